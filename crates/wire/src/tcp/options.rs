@@ -1,0 +1,208 @@
+//! TCP options: end, no-operation and MSS (RFC 9293 §3.2), window scale and timestamps (RFC 7323 §2.2,
+//! §3.2), SACK permitted and SACK (RFC 2018 §2, §3).
+//!
+//! Emission uses the layout of Linux, so that receivers with a fast path for it find what they expect
+//! and four-byte values are aligned. TCP-AO, fast open and multipath are skipped as unknown.
+
+use super::SackBlocks;
+use crate::Error;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// Two NOPs that align the timestamps, and the timestamps' kind and length (RFC 7323 appendix A).
+const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
+const ALIGNED_TIMESTAMPS_LEN: usize = 12;
+/// Two NOPs before the kind and length of SACK.
+const SACK_HEADER_LEN: usize = 4;
+const SACK_BLOCK_LEN: usize = 8;
+
+/// The timestamps option.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timestamps {
+    /// `TSval`: the sender's clock.
+    pub value: u32,
+    /// `TSecr`: the clock of the other side, returned.
+    pub echo: u32,
+}
+
+/// The options that this stack knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Largest payload that the sender takes.
+    pub mss: Option<u16>,
+    /// By how many bits the sender's windows are shifted; not limited to 14 here (RFC 7323 §2.3).
+    pub window_scale: Option<u8>,
+    /// The sender understands SACK.
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// Runs that the sender has received beyond its acknowledgment.
+    pub sack: SackBlocks,
+}
+
+impl Options {
+    /// Bytes that the options of one segment can take.
+    pub const MAX_LEN: usize = 40;
+
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Result<Options, Error> {
+        // What nearly every segment of an established connection carries, or nothing at all.
+        match *bytes {
+            [] => Ok(Options::default()),
+            [NOP, NOP, TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] => {
+                let timestamps = Timestamps {
+                    value: u32::from_be_bytes([v0, v1, v2, v3]),
+                    echo: u32::from_be_bytes([e0, e1, e2, e3]),
+                };
+                Ok(Options {
+                    timestamps: Some(timestamps),
+                    ..Options::default()
+                })
+            }
+            _ => Options::parse_any(bytes),
+        }
+    }
+
+    fn parse_any(mut bytes: &[u8]) -> Result<Options, Error> {
+        let mut options = Options::default();
+        while let Some((&kind, rest)) = bytes.split_first() {
+            match kind {
+                END => break,
+                NOP => bytes = rest,
+                _ => {
+                    let len = usize::from(*rest.first().ok_or(Error::Malformed)?);
+                    // RFC 9293 §3.1 (MUST-7): be prepared for illegal lengths, zero among them.
+                    let body = bytes.get(2..len).ok_or(Error::Malformed)?;
+                    options.set(kind, body)?;
+                    bytes = &bytes[len..];
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// Takes over one option; `body` is what follows kind and length.
+    fn set(&mut self, kind: u8, body: &[u8]) -> Result<(), Error> {
+        match (kind, body) {
+            (MSS, &[high, low]) => self.mss = Some(u16::from_be_bytes([high, low])),
+            (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift),
+            (SACK_PERMITTED, []) => self.sack_permitted = true,
+            (TIMESTAMPS, &[v0, v1, v2, v3, e0, e1, e2, e3]) => {
+                self.timestamps = Some(Timestamps {
+                    value: u32::from_be_bytes([v0, v1, v2, v3]),
+                    echo: u32::from_be_bytes([e0, e1, e2, e3]),
+                });
+            }
+            (SACK, blocks) if !blocks.is_empty() && blocks.len().is_multiple_of(SACK_BLOCK_LEN) => {
+                self.sack = SackBlocks::new();
+                for &[l0, l1, l2, l3, r0, r1, r2, r3] in blocks.as_chunks::<SACK_BLOCK_LEN>().0 {
+                    self.sack.push(
+                        u32::from_be_bytes([l0, l1, l2, l3]),
+                        u32::from_be_bytes([r0, r1, r2, r3]),
+                    );
+                }
+            }
+            (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS | SACK, _) => {
+                return Err(Error::Malformed);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bytes that the options take in a segment: a multiple of four.
+    #[must_use]
+    #[inline]
+    pub fn emit_len(&self) -> usize {
+        let sack_blocks = self.sack.len().min(self.sack_capacity());
+        let sack_len = if sack_blocks == 0 {
+            0
+        } else {
+            SACK_HEADER_LEN + sack_blocks * SACK_BLOCK_LEN
+        };
+        self.len_without_sack() + sack_len
+    }
+
+    /// How many SACK blocks fit beside the other options.
+    #[must_use]
+    #[inline]
+    pub fn sack_capacity(&self) -> usize {
+        (Options::MAX_LEN - self.len_without_sack() - SACK_HEADER_LEN) / SACK_BLOCK_LEN
+    }
+
+    fn len_without_sack(&self) -> usize {
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        let timestamps = if self.timestamps.is_some() {
+            ALIGNED_TIMESTAMPS_LEN
+        } else {
+            0
+        };
+        // Beside timestamps SACK-permitted takes the place of their two NOPs.
+        let sack_permitted = if self.sack_permitted && self.timestamps.is_none() {
+            4
+        } else {
+            0
+        };
+        let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
+        mss + timestamps + sack_permitted + window_scale
+    }
+
+    /// Fills `out`, which is [`Options::emit_len`] bytes long.
+    #[inline]
+    pub(super) fn emit(&self, out: &mut [u8]) {
+        let mut writer = Writer { out };
+        if let Some(mss) = self.mss {
+            let [high, low] = mss.to_be_bytes();
+            writer.put([MSS, 4, high, low]);
+        }
+        match (self.timestamps, self.sack_permitted) {
+            (Some(timestamps), sack_permitted) => {
+                let [nop0, nop1, kind, len] = ALIGNED_TIMESTAMPS;
+                writer.put(if sack_permitted {
+                    [SACK_PERMITTED, 2, kind, len]
+                } else {
+                    [nop0, nop1, kind, len]
+                });
+                writer.put(timestamps.value.to_be_bytes());
+                writer.put(timestamps.echo.to_be_bytes());
+            }
+            (None, true) => writer.put([NOP, NOP, SACK_PERMITTED, 2]),
+            (None, false) => {}
+        }
+        if let Some(shift) = self.window_scale {
+            writer.put([NOP, WINDOW_SCALE, 3, shift]);
+        }
+        let sack_blocks = self.sack.len().min(self.sack_capacity());
+        if sack_blocks > 0 {
+            let len = u8::try_from(2 + sack_blocks * SACK_BLOCK_LEN)
+                .expect("invariant: options are at most 40 bytes");
+            writer.put([NOP, NOP, SACK, len]);
+            for (left, right) in self.sack.iter().take(sack_blocks) {
+                writer.put(left.to_be_bytes());
+                writer.put(right.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Writes word after word: every option above is padded to four bytes.
+struct Writer<'a> {
+    out: &'a mut [u8],
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put(&mut self, word: [u8; 4]) {
+        let (first, rest) = core::mem::take(&mut self.out)
+            .split_first_chunk_mut()
+            .expect("invariant: emit_len counts what emit writes");
+        *first = word;
+        self.out = rest;
+    }
+}

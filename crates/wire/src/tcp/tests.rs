@@ -1,0 +1,342 @@
+//! Tests of the TCP header and its options.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::test_support::{HELLO, RST, SYN, hex, ipv4_payload};
+
+/// A header that carries exactly these option bytes, padded with zeros to a whole word.
+fn with_options(options: &[u8]) -> Vec<u8> {
+    let mut segment = ipv4_payload(RST);
+    segment.extend_from_slice(options);
+    segment.resize(segment.len().next_multiple_of(4), 0);
+    segment[12] = u8::try_from(segment.len() / 4).unwrap() << 4;
+    segment
+}
+
+fn parse_options(options: &[u8]) -> Result<Options, Error> {
+    Header::parse(&with_options(options)).map(|(header, _)| header.options)
+}
+
+fn emit_options(options: Options) -> Vec<u8> {
+    let mut out = [0xaa; Header::MAX_LEN];
+    let len = Header {
+        options,
+        ..Header::default()
+    }
+    .emit(&mut out);
+    assert_eq!(usize::from(out[12] >> 4) * 4, len);
+    assert!(out[len..].iter().all(|&byte| byte == 0xaa));
+    out[Header::LEN..len].to_vec()
+}
+
+fn blocks(list: &[(u32, u32)]) -> SackBlocks {
+    let mut blocks = SackBlocks::new();
+    for &(left, right) in list {
+        assert!(blocks.push(left, right));
+    }
+    blocks
+}
+
+/// A captured segment with its checksum field cleared, as `emit` leaves it.
+fn without_checksum(frame: &str) -> Vec<u8> {
+    let mut segment = ipv4_payload(frame);
+    segment[16..18].fill(0);
+    segment
+}
+
+#[test]
+fn captured_syn_is_read_and_written_as_linux_does() {
+    let expected = Header {
+        source_port: 0xb0aa,
+        destination_port: 8080,
+        seq: 0xc976_5150,
+        ack: 0,
+        flags: Flags::SYN,
+        window: 64240,
+        urgent: 0,
+        options: Options {
+            mss: Some(1460),
+            window_scale: Some(10),
+            sack_permitted: true,
+            timestamps: Some(Timestamps {
+                value: 0x329e_c640,
+                echo: 0,
+            }),
+            sack: SackBlocks::new(),
+        },
+    };
+    assert_eq!(Header::parse(&ipv4_payload(SYN)), Ok((expected, &[][..])));
+    assert_eq!(expected.header_len(), 40);
+    let mut emitted = [0; 40];
+    assert_eq!(expected.emit(&mut emitted), 40);
+    assert_eq!(emitted[..], without_checksum(SYN));
+}
+
+#[test]
+fn captured_data_segment_is_read_and_written_as_linux_does() {
+    let expected = Header {
+        source_port: 0xb0aa,
+        destination_port: 8080,
+        seq: 0xc976_5151,
+        ack: 0xd73c_43e8,
+        flags: Flags::PSH | Flags::ACK,
+        window: 63,
+        urgent: 0,
+        options: Options {
+            timestamps: Some(Timestamps {
+                value: 0x329e_c640,
+                echo: 0x2aa4_0126,
+            }),
+            ..Options::default()
+        },
+    };
+    assert_eq!(
+        Header::parse(&ipv4_payload(HELLO)),
+        Ok((expected, &b"hello"[..]))
+    );
+    let mut emitted = [0; 32];
+    assert_eq!(expected.emit(&mut emitted), 32);
+    assert_eq!(emitted[..], without_checksum(HELLO)[..32]);
+}
+
+#[test]
+fn captured_reset_has_no_options() {
+    let segment = ipv4_payload(RST);
+    let (header, payload) = Header::parse(&segment).unwrap();
+    assert_eq!(header.flags, Flags::RST | Flags::ACK);
+    assert_eq!(header.options, Options::default());
+    assert!(payload.is_empty());
+    assert_eq!(header.header_len(), Header::LEN);
+}
+
+#[test]
+fn options_are_aligned_as_linux_aligns_them() {
+    let timestamps = Some(Timestamps {
+        value: 0x0102_0304,
+        echo: 0x0506_0708,
+    });
+    let sack_permitted = Options {
+        sack_permitted: true,
+        ..Options::default()
+    };
+    assert_eq!(emit_options(sack_permitted), hex("01010402"));
+    let scaled = Options {
+        mss: Some(1460),
+        window_scale: Some(7),
+        ..sack_permitted
+    };
+    assert_eq!(emit_options(scaled), hex("020405b4 01010402 01030307"));
+    let sack = blocks(&[(0x11, 0x22), (0x33, 0x44)]);
+    let acknowledgment = Options {
+        timestamps,
+        sack,
+        ..Options::default()
+    };
+    assert_eq!(
+        emit_options(acknowledgment),
+        hex("0101080a 01020304 05060708 01010512 00000011 00000022 00000033 00000044")
+    );
+}
+
+#[test]
+fn sack_blocks_are_limited_to_what_fits() {
+    let sack = blocks(&[(1, 2), (3, 4), (5, 6), (7, 8)]);
+    let timestamps = Some(Timestamps::default());
+    let emitted = |options: Options| {
+        let bytes = emit_options(options);
+        assert_eq!(bytes.len(), options.emit_len());
+        let len = parse_options(&bytes).unwrap().sack.len();
+        assert_eq!(len, options.sack_capacity().min(4));
+        len
+    };
+    let alone = Options {
+        sack,
+        ..Options::default()
+    };
+    assert_eq!(emitted(alone), 4);
+    assert_eq!(
+        emitted(Options {
+            timestamps,
+            ..alone
+        }),
+        3
+    );
+    assert_eq!(
+        emitted(Options {
+            mss: Some(1),
+            window_scale: Some(1),
+            ..alone
+        }),
+        3
+    );
+    let syn = Options {
+        mss: Some(1),
+        window_scale: Some(1),
+        sack_permitted: true,
+        timestamps,
+        ..alone
+    };
+    assert_eq!(emitted(syn), 2);
+}
+
+#[test]
+fn a_fifth_sack_block_is_refused() {
+    let mut sack = blocks(&[(1, 2), (3, 4), (5, 6), (7, 8)]);
+    assert!(!sack.push(9, 10));
+    assert_eq!(
+        sack.iter().collect::<Vec<_>>(),
+        [(1, 2), (3, 4), (5, 6), (7, 8)]
+    );
+    assert!(!sack.is_empty() && SackBlocks::new().is_empty());
+}
+
+#[test]
+fn unknown_options_are_skipped() {
+    // Fast open with a cookie (34), an experiment without a body (254), then an MSS.
+    let options = hex("22060011 2233 fe02 020405b4");
+    assert_eq!(
+        parse_options(&options),
+        Ok(Options {
+            mss: Some(1460),
+            ..Options::default()
+        })
+    );
+}
+
+#[test]
+fn nothing_after_the_end_of_options_is_read() {
+    let options = hex("020405b4 00 ff ff ff 0303");
+    assert_eq!(
+        parse_options(&options),
+        Ok(Options {
+            mss: Some(1460),
+            ..Options::default()
+        })
+    );
+}
+
+#[test]
+fn of_repeated_options_the_last_one_counts() {
+    let options = hex("02040001 02040002 050a0000000100000002 050a0000000300000004");
+    let expected = Options {
+        mss: Some(2),
+        sack: blocks(&[(3, 4)]),
+        ..Options::default()
+    };
+    assert_eq!(parse_options(&options), Ok(expected));
+}
+
+#[test]
+fn timestamps_are_found_in_any_place() {
+    let timestamps = Some(Timestamps {
+        value: 0x0102_0304,
+        echo: 0x0506_0708,
+    });
+    for options in [
+        "080a0102030405060708 0101",
+        "01080a0102030405060708 01",
+        "0101080a0102030405060708",
+    ] {
+        assert_eq!(
+            parse_options(&hex(options)).unwrap().timestamps,
+            timestamps,
+            "{options}"
+        );
+    }
+}
+
+#[test]
+fn illegal_option_lengths_are_malformed() {
+    let cases = [
+        ("length 0", "0800 0000"),
+        ("length 1", "0801 0000"),
+        ("length missing", "010101 08"),
+        ("past the end", "fe05 0000"),
+        ("timestamps past the end", "0101080a 00000000"),
+        ("MSS of 3", "020305 00"),
+        ("MSS of 6", "020605b4 00000000"),
+        ("window scale of 2", "0302 0000"),
+        ("SACK permitted of 3", "040300 00"),
+        ("timestamps of 9", "0809 00000000000000 000000"),
+        ("SACK without blocks", "0502 0000"),
+        ("SACK with half a block", "0506 00000001 0000"),
+    ];
+    for (case, options) in cases {
+        assert_eq!(
+            parse_options(&hex(options)),
+            Err(Error::Malformed),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn impossible_data_offsets_are_refused() {
+    for words in 0..5_u8 {
+        let mut segment = ipv4_payload(HELLO);
+        segment[12] = words << 4;
+        assert_eq!(Header::parse(&segment), Err(Error::Malformed), "{words}");
+    }
+    let mut segment = ipv4_payload(RST);
+    segment[12] = 6 << 4;
+    assert_eq!(Header::parse(&segment), Err(Error::Truncated));
+}
+
+prop_compose! {
+    fn options()(
+        mss in any::<Option<u16>>(),
+        window_scale in any::<Option<u8>>(),
+        sack_permitted in any::<bool>(),
+        timestamps in any::<Option<(u32, u32)>>(),
+        sack in proptest::collection::vec(any::<(u32, u32)>(), 0..=SackBlocks::MAX),
+    ) -> Options {
+        let timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
+        Options { mss, window_scale, sack_permitted, timestamps, sack: blocks(&sack) }
+    }
+}
+
+prop_compose! {
+    fn header()(
+        (source_port, destination_port, window, urgent) in any::<(u16, u16, u16, u16)>(),
+        (seq, ack, flags) in any::<(u32, u32, u8)>(),
+        options in options(),
+    ) -> Header {
+        let flags = Flags::from_bits_retain(flags);
+        Header { source_port, destination_port, seq, ack, flags, window, urgent, options }
+    }
+}
+
+proptest! {
+    #[test]
+    fn emitted_headers_parse_back(header in header(), payload in proptest::collection::vec(any::<u8>(), 0..40)) {
+        let mut segment = vec![0xaa; header.header_len()];
+        prop_assert_eq!(header.emit(&mut segment), header.header_len());
+        prop_assert!(header.header_len() <= Header::MAX_LEN);
+        segment.extend_from_slice(&payload);
+
+        let mut expected = header;
+        expected.options.sack = SackBlocks::new();
+        for (left, right) in header.options.sack.iter().take(header.options.sack_capacity()) {
+            expected.options.sack.push(left, right);
+        }
+        prop_assert_eq!(Header::parse(&segment), Ok((expected, &payload[..])));
+    }
+
+    #[test]
+    fn truncated_headers_are_refused_and_the_payload_is_not_read(header in header(), tail in any::<[u8; 8]>()) {
+        let mut segment = vec![0; header.header_len()];
+        header.emit(&mut segment);
+        for len in 0..segment.len() {
+            prop_assert_eq!(Header::parse(&segment[..len]), Err(Error::Truncated));
+        }
+        let parsed = Header::parse(&segment).map(|(header, _)| header);
+        segment.extend_from_slice(&tail);
+        prop_assert_eq!(Header::parse(&segment).map(|(header, _)| header), parsed);
+    }
+
+    #[test]
+    fn arbitrary_options_never_panic(options in proptest::collection::vec(any::<u8>(), 0..=Options::MAX_LEN)) {
+        let _ = parse_options(&options);
+    }
+}
