@@ -1,0 +1,129 @@
+//! Closing: FIN both ways, half close, orphans, abort (RFC 9293 §3.6, §3.10.4, §3.10.5).
+
+use crate::{
+    connection::{Connection, ConnectionError, Events},
+    state::State,
+    time::Instant,
+    timers::FIN_WAIT_2_LIMIT,
+};
+
+impl Connection {
+    /// The program will send no more: a FIN follows its last byte. It may go on reading.
+    pub fn shutdown_write(&mut self, _now: Instant) -> Events {
+        match self.state {
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            State::SynSent | State::SynReceived => {}
+            _ => return Events::empty(),
+        }
+        self.snd.fin_requested = true;
+        Events::TRANSMIT
+    }
+
+    /// The program has let go of the connection. What it wrote is still delivered; unread data
+    /// turns the close into a reset (RFC 2525 §2.17).
+    pub fn close(&mut self, now: Instant) -> Events {
+        self.orphan = true;
+        match self.state {
+            State::Closed => Events::CLOSED,
+            State::SynSent => {
+                self.enter_closed();
+                Events::CLOSED
+            }
+            _ if self.rcv.readable_end() > self.rcv.consumed_offset()
+                && self.state != State::TimeWait =>
+            {
+                self.reset_now()
+            }
+            _ => {
+                let events = self.shutdown_write(now);
+                self.limit_fin_wait_2(now);
+                events
+            }
+        }
+    }
+
+    /// The program wants the connection gone at once: the peer gets a reset (RFC 9293 §3.10.5).
+    pub fn abort(&mut self) -> Events {
+        self.orphan = true;
+        match self.state {
+            State::Closed | State::SynSent | State::TimeWait => {
+                self.enter_closed();
+                Events::CLOSED
+            }
+            _ => self.reset_now(),
+        }
+    }
+
+    pub(crate) fn reset_now(&mut self) -> Events {
+        self.enter_closed();
+        self.reset_owed = true;
+        Events::CLOSED | Events::TRANSMIT
+    }
+
+    /// A validated ICMP error about this connection (RFC 5461, RFC 5927): fatal while connecting or
+    /// when `hard`, otherwise remembered for the timeout that may follow.
+    pub fn handle_unreachable(&mut self, error: ConnectionError, hard: bool) -> Events {
+        match self.state {
+            State::Closed | State::TimeWait => Events::empty(),
+            State::SynSent | State::SynReceived => self.fail(error),
+            _ if hard => self.fail(error),
+            _ => Events::empty(),
+        }
+    }
+
+    /// The peer's FIN is next in order (RFC 9293 §3.10.7.4 eighth check).
+    pub(crate) fn reach_fin(&mut self, now: Instant) -> Events {
+        if self.rcv.fin == 0 || self.rcv.nxt != self.rcv.fin || self.rcv.fin_reached {
+            return Events::empty();
+        }
+        self.rcv.nxt += 1;
+        self.rcv.fin_reached = true;
+        self.rcv.out_of_order.clear();
+        self.rcv.ack_now = true;
+        let events = Events::FIN | Events::READABLE | Events::TRANSMIT;
+        match self.state {
+            State::SynReceived | State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => return events | self.enter_time_wait(),
+            _ => {}
+        }
+        self.limit_fin_wait_2(now);
+        events
+    }
+
+    /// Our FIN may just have been acknowledged.
+    pub(crate) fn on_fin_acknowledged(&mut self, now: Instant) -> Events {
+        if !self.snd.fin_acknowledged() {
+            return Events::empty();
+        }
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.limit_fin_wait_2(now);
+                Events::empty()
+            }
+            State::Closing => self.enter_time_wait(),
+            State::LastAck => {
+                self.enter_closed();
+                Events::CLOSED
+            }
+            _ => Events::empty(),
+        }
+    }
+
+    fn enter_time_wait(&mut self) -> Events {
+        self.state = State::TimeWait;
+        self.timers = crate::timers::Timers {
+            last_received: self.timers.last_received,
+            ..crate::timers::Timers::unset()
+        };
+        Events::TIME_WAIT
+    }
+
+    fn limit_fin_wait_2(&mut self, now: Instant) {
+        if self.state == State::FinWait2 && self.orphan && !self.timers.linger.is_set() {
+            self.timers.linger = now + FIN_WAIT_2_LIMIT;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a connection is given at birth, and what its program may change later.
+
+use crate::time::Duration;
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Fixed parameters of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Largest payload we can receive in one packet, announced in our SYN (RFC 9293 §3.7.1), bytes.
+    pub mss: u16,
+    /// Capacity of the receive window, bytes; a power of two.
+    pub receive_capacity: u32,
+    /// Capacity of the send window, bytes; a power of two.
+    pub send_capacity: u32,
+    /// Offer window scaling (RFC 7323 §2).
+    pub window_scaling: bool,
+    /// Offer timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Offer selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Offset of this connection's timestamp clock (RFC 7323 §5.4 permits a random one).
+    pub timestamp_offset: u32,
+    /// What the program may change later.
+    pub options: SocketOptions,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            receive_capacity: 512 * 1024,
+            send_capacity: 512 * 1024,
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+            timestamp_offset: 0,
+            options: SocketOptions::default(),
+        }
+    }
+}
+
+/// Parameters that a program may change while the connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SocketOptions {
+    /// `TCP_NODELAY`: small segments leave at once (RFC 9293 §3.7.4).
+    pub nodelay: bool,
+    /// `TCP_CORK`: partial segments wait, 200 ms at most.
+    pub cork: bool,
+    /// `SO_KEEPALIVE` (RFC 9293 §3.8.4).
+    pub keepalive: bool,
+    /// Unanswered keep-alive probes before the connection is given up.
+    pub keepalive_count: u8,
+    /// Silence before the first keep-alive probe.
+    pub keepalive_idle: Duration,
+    /// Time between keep-alive probes.
+    pub keepalive_interval: Duration,
+    /// `TCP_USER_TIMEOUT`: how long sent data may stay unacknowledged; zero: the default back-off count.
+    pub user_timeout: Duration,
+    /// Upper limit on the advertised receive window, bytes; zero: the window's capacity.
+    pub receive_limit: u32,
+    /// Keeps the layout free of padding.
+    pub reserved: u32,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            nodelay: false,
+            cork: false,
+            keepalive: false,
+            keepalive_count: 9,
+            keepalive_idle: Duration::from_secs(7_200),
+            keepalive_interval: Duration::from_secs(75),
+            user_timeout: Duration::ZERO,
+            receive_limit: 0,
+            reserved: 0,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Opening: active, passive and simultaneous (RFC 9293 §3.5, §3.10.7.3), options of the SYN.
+
+use crate::{
+    config::Config,
+    connection::{Connection, ConnectionError, Events},
+    receiver::Receiver,
+    sender::Sender,
+    seq::{SeqNumber, SequenceSpace},
+    state::State,
+    time::Instant,
+};
+use wire::tcp::{Flags, Header, Options};
+use zerocopy::FromZeros as _;
+
+/// MSS to assume when the peer's SYN names none (RFC 9293 §3.7.1).
+const DEFAULT_MSS: u16 = 536;
+/// No peer may make us cut segments smaller than this.
+const MIN_MSS: u16 = 88;
+/// RFC 7323 §2.3: a larger shift is used as 14.
+const MAX_WINDOW_SHIFT: u8 = 14;
+/// Leaves room for windows of 8 MiB without renegotiation.
+const MIN_OWN_SHIFT: u8 = 7;
+/// In-order segments acknowledged at once while the peer's window opens.
+const QUICK_ACKS: u8 = 16;
+
+impl Connection {
+    /// A connection in SYN-SENT whose SYN waits in [`Self::poll_transmit`].
+    pub fn connect(config: &Config, iss: SeqNumber, now: Instant) -> Self {
+        let mut connection = Self::born(config, sender(config, iss), receiver(config), now);
+        connection.state = State::SynSent;
+        connection
+    }
+
+    /// A connection in SYN-RECEIVED, answering `syn`, whose SYN-ACK waits in [`Self::poll_transmit`].
+    pub fn accept(config: &Config, iss: SeqNumber, now: Instant, syn: &Header) -> Self {
+        let mut connection = Self::born(config, sender(config, iss), receiver(config), now);
+        connection.state = State::SynReceived;
+        connection.passive = true;
+        connection.take_syn(now, syn);
+        connection
+    }
+
+    /// What the peer's SYN tells us: its sequence numbers, options and window.
+    fn take_syn(&mut self, now: Instant, syn: &Header) {
+        let rcv = &mut self.rcv;
+        rcv.space = SequenceSpace::new(SeqNumber(syn.seq));
+        rcv.nxt = 1;
+        rcv.consumed = 1;
+        rcv.last_ack_sent = 1;
+        rcv.advertised_edge = 1 + u64::from(rcv.capacity.min(u32::from(u16::MAX)));
+        rcv.timestamps &= syn.options.timestamps.is_some();
+        rcv.sack &= syn.options.sack_permitted;
+        rcv.window_scaling &= syn.options.window_scale.is_some();
+        if let Some(timestamps) = syn.options.timestamps {
+            rcv.ts_recent = timestamps.value;
+            rcv.ts_recent_at = now;
+        }
+        if !rcv.window_scaling {
+            rcv.window_shift = 0;
+        }
+        self.snd.window_shift = if rcv.window_scaling {
+            syn.options.window_scale.unwrap_or(0).min(MAX_WINDOW_SHIFT)
+        } else {
+            0
+        };
+        self.snd.mss = syn.options.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS);
+        // RFC 7323 §2.2: the window of a SYN is never scaled.
+        self.snd.window = u64::from(syn.window);
+        self.snd.max_window = self.snd.window;
+        self.snd.window_seq = 0;
+        self.snd.segment_payload = self.snd.mss - if rcv.timestamps { 12 } else { 0 };
+        let mss = u32::from(self.snd.segment_payload);
+        self.congestion.start(mss, false);
+    }
+
+    /// RFC 9293 §3.10.7.3.
+    pub(crate) fn handle_in_syn_sent(&mut self, now: Instant, header: &Header) -> Events {
+        let acknowledges_syn = header.flags.contains(Flags::ACK);
+        if acknowledges_syn
+            && (self.snd.max == 0 || self.snd.space.position(header.ack, self.snd.una) != Some(1))
+        {
+            return if header.flags.contains(Flags::RST) {
+                Events::empty()
+            } else {
+                self.owe_reset_reply(header.ack)
+            };
+        }
+        if header.flags.contains(Flags::RST) {
+            return if acknowledges_syn {
+                self.fail(ConnectionError::Refused)
+            } else {
+                Events::empty()
+            };
+        }
+        if !header.flags.contains(Flags::SYN) {
+            return Events::empty();
+        }
+        self.take_syn(now, header);
+        self.rcv.ack_now = true;
+        if !acknowledges_syn {
+            // RFC 9293 §3.5 figure 8: simultaneous open; our SYN goes again, now with an ACK.
+            self.state = State::SynReceived;
+            self.snd.nxt = 0;
+            return Events::TRANSMIT;
+        }
+        self.snd.window_ack = 1;
+        self.rtt.on_acknowledged(now, 1);
+        self.snd.una = 1;
+        self.snd.nxt = self.snd.nxt.max(1);
+        self.become_established(now)
+    }
+
+    /// The handshake is complete: from SYN-SENT, or by the ACK of our SYN in SYN-RECEIVED.
+    pub(crate) fn become_established(&mut self, now: Instant) -> Events {
+        if self.timers.syn_retransmitted {
+            self.rtt.on_syn_lost();
+        }
+        let syn_lost = self.timers.syn_retransmitted;
+        self.congestion
+            .start(u32::from(self.snd.segment_payload), syn_lost);
+        self.timers.retries = 0;
+        self.state = if self.snd.fin_requested {
+            State::FinWait1
+        } else {
+            State::Established
+        };
+        self.arm_retransmit(now);
+        self.arm_keepalive(now);
+        Events::ESTABLISHED | Events::WRITABLE | Events::TRANSMIT
+    }
+
+    pub(crate) fn owe_reset_reply(&mut self, seq: u32) -> Events {
+        self.reset_reply_owed = true;
+        self.reset_reply_seq = seq;
+        Events::TRANSMIT
+    }
+
+    /// Options of our SYN or SYN-ACK: those offered, or those both sides know.
+    pub(crate) fn syn_options(&self, now: Instant, limit_mss: u16) -> Options {
+        Options {
+            mss: Some(limit_mss),
+            window_scale: self.rcv.window_scaling.then_some(self.rcv.window_shift),
+            sack_permitted: self.rcv.sack,
+            timestamps: self.timestamps_option(now),
+            ..Options::default()
+        }
+    }
+}
+
+fn sender(config: &Config, iss: SeqNumber) -> Sender {
+    Sender {
+        space: SequenceSpace::new(iss),
+        written: 1,
+        capacity: config.send_capacity,
+        mss: DEFAULT_MSS,
+        segment_payload: DEFAULT_MSS,
+        ..Sender::new_zeroed()
+    }
+}
+
+fn receiver(config: &Config) -> Receiver {
+    Receiver {
+        consumed: 1,
+        capacity: config.receive_capacity,
+        segment_payload: DEFAULT_MSS,
+        window_shift: own_window_shift(config.receive_capacity),
+        timestamps: config.timestamps,
+        sack: config.sack,
+        window_scaling: config.window_scaling,
+        quick_acks: QUICK_ACKS,
+        ..Receiver::new_zeroed()
+    }
+}
+
+/// RFC 7323 §2.2: the shift that lets 16 bits express the whole window.
+fn own_window_shift(capacity: u32) -> u8 {
+    (MIN_OWN_SHIFT..MAX_WINDOW_SHIFT)
+        .find(|&shift| capacity >> shift <= u32::from(u16::MAX))
+        .unwrap_or(MAX_WINDOW_SHIFT)
+}

@@ -1,0 +1,273 @@
+//! The connection itself: its plain data, its events, and the calls of its program.
+//!
+//! Each RFC concept has a file of its own that adds methods to [`Connection`]; this one holds the
+//! type, the entry points for time and for the program's positions, and nothing about segments.
+
+use crate::{
+    config::{Config, SocketOptions},
+    congestion::Reno,
+    receiver::Receiver,
+    recovery::Recovery,
+    rtt::RttEstimator,
+    sender::Sender,
+    state::State,
+    time::Instant,
+    timers::Timers,
+};
+use bitflags::bitflags;
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Where received payload goes: the caller's receive window.
+pub trait ReceiveWindow {
+    /// Places `data` at stream offset `offset` (0 is the first byte after the SYN), in order or not.
+    ///
+    /// A connection never writes beyond the capacity it was configured with.
+    fn write(&mut self, offset: u64, data: &[u8]);
+}
+
+bitflags! {
+    /// What a call changed, for whoever owns the connection.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Events: u32 {
+        /// The three-way handshake is complete.
+        const ESTABLISHED = 1;
+        /// More bytes are readable: see [`Connection::readable_end`].
+        const READABLE = 1 << 1;
+        /// Bytes were acknowledged: see [`Connection::acknowledged`].
+        const WRITABLE = 1 << 2;
+        /// The peer's FIN was reached in order.
+        const FIN = 1 << 3;
+        /// The connection failed: see [`Connection::error`].
+        const ERROR = 1 << 4;
+        /// Both directions are done; [`Connection::time_wait`] gives the compact record to keep.
+        const TIME_WAIT = 1 << 5;
+        /// Nothing is left to do: the slot may be freed once [`Connection::poll_transmit`] is empty.
+        const CLOSED = 1 << 6;
+        /// The urgent pointer moved (RFC 9293 §3.8.5).
+        const URGENT = 1 << 7;
+        /// Something may be ready to send: call [`Connection::poll_transmit`].
+        const TRANSMIT = 1 << 8;
+    }
+}
+
+/// Why a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The peer answered our SYN with a reset.
+    Refused,
+    /// The peer reset an established connection.
+    Reset,
+    /// Retransmissions, probes or the user timeout ran out.
+    TimedOut,
+    /// No route or no neighbour for the peer's address.
+    HostUnreachable,
+    /// A router said that the network is unreachable.
+    NetworkUnreachable,
+    /// The peer's host has no such protocol or port (ICMP).
+    PortUnreachable,
+}
+
+impl ConnectionError {
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Refused => 1,
+            Self::Reset => 2,
+            Self::TimedOut => 3,
+            Self::HostUnreachable => 4,
+            Self::NetworkUnreachable => 5,
+            Self::PortUnreachable => 6,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Refused),
+            2 => Some(Self::Reset),
+            3 => Some(Self::TimedOut),
+            4 => Some(Self::HostUnreachable),
+            5 => Some(Self::NetworkUnreachable),
+            6 => Some(Self::PortUnreachable),
+            _ => None,
+        }
+    }
+}
+
+/// A program's position that cannot be: behind the last one, or beyond its window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stream offset {given} is outside {lowest}..={highest}")]
+pub struct OffsetError {
+    /// What the program said.
+    pub given: u64,
+    /// Lowest offset that would have been valid.
+    pub lowest: u64,
+    /// Highest offset that would have been valid.
+    pub highest: u64,
+}
+
+/// One TCP connection (the transmission control block of RFC 9293 §3.3.1).
+///
+/// Plain data: no pointer, no heap. The derived traits prove it.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Connection {
+    pub(crate) state: State,
+    /// Opened by a peer's SYN rather than by our program.
+    pub(crate) passive: bool,
+    /// The program has closed its side: nobody reads or hears events any more.
+    pub(crate) orphan: bool,
+    pub(crate) error_code: u8,
+    /// A reset that kills the connection waits to be sent.
+    pub(crate) reset_owed: bool,
+    /// A reset in answer to an unacceptable ACK waits, with this sequence number (RFC 9293 §3.10.7.3).
+    pub(crate) reset_reply_owed: bool,
+    pub(crate) reserved: [u8; 2],
+    pub(crate) reset_reply_seq: u32,
+    pub(crate) timestamp_offset: u32,
+    pub(crate) snd: Sender,
+    pub(crate) timers: Timers,
+    pub(crate) rtt: RttEstimator,
+    pub(crate) congestion: Reno,
+    pub(crate) rcv: Receiver,
+    pub(crate) recovery: Recovery,
+    pub(crate) options: SocketOptions,
+}
+
+/// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
+const _: () = assert!(size_of::<Connection>() <= 1_536);
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Connection {
+    /// State (RFC 9293 §3.3.2).
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why the connection failed, if it did.
+    pub const fn error(&self) -> Option<ConnectionError> {
+        ConnectionError::from_code(self.error_code)
+    }
+
+    /// Stream offset up to which the program may read.
+    pub fn readable_end(&self) -> u64 {
+        self.rcv.readable_end()
+    }
+
+    /// Stream offset up to which the peer has acknowledged: below it the send window is free.
+    pub fn acknowledged(&self) -> u64 {
+        self.snd.acknowledged()
+    }
+
+    /// Whether the peer's FIN was reached: after [`Self::readable_end`] there is nothing more.
+    pub const fn fin_received(&self) -> bool {
+        self.rcv.fin_reached
+    }
+
+    /// Stream offset one past the peer's urgent byte, if it announced one (RFC 9293 §3.8.5).
+    pub fn urgent_end(&self) -> Option<u64> {
+        self.rcv.urgent_end()
+    }
+
+    /// Whether the program has closed its side.
+    pub const fn is_orphan(&self) -> bool {
+        self.orphan
+    }
+
+    /// Changes what the program may change.
+    pub fn set_options(&mut self, now: Instant, options: &SocketOptions) -> Events {
+        self.options = *options;
+        if !options.cork {
+            self.timers.cork = Instant::NEVER;
+        }
+        self.arm_keepalive(now);
+        Events::TRANSMIT
+    }
+
+    /// What the program may change, as it stands.
+    pub const fn socket_options(&self) -> &SocketOptions {
+        &self.options
+    }
+
+    /// The program has placed bytes in its send window up to stream offset `end`.
+    ///
+    /// # Errors
+    /// `end` lies behind the last one, beyond the window, or after the program's own FIN.
+    pub fn handle_written(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
+        let lowest = self.snd.written_offset();
+        let highest = if self.snd.fin_requested {
+            lowest
+        } else {
+            self.snd.acknowledged() + u64::from(self.snd.capacity)
+        };
+        if end < lowest || end > highest {
+            return Err(OffsetError {
+                given: end,
+                lowest,
+                highest,
+            });
+        }
+        if end == lowest || !self.state.can_send() {
+            return Ok(Events::empty());
+        }
+        self.restart_after_idle(now);
+        self.snd.written = end + 1;
+        Ok(Events::TRANSMIT)
+    }
+
+    /// The program has consumed bytes of its receive window up to stream offset `end`.
+    ///
+    /// # Errors
+    /// `end` lies behind the last one or beyond what was received.
+    pub fn handle_consumed(&mut self, _now: Instant, end: u64) -> Result<Events, OffsetError> {
+        let (lowest, highest) = (self.rcv.consumed_offset(), self.rcv.readable_end());
+        if end < lowest || end > highest {
+            return Err(OffsetError {
+                given: end,
+                lowest,
+                highest,
+            });
+        }
+        if end == lowest {
+            return Ok(Events::empty());
+        }
+        self.rcv.consumed = end + 1;
+        Ok(if self.window_update_due() {
+            Events::TRANSMIT
+        } else {
+            Events::empty()
+        })
+    }
+
+    pub(crate) fn fail(&mut self, error: ConnectionError) -> Events {
+        self.error_code = error.code();
+        self.enter_closed();
+        Events::ERROR | Events::CLOSED | Events::TRANSMIT
+    }
+
+    pub(crate) fn enter_closed(&mut self) {
+        self.state = State::Closed;
+        self.timers = Timers::unset();
+        self.rcv.ack_now = false;
+        self.rcv.duplicate_acks_owed = 0;
+    }
+
+    pub(crate) fn born(config: &Config, snd: Sender, rcv: Receiver, now: Instant) -> Self {
+        let mut connection = Self {
+            snd,
+            rcv,
+            options: config.options,
+            timestamp_offset: config.timestamp_offset,
+            timers: Timers::unset(),
+            rtt: RttEstimator::default(),
+            ..Self::default()
+        };
+        connection.timers.last_received = now;
+        connection.timers.last_sent = now;
+        connection
+    }
+}

@@ -1,0 +1,83 @@
+//! A connection's figures, for `ss` and `TCP_INFO`.
+
+use crate::{connection::Connection, state::State};
+
+/// A snapshot of a connection's variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// State.
+    pub state: State,
+    /// Smoothed round-trip time, microseconds; 0 before the first sample.
+    pub srtt_us: u64,
+    /// Its variation, microseconds.
+    pub rttvar_us: u64,
+    /// Retransmission timeout, microseconds.
+    pub rto_us: u64,
+    /// Congestion window, bytes.
+    pub cwnd: u32,
+    /// Slow-start threshold, bytes; `u32::MAX` before the first loss.
+    pub ssthresh: u32,
+    /// Payload of a full segment we send, bytes.
+    pub snd_mss: u16,
+    /// Payload of a full segment we receive, bytes.
+    pub rcv_mss: u16,
+    /// The peer's window, bytes.
+    pub snd_wnd: u64,
+    /// The window we have advertised, bytes.
+    pub rcv_wnd: u64,
+    /// Sent and not acknowledged, bytes.
+    pub flight: u64,
+    /// Written by the program and not acknowledged, bytes.
+    pub send_queue: u64,
+    /// Received and not consumed by the program, bytes.
+    pub receive_queue: u64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Retransmission timeouts in a row.
+    pub backoff: u8,
+    /// Selective acknowledgements in use.
+    pub sack: bool,
+    /// Timestamps in use.
+    pub timestamps: bool,
+    /// Window shifts: the peer's and ours.
+    pub window_shifts: (u8, u8),
+}
+
+impl Connection {
+    /// A snapshot of the connection's variables.
+    pub fn info(&self) -> Info {
+        Info {
+            state: self.state,
+            srtt_us: self.rtt.srtt_us().unwrap_or(0),
+            rttvar_us: self.rtt.rttvar_us(),
+            rto_us: self.backed_off_rto().as_us(),
+            cwnd: self.congestion.cwnd,
+            ssthresh: self.congestion.ssthresh,
+            snd_mss: self.snd.segment_payload,
+            rcv_mss: self.rcv.segment_payload,
+            snd_wnd: self.snd.window,
+            rcv_wnd: self.rcv.advertised_edge.saturating_sub(self.rcv.nxt),
+            flight: self.snd.max - self.snd.una,
+            send_queue: self.snd.written_offset() - self.snd.acknowledged(),
+            receive_queue: self
+                .rcv
+                .readable_end()
+                .saturating_sub(self.rcv.consumed_offset()),
+            retransmissions: self.recovery.retransmissions,
+            backoff: self.timers.retries,
+            sack: self.rcv.sack,
+            timestamps: self.rcv.timestamps,
+            window_shifts: (self.snd.window_shift, self.rcv.window_shift),
+        }
+    }
+
+    /// Whether `seq`, quoted in an ICMP error, is one we have in flight (RFC 5927 §4.1).
+    pub fn is_quote_plausible(&self, seq: u32) -> bool {
+        self.snd
+            .space
+            .position(seq, self.snd.una)
+            .is_some_and(|position| {
+                self.snd.una <= position && position < self.snd.max.max(self.snd.una + 1)
+            })
+    }
+}

@@ -1,0 +1,51 @@
+//! One TCP connection as a value: segment in, time in, segments out (RFC 9293).
+//!
+//! Start with [`Connection`] and RFC 9293 §3.10. Nothing here reads a clock, opens a socket or
+//! allocates: a [`Connection`] is plain data without pointers, so that it can live in memory that
+//! outlives the process. Ports, addresses, listeners and the choice of *when* to run belong to the
+//! `stack` crate; bytes of headers to `wire`. IPv6 needs nothing here; modern loss recovery
+//! (RFC 8985) and further congestion controls have their rooms but are not written yet.
+#![forbid(unsafe_code)]
+
+mod ack;
+mod close;
+pub mod config;
+pub mod congestion;
+mod connect;
+mod connection;
+mod info;
+pub mod isn;
+mod keepalive;
+mod ranges;
+mod receive;
+mod receiver;
+mod recovery;
+mod reset;
+mod rtt;
+mod sack;
+mod send;
+mod sender;
+pub mod seq;
+pub mod state;
+pub mod time;
+mod time_wait;
+mod timers;
+mod transmit;
+mod urgent;
+mod window;
+
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+pub mod fuzzing;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, SocketOptions};
+pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow};
+pub use info::Info;
+pub use isn::initial_sequence;
+pub use reset::reset_reply;
+pub use seq::SeqNumber;
+pub use state::State;
+pub use time::{Duration, Instant};
+pub use time_wait::{TimeWait, TimeWaitAction};
+pub use transmit::{Transmit, TransmitLimits};

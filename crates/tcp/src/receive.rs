@@ -1,0 +1,266 @@
+//! An arriving segment, step by step (RFC 9293 §3.10.7.4), and where its payload goes.
+
+use crate::{
+    connection::{Connection, Events, ReceiveWindow},
+    state::State,
+    time::{Duration, Instant},
+};
+use wire::tcp::{Flags, Header};
+
+/// Delayed ACK (RFC 9293 §3.8.6.3 allows 500 ms at most; hosts use 40).
+const DELAYED_ACK: Duration = Duration::from_ms(40);
+/// RFC 7323 §5.5: a timestamp older than this proves nothing.
+const TIMESTAMP_VALIDITY: Duration = Duration::from_secs(24 * 24 * 3_600);
+/// Immediate ACKs queued at most between two transmissions.
+const MAX_DUPLICATE_ACKS_OWED: u8 = 32;
+
+/// A segment's place in the peer's sequence space.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    /// Position of the first number, SYN included.
+    pub seq: u64,
+    /// Position of the first payload byte.
+    pub payload_start: u64,
+    pub payload_end: u64,
+    /// One past the last number, FIN included.
+    pub end: u64,
+}
+
+impl Connection {
+    /// Takes in one segment: `header` with its `payload`, whose bytes go to `window` at once.
+    ///
+    /// Ports, addresses and checksum were checked by the caller. A merged segment of up to 64 KiB
+    /// (GRO) is one segment here.
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        match self.state {
+            State::Closed => Events::empty(),
+            State::SynSent => self.handle_in_syn_sent(now, header),
+            _ => self.handle_synchronized(now, header, payload, window),
+        }
+    }
+
+    fn handle_synchronized(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        let Some(arrival) = self.locate(header, payload.len()) else {
+            return self.owe_challenge_ack(now);
+        };
+        if self.is_old_by_timestamp(now, header) {
+            // RFC 7323 §5.3 R1: acknowledge and drop.
+            return if header.flags.contains(Flags::RST) {
+                Events::empty()
+            } else {
+                self.owe_challenge_ack(now)
+            };
+        }
+        if !self.is_acceptable(&arrival) {
+            return self.handle_unacceptable(now, header, payload.len());
+        }
+        if header.flags.contains(Flags::RST) {
+            return self.handle_reset(now, arrival.seq);
+        }
+        if header.flags.contains(Flags::SYN) {
+            return self.handle_unexpected_syn(now, header);
+        }
+        if !header.flags.contains(Flags::ACK) {
+            return Events::empty();
+        }
+        self.timers.last_received = now;
+        self.timers.keepalive_probes = 0;
+        self.update_ts_recent(now, header, &arrival);
+        let mut events = match self.handle_ack(now, header, &arrival) {
+            Ok(events) => events,
+            Err(events) => return events,
+        };
+        if header.flags.contains(Flags::URG) {
+            events |= self.handle_urgent(header, &arrival);
+        }
+        if arrival.payload_end > arrival.payload_start {
+            events |= self.handle_payload(now, &arrival, payload, window);
+        }
+        if header.flags.contains(Flags::FIN) && self.state != State::Closed {
+            events |= self.note_fin(arrival.payload_end);
+        }
+        events | self.reach_fin(now)
+    }
+
+    fn locate(&self, header: &Header, payload_len: usize) -> Option<Arrival> {
+        let seq = self.rcv.space.position(header.seq, self.rcv.nxt)?;
+        let payload_start = seq + u64::from(header.flags.contains(Flags::SYN));
+        let payload_end = payload_start + u64::try_from(payload_len).ok()?;
+        let end = payload_end + u64::from(header.flags.contains(Flags::FIN));
+        Some(Arrival {
+            seq,
+            payload_start,
+            payload_end,
+            end,
+        })
+    }
+
+    /// RFC 7323 §5.3 R1 (PAWS), and §3.2: once negotiated, a segment without timestamps is dropped.
+    fn is_old_by_timestamp(&self, now: Instant, header: &Header) -> bool {
+        if !self.rcv.timestamps {
+            return false;
+        }
+        let Some(timestamps) = header.options.timestamps else {
+            return !header.flags.contains(Flags::RST);
+        };
+        let older =
+            crate::SeqNumber(self.rcv.ts_recent).is_after(crate::SeqNumber(timestamps.value));
+        older
+            && now.since(self.rcv.ts_recent_at) < TIMESTAMP_VALIDITY
+            && !header.flags.contains(Flags::RST)
+    }
+
+    /// RFC 7323 §4.3 (3).
+    fn update_ts_recent(&mut self, now: Instant, header: &Header, arrival: &Arrival) {
+        if let Some(timestamps) = header.options.timestamps
+            && self.rcv.timestamps
+            && arrival.seq <= self.rcv.last_ack_sent
+            && !crate::SeqNumber(self.rcv.ts_recent).is_after(crate::SeqNumber(timestamps.value))
+        {
+            self.rcv.ts_recent = timestamps.value;
+            self.rcv.ts_recent_at = now;
+        }
+    }
+
+    /// RFC 9293 §3.10.7.4 first check. A segment that begins at the edge of a closed window passes,
+    /// so that its ACK, URG and RST count, as the RFC asks; none of its payload is taken.
+    fn is_acceptable(&self, arrival: &Arrival) -> bool {
+        arrival.seq <= self.rcv.advertised_edge && arrival.end >= self.rcv.nxt
+    }
+
+    fn handle_unacceptable(&mut self, now: Instant, header: &Header, payload_len: usize) -> Events {
+        if header.flags.contains(Flags::RST) {
+            return Events::empty();
+        }
+        if payload_len > 0 || header.flags.contains(Flags::FIN) {
+            // A retransmission of what we have: our ACK was lost, so say it again at once.
+            self.owe_immediate_ack();
+            return Events::TRANSMIT;
+        }
+        self.timers.last_received = now;
+        self.timers.keepalive_probes = 0;
+        self.owe_challenge_ack(now)
+    }
+
+    fn handle_payload(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        if self.orphan && arrival.payload_end > self.rcv.nxt {
+            // Nobody will read it: say so, as Linux does (RFC 2525 §2.17).
+            return self.reset_now();
+        }
+        if !self.state.can_receive() {
+            return Events::empty();
+        }
+        let mut edge = self.rcv.consumed + u64::from(self.rcv.capacity);
+        if self.rcv.fin > 0 {
+            edge = edge.min(self.rcv.fin);
+        }
+        let start = arrival.payload_start.max(self.rcv.nxt);
+        let end = arrival.payload_end.min(edge);
+        if start >= end {
+            self.owe_immediate_ack();
+            return Events::TRANSMIT;
+        }
+        let bytes = payload_slice(
+            payload,
+            start - arrival.payload_start,
+            end - arrival.payload_start,
+        );
+        if start > self.rcv.nxt {
+            return self.take_out_of_order(start, end, bytes, window);
+        }
+        window.write(start - 1, bytes);
+        self.take_in_order(now, end, bytes.len())
+    }
+
+    fn take_in_order(&mut self, now: Instant, end: u64, len: usize) -> Events {
+        let rcv = &mut self.rcv;
+        let had_hole = !rcv.out_of_order.is_empty();
+        rcv.nxt = end;
+        if had_hole {
+            if let Some(range) = rcv
+                .out_of_order
+                .as_slice()
+                .first()
+                .filter(|range| range.start <= end)
+            {
+                rcv.nxt = rcv.nxt.max(range.end);
+            }
+            rcv.out_of_order.remove_below(rcv.nxt);
+        }
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        rcv.unacknowledged = rcv.unacknowledged.saturating_add(len);
+        rcv.segment_payload = rcv
+            .segment_payload
+            .max(u16::try_from(len).unwrap_or(u16::MAX).min(1_460));
+        let quick = rcv.quick_acks > 0;
+        rcv.quick_acks = rcv.quick_acks.saturating_sub(1);
+        // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
+        if had_hole || quick || rcv.unacknowledged >= 2 * u32::from(rcv.segment_payload) {
+            rcv.ack_now = true;
+        } else if !self.timers.delayed_ack.is_set() {
+            self.timers.delayed_ack = now + DELAYED_ACK;
+        }
+        Events::READABLE
+            | if self.rcv.ack_now {
+                Events::TRANSMIT
+            } else {
+                Events::empty()
+            }
+    }
+
+    fn take_out_of_order(
+        &mut self,
+        start: u64,
+        end: u64,
+        bytes: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        if self.rcv.out_of_order.insert(start, end) {
+            window.write(start - 1, bytes);
+            self.rcv.touch_recent(start);
+        }
+        self.owe_immediate_ack();
+        Events::TRANSMIT
+    }
+
+    /// RFC 5681 §4.2: one immediate ACK for each such segment, so that the sender can count them.
+    pub(crate) fn owe_immediate_ack(&mut self) {
+        if self.rcv.ack_now {
+            self.rcv.duplicate_acks_owed =
+                (self.rcv.duplicate_acks_owed + 1).min(MAX_DUPLICATE_ACKS_OWED);
+        }
+        self.rcv.ack_now = true;
+    }
+
+    fn note_fin(&mut self, position: u64) -> Events {
+        let within = position <= self.rcv.advertised_edge && position >= self.rcv.nxt;
+        if self.rcv.fin == 0 && within && self.state.can_receive() {
+            self.rcv.fin = position;
+        }
+        self.rcv.ack_now = true;
+        Events::TRANSMIT
+    }
+}
+
+fn payload_slice(payload: &[u8], from: u64, to: u64) -> &[u8] {
+    let index = |position| usize::try_from(position).unwrap_or(usize::MAX);
+    payload.get(index(from)..index(to)).unwrap_or_default()
+}

@@ -1,0 +1,109 @@
+//! The receive side's variables (RFC 9293 §3.3.1, figure 4), in absolute positions.
+
+use crate::{
+    ranges::{Range, RangeSet},
+    seq::SequenceSpace,
+    time::Instant,
+};
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Ranges whose arrival order is remembered for SACK blocks (RFC 2018 §4).
+pub(crate) const RECENT: usize = 4;
+
+/// Receive sequence variables. Position 0 is the peer's SYN, 1 its first byte.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Receiver {
+    /// RCV.NXT: everything below has arrived.
+    pub nxt: u64,
+    /// One past the last byte that the program has consumed.
+    pub consumed: u64,
+    /// First position beyond the window we have advertised; never moves back.
+    pub advertised_edge: u64,
+    /// Last.ACK.sent (RFC 7323 §4.3).
+    pub last_ack_sent: u64,
+    /// Position of the peer's FIN once it was seen; 0: not seen.
+    pub fin: u64,
+    /// RCV.UP: one past the peer's urgent byte; 0: none.
+    pub urgent: u64,
+    /// When `ts_recent` was taken.
+    pub ts_recent_at: Instant,
+    pub space: SequenceSpace,
+    /// TS.Recent (RFC 7323 §4.3).
+    pub ts_recent: u32,
+    /// Bytes the receive window can hold.
+    pub capacity: u32,
+    /// In-order bytes since the last ACK we sent.
+    pub unacknowledged: u32,
+    /// Payload of the largest segment seen lately: an estimate of the peer's full segment.
+    pub segment_payload: u16,
+    /// Shift of the window field in our segments.
+    pub window_shift: u8,
+    /// Timestamps are in use (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Selective acknowledgements are in use, both ways (RFC 2018).
+    pub sack: bool,
+    /// An ACK is due at once.
+    pub ack_now: bool,
+    /// Further immediate ACKs owed, one for each segment out of order (RFC 5681 §4.2).
+    pub duplicate_acks_owed: u8,
+    pub fin_reached: bool,
+    /// In-order segments that are still acknowledged at once at the start of a connection.
+    pub quick_acks: u8,
+    /// Challenge ACKs sent in the current interval (RFC 5961 §7).
+    pub challenge_acks: u8,
+    pub window_scaling: bool,
+    pub reserved: u8,
+    /// Starts of the ranges that arrived last, newest first (RFC 2018 §4); 0: none.
+    pub recent: [u64; RECENT],
+    /// Start of the current challenge-ACK interval.
+    pub challenge_since: Instant,
+    /// Data beyond a hole; the bytes are already in the window.
+    pub out_of_order: RangeSet,
+}
+
+impl Receiver {
+    /// Stream offset up to which bytes are readable.
+    pub fn readable_end(&self) -> u64 {
+        self.nxt.saturating_sub(1 + u64::from(self.fin_reached))
+    }
+
+    /// Stream offset up to which the program has consumed.
+    pub fn consumed_offset(&self) -> u64 {
+        self.consumed - 1
+    }
+
+    /// Stream offset one past the peer's urgent byte.
+    pub fn urgent_end(&self) -> Option<u64> {
+        (self.urgent > 0).then(|| self.urgent - 1)
+    }
+
+    /// Remembers that the range holding `position` was the last to grow.
+    pub fn touch_recent(&mut self, position: u64) {
+        let Some(range) = self.out_of_order.containing(position) else {
+            return;
+        };
+        let mut kept = [0; RECENT];
+        kept[0] = range.start;
+        let older = self.recent.iter().filter(|&&start| {
+            start != 0
+                && self
+                    .out_of_order
+                    .containing(start)
+                    .is_some_and(|other| other.start != range.start)
+        });
+        for (slot, &start) in kept[1..].iter_mut().zip(older) {
+            *slot = start;
+        }
+        self.recent = kept;
+    }
+
+    /// The ranges to report, newest first (RFC 2018 §4).
+    pub fn sack_ranges(&self) -> impl Iterator<Item = Range> + '_ {
+        self.recent.iter().filter_map(|&start| {
+            (start != 0)
+                .then(|| self.out_of_order.containing(start))
+                .flatten()
+        })
+    }
+}

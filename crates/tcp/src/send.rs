@@ -1,0 +1,234 @@
+//! What to send next (RFC 9293 §3.8.6.2.1, §3.7.4): retransmissions first, then new data as far as
+//! both windows, Nagle and the sender's silly-window rule allow, then probes, then a bare ACK.
+
+use crate::{
+    connection::Connection,
+    state::State,
+    time::Instant,
+    timers::CORK_LIMIT,
+    transmit::{Stretch, Transmit, TransmitLimits},
+};
+use wire::tcp::Header;
+
+impl Connection {
+    /// The next segment to send at `now`, or `None`. Call until `None` or until the device is busy.
+    pub fn poll_transmit(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
+        if self.reset_owed || self.reset_reply_owed {
+            return self.transmit_reset();
+        }
+        match self.state {
+            State::Closed => None,
+            State::SynSent | State::SynReceived => self.transmit_syn(now, limits.mss),
+            State::TimeWait => self.transmit_owed_ack(now),
+            _ => self
+                .transmit_data(now, limits)
+                .or_else(|| self.transmit_probe(now))
+                .or_else(|| self.transmit_owed_ack(now)),
+        }
+    }
+
+    fn transmit_data(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
+        if self.snd.end() <= self.snd.una {
+            return None;
+        }
+        let segment = self.segment_room(now, limits);
+        let usable = u64::from(self.congestion.cwnd).saturating_sub(self.pipe());
+        let new_data_waits = self.snd.nxt < self.snd.end().min(self.snd.window_edge());
+        if let Some(plan) = self.next_retransmission(segment, usable, new_data_waits) {
+            let end = plan.start + burst(plan.end - plan.start, segment, limits);
+            self.on_retransmitted(now, plan, end);
+            return Some(self.transmit_stretch(
+                now,
+                Stretch {
+                    start: plan.start,
+                    end,
+                },
+                segment,
+            ));
+        }
+        let stretch = self.next_new_data(now, segment, usable, limits)?;
+        self.on_sent(now, stretch, segment);
+        Some(self.transmit_stretch(now, stretch, segment))
+    }
+
+    /// Payload of a full segment: the smaller of the peer's MSS and the path's, less our options
+    /// (RFC 6691 §2).
+    fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
+        let mss = self.snd.mss.min(limits.mss);
+        let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
+        self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
+        if self.rcv.out_of_order.is_empty() {
+            return u64::from(self.snd.segment_payload);
+        }
+        let options = Header {
+            options: self.segment_options(now),
+            ..Header::default()
+        };
+        let options_len = u16::try_from(options.header_len() - Header::LEN).unwrap_or(0);
+        u64::from(mss.saturating_sub(options_len).max(1))
+    }
+
+    /// NextSeg rule 2 of RFC 6675, and everything outside recovery.
+    fn next_new_data(
+        &mut self,
+        now: Instant,
+        segment: u64,
+        usable: u64,
+        limits: &TransmitLimits,
+    ) -> Option<Stretch> {
+        if let Some(range) = self.snd.sacked.containing(self.snd.nxt) {
+            // Going back over what a timeout presumed lost: the peer has said that it holds this.
+            self.snd.nxt = range.end;
+        }
+        let start = self.snd.nxt;
+        let room = self.window_room(start, segment);
+        if start >= self.snd.written {
+            return self.lone_fin(now, start, room);
+        }
+        let available = self
+            .hole_after(start, self.snd.written)
+            .map_or(0, |(_, end)| end - start);
+        let allowed = available
+            .min(room)
+            .min(burst(usable, segment, limits).min(usable));
+        let len = if allowed == available {
+            self.length_to_the_end(now, allowed, segment)
+        } else if allowed >= segment {
+            allowed - allowed % segment
+        } else {
+            self.length_of_partial(allowed, room, segment)
+        };
+        if len == 0 {
+            self.snd.cwnd_limited |= usable < segment && room >= segment;
+            if room < segment.min(available) {
+                self.arm_persist(now);
+            }
+            return None;
+        }
+        let end = start + len;
+        let takes_fin = end == self.snd.written && self.snd.fin_requested && room > len;
+        Some(Stretch {
+            start,
+            end: end + u64::from(takes_fin),
+        })
+    }
+
+    fn window_room(&self, start: u64, segment: u64) -> u64 {
+        let room = self.snd.window_edge().saturating_sub(start);
+        // A window taken back must not silence the retransmission timer (RFC 9293 §3.8.6).
+        let going_back = start == self.snd.una && self.snd.max > start;
+        if going_back { room.max(segment) } else { room }
+    }
+
+    fn lone_fin(&mut self, now: Instant, start: u64, room: u64) -> Option<Stretch> {
+        if !self.snd.fin_requested || start != self.snd.written {
+            return None;
+        }
+        if room == 0 {
+            self.arm_persist(now);
+            return None;
+        }
+        Some(Stretch {
+            start,
+            end: start + 1,
+        })
+    }
+
+    /// All that is left fits: does its partial last segment go too (Nagle, cork)?
+    fn length_to_the_end(&mut self, now: Instant, allowed: u64, segment: u64) -> u64 {
+        let partial = allowed % segment;
+        let is_sent_again = self.snd.max > self.snd.nxt;
+        if partial == 0 || is_sent_again || self.may_send_partial(now) {
+            allowed
+        } else {
+            allowed - partial
+        }
+    }
+
+    /// RFC 9293 §3.8.6.2.1 condition (3), and its override timeout.
+    fn length_of_partial(&self, allowed: u64, room: u64, segment: u64) -> u64 {
+        let window_is_small = room < segment && allowed == room;
+        let worthwhile = 2 * allowed >= self.snd.max_window || self.snd.probe_owed;
+        if window_is_small && worthwhile {
+            allowed
+        } else {
+            0
+        }
+    }
+
+    fn may_send_partial(&mut self, now: Instant) -> bool {
+        if self.snd.fin_requested {
+            return true;
+        }
+        if self.options.cork {
+            if !self.timers.cork.is_set() {
+                self.timers.cork = now + CORK_LIMIT;
+            }
+            return self.timers.cork <= now;
+        }
+        // RFC 9293 §3.7.4 as Minshall refined it: only one small segment at a time is on its way.
+        self.options.nodelay || self.snd.small_end <= self.snd.una
+    }
+
+    fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+        let snd = &mut self.snd;
+        let is_new = stretch.end > snd.max;
+        if stretch.start < snd.max {
+            self.note_sent_again(stretch.end);
+        } else {
+            self.rtt.start_timing(now, stretch.end);
+        }
+        let snd = &mut self.snd;
+        snd.nxt = stretch.end;
+        snd.max = snd.max.max(stretch.end);
+        snd.probe_owed = false;
+        if !(stretch.end - stretch.start).is_multiple_of(segment) {
+            snd.small_end = stretch.end;
+        }
+        self.timers.cork = Instant::NEVER;
+        if is_new && !self.timers.unacknowledged_since.is_set() {
+            self.timers.unacknowledged_since = now;
+        }
+        // RFC 6298 §5.1.
+        if !self.timers.retransmit.is_set() || self.timers.persisting {
+            self.timers.retries = 0;
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// RFC 5681 §4.1.
+    pub(crate) fn restart_after_idle(&mut self, now: Instant) {
+        let idle =
+            self.snd.max == self.snd.una && now.since(self.timers.last_sent) > self.rtt.rto();
+        if idle {
+            self.congestion.on_idle(u32::from(self.snd.segment_payload));
+        }
+    }
+
+    /// A zero-window or keep-alive probe: an old sequence number that the peer must answer
+    /// (RFC 9293 §3.8.4 and §3.8.6.1; see docs/rfc.md for why it carries no byte).
+    fn transmit_probe(&mut self, now: Instant) -> Option<Transmit> {
+        if !core::mem::take(&mut self.snd.probe_owed) {
+            return None;
+        }
+        Some(self.transmit_empty(now, self.snd.una - 1))
+    }
+
+    fn transmit_owed_ack(&mut self, now: Instant) -> Option<Transmit> {
+        if !self.rcv.ack_now {
+            return None;
+        }
+        let more = self.rcv.duplicate_acks_owed;
+        // Not SND.NXT, which a timeout pulls back: the peer would find the ACK too old to believe.
+        let transmit = self.transmit_empty(now, self.snd.max);
+        self.rcv.duplicate_acks_owed = more.saturating_sub(1);
+        self.rcv.ack_now = more > 0;
+        Some(transmit)
+    }
+}
+
+/// At most `bytes`, in whole segments, and no more than the device takes at once.
+fn burst(bytes: u64, segment: u64, limits: &TransmitLimits) -> u64 {
+    let segments = (u64::from(limits.max_payload) / segment).max(1);
+    bytes.min(segments * segment)
+}

@@ -1,0 +1,76 @@
+//! The send side's variables (RFC 9293 §3.3.1, figure 3), in absolute positions.
+
+use crate::{ranges::RangeSet, seq::SequenceSpace};
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Send sequence variables. Position 0 is our SYN, 1 the first byte, `written` our FIN.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Sender {
+    /// SND.UNA: everything below is acknowledged.
+    pub una: u64,
+    /// SND.NXT: next position to send; falls back to `una` after a retransmission timeout.
+    pub nxt: u64,
+    /// Highest position ever sent, plus one.
+    pub max: u64,
+    /// One past the last byte that the program has written.
+    pub written: u64,
+    /// SND.WND: the peer's window, bytes.
+    pub window: u64,
+    /// Largest window the peer ever offered (RFC 9293 §3.8.6.2.1), bytes.
+    pub max_window: u64,
+    /// SND.WL1: the peer's sequence position at the last window update.
+    pub window_seq: u64,
+    /// SND.WL2: our acknowledged position at the last window update.
+    pub window_ack: u64,
+    /// End of the last segment sent that was smaller than a full one (Nagle as Minshall refined it).
+    pub small_end: u64,
+    /// SND.UP: one past the last urgent byte; 0: none.
+    pub urgent: u64,
+    pub space: SequenceSpace,
+    /// Bytes the send window can hold.
+    pub capacity: u32,
+    /// MSS the peer announced (RFC 9293 §3.7.1).
+    pub mss: u16,
+    /// Payload of a full segment at the last transmission, options subtracted.
+    pub segment_payload: u16,
+    /// Shift of the window field in the peer's segments (RFC 7323 §2).
+    pub window_shift: u8,
+    /// The program wants a FIN after its last byte.
+    pub fin_requested: bool,
+    /// The last transmission was held back by the congestion window only.
+    pub cwnd_limited: bool,
+    /// A zero-window or keep-alive probe is due.
+    pub probe_owed: bool,
+    /// Duplicate acknowledgements in a row.
+    pub duplicate_acks: u32,
+    /// What the peer has selectively acknowledged (RFC 6675 §2: the scoreboard).
+    pub sacked: RangeSet,
+}
+
+impl Sender {
+    /// Stream offset up to which the peer has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.una.saturating_sub(1).min(self.written_offset())
+    }
+
+    /// Stream offset up to which the program has written.
+    pub fn written_offset(&self) -> u64 {
+        self.written - 1
+    }
+
+    /// One past the last position there is to send, our FIN included.
+    pub fn end(&self) -> u64 {
+        self.written + u64::from(self.fin_requested)
+    }
+
+    /// Whether our FIN is acknowledged.
+    pub fn fin_acknowledged(&self) -> bool {
+        self.fin_requested && self.una > self.written
+    }
+
+    /// First position beyond the peer's window.
+    pub fn window_edge(&self) -> u64 {
+        self.una + self.window
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of one connection against a script, and of two connections against each other.
+//!
+//! `harness` gives both; the other files are named after what they hold.
+
+mod close;
+mod data;
+mod harness;
+mod loss;
+mod open;
+mod pair;
+mod reset;
+mod timers;
+mod window;

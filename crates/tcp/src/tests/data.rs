@@ -1,0 +1,250 @@
+//! Data both ways: Nagle, delayed ACK, out-of-order placement, timestamps, urgent, large segments.
+
+use super::harness::{IRS, Script, plain, seg};
+use crate::{Config, Events, SocketOptions, TransmitLimits};
+
+fn nodelay() -> Config {
+    Config {
+        options: SocketOptions {
+            nodelay: true,
+            ..SocketOptions::default()
+        },
+        ..plain()
+    }
+}
+
+#[test]
+fn data_is_cut_to_the_mss_and_the_last_segment_pushes() {
+    let mut script = Script::established(&plain());
+    script.writes(2_500);
+    script.leaves(&[". 1:1001 ack 1", ". 1001:2001 ack 1", "P. 2001:2501 ack 1"]);
+}
+
+#[test]
+fn nagle_holds_a_second_small_segment_until_the_first_is_acknowledged() {
+    let mut script = Script::established(&plain());
+    script.writes(10);
+    script.leaves(&["P. 1:11 ack 1"]);
+    script.writes(10);
+    script.leaves(&[]);
+    script.arrives(seg(".", 1, 11, b""));
+    script.leaves(&["P. 11:21 ack 1"]);
+}
+
+#[test]
+fn nodelay_sends_small_segments_at_once() {
+    let mut script = Script::established(&nodelay());
+    script.writes(10);
+    script.writes(10);
+    script.leaves(&["P. 1:21 ack 1"]);
+    script.writes(10);
+    script.leaves(&["P. 21:31 ack 1"]);
+}
+
+#[test]
+fn cork_holds_a_partial_segment_until_uncorked_or_200_ms() {
+    let corked = SocketOptions {
+        cork: true,
+        ..SocketOptions::default()
+    };
+    let mut script = Script::established(&Config {
+        options: corked,
+        ..plain()
+    });
+    script.writes(1_500);
+    script.leaves(&[". 1:1001 ack 1"]);
+    script.arrives(seg(".", 1, 1_001, b""));
+    script.leaves(&[]);
+    script
+        .conn
+        .set_options(script.now, &SocketOptions::default());
+    script.leaves(&["P. 1001:1501 ack 1"]);
+
+    let mut script = Script::established(&Config {
+        options: corked,
+        ..plain()
+    });
+    script.writes(5);
+    script.leaves(&[]);
+    assert_eq!(script.next_timer().0, 200);
+    script.leaves(&["P. 1:6 ack 1"]);
+}
+
+#[test]
+fn one_small_segment_is_acknowledged_late_two_full_ones_at_once() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg("P.", 1, 1, &[1; 100]));
+    script.leaves(&[]);
+    assert_eq!(script.next_timer().0, 40);
+    script.leaves(&[". 1:1 ack 101"]);
+    script.arrives(seg(".", 101, 1, &[2; 1_000]));
+    script.leaves(&[]);
+    script.arrives(seg(".", 1_101, 1, &[2; 1_000]));
+    script.leaves(&[". 1:1 ack 2101"]);
+}
+
+#[test]
+fn an_answer_carries_the_delayed_acknowledgement() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg("P.", 1, 1, b"request"));
+    script.writes(6);
+    script.leaves(&["P. 1:7 ack 8"]);
+    script.arrives(seg(".", 8, 7, b""));
+    assert_eq!(script.conn.deadline(), None);
+}
+
+#[test]
+fn data_out_of_order_is_placed_at_once_and_each_segment_is_acknowledged() {
+    let mut script = Script::established(&plain());
+    assert!(
+        !script
+            .arrives(seg(".", 4, 1, b"def"))
+            .contains(Events::READABLE)
+    );
+    script.arrives(seg(".", 10, 1, b"jkl"));
+    script.leaves(&[". 1:1 ack 1", ". 1:1 ack 1"]);
+    assert!(
+        script
+            .arrives(seg(".", 1, 1, b"abc"))
+            .contains(Events::READABLE)
+    );
+    assert_eq!(script.conn.readable_end(), 6);
+    script.leaves(&[". 1:1 ack 7"]);
+    script.arrives(seg(".", 7, 1, b"ghi"));
+    script.leaves(&[". 1:1 ack 13"]);
+    assert_eq!(script.memory.bytes, b"abcdefghijkl");
+}
+
+#[test]
+fn sack_blocks_name_the_newest_range_first() {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    let mut script = Script::established_with(&config, seg("S.", 0, 1, b"").mss(1_000).sack_ok());
+    script.arrives(seg(".", 11, 1, &[0; 10]));
+    script.leaves(&[". 1:1 ack 1 sack 11:21"]);
+    script.arrives(seg(".", 31, 1, &[0; 10]));
+    script.leaves(&[". 1:1 ack 1 sack 31:41 sack 11:21"]);
+    script.arrives(seg(".", 21, 1, &[0; 5]));
+    script.leaves(&[". 1:1 ack 1 sack 11:26 sack 31:41"]);
+    script.arrives(seg(".", 1, 1, &[0; 10]));
+    script.leaves(&[". 1:1 ack 26 sack 31:41"]);
+}
+
+#[test]
+fn overlapping_and_repeated_segments_deliver_each_byte_once() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1, 1, b"abcd"));
+    script.arrives(seg(".", 3, 1, b"cdef"));
+    assert_eq!(script.conn.readable_end(), 6);
+    script.sent();
+    assert!(
+        !script
+            .arrives(seg(".", 1, 1, b"abcd"))
+            .contains(Events::READABLE)
+    );
+    script.leaves(&[". 1:1 ack 7"]);
+    assert_eq!(script.memory.bytes, b"abcdef");
+}
+
+#[test]
+fn timestamps_are_echoed_and_old_segments_dropped() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut script = Script::established_with(&config, seg("S.", 0, 1, b"").mss(1_000).ts(500, 0));
+    script.arrives(seg("P.", 1, 1, b"a").ts(510, 0));
+    assert_eq!(script.next_timer().0, 40);
+    let ack = script.sent()[0];
+    assert_eq!(ack.header.options.timestamps.unwrap().echo, 510);
+    // RFC 7323 §5.3: older than TS.Recent; acknowledged, not taken.
+    script.arrives(seg("P.", 2, 1, b"b").ts(400, 0));
+    script.leaves(&[". 1:1 ack 2"]);
+    assert_eq!(script.conn.readable_end(), 1);
+    // RFC 7323 §3.2: without the option once it was negotiated: dropped.
+    script.arrives(seg("P.", 2, 1, b"b"));
+    assert_eq!(script.conn.readable_end(), 1);
+    script.arrives(seg("P.", 2, 1, b"b").ts(511, 0));
+    assert_eq!(script.conn.readable_end(), 2);
+}
+
+#[test]
+fn segments_shrink_by_the_length_of_the_options() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut script = Script::established_with(&config, seg("S.", 0, 1, b"").mss(1_000).ts(500, 0));
+    script.writes(3_000);
+    assert_eq!(script.sent()[0].len, 988);
+}
+
+#[test]
+fn a_device_that_cuts_gets_one_large_segment() {
+    let mut script =
+        Script::established_with(&plain(), seg("S.", 0, 1, b"").mss(1_000).win(60_000));
+    script.limits = TransmitLimits {
+        mss: 1_000,
+        max_payload: 64_000,
+    };
+    script.writes(9_500);
+    let sent = script.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].len, sent[0].segment_size), (9_500, Some(1_000)));
+}
+
+#[test]
+fn a_merged_segment_of_many_is_taken_as_one() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1, 1, &[9; 40_000]));
+    assert_eq!(script.conn.readable_end(), 40_000);
+    script.leaves(&[". 1:1 ack 40001"]);
+}
+
+#[test]
+fn urgent_data_is_announced_and_stays_in_the_stream() {
+    let mut script = Script::established(&plain());
+    let events = script.arrives(seg("P.", 1, 1, b"ab!").urgent(3));
+    assert!(events.contains(Events::URGENT | Events::READABLE));
+    assert_eq!(script.conn.urgent_end(), Some(3));
+    assert_eq!(script.memory.bytes, b"ab!");
+}
+
+#[test]
+fn urgent_data_we_send_carries_the_pointer() {
+    let mut script = Script::established(&plain());
+    script.conn.handle_written_urgent(script.now, 4).unwrap();
+    let sent = script.sent();
+    assert_eq!(sent[0].header.urgent, 4);
+    assert!(sent[0].header.flags.contains(wire::tcp::Flags::URG));
+}
+
+#[test]
+fn positions_that_a_program_cannot_mean_are_refused() {
+    let mut script = Script::established(&Config {
+        send_capacity: 4_096,
+        ..plain()
+    });
+    assert!(script.conn.handle_written(script.now, 4_097).is_err());
+    script.writes(10);
+    assert!(script.conn.handle_written(script.now, 9).is_err());
+    assert!(script.conn.handle_consumed(script.now, 1).is_err());
+    script.conn.shutdown_write(script.now);
+    assert!(script.conn.handle_written(script.now, 11).is_err());
+}
+
+#[test]
+fn the_window_field_counts_what_was_not_consumed() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1, 1, &[9; 40_000]));
+    assert_eq!(script.sent()[0].header.window, 25_535);
+    assert_eq!(script.conn.info().receive_queue, 40_000);
+    assert!(script.consumes_all().contains(Events::TRANSMIT));
+    let update = script.sent()[0].header;
+    assert_eq!(
+        (update.window, update.ack),
+        (65_535, IRS.wrapping_add(40_001))
+    );
+}

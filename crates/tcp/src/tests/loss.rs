@@ -1,0 +1,166 @@
+//! Loss: fast retransmit and recovery with and without SACK, timeouts, congestion window.
+
+use super::harness::{Script, plain, seg};
+use crate::Config;
+
+fn ten_in_flight(config: &Config, syn_ack: super::harness::Segment) -> Script {
+    let mut script = Script::established_with(config, syn_ack.mss(1_000).win(60_000));
+    script.writes(20_000);
+    assert_eq!(script.sent().len(), 10, "initial window (RFC 6928)");
+    script
+}
+
+fn with_sack() -> Script {
+    ten_in_flight(
+        &Config {
+            sack: true,
+            ..plain()
+        },
+        seg("S.", 0, 1, b"").sack_ok(),
+    )
+}
+
+fn ranges(script: &mut Script) -> Vec<(u32, u32)> {
+    let sent = script.sent();
+    sent.iter()
+        .map(|t| (t.header.seq - super::harness::ISS, t.len))
+        .collect()
+}
+
+#[test]
+fn the_third_duplicate_ack_retransmits_without_sack() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    for _ in 0..2 {
+        script.arrives(seg(".", 1, 1, b"").win(60_000));
+        // RFC 3042 limited transmit: one new segment for each.
+        assert_eq!(script.sent().len(), 1);
+    }
+    script.arrives(seg(".", 1, 1, b"").win(60_000));
+    assert_eq!(ranges(&mut script)[0], (1, 1_000));
+    assert_eq!(script.conn.info().cwnd, 6_000);
+}
+
+#[test]
+fn a_partial_ack_retransmits_the_next_hole_without_sack() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    for _ in 0..3 {
+        script.arrives(seg(".", 1, 1, b"").win(60_000));
+        script.sent();
+    }
+    script.arrives(seg(".", 1, 4_001, b"").win(60_000));
+    assert_eq!(ranges(&mut script)[0], (4_001, 1_000));
+    script.arrives(seg(".", 1, 12_001, b"").win(60_000));
+    assert!(!script.conn.recovery.active);
+}
+
+#[test]
+fn sack_retransmits_each_hole_once_and_nothing_else() {
+    let mut script = with_sack();
+    // Segments 1 and 5 of ten are lost.
+    script.arrives(seg(".", 1, 1, b"").win(60_000).sack(1_001, 4_001));
+    let sent = ranges(&mut script);
+    assert_eq!(sent[0], (1, 1_000), "three segments above the hole: lost");
+    script.arrives(
+        seg(".", 1, 1, b"")
+            .win(60_000)
+            .sack(5_001, 10_001)
+            .sack(1_001, 4_001),
+    );
+    let sent = ranges(&mut script);
+    assert_eq!(sent[0], (4_001, 1_000));
+    assert!(
+        sent.iter().skip(1).all(|&(seq, _)| seq >= 10_001),
+        "{sent:?}"
+    );
+    script.arrives(seg(".", 1, 10_001, b"").win(60_000));
+    let sent = ranges(&mut script);
+    assert!(sent.iter().all(|&(seq, _)| seq >= 10_001), "{sent:?}");
+}
+
+#[test]
+fn recovery_halves_the_window_once() {
+    let mut script = with_sack();
+    script.arrives(seg(".", 1, 1, b"").win(60_000).sack(3_001, 10_001));
+    script.sent();
+    assert_eq!(script.conn.info().cwnd, 5_000);
+    script.arrives(seg(".", 1, 1_001, b"").win(60_000).sack(3_001, 10_001));
+    script.sent();
+    assert_eq!(script.conn.info().cwnd, 5_000);
+}
+
+#[test]
+fn a_timeout_forgets_the_scoreboard_and_starts_with_one_segment() {
+    // RFC 2018 §8: the receiver may have renounced what it SACKed.
+    let mut script = with_sack();
+    script.arrives(seg(".", 1, 1, b"").win(60_000).sack(9_001, 10_001));
+    script.sent();
+    script.next_timer();
+    assert_eq!(ranges(&mut script), [(1, 1_000)]);
+    assert_eq!(script.conn.info().cwnd, 1_000);
+    script.arrives(seg(".", 1, 1_001, b"").win(60_000));
+    assert_eq!(ranges(&mut script), [(1_001, 1_000), (2_001, 1_000)]);
+}
+
+#[test]
+fn after_a_timeout_what_is_sacked_again_is_skipped() {
+    let mut script = with_sack();
+    script.next_timer();
+    assert_eq!(ranges(&mut script), [(1, 1_000)]);
+    script.arrives(seg(".", 1, 1_001, b"").win(60_000).sack(2_001, 10_001));
+    let sent = ranges(&mut script);
+    assert_eq!(sent[0], (1_001, 1_000));
+    assert!(sent[1..].iter().all(|&(seq, _)| seq >= 10_001), "{sent:?}");
+}
+
+#[test]
+fn blocks_that_lie_are_ignored() {
+    let mut script = with_sack();
+    script.arrives(
+        seg(".", 1, 1, b"")
+            .win(60_000)
+            .sack(50_001, 90_001)
+            .sack(4_001, 2_001),
+    );
+    assert!(script.conn.snd.sacked.is_empty());
+    assert_eq!(script.conn.state(), crate::State::Established);
+}
+
+#[test]
+fn duplicate_acks_with_data_or_a_new_window_do_not_count() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    for i in 0..3 {
+        script.arrives(seg(".", 1 + i, 1, b"x").win(60_000));
+        script.arrives(seg(".", 2 + i, 1, b"").win(60_100 + u16::try_from(i).unwrap()));
+    }
+    assert!(!script.conn.recovery.active);
+}
+
+#[test]
+fn the_window_grows_by_slow_start_only_while_it_limits() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.arrives(seg(".", 1, 10_001, b"").win(60_000));
+    assert_eq!(script.conn.info().cwnd, 20_000);
+    script.sent();
+    script.arrives(seg(".", 1, 20_001, b"").win(60_000));
+    let cwnd = script.conn.info().cwnd;
+    script.writes(10);
+    script.sent();
+    script.arrives(seg(".", 1, 20_011, b"").win(60_000));
+    assert_eq!(
+        script.conn.info().cwnd,
+        cwnd,
+        "ten bytes were not limited by the window"
+    );
+}
+
+#[test]
+fn an_idle_connection_restarts_with_the_initial_window() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.arrives(seg(".", 1, 10_001, b"").win(60_000));
+    script.sent();
+    script.arrives(seg(".", 1, 20_001, b"").win(60_000));
+    assert!(script.conn.info().cwnd > 10_000);
+    script.wait_us(5_000_000);
+    script.writes(1);
+    assert_eq!(script.conn.info().cwnd, 10_000);
+}

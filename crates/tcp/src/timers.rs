@@ -1,0 +1,194 @@
+//! The timers of a connection and what happens when each fires (RFC 9293 §3.8, RFC 6298).
+
+use crate::{
+    connection::{Connection, ConnectionError, Events},
+    state::State,
+    time::{Duration, Instant},
+};
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Retransmissions of a SYN before the connection is given up (Linux `tcp_syn_retries`).
+const SYN_RETRIES: u8 = 6;
+/// Retransmissions of a SYN-ACK (Linux `tcp_synack_retries`).
+const SYN_ACK_RETRIES: u8 = 5;
+/// Retransmissions of data: R2 of RFC 9293 §3.8.3 (Linux `tcp_retries2`).
+const DATA_RETRIES: u8 = 15;
+/// Retransmissions once the program has closed (Linux `tcp_orphan_retries`).
+const ORPHAN_RETRIES: u8 = 8;
+/// How long a corked partial segment may wait.
+pub(crate) const CORK_LIMIT: Duration = Duration::from_ms(200);
+/// How long an orphan waits in FIN-WAIT-2 (Linux `tcp_fin_timeout`).
+pub(crate) const FIN_WAIT_2_LIMIT: Duration = Duration::from_secs(60);
+
+/// Deadlines; [`Instant::NEVER`] means not running.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Timers {
+    /// Retransmission (RFC 6298), or zero-window probe while `persisting` (RFC 9293 §3.8.6.1).
+    pub retransmit: Instant,
+    pub delayed_ack: Instant,
+    pub keepalive: Instant,
+    pub cork: Instant,
+    /// FIN-WAIT-2 of an orphan.
+    pub linger: Instant,
+    /// When the oldest unacknowledged data was first sent, for the user timeout.
+    pub unacknowledged_since: Instant,
+    pub last_received: Instant,
+    pub last_sent: Instant,
+    /// Expirations of `retransmit` in a row.
+    pub retries: u8,
+    /// Keep-alive probes in a row without an answer.
+    pub keepalive_probes: u8,
+    pub persisting: bool,
+    /// The SYN had to be sent again.
+    pub syn_retransmitted: bool,
+    pub reserved: [u8; 4],
+}
+
+impl Timers {
+    pub const fn unset() -> Self {
+        Self {
+            retransmit: Instant::NEVER,
+            delayed_ack: Instant::NEVER,
+            keepalive: Instant::NEVER,
+            cork: Instant::NEVER,
+            linger: Instant::NEVER,
+            unacknowledged_since: Instant::NEVER,
+            last_received: Instant::ZERO,
+            last_sent: Instant::ZERO,
+            retries: 0,
+            keepalive_probes: 0,
+            persisting: false,
+            syn_retransmitted: false,
+            reserved: [0; 4],
+        }
+    }
+
+    fn earliest(&self) -> Instant {
+        self.retransmit
+            .min(self.delayed_ack)
+            .min(self.keepalive)
+            .min(self.cork)
+            .min(self.linger)
+    }
+}
+
+impl Connection {
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.earliest().if_set()
+    }
+
+    /// Acts on every timer that has expired at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) -> Events {
+        let mut events = Events::empty();
+        if self.timers.delayed_ack <= now {
+            self.timers.delayed_ack = Instant::NEVER;
+            self.rcv.ack_now = true;
+            events |= Events::TRANSMIT;
+        }
+        if self.timers.cork <= now {
+            events |= Events::TRANSMIT;
+        }
+        if self.timers.linger <= now {
+            self.enter_closed();
+            return events | Events::CLOSED;
+        }
+        if self.timers.retransmit <= now {
+            events |= if self.timers.persisting {
+                self.on_persist_timeout(now)
+            } else {
+                self.on_retransmit_timeout(now)
+            };
+        }
+        if self.timers.keepalive <= now && self.state != State::Closed {
+            events |= self.on_keepalive_timeout(now);
+        }
+        events
+    }
+
+    /// RFC 6298 §5.4–5.7 and RFC 5681 §3.1 equation (4).
+    fn on_retransmit_timeout(&mut self, now: Instant) -> Events {
+        self.timers.retries = self.timers.retries.saturating_add(1);
+        if self.timers.retries > self.retry_limit() || self.user_timeout_expired(now) {
+            return self.fail(ConnectionError::TimedOut);
+        }
+        if self.state.is_synchronized() || self.snd.una > 0 {
+            self.collapse_after_timeout();
+        } else {
+            self.timers.syn_retransmitted = true;
+        }
+        // RFC 6298 §5.4: send the earliest segment again; what follows goes out as ACKs return.
+        self.snd.nxt = self.snd.una;
+        self.rtt.stop_timing();
+        self.timers.retransmit = now + self.backed_off_rto();
+        Events::TRANSMIT
+    }
+
+    fn retry_limit(&self) -> u8 {
+        match self.state {
+            State::SynSent => SYN_RETRIES,
+            State::SynReceived => SYN_ACK_RETRIES,
+            _ if self.options.user_timeout > Duration::ZERO => u8::MAX,
+            _ if self.orphan => ORPHAN_RETRIES,
+            _ => DATA_RETRIES,
+        }
+    }
+
+    fn user_timeout_expired(&self, now: Instant) -> bool {
+        // RFC 5482 §3: the user timeout bounds how long data stays unacknowledged.
+        self.options.user_timeout > Duration::ZERO
+            && self.timers.unacknowledged_since.is_set()
+            && now.since(self.timers.unacknowledged_since) >= self.options.user_timeout
+    }
+
+    /// RFC 9293 §3.8.6.1: probe a closed window for as long as the peer answers.
+    fn on_persist_timeout(&mut self, now: Instant) -> Events {
+        self.timers.retries = self.timers.retries.saturating_add(1);
+        let silent = now.since(self.timers.last_received)
+            > self.rtt.rto().doubled(u32::from(DATA_RETRIES), MAX_SILENCE);
+        if (silent && self.timers.retries > DATA_RETRIES)
+            || (self.orphan && self.timers.retries > ORPHAN_RETRIES)
+            || self.user_timeout_expired(now)
+        {
+            return self.fail(ConnectionError::TimedOut);
+        }
+        self.snd.probe_owed = true;
+        self.timers.retransmit = now + self.backed_off_rto();
+        Events::TRANSMIT
+    }
+
+    pub(crate) fn backed_off_rto(&self) -> Duration {
+        self.rtt
+            .rto()
+            .doubled(u32::from(self.timers.retries), crate::rtt::MAX_RTO)
+    }
+
+    /// Sets the retransmission or persist timer to what the send side needs now.
+    pub(crate) fn arm_retransmit(&mut self, now: Instant) {
+        let in_flight = self.snd.max > self.snd.una;
+        if in_flight {
+            self.timers.persisting = false;
+            self.timers.retransmit = now + self.backed_off_rto();
+        } else {
+            self.timers.retransmit = Instant::NEVER;
+            self.timers.persisting = false;
+            self.timers.retries = 0;
+            self.timers.unacknowledged_since = Instant::NEVER;
+        }
+    }
+
+    /// Starts zero-window probing when data waits and nothing is in flight that would elicit an ACK.
+    pub(crate) fn arm_persist(&mut self, now: Instant) {
+        let waiting = self.snd.end() > self.snd.max && self.state.is_synchronized();
+        if waiting && self.snd.max == self.snd.una && !self.timers.retransmit.is_set() {
+            self.timers.persisting = true;
+            self.timers.retries = 0;
+            self.timers.unacknowledged_since = now;
+            self.timers.retransmit = now + self.backed_off_rto();
+        }
+    }
+}
+
+/// Beyond this a silent peer behind a closed window is given up.
+const MAX_SILENCE: Duration = Duration::from_secs(900);

@@ -1,0 +1,200 @@
+//! From a decision to a segment: header fields, options, and the books that sending one changes.
+
+use crate::{connection::Connection, state::State, time::Instant};
+use wire::tcp::{Flags, Header, Options, SackBlocks, Timestamps};
+
+/// What the path and the device allow for one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitLimits {
+    /// Payload that fits one packet of the path when there are no TCP options (path MTU − 40 for IPv4), bytes.
+    pub mss: u16,
+    /// Payload at most in one segment handed to the device: up to 64 KiB where it cuts (TSO), else `mss`.
+    pub max_payload: u32,
+}
+
+/// A segment to send. Ports and checksum are the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Header with ports 0.
+    pub header: Header,
+    /// Stream offset of the payload in the send window.
+    pub offset: u64,
+    /// Payload length, bytes.
+    pub len: u32,
+    /// The device must cut the payload into pieces of this size, bytes.
+    pub segment_size: Option<u16>,
+}
+
+/// A stretch of our sequence space about to be sent, `[start, end)`; `end` may include the FIN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Connection {
+    /// The clock that our timestamps carry, milliseconds (RFC 7323 §5.4).
+    pub(crate) fn timestamp_clock(&self, now: Instant) -> u32 {
+        now.as_timestamp_ms().wrapping_add(self.timestamp_offset)
+    }
+
+    pub(crate) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.rcv.timestamps.then(|| Timestamps {
+            value: self.timestamp_clock(now),
+            echo: self.rcv.ts_recent,
+        })
+    }
+
+    /// Options of a segment after the handshake: timestamps, and SACK blocks while there is a hole.
+    pub(crate) fn segment_options(&self, now: Instant) -> Options {
+        let mut sack = SackBlocks::default();
+        if self.rcv.sack && !self.rcv.out_of_order.is_empty() {
+            // RFC 2018 §3: three blocks fit beside timestamps, four without.
+            let room = if self.rcv.timestamps { 3 } else { 4 };
+            for range in self.rcv.sack_ranges().take(room) {
+                sack.push(
+                    self.rcv.space.wire(range.start),
+                    self.rcv.space.wire(range.end),
+                );
+            }
+        }
+        Options {
+            timestamps: self.timestamps_option(now),
+            sack,
+            ..Options::default()
+        }
+    }
+
+    pub(crate) fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
+        let header = Header {
+            seq: self.snd.space.wire(position),
+            ack: self.rcv.space.wire(self.rcv.nxt),
+            flags: flags | Flags::ACK,
+            window: self.take_window_field(),
+            options: self.segment_options(now),
+            ..Header::default()
+        };
+        self.on_ack_sent();
+        header
+    }
+
+    fn on_ack_sent(&mut self) {
+        self.rcv.ack_now = false;
+        self.rcv.unacknowledged = 0;
+        self.rcv.last_ack_sent = self.rcv.nxt;
+        self.timers.delayed_ack = Instant::NEVER;
+    }
+
+    /// The SYN or SYN-ACK.
+    pub(crate) fn transmit_syn(&mut self, now: Instant, mss: u16) -> Option<Transmit> {
+        if self.snd.nxt > 0 {
+            return None;
+        }
+        let passive = self.state == State::SynReceived;
+        let header = Header {
+            seq: self.snd.space.wire(0),
+            ack: if passive {
+                self.rcv.space.wire(self.rcv.nxt)
+            } else {
+                0
+            },
+            flags: if passive {
+                Flags::SYN | Flags::ACK
+            } else {
+                Flags::SYN
+            },
+            window: self.syn_window_field(),
+            options: self.syn_options(now, mss),
+            ..Header::default()
+        };
+        if self.snd.max == 0 {
+            self.rtt.start_timing(now, 1);
+        } else {
+            self.rtt.stop_timing();
+            self.recovery.retransmissions += 1;
+        }
+        self.snd.nxt = 1;
+        self.snd.max = 1;
+        self.on_ack_sent();
+        self.timers.last_sent = now;
+        if !self.timers.retransmit.is_set() {
+            self.timers.retransmit = now + self.backed_off_rto();
+        }
+        Some(Transmit {
+            header,
+            offset: 0,
+            len: 0,
+            segment_size: None,
+        })
+    }
+
+    /// One segment (or a large one for the device to cut) that carries `stretch`.
+    pub(crate) fn transmit_stretch(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+    ) -> Transmit {
+        let data_end = stretch.end.min(self.snd.written);
+        let mut flags = Flags::empty();
+        if data_end == self.snd.written {
+            // RFC 9293 §3.9.1.2: PSH with the last of what the program wrote.
+            flags |= Flags::PSH;
+        }
+        if stretch.end > data_end {
+            flags |= Flags::FIN;
+        }
+        let mut header = self.header(now, stretch.start, flags);
+        if let Some(ahead) = self.urgent_field(stretch.start) {
+            header.flags |= Flags::URG;
+            header.urgent = ahead;
+        }
+        let len = data_end - stretch.start;
+        self.timers.last_sent = now;
+        Transmit {
+            header,
+            offset: stretch.start - 1,
+            len: u32::try_from(len).expect("invariant: a stretch is at most max_payload long"),
+            segment_size: (len > segment).then(|| u16::try_from(segment).unwrap_or(u16::MAX)),
+        }
+    }
+
+    /// A segment without payload at `position`.
+    pub(crate) fn transmit_empty(&mut self, now: Instant, position: u64) -> Transmit {
+        let header = self.header(now, position, Flags::empty());
+        Transmit {
+            header,
+            offset: 0,
+            len: 0,
+            segment_size: None,
+        }
+    }
+
+    /// The reset that ends this connection, or one that answers an unacceptable ACK.
+    pub(crate) fn transmit_reset(&mut self) -> Option<Transmit> {
+        let header = if self.reset_reply_owed {
+            self.reset_reply_owed = false;
+            Header {
+                seq: self.reset_reply_seq,
+                flags: Flags::RST,
+                ..Header::default()
+            }
+        } else if self.reset_owed {
+            self.reset_owed = false;
+            Header {
+                seq: self.snd.space.wire(self.snd.max),
+                ack: self.rcv.space.wire(self.rcv.nxt),
+                flags: Flags::RST | Flags::ACK,
+                ..Header::default()
+            }
+        } else {
+            return None;
+        };
+        Some(Transmit {
+            header,
+            offset: 0,
+            len: 0,
+            segment_size: None,
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! The window we advertise (RFC 9293 §3.8.6, RFC 7323 §2).
+
+use crate::connection::Connection;
+
+impl Connection {
+    fn receive_capacity(&self) -> u64 {
+        let limit = self.options.receive_limit;
+        let capacity = if limit == 0 {
+            self.rcv.capacity
+        } else {
+            limit.min(self.rcv.capacity)
+        };
+        // RFC 7323 §2.2: sixteen bits and the shift express no more.
+        u64::from(capacity).min(u64::from(u16::MAX) << self.rcv.window_shift)
+    }
+
+    /// Right edge that the space allows, moved only in worthwhile steps and never back
+    /// (RFC 9293 §3.8.6.2.2: silly window avoidance).
+    fn next_edge(&self) -> u64 {
+        let capacity = self.receive_capacity();
+        let target = self.rcv.consumed + capacity;
+        let step = (capacity / 2).min(u64::from(self.rcv.segment_payload));
+        if target >= self.rcv.advertised_edge + step {
+            target
+        } else {
+            self.rcv.advertised_edge
+        }
+    }
+
+    /// The window field of the next segment; remembers what it promises.
+    pub(crate) fn take_window_field(&mut self) -> u16 {
+        let edge = self.next_edge();
+        let window = edge.saturating_sub(self.rcv.nxt);
+        let field = u16::try_from(window >> self.rcv.window_shift).unwrap_or(u16::MAX);
+        let promised = self.rcv.nxt + (u64::from(field) << self.rcv.window_shift);
+        self.rcv.advertised_edge = self.rcv.advertised_edge.max(promised);
+        field
+    }
+
+    /// The window field of a SYN or SYN-ACK: not scaled (RFC 7323 §2.2).
+    pub(crate) fn syn_window_field(&self) -> u16 {
+        u16::try_from(self.receive_capacity()).unwrap_or(u16::MAX)
+    }
+
+    /// Whether consuming has opened the window so far that the peer should hear of it now.
+    pub(crate) fn window_update_due(&mut self) -> bool {
+        if !self.state.can_receive() || self.rcv.nxt == 0 {
+            return false;
+        }
+        let left = self.rcv.advertised_edge.saturating_sub(self.rcv.nxt);
+        let possible = self.next_edge().saturating_sub(self.rcv.nxt);
+        // At most half is left and it would at least double.
+        let due = 2 * left <= self.receive_capacity() && possible >= (2 * left).max(1);
+        self.rcv.ack_now |= due;
+        due
+    }
+}
