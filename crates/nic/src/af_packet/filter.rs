@@ -1,0 +1,237 @@
+//! The classic BPF program that lets only frames for the engine's addresses reach the socket.
+//!
+//! Read first: `Documentation/networking/filter.rst` of the kernel. A pure function builds the
+//! program; attaching it is `sys.rs`. Frames with a VLAN tag are not for us yet: the kernel takes
+//! the tag out of the frame, so the program asks for it through the ancillary loads.
+
+use std::net::Ipv4Addr;
+
+/// Most addresses in one program: a jump of classic BPF reaches 255 instructions.
+pub const ADDRESSES_MAX: usize = 200;
+
+const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+
+/// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`.
+const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
+const ETHERTYPE_AT: u32 = 12;
+const ETHERTYPE_IPV4: u32 = 0x0800;
+const ETHERTYPE_ARP: u32 = 0x0806;
+/// RFC 826: sender and target protocol address, behind the Ethernet header.
+const ARP_SENDER_AT: u32 = 14 + 14;
+const ARP_TARGET_AT: u32 = 14 + 24;
+/// RFC 791 §3.1: destination address, behind the Ethernet header.
+const IPV4_DESTINATION_AT: u32 = 14 + 16;
+
+const ACCEPT_WHOLE: u32 = u32::MAX;
+const REJECT: u32 = 0;
+
+/// One instruction, laid out as the kernel's `struct sock_filter`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// Instructions to skip if the condition holds.
+    pub jump_true: u8,
+    /// Instructions to skip if it does not.
+    pub jump_false: u8,
+    /// Operand.
+    pub operand: u32,
+}
+
+/// Why no program can be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{count} addresses are more than one socket filter takes ({ADDRESSES_MAX}): name fewer, or none to receive every frame"
+)]
+#[non_exhaustive]
+pub struct TooManyAddresses {
+    /// Addresses asked for.
+    pub count: usize,
+}
+
+/// A program that accepts IPv4 frames for one of `addresses`, and ARP frames whose target or
+/// sender is one of them (the sender, so that somebody else's use of our address is seen).
+///
+/// # Errors
+/// More than [`ADDRESSES_MAX`] addresses.
+pub fn for_addresses(addresses: &[Ipv4Addr]) -> Result<Vec<Instruction>, TooManyAddresses> {
+    let count = addresses.len();
+    if count > ADDRESSES_MAX {
+        return Err(TooManyAddresses { count });
+    }
+    let mut arp = match_any(ARP_TARGET_AT, addresses);
+    arp.extend(match_any(ARP_SENDER_AT, addresses));
+    arp.push(plain(RETURN, REJECT));
+    let mut ipv4 = match_any(IPV4_DESTINATION_AT, addresses);
+    ipv4.push(plain(RETURN, REJECT));
+
+    let mut program = vec![
+        plain(LOAD_WORD, VLAN_TAG_PRESENT),
+        condition(0, 1, 0),
+        plain(RETURN, REJECT),
+        plain(LOAD_HALF, ETHERTYPE_AT),
+        // The list of ARP may be longer than a conditional jump reaches, an unconditional one
+        // reaches everything.
+        condition(ETHERTYPE_ARP, 3, 0),
+        condition(ETHERTYPE_IPV4, 1, 0),
+        plain(RETURN, REJECT),
+        plain(
+            JUMP,
+            u32::try_from(arp.len()).expect("invariant: a program is short"),
+        ),
+    ];
+    program.append(&mut arp);
+    program.append(&mut ipv4);
+    Ok(program)
+}
+
+/// Accepts if the word at `at` is one of `addresses`, and goes on behind its end otherwise.
+fn match_any(at: u32, addresses: &[Ipv4Addr]) -> Vec<Instruction> {
+    let mut program = vec![plain(LOAD_WORD, at)];
+    for (index, address) in addresses.iter().enumerate() {
+        let to_accept = u8::try_from(addresses.len() - index)
+            .expect("invariant: ADDRESSES_MAX is below the reach of a jump");
+        program.push(condition(u32::from(*address), to_accept, 0));
+    }
+    program.push(plain(JUMP, 1));
+    program.push(plain(RETURN, ACCEPT_WHOLE));
+    program
+}
+
+fn plain(code: u16, operand: u32) -> Instruction {
+    Instruction {
+        code,
+        jump_true: 0,
+        jump_false: 0,
+        operand,
+    }
+}
+
+fn condition(operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction {
+        code: JUMP_IF_EQUAL,
+        jump_true,
+        jump_false,
+        operand,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The kernel's semantics for the instructions used: a load past the end rejects the frame.
+    fn run(program: &[Instruction], frame: &[u8], tagged: bool) -> u32 {
+        let mut accumulator = 0_u32;
+        let mut at = 0_usize;
+        loop {
+            let Instruction {
+                code,
+                jump_true,
+                jump_false,
+                operand,
+            } = program[at];
+            at += 1;
+            match code {
+                LOAD_WORD if operand == VLAN_TAG_PRESENT => accumulator = u32::from(tagged),
+                LOAD_WORD | LOAD_HALF => {
+                    let size = if code == LOAD_WORD { 4 } else { 2 };
+                    let start = usize::try_from(operand).unwrap();
+                    let Some(bytes) = frame.get(start..start + size) else {
+                        return 0;
+                    };
+                    accumulator = bytes
+                        .iter()
+                        .fold(0, |word, byte| word << 8 | u32::from(*byte));
+                }
+                JUMP_IF_EQUAL => {
+                    let skip = if accumulator == operand {
+                        jump_true
+                    } else {
+                        jump_false
+                    };
+                    at += usize::from(skip);
+                }
+                JUMP => at += usize::try_from(operand).unwrap(),
+                RETURN => return operand,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn oracle(frame: &[u8], addresses: &[Ipv4Addr]) -> bool {
+        let listed = |at: usize| {
+            let Some(&[a, b, c, d]) = frame.get(at..at + 4) else {
+                return None;
+            };
+            Some(addresses.contains(&Ipv4Addr::new(a, b, c, d)))
+        };
+        match frame.get(12..14) {
+            Some([8, 0]) => listed(30) == Some(true),
+            // The target lies behind the sender: a frame that ends before it is rejected.
+            Some([8, 6]) => match listed(38) {
+                None => false,
+                Some(target) => target || listed(28) == Some(true),
+            },
+            _ => false,
+        }
+    }
+
+    fn address() -> impl Strategy<Value = Ipv4Addr> {
+        (0_u8..4, 0_u8..4).prop_map(|(c, d)| Ipv4Addr::new(10, 0, c, d))
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_frames_of_listed_addresses_pass(
+            addresses in proptest::collection::vec(address(), 0..8),
+            ethertype in prop_oneof![Just([8_u8, 0]), Just([8, 6]), Just([0x86, 0xdd])],
+            fields in (address(), address(), address()),
+            length in 0_usize..80,
+            tagged in any::<bool>(),
+        ) {
+            let mut frame = vec![0_u8; 80];
+            frame[12..14].copy_from_slice(&ethertype);
+            frame[28..32].copy_from_slice(&fields.0.octets());
+            if ethertype == [8, 0] {
+                frame[30..34].copy_from_slice(&fields.1.octets());
+            }
+            frame[38..42].copy_from_slice(&fields.2.octets());
+            frame.truncate(length);
+            let program = for_addresses(&addresses).unwrap();
+            let accepted = run(&program, &frame, tagged) == u32::MAX;
+            prop_assert_eq!(accepted, !tagged && oracle(&frame, &addresses));
+        }
+    }
+
+    #[test]
+    fn the_longest_list_is_reached_to_its_last_address() {
+        let addresses: Vec<Ipv4Addr> = (0..200)
+            .map(|last| Ipv4Addr::new(192, 168, 7, last))
+            .collect();
+        let program = for_addresses(&addresses).unwrap();
+        let mut frame = [0_u8; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        for address in &addresses {
+            frame[30..34].copy_from_slice(&address.octets());
+            assert_eq!(run(&program, &frame, false), u32::MAX, "{address}");
+        }
+        frame[30..34].copy_from_slice(&[192, 168, 7, 200]);
+        assert_eq!(run(&program, &frame, false), 0);
+    }
+
+    #[test]
+    fn too_many_addresses_are_refused_with_the_number() {
+        let addresses = [Ipv4Addr::LOCALHOST; ADDRESSES_MAX + 1];
+        assert_eq!(
+            for_addresses(&addresses),
+            Err(TooManyAddresses { count: 201 })
+        );
+    }
+}

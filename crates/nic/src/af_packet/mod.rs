@@ -1,0 +1,352 @@
+//! The default driver: a packet socket on any Ethernet interface, with a mapped receive ring and
+//! gathering transmit. Needs CAP_NET_RAW.
+//!
+//! Read first: packet(7), and the kernel's `Documentation/networking/packet_mmap.rst`. On virtual
+//! interfaces the virtio header carries segments of 64 KiB both ways, which is where its throughput
+//! comes from; a transmit ring halves it and is not used. One socket, one queue; fanout and
+//! steering of single flows (an address shared with the kernel) come with the engine's BPF
+//! programs, and frames with a VLAN tag are dropped.
+
+pub mod filter;
+mod sys;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, TxFrame};
+use crate::{link, vnet};
+
+/// Room for the ring's own header, the virtio header and a frame of 64 KiB, in whole pages.
+pub const FRAME_BYTES: u32 = 80 * 1024;
+/// Frames in the ring.
+pub const FRAME_COUNT: u32 = 256;
+/// How soon a busy device is asked again by a caller that sleeps.
+const BUSY_RETRY_US: u64 = 100;
+
+/// How to open an interface.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the interface in the calling thread's network namespace.
+    pub interface: String,
+    /// Receive only ARP and IPv4 for these addresses; `None`: every frame.
+    pub addresses: Option<Vec<Ipv4Addr>>,
+    /// Bytes per ring frame, a multiple of the page size; longer frames are dropped.
+    pub frame_bytes: u32,
+    /// Frames in the receive ring.
+    pub frame_count: u32,
+}
+
+impl Config {
+    /// The default ring on `interface`, receiving every frame.
+    #[must_use]
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            addresses: None,
+            frame_bytes: FRAME_BYTES,
+            frame_count: FRAME_COUNT,
+        }
+    }
+}
+
+/// Why an interface cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No such interface.
+    #[error("no interface named {interface:?} here: see `ip link` in this network namespace")]
+    UnknownInterface {
+        /// The name asked for.
+        interface: String,
+    },
+    /// The process may not open packet sockets.
+    #[error("packet sockets need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the binary")]
+    NoPrivilege,
+    /// Frames on this link do not start with an Ethernet header.
+    #[error(
+        "interface {interface:?} does not carry Ethernet frames: choose an Ethernet, veth, macvlan or bridge interface"
+    )]
+    NotEthernet {
+        /// The name asked for.
+        interface: String,
+    },
+    /// Too many addresses.
+    #[error(transparent)]
+    Filter(#[from] filter::TooManyAddresses),
+    /// The kernel refused the ring.
+    #[error(
+        "the kernel refused a receive ring of {frame_count} frames of {frame_bytes} bytes ({source}): use whole pages, or fewer frames if memory is short"
+    )]
+    Ring {
+        /// Bytes per frame asked for.
+        frame_bytes: u32,
+        /// Frames asked for.
+        frame_count: u32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another system call failed.
+    #[error("{call} on interface {interface:?}: {source}")]
+    System {
+        /// What was being done.
+        call: &'static str,
+        /// The interface.
+        interface: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// An open interface.
+pub struct AfPacket {
+    // The ring is unmapped before the socket closes: fields drop in order.
+    ring: sys::Ring,
+    socket: OwnedFd,
+    interface: String,
+    caps: Caps,
+    next: usize,
+    slept: bool,
+    busy: bool,
+    counters: Counters,
+    ring_full: AtomicU64,
+}
+
+impl AfPacket {
+    /// Opens the interface of `config`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each message says what to do next.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let interface = config.interface.clone();
+        let failed = |call| {
+            let interface = interface.clone();
+            move |source: io::Error| OpenError::System {
+                call,
+                interface,
+                source,
+            }
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Protocol 0: nothing is received before the filter, the ring and the binding stand.
+        let socket =
+            socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|error| {
+                match error {
+                    rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => OpenError::NoPrivilege,
+                    other => failed("socket(AF_PACKET)")(other.into()),
+                }
+            })?;
+        let link = link::read(&interface).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENODEV) => OpenError::UnknownInterface {
+                interface: interface.clone(),
+            },
+            _ => failed("reading the interface")(source),
+        })?;
+        if !link.is_ethernet {
+            return Err(OpenError::NotEthernet { interface });
+        }
+        configure(&socket).map_err(failed("setting packet socket options"))?;
+        set_addresses(&socket, &interface, config.addresses.as_deref())?;
+        let (frame_bytes, frame_count) = (config.frame_bytes, config.frame_count);
+        let ring = sys::Ring::map(&socket, frame_bytes, frame_count).map_err(|source| {
+            OpenError::Ring {
+                frame_bytes,
+                frame_count,
+                source,
+            }
+        })?;
+        sys::bind(socket.as_fd(), link.index).map_err(failed("bind"))?;
+        let caps = caps(&link);
+        Ok(Self {
+            ring,
+            socket,
+            interface,
+            caps,
+            next: 0,
+            slept: false,
+            busy: false,
+            counters: Counters::default(),
+            ring_full: AtomicU64::new(0),
+        })
+    }
+
+    /// Changes which addresses' frames are received; `None`: every frame.
+    ///
+    /// # Errors
+    /// Too many addresses, or the kernel refused the filter; the old one stays.
+    pub fn set_addresses(&self, addresses: Option<&[Ipv4Addr]>) -> Result<(), OpenError> {
+        set_addresses(&self.socket, &self.interface, addresses)
+    }
+
+    /// The packet socket, for a filter of the caller's own.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn gone(&self, error: &io::Error) -> io::Error {
+        let interface = &self.interface;
+        let text = format!(
+            "interface {interface:?} is down or gone ({error}): `ip link set {interface} up`, or name another"
+        );
+        io::Error::new(io::ErrorKind::NetworkDown, text)
+    }
+
+    /// What a failed send means: try later (`Ok(false)`), skip the frame (`Ok(true)`), or give up.
+    fn judge_send(&mut self, error: &io::Error) -> io::Result<bool> {
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {
+                self.counters.tx_busy += 1;
+                self.busy = true;
+                Ok(false)
+            }
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.gone(error)),
+            // The frame is longer than the link takes, or its offload fields contradict it: no
+            // retry would send it, and the frames behind it are not to blame.
+            Some(libc::EMSGSIZE | libc::EINVAL) => Ok(true),
+            _ => Err(io::Error::new(
+                error.kind(),
+                format!("sending on {:?}: {error}", self.interface),
+            )),
+        }
+    }
+
+    fn count_sent(&mut self, frames: &[TxFrame<'_>]) {
+        for frame in frames {
+            self.counters.tx_frames += 1;
+            self.counters.tx_bytes += frame.frame_len() as u64;
+        }
+    }
+}
+
+fn configure(socket: &OwnedFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let version = libc::c_int::try_from(libc::tpacket_versions::TPACKET_V2 as u32)
+        .expect("invariant: the version is 1");
+    sys::set_option(socket, libc::PACKET_VERSION, &version)?;
+    sys::set_option(socket, libc::PACKET_VNET_HDR, &1_i32)?;
+    sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+    sys::set_option(socket, libc::PACKET_QDISC_BYPASS, &1_i32)
+}
+
+fn set_addresses(
+    socket: &OwnedFd,
+    interface: &str,
+    addresses: Option<&[Ipv4Addr]>,
+) -> Result<(), OpenError> {
+    let program = addresses.map(filter::for_addresses).transpose()?;
+    sys::set_filter(socket.as_fd(), program.as_deref()).map_err(|source| OpenError::System {
+        call: "attaching the address filter",
+        interface: interface.to_owned(),
+        source,
+    })
+}
+
+/// The kernel itself finishes what the device cannot, so every interface has the same offloads.
+fn caps(link: &link::Link) -> Caps {
+    Caps {
+        tx_checksum: true,
+        rx_checksum: true,
+        tso_max_bytes: LARGE_SEGMENT_BYTES,
+        gro: true,
+        queues: 1,
+        moderation: false,
+        zero_copy: false,
+        timestamps: false,
+        numa_node: link.numa_node,
+        mtu: link.mtu,
+        hardware_address: link.hardware_address,
+    }
+}
+
+impl Driver for AfPacket {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        let mut handled = 0;
+        let mut received = 0;
+        while handled < budget && self.ring.is_ready(self.next) {
+            let delivered = self.ring.slot(self.next).and_then(|slot| {
+                let (checksum, segment_size) = vnet::parse(slot.offload)?;
+                let whole = slot.frame_len == slot.bytes.len();
+                (whole && !slot.tagged).then(|| {
+                    sink(RxFrame {
+                        bytes: slot.bytes,
+                        checksum,
+                        segment_size,
+                    });
+                    slot.bytes.len()
+                })
+            });
+            self.ring.release(self.next);
+            self.next = (self.next + 1) % self.ring.frame_count();
+            handled += 1;
+            match delivered {
+                Some(len) => {
+                    received += 1;
+                    self.counters.rx_frames += 1;
+                    self.counters.rx_bytes += len as u64;
+                }
+                None => self.counters.rx_dropped += 1,
+            }
+        }
+        // Woken and nothing there: poll(2) also reports that the interface went away.
+        if std::mem::take(&mut self.slept)
+            && handled == 0
+            && let Err(error) = sockopt::socket_error(&self.socket)?
+        {
+            return Err(self.gone(&error.into()));
+        }
+        Ok(received)
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.busy = false;
+        let mut taken = 0;
+        while taken < frames.len() {
+            match sys::send(self.socket.as_fd(), &frames[taken..]) {
+                Ok(sent) => {
+                    self.count_sent(&frames[taken..taken + sent]);
+                    taken += sent;
+                }
+                Err(error) => {
+                    if !self.judge_send(&error)? {
+                        break;
+                    }
+                    self.counters.tx_dropped += 1;
+                    taken += 1;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        self.slept = true;
+        Ok(!self.ring.is_ready(self.next))
+    }
+
+    fn wait_deadline_us(&self) -> Option<u64> {
+        // The socket becomes readable for frames, not for room in the device.
+        self.busy.then_some(BUSY_RETRY_US)
+    }
+
+    fn counters(&self) -> Counters {
+        if let Ok(drops) = sys::take_drops(self.socket.as_fd()) {
+            self.ring_full
+                .fetch_add(u64::from(drops), Ordering::Relaxed);
+        }
+        let mut counters = self.counters;
+        counters.rx_dropped += self.ring_full.load(Ordering::Relaxed);
+        counters
+    }
+}

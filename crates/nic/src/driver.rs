@@ -1,0 +1,219 @@
+//! The trait between an engine core and a network device, and the frames that cross it.
+//!
+//! Read first: the capability table in the design notes ("Drivers"), and for the offload fields
+//! the virtio specification §5.1.6 ("Device Operation"), whose header they mirror.
+//! Nothing here makes a system call.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use ::wire::ethernet;
+
+use crate::pool::SharedSlice;
+
+/// The largest TCP payload of one large segment: an IPv4 packet of 65535 bytes (RFC 791 §3.1,
+/// Total Length) less a 20-byte IP header and the longest TCP header (RFC 9293 §3.1, Data Offset).
+pub const LARGE_SEGMENT_BYTES: u32 = 65_535 - 20 - 60;
+
+/// The largest frame that crosses a driver: a full IPv4 packet behind an Ethernet header, with
+/// room for a VLAN tag.
+pub const MAX_FRAME_BYTES: usize = 65_535 + 14 + 4;
+
+/// What a device does for the stack. Constant while the driver is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caps {
+    /// The device finishes a partial checksum by itself (otherwise the driver does, in software).
+    pub tx_checksum: bool,
+    /// Received frames can arrive as [`RxChecksum::Verified`] or [`RxChecksum::Partial`].
+    pub rx_checksum: bool,
+    /// Most TCP payload bytes the driver takes in one large segment; 0: none.
+    pub tso_max_bytes: u32,
+    /// Runs of segments can arrive merged into one large frame.
+    pub gro: bool,
+    /// Independent receive queues with flow hashing.
+    pub queues: u16,
+    /// Interrupts can be held back by count or time.
+    pub moderation: bool,
+    /// Payload is sent and received without a copy between user space and device.
+    pub zero_copy: bool,
+    /// The device stamps frames with the time of arrival.
+    pub timestamps: bool,
+    /// The memory node that the device is attached to, where it is known.
+    pub numa_node: Option<u16>,
+    /// Largest IP packet on the link, in bytes.
+    pub mtu: u32,
+    /// The address that our side of the link uses.
+    pub hardware_address: ethernet::Address,
+}
+
+/// What is known of a received frame's transport checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RxChecksum {
+    /// Nothing: the receiver verifies it.
+    Unknown,
+    /// The device or the kernel verified it.
+    Verified,
+    /// The payload is right but the field holds only the pseudo-header sum: the frame comes from
+    /// this very host and never met a wire.
+    Partial,
+}
+
+/// A received frame, lent for the length of the callback.
+#[derive(Debug, Clone, Copy)]
+pub struct RxFrame<'a> {
+    /// The frame from the Ethernet header on.
+    pub bytes: &'a [u8],
+    /// What is known of the transport checksum.
+    pub checksum: RxChecksum,
+    /// Payload size of the segments that were merged into this frame, if it is a merged one.
+    pub segment_size: Option<u16>,
+}
+
+/// A transport checksum that the sender left unfinished: the field holds the folded, not
+/// complemented, pseudo-header sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialChecksum {
+    /// Where summing starts, in bytes from the start of the frame.
+    pub start: u16,
+    /// Where the field lies, in bytes from `start`.
+    pub offset: u16,
+}
+
+/// A frame to send: its headers and up to two spans of payload, which may lie in a ring that wraps.
+#[derive(Debug, Clone, Copy)]
+pub struct TxFrame<'a> {
+    /// Everything before the payload, from the Ethernet header on.
+    pub headers: &'a [u8],
+    /// The payload, in order; unused spans are empty.
+    pub payload: [SharedSlice<'a>; 2],
+    /// The checksum that is still to be finished, if any.
+    pub checksum: Option<PartialChecksum>,
+    /// For a large segment: the payload size of the frames it is to be cut into.
+    pub segment_size: Option<u16>,
+}
+
+impl<'a> TxFrame<'a> {
+    /// A frame that is complete as it stands: no payload spans, no offload.
+    #[must_use]
+    pub fn plain(bytes: &'a [u8]) -> Self {
+        Self {
+            headers: bytes,
+            payload: [SharedSlice::default(); 2],
+            checksum: None,
+            segment_size: None,
+        }
+    }
+
+    /// Bytes of payload in both spans.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        self.payload[0].len() + self.payload[1].len()
+    }
+
+    /// Bytes of the whole frame.
+    #[must_use]
+    pub fn frame_len(&self) -> usize {
+        self.headers.len() + self.payload_len()
+    }
+
+    /// Whether a device has to cut this frame: it carries more than one segment's payload.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.segment_size
+            .is_some_and(|size| size > 0 && self.payload_len() > usize::from(size))
+    }
+}
+
+/// What passed a driver, and what it lost, since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Counters {
+    /// Frames handed to the sink; a merged frame counts once.
+    pub rx_frames: u64,
+    /// Bytes of those frames, Ethernet header included.
+    pub rx_bytes: u64,
+    /// Frames lost before the sink: ring full, truncated, or of a kind the driver does not carry.
+    pub rx_dropped: u64,
+    /// Frames taken from the caller and sent; a large segment counts once.
+    pub tx_frames: u64,
+    /// Bytes of those frames.
+    pub tx_bytes: u64,
+    /// Frames taken from the caller that the device refused for good.
+    pub tx_dropped: u64,
+    /// Times the device was busy and a burst was cut short.
+    pub tx_busy: u64,
+}
+
+/// One network device, polled by one engine core.
+///
+/// None of the calls blocks. A driver that returns an error of kind
+/// [`io::ErrorKind::NetworkDown`] has lost its interface; any other error is a fault of the
+/// driver. A single bad frame is counted as dropped and never an error.
+pub trait Driver: Send {
+    /// What the device can do.
+    fn caps(&self) -> &Caps;
+
+    /// Hands up to `budget` received frames to `sink`, and returns how many.
+    ///
+    /// # Errors
+    /// The interface is gone, or the driver failed.
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize>;
+
+    /// Sends frames in order and returns how many were taken; fewer than given means that the
+    /// device is busy and the rest is to be offered again.
+    ///
+    /// Memory behind the frames is free again when the call returns.
+    ///
+    /// # Errors
+    /// The interface is gone, or the driver failed. Frames before the failing one were taken.
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize>;
+
+    /// The descriptor that becomes readable when there is something to do; `None`: the driver can
+    /// only be polled.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Announces that the caller is about to sleep on [`Driver::wait_fd`]. `false`: there is work
+    /// already (frames to receive, or room after a busy transmit), do not sleep.
+    ///
+    /// # Errors
+    /// The driver failed.
+    fn prepare_wait(&mut self) -> io::Result<bool>;
+
+    /// The longest the caller may sleep, in microseconds from now, even if the descriptor stays
+    /// silent; `None`: for ever.
+    fn wait_deadline_us(&self) -> Option<u64> {
+        None
+    }
+
+    /// What has passed so far.
+    fn counters(&self) -> Counters;
+}
+
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn caps(&self) -> &Caps {
+        (**self).caps()
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        (**self).rx_burst(budget, sink)
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        (**self).tx_burst(frames)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wait_fd()
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        (**self).prepare_wait()
+    }
+
+    fn wait_deadline_us(&self) -> Option<u64> {
+        (**self).wait_deadline_us()
+    }
+
+    fn counters(&self) -> Counters {
+        (**self).counters()
+    }
+}

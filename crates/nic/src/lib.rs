@@ -1,0 +1,21 @@
+//! The driver layer: one trait, [`Driver`], and one folder per way of reaching a network.
+//!
+//! Every driver takes the same [`TxFrame`] (headers, two payload spans, an unfinished checksum, a
+//! large segment) and delivers the same [`RxFrame`]. What a device cannot do is completed in
+//! software by [`offload`]. The stack asks [`Caps`] and never a driver's name.
+//!
+//! This crate makes the network's system calls; it parses no more of a frame than offloads need,
+//! keeps no protocol state, and starts no thread.
+
+pub mod af_packet;
+pub mod driver;
+mod link;
+pub mod offload;
+pub mod pcap;
+pub mod pool;
+pub mod tap;
+mod vnet;
+pub mod wire;
+
+pub use driver::{Caps, Counters, Driver, PartialChecksum, RxChecksum, RxFrame, TxFrame};
+pub use pool::{FramePool, PooledFrame, SharedSlice};

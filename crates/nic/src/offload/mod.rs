@@ -1,0 +1,233 @@
+//! What a device cannot do, done in software: finishing partial checksums and cutting large
+//! segments into frames. Every driver therefore takes the same [`TxFrame`].
+//!
+//! Read first: RFC 1071 (the checksum), RFC 9293 §3.1 (the TCP header), and the kernel's
+//! `Documentation/networking/segmentation-offloads.rst`, whose rules for flags and identification
+//! the cutting follows. TCP over IPv4 only; a frame behind a VLAN tag is not cut.
+
+#[cfg(test)]
+mod tests;
+
+use ::wire::checksum::Sum;
+use ::wire::ethernet::{self, EtherType};
+use ::wire::ipv4::{self, Protocol};
+use ::wire::virtio::fill_partial;
+
+use crate::driver::{PartialChecksum, TxFrame};
+
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+const TCP_HEADER_LEN: usize = 20;
+
+/// Why a frame cannot be finished in software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The checksum field lies outside the frame.
+    #[error(
+        "the partial checksum at byte {start} + {offset} lies outside the frame of {len} bytes"
+    )]
+    ChecksumOutside {
+        /// Where summing was to start.
+        start: u16,
+        /// Where the field was to be, from there.
+        offset: u16,
+        /// Bytes of the frame.
+        len: usize,
+    },
+    /// Only TCP over IPv4 can be cut.
+    #[error("a large segment that is not TCP over IPv4 cannot be cut")]
+    NotTcpOverIpv4,
+    /// The segment size is zero.
+    #[error("a segment size of 0 cannot be cut to")]
+    NoSegmentSize,
+}
+
+/// Finishes the checksum of a frame that lies in one piece.
+///
+/// # Errors
+/// [`Error::ChecksumOutside`]; the frame is then unchanged.
+pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> Result<(), Error> {
+    let PartialChecksum { start, offset } = checksum;
+    let len = frame.len();
+    fill_partial(frame, start, offset).map_err(|_| Error::ChecksumOutside { start, offset, len })
+}
+
+/// Where the transport checksum of a received IPv4 frame lies, for frames that arrive as
+/// [`crate::RxChecksum::Partial`]; `None` for anything but unfragmented TCP and UDP.
+#[must_use]
+pub fn locate_checksum(frame: &[u8]) -> Option<PartialChecksum> {
+    let (link, packet) = ethernet::Header::parse(frame).ok()?;
+    if link.ethertype != EtherType::IPV4 {
+        return None;
+    }
+    let (header, _) = ipv4::Header::parse(packet).ok()?;
+    if header.is_fragment() {
+        return None;
+    }
+    let offset = match header.protocol {
+        Protocol::TCP => 16,
+        Protocol::UDP => 6,
+        _ => return None,
+    };
+    let start = u16::try_from(ethernet::Header::LEN + header.header_len).ok()?;
+    Some(PartialChecksum { start, offset })
+}
+
+/// Buffers for finishing frames, kept by a driver so that no frame allocates after start.
+#[derive(Debug, Default)]
+pub struct Finisher {
+    whole: Vec<u8>,
+    segment: Vec<u8>,
+}
+
+impl Finisher {
+    /// Buffers that grow to the largest frame seen.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Hands `frame` to `sink` as frames that need nothing more: in one piece, cut to the segment
+    /// size, with every checksum finished. Returns how many frames that made.
+    ///
+    /// Payload is copied before it is summed, so a program that changes its window meanwhile
+    /// sends other bytes, but never a frame whose checksum does not match them.
+    ///
+    /// # Errors
+    /// The frame contradicts itself; nothing was handed on.
+    pub fn finish(
+        &mut self,
+        frame: &TxFrame<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, Error> {
+        self.whole.clear();
+        self.whole.extend_from_slice(frame.headers);
+        for span in &frame.payload {
+            span.append_to(&mut self.whole);
+        }
+        match frame.segment_size {
+            Some(size) if frame.is_large() => cut(&self.whole, size, &mut self.segment, sink),
+            _ => {
+                if let Some(checksum) = frame.checksum {
+                    complete_checksum(&mut self.whole, checksum)?;
+                }
+                sink(&self.whole);
+                Ok(1)
+            }
+        }
+    }
+
+    /// Cuts a received, merged frame back into the frames it was merged from; the checksum field
+    /// of `frame` is not looked at.
+    ///
+    /// # Errors
+    /// The frame is not TCP over IPv4; nothing was handed on.
+    pub fn unmerge(
+        &mut self,
+        frame: &[u8],
+        segment_size: u16,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, Error> {
+        cut(frame, segment_size, &mut self.segment, sink)
+    }
+}
+
+/// Where the headers of a large segment lie.
+struct Layout {
+    ip: usize,
+    tcp: usize,
+    payload: usize,
+    end: usize,
+}
+
+fn layout(frame: &[u8]) -> Option<Layout> {
+    let ip = ethernet::Header::LEN;
+    if *frame.get(12..14)? != EtherType::IPV4.0.to_be_bytes() {
+        return None;
+    }
+    let version_and_length = *frame.get(ip)?;
+    if version_and_length >> 4 != 4 || *frame.get(ip + 9)? != Protocol::TCP.0 {
+        return None;
+    }
+    let tcp = ip + usize::from(version_and_length & 0x0f) * 4;
+    let payload = tcp + usize::from(*frame.get(tcp + 12)? >> 4) * 4;
+    let shortest = tcp >= ip + ipv4::Header::LEN && payload >= tcp + TCP_HEADER_LEN;
+    (shortest && payload <= frame.len()).then_some(Layout {
+        ip,
+        tcp,
+        payload,
+        end: frame.len(),
+    })
+}
+
+fn cut(
+    frame: &[u8],
+    segment_size: u16,
+    segment: &mut Vec<u8>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<usize, Error> {
+    let layout = layout(frame).ok_or(Error::NotTcpOverIpv4)?;
+    let step = usize::from(segment_size);
+    if step == 0 {
+        return Err(Error::NoSegmentSize);
+    }
+    let mut at = layout.payload;
+    let mut index: u16 = 0;
+    loop {
+        let end = layout.end.min(at + step);
+        segment.clear();
+        segment.extend_from_slice(&frame[..layout.payload]);
+        segment.extend_from_slice(&frame[at..end]);
+        rewrite(
+            segment,
+            &layout,
+            index,
+            at - layout.payload,
+            end == layout.end,
+        );
+        sink(segment);
+        index = index.wrapping_add(1);
+        at = end;
+        if at >= layout.end {
+            return Ok(usize::from(index));
+        }
+    }
+}
+
+/// Makes the headers of one cut segment its own.
+fn rewrite(segment: &mut [u8], layout: &Layout, index: u16, offset: usize, is_last: bool) {
+    let (front, tcp) = segment.split_at_mut(layout.tcp);
+    let ip = &mut front[layout.ip..];
+    let total_len = u16::try_from(ip.len() + tcp.len()).unwrap_or(u16::MAX);
+    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
+    // RFC 6864 §4.1 lets atomic datagrams repeat the identification; counting up is what the
+    // kernel's cutting does and what receivers merge best.
+    let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index);
+    ip[4..6].copy_from_slice(&identification.to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = Sum::new().add(ip).finish();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+
+    let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    // A sequence number wraps (RFC 9293 §3.4), so the truncated offset is the right one.
+    let offset = u32::try_from(offset & 0xffff_ffff).expect("invariant: masked to 32 bits");
+    tcp[4..8].copy_from_slice(&first.wrapping_add(offset).to_be_bytes());
+    if !is_last {
+        tcp[13] &= !(TCP_FIN | TCP_PSH);
+    }
+    if index != 0 {
+        // RFC 3168 §6.1.2: CWR says that the window was reduced once, so it is sent once.
+        tcp[13] &= !TCP_CWR;
+    }
+    tcp[16..18].fill(0);
+    let length = u16::try_from(tcp.len()).unwrap_or(u16::MAX);
+    let sum = Sum::new()
+        .add(&ip[12..20])
+        .add_u16(u16::from(Protocol::TCP.0))
+        .add_u16(length)
+        .add(tcp)
+        .finish();
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+}

@@ -1,0 +1,167 @@
+//! Records both directions of any driver to a pcapng file.
+//!
+//! Frames are recorded as the driver sees them: large segments whole, checksums unfinished where
+//! they are. Writing blocks the caller now and then: this is for looking, not for speed.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::format::{Direction, Writer};
+use crate::driver::{Caps, Counters, Driver, RxFrame, TxFrame};
+
+/// Bytes held back at most before they are written.
+const BUFFER_BYTES: usize = 1024 * 1024;
+
+/// A driver whose frames are recorded. A failing file never stops the frames.
+pub struct Recorder<D> {
+    inner: D,
+    log: Log,
+}
+
+/// The file, until it fails.
+struct Log {
+    writer: Option<Writer<BufWriter<Box<dyn Write + Send>>>>,
+    error: Option<io::Error>,
+    recorded: u64,
+    unrecorded: u64,
+    whole: Vec<u8>,
+}
+
+impl Log {
+    fn add(&mut self, direction: Direction, bytes: &[u8]) {
+        let Some(writer) = &mut self.writer else {
+            self.unrecorded += 1;
+            return;
+        };
+        match writer.packet(now_ns(), direction, bytes) {
+            Ok(()) => self.recorded += 1,
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        self.error = Some(error);
+        self.unrecorded += 1;
+        self.writer = None;
+    }
+
+    fn add_sent(&mut self, frame: &TxFrame<'_>) {
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.clear();
+        whole.extend_from_slice(frame.headers);
+        for span in &frame.payload {
+            span.append_to(&mut whole);
+        }
+        self.add(Direction::Outbound, &whole);
+        self.whole = whole;
+    }
+}
+
+/// A clock before 1970 or after 2554 is recorded as 0.
+fn now_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(0)
+}
+
+impl<D: Driver> Recorder<D> {
+    /// Records `inner` to a new file at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(inner: D, path: &Path, interface: &str) -> io::Result<Self> {
+        Self::new(inner, Box::new(File::create(path)?), interface)
+    }
+
+    /// Records `inner` to `output`; `interface` is the name that the capture shows.
+    ///
+    /// # Errors
+    /// The start of the file cannot be written.
+    pub fn new(inner: D, output: Box<dyn Write + Send>, interface: &str) -> io::Result<Self> {
+        let output = BufWriter::with_capacity(BUFFER_BYTES, output);
+        let writer = Some(Writer::new(output, interface)?);
+        let whole = Vec::new();
+        Ok(Self {
+            inner,
+            log: Log {
+                writer,
+                error: None,
+                recorded: 0,
+                unrecorded: 0,
+                whole,
+            },
+        })
+    }
+
+    /// Writes what is held back.
+    ///
+    /// # Errors
+    /// The file failed, now or before; what was written before that stays.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(error) = self.log.error.take() {
+            return Err(error);
+        }
+        self.log.writer.as_mut().map_or(Ok(()), Writer::flush)
+    }
+
+    /// Frames recorded, and frames that passed after the file failed.
+    pub fn recorded(&self) -> (u64, u64) {
+        (self.log.recorded, self.log.unrecorded)
+    }
+
+    /// The recorded driver.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+}
+
+impl<D> Drop for Recorder<D> {
+    fn drop(&mut self) {
+        // Nobody is left to tell; `flush` is for those who want to know.
+        if let Some(writer) = &mut self.log.writer {
+            let _ = writer.flush();
+        }
+    }
+}
+
+impl<D: Driver> Driver for Recorder<D> {
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        let log = &mut self.log;
+        self.inner.rx_burst(budget, &mut |frame| {
+            log.add(Direction::Inbound, frame.bytes);
+            sink(frame);
+        })
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        let taken = self.inner.tx_burst(frames)?;
+        for frame in &frames[..taken] {
+            self.log.add_sent(frame);
+        }
+        Ok(taken)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        self.inner.prepare_wait()
+    }
+
+    fn wait_deadline_us(&self) -> Option<u64> {
+        self.inner.wait_deadline_us()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}

@@ -1,0 +1,235 @@
+//! Memory for frames: [`SharedSlice`], a span that another process may be writing, and
+//! [`FramePool`], reusable buffers so that no frame costs an allocation after start.
+//!
+//! This file does not map memory; whoever maps a region makes the spans. Device-owned frame
+//! memory (AF_XDP) will be a pool of its own.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// A span of readable memory whose bytes may change at any time, because another process can write
+/// them. It is never turned into a `&[u8]`: it can only be copied out, or given to the system.
+#[derive(Clone, Copy)]
+pub struct SharedSlice<'a> {
+    start: *const u8,
+    len: usize,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> SharedSlice<'a> {
+    /// A span of memory that may be shared with another process.
+    ///
+    /// # Safety
+    /// `start..start + len` must stay mapped and readable for `'a`, and must not be written
+    /// through a Rust reference of this process meanwhile. Writes by another process, or through
+    /// atomics and raw pointers, are allowed: they change which bytes are sent, nothing else.
+    #[must_use]
+    pub unsafe fn from_raw(start: *const u8, len: usize) -> Self {
+        Self {
+            start,
+            len,
+            memory: PhantomData,
+        }
+    }
+
+    /// Bytes in the span.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the span has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the whole span to the start of `target` and returns how many bytes that was.
+    ///
+    /// # Panics
+    /// If `target` is shorter than the span.
+    pub fn copy_to(&self, target: &mut [u8]) -> usize {
+        let target = &mut target[..self.len];
+        // SAFETY: the source is mapped and readable for `'a` (from_raw, or a borrow of a slice),
+        // the target is a unique borrow of exactly `len` bytes, so the two cannot overlap. A
+        // racing writer changes which bytes are copied; nothing is decided on the source's bytes.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, target.as_mut_ptr(), self.len) };
+        self.len
+    }
+
+    /// Appends the whole span to `target`; allocates only if the capacity does not suffice.
+    pub fn append_to(&self, target: &mut Vec<u8>) {
+        let before = target.len();
+        target.resize(before + self.len, 0);
+        self.copy_to(&mut target[before..]);
+    }
+
+    /// The first `at` bytes and the rest, or the whole span and nothing if it is shorter.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (SharedSlice<'a>, SharedSlice<'a>) {
+        let at = at.min(self.len);
+        // SAFETY: `at <= len`, so both parts lie inside this span and inherit its guarantees.
+        unsafe {
+            (
+                Self::from_raw(self.start, at),
+                Self::from_raw(self.start.add(at), self.len - at),
+            )
+        }
+    }
+
+    /// The span as the system's gather calls take it; it is read by the kernel only.
+    #[must_use]
+    pub(crate) fn as_iovec(&self) -> libc::iovec {
+        libc::iovec {
+            iov_base: self.start.cast_mut().cast(),
+            iov_len: self.len,
+        }
+    }
+
+    /// The start of the span, for copies into shared memory in a driver's `sys.rs`.
+    #[must_use]
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+}
+
+impl<'a> From<&'a [u8]> for SharedSlice<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        // SAFETY: a borrowed slice is mapped, readable and unwritten for its lifetime.
+        unsafe { Self::from_raw(bytes.as_ptr(), bytes.len()) }
+    }
+}
+
+impl Default for SharedSlice<'_> {
+    fn default() -> Self {
+        Self::from(&[][..])
+    }
+}
+
+impl fmt::Debug for SharedSlice<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SharedSlice({} bytes)", self.len)
+    }
+}
+
+/// A buffer out of a [`FramePool`], holding one frame.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PooledFrame(Vec<u8>);
+
+impl Deref for PooledFrame {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for PooledFrame {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+/// Reusable frame buffers. At most `limit` exist at a time: [`FramePool::take`] refuses beyond it,
+/// which is how the queues built on it are bounded.
+#[derive(Debug)]
+pub struct FramePool {
+    free: Vec<PooledFrame>,
+    frame_bytes: usize,
+    in_use: usize,
+    limit: usize,
+}
+
+impl FramePool {
+    /// A pool of at most `limit` frames with room for `frame_bytes` each, made when first needed.
+    #[must_use]
+    pub fn new(frame_bytes: usize, limit: usize) -> Self {
+        Self {
+            free: Vec::new(),
+            frame_bytes,
+            in_use: 0,
+            limit,
+        }
+    }
+
+    /// An empty buffer, or `None` if all are in use.
+    pub fn take(&mut self) -> Option<PooledFrame> {
+        if self.in_use >= self.limit {
+            return None;
+        }
+        self.in_use += 1;
+        Some(match self.free.pop() {
+            Some(mut frame) => {
+                frame.clear();
+                frame
+            }
+            None => PooledFrame(Vec::with_capacity(self.frame_bytes)),
+        })
+    }
+
+    /// Takes a buffer back.
+    pub fn give_back(&mut self, frame: PooledFrame) {
+        self.in_use = self.in_use.saturating_sub(1);
+        self.free.push(frame);
+    }
+
+    /// Buffers that are out.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.in_use
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_copied_whole_and_in_order() {
+        let source = [1_u8, 2, 3, 4, 5];
+        let span = SharedSlice::from(&source[..]);
+        let mut target = [9_u8; 7];
+        assert_eq!(span.copy_to(&mut target), 5);
+        assert_eq!(target, [1, 2, 3, 4, 5, 9, 9]);
+        let mut list = vec![0_u8];
+        span.append_to(&mut list);
+        assert_eq!(list, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_short_target_is_refused() {
+        let mut target = [0_u8; 2];
+        SharedSlice::from(&[1_u8, 2, 3][..]).copy_to(&mut target);
+    }
+
+    #[test]
+    fn splitting_past_the_end_leaves_the_rest_empty() {
+        let source = [1_u8, 2, 3];
+        let (left, right) = SharedSlice::from(&source[..]).split_at(2);
+        assert_eq!((left.len(), right.len()), (2, 1));
+        let mut byte = [0_u8];
+        right.copy_to(&mut byte);
+        assert_eq!(byte, [3]);
+        let (left, right) = SharedSlice::from(&source[..]).split_at(9);
+        assert_eq!((left.len(), right.is_empty()), (3, true));
+    }
+
+    #[test]
+    fn the_pool_reuses_buffers_and_stops_at_its_limit() {
+        let mut pool = FramePool::new(64, 2);
+        let mut first = pool.take().unwrap();
+        first.extend_from_slice(b"frame");
+        let address = first.as_ptr();
+        let _second = pool.take().unwrap();
+        assert!(pool.take().is_none());
+        pool.give_back(first);
+        let again = pool.take().unwrap();
+        assert!(again.is_empty());
+        assert_eq!(again.as_ptr(), address);
+        assert_eq!(pool.in_use(), 2);
+    }
+}

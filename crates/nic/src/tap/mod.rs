@@ -1,0 +1,307 @@
+//! A TAP interface: the kernel is on the other end of the cable. For hosts, virtual machines and
+//! containers whose own network cards the engine may not touch. Creating one needs CAP_NET_ADMIN
+//! in the network namespace; attaching to one that belongs to the user does not.
+//!
+//! Read first: the kernel's `Documentation/networking/tuntap.rst`. Segments of 64 KiB and unfinished
+//! checksums cross both ways behind the virtio header. Single queue. The interface goes when the
+//! descriptor closes, unless it was made persistent by its owner. Addresses are not set here.
+
+mod sys;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ::wire::ethernet;
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
+
+use crate::driver::{
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxFrame, TxFrame,
+};
+use crate::{link, vnet};
+
+const DEVICE: &str = "/dev/net/tun";
+/// What every frame of ours assumes of the descriptor.
+const FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+/// Unfinished checksums and large TCP segments of both families.
+const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+const BUSY_RETRY_US: u64 = 100;
+
+/// How to create, or attach to, a TAP interface.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Name of the interface; `None`: the kernel chooses.
+    pub name: Option<String>,
+    /// Address of our end of the cable; `None`: a random, locally administered one. (The kernel's
+    /// end has an address of its own.)
+    pub hardware_address: Option<ethernet::Address>,
+    /// MTU to set on the kernel's end; `None`: leave it.
+    pub mtu: Option<u32>,
+    /// Start the kernel's end.
+    pub up: bool,
+}
+
+/// What is said about a descriptor that somebody else opened, perhaps in another namespace.
+#[derive(Debug, Clone)]
+pub struct Adopt {
+    /// Address of our end; `None`: a random, locally administered one.
+    pub hardware_address: Option<ethernet::Address>,
+    /// MTU of the interface, which cannot be read from another namespace.
+    pub mtu: u32,
+}
+
+/// Why a TAP interface cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device file is missing.
+    #[error("{DEVICE} is absent: `modprobe tun`, or give the container that device")]
+    NoDevice,
+    /// The process may not create interfaces.
+    #[error(
+        "creating a TAP interface needs CAP_NET_ADMIN: run as root, or have an administrator run `ip tuntap add mode tap vnet_hdr user NAME` and name that interface"
+    )]
+    NoPrivilege,
+    /// Another process holds it.
+    #[error("interface {name:?} is held by another process: end that one, or choose another name")]
+    Busy {
+        /// The name asked for.
+        name: String,
+    },
+    /// The name exists as another kind of interface, or is no name.
+    #[error(
+        "{name:?} cannot be a TAP interface ({source}): it exists as another kind, or is not a valid name of up to 15 bytes"
+    )]
+    BadName {
+        /// The name asked for.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A descriptor to adopt was opened differently.
+    #[error(
+        "the descriptor of {name:?} has flags {flags:#x}: open it with IFF_TAP, IFF_NO_PI and IFF_VNET_HDR"
+    )]
+    WrongMode {
+        /// Its interface.
+        name: String,
+        /// Its flags.
+        flags: i32,
+    },
+    /// A descriptor to adopt is not a TAP one.
+    #[error(
+        "the descriptor is not an attached TAP descriptor ({source}): open {DEVICE} and attach it with TUNSETIFF first"
+    )]
+    NotTap {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another system call failed.
+    #[error("{call}: {source}")]
+    System {
+        /// What was being done.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |source| OpenError::System {
+        call,
+        source: source.into(),
+    }
+}
+
+/// Our end of the cable to the kernel.
+pub struct Tap {
+    fd: OwnedFd,
+    name: String,
+    caps: Caps,
+    /// virtio header and frame as one read delivers them.
+    buffer: Box<[u8]>,
+    busy: bool,
+    counters: Counters,
+}
+
+impl Tap {
+    /// Creates the interface of `config`, or attaches to it if it exists.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each message says what to do next.
+    pub fn create(config: &Config) -> Result<Self, OpenError> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = open(DEVICE, flags, Mode::empty()).map_err(|error| match error {
+            rustix::io::Errno::NOENT | rustix::io::Errno::NXIO | rustix::io::Errno::NODEV => {
+                OpenError::NoDevice
+            }
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => OpenError::NoPrivilege,
+            other => failed("opening /dev/net/tun")(other),
+        })?;
+        let attached = attach(fd.as_fd(), config.name.as_deref())?;
+        if let Some(mtu) = config.mtu {
+            link::set_mtu(&attached.name, mtu).map_err(failed("setting the MTU"))?;
+        }
+        if config.up {
+            link::set_up(&attached.name).map_err(failed("starting the interface"))?;
+        }
+        let link = link::read(&attached.name).map_err(failed("reading the interface"))?;
+        Self::with(fd, attached.name, config.hardware_address, link.mtu)
+    }
+
+    /// Takes over a descriptor that is already attached to a TAP interface.
+    ///
+    /// # Errors
+    /// The descriptor is not one, or was opened in another mode.
+    pub fn adopt(fd: OwnedFd, adopt: &Adopt) -> Result<Self, OpenError> {
+        let attached = sys::attached(fd.as_fd()).map_err(|source| OpenError::NotTap { source })?;
+        if attached.flags & FLAGS != FLAGS {
+            return Err(OpenError::WrongMode {
+                name: attached.name,
+                flags: attached.flags,
+            });
+        }
+        let flags = fcntl_getfl(&fd).map_err(failed("F_GETFL"))?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(failed("F_SETFL"))?;
+        Self::with(fd, attached.name, adopt.hardware_address, adopt.mtu)
+    }
+
+    /// Name of the kernel's end.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with(
+        fd: OwnedFd,
+        name: String,
+        hardware_address: Option<ethernet::Address>,
+        mtu: u32,
+    ) -> Result<Self, OpenError> {
+        sys::set_header_len(fd.as_fd(), vnet::LEN).map_err(failed("TUNSETVNETHDRSZ"))?;
+        sys::set_offload(fd.as_fd(), OFFLOADS).map_err(failed("TUNSETOFFLOAD"))?;
+        let hardware_address = match hardware_address {
+            Some(address) => address,
+            None => link::random_address().map_err(failed("getrandom"))?,
+        };
+        let caps = Caps {
+            tx_checksum: true,
+            rx_checksum: true,
+            tso_max_bytes: LARGE_SEGMENT_BYTES,
+            gro: true,
+            queues: 1,
+            moderation: false,
+            zero_copy: false,
+            timestamps: false,
+            numa_node: None,
+            mtu,
+            hardware_address,
+        };
+        let buffer = vec![0; vnet::LEN + MAX_FRAME_BYTES].into_boxed_slice();
+        Ok(Self {
+            fd,
+            name,
+            caps,
+            buffer,
+            busy: false,
+            counters: Counters::default(),
+        })
+    }
+
+    fn gone(&self, error: &io::Error) -> io::Error {
+        let name = &self.name;
+        let text = format!(
+            "TAP interface {name:?} is down or gone ({error}): `ip link set {name} up`, or create it again"
+        );
+        io::Error::new(io::ErrorKind::NetworkDown, text)
+    }
+}
+
+/// Attaches with NAPI, which lets the kernel merge what we send; some kernels and containers
+/// refuse it, and then it goes without.
+fn attach(fd: BorrowedFd<'_>, name: Option<&str>) -> Result<sys::Attached, OpenError> {
+    let attempt = match sys::attach(fd, name, FLAGS | libc::IFF_NAPI) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => sys::attach(fd, name, FLAGS),
+        other => other,
+    };
+    attempt.map_err(|source| {
+        let name = name.unwrap_or("").to_owned();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
+            Some(libc::EBUSY) => OpenError::Busy { name },
+            Some(libc::EINVAL | libc::ENAMETOOLONG) => OpenError::BadName { name, source },
+            _ => failed("TUNSETIFF")(source),
+        }
+    })
+}
+
+impl Driver for Tap {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        let mut received = 0;
+        for _ in 0..budget {
+            let len = match rustix::io::read(&self.fd, &mut self.buffer[..]) {
+                Ok(len) => len,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
+                Err(error) => return Err(self.gone(&error.into())),
+            };
+            let bytes = &self.buffer[..len];
+            match vnet::parse(bytes) {
+                Some((checksum, segment_size)) => {
+                    let bytes = &bytes[vnet::LEN..];
+                    self.counters.rx_frames += 1;
+                    self.counters.rx_bytes += bytes.len() as u64;
+                    received += 1;
+                    sink(RxFrame {
+                        bytes,
+                        checksum,
+                        segment_size,
+                    });
+                }
+                None => self.counters.rx_dropped += 1,
+            }
+        }
+        Ok(received)
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.busy = false;
+        for (taken, frame) in frames.iter().enumerate() {
+            let Err(error) = sys::send(self.fd.as_fd(), frame) else {
+                self.counters.tx_frames += 1;
+                self.counters.tx_bytes += frame.frame_len() as u64;
+                continue;
+            };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                    self.counters.tx_busy += 1;
+                    self.busy = true;
+                    return Ok(taken);
+                }
+                // The kernel says that the frame contradicts itself: no retry would send it.
+                Some(libc::EINVAL | libc::EMSGSIZE) => self.counters.tx_dropped += 1,
+                _ => return Err(self.gone(&error)),
+            }
+        }
+        Ok(frames.len())
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        // Frames that wait keep the descriptor readable, so that no check is needed here.
+        Ok(true)
+    }
+
+    fn wait_deadline_us(&self) -> Option<u64> {
+        self.busy.then_some(BUSY_RETRY_US)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,392 @@
+//! A cable through shared memory: two ends, each a [`Driver`], in one process or in two. Frames of
+//! up to 64 KiB cross with their unfinished checksum and segment size, so that two engines on one
+//! machine exchange large segments that nobody ever cuts or sums.
+//!
+//! Read first: `ring.rs`, and eventfd(2). The sleep protocol is that of the host interface: whoever
+//! sleeps says so, fences, and looks once more; whoever writes fences, looks, and rings.
+//! What the other end writes to the memory is checked or copied before it is believed; the eventfds
+//! are shared, so it could make a wait of ours last. That it died is not noticed here; the ring then
+//! stays full.
+
+pub mod cable;
+pub mod impaired;
+pub mod impairment;
+mod ring;
+mod sys;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use ::wire::ethernet;
+use rustix::event::{EventfdFlags, eventfd};
+
+pub use cable::{Cable, CableCounters};
+pub use impaired::Impaired;
+pub use impairment::{Impairment, ParseError};
+
+use crate::driver::{
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxChecksum, RxFrame, TxFrame,
+};
+use crate::link;
+use ring::{Consumer, Corrupt, Place, Producer};
+use sys::Region;
+
+/// Bytes of frames that each direction holds.
+pub const RING_BYTES: usize = 4 * 1024 * 1024;
+/// Two of the longest frames, so that an empty ring takes any frame wherever it stands.
+const RING_BYTES_MIN: usize = 192 * 1024;
+const RING_BYTES_MAX: usize = 1 << 30;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntwr1");
+// Offsets in the region: constants first, then one pair of cache lines per word that changes, since
+// processors fetch lines in pairs.
+const MAGIC_AT: usize = 0;
+const MTU_AT: usize = 8;
+const ADDRESSES_AT: usize = 16;
+const POSITIONS_AT: usize = 256;
+const SLEEP_AT: usize = 1024;
+const PAIR: usize = 128;
+const DATA_AT: usize = 4096;
+
+/// How to make a wire.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Largest IP packet, the same at both ends.
+    pub mtu: u32,
+    /// Bytes per direction, a multiple of 64, at least 192 KiB.
+    pub ring_bytes: usize,
+    /// Addresses of the creating and of the other end; `None`: random, locally administered ones.
+    pub hardware_addresses: Option<[ethernet::Address; 2]>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            ring_bytes: RING_BYTES,
+            hardware_addresses: None,
+        }
+    }
+}
+
+/// The descriptors of the other end, to be passed to whoever has it (by `SCM_RIGHTS`, in this order).
+#[derive(Debug)]
+pub struct WireFds {
+    /// The shared memory.
+    pub region: OwnedFd,
+    /// The eventfds that wake the creating end and the other end.
+    pub doorbells: [OwnedFd; 2],
+}
+
+/// Why a wire cannot be made or taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A size that does not work.
+    #[error(
+        "a ring of {ring_bytes} bytes does not work: take a multiple of 64 from 192 KiB to 1 GiB"
+    )]
+    RingSize {
+        /// Bytes asked for.
+        ring_bytes: usize,
+    },
+    /// The memory is not a wire's.
+    #[error(
+        "the descriptor is not the memory of a wire of this version: pass the region of WireEnd::create"
+    )]
+    NotAWire,
+    /// A system call failed.
+    #[error("{call}: {source}")]
+    System {
+        /// What was being done.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |source| OpenError::System {
+        call,
+        source: source.into(),
+    }
+}
+
+/// One end of a wire.
+pub struct WireEnd {
+    region: Region,
+    outgoing: Producer,
+    incoming: Consumer,
+    /// 0 for the creating end, 1 for the other.
+    side: usize,
+    doorbells: [OwnedFd; 2],
+    caps: Caps,
+    buffer: Box<[u8]>,
+    announced: bool,
+    blocked: bool,
+    counters: Counters,
+}
+
+fn place(direction: usize, ring_bytes: usize) -> Place {
+    Place {
+        tail: POSITIONS_AT + direction * 2 * PAIR,
+        head: POSITIONS_AT + direction * 2 * PAIR + PAIR,
+        data: DATA_AT + direction * ring_bytes,
+        size: ring_bytes,
+    }
+}
+
+/// The word that says that `side` sleeps.
+fn sleeping(side: usize) -> usize {
+    SLEEP_AT + side * 2 * PAIR
+}
+
+/// The word that says that `side` sleeps and has frames that did not fit.
+fn wants_room(side: usize) -> usize {
+    SLEEP_AT + side * 2 * PAIR + PAIR
+}
+
+fn valid_ring(ring_bytes: usize) -> bool {
+    (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes) && ring_bytes.is_multiple_of(64)
+}
+
+fn pack(address: ethernet::Address) -> u64 {
+    let [a, b, c, d, e, f] = address.0;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn unpack(word: u64) -> ethernet::Address {
+    let [a, b, c, d, e, f, _, _] = word.to_le_bytes();
+    ethernet::Address([a, b, c, d, e, f])
+}
+
+impl WireEnd {
+    /// A wire: our end, and the descriptors of the other one for [`WireEnd::from_fds`].
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn create(config: &Config) -> Result<(Self, WireFds), OpenError> {
+        let ring_bytes = config.ring_bytes;
+        if !valid_ring(ring_bytes) {
+            return Err(OpenError::RingSize { ring_bytes });
+        }
+        let (fd, region) =
+            Region::create(DATA_AT + 2 * ring_bytes).map_err(failed("making the shared memory"))?;
+        let addresses = match config.hardware_addresses {
+            Some(addresses) => addresses,
+            None => [
+                link::random_address().map_err(failed("getrandom"))?,
+                link::random_address().map_err(failed("getrandom"))?,
+            ],
+        };
+        region
+            .word(MTU_AT)
+            .store(u64::from(config.mtu), Ordering::Relaxed);
+        for (side, address) in addresses.into_iter().enumerate() {
+            region
+                .word(ADDRESSES_AT + side * 8)
+                .store(pack(address), Ordering::Relaxed);
+        }
+        region.word(MAGIC_AT).store(MAGIC, Ordering::Release);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = || eventfd(0, flags).map_err(failed("eventfd"));
+        let doorbells = [bell()?, bell()?];
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("duplicating an eventfd"));
+        let theirs = [copy(&doorbells[0])?, copy(&doorbells[1])?];
+        let end = Self::new(region, 0, doorbells, config.mtu, addresses[0]);
+        Ok((
+            end,
+            WireFds {
+                region: fd,
+                doorbells: theirs,
+            },
+        ))
+    }
+
+    /// The other end of a wire that was created here or in another process. It can be taken once.
+    ///
+    /// # Errors
+    /// The memory is not a wire's, or cannot be mapped.
+    pub fn from_fds(fds: WireFds) -> Result<Self, OpenError> {
+        let region = Region::adopt(&fds.region).map_err(failed("mapping the shared memory"))?;
+        let ring_bytes = region.len().saturating_sub(DATA_AT) / 2;
+        let sized = valid_ring(ring_bytes) && region.len() == DATA_AT + 2 * ring_bytes;
+        if !sized || region.word(MAGIC_AT).load(Ordering::Acquire) != MAGIC {
+            return Err(OpenError::NotAWire);
+        }
+        let mtu = u32::try_from(region.word(MTU_AT).load(Ordering::Relaxed))
+            .map_err(|_| OpenError::NotAWire)?;
+        let address = unpack(region.word(ADDRESSES_AT + 8).load(Ordering::Relaxed));
+        Ok(Self::new(region, 1, fds.doorbells, mtu, address))
+    }
+
+    /// Both ends in this process.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn pair(config: &Config) -> Result<(Self, Self), OpenError> {
+        let (end, fds) = Self::create(config)?;
+        Ok((end, Self::from_fds(fds)?))
+    }
+
+    fn new(
+        region: Region,
+        side: usize,
+        doorbells: [OwnedFd; 2],
+        mtu: u32,
+        hardware_address: ethernet::Address,
+    ) -> Self {
+        let ring_bytes = (region.len() - DATA_AT) / 2;
+        let caps = Caps {
+            tx_checksum: true,
+            rx_checksum: true,
+            tso_max_bytes: LARGE_SEGMENT_BYTES,
+            gro: true,
+            queues: 1,
+            moderation: false,
+            zero_copy: false,
+            timestamps: false,
+            numa_node: None,
+            mtu,
+            hardware_address,
+        };
+        Self {
+            outgoing: Producer::new(place(side, ring_bytes)),
+            incoming: Consumer::new(place(1 - side, ring_bytes)),
+            region,
+            side,
+            doorbells,
+            caps,
+            buffer: vec![0; MAX_FRAME_BYTES].into_boxed_slice(),
+            announced: false,
+            blocked: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Wakes the other end if `word` says that it waits for what was just written.
+    fn ring_if(&self, word: usize) -> io::Result<()> {
+        // Between our write and this read: the sleeper writes its word, fences and reads our
+        // position, so at least one of the two sees the other (Dekker).
+        fence(Ordering::SeqCst);
+        let word = self.region.word(word);
+        if word.load(Ordering::Relaxed) == 0 || word.swap(0, Ordering::AcqRel) == 0 {
+            return Ok(());
+        }
+        match rustix::io::write(&self.doorbells[1 - self.side], &1_u64.to_ne_bytes()) {
+            // A full counter wakes as well as one more.
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes back that we sleep, and what rang meanwhile.
+    fn wake(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.announced) {
+            return Ok(());
+        }
+        self.region
+            .word(sleeping(self.side))
+            .store(0, Ordering::Relaxed);
+        self.region
+            .word(wants_room(self.side))
+            .store(0, Ordering::Relaxed);
+        match rustix::io::read(&self.doorbells[self.side], &mut [0_u8; 8]) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn broken(error: Corrupt) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+impl Driver for WireEnd {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        self.wake()?;
+        let mut received = 0;
+        while received < budget {
+            let popped = self
+                .incoming
+                .pop(&self.region, &mut self.buffer)
+                .map_err(broken)?;
+            let Some(record) = popped else { break };
+            let checksum = if record.partial {
+                RxChecksum::Partial
+            } else {
+                RxChecksum::Unknown
+            };
+            let bytes = &self.buffer[..record.len];
+            sink(RxFrame {
+                bytes,
+                checksum,
+                segment_size: record.segment_size,
+            });
+            received += 1;
+            self.counters.rx_frames += 1;
+            self.counters.rx_bytes += record.len as u64;
+        }
+        if received > 0 {
+            self.ring_if(wants_room(1 - self.side))?;
+        }
+        Ok(received)
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.blocked = false;
+        let mut taken = 0;
+        for frame in frames {
+            if frame.frame_len() > MAX_FRAME_BYTES {
+                self.counters.tx_dropped += 1;
+            } else if self.outgoing.push(&self.region, frame).map_err(broken)? {
+                self.counters.tx_frames += 1;
+                self.counters.tx_bytes += frame.frame_len() as u64;
+            } else {
+                self.counters.tx_busy += 1;
+                self.blocked = true;
+                break;
+            }
+            taken += 1;
+        }
+        if taken > 0 {
+            self.ring_if(sleeping(1 - self.side))?;
+        }
+        Ok(taken)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbells[self.side].as_fd())
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        self.announced = true;
+        self.region
+            .word(sleeping(self.side))
+            .store(1, Ordering::Relaxed);
+        if self.blocked {
+            self.region
+                .word(wants_room(self.side))
+                .store(1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        let idle = self.incoming.is_empty(&self.region).map_err(broken)?
+            && !(self.blocked && self.outgoing.has_room(&self.region).map_err(broken)?);
+        if !idle {
+            self.wake()?;
+        }
+        Ok(idle)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! The packet-socket driver on a veth pair between two namespaces. Needs root, or says what it lacks.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test program: helpers fail the test that calls them"
+)]
+
+mod support;
+
+use std::io;
+use std::net::{TcpStream, UdpSocket};
+use std::time::Duration;
+
+use ::wire::ethernet::Address;
+use ::wire::{arp, ipv4, tcp};
+use nic::af_packet::{AfPacket, Config, OpenError};
+use nic::{Driver, RxChecksum, TxFrame};
+use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_for, wait};
+
+fn open(namespace: &Namespace) -> AfPacket {
+    namespace.run(|| AfPacket::open(&Config::new(VETH)).unwrap())
+}
+
+fn arp_request(us: Address, hosts: (std::net::Ipv4Addr, std::net::Ipv4Addr)) -> Vec<u8> {
+    let mut frame = vec![0; 14];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&us.0);
+    frame[12..14].copy_from_slice(&[8, 6]);
+    frame.resize(14 + arp::Packet::LEN, 0);
+    arp::Packet {
+        operation: arp::Operation::REQUEST,
+        sender_hardware: us,
+        sender_protocol: hosts.0,
+        target_hardware: Address::UNSPECIFIED,
+        target_protocol: hosts.1,
+    }
+    .emit(&mut frame[14..]);
+    frame
+}
+
+#[test]
+fn arp_and_icmp_frames_round_trip_between_two_drivers() {
+    let Some([left, right]) = support::veth("arp_and_icmp_frames_round_trip_between_two_drivers")
+    else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    let (ours, theirs) = (left.caps().hardware_address, right.caps().hardware_address);
+    assert_ne!(ours, theirs);
+    assert_eq!(left.caps().mtu, 1500);
+
+    let request = arp_request(ours, (LEFT, RIGHT));
+    assert_eq!(left.tx_burst(&[TxFrame::plain(&request)]).unwrap(), 1);
+    assert_eq!(
+        receive(&mut right, |frame| frame[12..14] == [8, 6]).bytes,
+        request
+    );
+
+    // An echo from right to left, its data longer than the shortest frame and odd.
+    let mut echo =
+        support::ipv4_headers((theirs, ours), (RIGHT, LEFT), ipv4::Protocol::ICMP, 8 + 99);
+    echo.extend([8, 0, 0, 0, 0, 1, 0, 1]);
+    echo.extend(pattern(99));
+    assert_eq!(right.tx_burst(&[TxFrame::plain(&echo)]).unwrap(), 1);
+    let found = receive(&mut left, |frame| is_ipv4(frame, ipv4::Protocol::ICMP));
+    assert_eq!(found.bytes, echo);
+    assert_eq!(found.segment_size, None);
+
+    assert_eq!(left.counters().tx_frames, 1);
+    assert_eq!(right.counters().tx_bytes, echo.len() as u64);
+}
+
+#[test]
+fn a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes() {
+    let Some([left, right]) =
+        support::veth("a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes")
+    else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    let link = (left.caps().hardware_address, right.caps().hardware_address);
+    let payload = pattern(60 * 1024);
+    let header = tcp::Header {
+        source_port: 1,
+        destination_port: 2,
+        seq: 77,
+        ..Default::default()
+    };
+    let headers = support::tcp_headers(link, (LEFT, RIGHT), &header, payload.len());
+    let frame = support::tcp_frame(&headers, &payload, Some(1460));
+    assert_eq!(left.tx_burst(&[frame; 20]).unwrap(), 20);
+    for _ in 0..20 {
+        let found = receive(&mut right, |frame| is_ipv4(frame, ipv4::Protocol::TCP));
+        assert_eq!(found.segment_size, Some(1460));
+        assert_eq!(found.checksum, RxChecksum::Partial);
+        assert_eq!(found.bytes.len(), headers.len() + payload.len());
+        assert!(found.bytes[headers.len()..] == payload);
+    }
+    assert_eq!(left.counters().tx_bytes, 20 * (54 + 60 * 1024));
+    assert_eq!(right.counters().rx_dropped, 0);
+}
+
+/// The kernel's neighbour entry for the engine's address, so that it need not ask.
+fn introduce(kernel: &Namespace, engine: &AfPacket) {
+    kernel.ip(&format!("address add {LEFT}/24 dev {VETH}"));
+    let address = engine
+        .caps()
+        .hardware_address
+        .0
+        .map(|byte| format!("{byte:02x}"))
+        .join(":");
+    kernel.ip(&format!(
+        "neighbour replace {RIGHT} lladdr {address} dev {VETH}"
+    ));
+}
+
+#[test]
+fn frames_of_a_kernel_peer_are_reported_with_a_partial_checksum() {
+    let Some([left, right]) =
+        support::veth("frames_of_a_kernel_peer_are_reported_with_a_partial_checksum")
+    else {
+        return;
+    };
+    let mut driver = open(&right);
+    introduce(&left, &driver);
+    left.run(|| {
+        let socket = UdpSocket::bind((LEFT, 5000)).unwrap();
+        socket.send_to(b"datagram", (RIGHT, 6000)).unwrap();
+    });
+    let found = receive(&mut driver, |frame| is_ipv4(frame, ipv4::Protocol::UDP));
+    assert_eq!(found.checksum, RxChecksum::Partial);
+    assert_eq!(found.bytes[42..50], *b"datagram");
+    let sum = support::partial_sum((LEFT, RIGHT), ipv4::Protocol::UDP, 16);
+    assert_eq!(
+        found.bytes[40..42],
+        sum,
+        "the field holds only the pseudo-header sum"
+    );
+
+    left.run(|| {
+        let peer = (RIGHT, 80).into();
+        // Nobody answers: only the SYN matters.
+        let refused = TcpStream::connect_timeout(&peer, Duration::from_millis(20));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    });
+    let found = receive(&mut driver, |frame| is_ipv4(frame, ipv4::Protocol::TCP));
+    assert_eq!(found.checksum, RxChecksum::Partial);
+    let (header, _) = tcp::Header::parse(&found.bytes[34..]).unwrap();
+    assert!(header.flags.contains(tcp::Flags::SYN));
+}
+
+#[test]
+fn only_frames_for_the_listed_addresses_are_received() {
+    let Some([left, right]) = support::veth("only_frames_for_the_listed_addresses_are_received")
+    else {
+        return;
+    };
+    let config = Config {
+        addresses: Some(vec![RIGHT]),
+        ..Config::new(VETH)
+    };
+    let mut filtered = right.run(|| AfPacket::open(&config).unwrap());
+    let mut left = open(&left);
+    let link = (
+        left.caps().hardware_address,
+        filtered.caps().hardware_address,
+    );
+    let stranger = std::net::Ipv4Addr::new(10, 9, 0, 3);
+    let echo = |to| {
+        let mut frame = support::ipv4_headers(link, (LEFT, to), ipv4::Protocol::ICMP, 8);
+        frame.extend([8, 0, 0, 0, 0, 1, 0, 1]);
+        frame
+    };
+    let frames = [
+        echo(stranger),
+        arp_request(link.0, (LEFT, stranger)),
+        echo(RIGHT),
+        arp_request(link.0, (LEFT, RIGHT)),
+        arp_request(link.0, (RIGHT, stranger)),
+    ];
+    let send = |left: &mut AfPacket| {
+        let plain: Vec<_> = frames.iter().map(|frame| TxFrame::plain(frame)).collect();
+        assert_eq!(left.tx_burst(&plain).unwrap(), 5);
+    };
+    send(&mut left);
+    let found = receive_for(&mut filtered, Duration::from_millis(50));
+    assert_eq!(found, frames[2..]);
+
+    filtered.set_addresses(Some(&[stranger])).unwrap();
+    send(&mut left);
+    let found = receive_for(&mut filtered, Duration::from_millis(50));
+    assert_eq!(
+        found,
+        [&frames[0], &frames[1], &frames[4]].map(Clone::clone)
+    );
+
+    filtered.set_addresses(None).unwrap();
+    send(&mut left);
+    assert_eq!(
+        receive_for(&mut filtered, Duration::from_millis(50)),
+        frames
+    );
+}
+
+#[test]
+fn what_this_host_sends_itself_is_not_received() {
+    let Some([left, right]) = support::veth("what_this_host_sends_itself_is_not_received") else {
+        return;
+    };
+    let (mut driver, mut peer) = (open(&left), open(&right));
+    introduce(&left, &peer);
+    left.run(|| {
+        let socket = UdpSocket::bind((LEFT, 5000)).unwrap();
+        socket.send_to(b"from the kernel", (RIGHT, 6000)).unwrap();
+    });
+    let request = arp_request(driver.caps().hardware_address, (LEFT, RIGHT));
+    assert_eq!(driver.tx_burst(&[TxFrame::plain(&request)]).unwrap(), 1);
+    receive(&mut peer, |frame| is_ipv4(frame, ipv4::Protocol::UDP));
+    receive(&mut peer, |frame| frame == request);
+    assert!(receive_for(&mut driver, Duration::from_millis(30)).is_empty());
+}
+
+#[test]
+fn a_burst_longer_than_a_batch_arrives_whole_and_in_order() {
+    let Some([left, right]) =
+        support::veth("a_burst_longer_than_a_batch_arrives_whole_and_in_order")
+    else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    let link = (left.caps().hardware_address, right.caps().hardware_address);
+    let frames: Vec<Vec<u8>> = (0_u8..100)
+        .map(|number| {
+            let mut frame = support::ipv4_headers(link, (LEFT, RIGHT), ipv4::Protocol(253), 64);
+            frame.extend([number; 64]);
+            frame
+        })
+        .collect();
+    let plain: Vec<_> = frames.iter().map(|frame| TxFrame::plain(frame)).collect();
+    assert_eq!(left.tx_burst(&plain).unwrap(), 100);
+    assert_eq!(receive_for(&mut right, Duration::from_millis(50)), frames);
+}
+
+#[test]
+fn a_frame_that_the_link_cannot_take_is_dropped_and_the_next_one_sent() {
+    let Some([left, right]) =
+        support::veth("a_frame_that_the_link_cannot_take_is_dropped_and_the_next_one_sent")
+    else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    let long = vec![0xff; 4000];
+    let request = arp_request(left.caps().hardware_address, (LEFT, RIGHT));
+    let frames = [
+        TxFrame::plain(&request),
+        TxFrame::plain(&long),
+        TxFrame::plain(&request),
+    ];
+    assert_eq!(left.tx_burst(&frames).unwrap(), 3);
+    assert_eq!(left.counters().tx_dropped, 1);
+    assert_eq!(left.counters().tx_frames, 2);
+    let found = receive_for(&mut right, Duration::from_millis(30));
+    assert_eq!(found, [request.clone(), request]);
+}
+
+#[test]
+fn a_full_ring_loses_the_newest_frames_and_counts_them() {
+    let Some([left, right]) = support::veth("a_full_ring_loses_the_newest_frames_and_counts_them")
+    else {
+        return;
+    };
+    let config = Config {
+        frame_count: 16,
+        ..Config::new(VETH)
+    };
+    let mut right = right.run(|| AfPacket::open(&config).unwrap());
+    let mut left = open(&left);
+    let request = arp_request(left.caps().hardware_address, (LEFT, RIGHT));
+    assert_eq!(left.tx_burst(&[TxFrame::plain(&request); 40]).unwrap(), 40);
+    assert!(wait(&right, Duration::from_secs(1)));
+    assert_eq!(receive_for(&mut right, Duration::from_millis(30)).len(), 16);
+    assert_eq!(right.counters().rx_dropped, 24);
+    // The ring is whole again, and its last frame leads to its first.
+    assert_eq!(left.tx_burst(&[TxFrame::plain(&request); 10]).unwrap(), 10);
+    assert_eq!(receive_for(&mut right, Duration::from_millis(30)).len(), 10);
+}
+
+#[test]
+fn a_frame_with_a_vlan_tag_is_not_taken_for_one_without() {
+    let Some([left, right]) = support::veth("a_frame_with_a_vlan_tag_is_not_taken_for_one_without")
+    else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    let plain = arp_request(left.caps().hardware_address, (LEFT, RIGHT));
+    let mut tagged = plain.clone();
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    assert_eq!(
+        left.tx_burst(&[TxFrame::plain(&tagged), TxFrame::plain(&plain)])
+            .unwrap(),
+        2
+    );
+    assert_eq!(receive_for(&mut right, Duration::from_millis(30)), [plain]);
+    assert_eq!(right.counters().rx_dropped, 1);
+}
+
+#[test]
+fn a_vanished_interface_is_an_error_that_says_so() {
+    let Some([left, right]) = support::veth("a_vanished_interface_is_an_error_that_says_so") else {
+        return;
+    };
+    let mut driver = open(&left);
+    assert!(driver.prepare_wait().unwrap());
+    right.ip(&format!("link del {VETH}"));
+    assert!(
+        wait(&driver, Duration::from_secs(5)),
+        "the sleeper is woken"
+    );
+    let error = driver.rx_burst(8, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+    assert!(error.to_string().contains(VETH), "{error}");
+    let error = driver.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let Some(namespace) = support::alone("what_cannot_be_opened_is_named") else {
+        return;
+    };
+    namespace.run(|| {
+        let open = |name: &str| AfPacket::open(&Config::new(name)).err().unwrap();
+        let error = open("nowhere0");
+        assert!(
+            matches!(&error, OpenError::UnknownInterface { interface } if interface == "nowhere0")
+        );
+        assert!(matches!(
+            open("a-name-longer-than-15"),
+            OpenError::UnknownInterface { .. }
+        ));
+        assert!(matches!(open(""), OpenError::UnknownInterface { .. }));
+        let config = Config {
+            frame_bytes: 1000,
+            ..Config::new("lo")
+        };
+        let error = AfPacket::open(&config).err().unwrap();
+        assert!(
+            matches!(
+                error,
+                OpenError::Ring {
+                    frame_bytes: 1000,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    });
+}
