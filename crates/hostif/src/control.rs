@@ -1,0 +1,43 @@
+//! The control channel: a Unix SOCK_SEQPACKET socket between engine and program. See unix(7).
+//!
+//! One message per packet, little-endian, at most 4096 bytes; descriptors travel as SCM_RIGHTS beside
+//! it. The program asks, the engine answers each request once and in order. `Hello` and `Refused` keep
+//! their form in all versions, so that two sides that do not understand each other can say so.
+
+pub mod channel;
+mod codec;
+mod message;
+
+pub use channel::{Received, connect, listen, receive, send};
+pub use codec::Invalid;
+pub use message::{
+    EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply, Request, Welcome,
+};
+
+use crate::{MAX_VERSION, MIN_VERSION};
+
+/// No version is spoken by both sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the program speaks host interface versions {min} to {max}, the engine {MIN_VERSION} to {MAX_VERSION}: \
+     restart whichever is older"
+)]
+pub struct VersionMismatch {
+    /// Oldest of the program.
+    pub min: u16,
+    /// Newest of the program.
+    pub max: u16,
+}
+
+/// Engine: chooses the newest version that both sides speak.
+pub fn negotiate(min: u16, max: u16) -> Result<u16, VersionMismatch> {
+    let version = max.min(MAX_VERSION);
+    if min <= max && version >= min.max(MIN_VERSION) {
+        Ok(version)
+    } else {
+        Err(VersionMismatch { min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests;

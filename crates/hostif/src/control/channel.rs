@@ -1,0 +1,110 @@
+//! Packets with descriptors over a Unix SOCK_SEQPACKET socket. See unix(7) and cmsg(3).
+//!
+//! Descriptors that arrive are close-on-exec and owned at once, so none leaks whatever follows.
+
+use core::mem::MaybeUninit;
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::{Errno, Result};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::message::{MAX_PREPARE, MESSAGE_BYTES};
+
+/// Most descriptors in one packet.
+const MAX_DESCRIPTORS: usize = MAX_PREPARE + 4;
+
+/// A packet that arrived. Empty bytes: the other side has closed.
+#[derive(Debug)]
+pub struct Received {
+    /// The message.
+    pub bytes: Vec<u8>,
+    /// The descriptors beside it.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Sends one packet; never raises SIGPIPE.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    let parts = [IoSlice::new(bytes)];
+    loop {
+        match rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            Ok(sent) if sent == bytes.len() => return Ok(()),
+            Ok(_) => return Err(Errno::MSGSIZE),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Receives one packet; waits unless the socket is non-blocking or `flags` say not to. A packet that is
+/// longer than any message, or that carries more descriptors than any message, is `MSGSIZE`.
+pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Received> {
+    let mut bytes = vec![0; MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(socket, &mut parts, &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for item in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(list) = item {
+            descriptors.extend(list);
+        }
+    }
+    if message
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+    {
+        return Err(Errno::MSGSIZE);
+    }
+    bytes.truncate(message.bytes);
+    Ok(Received { bytes, descriptors })
+}
+
+/// The address behind a name: `@name` is abstract, anything else a path.
+fn address(name: &str) -> Result<SocketAddrUnix> {
+    match name.strip_prefix('@') {
+        Some(abstract_name) => SocketAddrUnix::new_abstract_name(abstract_name.as_bytes()),
+        None => SocketAddrUnix::new(name),
+    }
+}
+
+/// Engine: a listening control socket. A path must not exist yet.
+pub fn listen(name: &str) -> Result<OwnedFd> {
+    let address = address(name)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket)
+}
+
+/// Program: a control channel to the engine of that name.
+pub fn connect(name: &str) -> Result<OwnedFd> {
+    let address = address(name)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}

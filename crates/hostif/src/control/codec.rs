@@ -1,0 +1,364 @@
+//! Control messages to bytes and back. Every message starts with magic, version and kind.
+//!
+//! Parsing hostile bytes gives `Invalid`, never a panic, and reads nothing twice. Trailing bytes are
+//! invalid: a message is exactly its packet.
+
+use core::net::IpAddr;
+
+use super::message::{
+    EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply, Request, Welcome,
+};
+use crate::descriptor::{address_bytes, address_from_bytes};
+use crate::id::SocketId;
+use crate::{MAX_VERSION, MIN_VERSION};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SHNT");
+const MAX_ADDRESSES: usize = 150;
+const MAX_TEXT_BYTES: usize = 1024;
+
+const HELLO: u16 = 1;
+const OPEN: u16 = 2;
+const PREPARE: u16 = 3;
+const FORK: u16 = 4;
+const MAP_REGION: u16 = 5;
+const ADDRESSES: u16 = 6;
+const QUERY: u16 = 7;
+const REPLY: u16 = 0x100;
+const REFUSED: u16 = 0x1ff;
+
+/// The bytes are no message of a version that this code speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// Not one of our messages at all, or one that is cut short or too long.
+    #[error("malformed control message")]
+    Malformed,
+    /// A version that this code does not speak.
+    #[error("control message of version {0}")]
+    Version(u16),
+    /// A kind that this version does not know.
+    #[error("control message of unknown kind {0}")]
+    Kind(u16),
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn new(kind: u16) -> Writer {
+        let mut writer = Writer {
+            bytes: Vec::with_capacity(64),
+        };
+        writer.u32(MAGIC).u16(MAX_VERSION).u16(kind);
+        writer
+    }
+
+    fn raw(&mut self, bytes: &[u8]) -> &mut Writer {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Writer {
+        self.raw(&[value])
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Writer {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Writer {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Writer {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn address(&mut self, address: Option<IpAddr>) -> &mut Writer {
+        let (family, bytes) = address.map_or((0, [0; 16]), address_bytes);
+        self.u8(family).raw(&bytes)
+    }
+
+    fn count(&mut self, count: usize) -> &mut Writer {
+        self.u16(u16::try_from(count).expect("invariant: lists are cut to their bounds"))
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        debug_assert!(self.bytes.len() <= MESSAGE_BYTES);
+        core::mem::take(&mut self.bytes)
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Invalid> {
+        let (first, rest) = self
+            .bytes
+            .split_first_chunk::<N>()
+            .ok_or(Invalid::Malformed)?;
+        self.bytes = rest;
+        Ok(*first)
+    }
+
+    fn u8(&mut self) -> Result<u8, Invalid> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16, Invalid> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, Invalid> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Invalid> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn address(&mut self) -> Result<Option<IpAddr>, Invalid> {
+        let family = self.u8()?;
+        let bytes = self.array()?;
+        match family {
+            0 => Ok(None),
+            _ => address_from_bytes(family, bytes)
+                .map(Some)
+                .ok_or(Invalid::Malformed),
+        }
+    }
+
+    fn count(&mut self, low: usize, high: usize) -> Result<usize, Invalid> {
+        let count = usize::from(self.u16()?);
+        if (low..=high).contains(&count) {
+            Ok(count)
+        } else {
+            Err(Invalid::Malformed)
+        }
+    }
+
+    fn count_u16(&mut self, high: usize) -> Result<u16, Invalid> {
+        let count = self.count(1, high)?;
+        u16::try_from(count).map_err(|_| Invalid::Malformed)
+    }
+}
+
+/// Checks the start of a message and returns its kind. `Hello` and `Refused` are read in any version.
+fn open(bytes: &[u8]) -> Result<(u16, Reader<'_>), Invalid> {
+    if bytes.len() > MESSAGE_BYTES {
+        return Err(Invalid::Malformed);
+    }
+    let mut reader = Reader { bytes };
+    if reader.u32()? != MAGIC {
+        return Err(Invalid::Malformed);
+    }
+    let version = reader.u16()?;
+    let kind = reader.u16()?;
+    let timeless = kind == HELLO || kind == REFUSED;
+    if !timeless && !(MIN_VERSION..=MAX_VERSION).contains(&version) {
+        return Err(Invalid::Version(version));
+    }
+    Ok((kind, reader))
+}
+
+fn finished<T>(message: T, reader: &Reader<'_>) -> Result<T, Invalid> {
+    if reader.bytes.is_empty() {
+        Ok(message)
+    } else {
+        Err(Invalid::Malformed)
+    }
+}
+
+impl Request {
+    /// The message as a packet.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match *self {
+            Request::Hello {
+                min_version,
+                max_version,
+                pid,
+            } => Writer::new(HELLO)
+                .u16(min_version)
+                .u16(max_version)
+                .u32(pid)
+                .finish(),
+            Request::Open { count } => Writer::new(OPEN).u16(count).finish(),
+            Request::Prepare { count } => Writer::new(PREPARE).u16(count).finish(),
+            Request::Fork => Writer::new(FORK).finish(),
+            Request::MapRegion { region } => Writer::new(MAP_REGION).u32(region).finish(),
+            Request::Addresses => Writer::new(ADDRESSES).finish(),
+            Request::Query { kind } => {
+                let kind = match kind {
+                    QueryKind::Status => 1,
+                    QueryKind::Sockets => 2,
+                    QueryKind::Sessions => 3,
+                    QueryKind::Interfaces => 4,
+                };
+                Writer::new(QUERY).u16(kind).finish()
+            }
+        }
+    }
+
+    /// Reads a packet from a program.
+    pub fn decode(bytes: &[u8]) -> Result<Request, Invalid> {
+        let (kind, mut reader) = open(bytes)?;
+        let request = match kind {
+            HELLO => Request::Hello {
+                min_version: reader.u16()?,
+                max_version: reader.u16()?,
+                pid: reader.u32()?,
+            },
+            OPEN => Request::Open {
+                count: reader.count_u16(MAX_OPEN)?,
+            },
+            PREPARE => Request::Prepare {
+                count: reader.count_u16(MAX_PREPARE)?,
+            },
+            FORK => Request::Fork,
+            MAP_REGION => Request::MapRegion {
+                region: reader.u32()?,
+            },
+            ADDRESSES => Request::Addresses,
+            QUERY => Request::Query {
+                kind: match reader.u16()? {
+                    1 => QueryKind::Status,
+                    2 => QueryKind::Sockets,
+                    3 => QueryKind::Sessions,
+                    4 => QueryKind::Interfaces,
+                    other => return Err(Invalid::Kind(other)),
+                },
+            },
+            other => return Err(Invalid::Kind(other)),
+        };
+        finished(request, &reader)
+    }
+}
+
+impl Reply {
+    /// The message as a packet; lists and texts beyond their bounds are cut.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Reply::Welcome(welcome) => Writer::new(REPLY | HELLO)
+                .u16(welcome.version)
+                .u16(welcome.cores)
+                .u32(welcome.session)
+                .u32(welcome.region)
+                .finish(),
+            Reply::Opened(sockets) => {
+                let sockets = &sockets[..sockets.len().min(MAX_OPEN)];
+                let mut writer = Writer::new(REPLY | OPEN);
+                writer.count(sockets.len());
+                for opened in sockets {
+                    writer.u64(opened.socket.to_bits()).u32(opened.header);
+                }
+                writer.finish()
+            }
+            Reply::Prepared { first, count } => Writer::new(REPLY | PREPARE)
+                .u32(*first)
+                .u16(*count)
+                .finish(),
+            Reply::Forked { session } => Writer::new(REPLY | FORK).u32(*session).finish(),
+            Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
+            Reply::Addresses { addresses, gateway } => {
+                let addresses = &addresses[..addresses.len().min(MAX_ADDRESSES)];
+                let mut writer = Writer::new(REPLY | ADDRESSES);
+                writer.address(*gateway).count(addresses.len());
+                for entry in addresses {
+                    writer
+                        .address(Some(entry.address))
+                        .u8(entry.prefix_len)
+                        .u32(entry.mtu_bytes);
+                }
+                writer.finish()
+            }
+            Reply::Report => Writer::new(REPLY | QUERY).finish(),
+            Reply::Refused { errno, text } => {
+                let mut end = text.len().min(MAX_TEXT_BYTES);
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                let mut writer = Writer::new(REFUSED);
+                writer
+                    .u16(*errno)
+                    .count(end)
+                    .raw(&text.as_bytes()[..end])
+                    .finish()
+            }
+        }
+    }
+
+    /// Reads a packet from an engine.
+    pub fn decode(bytes: &[u8]) -> Result<Reply, Invalid> {
+        let (kind, mut reader) = open(bytes)?;
+        let reply = match kind {
+            REFUSED => {
+                let errno = reader.u16()?;
+                let len = reader.count(0, MAX_TEXT_BYTES)?;
+                let (text, rest) = reader
+                    .bytes
+                    .split_at_checked(len)
+                    .ok_or(Invalid::Malformed)?;
+                reader.bytes = rest;
+                Reply::Refused {
+                    errno,
+                    text: String::from_utf8_lossy(text).into_owned(),
+                }
+            }
+            _ if kind & REPLY == 0 => return Err(Invalid::Kind(kind)),
+            _ => Reply::decode_answer(kind & !REPLY, &mut reader)?,
+        };
+        finished(reply, &reader)
+    }
+
+    fn decode_answer(to: u16, reader: &mut Reader<'_>) -> Result<Reply, Invalid> {
+        Ok(match to {
+            HELLO => Reply::Welcome(Welcome {
+                version: reader.u16()?,
+                cores: reader.u16()?,
+                session: reader.u32()?,
+                region: reader.u32()?,
+            }),
+            OPEN => {
+                let count = reader.count(0, MAX_OPEN)?;
+                let sockets = (0..count).map(|_| {
+                    let socket = SocketId::from_bits(reader.u64()?).ok_or(Invalid::Malformed)?;
+                    Ok(Opened {
+                        socket,
+                        header: reader.u32()?,
+                    })
+                });
+                Reply::Opened(sockets.collect::<Result<_, Invalid>>()?)
+            }
+            PREPARE => Reply::Prepared {
+                first: reader.u32()?,
+                count: reader.count_u16(MAX_PREPARE)?,
+            },
+            FORK => Reply::Forked {
+                session: reader.u32()?,
+            },
+            MAP_REGION => Reply::Region {
+                region: reader.u32()?,
+            },
+            ADDRESSES => {
+                let gateway = reader.address()?;
+                let count = reader.count(0, MAX_ADDRESSES)?;
+                let addresses = (0..count).map(|_| {
+                    Ok(EngineAddress {
+                        address: reader.address()?.ok_or(Invalid::Malformed)?,
+                        prefix_len: reader.u8()?,
+                        mtu_bytes: reader.u32()?,
+                    })
+                });
+                let addresses = addresses.collect::<Result<_, Invalid>>()?;
+                Reply::Addresses { addresses, gateway }
+            }
+            QUERY => Reply::Report,
+            other => return Err(Invalid::Kind(REPLY | other)),
+        })
+    }
+}

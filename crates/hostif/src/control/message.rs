@@ -1,0 +1,155 @@
+//! The messages of the control channel, and which descriptors travel with each.
+
+use core::net::IpAddr;
+
+use crate::id::SocketId;
+
+/// No message is longer.
+pub const MESSAGE_BYTES: usize = 4096;
+/// Backing sockets in one `Open`.
+pub const MAX_OPEN: usize = 16;
+/// Backing sockets in one `Prepare`.
+pub const MAX_PREPARE: usize = 64;
+
+/// What a status query asks about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum QueryKind {
+    /// The engine as a whole.
+    Status,
+    /// Its sockets.
+    Sockets,
+    /// The programs attached to it.
+    Sessions,
+    /// Its interfaces, addresses and routes.
+    Interfaces,
+}
+
+/// What a program asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// First message of a channel (also of one that a fork handed over). No descriptors.
+    Hello {
+        /// Oldest version that the program speaks.
+        min_version: u16,
+        /// Newest version that the program speaks.
+        max_version: u16,
+        /// Its process number, for people to read; the engine asks SO_PEERCRED.
+        pid: u32,
+    },
+    /// Sockets for these backing sockets, `count` of them as descriptors.
+    Open {
+        /// 1 to [`MAX_OPEN`].
+        count: u16,
+    },
+    /// Backing sockets for later accepts, `count` of them as descriptors.
+    Prepare {
+        /// 1 to [`MAX_PREPARE`].
+        count: u16,
+    },
+    /// The process is about to fork: one descriptor, the engine's end of the child's control channel.
+    /// The child's session holds at once every socket that this one holds.
+    Fork,
+    /// Another session's region, of which this session holds a socket. No descriptors.
+    MapRegion {
+        /// From `Completion::Accepted`.
+        region: u32,
+    },
+    /// The addresses that the engine owns. No descriptors.
+    Addresses,
+    /// A report as JSON. No descriptors.
+    Query {
+        /// About what.
+        kind: QueryKind,
+    },
+}
+
+impl Request {
+    /// How many descriptors belong to the message; a packet with another number is invalid.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Request::Open { count } | Request::Prepare { count } => usize::from(*count),
+            Request::Fork => 1,
+            Request::Hello { .. }
+            | Request::MapRegion { .. }
+            | Request::Addresses
+            | Request::Query { .. } => 0,
+        }
+    }
+}
+
+/// The engine's answer to `Hello`. Descriptors: region, the program's doorbell, then each core's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The version that both sides speak from now on.
+    pub version: u16,
+    /// Number of engine cores (as in the region's layout).
+    pub cores: u16,
+    /// The session's number, 1 to [`crate::lock::MAX_SESSION`]; locks are held in its name.
+    pub session: u32,
+    /// The region's number.
+    pub region: u32,
+}
+
+/// One socket made by `Open`; its header is in the session's own region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Its name.
+    pub socket: SocketId,
+    /// Its header.
+    pub header: u32,
+}
+
+/// An address that the engine owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Length of its network's prefix.
+    pub prefix_len: u8,
+    /// MTU of its interface, in bytes.
+    pub mtu_bytes: u32,
+}
+
+/// What the engine answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// To `Hello`.
+    Welcome(Welcome),
+    /// To `Open`, in the order of the descriptors.
+    Opened(Vec<Opened>),
+    /// To `Prepare`: handles `first` to `first + count - 1`, in the order of the descriptors.
+    Prepared {
+        /// First handle.
+        first: u32,
+        /// How many.
+        count: u16,
+    },
+    /// To `Fork`.
+    Forked {
+        /// Number of the child's session.
+        session: u32,
+    },
+    /// To `MapRegion`: one descriptor, the region.
+    Region {
+        /// Which.
+        region: u32,
+    },
+    /// To `Addresses`.
+    Addresses {
+        /// All addresses, at most 150.
+        addresses: Vec<EngineAddress>,
+        /// The default gateway.
+        gateway: Option<IpAddr>,
+    },
+    /// To `Query`: one descriptor, a memory file with JSON.
+    Report,
+    /// The request failed.
+    Refused {
+        /// The errno for the program.
+        errno: u16,
+        /// For people; at most 1024 bytes.
+        text: String,
+    },
+}

@@ -1,0 +1,204 @@
+//! What travels in the rings: 56 bytes of payload in a 64-byte slot (the last word is the ring's stamp).
+//!
+//! Encoding is little-endian by words and decoding checks every field: a value that comes out of
+//! `decode` is well formed whatever the other side wrote. Socket names and positions still have to be
+//! looked up and compared by the engine.
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::id::SocketId;
+
+mod codec;
+mod options;
+
+pub use options::OptionChanges;
+
+/// Payload words of a slot.
+pub const WORDS: usize = 7;
+/// A descriptor as it lies in a slot, without the ring's stamp.
+pub type Words = [u64; WORDS];
+const _: () = assert!(core::mem::size_of::<Words>() + 8 == 64);
+
+/// The words are no descriptor of the expected kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed descriptor")]
+pub struct Malformed;
+
+/// A kind of descriptor, one per ring.
+pub trait Descriptor: Sized {
+    /// As words for a slot.
+    fn encode(&self) -> Words;
+    /// Reads and checks words from a slot.
+    fn decode(words: &Words) -> Result<Self, Malformed>;
+}
+
+/// Which direction a shutdown ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShutdownHow {
+    /// The program will not read any more.
+    Read,
+    /// The program will not write any more: FIN after what is written.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// What a command asks for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Op {
+    /// Take a local address; port 0 lets the engine choose. Done's value is the port.
+    Bind {
+        /// The local address.
+        local: SocketAddr,
+    },
+    /// Start to accept connections.
+    Listen {
+        /// Length of the queue of connections that nobody accepted yet.
+        backlog: u32,
+    },
+    /// Start to connect. Done means that it has started; the outcome shows in the socket header.
+    Connect {
+        /// The peer.
+        remote: SocketAddr,
+        /// The local address, if the program chose one with this call.
+        local: Option<SocketAddr>,
+    },
+    /// Take an established connection from the listener; answered with `Completion::Accepted`.
+    Accept {
+        /// Backing socket for the new connection, from `Prepare`.
+        handle: u32,
+    },
+    /// End one or both directions.
+    Shutdown {
+        /// Which.
+        how: ShutdownHow,
+        /// Everything the program has written: the FIN comes after it.
+        written: u64,
+    },
+    /// Drop this session's hold on the socket.
+    Close {
+        /// Everything the program has written.
+        written: u64,
+        /// Everything the program has consumed: unread bytes mean RST instead of FIN (RFC 2525 §2.17).
+        consumed: u64,
+    },
+    /// Change options.
+    SetOptions(OptionChanges),
+    /// Give back a backing socket that no accept used.
+    CloseBacking {
+        /// From `Prepare`.
+        handle: u32,
+    },
+}
+
+/// A command of the program (`cmd` ring).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Command {
+    /// Comes back in the completion; 0 asks for none.
+    pub token: u32,
+    /// The socket; `None` only for `CloseBacking`.
+    pub socket: Option<SocketId>,
+    /// What to do.
+    pub op: Op,
+}
+
+/// The program placed bytes in the send window (`snd` ring).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// The socket.
+    pub socket: SocketId,
+    /// Stream offset after the last byte. May be older than one seen before: then it says nothing new.
+    pub end: u64,
+}
+
+/// The program consumed bytes from the receive window (`rcv` ring).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Consumed {
+    /// The socket.
+    pub socket: SocketId,
+    /// Stream offset after the last byte. May be older than one seen before: then it says nothing new.
+    pub end: u64,
+}
+
+/// What the engine tells a program (`cpl` ring).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// A command is done.
+    Done {
+        /// From the command.
+        token: u32,
+        /// 0, or the errno that the program shall see.
+        errno: u16,
+        /// The command's result (port of a bind).
+        value: u64,
+    },
+    /// An accept is done.
+    Accepted {
+        /// From the command.
+        token: u32,
+        /// The new connection.
+        socket: SocketId,
+        /// The region that holds its header and windows (that of the listener's owner, perhaps).
+        region: u32,
+        /// Index of its header there.
+        header: u32,
+        /// The other end.
+        peer: SocketAddr,
+    },
+    /// The header of a socket changed.
+    Event {
+        /// Which.
+        socket: SocketId,
+    },
+}
+
+/// The lower half of a word.
+#[must_use]
+pub fn low(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).expect("invariant: 32 bits remain")
+}
+
+/// The upper half of a word.
+#[must_use]
+pub fn high(word: u64) -> u32 {
+    u32::try_from(word >> 32).expect("invariant: 32 bits remain")
+}
+
+/// One word from two halves.
+#[must_use]
+pub fn join(low: u32, high: u32) -> u64 {
+    u64::from(low) | (u64::from(high) << 32)
+}
+
+/// Family numbers in shared memory and messages (those of Linux).
+pub const FAMILY_IPV4: u8 = 2;
+/// See [`FAMILY_IPV4`].
+pub const FAMILY_IPV6: u8 = 10;
+
+/// An address as family and 16 bytes; IPv4 uses the first four.
+#[must_use]
+pub fn address_bytes(address: IpAddr) -> (u8, [u8; 16]) {
+    match address {
+        IpAddr::V4(v4) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&v4.octets());
+            (FAMILY_IPV4, bytes)
+        }
+        IpAddr::V6(v6) => (FAMILY_IPV6, v6.octets()),
+    }
+}
+
+/// Reads an address back; `None` for a family that is neither.
+#[must_use]
+pub fn address_from_bytes(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
+    match family {
+        FAMILY_IPV4 => Some(IpAddr::V4(Ipv4Addr::new(
+            bytes[0], bytes[1], bytes[2], bytes[3],
+        ))),
+        FAMILY_IPV6 => Some(IpAddr::from(bytes)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! Descriptors to words and back.
+//!
+//! Word 0: kind (8 bits) · a small argument (8) · two address families (8 each) · token (32).
+//! Word 1: socket. The rest depends on the kind.
+
+use core::net::SocketAddr;
+
+use super::{
+    Command, Completion, Consumed, Descriptor, Malformed, Op, OptionChanges, ShutdownHow, Words,
+    Written, address_bytes, address_from_bytes, high, join, low,
+};
+use crate::id::SocketId;
+
+const BIND: u8 = 1;
+const LISTEN: u8 = 2;
+const CONNECT: u8 = 3;
+const ACCEPT: u8 = 4;
+const SHUTDOWN: u8 = 5;
+const CLOSE: u8 = 6;
+const SET_OPTIONS: u8 = 7;
+const CLOSE_BACKING: u8 = 8;
+const WRITTEN: u8 = 16;
+const CONSUMED: u8 = 17;
+const DONE: u8 = 32;
+const ACCEPTED: u8 = 33;
+const EVENT: u8 = 34;
+
+struct Word0 {
+    kind: u8,
+    small: u8,
+    families: [u8; 2],
+    token: u32,
+}
+
+impl Word0 {
+    fn plain(kind: u8, token: u32) -> Word0 {
+        Word0 {
+            kind,
+            small: 0,
+            families: [0; 2],
+            token,
+        }
+    }
+
+    fn encode(&self) -> u64 {
+        join(
+            u32::from_le_bytes([self.kind, self.small, self.families[0], self.families[1]]),
+            self.token,
+        )
+    }
+
+    fn decode(word: u64) -> Word0 {
+        let [kind, small, first, second] = low(word).to_le_bytes();
+        Word0 {
+            kind,
+            small,
+            families: [first, second],
+            token: high(word),
+        }
+    }
+}
+
+fn halves(bytes: [u8; 16]) -> [u64; 2] {
+    let (first, second) = bytes.split_at(8);
+    [first, second].map(|half| {
+        u64::from_le_bytes(
+            half.try_into()
+                .expect("invariant: half of sixteen is eight"),
+        )
+    })
+}
+
+fn address_words(address: SocketAddr) -> (u8, [u64; 2]) {
+    let (family, bytes) = address_bytes(address.ip());
+    (family, halves(bytes))
+}
+
+fn address(family: u8, words: [u64; 2], port: u16) -> Result<SocketAddr, Malformed> {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    Ok(SocketAddr::new(
+        address_from_bytes(family, bytes).ok_or(Malformed)?,
+        port,
+    ))
+}
+
+fn port(half: u32) -> Result<u16, Malformed> {
+    u16::try_from(half).map_err(|_| Malformed)
+}
+
+fn socket(word: u64) -> Result<SocketId, Malformed> {
+    SocketId::from_bits(word).ok_or(Malformed)
+}
+
+impl Descriptor for Command {
+    fn encode(&self) -> Words {
+        let id = self.socket.map_or(0, SocketId::to_bits);
+        let plain = |kind| Word0::plain(kind, self.token).encode();
+        match self.op {
+            Op::Bind { local } => {
+                let (family, [a, b]) = address_words(local);
+                let word = Word0 {
+                    families: [family, 0],
+                    ..Word0::plain(BIND, self.token)
+                };
+                [word.encode(), id, a, b, u64::from(local.port()), 0, 0]
+            }
+            Op::Listen { backlog } => [plain(LISTEN), id, u64::from(backlog), 0, 0, 0, 0],
+            Op::Connect { remote, local } => {
+                let (family, [a, b]) = address_words(remote);
+                let (local_family, [c, d]) = local.map_or((0, [0; 2]), address_words);
+                let families = [family, local_family];
+                let word = Word0 {
+                    families,
+                    ..Word0::plain(CONNECT, self.token)
+                };
+                let local_port = local.map_or(0, |local| local.port());
+                let ports = join(u32::from(remote.port()), u32::from(local_port));
+                [word.encode(), id, a, b, c, d, ports]
+            }
+            Op::Accept { handle } => [plain(ACCEPT), id, u64::from(handle), 0, 0, 0, 0],
+            Op::Shutdown { how, written } => {
+                let small = match how {
+                    ShutdownHow::Read => 1,
+                    ShutdownHow::Write => 2,
+                    ShutdownHow::Both => 3,
+                };
+                let word = Word0 {
+                    small,
+                    ..Word0::plain(SHUTDOWN, self.token)
+                };
+                [word.encode(), id, written, 0, 0, 0, 0]
+            }
+            Op::Close { written, consumed } => [plain(CLOSE), id, written, consumed, 0, 0, 0],
+            Op::SetOptions(changes) => {
+                let [a, b, c, d, e] = changes.encode();
+                [plain(SET_OPTIONS), id, a, b, c, d, e]
+            }
+            Op::CloseBacking { handle } => {
+                [plain(CLOSE_BACKING), id, u64::from(handle), 0, 0, 0, 0]
+            }
+        }
+    }
+
+    fn decode(words: &Words) -> Result<Command, Malformed> {
+        let first = Word0::decode(words[0]);
+        let number = |word: u64| u32::try_from(word).map_err(|_| Malformed);
+        let op = match first.kind {
+            BIND => Op::Bind {
+                local: address(
+                    first.families[0],
+                    [words[2], words[3]],
+                    port(number(words[4])?)?,
+                )?,
+            },
+            LISTEN => Op::Listen {
+                backlog: number(words[2])?,
+            },
+            CONNECT => Op::Connect {
+                remote: address(
+                    first.families[0],
+                    [words[2], words[3]],
+                    port(low(words[6]))?,
+                )?,
+                local: match first.families[1] {
+                    0 => None,
+                    family => Some(address(
+                        family,
+                        [words[4], words[5]],
+                        port(high(words[6]))?,
+                    )?),
+                },
+            },
+            ACCEPT => Op::Accept {
+                handle: number(words[2])?,
+            },
+            SHUTDOWN => Op::Shutdown {
+                how: match first.small {
+                    1 => ShutdownHow::Read,
+                    2 => ShutdownHow::Write,
+                    3 => ShutdownHow::Both,
+                    _ => return Err(Malformed),
+                },
+                written: words[2],
+            },
+            CLOSE => Op::Close {
+                written: words[2],
+                consumed: words[3],
+            },
+            SET_OPTIONS => Op::SetOptions(OptionChanges::decode([
+                words[2], words[3], words[4], words[5], words[6],
+            ])?),
+            CLOSE_BACKING => Op::CloseBacking {
+                handle: number(words[2])?,
+            },
+            _ => return Err(Malformed),
+        };
+        let id = match op {
+            Op::CloseBacking { .. } => None,
+            _ => Some(socket(words[1])?),
+        };
+        Ok(Command {
+            token: first.token,
+            socket: id,
+            op,
+        })
+    }
+}
+
+fn position_words(kind: u8, id: SocketId, end: u64) -> Words {
+    [
+        Word0::plain(kind, 0).encode(),
+        id.to_bits(),
+        end,
+        0,
+        0,
+        0,
+        0,
+    ]
+}
+
+fn position(kind: u8, words: &Words) -> Result<(SocketId, u64), Malformed> {
+    if Word0::decode(words[0]).kind != kind {
+        return Err(Malformed);
+    }
+    Ok((socket(words[1])?, words[2]))
+}
+
+impl Descriptor for Written {
+    fn encode(&self) -> Words {
+        position_words(WRITTEN, self.socket, self.end)
+    }
+
+    fn decode(words: &Words) -> Result<Written, Malformed> {
+        let (socket, end) = position(WRITTEN, words)?;
+        Ok(Written { socket, end })
+    }
+}
+
+impl Descriptor for Consumed {
+    fn encode(&self) -> Words {
+        position_words(CONSUMED, self.socket, self.end)
+    }
+
+    fn decode(words: &Words) -> Result<Consumed, Malformed> {
+        let (socket, end) = position(CONSUMED, words)?;
+        Ok(Consumed { socket, end })
+    }
+}
+
+impl Descriptor for Completion {
+    fn encode(&self) -> Words {
+        match *self {
+            Completion::Done {
+                token,
+                errno,
+                value,
+            } => [
+                Word0::plain(DONE, token).encode(),
+                u64::from(errno),
+                value,
+                0,
+                0,
+                0,
+                0,
+            ],
+            Completion::Accepted {
+                token,
+                socket,
+                region,
+                header,
+                peer,
+            } => {
+                let (family, [a, b]) = address_words(peer);
+                let word = Word0 {
+                    families: [family, 0],
+                    ..Word0::plain(ACCEPTED, token)
+                };
+                let place = join(region, header);
+                [
+                    word.encode(),
+                    socket.to_bits(),
+                    place,
+                    a,
+                    b,
+                    u64::from(peer.port()),
+                    0,
+                ]
+            }
+            Completion::Event { socket } => [
+                Word0::plain(EVENT, 0).encode(),
+                socket.to_bits(),
+                0,
+                0,
+                0,
+                0,
+                0,
+            ],
+        }
+    }
+
+    fn decode(words: &Words) -> Result<Completion, Malformed> {
+        let first = Word0::decode(words[0]);
+        match first.kind {
+            DONE => Ok(Completion::Done {
+                token: first.token,
+                errno: u16::try_from(words[1]).map_err(|_| Malformed)?,
+                value: words[2],
+            }),
+            ACCEPTED => Ok(Completion::Accepted {
+                token: first.token,
+                socket: socket(words[1])?,
+                region: low(words[2]),
+                header: high(words[2]),
+                peer: address(
+                    first.families[0],
+                    [words[3], words[4]],
+                    u16::try_from(words[5]).map_err(|_| Malformed)?,
+                )?,
+            }),
+            EVENT => Ok(Completion::Event {
+                socket: socket(words[1])?,
+            }),
+            _ => Err(Malformed),
+        }
+    }
+}

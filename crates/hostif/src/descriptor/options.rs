@@ -1,0 +1,87 @@
+//! The socket options that a program can change, as one command. See tcp(7) and socket(7).
+//!
+//! The shim keeps the kernel's own view of them on the backing socket; this is what the engine acts on.
+
+use super::{Malformed, high, join, low};
+
+/// Options to change; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OptionChanges {
+    /// TCP_NODELAY.
+    pub no_delay: Option<bool>,
+    /// SO_KEEPALIVE.
+    pub keep_alive: Option<bool>,
+    /// TCP_KEEPIDLE, in seconds.
+    pub keep_idle_s: Option<u32>,
+    /// TCP_KEEPINTVL, in seconds.
+    pub keep_interval_s: Option<u32>,
+    /// TCP_KEEPCNT.
+    pub keep_count: Option<u32>,
+    /// TCP_USER_TIMEOUT, in milliseconds.
+    pub user_timeout_ms: Option<u32>,
+    /// SO_LINGER: `Some(None)` switches it off, `Some(Some(seconds))` on.
+    pub linger_s: Option<Option<u32>>,
+    /// SO_RCVBUF.
+    pub receive_buffer_bytes: Option<u32>,
+    /// SO_SNDBUF.
+    pub send_buffer_bytes: Option<u32>,
+}
+
+const NO_DELAY: u32 = 1;
+const KEEP_ALIVE: u32 = 1 << 1;
+const KEEP_IDLE: u32 = 1 << 2;
+const KEEP_INTERVAL: u32 = 1 << 3;
+const KEEP_COUNT: u32 = 1 << 4;
+const USER_TIMEOUT: u32 = 1 << 5;
+const LINGER: u32 = 1 << 6;
+const RECEIVE_BUFFER: u32 = 1 << 7;
+const SEND_BUFFER: u32 = 1 << 8;
+const ALL: u32 = (1 << 9) - 1;
+
+impl OptionChanges {
+    /// As five words: mask and switches, then the numbers in pairs.
+    pub(super) fn encode(&self) -> [u64; 5] {
+        let given = |present: bool, bit: u32| if present { bit } else { 0 };
+        let mask = given(self.no_delay.is_some(), NO_DELAY)
+            | given(self.keep_alive.is_some(), KEEP_ALIVE)
+            | given(self.keep_idle_s.is_some(), KEEP_IDLE)
+            | given(self.keep_interval_s.is_some(), KEEP_INTERVAL)
+            | given(self.keep_count.is_some(), KEEP_COUNT)
+            | given(self.user_timeout_ms.is_some(), USER_TIMEOUT)
+            | given(self.linger_s.is_some(), LINGER)
+            | given(self.receive_buffer_bytes.is_some(), RECEIVE_BUFFER)
+            | given(self.send_buffer_bytes.is_some(), SEND_BUFFER);
+        let linger = self.linger_s.flatten();
+        let switches = given(self.no_delay == Some(true), NO_DELAY)
+            | given(self.keep_alive == Some(true), KEEP_ALIVE)
+            | given(linger.is_some(), LINGER);
+        let number = |value: Option<u32>| value.unwrap_or(0);
+        [
+            join(mask, switches),
+            join(number(self.keep_idle_s), number(self.keep_interval_s)),
+            join(number(self.keep_count), number(self.user_timeout_ms)),
+            join(number(linger), number(self.receive_buffer_bytes)),
+            join(number(self.send_buffer_bytes), 0),
+        ]
+    }
+
+    pub(super) fn decode(words: [u64; 5]) -> Result<OptionChanges, Malformed> {
+        let (mask, switches) = (low(words[0]), high(words[0]));
+        if mask & !ALL != 0 {
+            return Err(Malformed);
+        }
+        let switch = |bit: u32| (mask & bit != 0).then_some(switches & bit != 0);
+        let number = |bit: u32, value: u32| (mask & bit != 0).then_some(value);
+        Ok(OptionChanges {
+            no_delay: switch(NO_DELAY),
+            keep_alive: switch(KEEP_ALIVE),
+            keep_idle_s: number(KEEP_IDLE, low(words[1])),
+            keep_interval_s: number(KEEP_INTERVAL, high(words[1])),
+            keep_count: number(KEEP_COUNT, low(words[2])),
+            user_timeout_ms: number(USER_TIMEOUT, high(words[2])),
+            linger_s: switch(LINGER).map(|on| on.then_some(low(words[3]))),
+            receive_buffer_bytes: number(RECEIVE_BUFFER, high(words[3])),
+            send_buffer_bytes: number(SEND_BUFFER, low(words[4])),
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! Descriptors: round trips, and arbitrary words never panic.
+
+use core::net::{Ipv6Addr, SocketAddr};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn any_address() -> impl Strategy<Value = SocketAddr> {
+    prop_oneof![
+        (any::<[u8; 4]>(), any::<u16>()).prop_map(SocketAddr::from),
+        (any::<[u8; 16]>(), any::<u16>())
+            .prop_map(|(bytes, port)| SocketAddr::from((Ipv6Addr::from(bytes), port))),
+    ]
+}
+
+fn any_socket() -> impl Strategy<Value = SocketId> {
+    (any::<u32>(), 1..=u32::MAX).prop_map(|(index, generation)| SocketId { index, generation })
+}
+
+fn any_options() -> impl Strategy<Value = OptionChanges> {
+    (
+        any::<[Option<u32>; 6]>(),
+        any::<[Option<bool>; 2]>(),
+        any::<Option<Option<u32>>>(),
+    )
+        .prop_map(|(numbers, switches, linger_s)| OptionChanges {
+            no_delay: switches[0],
+            keep_alive: switches[1],
+            keep_idle_s: numbers[0],
+            keep_interval_s: numbers[1],
+            keep_count: numbers[2],
+            user_timeout_ms: numbers[3],
+            linger_s,
+            receive_buffer_bytes: numbers[4],
+            send_buffer_bytes: numbers[5],
+        })
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let how = prop_oneof![
+        Just(ShutdownHow::Read),
+        Just(ShutdownHow::Write),
+        Just(ShutdownHow::Both)
+    ];
+    prop_oneof![
+        any_address().prop_map(|local| Op::Bind { local }),
+        any::<u32>().prop_map(|backlog| Op::Listen { backlog }),
+        (any_address(), proptest::option::of(any_address()))
+            .prop_map(|(remote, local)| Op::Connect { remote, local }),
+        any::<u32>().prop_map(|handle| Op::Accept { handle }),
+        (how, any::<u64>()).prop_map(|(how, written)| Op::Shutdown { how, written }),
+        any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),
+        any_options().prop_map(Op::SetOptions),
+        any::<u32>().prop_map(|handle| Op::CloseBacking { handle }),
+    ]
+}
+
+fn any_completion() -> impl Strategy<Value = Completion> {
+    prop_oneof![
+        any::<(u32, u16, u64)>().prop_map(|(token, errno, value)| Completion::Done {
+            token,
+            errno,
+            value
+        }),
+        (any::<(u32, u32, u32)>(), any_socket(), any_address()).prop_map(
+            |((token, region, header), socket, peer)| Completion::Accepted {
+                token,
+                socket,
+                region,
+                header,
+                peer
+            }
+        ),
+        any_socket().prop_map(|socket| Completion::Event { socket }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_command_survives_its_words(token: u32, id in any_socket(), op in any_op()) {
+        let socket = (!matches!(op, Op::CloseBacking { .. })).then_some(id);
+        let command = Command { token, socket, op };
+        prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
+    }
+
+    #[test]
+    fn positions_and_completions_survive_their_words(
+        id in any_socket(), end: u64, completion in any_completion()
+    ) {
+        let written = Written { socket: id, end };
+        prop_assert_eq!(Written::decode(&written.encode()), Ok(written));
+        prop_assert!(Consumed::decode(&written.encode()).is_err());
+        let consumed = Consumed { socket: id, end };
+        prop_assert_eq!(Consumed::decode(&consumed.encode()), Ok(consumed));
+        prop_assert_eq!(Completion::decode(&completion.encode()), Ok(completion));
+    }
+
+    #[test]
+    fn what_arbitrary_words_decode_to_is_stable(mut words: Words, kind in 0u8..40) {
+        words[0] = words[0] & !0xff | u64::from(kind);
+        if let Ok(command) = Command::decode(&words) {
+            prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
+        }
+        if let Ok(completion) = Completion::decode(&words) {
+            prop_assert_eq!(Completion::decode(&completion.encode()), Ok(completion));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Sleeping and ringing without a lost wake-up. See eventfd(2).
+//!
+//! Sleeper: announce (word = 1, fence), look at the rings once more, sleep. Ringer: push, fence, and if
+//! the word is 1 and it wins the swap to 0, write the eventfd. Of the two fences one comes first, so
+//! either the sleeper sees the descriptor or the ringer sees the word: the tests model it with loom.
+//!
+//! In a program several threads may sleep on one word; `Sleepers` counts them, and whoever leaves
+//! while others still sleep announces again for them. What to poll and when is not decided here.
+
+use crate::cursor::Cells;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// One side's published "I sleep".
+#[derive(Clone)]
+pub struct SleepWord {
+    cells: Cells,
+}
+
+impl SleepWord {
+    /// The word is the first of `cells`.
+    #[must_use]
+    pub fn new(cells: Cells) -> SleepWord {
+        assert!(!cells.is_empty(), "invariant: a sleep word is a word");
+        SleepWord { cells }
+    }
+
+    /// Sleeper: say that this side is about to sleep. Look at all rings after this and before sleeping.
+    pub fn announce(&self) {
+        // A swap, as all changes of the word are, so that they follow each other in one order (loom does
+        // not know that a store cannot come between the halves of another thread's swap).
+        self.cells[0].swap(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sleeper: awake again, do not ring. Only for a side with a single sleeper; see [`Sleepers`].
+    pub fn withdraw(&self) {
+        self.cells[0].swap(0, Ordering::AcqRel);
+    }
+
+    /// Ringer, after pushing: whether the other side has to be rung (true for one ringer only).
+    #[must_use]
+    pub fn must_ring(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.cells[0].load(Ordering::Relaxed) == 1 && self.cells[0].swap(0, Ordering::AcqRel) == 1
+    }
+}
+
+/// How many threads of this process sleep on its word.
+pub struct Sleepers {
+    count: AtomicU64,
+}
+
+impl Default for Sleepers {
+    fn default() -> Sleepers {
+        Sleepers {
+            count: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Sleepers {
+    /// One more is about to sleep. Look at all rings after this and before sleeping.
+    pub fn enter(&self, word: &SleepWord) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        word.announce();
+    }
+
+    /// One has left its sleep. True: others still sleep, their announcement is renewed, and the caller
+    /// has to look at the rings once more on their behalf.
+    #[must_use]
+    pub fn leave(&self, word: &SleepWord) -> bool {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            word.withdraw();
+            // Someone may have entered between the count and the store above, which then undid its
+            // announcement.
+            fence(Ordering::SeqCst);
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return false;
+            }
+        }
+        word.announce();
+        true
+    }
+}
+
+#[cfg(not(loom))]
+pub use fd::{create, drain, ring};
+
+#[cfg(not(loom))]
+mod fd {
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fd::{BorrowedFd, OwnedFd};
+    use rustix::io::Result;
+
+    /// Makes a doorbell: a non-blocking, close-on-exec eventfd.
+    pub fn create() -> Result<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+    }
+
+    /// Rings. A bell that is full has been rung already, and a broken one belongs to a side that is gone:
+    /// neither is the ringer's concern.
+    pub fn ring(bell: BorrowedFd<'_>) {
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    }
+
+    /// Takes the rings so far, so that the bell can be polled again.
+    pub fn drain(bell: BorrowedFd<'_>) {
+        let _ = rustix::io::read(bell, &mut [0u8; 8]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests;

@@ -1,0 +1,428 @@
+//! A socket's header: 256 bytes that engine and programs share, one cache line per writer and purpose.
+//!
+//! Lines 0 and 1 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
+//! program's, shared by every process that holds the socket, so positions are absolute stream offsets.
+//! The engine takes positions only from descriptors; the one word it reads here, `tx_wanted`, is a hint
+//! that can spoil nothing but the writer's own notifications.
+//!
+//! Every store that announces something is a release and every load an acquire. Waking a sleeper is
+//! `doorbell`'s business.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::descriptor::{address_bytes, address_from_bytes, high, join, low};
+use crate::id::SocketId;
+use crate::lock::RegionLock;
+use crate::window::WindowSpan;
+
+bitflags::bitflags! {
+    /// The state of a socket as the engine publishes it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u32 {
+        /// A connect is under way.
+        const CONNECTING = 1;
+        /// The connection stands (stays set when it ends). Windows and addresses are valid.
+        const CONNECTED = 1 << 1;
+        /// The socket listens.
+        const LISTENING = 1 << 2;
+        /// The peer's FIN has arrived: `received_end` is final.
+        const FIN = 1 << 3;
+        /// The connection or the connect failed: see `error`.
+        const ERROR = 1 << 4;
+        /// Nothing goes in either direction any more.
+        const HUP = 1 << 5;
+        /// Urgent data waits.
+        const URGENT = 1 << 6;
+        /// The connection is over and acknowledged (TIME-WAIT or closed).
+        const CLOSED = 1 << 7;
+    }
+}
+
+/// What the program side has shut down, in its own line.
+pub const SHUT_READ: u32 = 1;
+/// See [`SHUT_READ`].
+pub const SHUT_WRITE: u32 = 2;
+
+/// The header as it lies in memory.
+#[repr(C, align(64))]
+pub(crate) struct RawHeader {
+    // Line 0: engine, changing.
+    flags: AtomicU32,
+    error: AtomicU32,
+    received_end: AtomicU64,
+    acknowledged: AtomicU64,
+    rx_events: AtomicU32,
+    tx_events: AtomicU32,
+    accept_ready: AtomicU32,
+    padding_0: u32,
+    id: AtomicU64,
+    padding_1: [u64; 2],
+    // Line 1: engine, set before CONNECTED.
+    send_offset: AtomicU64,
+    receive_offset: AtomicU64,
+    send_size: AtomicU32,
+    receive_size: AtomicU32,
+    local: [AtomicU64; 2],
+    remote: [AtomicU64; 2],
+    families_ports: AtomicU64,
+    // Line 2: program, receiving.
+    receive_lock: AtomicU32,
+    error_taken: AtomicU32,
+    consumed: AtomicU64,
+    padding_2: [u64; 6],
+    // Line 3: program, sending.
+    send_lock: AtomicU32,
+    tx_wanted: AtomicU32,
+    written: AtomicU64,
+    shut: AtomicU32,
+    padding_3: [u32; 11],
+}
+
+const _: () = assert!(core::mem::size_of::<RawHeader>() == 256);
+const _: () = assert!(core::mem::offset_of!(RawHeader, send_offset) == 64);
+const _: () = assert!(core::mem::offset_of!(RawHeader, receive_lock) == 128);
+const _: () = assert!(core::mem::offset_of!(RawHeader, send_lock) == 192);
+
+/// A view of one socket's header.
+#[derive(Clone, Copy)]
+pub struct SocketHeader<'a> {
+    raw: &'a RawHeader,
+}
+
+/// What the engine does with a header.
+impl<'a> SocketHeader<'a> {
+    pub(crate) fn new(raw: &'a RawHeader) -> SocketHeader<'a> {
+        SocketHeader { raw }
+    }
+
+    /// Prepares the header for a new socket: everything 0, then the name.
+    pub fn engine_reset(&self, id: SocketId) {
+        let raw = self.raw;
+        raw.id.store(0, Ordering::Release);
+        for word in [
+            &raw.flags,
+            &raw.error,
+            &raw.rx_events,
+            &raw.tx_events,
+            &raw.accept_ready,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [
+            &raw.send_size,
+            &raw.receive_size,
+            &raw.receive_lock,
+            &raw.error_taken,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&raw.send_lock, &raw.tx_wanted, &raw.shut] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [
+            &raw.received_end,
+            &raw.acknowledged,
+            &raw.send_offset,
+            &raw.receive_offset,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&raw.families_ports, &raw.consumed, &raw.written] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in raw.local.iter().chain(&raw.remote) {
+            word.store(0, Ordering::Relaxed);
+        }
+        raw.id.store(id.to_bits(), Ordering::Release);
+    }
+
+    /// The socket is gone: whoever still looks sees that the header is nobody's.
+    pub fn engine_retire(&self) {
+        self.raw.id.store(0, Ordering::Release);
+    }
+
+    /// Publishes the state; the last step of any change that a program shall notice as a whole.
+    pub fn engine_set_flags(&self, flags: Flags) {
+        self.raw.flags.store(flags.bits(), Ordering::Release);
+    }
+
+    /// Sets the errno of the failure; set `Flags::ERROR` after it.
+    pub fn engine_set_error(&self, errno: u16) {
+        self.raw.error.store(u32::from(errno), Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset lie in the receive window.
+    pub fn engine_set_received_end(&self, end: u64) {
+        self.raw.received_end.store(end, Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset of the send window are free again.
+    pub fn engine_set_acknowledged(&self, end: u64) {
+        self.raw.acknowledged.store(end, Ordering::Release);
+    }
+
+    /// Counts what made the socket readable (the engine keeps the count).
+    pub fn engine_set_rx_events(&self, count: u32) {
+        self.raw.rx_events.store(count, Ordering::Release);
+    }
+
+    /// Counts what made the socket writable (the engine keeps the count).
+    pub fn engine_set_tx_events(&self, count: u32) {
+        self.raw.tx_events.store(count, Ordering::Release);
+    }
+
+    /// Number of connections that wait to be accepted.
+    pub fn engine_set_accept_ready(&self, count: u32) {
+        self.raw.accept_ready.store(count, Ordering::Release);
+    }
+
+    /// Places the windows; before `Flags::CONNECTED`.
+    pub fn engine_set_windows(&self, send: WindowSpan, receive: WindowSpan) {
+        self.raw.send_offset.store(send.offset, Ordering::Relaxed);
+        self.raw
+            .receive_offset
+            .store(receive.offset, Ordering::Relaxed);
+        self.raw.send_size.store(send.size, Ordering::Relaxed);
+        self.raw.receive_size.store(receive.size, Ordering::Release);
+    }
+
+    /// Sets the addresses: the local one when bound, both before `Flags::CONNECTED`.
+    pub fn engine_set_addresses(&self, local: Option<SocketAddr>, remote: Option<SocketAddr>) {
+        let place = |cells: &[AtomicU64; 2], address: Option<SocketAddr>| -> (u8, u16) {
+            let Some(address) = address else {
+                return (0, 0);
+            };
+            let (family, bytes) = address_bytes(address.ip());
+            for (cell, half) in cells.iter().zip(bytes.chunks_exact(8)) {
+                let half = half.try_into().expect("invariant: chunks of eight");
+                cell.store(u64::from_le_bytes(half), Ordering::Relaxed);
+            }
+            (family, address.port())
+        };
+        let (local_family, local_port) = place(&self.raw.local, local);
+        let (remote_family, remote_port) = place(&self.raw.remote, remote);
+        let families = u32::from_le_bytes([local_family, remote_family, 0, 0]);
+        let ports = u32::from(local_port) | (u32::from(remote_port) << 16);
+        self.raw
+            .families_ports
+            .store(join(families, ports), Ordering::Release);
+    }
+
+    /// After `engine_set_acknowledged` (or CONNECTED) made the socket writable: whether a program waits
+    /// for that. If so count a tx event and push `Completion::Event`.
+    #[must_use]
+    pub fn engine_take_tx_wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.raw.tx_wanted.load(Ordering::Relaxed) != 0
+            && self.raw.tx_wanted.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Frees what a dead session still held.
+    pub fn engine_release_dead(&self, session: u32) {
+        self.receive_lock().release_dead(session);
+        self.send_lock().release_dead(session);
+    }
+}
+
+/// What a program does with a header.
+impl<'a> SocketHeader<'a> {
+    /// Whether the header still belongs to `id`.
+    #[must_use]
+    pub fn is_of(&self, id: SocketId) -> bool {
+        self.raw.id.load(Ordering::Acquire) == id.to_bits()
+    }
+
+    /// The socket's state.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        Flags::from_bits_truncate(self.raw.flags.load(Ordering::Acquire))
+    }
+
+    /// The errno behind `Flags::ERROR`, taken or not.
+    #[must_use]
+    pub fn error(&self) -> u32 {
+        self.raw.error.load(Ordering::Acquire)
+    }
+
+    /// Whether the error is still to be reported (SO_ERROR reports it once).
+    #[must_use]
+    pub fn error_pending(&self) -> bool {
+        self.flags().contains(Flags::ERROR) && self.raw.error_taken.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes the pending error; only one of several callers gets it.
+    #[must_use]
+    pub fn program_take_error(&self) -> Option<u32> {
+        (self.flags().contains(Flags::ERROR) && self.raw.error_taken.swap(1, Ordering::AcqRel) == 0)
+            .then(|| self.error())
+    }
+
+    /// Makes the next error count again, before another connect.
+    pub fn program_forget_error(&self) {
+        self.raw.error_taken.store(0, Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset have arrived.
+    #[must_use]
+    pub fn received_end(&self) -> u64 {
+        self.raw.received_end.load(Ordering::Acquire)
+    }
+
+    /// Bytes up to this stream offset have been acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        self.raw.acknowledged.load(Ordering::Acquire)
+    }
+
+    /// How often the socket became readable.
+    #[must_use]
+    pub fn rx_events(&self) -> u32 {
+        self.raw.rx_events.load(Ordering::Acquire)
+    }
+
+    /// How often the socket became writable.
+    #[must_use]
+    pub fn tx_events(&self) -> u32 {
+        self.raw.tx_events.load(Ordering::Acquire)
+    }
+
+    /// Connections that wait to be accepted.
+    #[must_use]
+    pub fn accept_ready(&self) -> u32 {
+        self.raw.accept_ready.load(Ordering::Acquire)
+    }
+
+    /// The send and the receive window; to be checked with `Region::window`.
+    #[must_use]
+    pub fn windows(&self) -> (WindowSpan, WindowSpan) {
+        let size = self.raw.receive_size.load(Ordering::Acquire);
+        let receive = WindowSpan {
+            offset: self.raw.receive_offset.load(Ordering::Relaxed),
+            size,
+        };
+        let send = WindowSpan {
+            offset: self.raw.send_offset.load(Ordering::Relaxed),
+            size: self.raw.send_size.load(Ordering::Relaxed),
+        };
+        (send, receive)
+    }
+
+    /// The local and the remote address, as far as they are known.
+    #[must_use]
+    pub fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let word = self.raw.families_ports.load(Ordering::Acquire);
+        let [local_family, remote_family, _, _] = low(word).to_le_bytes();
+        let [a, b, c, d] = high(word).to_le_bytes();
+        let read = |cells: &[AtomicU64; 2], family: u8, port: [u8; 2]| {
+            let mut bytes = [0; 16];
+            for (half, cell) in bytes.chunks_exact_mut(8).zip(cells) {
+                half.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
+            }
+            let address = address_from_bytes(family, bytes)?;
+            Some(SocketAddr::new(address, u16::from_le_bytes(port)))
+        };
+        (
+            read(&self.raw.local, local_family, [a, b]),
+            read(&self.raw.remote, remote_family, [c, d]),
+        )
+    }
+
+    /// The lock of the receive side.
+    #[must_use]
+    pub fn receive_lock(&self) -> RegionLock<'a> {
+        RegionLock::new(&self.raw.receive_lock)
+    }
+
+    /// The lock of the send side.
+    #[must_use]
+    pub fn send_lock(&self) -> RegionLock<'a> {
+        RegionLock::new(&self.raw.send_lock)
+    }
+
+    /// Bytes up to this stream offset have been consumed.
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.raw.consumed.load(Ordering::Acquire)
+    }
+
+    /// Holder of the receive lock: moves the consumed position.
+    pub fn program_set_consumed(&self, end: u64) {
+        self.raw.consumed.store(end, Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset have been written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.raw.written.load(Ordering::Acquire)
+    }
+
+    /// Holder of the send lock: moves the written position.
+    pub fn program_set_written(&self, end: u64) {
+        self.raw.written.store(end, Ordering::Release);
+    }
+
+    /// Asks the engine for an event when space gets free. Look at `acknowledged` again after this.
+    pub fn program_want_tx(&self) {
+        self.raw.tx_wanted.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What has been shut down: [`SHUT_READ`], [`SHUT_WRITE`].
+    #[must_use]
+    pub fn shut(&self) -> u32 {
+        self.raw.shut.load(Ordering::Acquire)
+    }
+
+    /// Adds to what has been shut down and returns what was before.
+    pub fn program_shut(&self, how: u32) -> u32 {
+        self.raw.shut.fetch_or(how, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Layout, Region};
+
+    #[test]
+    fn a_header_tells_the_program_what_the_engine_set() {
+        let region = Region::create(Layout::default(), 1, 1).unwrap();
+        let header = region.socket_header(3).unwrap();
+        let id = SocketId {
+            index: 4,
+            generation: 1,
+        };
+        header.engine_reset(id);
+        assert!(header.is_of(id));
+        let local: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let remote: SocketAddr = "[2001:db8::1]:99".parse().unwrap();
+        header.engine_set_addresses(Some(local), Some(remote));
+        assert_eq!(header.addresses(), (Some(local), Some(remote)));
+        let (send, receive) = region.window_pair(5).unwrap();
+        header.engine_set_windows(send, receive);
+        assert_eq!(header.windows(), (send, receive));
+        header.engine_set_error(111);
+        header.engine_set_flags(Flags::ERROR | Flags::HUP);
+        assert!(header.error_pending());
+        assert_eq!(header.program_take_error(), Some(111));
+        assert_eq!(header.program_take_error(), None);
+        assert!(!header.error_pending());
+        header.engine_reset(SocketId {
+            index: 4,
+            generation: 2,
+        });
+        assert!(!header.is_of(id));
+        assert_eq!(header.addresses(), (None, None));
+    }
+
+    #[test]
+    fn wanting_space_is_taken_once() {
+        let region = Region::create(Layout::default(), 1, 1).unwrap();
+        let header = region.socket_header(0).unwrap();
+        assert!(!header.engine_take_tx_wanted());
+        header.program_want_tx();
+        assert!(header.engine_take_tx_wanted());
+        assert!(!header.engine_take_tx_wanted());
+    }
+}

@@ -1,0 +1,55 @@
+//! The host interface: everything that an engine and an attached program share.
+//!
+//! One region of shared memory per attached program (rings, sleep words, socket headers, windows) and
+//! one control channel (a Unix SOCK_SEQPACKET socket). Start reading at `layout` (where things lie), then
+//! `ring` and `doorbell` (how the sides talk and sleep), then `header` and `window` (a socket's state
+//! and its bytes), then `control` (attaching). Neither side trusts the other's bytes: the engine checks
+//! everything once, when it decodes it.
+//!
+//! It does not decide when anything runs and knows no TCP.
+
+#[cfg(not(loom))]
+pub mod control;
+mod cursor;
+pub mod descriptor;
+pub mod doorbell;
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(not(loom))]
+pub mod header;
+pub mod id;
+pub mod layout;
+#[cfg(not(loom))]
+pub mod lock;
+#[cfg(not(loom))]
+pub mod region;
+pub mod ring;
+mod sync;
+#[cfg(not(loom))]
+pub mod window;
+
+pub use cursor::Cells;
+pub use descriptor::{Command, Completion, Consumed, Op, OptionChanges, ShutdownHow, Written};
+pub use doorbell::{SleepWord, Sleepers};
+#[cfg(not(loom))]
+pub use header::{Flags, SocketHeader};
+pub use id::SocketId;
+pub use layout::{Layout, RingEntries};
+#[cfg(not(loom))]
+pub use lock::RegionLock;
+#[cfg(not(loom))]
+pub use region::Region;
+pub use ring::{Consumer, Corrupt, Producer, PushError};
+#[cfg(not(loom))]
+pub use window::{Window, WindowSpan};
+
+/// Oldest version of the region and control formats that this code speaks.
+pub const MIN_VERSION: u16 = 1;
+/// Newest version of the region and control formats that this code speaks.
+pub const MAX_VERSION: u16 = 1;
+/// Abstract name of the engine's control socket (abstract names live in the network namespace).
+pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
+/// Environment variable that names another engine: `@name` (abstract) or a path.
+pub const ENGINE_VARIABLE: &str = "SHUNT_ENGINE";

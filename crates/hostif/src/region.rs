@@ -1,0 +1,439 @@
+//! The region: a sealed memory file that the engine makes and both sides map. See memfd_create(2).
+//!
+//! Sealed against shrinking and growing, with 4 KiB pages: whatever a program does to the file, the
+//! engine's accesses never fault (a punched hole reads zeros). Pages are allocated when first touched,
+//! so the default region of 16 GiB of windows costs what is used. This file gives out checked views;
+//! what they mean is in `ring`, `header` and `window`.
+#![allow(unsafe_code)]
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::cursor::{Cells, SharedBytes};
+use crate::descriptor::{Command, Completion, Consumed, Written, high, join, low};
+use crate::doorbell::SleepWord;
+use crate::header::{RawHeader, SocketHeader};
+use crate::layout::{Layout, LayoutError, RingEntries, RingKind, SLEEP_BLOCK_BYTES};
+use crate::ring::{Consumer, Producer, words_for};
+use crate::sync::{AtomicU64, Ordering};
+use crate::window::{Window, WindowSpan};
+use crate::{MAX_VERSION, MIN_VERSION};
+
+/// "SHUNTRG1", the first eight bytes of a region.
+const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTRG1");
+const HEADER_WORDS: usize = 8;
+
+/// Why there is no region.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The numbers make no layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A system call failed.
+    #[error("{0} of the shared region failed: {1}")]
+    System(&'static str, Errno),
+    /// The file is no region of a version that this code speaks, or not as large as it says.
+    #[error("the file is no region of a known version")]
+    Foreign,
+}
+
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain shared memory; all access goes through atomics and raw copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, RegionError> {
+        let len = usize::try_from(bytes).map_err(|_| LayoutError::TooLarge)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base =
+            unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, file, 0) }
+                .map_err(|errno| RegionError::System("mapping", errno))?;
+        let base = NonNull::new(base.cast()).ok_or(RegionError::Foreign)?;
+        Ok(Mapping { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and every view of it borrows or holds this value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// A mapped region. Clones share the mapping.
+#[derive(Clone)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+    file: Option<Arc<OwnedFd>>,
+    layout: Layout,
+    id: u32,
+    session: u32,
+}
+
+impl Region {
+    /// Engine: makes, seals and maps a region for `session`. Both numbers go into its header page.
+    pub fn create(layout: Layout, id: u32, session: u32) -> Result<Region, RegionError> {
+        layout.check()?;
+        let system = |what| move |errno| RegionError::System(what, errno);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"shunt-region", flags).map_err(system("creation"))?;
+        rustix::fs::ftruncate(&file, layout.region_bytes()).map_err(system("sizing"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(system("sealing"))?;
+        let mapping = Arc::new(Mapping::new(file.as_fd(), layout.region_bytes())?);
+        let region = Region {
+            mapping,
+            file: Some(Arc::new(file)),
+            layout,
+            id,
+            session,
+        };
+        let entries = layout.ring_entries;
+        let words = [
+            u64::from(MAX_VERSION),
+            join(id, session),
+            join(layout.cores, entries.command),
+            join(entries.send, entries.receive),
+            join(entries.completion, layout.socket_headers),
+            join(layout.window_pairs, layout.send_window_bytes),
+            u64::from(layout.receive_window_bytes),
+        ];
+        let cells = region.cells(0, HEADER_WORDS);
+        for (cell, word) in cells[1..].iter().zip(words) {
+            cell.store(word, Ordering::Relaxed);
+        }
+        cells[0].store(MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// Program: maps a region that the engine handed over. The file may be closed afterwards.
+    pub fn map(file: BorrowedFd<'_>) -> Result<Region, RegionError> {
+        let status =
+            rustix::fs::fstat(file).map_err(|errno| RegionError::System("inspection", errno))?;
+        let bytes = u64::try_from(status.st_size).map_err(|_| RegionError::Foreign)?;
+        if !(crate::layout::PAGE_BYTES..=crate::layout::MAX_REGION_BYTES).contains(&bytes) {
+            return Err(RegionError::Foreign);
+        }
+        let mapping = Arc::new(Mapping::new(file, bytes)?);
+        let placeholder = Layout::default();
+        let mut region = Region {
+            mapping,
+            file: None,
+            layout: placeholder,
+            id: 0,
+            session: 0,
+        };
+        let words: [u64; HEADER_WORDS] = {
+            let cells = region.cells(0, HEADER_WORDS);
+            core::array::from_fn(|index| cells[index].load(Ordering::Acquire))
+        };
+        let version = u16::try_from(words[1]).map_err(|_| RegionError::Foreign)?;
+        if words[0] != MAGIC || !(MIN_VERSION..=MAX_VERSION).contains(&version) {
+            return Err(RegionError::Foreign);
+        }
+        region.id = low(words[2]);
+        region.session = high(words[2]);
+        region.layout = Layout {
+            cores: low(words[3]),
+            ring_entries: RingEntries {
+                command: high(words[3]),
+                send: low(words[4]),
+                receive: high(words[4]),
+                completion: low(words[5]),
+            },
+            socket_headers: high(words[5]),
+            window_pairs: low(words[6]),
+            send_window_bytes: high(words[6]),
+            receive_window_bytes: low(words[7]),
+        };
+        region.layout.check()?;
+        if region.layout.region_bytes() == bytes {
+            Ok(region)
+        } else {
+            Err(RegionError::Foreign)
+        }
+    }
+
+    /// The numbers behind the layout.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The region's number, unique in its engine.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The session it was made for.
+    #[must_use]
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// The memory file, to be passed to a program; only the creator has it.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.as_fd())
+    }
+
+    fn check(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        if !offset.is_multiple_of(align) || end > self.mapping.len as u64 {
+            return None;
+        }
+        let offset = usize::try_from(offset).ok()?;
+        // SAFETY: `offset` is within the mapping.
+        Some(unsafe { self.mapping.base.add(offset) })
+    }
+
+    fn cells(&self, offset: u64, words: usize) -> Cells {
+        let first = self
+            .check(offset, words as u64 * 8, 8)
+            .expect("invariant: a checked layout lies within its region");
+        let owner: Arc<Mapping> = Arc::clone(&self.mapping);
+        // SAFETY: checked above: aligned, inside the mapping, which the owner keeps; the parts that
+        // are words are accessed as atomics only.
+        unsafe { Cells::from_raw(owner, first.cast::<AtomicU64>(), words) }
+    }
+
+    fn ring_cells(&self, core: u32, kind: RingKind) -> Cells {
+        assert!(
+            core < self.layout.cores,
+            "invariant: callers know how many cores there are"
+        );
+        self.cells(
+            self.layout.ring(core, kind),
+            words_for(self.layout.entries(kind)),
+        )
+    }
+
+    /// Engine: the emptying end of a core's command ring. Once per region and core, as all of these.
+    #[must_use]
+    pub fn command_consumer(&self, core: u32) -> Consumer<Command> {
+        Consumer::new(self.ring_cells(core, RingKind::Command))
+    }
+
+    /// Engine: the emptying end of a core's ring of `Written`.
+    #[must_use]
+    pub fn send_consumer(&self, core: u32) -> Consumer<Written> {
+        Consumer::new(self.ring_cells(core, RingKind::Send))
+    }
+
+    /// Engine: the emptying end of a core's ring of `Consumed`.
+    #[must_use]
+    pub fn receive_consumer(&self, core: u32) -> Consumer<Consumed> {
+        Consumer::new(self.ring_cells(core, RingKind::Receive))
+    }
+
+    /// Engine: the filling end of a core's completion ring.
+    #[must_use]
+    pub fn completion_producer(&self, core: u32) -> Producer<Completion> {
+        Producer::new(self.ring_cells(core, RingKind::Completion))
+    }
+
+    /// Program: the filling end of a core's command ring.
+    #[must_use]
+    pub fn command_producer(&self, core: u32) -> Producer<Command> {
+        Producer::new(self.ring_cells(core, RingKind::Command))
+    }
+
+    /// Program: the filling end of a core's ring of `Written`.
+    #[must_use]
+    pub fn send_producer(&self, core: u32) -> Producer<Written> {
+        Producer::new(self.ring_cells(core, RingKind::Send))
+    }
+
+    /// Program: the filling end of a core's ring of `Consumed`.
+    #[must_use]
+    pub fn receive_producer(&self, core: u32) -> Producer<Consumed> {
+        Producer::new(self.ring_cells(core, RingKind::Receive))
+    }
+
+    /// Program: the emptying end of a core's completion ring.
+    #[must_use]
+    pub fn completion_consumer(&self, core: u32) -> Consumer<Completion> {
+        Consumer::new(self.ring_cells(core, RingKind::Completion))
+    }
+
+    /// The word by which a core says that it sleeps.
+    #[must_use]
+    pub fn engine_sleep_word(&self, core: u32) -> SleepWord {
+        SleepWord::new(self.cells(self.layout.sleep_block(core), 1))
+    }
+
+    /// The word by which the program says to a core that it sleeps.
+    #[must_use]
+    pub fn program_sleep_word(&self, core: u32) -> SleepWord {
+        SleepWord::new(self.cells(self.layout.sleep_block(core) + SLEEP_BLOCK_BYTES / 2, 1))
+    }
+
+    /// A socket's header; `None` when there is none with that index.
+    #[must_use]
+    pub fn socket_header(&self, index: u32) -> Option<SocketHeader<'_>> {
+        let offset = self.layout.socket_header(index)?;
+        let first = self.check(offset, crate::layout::SOCKET_HEADER_BYTES, 64)?;
+        // SAFETY: aligned and inside the mapping, which `self` keeps; the header consists of atomics
+        // and of padding that nobody accesses, so any bytes are a valid one.
+        Some(SocketHeader::new(unsafe {
+            first.cast::<RawHeader>().as_ref()
+        }))
+    }
+
+    /// The send and receive windows of a pair, at their full size.
+    #[must_use]
+    pub fn window_pair(&self, index: u32) -> Option<(WindowSpan, WindowSpan)> {
+        let (send, receive) = self.layout.window_pair(index)?;
+        Some((
+            WindowSpan {
+                offset: send,
+                size: self.layout.send_window_bytes,
+            },
+            WindowSpan {
+                offset: receive,
+                size: self.layout.receive_window_bytes,
+            },
+        ))
+    }
+
+    /// A window; `None` unless the span is a power of two of bytes within the windows' part.
+    #[must_use]
+    pub fn window(&self, span: WindowSpan) -> Option<Window<'_>> {
+        if span.offset < self.layout.windows_start() || !span.size.is_power_of_two() {
+            return None;
+        }
+        let first = self.check(span.offset, u64::from(span.size), 1)?;
+        let len = usize::try_from(span.size).ok()?;
+        // SAFETY: inside the mapping, which the borrow of `self` keeps; no reference covers windows.
+        Some(Window::new(unsafe { SharedBytes::from_raw(first, len) }))
+    }
+
+    /// Engine: gives the pages of a window back to the system; it reads zeros afterwards.
+    pub fn punch_hole(&self, span: WindowSpan) -> Result<(), Errno> {
+        let file = self.file.as_ref().ok_or(Errno::BADF)?;
+        self.window(span).ok_or(Errno::INVAL)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, flags, span.offset, u64::from(span.size))
+    }
+}
+
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+impl Region {
+    /// What a hostile program does: bytes anywhere before the windows.
+    pub(crate) fn scribble(&self, offset: u64, data: &[u8]) {
+        let end = self.layout.windows_start();
+        let at = offset % end;
+        let len = data.len().min(usize::try_from(end - at).unwrap_or(0));
+        let first = self
+            .check(at, len as u64, 1)
+            .expect("invariant: reduced to the region");
+        // SAFETY: `len` bytes inside the mapping.
+        unsafe { SharedBytes::from_raw(first, len) }.copy_in(0, &data[..len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout {
+            socket_headers: 8,
+            window_pairs: 4,
+            ..Layout::default()
+        }
+    }
+
+    #[test]
+    fn a_program_sees_the_layout_and_the_bytes_of_the_engine() {
+        let ours = Region::create(layout(), 3, 9).unwrap();
+        let theirs = Region::map(ours.file().unwrap()).unwrap();
+        assert_eq!(
+            (theirs.layout(), theirs.id(), theirs.session()),
+            (&layout(), 3, 9)
+        );
+        let (send, _) = ours.window_pair(3).unwrap();
+        ours.window(send)
+            .unwrap()
+            .copy_in(send.size.into(), b"hello");
+        let mut read = [0; 5];
+        theirs.window(send).unwrap().copy_out(0, &mut read);
+        assert_eq!(&read, b"hello");
+        ours.punch_hole(send).unwrap();
+        theirs.window(send).unwrap().copy_out(0, &mut read);
+        assert_eq!(read, [0; 5]);
+        let producer = theirs.command_producer(0);
+        let command = Command {
+            token: 1,
+            socket: None,
+            op: crate::Op::CloseBacking { handle: 2 },
+        };
+        producer.push(&command).unwrap();
+        assert_eq!(ours.command_consumer(0).pop(), Ok(Some(command)));
+    }
+
+    #[test]
+    fn the_file_can_neither_shrink_nor_grow() {
+        let region = Region::create(layout(), 1, 1).unwrap();
+        let file = region.file().unwrap();
+        assert_eq!(rustix::fs::ftruncate(file, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(file, 1 << 40), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn spans_outside_the_windows_are_refused() {
+        let region = Region::create(layout(), 1, 1).unwrap();
+        let (good, _) = region.window_pair(0).unwrap();
+        assert!(region.window(WindowSpan { offset: 0, ..good }).is_none());
+        assert!(region.window(WindowSpan { size: 0, ..good }).is_none());
+        assert!(region.window(WindowSpan { size: 5000, ..good }).is_none());
+        assert!(
+            region
+                .window(WindowSpan {
+                    offset: u64::MAX - 10,
+                    ..good
+                })
+                .is_none()
+        );
+        let end = region.layout().region_bytes();
+        assert!(
+            region
+                .window(WindowSpan {
+                    offset: end - 100,
+                    ..good
+                })
+                .is_none()
+        );
+        assert!(region.socket_header(8).is_none());
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused() {
+        let file = rustix::fs::memfd_create(c"foreign", MemfdFlags::CLOEXEC).unwrap();
+        assert!(matches!(
+            Region::map(file.as_fd()),
+            Err(RegionError::Foreign)
+        ));
+        rustix::fs::ftruncate(&file, 1 << 20).unwrap();
+        assert!(matches!(
+            Region::map(file.as_fd()),
+            Err(RegionError::Foreign)
+        ));
+    }
+}
