@@ -31,6 +31,8 @@ pub struct Info {
     pub send_queue: u64,
     /// Received and not consumed by the program, bytes.
     pub receive_queue: u64,
+    /// Received beyond a hole, bytes.
+    pub out_of_order: u64,
     /// Segments sent again.
     pub retransmissions: u64,
     /// Retransmission timeouts in a row.
@@ -63,6 +65,7 @@ impl Connection {
                 .rcv
                 .readable_end()
                 .saturating_sub(self.rcv.consumed_offset()),
+            out_of_order: self.rcv.out_of_order.total(),
             retransmissions: self.recovery.retransmissions,
             backoff: self.timers.retries,
             sack: self.rcv.sack,

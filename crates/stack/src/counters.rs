@@ -1,0 +1,119 @@
+//! Counters, named as in the MIBs and Linux's `nstat` where a name exists (RFC 4293, RFC 4022).
+
+/// Declares the counters with the names that `nstat` prints.
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $field:ident => $name:literal,)*) => {
+        /// What the stack has counted since it started.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[doc = $doc])* pub $field: u64,)*
+        }
+
+        impl Counters {
+            /// Name and value of each counter.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$(($name, self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// IPv4 packets received.
+    ip_in_receives => "IpInReceives",
+    /// Dropped for a bad IPv4 header.
+    ip_in_hdr_errors => "IpInHdrErrors",
+    /// Dropped for an address: not ours, or not a possible source (martian).
+    ip_in_addr_errors => "IpInAddrErrors",
+    /// Answered with protocol unreachable.
+    ip_in_unknown_protos => "IpInUnknownProtos",
+    /// Handed to a protocol.
+    ip_in_delivers => "IpInDelivers",
+    /// Packets sent.
+    ip_out_requests => "IpOutRequests",
+    /// Lost on our side: interface busy, or no neighbour.
+    ip_out_discards => "IpOutDiscards",
+    /// Lost because no route leads to the peer any more.
+    ip_out_no_routes => "IpOutNoRoutes",
+    /// Fragments received.
+    ip_reasm_reqds => "IpReasmReqds",
+    /// Fragments dropped: they are not put together yet.
+    ip_reasm_fails => "IpReasmFails",
+    /// ICMP messages received.
+    icmp_in_msgs => "IcmpInMsgs",
+    /// ICMP messages with a bad checksum or form.
+    icmp_in_errors => "IcmpInErrors",
+    /// Destination unreachable received.
+    icmp_in_dest_unreachs => "IcmpInDestUnreachs",
+    /// Time exceeded received.
+    icmp_in_time_excds => "IcmpInTimeExcds",
+    /// Echo requests received.
+    icmp_in_echos => "IcmpInEchos",
+    /// Echo replies sent.
+    icmp_out_echo_reps => "IcmpOutEchoReps",
+    /// Destination unreachable sent.
+    icmp_out_dest_unreachs => "IcmpOutDestUnreachs",
+    /// ICMP errors not sent because of the rate limit.
+    icmp_out_rate_limit => "IcmpOutRateLimitGlobal",
+    /// ICMP errors whose quote belongs to nothing in flight (RFC 5927).
+    icmp_in_unmatched => "TcpExtOutOfWindowIcmps",
+    /// Path MTU lowered by ICMP.
+    pmtu_lowered => "ShuntPmtuLowered",
+    /// UDP datagrams for which nobody listens.
+    udp_no_ports => "UdpNoPorts",
+    /// UDP datagrams with a bad checksum or form.
+    udp_in_errors => "UdpInErrors",
+    /// Connections opened by a program.
+    tcp_active_opens => "TcpActiveOpens",
+    /// Connections opened by a peer's SYN.
+    tcp_passive_opens => "TcpPassiveOpens",
+    /// Handshakes that failed.
+    tcp_attempt_fails => "TcpAttemptFails",
+    /// Resets of established connections, by either side.
+    tcp_estab_resets => "TcpEstabResets",
+    /// Segments received.
+    tcp_in_segs => "TcpInSegs",
+    /// Segments sent; what the device cuts counts once for each segment.
+    tcp_out_segs => "TcpOutSegs",
+    /// Segments with a bad checksum or form.
+    tcp_in_errs => "TcpInErrs",
+    /// Segments with a bad checksum.
+    tcp_in_csum_errors => "TcpInCsumErrors",
+    /// Resets sent for segments that belong to nothing.
+    tcp_out_rsts => "TcpOutRsts",
+    /// SYNs or final ACKs dropped because the accept queue was full.
+    listen_overflows => "TcpExtListenOverflows",
+    /// SYNs dropped for any reason.
+    listen_drops => "TcpExtListenDrops",
+    /// Half-open connections that made room for newer ones.
+    half_open_evicted => "ShuntHalfOpenEvicted",
+    /// Connections that entered TIME-WAIT.
+    time_waits => "TcpExtTW",
+    /// TIME-WAIT records that made room for newer ones.
+    time_wait_overflows => "TcpExtTCPTimeWaitOverflow",
+    /// TIME-WAIT records reopened by a SYN.
+    time_wait_recycled => "TcpExtTWRecycled",
+    /// Orphans reset because there were too many.
+    orphans_aborted => "TcpExtTCPAbortOnMemory",
+    /// ARP packets received.
+    arp_in => "ShuntArpIn",
+    /// ARP packets that made no sense.
+    arp_in_errors => "ShuntArpInErrors",
+    /// ARP requests sent.
+    arp_out_requests => "ShuntArpOutRequests",
+    /// ARP replies sent.
+    arp_out_replies => "ShuntArpOutReplies",
+    /// Somebody else claimed one of our addresses (RFC 5227).
+    arp_conflicts => "ShuntArpConflicts",
+    /// Neighbours that did not answer.
+    neighbour_failures => "ShuntNeighbourFailures",
+    /// No room in the neighbour cache.
+    neighbour_table_full => "ShuntNeighbourTableFull",
+    /// Frames for another host or of an unknown protocol.
+    frames_ignored => "ShuntFramesIgnored",
+    /// Frames too short or with impossible addresses.
+    frame_errors => "ShuntFrameErrors",
+    /// Connections reset at take-over because a crash interrupted a change of their row.
+    interrupted => "ShuntInterrupted",
+}

@@ -1,0 +1,197 @@
+//! Finding the connection of a segment: a hash table from four-tuple to index.
+//!
+//! Chained, with the keys beside the links so that a lookup touches no connection but the right one,
+//! and keyed with SipHash (Aumasson and Bernstein 2012), so that a peer cannot choose ports that all
+//! fall into one chain. Connections and TIME-WAIT records share the table: an index below the number
+//! of connection slots is one, the rest are the other.
+
+use crate::intrusive::{at, zeroed};
+use core::net::Ipv4Addr;
+use siphasher::sip::SipHasher13;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The two ends of a connection, as this host sees them.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct FourTuple {
+    local: [u8; 4],
+    remote: [u8; 4],
+    local_port: u16,
+    remote_port: u16,
+}
+
+impl FourTuple {
+    /// The tuple of a connection from `local` to `remote`.
+    pub const fn new(local: Ipv4Addr, local_port: u16, remote: Ipv4Addr, remote_port: u16) -> Self {
+        Self {
+            local: local.octets(),
+            remote: remote.octets(),
+            local_port,
+            remote_port,
+        }
+    }
+
+    /// This host's address.
+    pub const fn local(&self) -> Ipv4Addr {
+        Ipv4Addr::from_octets(self.local)
+    }
+
+    /// The peer's address.
+    pub const fn remote(&self) -> Ipv4Addr {
+        Ipv4Addr::from_octets(self.remote)
+    }
+
+    /// This host's port.
+    pub const fn local_port(&self) -> u16 {
+        self.local_port
+    }
+
+    /// The peer's port.
+    pub const fn remote_port(&self) -> u16 {
+        self.remote_port
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromZeros)]
+struct Node {
+    tuple: FourTuple,
+    /// Index + 1 of the next node of the chain, 0 for none.
+    next: u32,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Demux {
+    buckets: Vec<u32>,
+    nodes: Vec<Node>,
+    hasher: SipHasher13,
+    steps: u64,
+}
+
+impl Demux {
+    /// A table for indexes below `capacity`, hashed with `key`.
+    pub(crate) fn new(capacity: usize, key: &[u8; 16]) -> Self {
+        Self {
+            buckets: zeroed(capacity.next_power_of_two()),
+            nodes: zeroed(capacity),
+            hasher: SipHasher13::new_with_key(key),
+            steps: 0,
+        }
+    }
+
+    /// Nodes looked at since the start: what the tests bound instead of time.
+    pub(crate) const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The index of `tuple`.
+    pub(crate) fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
+        let mut link = self.buckets[self.bucket(tuple)];
+        while let Some(index) = link.checked_sub(1) {
+            self.steps += 1;
+            let node = &self.nodes[at(index)];
+            if node.tuple == *tuple {
+                return Some(index);
+            }
+            link = node.next;
+        }
+        None
+    }
+
+    /// Adds `tuple`, which must not be there.
+    pub(crate) fn insert(&mut self, tuple: &FourTuple, index: u32) {
+        let bucket = self.bucket(tuple);
+        let next = core::mem::replace(&mut self.buckets[bucket], index + 1);
+        self.nodes[at(index)] = Node {
+            tuple: *tuple,
+            next,
+        };
+    }
+
+    /// Removes `index`; nothing happens if it is not there.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Node { tuple, next } = self.nodes[at(index)];
+        let bucket = self.bucket(&tuple);
+        let mut link = self.buckets[bucket];
+        if link == index + 1 {
+            self.buckets[bucket] = next;
+            return;
+        }
+        while let Some(before) = link.checked_sub(1) {
+            self.steps += 1;
+            link = self.nodes[at(before)].next;
+            if link == index + 1 {
+                self.nodes[at(before)].next = next;
+                return;
+            }
+        }
+    }
+
+    fn bucket(&self, tuple: &FourTuple) -> usize {
+        let [a, b, c, d, ..] = self.hasher.hash(tuple.as_bytes()).to_le_bytes();
+        at(u32::from_le_bytes([a, b, c, d])) & (self.buckets.len() - 1)
+    }
+
+    #[cfg(test)]
+    fn longest_chain(&self) -> usize {
+        let chain = |first: &u32| {
+            std::iter::successors(first.checked_sub(1), |index| {
+                self.nodes[at(*index)].next.checked_sub(1)
+            })
+            .count()
+        };
+        self.buckets.iter().map(chain).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn tuple(n: u32) -> FourTuple {
+        let [a, b, c, d] = n.to_be_bytes();
+        FourTuple::new(
+            Ipv4Addr::new(10, 0, 0, 1),
+            80,
+            Ipv4Addr::new(10, a, b, 9),
+            u16::from_be_bytes([c, d]),
+        )
+    }
+
+    #[test]
+    fn consecutive_ports_spread_over_the_buckets() {
+        let mut demux = Demux::new(65_536, &[3; 16]);
+        for n in 0..65_536 {
+            demux.insert(&tuple(n), n);
+        }
+        assert!(demux.longest_chain() < 12, "{}", demux.longest_chain());
+        for n in (0..65_536).step_by(97) {
+            assert_eq!(demux.find(&tuple(n)), Some(n));
+        }
+        assert_eq!(demux.find(&tuple(65_536)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_agrees_with_a_map(operations in proptest::collection::vec((any::<bool>(), 0_u32..12), 0..120)) {
+            let (mut demux, mut oracle) = (Demux::new(4, &[1; 16]), HashMap::new());
+            let mut free: Vec<u32> = (0..4).collect();
+            for (insert, n) in operations {
+                if insert && !oracle.contains_key(&n) && let Some(index) = free.pop() {
+                    demux.insert(&tuple(n), index);
+                    oracle.insert(n, index);
+                } else if !insert && let Some(index) = oracle.remove(&n) {
+                    demux.remove(index);
+                    free.push(index);
+                }
+                for n in 0..12 {
+                    prop_assert_eq!(demux.find(&tuple(n)), oracle.get(&n).copied());
+                }
+            }
+        }
+    }
+}

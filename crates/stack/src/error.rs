@@ -1,0 +1,30 @@
+//! Why a socket operation was refused. Each value is one errno at the shim; errno itself is not here.
+
+use thiserror::Error;
+
+/// Why an operation of [`crate::Stack`] was refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// `EADDRINUSE`: another listener or connection holds the local address.
+    #[error("the local address is in use")]
+    AddressInUse,
+    /// `EADDRNOTAVAIL`: not an own address, or no ephemeral port is left for the destination.
+    #[error("the local address or a port for it is not available")]
+    AddressNotAvailable,
+    /// `ENETUNREACH`: no route leads to the destination.
+    #[error("no route to the destination")]
+    NetworkUnreachable,
+    /// `ENOBUFS`: a table of the engine is full.
+    #[error("a table of the stack is full")]
+    NoMemory,
+    /// `EINVAL`: an argument makes no sense, or an offset lies outside its window.
+    #[error("invalid argument")]
+    InvalidArgument,
+    /// `EBADF`: no such connection, listener, interface or route; the identifier may be stale.
+    #[error("no such object")]
+    NotFound,
+    /// `EPIPE`: the sending direction is shut down.
+    #[error("the sending direction is closed")]
+    BrokenPipe,
+}

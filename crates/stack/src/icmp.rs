@@ -1,0 +1,204 @@
+//! ICMP as a host must take it (RFC 1122 §3.2.2): echo is answered, errors are told to the connection
+//! they quote, and only if they quote something it has in flight (RFC 5927 §4.1).
+//!
+//! Redirects, source quench (RFC 6633) and everything else are ignored.
+
+use crate::demux::FourTuple;
+use crate::egress::{Egress, Host};
+use crate::input::Arrival;
+use crate::interface::Resolution;
+use crate::intrusive::at;
+use crate::output::Envelope;
+use crate::path::{PATH_MTU_LIFETIME, PATH_MTU_MIN};
+use crate::stack::Stack;
+use core::net::Ipv4Addr;
+use tcp::{ConnectionError, Instant};
+use wire::icmpv4::{Message, unreachable};
+use wire::ipv4::Protocol;
+
+/// The connection and the sequence number that an ICMP error quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Quote {
+    tuple: FourTuple,
+    seq: u32,
+    total_len: u16,
+}
+
+impl Quote {
+    /// Reads the start of a TCP packet that this host is said to have sent. Its length says nothing
+    /// about what is there, and its checksum may have been changed on the way (RFC 5927 §4).
+    fn parse(quoted: &[u8]) -> Option<Self> {
+        let ip = quoted.first_chunk::<20>()?;
+        let header_len = usize::from(ip[0] & 0x0f) * 4;
+        let offset = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff;
+        if ip[0] >> 4 != 4 || header_len < 20 || ip[9] != Protocol::TCP.0 || offset != 0 {
+            return None;
+        }
+        let tcp = quoted.get(header_len..)?.first_chunk::<8>()?;
+        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        Some(Self {
+            tuple: FourTuple::new(address(12), port(0), address(16), port(2)),
+            seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
+            total_len: u16::from_be_bytes([ip[2], ip[3]]),
+        })
+    }
+}
+
+impl Stack<'_> {
+    pub(crate) fn handle_icmp(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        self.counters.icmp_in_msgs += 1;
+        let Ok(message) = Message::parse(arrival.payload) else {
+            self.counters.icmp_in_errors += 1;
+            return;
+        };
+        match message {
+            Message::EchoRequest {
+                identifier,
+                sequence,
+                data,
+            } => {
+                self.counters.icmp_in_echos += 1;
+                let reply = Message::EchoReply {
+                    identifier,
+                    sequence,
+                    data,
+                };
+                // RFC 1122 §3.2.2.6: whole, with the same service; the kernel answers for its own.
+                let envelope = Envelope {
+                    tos: arrival.ip.dscp_ecn & !3,
+                    ..arrival.reply()
+                };
+                if arrival.resolution != Resolution::External
+                    && self.send_icmp(&envelope, &reply, egress).is_ok()
+                {
+                    self.counters.icmp_out_echo_reps += 1;
+                }
+            }
+            Message::DestinationUnreachable {
+                code,
+                next_hop_mtu,
+                quoted,
+            } => {
+                self.counters.icmp_in_dest_unreachs += 1;
+                if code == unreachable::FRAGMENTATION_NEEDED {
+                    self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
+                } else {
+                    self.handle_unreachable(now, unreachable_error(code), quoted, host);
+                }
+            }
+            Message::TimeExceeded { quoted, .. } => {
+                self.counters.icmp_in_time_excds += 1;
+                self.handle_unreachable(now, ConnectionError::HostUnreachable, quoted, host);
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection that sent what is quoted, if it is in flight.
+    fn quoted_connection(&mut self, quoted: &[u8]) -> Option<(u32, Quote)> {
+        let found = Quote::parse(quoted).and_then(|quote| {
+            let index = self
+                .demux
+                .find(&quote.tuple)
+                .filter(|index| at(*index) < self.tables.connections.len())?;
+            self.record(index)
+                .tcp
+                .is_quote_plausible(quote.seq)
+                .then_some((index, quote))
+        });
+        if found.is_none() {
+            self.counters.icmp_in_unmatched += 1;
+        }
+        found
+    }
+
+    /// Never hard: RFC 5927 §5.2 has even "hard" errors only end a connection that is not established.
+    fn handle_unreachable(
+        &mut self,
+        now: Instant,
+        error: ConnectionError,
+        quoted: &[u8],
+        host: &mut dyn Host,
+    ) {
+        if let Some((index, _)) = self.quoted_connection(quoted) {
+            self.run(now, index, host, |tcp| tcp.handle_unreachable(error, false));
+        }
+    }
+
+    /// RFC 1191 §4: a router could not forward a packet of this size.
+    fn handle_fragmentation_needed(&mut self, now: Instant, next_hop_mtu: u16, quoted: &[u8]) {
+        let Some((index, quote)) = self.quoted_connection(quoted) else {
+            return;
+        };
+        let named = if next_hop_mtu == 0 {
+            plateau_below(quote.total_len)
+        } else {
+            next_hop_mtu
+        };
+        let mtu = named.max(PATH_MTU_MIN);
+        let record = self.record(index);
+        // A router that could not forward a packet has a smaller MTU than the packet (RFC 5927 §7.2).
+        let lowers = (record.path_mtu == 0 || mtu < record.path_mtu)
+            && (mtu < quote.total_len || mtu == PATH_MTU_MIN);
+        if !lowers {
+            return;
+        }
+        self.change(index, |record| {
+            record.path_mtu = mtu;
+            record.path_mtu_until = now + PATH_MTU_LIFETIME;
+        });
+        self.counters.pmtu_lowered += 1;
+    }
+}
+
+/// What the codes of destination unreachable mean to a connection (RFC 1122 §4.2.3.9).
+fn unreachable_error(code: u8) -> ConnectionError {
+    match code {
+        unreachable::PORT => ConnectionError::Refused,
+        unreachable::PROTOCOL => ConnectionError::PortUnreachable,
+        unreachable::NETWORK | 6 | 9 | 11 => ConnectionError::NetworkUnreachable,
+        _ => ConnectionError::HostUnreachable,
+    }
+}
+
+/// RFC 1191 §7: the next usual MTU below a packet that did not fit, for routers that name none.
+fn plateau_below(total_len: u16) -> u16 {
+    const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508];
+    PLATEAUS
+        .into_iter()
+        .find(|plateau| *plateau < total_len)
+        .unwrap_or(68)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_shorter_than_rfc_792_says_is_no_quote() {
+        let mut quoted = [0_u8; 28];
+        quoted[0] = 0x45;
+        quoted[9] = 6;
+        assert!(Quote::parse(&quoted).is_some());
+        assert_eq!(Quote::parse(&quoted[..27]), None);
+        quoted[0] = 0x4f;
+        assert_eq!(Quote::parse(&quoted), None, "options that are not there");
+        quoted[0] = 0x45;
+        quoted[7] = 1;
+        assert_eq!(Quote::parse(&quoted), None, "not the first fragment");
+    }
+
+    #[test]
+    fn plateaus_descend_to_the_minimum() {
+        assert_eq!(plateau_below(1_500), 1_492);
+        assert_eq!(plateau_below(1_492), 1_006);
+        assert_eq!(plateau_below(100), 68);
+    }
+}

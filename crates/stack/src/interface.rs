@@ -1,0 +1,250 @@
+//! Interfaces, their own addresses and what is on-link (RFC 1122 §3.3.1.1).
+//!
+//! Hosts are weak here (RFC 1122 §3.3.4.2, as Linux): a packet for any own address is taken on any
+//! interface. Bounds: [`INTERFACES_MAX`] interfaces with [`ADDRESSES_MAX`] addresses each.
+
+use crate::error::Error;
+use core::net::Ipv4Addr;
+use tcp::Instant;
+use wire::ethernet;
+
+/// Interfaces at most.
+pub const INTERFACES_MAX: usize = 64;
+/// Own addresses of one interface at most.
+pub const ADDRESSES_MAX: usize = 64;
+
+/// An interface of this stack, as [`crate::Stack::add_interface`] numbered it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceId(pub u16);
+
+/// How hardware addresses of neighbours are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resolution {
+    /// This stack owns its addresses: it asks and answers by ARP (RFC 826).
+    Arp,
+    /// The kernel owns the addresses and answers ARP, echo and strays; the stack asks through
+    /// [`crate::Egress::resolve`] and is told with [`crate::Stack::set_neighbour`].
+    External,
+    /// There are none: what is sent comes back to this host.
+    Loopback,
+}
+
+/// What an interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceConfig {
+    /// The interface's own hardware address.
+    pub hardware: ethernet::Address,
+    /// Largest IP packet, bytes.
+    pub mtu: u16,
+    /// How neighbours are found.
+    pub resolution: Resolution,
+}
+
+/// An own address with the length of its on-link prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Bits of it that name the link.
+    pub prefix_len: u8,
+}
+
+impl InterfaceAddress {
+    /// Whether `other` lies in the same prefix.
+    pub fn contains(&self, other: Ipv4Addr) -> bool {
+        (self.address.to_bits() ^ other.to_bits()) & mask(self.prefix_len) == 0
+    }
+
+    /// The directed broadcast address, or the all-zeroes one of old (RFC 1122 §3.2.1.3).
+    fn is_broadcast(&self, other: Ipv4Addr) -> bool {
+        // RFC 3021: a /31 has no broadcast address, nor has a /32.
+        let host = !mask(self.prefix_len);
+        self.prefix_len < 31
+            && self.contains(other)
+            && [0, host].contains(&(other.to_bits() & host))
+    }
+}
+
+/// The network mask of a prefix length; lengths past 32 count as 32.
+pub(crate) const fn mask(prefix_len: u8) -> u32 {
+    match prefix_len {
+        0 => 0,
+        1..32 => u32::MAX << (32 - prefix_len),
+        _ => u32::MAX,
+    }
+}
+
+/// An own address and its announcements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owned {
+    pub(crate) address: InterfaceAddress,
+    /// When the next announcement leaves; [`Instant::NEVER`] when none is due.
+    pub(crate) announce_at: Instant,
+    pub(crate) announcements_left: u8,
+    /// When the address was last defended against somebody else who uses it.
+    pub(crate) defended_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub(crate) config: InterfaceConfig,
+    pub(crate) addresses: Vec<Owned>,
+}
+
+impl Interface {
+    pub(crate) fn owned_mut(&mut self, address: Ipv4Addr) -> Option<&mut Owned> {
+        self.addresses
+            .iter_mut()
+            .find(|owned| owned.address.address == address)
+    }
+
+    pub(crate) fn owns(&self, address: Ipv4Addr) -> bool {
+        self.addresses
+            .iter()
+            .any(|owned| owned.address.address == address)
+    }
+
+    pub(crate) fn is_on_link(&self, address: Ipv4Addr) -> bool {
+        self.addresses
+            .iter()
+            .any(|owned| owned.address.contains(address))
+    }
+
+    /// The own address to speak to `next_hop` with: one of its prefix, else the first
+    /// (RFC 1122 §3.3.4.3).
+    pub(crate) fn source_for(&self, next_hop: Ipv4Addr) -> Option<Ipv4Addr> {
+        let near = self
+            .addresses
+            .iter()
+            .find(|owned| owned.address.contains(next_hop));
+        near.or(self.addresses.first())
+            .map(|owned| owned.address.address)
+    }
+}
+
+/// All interfaces.
+#[derive(Debug, Default)]
+pub(crate) struct Interfaces {
+    list: Vec<Interface>,
+    loopback: Option<InterfaceId>,
+}
+
+impl Interfaces {
+    pub(crate) fn add(&mut self, config: InterfaceConfig) -> Result<InterfaceId, Error> {
+        let id = u16::try_from(self.list.len())
+            .ok()
+            .filter(|_| self.list.len() < INTERFACES_MAX);
+        let id = InterfaceId(id.ok_or(Error::NoMemory)?);
+        if config.resolution == Resolution::Loopback {
+            self.loopback = Some(id);
+        }
+        self.list.push(Interface {
+            config,
+            addresses: Vec::with_capacity(ADDRESSES_MAX),
+        });
+        Ok(id)
+    }
+
+    pub(crate) fn find(&self, id: InterfaceId) -> Option<&Interface> {
+        self.list.get(usize::from(id.0))
+    }
+
+    pub(crate) fn find_mut(&mut self, id: InterfaceId) -> Option<&mut Interface> {
+        self.list.get_mut(usize::from(id.0))
+    }
+
+    /// The loopback interface and its largest packet.
+    pub(crate) fn loopback(&self) -> Option<(InterfaceId, u16)> {
+        let id = self.loopback?;
+        Some((id, self.find(id)?.config.mtu))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (InterfaceId, &mut Interface)> {
+        (0..).map(InterfaceId).zip(&mut self.list)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (InterfaceId, &Interface)> {
+        (0..).map(InterfaceId).zip(&self.list)
+    }
+
+    /// Whether `address` is one of this host's own.
+    pub(crate) fn owns(&self, address: Ipv4Addr) -> bool {
+        self.list.iter().any(|interface| interface.owns(address))
+    }
+
+    /// Whether `address` reaches every host of some link.
+    pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        let mut owned = self.list.iter().flat_map(|interface| &interface.addresses);
+        address.is_broadcast() || owned.any(|owned| owned.address.is_broadcast(address))
+    }
+
+    /// Whether `address` can be one host's own, so that it may stand as a source (RFC 1122 §3.2.1.3).
+    pub(crate) fn is_unicast(&self, address: Ipv4Addr) -> bool {
+        let [first, ..] = address.octets();
+        first != 0 && first < 224 && !self.is_broadcast(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interfaces(address: Ipv4Addr, prefix_len: u8) -> Interfaces {
+        let mut interfaces = Interfaces::default();
+        let config = InterfaceConfig {
+            hardware: ethernet::Address([2; 6]),
+            mtu: 1_500,
+            resolution: Resolution::Arp,
+        };
+        let id = interfaces.add(config).unwrap();
+        let address = InterfaceAddress {
+            address,
+            prefix_len,
+        };
+        let owned = Owned {
+            address,
+            announce_at: Instant::NEVER,
+            announcements_left: 0,
+            defended_at: None,
+        };
+        interfaces.find_mut(id).unwrap().addresses.push(owned);
+        interfaces
+    }
+
+    #[test]
+    fn broadcast_addresses_follow_the_prefix() {
+        let interfaces_24 = interfaces(Ipv4Addr::new(192, 168, 1, 7), 24);
+        for (last, expected) in [(0, true), (255, true), (7, false), (254, false)] {
+            assert_eq!(
+                interfaces_24.is_broadcast(Ipv4Addr::new(192, 168, 1, last)),
+                expected
+            );
+        }
+        assert!(!interfaces_24.is_broadcast(Ipv4Addr::new(192, 168, 2, 255)));
+        let interfaces_31 = interfaces(Ipv4Addr::new(192, 168, 1, 254), 31);
+        assert!(
+            !interfaces_31.is_broadcast(Ipv4Addr::new(192, 168, 1, 255)),
+            "RFC 3021"
+        );
+    }
+
+    #[test]
+    fn multicast_reserved_and_this_network_are_not_unicast() {
+        let interfaces = interfaces(Ipv4Addr::new(192, 168, 1, 7), 24);
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "192.168.1.255",
+        ] {
+            assert!(
+                !interfaces.is_unicast(address.parse().unwrap()),
+                "{address}"
+            );
+        }
+        assert!(interfaces.is_unicast(Ipv4Addr::new(8, 8, 8, 8)));
+    }
+}

@@ -1,0 +1,62 @@
+//! The stack above one connection: interfaces, routes, neighbours, IPv4, ICMP, ports, listeners,
+//! demultiplexing, TIME-WAIT, timers, and who may send next. Start with [`Stack`]; RFC 1122 is what a
+//! host must do.
+//!
+//! Pure: time, secrets, frames and windows come from the caller. The caller feeds
+//! [`Stack::handle_frame`] and [`Stack::handle_timeouts`], drains [`Stack::poll_transmit`], and sleeps
+//! until [`Stack::next_deadline`]. Work per packet does not depend on the number of connections, and
+//! nothing is allocated after start.
+//!
+//! TCP over IPv4 only. Fragments are counted and dropped: putting them together is later work, as are
+//! UDP sockets and IPv6.
+#![forbid(unsafe_code)]
+
+mod arp;
+pub mod config;
+pub mod counters;
+mod demux;
+pub mod egress;
+pub mod error;
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+pub mod fuzzing;
+mod icmp;
+mod input;
+pub mod interface;
+mod intrusive;
+mod lifecycle;
+mod listener;
+mod listing;
+mod neighbour;
+mod output;
+mod path;
+mod ports;
+mod rate;
+mod rebuild;
+pub mod route;
+mod segment;
+mod socket;
+mod stack;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+mod time_wait;
+mod transmit;
+mod wheel;
+
+pub use config::Config;
+pub use counters::Counters;
+pub use demux::FourTuple;
+pub use egress::{
+    Busy, ConnectionView, Egress, EgressCaps, Frame, Host, Incoming, IpOptions, PartialChecksum,
+    Payload, RxChecksum, RxMeta,
+};
+pub use error::Error;
+pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
+pub use listener::{Accepted, Listen};
+pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow};
+pub use neighbour::{Neighbour, NeighbourState};
+pub use rebuild::Rebuilt;
+pub use route::Route;
+pub use socket::Connect;
+pub use stack::{Stack, Work};
+pub use tables::{ConnectionId, HeapTables, ListenerId, Tables};

@@ -1,0 +1,234 @@
+//! What happens to a connection's row between birth and release: events, queues, orphans, TIME-WAIT.
+//!
+//! A row is *owned* while a program holds the connection, *detached* once no segment can find it
+//! (closed, or its TIME-WAIT record has taken over), and released when it is detached, has sent its
+//! last segments, and is not owned.
+
+use crate::demux::FourTuple;
+use crate::egress::{ConnectionView, Host};
+use crate::intrusive::{at, slot};
+use crate::stack::Stack;
+use crate::tables::{ConnectionRecord, Flags, Row as _};
+use tcp::{ConnectionError, Events, Instant, State};
+
+impl Stack<'_> {
+    /// Takes a row for a connection, if there is one, and lets it be found.
+    pub(crate) fn insert(
+        &mut self,
+        tuple: FourTuple,
+        fill: impl FnOnce(&mut ConnectionRecord),
+    ) -> Option<u32> {
+        let index = self.free_connections.pop().or_else(|| {
+            let used = &mut self.tables.header.connections_used;
+            let index = *used;
+            (at(index) < self.tables.connections.len()).then(|| {
+                *used += 1;
+                index
+            })
+        })?;
+        self.change(index, |record| {
+            record.tuple = tuple;
+            record.path_mtu = 0;
+            record.reserved = 0;
+            record.set(Flags::all(), false);
+            record.set(Flags::USED, true);
+            fill(record);
+        });
+        self.demux.insert(&tuple, index);
+        self.ports.add_user(tuple.local_port());
+        Some(index)
+    }
+
+    /// Lets the TCP connection of a row do something and acts on what comes of it.
+    pub(crate) fn run(
+        &mut self,
+        now: Instant,
+        index: u32,
+        host: &mut dyn Host,
+        act: impl FnOnce(&mut tcp::Connection) -> Events,
+    ) {
+        let before = self.record(index).tcp.state();
+        let events = self.change(index, |record| act(&mut record.tcp));
+        self.apply(now, index, before, events, host);
+    }
+
+    /// Acts on the events of connection `index`, whose state was `before`.
+    pub(crate) fn apply(
+        &mut self,
+        now: Instant,
+        index: u32,
+        before: State,
+        events: Events,
+        host: &mut dyn Host,
+    ) {
+        if events.contains(Events::TRANSMIT) && !self.is_waiting(at(index)) {
+            self.senders.push(index);
+        }
+        if events.contains(Events::ESTABLISHED) && self.record(index).has(Flags::HALF_OPEN) {
+            self.enter_accept_queue(now, index, host);
+        }
+        if !(events - Events::TRANSMIT).is_empty() {
+            let record = self.record(index);
+            host.on_events(record.id(index), record.owner, events, &view(record));
+        }
+        if self.record(index).has(Flags::DETACHED) {
+            return;
+        }
+        if events.contains(Events::TIME_WAIT) {
+            self.enter_time_wait(now, index);
+            self.detach(index, host);
+        } else if events.contains(Events::CLOSED) {
+            self.count_end(index, before);
+            self.demux.remove(index);
+            self.ports
+                .remove_user(self.record(index).tuple.local_port());
+            self.detach(index, host);
+        } else {
+            self.arm(index);
+        }
+    }
+
+    fn count_end(&mut self, index: u32, before: State) {
+        match before {
+            State::SynSent | State::SynReceived => self.counters.tcp_attempt_fails += 1,
+            State::Established | State::CloseWait
+                if self.record(index).tcp.error() == Some(ConnectionError::Reset)
+                    || self.record(index).tcp.is_orphan() =>
+            {
+                self.counters.tcp_estab_resets += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// No segment finds the row any more; its last segments still leave.
+    fn detach(&mut self, index: u32, host: &mut dyn Host) {
+        let flags = self.record(index).flags();
+        if flags.intersects(Flags::HALF_OPEN | Flags::READY) {
+            self.leave_listener(index, host);
+        } else if !flags.contains(Flags::OWNED) {
+            self.orphans -= 1;
+        }
+        self.change(index, |record| {
+            record.set(Flags::DETACHED | Flags::DRAINING, true)
+        });
+        self.wheel.cancel(index);
+        if self.is_waiting(at(index)) {
+            self.forget_path(at(index));
+        }
+        self.senders.push(index);
+    }
+
+    /// Gives the row back.
+    pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
+        self.forget_path(at(index));
+        let (id, owner) = (self.record(index).id(index), self.record(index).owner);
+        self.change(index, |record| {
+            record.set(Flags::all(), false);
+            record.generation = record.generation.wrapping_add(1);
+        });
+        self.free_connections.push(index);
+        host.on_released(id, owner);
+    }
+
+    /// The program has let go of connection `index`. Returns whether it lives on without one.
+    pub(crate) fn disown(&mut self, index: u32, host: &mut dyn Host) -> bool {
+        self.change(index, |record| record.set(Flags::OWNED, false));
+        let flags = self.record(index).flags();
+        if !flags.contains(Flags::DETACHED) {
+            self.orphans += 1;
+            return true;
+        }
+        if !flags.contains(Flags::DRAINING) {
+            self.release(index, host);
+        }
+        false
+    }
+
+    /// Puts the deadline of connection `index` into the wheel.
+    ///
+    /// A deadline that moved away stays where it is: most timers are pushed back with every packet, and
+    /// one early look is cheaper than moving each time.
+    pub(crate) fn arm(&mut self, index: u32) {
+        let record = self.record(index);
+        let wanted = if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
+            record.tcp.deadline()
+        } else {
+            None
+        };
+        let armed = self.wheel.deadline_us(index);
+        match wanted.map(Instant::as_us) {
+            Some(wanted) if armed.is_none_or(|armed| wanted < armed) => {
+                self.wheel.set(index, wanted)
+            }
+            None if armed.is_some() => self.wheel.cancel(index),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn handle_connection_timer(
+        &mut self,
+        now: Instant,
+        index: u32,
+        host: &mut dyn Host,
+    ) {
+        let record = self.record(index);
+        if !record.has(Flags::USED) || record.has(Flags::DETACHED) {
+            return;
+        }
+        if record
+            .tcp
+            .deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.run(now, index, host, |tcp| tcp.handle_timeout(now));
+        } else {
+            self.arm(index);
+        }
+    }
+
+    /// Moves what must be remembered of connection `index` to the TIME-WAIT table.
+    fn enter_time_wait(&mut self, now: Instant, index: u32) {
+        self.counters.time_waits += 1;
+        let time_wait = self.change(index, |record| record.tcp.time_wait(now));
+        let record = self.record(index);
+        let (tuple, ttl, tos) = (record.tuple, record.ttl, record.tos);
+        self.demux.remove(index);
+        let Some(w) = self.take_time_wait_row() else {
+            self.ports.remove_user(tuple.local_port());
+            return;
+        };
+        self.tables.time_waits[at(w)].change(|row| {
+            row.tuple = tuple;
+            (row.ttl, row.tos) = (ttl, tos);
+            row.since = now;
+            row.tcp = time_wait;
+            row.used = 1;
+        });
+        self.link_time_wait(w);
+    }
+
+    /// Makes TIME-WAIT row `w` findable, timed and evictable; its port is counted already.
+    pub(crate) fn link_time_wait(&mut self, w: u32) {
+        let row = &self.tables.time_waits[at(w)];
+        let (tuple, deadline) = (row.tuple, row.tcp.deadline());
+        self.demux
+            .insert(&tuple, slot(self.tables.connections.len()) + w);
+        self.time_wait_links.push_back(&mut self.time_wait_order, w);
+        let timer = self.time_wait_timer(w);
+        self.wheel.set(timer, deadline.as_us());
+    }
+}
+
+/// What the host may know of a connection.
+pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
+    let tcp = &record.tcp;
+    ConnectionView {
+        state: tcp.state(),
+        readable_end: tcp.readable_end(),
+        acknowledged: tcp.acknowledged(),
+        fin: tcp.fin_received(),
+        urgent_end: tcp.urgent_end(),
+        error: tcp.error(),
+    }
+}

@@ -1,0 +1,412 @@
+//! Listeners: SYNs become half-open connections, then entries of an accept queue (listen(2), with the
+//! limits of Linux's `tcp_v4_conn_request`).
+//!
+//! Bounds: backlog + 1 connections wait to be accepted; as many handshakes as the backlog (at least
+//! [`HALF_OPEN_MIN`]) are in progress. There are no SYN cookies; instead a handshake that has had its
+//! time makes room for a newer one. `SO_REUSEPORT` groups are not supported.
+
+use crate::demux::FourTuple;
+use crate::egress::{Host, Incoming};
+use crate::error::Error;
+use crate::interface::InterfaceId;
+use crate::intrusive::{ListHead, at};
+use crate::stack::Stack;
+use crate::tables::{ConnectionId, Flags, ListenerId, ListenerRecord, Row as _};
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use tcp::{Duration, Events, Instant, SeqNumber};
+use wire::tcp::Header;
+
+/// Handshakes that may always be in progress.
+pub const HALF_OPEN_MIN: u32 = 8;
+/// A handshake that takes longer may be given up for a newer one.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+
+/// What to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The host's token for the listener.
+    pub owner: u64,
+    /// Own address, or unspecified for all of them; the port is not 0.
+    pub local: SocketAddrV4,
+    /// One less than the number of connections that may wait to be accepted.
+    pub backlog: u32,
+    /// `SO_REUSEADDR`: connections that still use the port do not matter.
+    pub reuse_address: bool,
+}
+
+/// A connection taken from an accept queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The token that the host gave it in [`Host::on_incoming`].
+    pub owner: u64,
+    /// This host's end.
+    pub local: SocketAddrV4,
+    /// The peer's end.
+    pub remote: SocketAddrV4,
+}
+
+impl Stack<'_> {
+    /// Starts listening.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`], [`Error::AddressNotAvailable`], [`Error::InvalidArgument`],
+    /// [`Error::NoMemory`].
+    pub fn listen(&mut self, listen: &Listen) -> Result<ListenerId, Error> {
+        let (address, port) = (*listen.local.ip(), listen.local.port());
+        if port == 0 {
+            return Err(Error::InvalidArgument);
+        }
+        if !address.is_unspecified() && !self.interfaces.owns(address) {
+            return Err(Error::AddressNotAvailable);
+        }
+        let overlaps = |other: &ListenerRecord| {
+            let other = Ipv4Addr::from(other.address);
+            other == address || other.is_unspecified() || address.is_unspecified()
+        };
+        let taken = self
+            .listeners_on(port)
+            .any(|index| overlaps(&self.tables.listeners[at(index)]));
+        if taken || (!listen.reuse_address && self.ports.users(port) > 0) {
+            return Err(Error::AddressInUse);
+        }
+        let used = &mut self.tables.header.listeners_used;
+        let index = match self.free_listeners.pop() {
+            Some(index) => index,
+            None if at(*used) < self.tables.listeners.len() => {
+                *used += 1;
+                *used - 1
+            }
+            None => return Err(Error::NoMemory),
+        };
+        self.tables.listeners[at(index)].change(|row| {
+            row.owner = listen.owner;
+            row.address = address.octets();
+            row.port = port;
+            row.backlog = listen.backlog;
+            row.used = 1;
+        });
+        self.link_listener(index);
+        Ok(ListenerId {
+            index,
+            generation: self.tables.listeners[at(index)].generation,
+        })
+    }
+
+    /// Lets SYNs find the listener in row `index`.
+    pub(crate) fn link_listener(&mut self, index: u32) {
+        let first = &mut self.listeners_by_port[usize::from(self.tables.listeners[at(index)].port)];
+        self.listener_queues[at(index)].next_on_port = core::mem::replace(first, index + 1);
+    }
+
+    /// Changes the backlog, as a second listen(2) does.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn set_backlog(&mut self, listener: ListenerId, backlog: u32) -> Result<(), Error> {
+        self.check_listener(listener)?;
+        self.tables.listeners[at(listener.index)].change(|row| row.backlog = backlog);
+        Ok(())
+    }
+
+    /// Stops listening. Connections that nobody accepted are reset.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn stop_listening(
+        &mut self,
+        now: Instant,
+        id: ListenerId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        self.check_listener(id)?;
+        self.unlink_listener(id.index);
+        // Before the queues: a row that is free has no say about them any more.
+        self.tables.listeners[at(id.index)].change(|row| {
+            row.used = 0;
+            row.generation = row.generation.wrapping_add(1);
+        });
+        for queue in [Flags::HALF_OPEN, Flags::READY] {
+            while let Some(index) = self.queue(id.index, queue).first() {
+                self.remove_from_queue(index, queue);
+                self.orphans += 1;
+                self.run(now, index, host, tcp::Connection::abort);
+            }
+        }
+        self.free_listeners.push(id.index);
+        Ok(())
+    }
+
+    /// Takes the connection that has waited longest, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn accept(&mut self, id: ListenerId) -> Result<Option<Accepted>, Error> {
+        self.check_listener(id)?;
+        let Some(index) = self.queue(id.index, Flags::READY).first() else {
+            return Ok(None);
+        };
+        self.remove_from_queue(index, Flags::READY);
+        self.change(index, |record| record.set(Flags::OWNED, true));
+        let record = self.record(index);
+        Ok(Some(Accepted {
+            connection: record.id(index),
+            owner: record.owner,
+            local: SocketAddrV4::new(record.tuple.local(), record.tuple.local_port()),
+            remote: SocketAddrV4::new(record.tuple.remote(), record.tuple.remote_port()),
+        }))
+    }
+
+    /// Connections that [`Stack::accept`] would return.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn accept_ready(&self, id: ListenerId) -> Result<u32, Error> {
+        self.check_listener(id)?;
+        Ok(self.listener_queues[at(id.index)].ready.len())
+    }
+
+    /// The listener for a packet: the one for its address before the one for all.
+    pub(crate) fn find_listener(&self, address: Ipv4Addr, port: u16) -> Option<u32> {
+        let mut for_all = None;
+        for index in self.listeners_on(port) {
+            let listening_on = Ipv4Addr::from(self.tables.listeners[at(index)].address);
+            if listening_on == address {
+                return Some(index);
+            }
+            if listening_on.is_unspecified() {
+                for_all = Some(index);
+            }
+        }
+        for_all
+    }
+
+    pub(crate) fn is_accept_queue_full(&self, id: ListenerId) -> bool {
+        // Linux `sk_acceptq_is_full`: more than the backlog, so that a backlog of 0 admits one.
+        self.check_listener(id).is_ok()
+            && self.listener_queues[at(id.index)].ready.len()
+                > self.tables.listeners[at(id.index)].backlog
+    }
+
+    /// A SYN for the listener in row `listener` (RFC 9293 §3.10.7.2).
+    pub(crate) fn handle_syn(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        tuple: FourTuple,
+        syn: &Header,
+        iss_at_least: Option<SeqNumber>,
+        host: &mut dyn Host,
+    ) {
+        let id = ListenerId {
+            index: listener,
+            generation: self.tables.listeners[at(listener)].generation,
+        };
+        if self.is_accept_queue_full(id) {
+            self.counters.listen_overflows += 1;
+            self.counters.listen_drops += 1;
+            return;
+        }
+        if !self.make_room_for_handshake(now, listener, host) || self.connections_left() == 0 {
+            self.counters.listen_drops += 1;
+            return;
+        }
+        let listener_owner = self.tables.listeners[at(listener)].owner;
+        let peer = SocketAddrV4::new(tuple.remote(), tuple.remote_port());
+        let Some(incoming) = host.on_incoming(id, listener_owner, peer) else {
+            self.counters.listen_drops += 1;
+            return;
+        };
+        let config = self.passive_config(&incoming, &tuple);
+        let iss = self.initial_sequence(&tuple, now);
+        let iss = iss_at_least.map_or(iss, |least| if least.is_after(iss) { least } else { iss });
+        let inserted = self.insert(tuple, |record| {
+            record.owner = incoming.owner;
+            record.queued_at = now;
+            (record.listener_index, record.listener_generation) = (id.index, id.generation);
+            [record.identification, _] = halves(iss.0);
+            record.set_ip(incoming.ip);
+            record.set(Flags::HALF_OPEN, true);
+            record.tcp = tcp::Connection::accept(&config, iss, now, syn);
+        });
+        let index = inserted.expect("invariant: a row was left");
+        self.counters.tcp_passive_opens += 1;
+        let queues = &mut self.listener_queues[at(listener)];
+        self.listener_links.push_back(&mut queues.half_open, index);
+        let before = self.record(index).tcp.state();
+        self.apply(now, index, before, Events::TRANSMIT, host);
+    }
+
+    /// Whether another handshake may begin; one that has had its time makes room.
+    fn make_room_for_handshake(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        host: &mut dyn Host,
+    ) -> bool {
+        let half_open = self.queue(listener, Flags::HALF_OPEN);
+        let Some(oldest) = half_open.first() else {
+            return true;
+        };
+        if half_open.len()
+            < self.tables.listeners[at(listener)]
+                .backlog
+                .max(HALF_OPEN_MIN)
+        {
+            return true;
+        }
+        if now.since(self.record(oldest).queued_at) < HANDSHAKE_TIME {
+            return false;
+        }
+        self.counters.half_open_evicted += 1;
+        self.forget_half_open(oldest, host);
+        true
+    }
+
+    /// Gives a handshake up without a word: the peer may not even exist.
+    fn forget_half_open(&mut self, index: u32, host: &mut dyn Host) {
+        self.remove_from_queue(index, Flags::HALF_OPEN);
+        self.demux.remove(index);
+        self.ports
+            .remove_user(self.record(index).tuple.local_port());
+        self.wheel.cancel(index);
+        self.release(index, host);
+    }
+
+    fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
+        let (local, remote) = ends(tuple);
+        tcp::Config {
+            mss: self.receive_mss(tuple.remote()),
+            receive_capacity: incoming.receive_capacity,
+            send_capacity: incoming.send_capacity,
+            timestamp_offset: tcp::isn::timestamp_offset(&self.config.secret, local, remote),
+            options: incoming.options,
+            ..tcp::Config::default()
+        }
+    }
+
+    /// Largest payload that a packet of the interface towards `remote` carries.
+    pub(crate) fn receive_mss(&self, remote: Ipv4Addr) -> u16 {
+        let interface = self
+            .hop_to(remote)
+            .map_or(InterfaceId(0), |hop| hop.interface);
+        self.interfaces
+            .find(interface)
+            .map_or(536, |interface| interface.config.mtu - 40)
+    }
+
+    /// RFC 6528.
+    pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
+        let (local, remote) = ends(tuple);
+        tcp::initial_sequence(&self.config.secret, local, remote, now)
+    }
+
+    /// Rows that a new connection could take.
+    pub(crate) fn connections_left(&self) -> usize {
+        self.tables.connections.len() - at(self.tables.header.connections_used)
+            + self.free_connections.len()
+    }
+
+    /// The handshake of a half-open connection is complete.
+    pub(crate) fn enter_accept_queue(&mut self, now: Instant, index: u32, host: &mut dyn Host) {
+        self.remove_from_queue(index, Flags::HALF_OPEN);
+        self.change(index, |record| {
+            record.set(Flags::READY, true);
+            record.queued_at = now;
+        });
+        let listener = self.record(index).listener_index;
+        let queues = &mut self.listener_queues[at(listener)];
+        self.listener_links.push_back(&mut queues.ready, index);
+        self.tell_ready(listener, host);
+    }
+
+    /// Connection `index` ends while it is in a queue of its listener.
+    pub(crate) fn leave_listener(&mut self, index: u32, host: &mut dyn Host) {
+        if self.record(index).has(Flags::HALF_OPEN) {
+            self.remove_from_queue(index, Flags::HALF_OPEN);
+        } else {
+            self.remove_from_queue(index, Flags::READY);
+            self.tell_ready(self.record(index).listener_index, host);
+        }
+    }
+
+    fn tell_ready(&self, listener: u32, host: &mut dyn Host) {
+        let row = &self.tables.listeners[at(listener)];
+        let id = ListenerId {
+            index: listener,
+            generation: row.generation,
+        };
+        host.on_accept_ready(
+            id,
+            row.owner,
+            self.listener_queues[at(listener)].ready.len(),
+        );
+    }
+
+    fn queue(&mut self, listener: u32, queue: Flags) -> &mut ListHead {
+        let queues = &mut self.listener_queues[at(listener)];
+        if queue == Flags::HALF_OPEN {
+            &mut queues.half_open
+        } else {
+            &mut queues.ready
+        }
+    }
+
+    fn remove_from_queue(&mut self, index: u32, queue: Flags) {
+        self.change(index, |record| record.set(queue, false));
+        let queues =
+            &mut self.listener_queues[at(self.tables.connections[at(index)].listener_index)];
+        let head = if queue == Flags::HALF_OPEN {
+            &mut queues.half_open
+        } else {
+            &mut queues.ready
+        };
+        self.listener_links.remove(head, index);
+    }
+
+    pub(crate) fn check_listener(&self, id: ListenerId) -> Result<(), Error> {
+        let row = self
+            .tables
+            .listeners
+            .get(at(id.index))
+            .ok_or(Error::NotFound)?;
+        if row.used == 1 && row.generation == id.generation {
+            Ok(())
+        } else {
+            Err(Error::NotFound)
+        }
+    }
+
+    pub(crate) fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> {
+        let first = self.listeners_by_port[usize::from(port)].checked_sub(1);
+        core::iter::successors(first, |index| {
+            self.listener_queues[at(*index)].next_on_port.checked_sub(1)
+        })
+    }
+
+    fn unlink_listener(&mut self, index: u32) {
+        let port = self.tables.listeners[at(index)].port;
+        let before = self
+            .listeners_on(port)
+            .find(|other| self.listener_queues[at(*other)].next_on_port == index + 1);
+        let next = core::mem::take(&mut self.listener_queues[at(index)].next_on_port);
+        match before {
+            Some(before) => self.listener_queues[at(before)].next_on_port = next,
+            None => self.listeners_by_port[usize::from(port)] = next,
+        }
+    }
+}
+
+pub(crate) fn ends(tuple: &FourTuple) -> (SocketAddr, SocketAddr) {
+    (
+        SocketAddr::from((tuple.local(), tuple.local_port())),
+        SocketAddr::from((tuple.remote(), tuple.remote_port())),
+    )
+}
+
+/// The two halves of a 32-bit number, the low one first.
+pub(crate) fn halves(number: u32) -> [u16; 2] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])]
+}

@@ -1,0 +1,115 @@
+//! Everything that `ss` prints: connections, listeners, TIME-WAIT.
+//!
+//! Listings walk the tables up to their high-water marks; they are for people, not for packets.
+
+use crate::intrusive::at;
+use crate::stack::Stack;
+use crate::tables::{ConnectionId, Flags, ListenerId};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use tcp::{Info, Instant};
+
+/// A connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionRow {
+    /// Its name.
+    pub connection: ConnectionId,
+    /// The host's token.
+    pub owner: u64,
+    /// This host's end.
+    pub local: SocketAddrV4,
+    /// The peer's end.
+    pub remote: SocketAddrV4,
+    /// Whether a program holds it.
+    pub is_owned: bool,
+    /// The listener in whose accept queue (or handshake) it is.
+    pub listener: Option<ListenerId>,
+    /// Figures.
+    pub info: Info,
+}
+
+/// A listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerRow {
+    /// Its name.
+    pub listener: ListenerId,
+    /// The host's token.
+    pub owner: u64,
+    /// Where it listens.
+    pub local: SocketAddrV4,
+    /// Its backlog.
+    pub backlog: u32,
+    /// Connections that wait to be accepted.
+    pub ready: u32,
+    /// Handshakes in progress.
+    pub half_open: u32,
+}
+
+/// A connection in TIME-WAIT.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeWaitRow {
+    /// This host's end.
+    pub local: SocketAddrV4,
+    /// The peer's end.
+    pub remote: SocketAddrV4,
+    /// When it is forgotten.
+    pub until: Instant,
+}
+
+impl Stack<'_> {
+    /// All connections.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionRow> {
+        let used = &self.tables.connections[..at(self.tables.header.connections_used)];
+        (0..)
+            .zip(used)
+            .filter(|(_, record)| record.has(Flags::USED))
+            .map(|(index, record)| ConnectionRow {
+                connection: record.id(index),
+                owner: record.owner,
+                local: SocketAddrV4::new(record.tuple.local(), record.tuple.local_port()),
+                remote: SocketAddrV4::new(record.tuple.remote(), record.tuple.remote_port()),
+                is_owned: record.has(Flags::OWNED),
+                listener: record
+                    .flags()
+                    .intersects(Flags::HALF_OPEN | Flags::READY)
+                    .then(|| record.listener()),
+                info: record.tcp.info(),
+            })
+    }
+
+    /// All listeners.
+    pub fn listeners(&self) -> impl Iterator<Item = ListenerRow> {
+        let used = &self.tables.listeners[..at(self.tables.header.listeners_used)];
+        (0..)
+            .zip(used)
+            .zip(&self.listener_queues)
+            .filter(|((_, row), _)| row.used == 1)
+            .map(|((index, row), queues)| ListenerRow {
+                listener: ListenerId {
+                    index,
+                    generation: row.generation,
+                },
+                owner: row.owner,
+                local: SocketAddrV4::new(Ipv4Addr::from(row.address), row.port),
+                backlog: row.backlog,
+                ready: queues.ready.len(),
+                half_open: queues.half_open.len(),
+            })
+    }
+
+    /// All connections in TIME-WAIT.
+    pub fn time_waits(&self) -> impl Iterator<Item = TimeWaitRow> {
+        let used = &self.tables.time_waits[..at(self.tables.header.time_waits_used)];
+        used.iter()
+            .filter(|row| row.used == 1)
+            .map(|row| TimeWaitRow {
+                local: SocketAddrV4::new(row.tuple.local(), row.tuple.local_port()),
+                remote: SocketAddrV4::new(row.tuple.remote(), row.tuple.remote_port()),
+                until: row.tcp.deadline(),
+            })
+    }
+
+    /// Connections that no program holds and no listener has queued.
+    pub const fn orphans(&self) -> u32 {
+        self.orphans
+    }
+}

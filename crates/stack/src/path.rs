@@ -1,0 +1,198 @@
+//! Where the packets of a connection go: route, next hop, neighbour, path MTU.
+//!
+//! Found once and kept beside the connection until the routes change; after that a packet costs two
+//! comparisons. Reverse path and equal-cost multipath are not considered.
+
+use crate::interface::{InterfaceId, Resolution};
+use crate::neighbour::Readiness;
+use crate::stack::Stack;
+use core::net::Ipv4Addr;
+use tcp::{Duration, Instant};
+use wire::ethernet;
+use zerocopy::FromZeros;
+
+/// No ICMP message makes us send smaller packets than this (Linux `min_pmtu`; RFC 1191 §3 allows 68,
+/// which invites abuse).
+pub(crate) const PATH_MTU_MIN: u16 = 552;
+/// How long a lowered path MTU is believed (RFC 1191 §6.3).
+pub(crate) const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
+
+/// What a connection remembers of its path. All zero: nothing.
+#[derive(Clone, Copy, Debug, FromZeros)]
+pub(crate) struct Path {
+    /// Generation of the routes when the rest was found.
+    route_generation: u32,
+    neighbour_generation: u32,
+    /// Neighbour + 1; 0: none is needed.
+    neighbour: u32,
+    /// Neighbour + 1 for which the connection waits; 0: it does not wait.
+    waiting_on: u32,
+    interface: u16,
+    padding: u16,
+}
+
+/// The next hop towards an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) interface: InterfaceId,
+    /// Whom to hand the packet to; `None`: it stays on this host.
+    pub(crate) next_hop: Option<Ipv4Addr>,
+    /// The source address that the route asks for.
+    pub(crate) source: Option<Ipv4Addr>,
+}
+
+/// Whether a connection may send now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// To this hardware address.
+    Open(InterfaceId, ethernet::Address),
+    /// The neighbour is being asked.
+    Waiting,
+    /// There is no way: what is sent is lost.
+    Lost,
+}
+
+impl Stack<'_> {
+    /// The way to `destination` (RFC 1122 §3.3.1.1).
+    pub(crate) fn hop_to(&self, destination: Ipv4Addr) -> Option<Hop> {
+        if self.interfaces.owns(destination) {
+            let (interface, _) = self.interfaces.loopback()?;
+            return Some(Hop {
+                interface,
+                next_hop: None,
+                source: Some(destination),
+            });
+        }
+        let route = self.routes.lookup(destination)?;
+        let interface = self.interfaces.find(route.interface)?;
+        let next_hop = route.gateway.unwrap_or(destination);
+        let source = route.source.or_else(|| interface.source_for(next_hop));
+        let stays_here = interface.config.resolution == Resolution::Loopback;
+        Some(Hop {
+            interface: route.interface,
+            next_hop: (!stays_here).then_some(next_hop),
+            source,
+        })
+    }
+
+    /// Whether connection `index` may send now; starts what is needed if not, and queues it to be woken.
+    pub(crate) fn gate(&mut self, now: Instant, index: usize) -> Gate {
+        let path = self.paths[index];
+        if !self.is_current(&path) && !self.find_path(now, index) {
+            return Gate::Lost;
+        }
+        let path = self.paths[index];
+        let interface = InterfaceId(path.interface);
+        let Some(n) = path.neighbour.checked_sub(1) else {
+            return Gate::Open(interface, ethernet::Address([0; 6]));
+        };
+        match self.neighbours.ready(now, n) {
+            Readiness::Ready(hardware) => {
+                self.arm_neighbour(n);
+                Gate::Open(interface, hardware)
+            }
+            Readiness::Waiting(probe) => {
+                self.wait_for(index, n);
+                if let Some(probe) = probe {
+                    self.ask(probe);
+                    self.arm_neighbour(n);
+                    if let Some(oldest) = self.neighbours.excess_incomplete() {
+                        self.neighbour_failed(oldest);
+                    }
+                }
+                Gate::Waiting
+            }
+        }
+    }
+
+    /// Whether routes and neighbour are still what they were when the path was found.
+    fn is_current(&self, path: &Path) -> bool {
+        let same_neighbour = |n| self.neighbours.entry(n).generation == path.neighbour_generation;
+        path.route_generation == self.routes.generation()
+            && path.neighbour.checked_sub(1).is_none_or(same_neighbour)
+    }
+
+    /// Fills in the path of connection `index`; false: there is none.
+    fn find_path(&mut self, now: Instant, index: usize) -> bool {
+        let remote = self.tables.connections[index].tuple.remote();
+        let Some(hop) = self.hop_to(remote) else {
+            self.counters.ip_out_no_routes += 1;
+            return false;
+        };
+        let mut neighbour = 0;
+        let mut neighbour_generation = 0;
+        if let Some(next_hop) = hop.next_hop {
+            let Some(n) = self.neighbours.want(now, hop.interface, next_hop) else {
+                self.counters.neighbour_table_full += 1;
+                return false;
+            };
+            neighbour = n + 1;
+            neighbour_generation = self.neighbours.entry(n).generation;
+        }
+        let path = &mut self.paths[index];
+        path.route_generation = self.routes.generation();
+        path.interface = hop.interface.0;
+        path.neighbour = neighbour;
+        path.neighbour_generation = neighbour_generation;
+        true
+    }
+
+    /// Largest packet towards the peer of connection `index`.
+    pub(crate) fn path_mtu(&mut self, now: Instant, index: usize, interface: InterfaceId) -> u16 {
+        let mtu = self
+            .interfaces
+            .find(interface)
+            .map_or(PATH_MTU_MIN, |interface| interface.config.mtu);
+        let record = &mut self.tables.connections[index];
+        if record.path_mtu == 0 {
+            return mtu;
+        }
+        if record.path_mtu_until <= now {
+            record.path_mtu = 0;
+            return mtu;
+        }
+        record.path_mtu.min(mtu)
+    }
+
+    /// The peer of connection `index` has answered: so has the neighbour on the way (RFC 4861 §7.3.1).
+    pub(crate) fn confirm_path(&mut self, now: Instant, index: usize) {
+        let path = self.paths[index];
+        if let Some(n) = path
+            .neighbour
+            .checked_sub(1)
+            .filter(|_| self.is_current(&path))
+        {
+            self.neighbours.confirm(now, n);
+            self.arm_neighbour(n);
+        }
+    }
+
+    pub(crate) fn is_waiting(&self, index: usize) -> bool {
+        self.paths[index].waiting_on != 0
+    }
+
+    fn wait_for(&mut self, index: usize, n: u32) {
+        self.paths[index].waiting_on = n + 1;
+        let waiters = &mut self.neighbours.entry_mut(n).waiters;
+        self.waiter_links
+            .push_back(waiters, crate::intrusive::slot(index));
+    }
+
+    /// Takes the connection that has waited longest for neighbour `n` out of its list.
+    pub(crate) fn pop_waiter(&mut self, n: u32) -> Option<u32> {
+        let waiters = &mut self.neighbours.entry_mut(n).waiters;
+        let index = self.waiter_links.pop_front(waiters)?;
+        self.paths[crate::intrusive::at(index)].waiting_on = 0;
+        Some(index)
+    }
+
+    /// Connection `index` is done with its path.
+    pub(crate) fn forget_path(&mut self, index: usize) {
+        let path = core::mem::replace(&mut self.paths[index], Path::new_zeroed());
+        if let Some(n) = path.waiting_on.checked_sub(1) {
+            let waiters = &mut self.neighbours.entry_mut(n).waiters;
+            self.waiter_links
+                .remove(waiters, crate::intrusive::slot(index));
+        }
+    }
+}

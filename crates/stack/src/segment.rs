@@ -1,0 +1,129 @@
+//! A TCP segment arrives: checksum, whose it is, and the answer when it is nobody's
+//! (RFC 9293 §3.10.7.1).
+
+use crate::demux::FourTuple;
+use crate::egress::{Egress, Host, Payload};
+use crate::input::Arrival;
+use crate::intrusive::at;
+use crate::stack::Stack;
+use crate::tables::Flags;
+use tcp::{Instant, ReceiveWindow};
+use wire::tcp::{Flags as TcpFlags, Header};
+
+/// One owner's receive window, as a connection sees it.
+struct OwnedWindow<'h> {
+    host: &'h mut dyn Host,
+    owner: u64,
+}
+
+impl ReceiveWindow for OwnedWindow<'_> {
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.host.receive(self.owner, offset, data);
+    }
+}
+
+impl Stack<'_> {
+    pub(crate) fn handle_tcp(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        self.counters.tcp_in_segs += 1;
+        let (source, destination) = (arrival.ip.source, arrival.ip.destination);
+        if arrival.must_verify()
+            && !wire::checksum::verify_tcp_v4(source, destination, arrival.payload)
+        {
+            self.counters.tcp_in_csum_errors += 1;
+            self.counters.tcp_in_errs += 1;
+            return;
+        }
+        let Ok((header, payload)) = Header::parse(arrival.payload) else {
+            self.counters.tcp_in_errs += 1;
+            return;
+        };
+        let tuple = FourTuple::new(
+            destination,
+            header.destination_port,
+            source,
+            header.source_port,
+        );
+        let mut iss_at_least = None;
+        if let Some(found) = self.demux.find(&tuple) {
+            let connections = crate::intrusive::slot(self.tables.connections.len());
+            let Some(w) = found.checked_sub(connections) else {
+                self.handle_in_connection(now, found, &header, payload, host);
+                return;
+            };
+            iss_at_least =
+                self.handle_in_time_wait(now, w, arrival, &header, payload.len(), egress);
+            // Only a SYN for a listener reopens; without one TIME-WAIT goes on and stays silent.
+            if iss_at_least.is_none()
+                || self
+                    .find_listener(destination, header.destination_port)
+                    .is_none()
+            {
+                return;
+            }
+            self.counters.time_wait_recycled += 1;
+            self.forget_time_wait(w);
+        }
+        let kind = header.flags & (TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN);
+        match self.find_listener(destination, header.destination_port) {
+            // RFC 9293 §3.10.7.2; a SYN with FIN is a scan (Linux drops it as well).
+            Some(listener) if kind == TcpFlags::SYN => {
+                self.handle_syn(now, listener, tuple, &header, iss_at_least, host);
+            }
+            Some(_) if !kind.contains(TcpFlags::ACK) => {}
+            _ => self.reset(arrival, &header, payload.len(), egress),
+        }
+    }
+
+    fn handle_in_connection(
+        &mut self,
+        now: Instant,
+        index: u32,
+        header: &Header,
+        payload: &[u8],
+        host: &mut dyn Host,
+    ) {
+        let record = self.record(index);
+        let (owner, before, acknowledged) =
+            (record.owner, record.tcp.state(), record.tcp.acknowledged());
+        // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
+        if record.has(Flags::HALF_OPEN)
+            && !header.flags.intersects(TcpFlags::RST | TcpFlags::SYN)
+            && self.is_accept_queue_full(record.listener())
+        {
+            self.counters.listen_overflows += 1;
+            return;
+        }
+        let mut window = OwnedWindow { host, owner };
+        let events = self.change(index, |record| {
+            record.tcp.handle_segment(now, header, payload, &mut window)
+        });
+        if self.record(index).tcp.acknowledged() > acknowledged {
+            self.confirm_path(now, at(index));
+        }
+        self.apply(now, index, before, events, host);
+    }
+
+    fn reset(
+        &mut self,
+        arrival: &Arrival<'_>,
+        header: &Header,
+        payload_len: usize,
+        egress: &mut dyn Egress,
+    ) {
+        let Some(reply) = tcp::reset_reply(header, payload_len) else {
+            return;
+        };
+        if self
+            .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
+            .is_ok()
+        {
+            self.counters.tcp_out_rsts += 1;
+        }
+    }
+}

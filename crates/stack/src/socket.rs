@@ -1,0 +1,325 @@
+//! What a program asks of its connections: the operations of the socket interface, without errno and
+//! without descriptors.
+//!
+//! Every operation names its connection by a [`ConnectionId`]; a stale one is [`Error::NotFound`].
+
+use crate::demux::FourTuple;
+use crate::egress::{ConnectionView, Host, IpOptions};
+use crate::error::Error;
+use crate::intrusive::at;
+use crate::lifecycle::view;
+use crate::listener::{ends, halves};
+use crate::stack::Stack;
+use crate::tables::{ConnectionId, ConnectionRecord, Flags};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use tcp::{Events, Info, Instant, OffsetError, SocketOptions, State};
+
+/// What to connect, and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct Connect {
+    /// The host's token for the connection.
+    pub owner: u64,
+    /// Own address; `None`: the stack chooses.
+    pub local_address: Option<Ipv4Addr>,
+    /// Local port; `None`: the stack chooses.
+    pub local_port: Option<u16>,
+    /// The peer.
+    pub remote: SocketAddrV4,
+    /// Bytes of the receive window; a power of two.
+    pub receive_capacity: u32,
+    /// Bytes of the send window; a power of two.
+    pub send_capacity: u32,
+    /// Socket options.
+    pub options: SocketOptions,
+    /// IP header fields.
+    pub ip: IpOptions,
+}
+
+impl Stack<'_> {
+    /// Opens a connection: its SYN leaves with the next [`Stack::poll_transmit`].
+    ///
+    /// # Errors
+    /// [`Error::NetworkUnreachable`], [`Error::AddressNotAvailable`], [`Error::InvalidArgument`],
+    /// [`Error::NoMemory`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        connect: &Connect,
+        host: &mut dyn Host,
+    ) -> Result<ConnectionId, Error> {
+        let (remote, remote_port) = (*connect.remote.ip(), connect.remote.port());
+        if remote_port == 0 || connect.local_port == Some(0) {
+            return Err(Error::InvalidArgument);
+        }
+        if !self.interfaces.is_unicast(remote) {
+            return Err(Error::NetworkUnreachable);
+        }
+        let hop = self.hop_to(remote).ok_or(Error::NetworkUnreachable)?;
+        let local = connect
+            .local_address
+            .or(hop.source)
+            .ok_or(Error::AddressNotAvailable)?;
+        if !self.interfaces.owns(local) {
+            return Err(Error::AddressNotAvailable);
+        }
+        if self.connections_left() == 0 {
+            return Err(Error::NoMemory);
+        }
+        let local_port = self.choose_port(local, connect, host)?;
+        let tuple = FourTuple::new(local, local_port, remote, remote_port);
+        let (local_end, remote_end) = ends(&tuple);
+        let config = tcp::Config {
+            mss: self.receive_mss(remote),
+            receive_capacity: connect.receive_capacity,
+            send_capacity: connect.send_capacity,
+            timestamp_offset: tcp::isn::timestamp_offset(
+                &self.config.secret,
+                local_end,
+                remote_end,
+            ),
+            options: connect.options,
+            ..tcp::Config::default()
+        };
+        let iss = self.initial_sequence(&tuple, now);
+        let index = self
+            .insert(tuple, |record| {
+                record.owner = connect.owner;
+                [record.identification, _] = halves(iss.0);
+                record.set_ip(connect.ip);
+                record.set(Flags::OWNED, true);
+                record.tcp = tcp::Connection::connect(&config, iss, now);
+            })
+            .ok_or(Error::NoMemory)?;
+        self.counters.tcp_active_opens += 1;
+        self.apply(now, index, State::Closed, Events::TRANSMIT, host);
+        Ok(self.record(index).id(index))
+    }
+
+    fn choose_port(
+        &mut self,
+        local: Ipv4Addr,
+        connect: &Connect,
+        host: &mut dyn Host,
+    ) -> Result<u16, Error> {
+        let (remote, remote_port) = (*connect.remote.ip(), connect.remote.port());
+        let Self {
+            ports,
+            demux,
+            listeners_by_port,
+            ..
+        } = self;
+        if let Some(port) = connect.local_port {
+            let taken = demux
+                .find(&FourTuple::new(local, port, remote, remote_port))
+                .is_some();
+            return if taken {
+                Err(Error::AddressNotAvailable)
+            } else {
+                Ok(port)
+            };
+        }
+        let port = ports.allocate(local, remote, remote_port, |port| {
+            listeners_by_port[usize::from(port)] == 0
+                && demux
+                    .find(&FourTuple::new(local, port, remote, remote_port))
+                    .is_none()
+                && host.try_hold_port(SocketAddrV4::new(local, port))
+        });
+        port.ok_or(Error::AddressNotAvailable)
+    }
+
+    /// The program has placed bytes in its send window up to stream offset `end`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: the offset cannot be; [`Error::NotFound`].
+    pub fn written(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        end: u64,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        self.positioned(now, id, host, |tcp| tcp.handle_written(now, end))
+    }
+
+    /// Like [`Stack::written`], and the last byte is urgent (`MSG_OOB`).
+    ///
+    /// # Errors
+    /// As [`Stack::written`].
+    pub fn written_urgent(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        end: u64,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        self.positioned(now, id, host, |tcp| tcp.handle_written_urgent(now, end))
+    }
+
+    /// The program has consumed bytes of its receive window up to stream offset `end`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: the offset cannot be; [`Error::NotFound`].
+    pub fn consumed(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        end: u64,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        self.positioned(now, id, host, |tcp| tcp.handle_consumed(now, end))
+    }
+
+    fn positioned(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+        act: impl FnOnce(&mut tcp::Connection) -> Result<Events, OffsetError>,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        let before = self.record(index).tcp.state();
+        let events = self
+            .change(index, |record| act(&mut record.tcp))
+            .map_err(|_| Error::InvalidArgument)?;
+        self.apply(now, index, before, events, host);
+        Ok(())
+    }
+
+    /// The program sends no more (`SHUT_WR`); it may go on reading.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::BrokenPipe`]: the connection is closed or was never there.
+    pub fn shutdown(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        if self.record(index).tcp.state() == State::Closed {
+            return Err(Error::BrokenPipe);
+        }
+        self.run(now, index, host, |tcp| tcp.shutdown_write(now));
+        Ok(())
+    }
+
+    /// The program lets go of the connection: what it wrote is still delivered, then the row is
+    /// released and the host told. The identifier is not to be used again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn close(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        if !self.record(index).has(Flags::DETACHED) {
+            self.run(now, index, host, |tcp| tcp.close(now));
+        }
+        let is_orphan = self.disown(index, host);
+        if is_orphan && self.orphans > self.config.orphans_max {
+            // Linux `tcp_check_oom`: too many orphans cost the newest its orderly end.
+            self.counters.orphans_aborted += 1;
+            self.run(now, index, host, tcp::Connection::abort);
+        }
+        Ok(())
+    }
+
+    /// The program lets go of the connection at once: the peer gets a reset.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn abort(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        if !self.record(index).has(Flags::DETACHED) {
+            self.run(now, index, host, tcp::Connection::abort);
+        }
+        self.disown(index, host);
+        Ok(())
+    }
+
+    /// Changes the socket options.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn set_options(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        options: &SocketOptions,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.run(now, index, host, |tcp| tcp.set_options(now, options));
+        Ok(())
+    }
+
+    /// Changes the IP header fields of what the connection sends from now on.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn set_ip_options(&mut self, id: ConnectionId, ip: IpOptions) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.change(index, |record| record.set_ip(ip));
+        Ok(())
+    }
+
+    /// Figures of the connection, for `TCP_INFO`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn info(&self, id: ConnectionId) -> Result<Info, Error> {
+        Ok(self.find(id)?.tcp.info())
+    }
+
+    /// What the host is told with each event.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn view(&self, id: ConnectionId) -> Result<ConnectionView, Error> {
+        Ok(view(self.find(id)?))
+    }
+
+    /// The two ends: this host's, the peer's.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn addresses(&self, id: ConnectionId) -> Result<(SocketAddrV4, SocketAddrV4), Error> {
+        let tuple = &self.find(id)?.tuple;
+        Ok((
+            SocketAddrV4::new(tuple.local(), tuple.local_port()),
+            SocketAddrV4::new(tuple.remote(), tuple.remote_port()),
+        ))
+    }
+
+    fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {
+        let record = self
+            .tables
+            .connections
+            .get(at(id.index))
+            .ok_or(Error::NotFound)?;
+        let is_it = record.has(Flags::USED) && record.generation == id.generation;
+        if is_it {
+            Ok(record)
+        } else {
+            Err(Error::NotFound)
+        }
+    }
+
+    /// The row of a connection that a program holds.
+    fn check(&self, id: ConnectionId) -> Result<u32, Error> {
+        if self.find(id)?.has(Flags::OWNED) {
+            Ok(id.index)
+        } else {
+            Err(Error::NotFound)
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The stack as a whole: two of them on a lossy cable, or one against hand-made frames.
+
+mod arp;
+mod garbage;
+mod icmp;
+mod listener;
+mod node;
+mod pair;
+mod peer;
+mod rebuild;
+mod scale;
+mod time_wait;
+mod traffic;

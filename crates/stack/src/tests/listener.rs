@@ -1,0 +1,389 @@
+//! Listeners: queues, their limits, and what becomes of those who wait in them.
+
+use super::pair::*;
+use super::peer::*;
+use crate::*;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use tcp::{ConnectionError, Instant, State};
+use wire::tcp::Flags;
+
+const NOW: Instant = Instant::from_us(1_000_000_000);
+
+fn stranger(n: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(192, 0, 2, 1).to_bits() + n)
+}
+
+/// A stack that knows its router, so that strangers can be answered.
+fn node(memory: &mut HeapTables) -> Node<'_> {
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    node.knows(NOW, 254);
+    node.transmit(NOW);
+    node
+}
+
+#[test]
+fn the_accept_queue_holds_backlog_plus_one_and_then_syns_are_dropped() {
+    let mut memory = HeapTables::new(64, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 2);
+    for n in 0..3 {
+        assert!(node.handshake(NOW, stranger(n), 5_000, 80).is_some());
+    }
+    assert_eq!(node.ready(80), 3);
+    assert_eq!(
+        node.handshake(NOW, stranger(3), 5_000, 80),
+        None,
+        "no SYN-ACK"
+    );
+    assert_eq!(node.stack.counters().listen_overflows, 1);
+    let first = node.accept(listener).unwrap();
+    let (_, remote) = node.stack.addresses(node.id(first)).unwrap();
+    assert_eq!(*remote.ip(), stranger(0), "first come, first served");
+    assert!(node.handshake(NOW, stranger(3), 5_000, 80).is_some());
+}
+
+#[test]
+fn the_last_ack_of_a_handshake_waits_while_the_accept_queue_is_full() {
+    let mut memory = HeapTables::new(64, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 0);
+    let syn = |port| {
+        segment(
+            stranger(0),
+            ip(ME),
+            &header(port, 80, 100, 0, Flags::SYN),
+            &[],
+        )
+    };
+    node.deliver(NOW, &syn(1));
+    node.deliver(NOW, &syn(2));
+    let replies = segments(&node.transmit(NOW));
+    for (_, syn_ack, _) in &replies {
+        let ack = header(
+            syn_ack.destination_port,
+            80,
+            101,
+            syn_ack.seq.wrapping_add(1),
+            Flags::ACK,
+        );
+        node.deliver(NOW, &segment(stranger(0), ip(ME), &ack, &[]));
+    }
+    assert_eq!(
+        (node.ready(80), node.stack.accept_ready(listener)),
+        (1, Ok(1))
+    );
+    node.accept(listener).unwrap();
+    // The SYN-ACK is repeated, and so is the ACK.
+    let later = NOW + ms(1_100);
+    node.timers(later);
+    let again = segments(&node.transmit(later));
+    assert_eq!(again.len(), 1);
+    let ack = header(2, 80, 101, again[0].1.seq.wrapping_add(1), Flags::ACK);
+    node.deliver(later, &segment(stranger(0), ip(ME), &ack, &[]));
+    assert!(node.accept(listener).is_some());
+}
+
+#[test]
+fn a_syn_flood_is_bounded_and_old_handshakes_make_room() {
+    let mut memory = HeapTables::new(256, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 16);
+    for n in 0..100 {
+        node.deliver(
+            NOW,
+            &segment(stranger(n), ip(ME), &header(1, 80, n, 0, Flags::SYN), &[]),
+        );
+    }
+    assert_eq!(node.stack.listeners().next().unwrap().half_open, 16);
+    assert_eq!(node.stack.counters().listen_drops, 84);
+    assert_eq!(
+        node.programs.borrow().sockets.len(),
+        16,
+        "no window was asked for in vain"
+    );
+    let later = NOW + ms(1_001);
+    assert!(
+        node.handshake(later, stranger(200), 9, 80).is_some(),
+        "a real client gets in"
+    );
+    assert!(node.accept(listener).is_some());
+    assert_eq!(node.stack.counters().half_open_evicted, 1);
+}
+
+#[test]
+fn a_host_without_windows_drops_the_syn() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    node.listen(80, 16);
+    node.programs.borrow_mut().windows_left = 1;
+    assert!(node.handshake(NOW, stranger(1), 1, 80).is_some());
+    assert_eq!(node.handshake(NOW, stranger(2), 1, 80), None);
+    assert_eq!(node.stack.connections().count(), 1);
+}
+
+#[test]
+fn a_full_connection_table_drops_the_syn() {
+    let mut memory = HeapTables::new(2, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    node.listen(80, 16);
+    for n in 0..2 {
+        assert!(node.handshake(NOW, stranger(n), 1, 80).is_some());
+    }
+    assert_eq!(node.handshake(NOW, stranger(2), 1, 80), None);
+    assert_eq!(
+        node.connect_from(NOW, None, SocketAddrV4::new(ip(7), 80)),
+        Err(Error::NoMemory)
+    );
+}
+
+#[test]
+fn a_connection_that_dies_in_the_queue_leaves_it() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 16);
+    for n in 0..3 {
+        node.handshake(NOW, stranger(n), 1, 80).unwrap();
+    }
+    node.deliver(
+        NOW,
+        &segment(stranger(1), ip(ME), &header(1, 80, 101, 0, Flags::RST), &[]),
+    );
+    node.transmit(NOW);
+    assert_eq!(node.ready(80), 2);
+    assert!(node.is_released(2), "nobody will ever accept it");
+    let remotes: Vec<_> = std::iter::from_fn(|| node.accept(listener)).collect();
+    assert_eq!(remotes, [1, 3]);
+}
+
+#[test]
+fn closing_a_listener_resets_everything_in_its_queues() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 16);
+    let accepted_too = node.handshake(NOW, stranger(0), 1, 80).unwrap();
+    let accepted = node.accept(listener).unwrap();
+    node.handshake(NOW, stranger(1), 1, 80).unwrap();
+    node.deliver(
+        NOW,
+        &segment(stranger(2), ip(ME), &header(1, 80, 100, 0, Flags::SYN), &[]),
+    );
+    node.transmit(NOW);
+    node.stack
+        .stop_listening(NOW, listener, &mut node.host)
+        .unwrap();
+    let resets = segments(&node.transmit(NOW));
+    assert_eq!(resets.len(), 2);
+    assert!(
+        resets
+            .iter()
+            .all(|(_, header, _)| header.flags.contains(Flags::RST))
+    );
+    assert!(node.is_released(2) && node.is_released(3) && !node.is_released(accepted));
+    assert_eq!(
+        (node.stack.connections().count(), node.stack.orphans()),
+        (1, 0)
+    );
+    assert_eq!(
+        node.stack.stop_listening(NOW, listener, &mut node.host),
+        Err(Error::NotFound)
+    );
+    assert_eq!(node.handshake_refused(3), Flags::RST | Flags::ACK);
+    // The accepted connection lives on.
+    node.deliver(
+        NOW,
+        &segment(
+            stranger(0),
+            ip(ME),
+            &header(1, 80, 101, accepted_too, Flags::ACK),
+            b"x",
+        ),
+    );
+    assert_eq!(node.received(accepted), b"x");
+}
+
+impl Node<'_> {
+    fn handshake_refused(&mut self, n: u32) -> Flags {
+        self.deliver(
+            NOW,
+            &segment(stranger(n), ip(ME), &header(1, 80, 100, 0, Flags::SYN), &[]),
+        );
+        segments(&self.transmit(NOW))[0].1.flags
+    }
+}
+
+#[test]
+fn closed_ports_answer_with_a_reset_and_resets_with_silence() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    node.transmit(NOW);
+    let (source, destination) = (stranger(0), ip(ME));
+    node.deliver(
+        NOW,
+        &segment(
+            source,
+            destination,
+            &header(1, 81, 100, 0, Flags::SYN),
+            b"abc",
+        ),
+    );
+    node.deliver(
+        NOW,
+        &segment(
+            source,
+            destination,
+            &header(1, 81, 100, 555, Flags::ACK),
+            &[],
+        ),
+    );
+    node.deliver(
+        NOW,
+        &segment(
+            source,
+            destination,
+            &header(1, 81, 100, 555, Flags::RST),
+            &[],
+        ),
+    );
+    let sent = segments(&node.transmit(NOW));
+    assert_eq!(sent.len(), 2);
+    let (ip_header, syn_answer, _) = &sent[0];
+    assert_eq!(
+        (ip_header.source, ip_header.destination),
+        (destination, source)
+    );
+    assert_eq!(
+        (syn_answer.flags, syn_answer.seq, syn_answer.ack),
+        (Flags::RST | Flags::ACK, 0, 104)
+    );
+    assert_eq!(
+        (syn_answer.source_port, syn_answer.destination_port),
+        (81, 1)
+    );
+    assert_eq!((sent[1].1.flags, sent[1].1.seq), (Flags::RST, 555));
+    assert_eq!(node.stack.counters().tcp_out_rsts, 2);
+    assert_eq!(
+        node.stack.neighbours(NOW).count(),
+        0,
+        "a stranger costs no entry"
+    );
+}
+
+#[test]
+fn listeners_conflict_where_linux_says_so() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listen = |node: &mut Node<'_>, address, port, reuse_address| {
+        node.stack.listen(&Listen {
+            owner: 1,
+            local: SocketAddrV4::new(address, port),
+            backlog: 5,
+            reuse_address,
+        })
+    };
+    let any = Ipv4Addr::UNSPECIFIED;
+    let first = listen(&mut node, ip(ME), 80, false).unwrap();
+    assert_eq!(listen(&mut node, any, 80, true), Err(Error::AddressInUse));
+    assert_eq!(
+        listen(&mut node, ip(ME), 80, true),
+        Err(Error::AddressInUse)
+    );
+    assert_eq!(
+        listen(&mut node, ip(77), 81, true),
+        Err(Error::AddressNotAvailable)
+    );
+    assert_eq!(listen(&mut node, any, 0, true), Err(Error::InvalidArgument));
+    node.handshake(NOW, stranger(0), 1, 80).unwrap();
+    node.accept(first).unwrap();
+    node.stack
+        .stop_listening(NOW, first, &mut node.host)
+        .unwrap();
+    assert_eq!(
+        listen(&mut node, any, 80, false),
+        Err(Error::AddressInUse),
+        "a connection still uses the port"
+    );
+    assert!(listen(&mut node, any, 80, true).is_ok());
+    for port in 82..85 {
+        assert!(listen(&mut node, any, port, true).is_ok());
+    }
+    assert_eq!(
+        listen(&mut node, any, 86, true),
+        Err(Error::NoMemory),
+        "four rows: 80, 82, 83, 84"
+    );
+}
+
+#[test]
+fn a_refused_connect_tells_its_program() {
+    let mut memory = memory(8, 8);
+    let mut pair = Pair::new(&mut memory, 1);
+    let client = pair.nodes[0].connect(pair.now, ip(2), 80);
+    pair.run(ms(20));
+    let view = pair.nodes[0].view(client);
+    assert_eq!(
+        (view.state, view.error),
+        (State::Closed, Some(ConnectionError::Refused))
+    );
+    assert!(!pair.nodes[0].is_released(client));
+    pair.nodes[0].close(pair.now, client);
+    pair.run(ms(1));
+    assert!(pair.nodes[0].is_released(client));
+    assert_eq!(pair.nodes[0].stack.counters().tcp_attempt_fails, 1);
+}
+
+#[test]
+fn a_storm_of_handshakes_is_served_completely() {
+    let mut memory = memory(600, 600);
+    let mut pair = Pair::new(&mut memory, 3);
+    pair.trouble = Trouble {
+        lose: 20,
+        double: 0,
+        delay: 200,
+    };
+    let listener = pair.nodes[1].listen(80, 512);
+    let clients: Vec<u64> = (0..500)
+        .map(|_| pair.nodes[0].connect(pair.now, ip(2), 80))
+        .collect();
+    let mut accepted = 0;
+    for _ in 0..100 {
+        pair.run(ms(100));
+        accepted += std::iter::from_fn(|| pair.nodes[1].accept(listener)).count();
+    }
+    assert_eq!(accepted, 500);
+    assert!(
+        clients
+            .iter()
+            .all(|client| pair.nodes[0].view(*client).state == State::Established)
+    );
+    let ports: std::collections::BTreeSet<u16> = pair.nodes[0]
+        .stack
+        .connections()
+        .map(|row| row.local.port())
+        .collect();
+    assert_eq!(ports.len(), 500, "every connection has its own port");
+}
+
+#[test]
+fn a_handshake_that_is_never_finished_ends_and_gives_everything_back() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    node.listen(80, 16);
+    node.deliver(
+        NOW,
+        &segment(stranger(0), ip(ME), &header(1, 80, 9, 0, Flags::SYN), &[]),
+    );
+    let (mut now, mut syn_acks) = (NOW, 0);
+    while now < NOW + ms(120_000) {
+        syn_acks += segments(&node.transmit(now)).len();
+        now = node
+            .stack
+            .next_deadline()
+            .map_or(NOW + ms(120_000), |next| next.max(now));
+        node.timers(now);
+    }
+    assert_eq!(syn_acks, 6, "one, and five more");
+    assert!(node.is_released(1));
+    assert_eq!(node.stack.listeners().next().unwrap().half_open, 0);
+    assert_eq!(node.stack.connections().count(), 0);
+    assert_eq!(node.stack.ports.users(80), 0);
+}

@@ -1,0 +1,257 @@
+//! A stack dies in the middle of traffic and another goes on with its tables.
+
+use super::pair::*;
+use super::peer::*;
+use crate::*;
+use std::net::Ipv4Addr;
+use tcp::{ConnectionError, Instant, State};
+use wire::tcp::Flags;
+
+const NOW: Instant = Instant::from_us(1_000_000_000);
+
+/// Ends the node's stack and starts another on the same tables.
+fn restart(memory: &mut HeapTables, programs: Shared, now: Instant) -> (Node<'_>, Rebuilt) {
+    let (mut stack, rebuilt) = Stack::rebuild(memory.tables(), config(ME)).unwrap();
+    configure(&mut stack, now, ME);
+    (Node::with(stack, programs), rebuilt)
+}
+
+/// Moves frames between the two until nothing more happens.
+fn settle(now: Instant, a: &mut Node<'_>, b: &mut Node<'_>) {
+    loop {
+        let (from_a, from_b) = (a.transmit(now), b.transmit(now));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        from_a.iter().for_each(|frame| b.deliver(now, frame));
+        from_b.iter().for_each(|frame| a.deliver(now, frame));
+    }
+}
+
+#[test]
+fn transfers_go_on_over_many_restarts() {
+    let mut ours = HeapTables::new(16, 4, 16).unwrap();
+    let mut theirs = HeapTables::new(16, 4, 16).unwrap();
+    let mut now = NOW;
+    let mut peer = Node::new(theirs.tables(), 2, now);
+    let listener = peer.listen(80, 5);
+    let data: Vec<_> = (0..3).map(|n| pattern(n, 300_000)).collect();
+    let programs = Shared::default();
+    let (owners, servers): (Vec<u64>, Vec<u64>) = {
+        let mut node = Node::with(
+            Stack::new(ours.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, now, ME);
+        node.listen(90, 3);
+        let owners = data.iter().map(|_| node.connect(now, ip(2), 80)).collect();
+        settle(now, &mut node, &mut peer);
+        (
+            owners,
+            std::iter::from_fn(|| peer.accept(listener)).collect(),
+        )
+    };
+    for _ in 0..200 {
+        let (mut node, rebuilt) = restart(&mut ours, programs.clone(), now);
+        assert_eq!(
+            (rebuilt.connections, rebuilt.listeners, rebuilt.interrupted),
+            (3, 1, 0)
+        );
+        let mut done = true;
+        for (owner, data) in owners.iter().zip(&data) {
+            done &= node.write(now, *owner, data);
+        }
+        // A few exchanges, ended anywhere.
+        for _ in 0..3 {
+            now += ms(50);
+            node.timers(now);
+            peer.timers(now);
+            for frame in node.transmit(now) {
+                peer.deliver(now, &frame);
+            }
+            for server in &servers {
+                peer.read(now, *server);
+            }
+            for frame in peer.transmit(now) {
+                node.deliver(now, &frame);
+            }
+        }
+        if done
+            && servers
+                .iter()
+                .all(|server| peer.received(*server).len() == 300_000)
+        {
+            break;
+        }
+    }
+    let mut received: Vec<_> = servers
+        .iter()
+        .map(|server| peer.received(*server))
+        .collect();
+    let mut expected = data;
+    received.sort();
+    expected.sort();
+    assert!(received == expected);
+}
+
+#[test]
+fn queues_ports_and_time_wait_survive_in_order() {
+    let mut memory = HeapTables::new(16, 4, 8).unwrap();
+    let programs = Shared::default();
+    let next = {
+        let mut node = Node::with(
+            Stack::new(memory.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, NOW, ME);
+        node.knows(NOW, PEER);
+        let listener = node.listen(80, 5);
+        let next = node.handshake(NOW, ip(PEER), 1, 80).unwrap();
+        let first = node.accept(listener).unwrap();
+        node.close(NOW, first);
+        node.transmit(NOW);
+        let fin = header(1, 80, 101, next.wrapping_add(1), Flags::ACK | Flags::FIN);
+        node.deliver(NOW, &segment(ip(PEER), ip(ME), &fin, &[]));
+        node.transmit(NOW);
+        // They finish their handshakes in another order than they began them.
+        let from = |port, seq, ack, flags| {
+            segment(ip(PEER), ip(ME), &header(port, 80, seq, ack, flags), &[])
+        };
+        for port in [10, 20, 30] {
+            node.deliver(NOW, &from(port, 100, 0, Flags::SYN));
+        }
+        let syn_acks = segments(&node.transmit(NOW));
+        for (n, (_, syn_ack, _)) in (1..).zip(syn_acks.iter().rev()) {
+            let ack = syn_ack.seq.wrapping_add(1);
+            let port = syn_ack.destination_port;
+            node.deliver(NOW + ms(n), &from(port, 101, ack, Flags::ACK));
+        }
+        node.deliver(NOW, &from(40, 100, 0, Flags::SYN));
+        let half_open = segments(&node.transmit(NOW)).remove(0).1;
+        half_open.seq.wrapping_add(1)
+    };
+    let (mut node, rebuilt) = restart(&mut memory, programs, NOW);
+    assert_eq!(
+        rebuilt,
+        Rebuilt {
+            connections: 4,
+            listeners: 1,
+            time_waits: 1,
+            interrupted: 0
+        }
+    );
+    node.knows(NOW, PEER);
+    node.transmit(NOW);
+    node.deliver(
+        NOW,
+        &segment(
+            ip(PEER),
+            ip(ME),
+            &header(40, 80, 101, next, Flags::ACK),
+            &[],
+        ),
+    );
+    let listener = node.stack.listeners().next().unwrap().listener;
+    assert_eq!(node.stack.accept_ready(listener), Ok(4));
+    let owners: Vec<u64> = std::iter::from_fn(|| node.accept(listener)).collect();
+    let ports: Vec<u16> = owners
+        .iter()
+        .map(|owner| node.stack.addresses(node.id(*owner)).unwrap().1.port())
+        .collect();
+    assert_eq!(ports, [30, 20, 10, 40]);
+    assert_eq!(node.stack.ports.users(80), 5);
+    let later = NOW + ms(120_000);
+    node.timers(later);
+    assert_eq!(
+        (node.stack.time_waits().count(), node.stack.ports.users(80)),
+        (0, 4)
+    );
+}
+
+#[test]
+fn an_interrupted_row_is_given_up_and_the_others_go_on() {
+    let mut memory = HeapTables::new(16, 4, 8).unwrap();
+    let programs = Shared::default();
+    let (broken, whole) = {
+        let mut node = Node::with(
+            Stack::new(memory.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, NOW, ME);
+        node.knows(NOW, PEER);
+        let listener = node.listen(80, 5);
+        let owners = [1, 2].map(|port| {
+            node.handshake(NOW, ip(PEER), port, 80).unwrap();
+            node.accept(listener).unwrap()
+        });
+        let index = node.id(owners[0]).index;
+        node.stack.tables.connections[index as usize].sequence |= 1;
+        node.stack.tables.listeners[0].sequence |= 1;
+        (owners[0], owners[1])
+    };
+    let (mut node, rebuilt) = restart(&mut memory, programs, NOW);
+    assert_eq!(
+        (rebuilt.connections, rebuilt.listeners, rebuilt.interrupted),
+        (1, 0, 2)
+    );
+    assert!(node.stack.next_deadline().unwrap() <= NOW);
+    node.timers(NOW);
+    assert_eq!(node.view(broken).error, Some(ConnectionError::Reset));
+    assert_eq!(node.view(whole).state, State::Established);
+    node.transmit(NOW);
+    assert!(!node.is_released(broken), "its program holds it");
+    node.close(NOW, broken);
+    node.transmit(NOW);
+    assert!(node.is_released(broken));
+    assert!(
+        node.stack
+            .listen(&Listen {
+                owner: 1,
+                local: std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80),
+                backlog: 1,
+                reuse_address: true,
+            })
+            .is_ok()
+    );
+}
+
+#[test]
+fn connections_of_a_lost_listener_are_given_up() {
+    let mut memory = HeapTables::new(16, 4, 8).unwrap();
+    let programs = Shared::default();
+    {
+        let mut node = Node::with(
+            Stack::new(memory.tables(), config(ME)).unwrap(),
+            programs.clone(),
+        );
+        configure(&mut node.stack, NOW, ME);
+        node.knows(NOW, PEER);
+        node.listen(80, 5);
+        node.handshake(NOW, ip(PEER), 1, 80).unwrap();
+        node.stack.tables.listeners[0].sequence |= 1;
+    }
+    let (mut node, _) = restart(&mut memory, programs, NOW);
+    node.timers(NOW);
+    node.transmit(NOW);
+    assert!(node.is_released(1));
+    assert_eq!(
+        (node.stack.connections().count(), node.stack.orphans()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn fresh_used_and_foreign_tables_are_told_apart() {
+    let mut memory = HeapTables::new(4, 4, 4).unwrap();
+    assert!(
+        Stack::rebuild(memory.tables(), config(ME)).is_err(),
+        "never used"
+    );
+    assert!(Stack::new(memory.tables(), config(ME)).is_ok());
+    assert!(Stack::new(memory.tables(), config(ME)).is_err(), "used");
+    memory.tables().header.connections_used = 5;
+    assert!(
+        Stack::rebuild(memory.tables(), config(ME)).is_err(),
+        "more rows than there are"
+    );
+}

@@ -1,0 +1,92 @@
+//! The table of connections in TIME-WAIT (RFC 9293 §3.6.1): a small row each, the oldest making room
+//! when it is full, and reuse by a new SYN (RFC 6191).
+//!
+//! What a segment means to such a connection is `tcp::TimeWait`.
+
+use crate::egress::{Egress, Payload};
+use crate::input::Arrival;
+use crate::intrusive::at;
+use crate::output::Envelope;
+use crate::stack::Stack;
+use crate::tables::Row as _;
+use tcp::{Instant, SeqNumber, TimeWaitAction};
+use wire::tcp::Header;
+
+impl Stack<'_> {
+    /// A free row, the oldest one if there is no other; `None` if there are none at all.
+    pub(crate) fn take_time_wait_row(&mut self) -> Option<u32> {
+        if let Some(w) = self.free_time_waits.pop() {
+            return Some(w);
+        }
+        let used = &mut self.tables.header.time_waits_used;
+        if at(*used) < self.tables.time_waits.len() {
+            *used += 1;
+            return Some(*used - 1);
+        }
+        let oldest = self.time_wait_order.first()?;
+        self.counters.time_wait_overflows += 1;
+        self.forget_time_wait(oldest);
+        self.free_time_waits.pop()
+    }
+
+    /// Ends TIME-WAIT of row `w`.
+    pub(crate) fn forget_time_wait(&mut self, w: u32) {
+        let port = self.tables.time_waits[at(w)].tuple.local_port();
+        let timer = self.time_wait_timer(w);
+        self.tables.time_waits[at(w)].change(|row| row.used = 0);
+        self.demux.remove(timer); // The two tables share their numbering.
+        self.wheel.cancel(timer);
+        self.time_wait_links.remove(&mut self.time_wait_order, w);
+        self.ports.remove_user(port);
+        self.free_time_waits.push(w);
+    }
+
+    pub(crate) fn handle_time_wait_timer(&mut self, now: Instant, w: u32) {
+        let row = &self.tables.time_waits[at(w)];
+        if row.used == 0 {
+            return;
+        }
+        let deadline = row.tcp.deadline();
+        if deadline <= now {
+            self.forget_time_wait(w);
+        } else {
+            let timer = self.time_wait_timer(w);
+            self.wheel.set(timer, deadline.as_us());
+        }
+    }
+
+    /// A segment for a connection in TIME-WAIT. `Some`: it is a SYN that may open the four-tuple
+    /// again, with an initial sequence number at least this far along.
+    pub(crate) fn handle_in_time_wait(
+        &mut self,
+        now: Instant,
+        w: u32,
+        arrival: &Arrival<'_>,
+        header: &Header,
+        payload_len: usize,
+        egress: &mut dyn Egress,
+    ) -> Option<SeqNumber> {
+        let row = &mut self.tables.time_waits[at(w)];
+        match row.change(|row| row.tcp.handle_segment(now, header, payload_len)) {
+            TimeWaitAction::Ignore => {}
+            TimeWaitAction::Reopen { iss_at_least } => return Some(iss_at_least),
+            TimeWaitAction::Reply(reply) => {
+                let (source_port, destination_port) =
+                    (row.tuple.local_port(), row.tuple.remote_port());
+                let envelope = Envelope {
+                    ttl: row.ttl,
+                    tos: row.tos,
+                    ..arrival.reply()
+                };
+                let reply = Header {
+                    source_port,
+                    destination_port,
+                    ..reply
+                };
+                // Lost if the interface is busy: the peer repeats its FIN.
+                let _ = self.send_tcp(&envelope, &reply, Payload::None, 0, None, egress);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,234 @@
+//! Who sends next: a queue of connections that have something to send, each with a turn of a few
+//! segments, so that one bulk transfer does not delay a thousand small answers.
+//!
+//! A connection stands in the queue at most once; one that waits for a neighbour leaves it until it is
+//! woken. A segment that the interface refused is kept (one for the whole stack) and goes first next
+//! time, so that a busy interface reorders nothing. A busy interface holds up the others.
+
+use crate::egress::{Busy, Egress, Host, Payload};
+use crate::intrusive::at;
+use crate::output::{Envelope, PAYLOAD_MAX, segments};
+use crate::path::Gate;
+use crate::stack::Stack;
+use crate::tables::{ConnectionId, Flags};
+use tcp::{Instant, Transmit, TransmitLimits};
+
+/// Segments of one turn.
+const QUANTUM: usize = 4;
+/// IPv4 and TCP headers without options.
+const HEADERS_LEN: u16 = 40;
+
+/// A segment that the interface did not take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    connection: ConnectionId,
+    transmit: Transmit,
+}
+
+/// How a turn ended.
+enum Turn {
+    /// Nothing is left to send, or the connection waits.
+    Over,
+    /// There may be more.
+    More,
+    /// The interface is busy.
+    Busy,
+}
+
+impl Stack<'_> {
+    /// Sends what connections have to send: at most `budget` segments. Returns how many there were, lost
+    /// ones included; [`Stack::wants_transmit`] says whether there is more.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+        budget: usize,
+    ) -> usize {
+        self.send_questions(egress);
+        let mut sent = 0;
+        if let Some(refused) = self.refused.take()
+            && self.send_refused(now, &refused, &mut sent, egress).is_err()
+        {
+            self.refused = Some(refused);
+            return sent;
+        }
+        while sent < budget {
+            let Some(index) = self.senders.pop() else {
+                break;
+            };
+            self.transmit_turns += 1;
+            let quantum = QUANTUM.min(budget - sent);
+            match self.take_turn(now, index, quantum, &mut sent, egress) {
+                Turn::Over => self.end_of_sending(index, host),
+                Turn::More => self.senders.push(index),
+                Turn::Busy => {
+                    self.senders.push(index);
+                    self.arm(index);
+                    break;
+                }
+            }
+            self.arm(index);
+        }
+        // What was asked for on the way leaves with the same burst.
+        self.send_questions(egress);
+        sent
+    }
+
+    fn send_refused(
+        &mut self,
+        now: Instant,
+        refused: &Refused,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Busy> {
+        let index = refused.connection.index;
+        let record = self.record(index);
+        if record.generation != refused.connection.generation
+            || !record.has(Flags::USED)
+            || self.is_waiting(at(index))
+        {
+            return Ok(());
+        }
+        if let Gate::Open(interface, hardware) = self.gate(now, at(index)) {
+            let envelope = self.envelope(index, interface, hardware);
+            self.send_from(index, &envelope, &refused.transmit, egress)?;
+            *sent += 1;
+        }
+        Ok(())
+    }
+
+    fn take_turn(
+        &mut self,
+        now: Instant,
+        index: u32,
+        quantum: usize,
+        sent: &mut usize,
+        egress: &mut dyn Egress,
+    ) -> Turn {
+        let flags = self.record(index).flags();
+        if !flags.contains(Flags::USED) || self.is_waiting(at(index)) {
+            return Turn::Over;
+        }
+        let gate = if flags.contains(Flags::LOSE) {
+            Gate::Lost
+        } else {
+            self.gate(now, at(index))
+        };
+        let open = match gate {
+            Gate::Open(interface, hardware) => Some((interface, hardware)),
+            Gate::Lost => None,
+            Gate::Waiting => return Turn::Over,
+        };
+        let limits = match open {
+            Some((interface, _)) => {
+                let mss = self.path_mtu(now, at(index), interface) - HEADERS_LEN;
+                let device = egress
+                    .caps(interface)
+                    .max_segment_bytes
+                    .min(PAYLOAD_MAX + 80)
+                    .saturating_sub(80);
+                TransmitLimits {
+                    mss,
+                    max_payload: device.max(u32::from(mss)),
+                }
+            }
+            None => TransmitLimits {
+                mss: crate::path::PATH_MTU_MIN - HEADERS_LEN,
+                max_payload: PAYLOAD_MAX,
+            },
+        };
+        for _ in 0..quantum {
+            let Some(transmit) =
+                self.change(index, |record| record.tcp.poll_transmit(now, &limits))
+            else {
+                return Turn::Over;
+            };
+            *sent += 1;
+            let Some((interface, hardware)) = open else {
+                self.counters.ip_out_discards += 1;
+                continue;
+            };
+            let envelope = self.envelope(index, interface, hardware);
+            if self.send_from(index, &envelope, &transmit, egress).is_err() {
+                *sent -= 1;
+                self.refused = Some(Refused {
+                    connection: self.record(index).id(index),
+                    transmit,
+                });
+                return Turn::Busy;
+            }
+        }
+        Turn::More
+    }
+
+    /// A connection has nothing more to send now. One that is detached has no other purpose.
+    fn end_of_sending(&mut self, index: u32, host: &mut dyn Host) {
+        let flags = self.record(index).flags();
+        if flags.contains(Flags::LOSE) {
+            self.change(index, |record| record.set(Flags::LOSE, false));
+        }
+        if flags.contains(Flags::USED | Flags::DRAINING) {
+            self.change(index, |record| record.set(Flags::DRAINING, false));
+            self.forget_path(at(index));
+            if !flags.contains(Flags::OWNED) {
+                self.release(index, host);
+            }
+        }
+    }
+
+    fn envelope(
+        &self,
+        index: u32,
+        interface: crate::interface::InterfaceId,
+        hardware: wire::ethernet::Address,
+    ) -> Envelope {
+        let record = self.record(index);
+        Envelope {
+            interface,
+            hardware,
+            source: record.tuple.local(),
+            destination: record.tuple.remote(),
+            ttl: record.ttl,
+            tos: record.tos,
+            identification: record.identification,
+        }
+    }
+
+    fn send_from(
+        &mut self,
+        index: u32,
+        envelope: &Envelope,
+        transmit: &Transmit,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Busy> {
+        let record = self.record(index);
+        let header = wire::tcp::Header {
+            source_port: record.tuple.local_port(),
+            destination_port: record.tuple.remote_port(),
+            ..transmit.header
+        };
+        let payload = match transmit.len {
+            0 => Payload::None,
+            len => Payload::Window {
+                connection: record.id(index),
+                owner: record.owner,
+                offset: transmit.offset,
+                len,
+            },
+        };
+        self.send_tcp(
+            envelope,
+            &header,
+            payload,
+            transmit.len,
+            transmit.segment_size,
+            egress,
+        )?;
+        // A path that clears DF and fragments must not mix up our packets (RFC 6864 §5.3).
+        let packets = u16::try_from(segments(transmit.len, transmit.segment_size)).unwrap_or(1);
+        let record = &mut self.tables.connections[at(index)];
+        record.identification = record.identification.wrapping_add(packets);
+        Ok(())
+    }
+}
