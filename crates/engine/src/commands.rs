@@ -1,0 +1,509 @@
+//! What programs ask through their rings. Every value was decoded and is judged here once: a socket
+//! that the session does not hold is `EBADF`, a position that cannot be ends the session.
+
+use crate::core::EngineCore;
+use crate::errno;
+use crate::rows::Kind;
+use core::net::{IpAddr, SocketAddr, SocketAddrV4};
+use hostif::{Command, Completion, Flags, Op, OptionChanges, ShutdownHow, SocketId};
+use rustix::io::Errno;
+use stack::{Connect, IpOptions, Listen};
+use tcp::{Duration, Instant};
+
+/// Descriptors taken from one ring of one session in one turn.
+const RING_BUDGET: usize = 256;
+
+impl EngineCore {
+    /// Takes what the session in `slot` has put into its rings. Returns how much that was.
+    pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
+        let mut work = 0;
+        for _ in 0..RING_BUDGET {
+            let Some(rings) = self.rings_of(slot) else {
+                return work;
+            };
+            let Some(command) = rings.commands.pop().transpose() else {
+                break;
+            };
+            work += 1;
+            match command {
+                Ok(command) => self.handle_command(now, slot, &command),
+                Err(_) => return self.fault(slot, work, "a command that makes no sense"),
+            }
+        }
+        for _ in 0..RING_BUDGET {
+            let Some(rings) = self.rings_of(slot) else {
+                return work;
+            };
+            let Some(written) = rings.written.pop().transpose() else {
+                break;
+            };
+            work += 1;
+            let is_well = written
+                .is_ok_and(|written| self.handle_written(now, slot, written.socket, written.end));
+            if !is_well {
+                return self.fault(slot, work, "a send position outside the window");
+            }
+        }
+        for _ in 0..RING_BUDGET {
+            let Some(rings) = self.rings_of(slot) else {
+                return work;
+            };
+            let Some(consumed) = rings.consumed.pop().transpose() else {
+                break;
+            };
+            work += 1;
+            let is_well = consumed.is_ok_and(|consumed| {
+                self.handle_consumed(now, slot, consumed.socket, consumed.end)
+            });
+            if !is_well {
+                return self.fault(slot, work, "a receive position outside the window");
+            }
+        }
+        work
+    }
+
+    /// The process is gone: what it had put into the rings still counts.
+    pub(crate) fn drain_rings_finally(&mut self, now: Instant, slot: usize) {
+        // Bounded: the rings are, and nobody fills them any more.
+        while let Some(Ok(Some(command))) =
+            self.rings_of(slot).map(|rings| rings.commands.pop_final())
+        {
+            self.handle_command(now, slot, &command);
+        }
+        while let Some(Ok(Some(written))) =
+            self.rings_of(slot).map(|rings| rings.written.pop_final())
+        {
+            if !self.handle_written(now, slot, written.socket, written.end) {
+                return;
+            }
+        }
+        while let Some(Ok(Some(consumed))) =
+            self.rings_of(slot).map(|rings| rings.consumed.pop_final())
+        {
+            if !self.handle_consumed(now, slot, consumed.socket, consumed.end) {
+                return;
+            }
+        }
+    }
+
+    fn held(&self, slot: usize, id: SocketId) -> Option<u32> {
+        self.sockets.held_by(id, slot)
+    }
+
+    /// `false`: the position cannot be. A stale socket or an old position says nothing.
+    fn handle_written(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
+        let Some(connection) = self
+            .held(slot, id)
+            .and_then(|row| self.sockets.row(row).connection())
+        else {
+            return true;
+        };
+        self.advance_written(now, connection, end).is_ok()
+    }
+
+    fn handle_consumed(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
+        let Some(connection) = self
+            .held(slot, id)
+            .and_then(|row| self.sockets.row(row).connection())
+        else {
+            return true;
+        };
+        self.advance_consumed(now, connection, end).is_ok()
+    }
+
+    /// Several holders report positions through rings of their own, so an older one may come later.
+    fn advance_written(
+        &mut self,
+        now: Instant,
+        connection: stack::ConnectionId,
+        end: u64,
+    ) -> Result<(), ()> {
+        let Ok(info) = self.stack.info(connection) else {
+            return Ok(());
+        };
+        let Ok(view) = self.stack.view(connection) else {
+            return Ok(());
+        };
+        let known = view.acknowledged + info.send_queue;
+        if end <= known || !info.state.can_send() {
+            return Ok(());
+        }
+        self.stack
+            .written(now, connection, end, &mut self.sockets)
+            .map_err(|_| ())
+    }
+
+    fn advance_consumed(
+        &mut self,
+        now: Instant,
+        connection: stack::ConnectionId,
+        end: u64,
+    ) -> Result<(), ()> {
+        let Ok(info) = self.stack.info(connection) else {
+            return Ok(());
+        };
+        let Ok(view) = self.stack.view(connection) else {
+            return Ok(());
+        };
+        if end <= view.readable_end - info.receive_queue {
+            return Ok(());
+        }
+        self.stack
+            .consumed(now, connection, end, &mut self.sockets)
+            .map_err(|_| ())
+    }
+
+    fn handle_command(&mut self, now: Instant, slot: usize, command: &Command) {
+        let outcome = match command.op {
+            Op::CloseBacking { handle } => {
+                if let Some(session) = &mut self.sessions[slot] {
+                    session.backings.remove(&handle);
+                }
+                Ok(0)
+            }
+            op => match command.socket.and_then(|id| self.held(slot, id)) {
+                None => Err(Errno::BADF),
+                Some(row) => match op {
+                    Op::Accept { handle } => return self.accept(slot, row, command.token, handle),
+                    Op::Bind { local } => self.bind(row, local),
+                    Op::Listen { backlog } => self.listen(now, row, backlog),
+                    Op::Connect { remote, local } => self.connect(now, row, remote, local),
+                    Op::Shutdown { how, written } => self.shutdown(now, row, how, written),
+                    Op::Close { written, consumed } => {
+                        self.release_hold(now, slot, row, Some((written, consumed)));
+                        Ok(0)
+                    }
+                    Op::SetOptions(changes) => {
+                        self.set_options(now, row, &changes);
+                        Ok(0)
+                    }
+                    Op::CloseBacking { .. } => Ok(0),
+                },
+            },
+        };
+        self.done(slot, command.token, outcome);
+    }
+
+    fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
+        if token == 0 {
+            return;
+        }
+        let (errno, value) = match outcome {
+            Ok(value) => (0, value),
+            Err(errno) => (errno::code(errno), 0),
+        };
+        if let Some(session) = &mut self.sessions[slot] {
+            session.complete(Completion::Done {
+                token,
+                errno,
+                value,
+            });
+        }
+    }
+
+    fn bind(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
+        let SocketAddr::V4(local) = local else {
+            return Err(Errno::AFNOSUPPORT);
+        };
+        if self.sockets.row(row).kind != Kind::Fresh || self.sockets.row(row).local_port != 0 {
+            return Err(Errno::INVAL);
+        }
+        if !local.ip().is_unspecified() && !self.stack.owns_address(*local.ip()) {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let port = if local.port() == 0 {
+            self.kernel_port(row)?
+        } else {
+            local.port()
+        };
+        self.sockets.change(row, |record| {
+            record.local_address = local.ip().octets();
+            record.local_port = port;
+        });
+        let local = SocketAddr::V4(SocketAddrV4::new(*local.ip(), port));
+        self.sockets
+            .with_header(row, |header| header.engine_set_addresses(Some(local), None));
+        Ok(u64::from(port))
+    }
+
+    /// The port that the kernel holds for the backing socket. It decided about privilege, conflicts
+    /// and `SO_REUSEADDR`; a program that asks for another port here has not asked the kernel.
+    fn kernel_port(&mut self, row: u32) -> Result<u16, Errno> {
+        let backing = self
+            .sockets
+            .companion(row)
+            .backing
+            .as_ref()
+            .ok_or(Errno::BADF)?;
+        let name = rustix::net::getsockname(backing)?;
+        match SocketAddr::try_from(name) {
+            Ok(address) if address.port() != 0 => Ok(address.port()),
+            _ => Err(Errno::ACCESS),
+        }
+    }
+
+    fn listen(&mut self, now: Instant, row: u32, backlog: u32) -> Result<u64, Errno> {
+        let record = *self.sockets.row(row);
+        if let Some(listener) = record.listener() {
+            self.stack
+                .set_backlog(listener, backlog)
+                .map_err(errno::of_stack)?;
+            return Ok(0);
+        }
+        if record.kind != Kind::Fresh || record.local_port == 0 {
+            return Err(Errno::INVAL);
+        }
+        if self.kernel_port(row)? != record.local_port {
+            return Err(Errno::ACCESS);
+        }
+        let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
+        // The kernel has let the program bind, so `SO_REUSEADDR` was judged there.
+        let listen = Listen {
+            owner,
+            local: record.local(),
+            backlog,
+            reuse_address: true,
+        };
+        let listener = self.stack.listen(&listen).map_err(errno::of_stack)?;
+        self.sockets.set_now(now);
+        self.sockets.change(row, |record| {
+            record.kind = Kind::Listener;
+            record.object_index = listener.index;
+            record.object_generation = listener.generation;
+        });
+        self.sockets.publish(row, Flags::LISTENING);
+        Ok(0)
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        row: u32,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<u64, Errno> {
+        let SocketAddr::V4(remote) = remote else {
+            return Err(Errno::AFNOSUPPORT);
+        };
+        let record = *self.sockets.row(row);
+        match record.kind {
+            Kind::Fresh => {}
+            Kind::Connection => self.leave_failed_connection(now, row)?,
+            Kind::Listener | Kind::Arriving | Kind::Free => return Err(Errno::ISCONN),
+        }
+        let local = match local {
+            Some(SocketAddr::V4(local)) => local,
+            Some(SocketAddr::V6(_)) => return Err(Errno::AFNOSUPPORT),
+            None => record.local(),
+        };
+        let (receive_capacity, send_capacity) =
+            self.sockets.give_windows(row).ok_or(Errno::NOBUFS)?;
+        let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
+        let connect = Connect {
+            owner,
+            local_address: Some(*local.ip()).filter(|address| !address.is_unspecified()),
+            local_port: Some(local.port()).filter(|port| *port != 0),
+            remote,
+            receive_capacity,
+            send_capacity,
+            options: record.options,
+            ip: IpOptions::default(),
+        };
+        let connection = self
+            .stack
+            .connect(now, &connect, &mut self.sockets)
+            .map_err(errno::of_stack)?;
+        self.sockets.adopt(row, connection);
+        self.sockets.change(row, |record| record.active = true);
+        if let Ok((local, remote)) = self.stack.addresses(connection) {
+            self.sockets.set_addresses(row, local, remote);
+        }
+        self.sockets.publish(row, Flags::CONNECTING);
+        Ok(0)
+    }
+
+    /// A socket may connect again after a failure, as on Linux; never while a connection stands.
+    fn leave_failed_connection(&mut self, now: Instant, row: u32) -> Result<(), Errno> {
+        let Some(connection) = self.sockets.row(row).connection() else {
+            return Ok(());
+        };
+        let info = self.stack.info(connection).map_err(errno::of_stack)?;
+        match info.state {
+            tcp::State::Closed => {}
+            tcp::State::SynSent => return Err(Errno::ALREADY),
+            _ => return Err(Errno::ISCONN),
+        }
+        // First the row, so that the release of the old connection leaves the socket alone.
+        self.sockets.change(row, |record| record.kind = Kind::Fresh);
+        let all = Flags::all();
+        self.sockets.unpublish(row, all);
+        let id = self.sockets.id(row).ok_or(Errno::BADF)?;
+        self.sockets
+            .with_header(row, |header| header.engine_reset(id));
+        self.stack
+            .close(now, connection, &mut self.sockets)
+            .map_err(errno::of_stack)
+    }
+
+    fn accept(&mut self, slot: usize, row: u32, token: u32, handle: u32) {
+        let outcome = self.try_accept(slot, row, handle);
+        match outcome {
+            Err(errno) => self.done(slot, token, Err(errno)),
+            Ok((new_row, peer)) => {
+                let record = *self.sockets.row(new_row);
+                let Some(socket) = self.sockets.id(new_row) else {
+                    return;
+                };
+                if let Some(session) = &mut self.sessions[slot] {
+                    let (region, header) = (record.region, record.header);
+                    session.complete(Completion::Accepted {
+                        token,
+                        socket,
+                        region,
+                        header,
+                        peer: SocketAddr::V4(peer),
+                    });
+                }
+            }
+        }
+    }
+
+    fn try_accept(
+        &mut self,
+        slot: usize,
+        row: u32,
+        handle: u32,
+    ) -> Result<(u32, SocketAddrV4), Errno> {
+        let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
+        let session = self.sessions[slot].as_mut().ok_or(Errno::BADF)?;
+        if !session.backings.contains_key(&handle) {
+            return Err(Errno::BADF);
+        }
+        let accepted = self
+            .stack
+            .accept(listener)
+            .map_err(errno::of_stack)?
+            .ok_or(Errno::AGAIN)?;
+        let ready = self.stack.accept_ready(listener).unwrap_or(0);
+        self.sockets
+            .with_header(row, |header| header.engine_set_accept_ready(ready));
+        let id = SocketId::from_bits(accepted.owner).ok_or(Errno::BADF)?;
+        let new_row = id.index;
+        self.sockets.adopt(new_row, accepted.connection);
+        self.sockets
+            .set_addresses(new_row, accepted.local, accepted.remote);
+        let companion = self.sockets.companion(new_row);
+        companion.backing = session.backings.remove(&handle);
+        companion.holders.push(slot);
+        session.sockets.insert(new_row);
+        Ok((new_row, accepted.remote))
+    }
+
+    fn shutdown(
+        &mut self,
+        now: Instant,
+        row: u32,
+        how: ShutdownHow,
+        written: u64,
+    ) -> Result<u64, Errno> {
+        let connection = self.sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
+        if how == ShutdownHow::Read {
+            return Ok(0);
+        }
+        self.advance_written(now, connection, written)
+            .map_err(|()| Errno::INVAL)?;
+        self.stack
+            .shutdown(now, connection, &mut self.sockets)
+            .map_err(errno::of_stack)?;
+        Ok(0)
+    }
+
+    /// Drops the session's hold; the last one closes the socket as the kernel would.
+    pub(crate) fn release_hold(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        row: u32,
+        positions: Option<(u64, u64)>,
+    ) {
+        let Some(session) = &mut self.sessions[slot] else {
+            return;
+        };
+        session.sockets.remove(&row);
+        if let Some(id) = self.sockets.id(row) {
+            session.forget(id);
+        }
+        self.sockets
+            .companion(row)
+            .holders
+            .retain(|holder| *holder != slot);
+        let record = *self.sockets.row(row);
+        if let (Some(connection), Some((written, consumed))) = (record.connection(), positions) {
+            // Positions that cannot be are a lie about the session's own connection: it closes all the same.
+            let _ = self.advance_written(now, connection, written);
+            let _ = self.advance_consumed(now, connection, consumed);
+        }
+        if self.sockets.holders(row).is_empty() {
+            self.close(now, row);
+        }
+    }
+
+    fn close(&mut self, now: Instant, row: u32) {
+        self.sockets.set_now(now);
+        let record = *self.sockets.row(row);
+        if let Some(listener) = record.listener() {
+            let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
+            self.sockets.destroy(row);
+        } else if let Some(connection) = record.connection() {
+            let resets = record.linger && record.linger_s == 0;
+            let closed = if resets {
+                self.stack.abort(now, connection, &mut self.sockets)
+            } else {
+                self.stack.close(now, connection, &mut self.sockets)
+            };
+            if closed.is_err() {
+                self.sockets.destroy(row);
+            }
+        } else if record.kind == Kind::Fresh {
+            self.sockets.destroy(row);
+        }
+    }
+
+    fn set_options(&mut self, now: Instant, row: u32, changes: &OptionChanges) {
+        self.sockets.change(row, |record| {
+            let options = &mut record.options;
+            options.nodelay = changes.no_delay.unwrap_or(options.nodelay);
+            options.keepalive = changes.keep_alive.unwrap_or(options.keepalive);
+            if let Some(seconds) = changes.keep_idle_s {
+                options.keepalive_idle = Duration::from_secs(u64::from(seconds));
+            }
+            if let Some(seconds) = changes.keep_interval_s {
+                options.keepalive_interval = Duration::from_secs(u64::from(seconds));
+            }
+            if let Some(count) = changes.keep_count {
+                options.keepalive_count = u8::try_from(count).unwrap_or(u8::MAX);
+            }
+            if let Some(ms) = changes.user_timeout_ms {
+                options.user_timeout = Duration::from_ms(u64::from(ms));
+            }
+            options.receive_limit = changes
+                .receive_buffer_bytes
+                .unwrap_or(options.receive_limit);
+            if let Some(linger) = changes.linger_s {
+                record.linger = linger.is_some();
+                record.linger_s = linger.unwrap_or(0);
+            }
+        });
+        let record = *self.sockets.row(row);
+        if let Some(connection) = record.connection() {
+            let _ = self
+                .stack
+                .set_options(now, connection, &record.options, &mut self.sockets);
+        }
+    }
+}
+
+/// IPv4 as the control channel carries addresses.
+pub fn ip(address: core::net::Ipv4Addr) -> IpAddr {
+    IpAddr::V4(address)
+}

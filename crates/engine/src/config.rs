@@ -1,0 +1,133 @@
+//! What an engine is started with.
+
+use core::net::Ipv4Addr;
+use core::str::FromStr;
+use hostif::Layout;
+
+/// An address that the engine owns, with the length of its network's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Bits that name the network.
+    pub prefix_len: u8,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no address with a prefix length, such as 10.0.0.5/24");
+        let (address, prefix_len) = text.split_once('/').ok_or_else(wrong)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+        let prefix_len = prefix_len
+            .parse()
+            .ok()
+            .filter(|len| *len <= 32)
+            .ok_or_else(wrong)?;
+        if address.is_unspecified()
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.is_broadcast()
+        {
+            return Err(format!(
+                "{address} cannot be an engine's own address: give a unicast address of the network"
+            ));
+        }
+        Ok(Self {
+            address,
+            prefix_len,
+        })
+    }
+}
+
+/// Bounds on what programs and peers can make the engine hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections, TIME-WAIT not counted.
+    pub connections: usize,
+    /// Listening sockets.
+    pub listeners: usize,
+    /// Connections in TIME-WAIT.
+    pub time_waits: usize,
+    /// Attached programs.
+    pub sessions: usize,
+    /// Rings, headers and windows of each attached program.
+    pub region: Layout,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: stack::tables::CONNECTIONS_DEFAULT,
+            listeners: stack::tables::LISTENERS_DEFAULT,
+            time_waits: stack::tables::TIME_WAITS_DEFAULT,
+            sessions: 1_024,
+            region: Layout::default(),
+        }
+    }
+}
+
+/// What an engine is started with, besides its driver.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the control socket: `@name` (abstract) or a path.
+    pub name: String,
+    /// The interface's name, for reports.
+    pub interface: String,
+    /// The driver's name, for reports.
+    pub driver: String,
+    /// Addresses to own on the interface; at least one.
+    pub addresses: Vec<Address>,
+    /// Where packets for other networks go.
+    pub gateway: Option<Ipv4Addr>,
+    /// Bounds.
+    pub limits: Limits,
+    /// How long an idle engine looks for work before it sleeps, microseconds.
+    pub spin_us: u64,
+    /// Keep processors from deep idle states while programs are attached (`/dev/cpu_dma_latency`).
+    pub hold_idle_latency: bool,
+}
+
+impl Config {
+    /// The defaults for an engine on `interface` that owns `addresses`.
+    pub fn new(interface: &str, driver: &str, addresses: Vec<Address>) -> Self {
+        Self {
+            name: hostif::DEFAULT_ENGINE_NAME.to_owned(),
+            interface: interface.to_owned(),
+            driver: driver.to_owned(),
+            addresses,
+            gateway: None,
+            limits: Limits::default(),
+            spin_us: 50,
+            hold_idle_latency: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_a_prefix_and_must_be_unicast() {
+        assert_eq!(
+            "10.0.0.5/24".parse::<Address>().unwrap(),
+            Address {
+                address: Ipv4Addr::new(10, 0, 0, 5),
+                prefix_len: 24
+            }
+        );
+        for wrong in [
+            "10.0.0.5",
+            "10.0.0.5/33",
+            "/24",
+            "127.0.0.1/8",
+            "224.0.0.1/4",
+            "0.0.0.0/0",
+            "ten/8",
+        ] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The control channel: attaching, opening sockets, preparing backing sockets, forking, reports.
+
+use crate::commands::ip;
+use crate::core::EngineCore;
+use crate::report;
+use crate::rows::Kind;
+use crate::session::{Rings, Session};
+use hostif::control::{
+    EngineAddress, Opened, QueryKind, Reply, Request, Welcome, negotiate, receive, send,
+};
+use hostif::{Region, doorbell};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags};
+use tcp::Instant;
+
+/// What goes back, with the descriptors beside it.
+type Answer = (Reply, Vec<OwnedFd>);
+
+impl EngineCore {
+    /// Takes a new connection on the control socket.
+    pub(crate) fn accept_session(&mut self, control: OwnedFd) {
+        let Ok(credentials) = rustix::net::sockopt::socket_peercred(&control) else {
+            return;
+        };
+        let pid = credentials.pid.as_raw_nonzero().get();
+        self.add_session(control, pid, credentials.uid.as_raw());
+    }
+
+    fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
+        let slot = match self.sessions.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if self.sessions.len() < self.config.limits.sessions => {
+                self.sessions.push(None);
+                self.sessions.len() - 1
+            }
+            None => {
+                let text = format!(
+                    "the engine serves {} programs already: raise its limit",
+                    self.sessions.len()
+                );
+                refuse(control.as_fd(), Errno::NFILE, text);
+                return None;
+            }
+        };
+        self.last_session = self.next_session_number();
+        self.sessions[slot] = Some(Session::new(self.last_session, pid, uid, control));
+        self.new_sessions.push(slot);
+        Some(slot)
+    }
+
+    fn next_session_number(&self) -> u32 {
+        let mut number = self.last_session;
+        loop {
+            number = if number >= hostif::lock::MAX_SESSION {
+                1
+            } else {
+                number + 1
+            };
+            if !self
+                .sessions
+                .iter()
+                .flatten()
+                .any(|session| session.number == number)
+            {
+                return number;
+            }
+        }
+    }
+
+    /// Answers what came over the control channel of `slot`; its end of file ends the session.
+    pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
+        loop {
+            let Some(session) = &self.sessions[slot] else {
+                return;
+            };
+            let received = match receive(session.control.as_fd(), RecvFlags::DONTWAIT) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.end_session(now, slot),
+            };
+            if received.bytes.is_empty() {
+                return self.end_session(now, slot);
+            }
+            let request = Request::decode(&received.bytes)
+                .ok()
+                .filter(|request| request.descriptors() == received.descriptors.len());
+            let answer = match request {
+                Some(request) => self.answer(slot, request, received.descriptors),
+                None => Err((
+                    Errno::PROTO,
+                    "a message that this engine does not understand".to_owned(),
+                )),
+            };
+            let (reply, descriptors) =
+                answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new()));
+            let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
+            let Some(session) = &self.sessions[slot] else {
+                return;
+            };
+            if send(session.control.as_fd(), &reply.encode(), &borrowed).is_err() {
+                return self.end_session(now, slot);
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        slot: usize,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let system = |errno: Errno| (errno, format!("the engine's system call failed: {errno}"));
+        match request {
+            Request::Hello {
+                min_version,
+                max_version,
+                pid,
+            } => {
+                let version = negotiate(min_version, max_version)
+                    .map_err(|error| (Errno::PROTO, error.to_string()))?;
+                self.welcome(slot, version, pid)
+            }
+            Request::Open { .. } => self.open(slot, descriptors),
+            Request::Prepare { count } => {
+                let session = self.sessions[slot]
+                    .as_mut()
+                    .ok_or((Errno::BADF, String::new()))?;
+                let first = session
+                    .keep_backings(descriptors)
+                    .ok_or((Errno::MFILE, "too many prepared backing sockets".to_owned()))?;
+                Ok((Reply::Prepared { first, count }, Vec::new()))
+            }
+            Request::Fork => self.fork(slot, descriptors),
+            Request::MapRegion { region } => self.map_region(slot, region),
+            Request::Addresses => Ok((self.addresses(), Vec::new())),
+            Request::Query { kind } => {
+                let json = match kind {
+                    QueryKind::Sockets => report::sockets(self),
+                    QueryKind::Sessions => report::sessions(self),
+                    QueryKind::Interfaces => report::interfaces(self),
+                    _ => report::status(self),
+                };
+                let file = report::to_file(&json).map_err(system)?;
+                Ok((Reply::Report, vec![file]))
+            }
+        }
+    }
+
+    fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Result<Answer, (Errno, String)> {
+        let session = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        if session.rings.is_some() {
+            return Err((Errno::ISCONN, "this program is attached already".to_owned()));
+        }
+        let number = self.sockets.regions.next_number();
+        let region = Region::create(self.config.limits.region, number, session.number)
+            .map_err(|error| (Errno::NOMEM, error.to_string()))?;
+        let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
+        let program_bell = doorbell::create().map_err(system)?;
+        let engine_bell = doorbell::create().map_err(system)?;
+        let file = region.file().ok_or((Errno::BADF, String::new()))?;
+        let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
+        let descriptors = vec![
+            duplicate(file)?,
+            duplicate(program_bell.as_fd())?,
+            duplicate(engine_bell.as_fd())?,
+        ];
+        let session = self.sessions[slot]
+            .as_mut()
+            .ok_or((Errno::BADF, String::new()))?;
+        session.rings = Some(Rings::new(&region, program_bell, engine_bell));
+        // A forked child speaks over a channel that its parent made: only it knows its own number.
+        session.pid = i32::try_from(pid).unwrap_or(session.pid);
+        let welcome = Welcome {
+            version,
+            cores: 1,
+            session: session.number,
+            region: number,
+        };
+        self.sockets.regions.insert(region);
+        self.new_bells.push(slot);
+        Ok((Reply::Welcome(welcome), descriptors))
+    }
+
+    fn open(&mut self, slot: usize, descriptors: Vec<OwnedFd>) -> Result<Answer, (Errno, String)> {
+        let session = self.sessions[slot]
+            .as_mut()
+            .ok_or((Errno::BADF, String::new()))?;
+        let region = session
+            .rings
+            .as_ref()
+            .ok_or((Errno::NOTCONN, "say hello first".to_owned()))?
+            .region;
+        let mut opened = Vec::new();
+        for backing in descriptors {
+            let Some(row) = self.sockets.create(region, Kind::Fresh) else {
+                let text = "the engine's socket table is full: close sockets or raise its limits"
+                    .to_owned();
+                if opened.is_empty() {
+                    return Err((Errno::NFILE, text));
+                }
+                break;
+            };
+            let companion = self.sockets.companion(row);
+            companion.backing = Some(backing);
+            companion.holders.push(slot);
+            session.sockets.insert(row);
+            let socket = self.sockets.id(row).ok_or((Errno::NFILE, String::new()))?;
+            opened.push(Opened {
+                socket,
+                header: self.sockets.row(row).header,
+            });
+        }
+        Ok((Reply::Opened(opened), Vec::new()))
+    }
+
+    /// The descriptor becomes the control channel of the child, which at once holds what the parent holds.
+    fn fork(&mut self, slot: usize, descriptors: Vec<OwnedFd>) -> Result<Answer, (Errno, String)> {
+        let channel = descriptors
+            .into_iter()
+            .next()
+            .ok_or((Errno::BADF, String::new()))?;
+        let parent = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        let (pid, uid, held) = (parent.pid, parent.uid, parent.sockets.clone());
+        let child = self.add_session(channel, pid, uid).ok_or((
+            Errno::NFILE,
+            "the engine serves too many programs".to_owned(),
+        ))?;
+        let session = self.sessions[child]
+            .as_mut()
+            .ok_or((Errno::BADF, String::new()))?;
+        for &row in &held {
+            self.sockets.companion(row).holders.push(child);
+        }
+        session.sockets = held;
+        Ok((
+            Reply::Forked {
+                session: session.number,
+            },
+            Vec::new(),
+        ))
+    }
+
+    fn map_region(&mut self, slot: usize, region: u32) -> Result<Answer, (Errno, String)> {
+        let session = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        if !session
+            .sockets
+            .iter()
+            .any(|&row| self.sockets.row(row).region == region)
+        {
+            return Err((
+                Errno::ACCESS,
+                "this program holds no socket in that region".to_owned(),
+            ));
+        }
+        let file = self
+            .sockets
+            .regions
+            .find(region)
+            .and_then(|region| region.file());
+        let file = file.ok_or((Errno::NOENT, "no such region".to_owned()))?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)
+            .map_err(|errno| (errno, "cannot duplicate the region's file".to_owned()))?;
+        Ok((Reply::Region { region }, vec![copy]))
+    }
+
+    fn addresses(&self) -> Reply {
+        let mtu_bytes = self.link.driver.caps().mtu;
+        let own = |address: &crate::Address| EngineAddress {
+            address: ip(address.address),
+            prefix_len: address.prefix_len,
+            mtu_bytes,
+        };
+        Reply::Addresses {
+            addresses: self.config.addresses.iter().map(own).collect(),
+            gateway: self.config.gateway.map(ip),
+        }
+    }
+
+    /// The process is gone (or broke the protocol): its last words count, its locks are freed, its
+    /// sockets close as the kernel would close them.
+    pub(crate) fn end_session(&mut self, now: Instant, slot: usize) {
+        self.drain_rings_finally(now, slot);
+        let Some(session) = &self.sessions[slot] else {
+            return;
+        };
+        let (number, held) = (session.number, session.sockets.clone());
+        for row in held {
+            self.sockets
+                .with_header(row, |header| header.engine_release_dead(number));
+            self.release_hold(now, slot, row, None);
+        }
+        if let Some(session) = self.sessions[slot].take()
+            && let Some(rings) = session.rings
+        {
+            self.sockets.regions.end_session(rings.region);
+        }
+    }
+}
+
+/// Accepts a control connection; `None`: there is none.
+pub fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+}
+
+fn refusal(errno: Errno, text: String) -> Reply {
+    Reply::Refused {
+        errno: crate::errno::code(errno),
+        text,
+    }
+}
+
+fn refuse(control: BorrowedFd<'_>, errno: Errno, text: String) {
+    let _ = send(control, &refusal(errno, text).encode(), &[]);
+}

@@ -1,0 +1,209 @@
+//! An engine core: one driver queue, the stack above it, the sessions below it. `poll(now)` moves
+//! everything forward once and never waits; nothing here knows which thread calls it.
+
+use crate::config::Config;
+use crate::egress::{Link, Replies};
+use crate::run::StartError;
+use crate::session::{Rings, Session};
+use crate::sockets::Sockets;
+use crate::state::{State, StateSizes};
+use nic::{Driver, RxChecksum};
+use rustix::fd::OwnedFd;
+use stack::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
+use tcp::Instant;
+
+/// Frames taken from the driver in one turn.
+const RX_BUDGET: usize = 64;
+/// Segments sent in one turn.
+const TX_BUDGET: usize = 64;
+
+/// One engine core.
+pub struct EngineCore {
+    pub(crate) config: Config,
+    pub(crate) stack: Stack<'static>,
+    pub(crate) sockets: Sockets,
+    pub(crate) link: Link,
+    replies: Replies,
+    interface: InterfaceId,
+    pub(crate) sessions: Vec<Option<Session>>,
+    pub(crate) last_session: u32,
+    /// Sessions whose control channel the loop has to watch from now on.
+    pub(crate) new_sessions: Vec<usize>,
+    /// Sessions whose doorbell the loop has to watch from now on.
+    pub(crate) new_bells: Vec<usize>,
+    pub(crate) housekeeping: crate::housekeeping::Housekeeping,
+    /// For whoever takes over.
+    _state_file: OwnedFd,
+}
+
+impl EngineCore {
+    /// A core over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
+    ///
+    /// # Errors
+    /// [`StartError`]: the limits or addresses cannot be.
+    pub fn new(
+        config: Config,
+        driver: Box<dyn Driver>,
+        secret: [u8; 16],
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        let limits = &config.limits;
+        let rows = limits.connections + limits.listeners + limits.sessions;
+        let sizes = StateSizes {
+            connections: limits.connections,
+            listeners: limits.listeners,
+            time_waits: limits.time_waits,
+            sockets: rows,
+        };
+        let state = State::create(&sizes)?;
+        let mut stack = Stack::new(state.tables, stack::Config::new(secret))?;
+        let caps = driver.caps();
+        let mtu = u16::try_from(caps.mtu).unwrap_or(u16::MAX);
+        let hardware = caps.hardware_address;
+        let interface = stack.add_interface(InterfaceConfig {
+            hardware,
+            mtu,
+            resolution: Resolution::Arp,
+        })?;
+        for own in &config.addresses {
+            let address = InterfaceAddress {
+                address: own.address,
+                prefix_len: own.prefix_len,
+            };
+            stack.add_address(now, interface, address)?;
+        }
+        if let Some(gateway) = config.gateway {
+            stack.add_route(Route {
+                destination: core::net::Ipv4Addr::UNSPECIFIED,
+                prefix_len: 0,
+                gateway: Some(gateway),
+                interface,
+                metric: 0,
+                source: None,
+            })?;
+        }
+        Ok(Self {
+            stack,
+            sockets: Sockets::new(state.sockets),
+            replies: Replies::new(&*driver),
+            link: Link::new(driver, rows),
+            interface,
+            sessions: Vec::new(),
+            last_session: 0,
+            new_sessions: Vec::new(),
+            new_bells: Vec::new(),
+            housekeeping: crate::housekeeping::Housekeeping::default(),
+            _state_file: state.file,
+            config,
+        })
+    }
+
+    /// Moves everything forward once. Returns how much there was to do; 0: nothing.
+    pub fn poll(&mut self, now: Instant) -> usize {
+        self.sockets.set_now(now);
+        let mut work = self.receive(now);
+        for slot in 0..self.sessions.len() {
+            work += self.drain_rings(now, slot);
+        }
+        if self
+            .stack
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            self.stack.handle_timeouts(now, &mut self.sockets);
+            work += 1;
+        }
+        for (row, window) in self.sockets.new_windows.drain(..) {
+            self.link.set_window(row, window);
+        }
+        work += self
+            .stack
+            .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
+        self.flush();
+        work
+    }
+
+    fn receive(&mut self, now: Instant) -> usize {
+        let Self {
+            link,
+            stack,
+            sockets,
+            replies,
+            interface,
+            ..
+        } = self;
+        let received = link.driver.rx_burst(RX_BUDGET, &mut |frame| {
+            let checksum = match frame.checksum {
+                RxChecksum::Unknown => stack::RxChecksum::Unknown,
+                RxChecksum::Verified => stack::RxChecksum::Verified,
+                RxChecksum::Partial => stack::RxChecksum::Partial,
+            };
+            stack.handle_frame(
+                now,
+                *interface,
+                frame.bytes,
+                RxMeta { checksum },
+                sockets,
+                replies,
+            );
+        });
+        let frames = received.unwrap_or_else(|error| {
+            link.failure = Some(error);
+            0
+        });
+        link.send_replies(replies);
+        frames
+    }
+
+    /// Tells the holders of every socket that has changed.
+    fn flush(&mut self) {
+        while let Some(row) = self.sockets.dirty.pop() {
+            let Some(id) = self.sockets.id(row) else {
+                continue;
+            };
+            for &slot in self.sockets.holders(row) {
+                if let Some(session) = &mut self.sessions[slot] {
+                    session.notify(id);
+                }
+            }
+        }
+        for session in self.sessions.iter_mut().flatten() {
+            if session.has_backlog() {
+                session.flush();
+            }
+        }
+    }
+
+    pub(crate) fn rings_of(&mut self, slot: usize) -> Option<&mut Rings> {
+        self.sessions
+            .get_mut(slot)?
+            .as_mut()
+            .filter(|session| !session.is_faulty)?
+            .rings
+            .as_mut()
+    }
+
+    /// The session broke the protocol: nothing more is taken from it, and it is dropped by the loop.
+    pub(crate) fn fault(&mut self, slot: usize, work: usize, what: &str) -> usize {
+        if let Some(session) = &mut self.sessions[slot] {
+            tracing::warn!(pid = session.pid, "dropping a program that sent {what}");
+            session.is_faulty = true;
+        }
+        work
+    }
+
+    /// Why the driver can serve no longer.
+    pub fn failure(&mut self) -> Option<std::io::Error> {
+        self.link.failure.take()
+    }
+
+    /// When `poll` has something to do by the clock.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.stack.next_deadline()
+    }
+
+    /// Whether anything waits for no event: backlog to a program, or segments for a busy device.
+    pub fn has_backlog(&self) -> bool {
+        self.stack.wants_transmit() || self.sessions.iter().flatten().any(Session::has_backlog)
+    }
+}

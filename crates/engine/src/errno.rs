@@ -1,0 +1,33 @@
+//! Refusals as the errno that the program will see. The numbers are Linux's; the shim passes them on.
+
+use rustix::io::Errno;
+use tcp::ConnectionError;
+
+/// An errno as it travels in completions.
+pub fn code(errno: Errno) -> u16 {
+    u16::try_from(errno.raw_os_error()).unwrap_or(u16::MAX)
+}
+
+/// Why the stack refused an operation.
+pub fn of_stack(error: stack::Error) -> Errno {
+    match error {
+        stack::Error::AddressInUse => Errno::ADDRINUSE,
+        stack::Error::AddressNotAvailable => Errno::ADDRNOTAVAIL,
+        stack::Error::NetworkUnreachable => Errno::NETUNREACH,
+        stack::Error::NoMemory => Errno::NOBUFS,
+        stack::Error::NotFound => Errno::BADF,
+        stack::Error::BrokenPipe => Errno::NOTCONN,
+        _ => Errno::INVAL,
+    }
+}
+
+/// Why a connection failed.
+pub fn of_connection(error: ConnectionError) -> Errno {
+    match error {
+        ConnectionError::Refused | ConnectionError::PortUnreachable => Errno::CONNREFUSED,
+        ConnectionError::TimedOut => Errno::TIMEDOUT,
+        ConnectionError::HostUnreachable => Errno::HOSTUNREACH,
+        ConnectionError::NetworkUnreachable => Errno::NETUNREACH,
+        _ => Errno::CONNRESET,
+    }
+}

@@ -1,0 +1,91 @@
+//! Slow work, a little each second: memory of idle windows goes back to the system, backing sockets
+//! whose TIME-WAIT has ended are dropped.
+
+use crate::core::EngineCore;
+use crate::rows::Kind;
+use hostif::lock::MAX_SESSION;
+use tcp::{Duration, Instant};
+
+/// Time between rounds.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Sockets looked at in one round.
+const ROWS_PER_ROUND: u32 = 4_096;
+/// Traffic since the last time that makes giving memory back worth two system calls.
+const WORTHWHILE_BYTES: u64 = 64 * 1024;
+
+/// What was seen of a connection's windows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    received: u64,
+    acknowledged: u64,
+    /// Sum of both positions when memory was last given back.
+    freed_at: u64,
+}
+
+/// When the next round is due, and where it goes on.
+#[derive(Debug, Default)]
+pub struct Housekeeping {
+    next: Instant,
+    row: u32,
+}
+
+impl EngineCore {
+    /// Does a round if one is due.
+    pub(crate) fn keep_house(&mut self, now: Instant) {
+        if now < self.housekeeping.next {
+            return;
+        }
+        self.housekeeping.next = now + INTERVAL;
+        self.sockets.drop_lingering(now);
+        let used = self.sockets.used();
+        for _ in 0..ROWS_PER_ROUND.min(used) {
+            let row = self.housekeeping.row % used;
+            self.housekeeping.row = (row + 1) % used;
+            if self.sockets.row(row).kind == Kind::Connection {
+                self.free_idle_windows(row);
+            }
+        }
+    }
+
+    /// A connection that moved nothing since the last round and holds nothing in its windows.
+    fn free_idle_windows(&mut self, row: u32) {
+        let record = *self.sockets.row(row);
+        let Some((connection, pair)) = record.connection().zip(record.pair()) else {
+            return;
+        };
+        let (Ok(view), Ok(info)) = (self.stack.view(connection), self.stack.info(connection))
+        else {
+            return;
+        };
+        let seen = &mut self.sockets.companion(row).seen;
+        let moved = seen.received != view.readable_end || seen.acknowledged != view.acknowledged;
+        seen.received = view.readable_end;
+        seen.acknowledged = view.acknowledged;
+        let total = view.readable_end + view.acknowledged;
+        let is_empty = info.receive_queue == 0 && info.send_queue == 0 && info.out_of_order == 0;
+        if moved || !is_empty || total - seen.freed_at < WORTHWHILE_BYTES {
+            return;
+        }
+        let Some(region) = self.sockets.regions.find(record.region) else {
+            return;
+        };
+        let Some((send, receive)) = region.window_pair(pair) else {
+            return;
+        };
+        let Some(header) = region.socket_header(record.header) else {
+            return;
+        };
+        // The program places bytes before it says so: only under its lock is the window really empty.
+        if !header.send_lock().try_lock(MAX_SESSION) {
+            return;
+        }
+        let nothing_new =
+            header.written() == view.acknowledged && header.consumed() == view.readable_end;
+        let freed =
+            nothing_new && region.punch_hole(send).is_ok() && region.punch_hole(receive).is_ok();
+        header.send_lock().unlock(MAX_SESSION);
+        if freed {
+            self.sockets.companion(row).seen.freed_at = total;
+        }
+    }
+}

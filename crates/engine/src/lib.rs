@@ -1,0 +1,30 @@
+//! The engine: owns the network device and all protocol state, serves attached programs over rings.
+//!
+//! Start with [`EngineCore`] (`core.rs`), a plain value whose `poll(now)` moves everything forward
+//! once, and [`run`] (`run.rs`), the thread that decides when to poll, spin and sleep. `control.rs`
+//! answers the control channel, `commands.rs` the rings, `sockets.rs` holds what both act on and is
+//! the stack's `Host`; `egress.rs` is its way to the driver.
+//!
+//! One core serves one driver queue. Flow steering over several cores, a second process that takes
+//! over, and sharing the kernel's address are not here yet.
+
+mod commands;
+mod config;
+mod control;
+mod core;
+mod egress;
+mod errno;
+mod housekeeping;
+mod latency;
+mod notify;
+mod region;
+mod report;
+mod rows;
+mod run;
+mod session;
+mod sockets;
+mod state;
+
+pub use config::{Address, Config, Limits};
+pub use core::EngineCore;
+pub use run::{Engine, StartError, run};

@@ -1,0 +1,150 @@
+//! The regions that the engine has made: which headers and window pairs of each are in use.
+//!
+//! A region outlives its session while sockets still use it, for a forked child may hold them.
+
+use hostif::Region;
+use std::collections::HashMap;
+
+/// A pool of indexes: those given back first, then those never used.
+#[derive(Debug)]
+struct Indexes {
+    free: Vec<u32>,
+    used: u32,
+    limit: u32,
+}
+
+impl Indexes {
+    fn new(limit: u32) -> Self {
+        Self {
+            free: Vec::new(),
+            used: 0,
+            limit,
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.used < self.limit).then(|| {
+                self.used += 1;
+                self.used - 1
+            })
+        })
+    }
+}
+
+/// A region and what is used of it.
+pub struct Slot {
+    /// The region.
+    pub region: Region,
+    headers: Indexes,
+    pairs: Indexes,
+    sockets: u32,
+    has_session: bool,
+}
+
+/// All regions by number.
+#[derive(Default)]
+pub struct Regions {
+    slots: HashMap<u32, Slot>,
+    next: u32,
+}
+
+impl Regions {
+    /// Number for a new region.
+    pub fn next_number(&mut self) -> u32 {
+        loop {
+            self.next = self.next.wrapping_add(1).max(1);
+            if !self.slots.contains_key(&self.next) {
+                return self.next;
+            }
+        }
+    }
+
+    /// Keeps a region whose session lives.
+    pub fn insert(&mut self, region: Region) {
+        let layout = region.layout();
+        let (headers, pairs) = (
+            Indexes::new(layout.socket_headers),
+            Indexes::new(layout.window_pairs),
+        );
+        self.slots.insert(
+            region.id(),
+            Slot {
+                region,
+                headers,
+                pairs,
+                sockets: 0,
+                has_session: true,
+            },
+        );
+    }
+
+    /// The region of that number.
+    pub fn find(&self, number: u32) -> Option<&Region> {
+        self.slots.get(&number).map(|slot| &slot.region)
+    }
+
+    /// Takes a header for a new socket.
+    pub fn take_header(&mut self, number: u32) -> Option<u32> {
+        let slot = self.slots.get_mut(&number)?;
+        let header = slot.headers.take()?;
+        slot.sockets += 1;
+        Some(header)
+    }
+
+    /// Takes a pair of windows.
+    pub fn take_pair(&mut self, number: u32) -> Option<u32> {
+        self.slots.get_mut(&number)?.pairs.take()
+    }
+
+    /// Gives a pair of windows back, and its memory to the system.
+    pub fn free_pair(&mut self, number: u32, pair: u32) {
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return;
+        };
+        if let Some((send, receive)) = slot.region.window_pair(pair) {
+            for span in [send, receive] {
+                if let Err(errno) = slot.region.punch_hole(span) {
+                    tracing::warn!(%errno, "cannot give back the memory of a window");
+                }
+            }
+        }
+        slot.pairs.free.push(pair);
+    }
+
+    /// Gives a socket's header back; the region goes with its last socket and its session.
+    pub fn free_header(&mut self, number: u32, header: u32) {
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return;
+        };
+        if let Some(shared) = slot.region.socket_header(header) {
+            shared.engine_retire();
+        }
+        slot.headers.free.push(header);
+        slot.sockets -= 1;
+        self.drop_unused(number);
+    }
+
+    /// The region's session is gone.
+    pub fn end_session(&mut self, number: u32) {
+        if let Some(slot) = self.slots.get_mut(&number) {
+            slot.has_session = false;
+        }
+        self.drop_unused(number);
+    }
+
+    fn drop_unused(&mut self, number: u32) {
+        if self
+            .slots
+            .get(&number)
+            .is_some_and(|slot| slot.sockets == 0 && !slot.has_session)
+        {
+            self.slots.remove(&number);
+        }
+    }
+
+    /// Number of regions.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+}

@@ -1,0 +1,141 @@
+//! What `status`, `ss` and `doctor` print, as JSON. For people and scripts; walks whole tables.
+
+use crate::core::EngineCore;
+use crate::rows::Kind;
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, SeekFrom};
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+use stack::tables::{ConnectionRecord, ListenerRecord, TimeWaitRecord};
+
+/// The engine as a whole.
+pub fn status(core: &EngineCore) -> Value {
+    let counters: Map<String, Value> = core
+        .stack
+        .counters()
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    let caps = core.link.driver.caps();
+    json!({
+        "name": core.config.name,
+        "pid": std::process::id(),
+        "interface": core.config.interface,
+        "driver": core.config.driver,
+        "caps": {
+            "tx_checksum": caps.tx_checksum,
+            "rx_checksum": caps.rx_checksum,
+            "tso_max_bytes": caps.tso_max_bytes,
+            "gro": caps.gro,
+            "mtu_bytes": caps.mtu,
+        },
+        "driver_counters": core.link.driver.counters(),
+        "stack_counters": counters,
+        "programs": core.sessions.iter().flatten().count(),
+        "sockets": core.sockets.count(),
+        "connections": core.stack.connections().count(),
+        "listeners": core.stack.listeners().count(),
+        "time_waits": core.stack.time_waits().count(),
+        "regions": core.sockets.regions.len(),
+        "memory_kib": resident_kib(),
+        "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::rows::SocketRow>(),
+        "bytes_per_listener": size_of::<ListenerRecord>(),
+        "bytes_per_time_wait": size_of::<TimeWaitRecord>(),
+    })
+}
+
+/// Resident memory of this process by kind, from /proc/self/status; windows are in `RssShmem`.
+fn resident_kib() -> Value {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    json!({ "total": field("VmRSS:"), "shared": field("RssShmem:"), "private": field("RssAnon:") })
+}
+
+fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
+    core.sockets
+        .holders(row)
+        .iter()
+        .filter_map(|&slot| core.sessions[slot].as_ref())
+        .map(|session| session.pid)
+        .collect()
+}
+
+/// Every socket, listener and TIME-WAIT record.
+pub fn sockets(core: &EngineCore) -> Value {
+    let owners = |owner: u64| {
+        hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.index))
+    };
+    let mut rows = Vec::new();
+    for row in core.stack.listeners() {
+        rows.push(json!({
+            "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
+            "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
+        }));
+    }
+    for row in core.stack.connections() {
+        rows.push(json!({
+            "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
+            "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
+            "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,
+            "retransmissions": row.info.retransmissions, "sack": row.info.sack, "timestamps": row.info.timestamps,
+        }));
+    }
+    for row in core.stack.time_waits() {
+        rows.push(
+            json!({ "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
+            "receive_queue": 0, "send_queue": 0 }),
+        );
+    }
+    Value::Array(rows)
+}
+
+/// Every attached program.
+pub fn sessions(core: &EngineCore) -> Value {
+    let row = |session: &crate::session::Session| {
+        let kinds = |kind: Kind| {
+            session
+                .sockets
+                .iter()
+                .filter(|&&row| core.sockets.row(row).kind == kind)
+                .count()
+        };
+        json!({
+            "session": session.number, "pid": session.pid, "uid": session.uid,
+            "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
+            "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
+        })
+    };
+    Value::Array(core.sessions.iter().flatten().map(row).collect())
+}
+
+/// Interfaces with addresses, routes, neighbours.
+pub fn interfaces(core: &EngineCore) -> Value {
+    let caps = core.link.driver.caps();
+    let addresses: Vec<String> = core
+        .config
+        .addresses
+        .iter()
+        .map(|own| format!("{}/{}", own.address, own.prefix_len))
+        .collect();
+    json!([{
+        "interface": core.config.interface, "driver": core.config.driver, "mtu_bytes": caps.mtu,
+        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateway": core.config.gateway,
+    }])
+}
+
+/// A memory file with the JSON in it, to be passed to whoever asked.
+pub fn to_file(json: &Value) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create(c"shunt-report", MemfdFlags::CLOEXEC)?;
+    let text = json.to_string();
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    rustix::fs::seek(&file, SeekFrom::Start(0))?;
+    Ok(file)
+}

@@ -1,0 +1,88 @@
+//! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use stack::{ConnectionId, ListenerId};
+use tcp::SocketOptions;
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// What a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(u8)]
+pub enum Kind {
+    /// The row is free.
+    Free = 0,
+    /// Opened, perhaps bound, neither listening nor connecting.
+    Fresh,
+    /// Listens.
+    Listener,
+    /// A peer's handshake is in progress; the stack has not named the connection yet.
+    Arriving,
+    /// Has a connection, in any state.
+    Connection,
+}
+
+/// One socket.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SocketRow {
+    /// Odd while the row is being changed, so that a crash in between can be seen.
+    pub sequence: u32,
+    /// Which use of the row; names of earlier uses are stale.
+    pub generation: u32,
+    /// Number of the region that holds the header and the windows.
+    pub region: u32,
+    /// Header in that region.
+    pub header: u32,
+    /// Window pair in that region, plus one; 0: none.
+    pub pair_plus_one: u32,
+    /// The stack's row of the connection or listener, and its generation.
+    pub object_index: u32,
+    pub object_generation: u32,
+    /// Events counted for edge-triggered readiness.
+    pub rx_events: u32,
+    pub tx_events: u32,
+    /// Flags as published in the header.
+    pub published: u32,
+    /// The local address that the program chose.
+    pub local_address: [u8; 4],
+    pub local_port: u16,
+    pub kind: Kind,
+    /// The program opened the connection, rather than accepting it.
+    pub active: bool,
+    /// `SO_LINGER` is on, with this time.
+    pub linger: bool,
+    pub reserved: [u8; 3],
+    pub linger_s: u32,
+    /// What the program may change.
+    pub options: SocketOptions,
+}
+
+const _: () = assert!(size_of::<SocketRow>() <= 128);
+
+impl SocketRow {
+    /// The stack's connection, for [`Kind::Connection`].
+    pub fn connection(&self) -> Option<ConnectionId> {
+        (self.kind == Kind::Connection).then_some(ConnectionId {
+            index: self.object_index,
+            generation: self.object_generation,
+        })
+    }
+
+    /// The stack's listener, for [`Kind::Listener`].
+    pub fn listener(&self) -> Option<ListenerId> {
+        (self.kind == Kind::Listener).then_some(ListenerId {
+            index: self.object_index,
+            generation: self.object_generation,
+        })
+    }
+
+    /// The window pair in the region.
+    pub fn pair(&self) -> Option<u32> {
+        self.pair_plus_one.checked_sub(1)
+    }
+
+    /// The bound address; port 0 when the socket was not bound.
+    pub fn local(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::from(self.local_address), self.local_port)
+    }
+}

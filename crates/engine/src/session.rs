@@ -1,0 +1,177 @@
+//! An attached process: its control channel, its rings, the sockets it holds.
+
+use hostif::{
+    Command, Completion, Consumed, Consumer, Producer, Region, SleepWord, SocketId, Written,
+    doorbell,
+};
+use rustix::fd::{AsFd as _, OwnedFd};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Backing sockets that one process may have prepared at a time.
+pub const BACKINGS_MAX: usize = 1_024;
+
+/// Rings and doorbells of an attached process.
+pub struct Rings {
+    /// The region's number.
+    pub region: u32,
+    /// Commands.
+    pub commands: Consumer<Command>,
+    /// Notes of bytes written.
+    pub written: Consumer<Written>,
+    /// Notes of bytes consumed.
+    pub consumed: Consumer<Consumed>,
+    completions: Producer<Completion>,
+    /// Says that the engine sleeps.
+    pub engine_word: SleepWord,
+    program_word: SleepWord,
+    program_bell: OwnedFd,
+    /// Rung by the program.
+    pub engine_bell: OwnedFd,
+    /// Pushed something since the last ring.
+    must_look: bool,
+}
+
+impl Rings {
+    /// The engine's ends of a fresh region.
+    pub fn new(region: &Region, program_bell: OwnedFd, engine_bell: OwnedFd) -> Self {
+        Self {
+            region: region.id(),
+            commands: region.command_consumer(0),
+            written: region.send_consumer(0),
+            consumed: region.receive_consumer(0),
+            completions: region.completion_producer(0),
+            engine_word: region.engine_sleep_word(0),
+            program_word: region.program_sleep_word(0),
+            program_bell,
+            engine_bell,
+            must_look: false,
+        }
+    }
+
+    /// Whether the program has left something to do.
+    pub fn has_work(&self) -> bool {
+        self.commands.has_next() || self.written.has_next() || self.consumed.has_next()
+    }
+}
+
+/// A process.
+pub struct Session {
+    /// Names the holder of a lock; never 0.
+    pub number: u32,
+    /// Process number at the time of attaching.
+    pub pid: i32,
+    /// User, from the kernel.
+    pub uid: u32,
+    /// The control channel; its end of file is the end of the process.
+    pub control: OwnedFd,
+    /// Rings, once the process has said hello.
+    pub rings: Option<Rings>,
+    /// Prepared backing sockets by handle.
+    pub backings: HashMap<u32, OwnedFd>,
+    next_handle: u32,
+    /// Rows of the sockets it holds.
+    pub sockets: HashSet<u32>,
+    /// Completions that did not fit; commands are bounded, so is this.
+    completions: VecDeque<Completion>,
+    /// Sockets whose event did not fit, without duplicates.
+    events: VecDeque<SocketId>,
+    events_queued: HashSet<SocketId>,
+    /// Where in the ring the last event of a socket was put.
+    last_event: HashMap<SocketId, u64>,
+    /// It broke the protocol and is to be dropped.
+    pub is_faulty: bool,
+}
+
+impl Session {
+    /// A process that has connected.
+    pub fn new(number: u32, pid: i32, uid: u32, control: OwnedFd) -> Self {
+        Self {
+            number,
+            pid,
+            uid,
+            control,
+            rings: None,
+            backings: HashMap::new(),
+            next_handle: 1,
+            sockets: HashSet::new(),
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            events_queued: HashSet::new(),
+            last_event: HashMap::new(),
+            is_faulty: false,
+        }
+    }
+
+    /// Keeps prepared backing sockets; `None`: too many. Returns the first handle.
+    pub fn keep_backings(&mut self, descriptors: Vec<OwnedFd>) -> Option<u32> {
+        if self.backings.len() + descriptors.len() > BACKINGS_MAX {
+            return None;
+        }
+        let first = self.next_handle;
+        for descriptor in descriptors {
+            self.backings.insert(self.next_handle, descriptor);
+            self.next_handle = self.next_handle.wrapping_add(1).max(1);
+        }
+        Some(first)
+    }
+
+    /// Says that a command is done.
+    pub fn complete(&mut self, completion: Completion) {
+        self.completions.push_back(completion);
+    }
+
+    /// Says that the header of a socket has changed.
+    pub fn notify(&mut self, socket: SocketId) {
+        if self.events_queued.insert(socket) {
+            self.events.push_back(socket);
+        }
+    }
+
+    /// Forgets a socket that is gone.
+    pub fn forget(&mut self, socket: SocketId) {
+        self.last_event.remove(&socket);
+    }
+
+    /// Whether completions or events wait for room in the ring.
+    pub fn has_backlog(&self) -> bool {
+        !self.completions.is_empty() || !self.events.is_empty()
+    }
+
+    /// Moves what waits into the ring, as far as it goes, and rings a sleeping program.
+    pub fn flush(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        while let Some(completion) = self.completions.front() {
+            if rings.completions.push(completion).is_err() {
+                break;
+            }
+            rings.must_look = true;
+            self.completions.pop_front();
+        }
+        while self.completions.is_empty()
+            && let Some(&socket) = self.events.front()
+        {
+            // One event that the program has not taken yet says all there is to say: the header it
+            // will read is already written. The fence orders that header before the look at the ring.
+            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+            let waits = self
+                .last_event
+                .get(&socket)
+                .is_some_and(|&position| !rings.completions.is_taken(position));
+            if !waits {
+                let Ok(position) = rings.completions.push(&Completion::Event { socket }) else {
+                    break;
+                };
+                self.last_event.insert(socket, position);
+            }
+            rings.must_look = true;
+            self.events.pop_front();
+            self.events_queued.remove(&socket);
+        }
+        if rings.must_look {
+            rings.must_look = false;
+            if rings.program_word.must_ring() {
+                doorbell::ring(rings.program_bell.as_fd());
+            }
+        }
+    }
+}

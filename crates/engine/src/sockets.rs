@@ -1,0 +1,418 @@
+//! The engine's sockets: rows, who holds them, their headers and windows. The stack's [`Host`].
+
+use crate::egress::SendWindow;
+use crate::errno;
+use crate::notify::Dirty;
+use crate::region::Regions;
+use crate::rows::{Kind, SocketRow};
+use core::net::{SocketAddr, SocketAddrV4};
+use hostif::window::WindowSpan;
+use hostif::{Flags, SocketHeader, SocketId};
+use rustix::fd::OwnedFd;
+use stack::{ConnectionId, ConnectionView, Host, Incoming, IpOptions, ListenerId};
+use std::collections::VecDeque;
+use tcp::{Events, Instant, State};
+
+/// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
+const LINGERING_MAX: usize = 4_096;
+
+/// What is derived or belongs to this process only, beside each [`SocketRow`].
+#[derive(Default)]
+pub struct Companion {
+    /// Slots of the sessions that hold the socket.
+    pub holders: Vec<usize>,
+    /// The engine's duplicate of the backing socket.
+    pub backing: Option<OwnedFd>,
+    /// The receive window.
+    receive: Option<WindowSpan>,
+    /// What the housekeeping saw last; see there.
+    pub seen: crate::housekeeping::Seen,
+}
+
+/// All sockets.
+pub struct Sockets {
+    rows: &'static mut [SocketRow],
+    companions: Vec<Companion>,
+    free: Vec<u32>,
+    used: u32,
+    /// Regions that hold headers and windows.
+    pub regions: Regions,
+    /// Sockets whose holders are to be told.
+    pub dirty: Dirty,
+    /// Send windows that the link has to learn of.
+    pub new_windows: Vec<(u32, Option<SendWindow>)>,
+    /// Backing sockets of connections in TIME-WAIT, until when.
+    lingering: VecDeque<(Instant, OwnedFd)>,
+    now: Instant,
+}
+
+fn at(row: u32) -> usize {
+    usize::try_from(row).expect("invariant: usize has at least 32 bits")
+}
+
+impl Sockets {
+    /// No sockets yet, over these rows.
+    pub fn new(rows: &'static mut [SocketRow]) -> Self {
+        let mut companions = Vec::new();
+        companions.resize_with(rows.len(), Companion::default);
+        Self {
+            dirty: Dirty::new(rows.len()),
+            companions,
+            free: Vec::new(),
+            used: 0,
+            regions: Regions::default(),
+            new_windows: Vec::new(),
+            lingering: VecDeque::new(),
+            now: Instant::ZERO,
+            rows,
+        }
+    }
+
+    /// Sets the time for what callbacks do.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Rows that were ever used.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Rows in use.
+    pub fn count(&self) -> usize {
+        at(self.used) - self.free.len()
+    }
+
+    /// A row by number.
+    pub fn row(&self, row: u32) -> &SocketRow {
+        &self.rows[at(row)]
+    }
+
+    /// Changes a row; one that a crash interrupts stays recognisable by its odd sequence number.
+    pub fn change<R>(&mut self, row: u32, change: impl FnOnce(&mut SocketRow) -> R) -> R {
+        let record = &mut self.rows[at(row)];
+        record.sequence = record.sequence.wrapping_add(1);
+        let result = change(record);
+        record.sequence = record.sequence.wrapping_add(1);
+        result
+    }
+
+    /// What is beside a row.
+    pub fn companion(&mut self, row: u32) -> &mut Companion {
+        &mut self.companions[at(row)]
+    }
+
+    /// Holders of a socket.
+    pub fn holders(&self, row: u32) -> &[usize] {
+        &self.companions[at(row)].holders
+    }
+
+    /// The name under which programs know the socket in `row`.
+    pub fn id(&self, row: u32) -> Option<SocketId> {
+        SocketId::new(row, self.row(row).generation)
+    }
+
+    /// The row of a socket that the session in `slot` holds; stale names and those of others are nothing.
+    pub fn held_by(&self, id: SocketId, slot: usize) -> Option<u32> {
+        let row = self.rows.get(at(id.index))?;
+        let is_it = row.kind != Kind::Free && row.generation == id.generation;
+        (is_it && self.holders(id.index).contains(&slot)).then_some(id.index)
+    }
+
+    /// A new socket in `region`, held by nobody yet.
+    pub fn create(&mut self, region: u32, kind: Kind) -> Option<u32> {
+        if self.free.is_empty() && at(self.used) == self.rows.len() {
+            return None;
+        }
+        let header = self.regions.take_header(region)?;
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        self.change(row, |record| {
+            *record = SocketRow {
+                sequence: record.sequence,
+                generation: record.generation.max(1),
+                kind,
+                region,
+                header,
+                ..zerocopy::FromZeros::new_zeroed()
+            };
+            record.options = tcp::SocketOptions::default();
+        });
+        self.companions[at(row)] = Companion::default();
+        let id = self
+            .id(row)
+            .expect("invariant: generations of rows in use are not 0");
+        self.with_header(row, |header| header.engine_reset(id));
+        Some(row)
+    }
+
+    /// Acts on the shared header of a socket.
+    pub fn with_header<R>(&self, row: u32, act: impl FnOnce(SocketHeader<'_>) -> R) -> Option<R> {
+        let record = self.row(row);
+        self.regions
+            .find(record.region)?
+            .socket_header(record.header)
+            .map(act)
+    }
+
+    /// Publishes flags on top of those published before.
+    pub fn publish(&mut self, row: u32, flags: Flags) {
+        let published = self.change(row, |record| {
+            record.published |= flags.bits();
+            record.published
+        });
+        self.with_header(row, |header| {
+            header.engine_set_flags(Flags::from_bits_truncate(published))
+        });
+    }
+
+    /// Takes back flags that no longer hold.
+    pub fn unpublish(&mut self, row: u32, flags: Flags) {
+        let published = self.change(row, |record| {
+            record.published &= !flags.bits();
+            record.published
+        });
+        self.with_header(row, |header| {
+            header.engine_set_flags(Flags::from_bits_truncate(published))
+        });
+    }
+
+    /// Gives a socket its windows; `None`: the region has no more.
+    pub fn give_windows(&mut self, row: u32) -> Option<(u32, u32)> {
+        let (region_number, header) = (self.row(row).region, self.row(row).header);
+        let pair = match self.row(row).pair() {
+            Some(pair) => pair,
+            None => self.regions.take_pair(region_number)?,
+        };
+        let region = self.regions.find(region_number)?.clone();
+        let (send, receive) = region.window_pair(pair)?;
+        region
+            .socket_header(header)?
+            .engine_set_windows(send, receive);
+        self.change(row, |record| record.pair_plus_one = pair + 1);
+        self.companions[at(row)].receive = Some(receive);
+        self.new_windows
+            .push((row, Some(SendWindow { region, span: send })));
+        Some((receive.size, send.size))
+    }
+
+    /// The stack has named the connection of a socket.
+    pub fn adopt(&mut self, row: u32, connection: ConnectionId) {
+        self.change(row, |record| {
+            record.kind = Kind::Connection;
+            record.object_index = connection.index;
+            record.object_generation = connection.generation;
+        });
+    }
+
+    /// Publishes both addresses of a connection.
+    pub fn set_addresses(&self, row: u32, local: SocketAddrV4, remote: SocketAddrV4) {
+        self.with_header(row, |header| {
+            header.engine_set_addresses(Some(SocketAddr::V4(local)), Some(SocketAddr::V4(remote)));
+        });
+    }
+
+    /// The socket is gone: its name becomes stale, its memory free.
+    pub fn destroy(&mut self, row: u32) {
+        let record = *self.row(row);
+        if let Some(pair) = record.pair() {
+            self.regions.free_pair(record.region, pair);
+            self.new_windows.push((row, None));
+        }
+        self.regions.free_header(record.region, record.header);
+        self.change(row, |record| {
+            record.kind = Kind::Free;
+            record.pair_plus_one = 0;
+            record.generation = record.generation.wrapping_add(1).max(1);
+        });
+        self.companions[at(row)] = Companion::default();
+        self.free.push(row);
+    }
+
+    /// Keeps a backing socket until its connection's TIME-WAIT has ended.
+    fn keep_lingering(&mut self, backing: OwnedFd) {
+        if self.lingering.len() == LINGERING_MAX {
+            self.lingering.pop_front();
+        }
+        self.lingering.push_back((self.now + TIME_WAIT, backing));
+    }
+
+    /// Drops the backing sockets whose TIME-WAIT has ended.
+    pub fn drop_lingering(&mut self, now: Instant) {
+        while self
+            .lingering
+            .front()
+            .is_some_and(|(until, _)| *until <= now)
+        {
+            self.lingering.pop_front();
+        }
+    }
+
+    /// Something made the socket readable.
+    fn count_rx(&mut self, row: u32) {
+        let count = self.change(row, |record| {
+            record.rx_events = record.rx_events.wrapping_add(1);
+            record.rx_events
+        });
+        self.with_header(row, |header| header.engine_set_rx_events(count));
+        self.dirty.mark(row);
+    }
+
+    /// Something made the socket writable.
+    fn count_tx(&mut self, row: u32) {
+        let count = self.change(row, |record| {
+            record.tx_events = record.tx_events.wrapping_add(1);
+            record.tx_events
+        });
+        self.with_header(row, |header| header.engine_set_tx_events(count));
+        self.dirty.mark(row);
+    }
+
+    fn row_of(&self, owner: u64) -> Option<u32> {
+        let id = SocketId::from_bits(owner)?;
+        let row = self.rows.get(at(id.index))?;
+        (row.kind != Kind::Free && row.generation == id.generation).then_some(id.index)
+    }
+}
+
+/// As long as the stack's TIME-WAIT.
+const TIME_WAIT: tcp::Duration = tcp::Duration::from_secs(60);
+
+impl Host for Sockets {
+    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        let Some(span) = self.companions[at(row)].receive else {
+            return;
+        };
+        if let Some(window) = self
+            .regions
+            .find(self.row(row).region)
+            .and_then(|region| region.window(span))
+        {
+            window.copy_in(offset, data);
+        }
+    }
+
+    fn on_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        view: &ConnectionView,
+    ) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        if self.row(row).kind == Kind::Arriving {
+            self.adopt(row, connection);
+        } else if self.row(row).connection() != Some(connection) {
+            return;
+        }
+        let mut flags = Flags::empty();
+        if events.contains(Events::READABLE) {
+            self.with_header(row, |header| {
+                header.engine_set_received_end(view.readable_end)
+            });
+        }
+        if events.contains(Events::WRITABLE) {
+            self.with_header(row, |header| {
+                header.engine_set_acknowledged(view.acknowledged)
+            });
+        }
+        if events.contains(Events::ESTABLISHED) {
+            flags |= Flags::CONNECTED;
+            self.unpublish(row, Flags::CONNECTING);
+        }
+        if view.fin {
+            flags |= Flags::FIN;
+        }
+        if events.contains(Events::URGENT) {
+            flags |= Flags::URGENT;
+        }
+        if let Some(error) = view.error {
+            let errno = errno::code(errno::of_connection(error));
+            self.with_header(row, |header| header.engine_set_error(errno));
+            flags |= Flags::ERROR;
+        }
+        if matches!(view.state, State::Closed | State::TimeWait) {
+            flags |= Flags::HUP | Flags::CLOSED;
+        }
+        if !flags.is_empty() {
+            self.publish(row, flags);
+        }
+        let for_readers = Events::READABLE
+            | Events::FIN
+            | Events::ERROR
+            | Events::URGENT
+            | Events::CLOSED
+            | Events::TIME_WAIT;
+        if events.intersects(for_readers) {
+            self.count_rx(row);
+        }
+        let opens = events.intersects(Events::ESTABLISHED | Events::ERROR | Events::CLOSED);
+        let is_wanted = |sockets: &Self| {
+            sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
+        };
+        if opens || (events.contains(Events::WRITABLE) && is_wanted(self)) {
+            self.count_tx(row);
+        }
+    }
+
+    fn on_incoming(
+        &mut self,
+        _listener: ListenerId,
+        listener_owner: u64,
+        _peer: SocketAddrV4,
+    ) -> Option<Incoming> {
+        let listener = self.row_of(listener_owner)?;
+        let parent = *self.row(listener);
+        let row = self.create(parent.region, Kind::Arriving)?;
+        let Some((receive_capacity, send_capacity)) = self.give_windows(row) else {
+            self.destroy(row);
+            return None;
+        };
+        self.change(row, |record| {
+            record.options = parent.options;
+            record.linger = parent.linger;
+            record.linger_s = parent.linger_s;
+        });
+        let owner = self.id(row)?.to_bits();
+        Some(Incoming {
+            owner,
+            receive_capacity,
+            send_capacity,
+            options: parent.options,
+            ip: IpOptions::default(),
+        })
+    }
+
+    fn on_accept_ready(&mut self, _listener: ListenerId, listener_owner: u64, ready: u32) {
+        let Some(row) = self.row_of(listener_owner) else {
+            return;
+        };
+        self.with_header(row, |header| header.engine_set_accept_ready(ready));
+        self.count_rx(row);
+    }
+
+    fn on_released(&mut self, connection: ConnectionId, owner: u64) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        // A socket that has connected again since is not this connection's any more.
+        let is_its =
+            self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
+        if !is_its || !self.holders(row).is_empty() {
+            return;
+        }
+        if self.row(row).active
+            && let Some(backing) = self.companions[at(row)].backing.take()
+        {
+            self.keep_lingering(backing);
+        }
+        self.destroy(row);
+    }
+}

@@ -1,0 +1,110 @@
+//! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
+#![allow(unsafe_code)]
+
+use crate::rows::SocketRow;
+use rustix::fd::OwnedFd;
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use stack::Tables;
+use stack::tables::{ConnectionRecord, ListenerRecord, TablesHeader, TimeWaitRecord};
+use zerocopy::FromZeros;
+
+/// Tables begin at multiples of this.
+const ALIGN: usize = 4096;
+
+/// How many rows each table has.
+#[derive(Clone, Copy, Debug)]
+pub struct StateSizes {
+    pub connections: usize,
+    pub listeners: usize,
+    pub time_waits: usize,
+    pub sockets: usize,
+}
+
+/// Why there is no state region.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The sum of the tables does not fit an address space.
+    #[error("the tables would be too large: lower the limits")]
+    TooLarge,
+    /// A system call failed.
+    #[error("cannot {0} the state region: {1}")]
+    System(&'static str, rustix::io::Errno),
+}
+
+/// The mapped region. It stays mapped until the process ends, so the tables live as long.
+pub struct State {
+    /// The memory file, for whoever takes the engine's place.
+    pub file: OwnedFd,
+    /// The stack's tables.
+    pub tables: Tables<'static>,
+    /// The engine's sockets.
+    pub sockets: &'static mut [SocketRow],
+}
+
+impl State {
+    /// A fresh region: all rows zero, which every row type allows; untouched pages cost nothing.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn create(sizes: &StateSizes) -> Result<Self, StateError> {
+        let system = |what| move |errno| StateError::System(what, errno);
+        let mut end = 0_usize;
+        let mut place = |bytes: Option<usize>| -> Result<usize, StateError> {
+            let start = end;
+            let padded = bytes
+                .and_then(|b| b.checked_next_multiple_of(ALIGN))
+                .ok_or(StateError::TooLarge)?;
+            end = end.checked_add(padded).ok_or(StateError::TooLarge)?;
+            Ok(start)
+        };
+        let header_at = place(Some(size_of::<TablesHeader>()))?;
+        let connections_at = place(sizes.connections.checked_mul(size_of::<ConnectionRecord>()))?;
+        let listeners_at = place(sizes.listeners.checked_mul(size_of::<ListenerRecord>()))?;
+        let time_waits_at = place(sizes.time_waits.checked_mul(size_of::<TimeWaitRecord>()))?;
+        let sockets_at = place(sizes.sockets.checked_mul(size_of::<SocketRow>()))?;
+
+        let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
+            .map_err(system("create"))?;
+        let bytes = u64::try_from(end).map_err(|_| StateError::TooLarge)?;
+        rustix::fs::ftruncate(&file, bytes).map_err(system("size"))?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                end,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                &file,
+                0,
+            )
+        }
+        .map_err(system("map"))?
+        .cast::<u8>();
+        // SAFETY: the offsets are disjoint, page-aligned (which is enough for every row type), inside
+        // the mapping, and each is used once; the mapping is never undone, zeroed memory is a valid
+        // value of every type (`FromZeros`), and no other process maps the file.
+        let state = unsafe {
+            Self {
+                tables: Tables {
+                    header: &mut slice_at::<TablesHeader>(base, header_at, 1)[0],
+                    connections: slice_at(base, connections_at, sizes.connections),
+                    listeners: slice_at(base, listeners_at, sizes.listeners),
+                    time_waits: slice_at(base, time_waits_at, sizes.time_waits),
+                },
+                sockets: slice_at(base, sockets_at, sizes.sockets),
+                file,
+            }
+        };
+        Ok(state)
+    }
+}
+
+/// # Safety
+/// `base + offset` must begin `len` values of `T` in zeroed memory that is mapped for ever, aligned
+/// for `T`, and covered by no other reference.
+unsafe fn slice_at<T: FromZeros>(base: *mut u8, offset: usize, len: usize) -> &'static mut [T] {
+    // SAFETY: the caller promises exactly what these two calls need.
+    unsafe { core::slice::from_raw_parts_mut(base.add(offset).cast::<T>(), len) }
+}
