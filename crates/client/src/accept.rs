@@ -1,0 +1,84 @@
+//! Accepting: look at the header whether a connection waits, then ask the engine for it.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use hostif::{Completion, Op};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use crate::lock::read;
+use crate::readiness::State;
+use crate::socket::TcpSocket;
+
+/// An accepted connection.
+pub struct Accepted {
+    /// The connection.
+    pub socket: Arc<TcpSocket>,
+    /// Its backing socket, close-on-exec, at a high number; the caller places it at the lowest free one.
+    pub backing: OwnedFd,
+    /// The peer.
+    pub peer: SocketAddr,
+}
+
+impl TcpSocket {
+    /// Takes a connection if one waits. EINVAL: the socket does not listen. Several threads and processes
+    /// may try at once; who comes too late gets `None`.
+    pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
+        if self.state() != State::Listening {
+            return Err(self.take_error().unwrap_or(Errno::INVAL));
+        }
+        if self.header().accept_ready() == 0 {
+            if let Some(attachment) = self.session().attached() {
+                self.session().on_idle_call(attachment);
+            }
+            return Ok(None);
+        }
+        // A fork waits until the connection is known to this process (see `fork`).
+        let _opening = read(&self.session().opening);
+        self.session().living()?;
+        let backing = self.session().take_backing()?;
+        match self.session().call(
+            self.id(),
+            Op::Accept {
+                handle: backing.handle,
+            },
+        )? {
+            Completion::Accepted {
+                socket,
+                region,
+                header,
+                peer,
+                ..
+            } => {
+                let made = self
+                    .session()
+                    .region(region)
+                    .and_then(|region| self.session().make_socket(socket, region, header));
+                match made {
+                    Ok(socket) => Ok(Some(Accepted {
+                        socket,
+                        backing: backing.fd.into_owned(),
+                        peer,
+                    })),
+                    Err(error) => {
+                        let close = Op::Close {
+                            written: 0,
+                            consumed: 0,
+                        };
+                        let _ = self.session().post(Some(socket), close);
+                        Err(error)
+                    }
+                }
+            }
+            Completion::Done { errno, .. } => {
+                self.session().return_backing(backing);
+                match Errno::from_raw_os_error(i32::from(errno)) {
+                    Errno::AGAIN => Ok(None),
+                    error => Err(error),
+                }
+            }
+            Completion::Event { .. } => Err(Errno::PROTO),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Attaching to an engine: control channel, handshake, region, doorbells.
+
+use hostif::control::{self, Invalid, Reply, Request};
+use hostif::region::RegionError;
+use hostif::{DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Region};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::control::{Control, ControlError};
+use crate::private::PrivateFd;
+
+/// Why there is no engine to use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Nobody listens under that name.
+    #[error("no engine listens on {name}: {errno}")]
+    Absent {
+        /// The name that was tried.
+        name: String,
+        /// What connect said.
+        errno: Errno,
+    },
+    /// The engine refused, for instance because no version is spoken by both.
+    #[error("the engine refused: {0}")]
+    Refused(String),
+    /// It answered something that this version does not understand.
+    #[error("the engine answered with a {0}")]
+    Invalid(#[from] Invalid),
+    /// It answered something else than a welcome, or one without what belongs to it.
+    #[error("the engine answered out of turn")]
+    OutOfTurn,
+    /// The channel broke.
+    #[error("the control channel failed: {0}")]
+    Channel(Errno),
+    /// The region could not be mapped.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+impl From<ControlError> for AttachError {
+    fn from(error: ControlError) -> AttachError {
+        match error {
+            ControlError::Channel(errno) => AttachError::Channel(errno),
+            ControlError::Invalid(invalid) => AttachError::Invalid(invalid),
+        }
+    }
+}
+
+/// The engine that the environment names, or the default one.
+#[must_use]
+pub fn engine_name() -> String {
+    std::env::var(ENGINE_VARIABLE)
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| DEFAULT_ENGINE_NAME.to_owned())
+}
+
+/// Opens a control channel to the engine of that name.
+pub fn dial(name: &str) -> Result<PrivateFd, AttachError> {
+    match control::connect(name) {
+        Ok(fd) => Ok(PrivateFd::new(fd)),
+        Err(errno) => Err(AttachError::Absent {
+            name: name.to_owned(),
+            errno,
+        }),
+    }
+}
+
+/// Says hello on a channel and maps what comes back.
+pub fn greet(channel: PrivateFd) -> Result<Attachment, AttachError> {
+    let channel = Control::new(channel);
+    let pid = rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned();
+    let hello = Request::Hello {
+        min_version: MIN_VERSION,
+        max_version: MAX_VERSION,
+        pid,
+    };
+    let (reply, descriptors) = channel.request(&hello, &[])?;
+    let welcome = match reply {
+        Reply::Welcome(welcome) => welcome,
+        Reply::Refused { text, .. } => return Err(AttachError::Refused(text)),
+        _ => return Err(AttachError::OutOfTurn),
+    };
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or(AttachError::OutOfTurn);
+    let file: OwnedFd = next()?;
+    let program_bell = PrivateFd::new(next()?);
+    let engine_bell = PrivateFd::new(next()?);
+    let region = Region::map(file.as_fd())?;
+    let plausible = (1..=hostif::lock::MAX_SESSION).contains(&welcome.session)
+        && region.id() == welcome.region
+        && region.layout().cores == u32::from(welcome.cores);
+    if !plausible {
+        return Err(AttachError::OutOfTurn);
+    }
+    Ok(Attachment::new(
+        channel,
+        welcome.session,
+        region,
+        program_bell,
+        engine_bell,
+    ))
+}

@@ -1,0 +1,49 @@
+//! The engine is gone: every socket shows an error as if the peer had reset it, and one line says so.
+
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::lock::lock;
+use crate::registry::Audience;
+use crate::session::Session;
+use crate::sys;
+
+impl Session {
+    /// Marks the attachment dead and tells everybody.
+    pub(crate) fn on_engine_lost(&self, attachment: &Attachment, reason: &str) {
+        if attachment.set_dead() {
+            sys::say(&format!(
+                "the engine is gone ({reason}); its connections are reset. Start it again with `shunt \
+                 engine`; new sockets will use it"
+            ));
+            let mut audience = Audience::default();
+            lock(&self.registry).gather_all(&mut audience);
+            audience.tell();
+            attachment.calls.wake_all();
+        }
+    }
+
+    /// Looks whether the engine still holds its end of the control channel. A system call.
+    pub(crate) fn check_engine(&self, attachment: &Attachment) {
+        if !attachment.is_dead() && attachment.control.is_hung_up() {
+            self.on_engine_lost(attachment, "it closed the control channel");
+        }
+    }
+
+    /// A call found nothing to do: now and then look whether that is because the engine is gone.
+    pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
+        if attachment.should_check() {
+            self.check_engine(attachment);
+        }
+    }
+
+    /// The attachment, or ECONNRESET if its engine is gone.
+    pub(crate) fn living(&self) -> Result<&'static Attachment, Errno> {
+        let attachment = self.attachment()?;
+        if attachment.is_dead() {
+            Err(Errno::CONNRESET)
+        } else {
+            Ok(attachment)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The program's side of the host interface: TCP sockets on an engine, as Rust objects.
+//!
+//! Start at `session` (attaching, one per process), then `socket` (what a socket is), `send` and `receive`
+//! (the fast path: shared memory and one descriptor, no lock but the socket's own), `wait` (sleeping)
+//! and `fork`. Readiness follows Linux's `tcp_poll`. Errors are errno values, because the callers are
+//! the socket API.
+//!
+//! This code runs inside preloaded libraries: all its system calls go to the kernel directly, its
+//! descriptors are high, close-on-exec and known (`is_private`), and it has no thread-local destructor.
+//! It knows nothing of fd numbers of the program, of libc or of the engine's insides.
+
+mod accept;
+mod attach;
+mod attachment;
+mod command;
+mod control;
+mod death;
+mod fork;
+mod lock;
+mod pool;
+mod private;
+mod readiness;
+mod reap;
+mod receive;
+mod registry;
+mod send;
+mod session;
+mod sleeping;
+mod socket;
+mod sys;
+mod wait;
+mod waker;
+
+pub use accept::Accepted;
+pub use attach::{AttachError, engine_name};
+pub use hostif::control::{EngineAddress, QueryKind};
+pub use hostif::{OptionChanges, ShutdownHow, SocketId};
+pub use private::{PrivateFd, first_private, is_private};
+pub use readiness::{Readiness, State};
+pub use registry::Observer;
+pub use rustix::io::Errno;
+pub use send::SendSpace;
+pub use session::Session;
+pub use socket::TcpSocket;
+pub use wait::{SignalMask, Woken};

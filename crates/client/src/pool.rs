@@ -1,0 +1,124 @@
+//! Backing sockets for connections that listeners will accept (DESIGN §4): real kernel sockets, made in
+//! batches and known to the engine by handles, so that an accept costs no round trip for one.
+
+use hostif::Op;
+use hostif::control::{Reply, Request};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::lock::lock;
+use crate::private::PrivateFd;
+use crate::session::Session;
+
+/// The first batch of a process that may never see a connection.
+const FIRST_BATCH: usize = 4;
+/// Later batches.
+const BATCH: usize = 32;
+
+/// The sockets that wait, and how many listeners there are to want them.
+#[derive(Default)]
+pub struct Pool {
+    ready: Vec<Backing>,
+    refilled: bool,
+    listeners: usize,
+}
+
+/// A socket that the engine knows under a handle.
+pub struct Backing {
+    /// The engine's handle.
+    pub handle: u32,
+    /// Our end of it.
+    pub fd: PrivateFd,
+}
+
+impl Pool {
+    /// Forgets everything: the handles are those of an engine, or a process, that is gone.
+    pub fn clear(&mut self) {
+        self.ready.clear();
+        self.refilled = false;
+    }
+}
+
+impl Session {
+    /// A backing socket for an accept.
+    pub(crate) fn take_backing(&self) -> Result<Backing, Errno> {
+        let wanted = {
+            let mut pool = lock(&self.pool);
+            if let Some(backing) = pool.ready.pop() {
+                return Ok(backing);
+            }
+            if pool.refilled { BATCH } else { FIRST_BATCH }
+        };
+        // Two threads may do this at once: then there are more in stock.
+        let sockets = make_sockets(wanted)?;
+        let count = u16::try_from(sockets.len()).map_err(|_| Errno::INVAL)?;
+        let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let (reply, _) = self.request(&Request::Prepare { count }, &borrowed)?;
+        match reply {
+            Reply::Prepared {
+                first,
+                count: prepared,
+            } if prepared == count => {
+                let mut pool = lock(&self.pool);
+                let ready = (first..)
+                    .zip(sockets)
+                    .map(|(handle, fd)| Backing { handle, fd });
+                pool.ready.extend(ready);
+                pool.refilled = true;
+                pool.ready.pop().ok_or(Errno::MFILE)
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// The accept found no connection.
+    pub(crate) fn return_backing(&self, backing: Backing) {
+        lock(&self.pool).ready.push(backing);
+    }
+
+    /// One more listener.
+    pub(crate) fn on_listener_opened(&self) {
+        lock(&self.pool).listeners += 1;
+    }
+
+    /// One less; without any, the sockets are given back.
+    pub(crate) fn on_listener_closed(&self) {
+        let given_back = {
+            let mut pool = lock(&self.pool);
+            pool.listeners = pool.listeners.saturating_sub(1);
+            if pool.listeners > 0 {
+                return;
+            }
+            core::mem::take(&mut pool.ready)
+        };
+        for backing in given_back {
+            // It fails only when the engine is gone, and the handle with it.
+            let _ = self.post(
+                None,
+                Op::CloseBacking {
+                    handle: backing.handle,
+                },
+            );
+        }
+    }
+}
+
+/// As many sockets as the limit of open files allows, at least one.
+fn make_sockets(wanted: usize) -> Result<Vec<PrivateFd>, Errno> {
+    let mut sockets = Vec::with_capacity(wanted);
+    while sockets.len() < wanted {
+        let made = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        match made {
+            Ok(fd) => sockets.push(PrivateFd::new(fd)),
+            Err(errno) if sockets.is_empty() => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(sockets)
+}

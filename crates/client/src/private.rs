@@ -1,0 +1,127 @@
+//! The library's own descriptors: high numbers, so that the program's lowest-number rule holds,
+//! close-on-exec, and marked, so that a switch can keep the program from closing them.
+//!
+//! They are closed by a direct system call and unmarked first.
+
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::process::Resource;
+
+use crate::sys;
+
+/// Numbers from here on, if the limit of open files leaves room above.
+const PREFERRED_FIRST: RawFd = 512;
+const MARKED: usize = 1 << 20;
+static MARKS: [AtomicU64; MARKED / 64] = [const { AtomicU64::new(0) }; MARKED / 64];
+
+/// Lowest number that private descriptors get: 512, or half the limit of open files where that is low.
+#[must_use]
+pub fn first_private() -> RawFd {
+    static FIRST: AtomicI32 = AtomicI32::new(0);
+    let known = FIRST.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let limit = rustix::process::getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX);
+    let half = i32::try_from(limit / 2).unwrap_or(PREFERRED_FIRST);
+    let first = half.clamp(3, PREFERRED_FIRST);
+    FIRST.store(first, Ordering::Relaxed);
+    first
+}
+
+fn mark(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(fd).ok()?;
+    Some((MARKS.get(number / 64)?, 1 << (number % 64)))
+}
+
+/// Whether a number is one of the library's own. Takes no lock.
+#[must_use]
+pub fn is_private(fd: RawFd) -> bool {
+    mark(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// A descriptor of the library.
+#[derive(Debug)]
+pub struct PrivateFd {
+    number: RawFd,
+}
+
+impl PrivateFd {
+    /// Moves a descriptor out of the program's way.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> PrivateFd {
+        // Where no high number is left it stays where it is: protected all the same.
+        let number = match rustix::io::fcntl_dupfd_cloexec(&fd, first_private()) {
+            Ok(high) => {
+                sys::close(fd.into_raw_fd());
+                high.into_raw_fd()
+            }
+            Err(_) => fd.into_raw_fd(),
+        };
+        if let Some((word, bit)) = mark(number) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        PrivateFd { number }
+    }
+
+    fn release(&self) -> RawFd {
+        if let Some((word, bit)) = mark(self.number) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+        self.number
+    }
+
+    /// Hands the descriptor to the program: it is private no more.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedFd {
+        let number = self.release();
+        core::mem::forget(self);
+        sys::own(number)
+    }
+
+    /// Closes the number although the value lives on for ever and is not used any more.
+    pub(crate) fn close_leaked(&self) {
+        sys::close(self.release());
+    }
+}
+
+impl AsFd for PrivateFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        sys::borrow(self.number)
+    }
+}
+
+impl AsRawFd for PrivateFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.number
+    }
+}
+
+impl Drop for PrivateFd {
+    fn drop(&mut self) {
+        sys::close(self.release());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_descriptor_is_high_marked_and_unmarked_when_handed_over() {
+        let fd = PrivateFd::new(hostif::doorbell::create().unwrap());
+        let number = fd.as_raw_fd();
+        assert!(number >= first_private());
+        assert!(is_private(number));
+        let owned = fd.into_owned();
+        assert!(!is_private(number));
+        let again = PrivateFd::new(owned);
+        let number = again.as_raw_fd();
+        drop(again);
+        assert!(!is_private(number));
+        assert!(!is_private(-1) && !is_private(i32::MAX));
+    }
+}

@@ -1,0 +1,181 @@
+//! What poll(2) and epoll(7) say about a socket, computed from its header: `tcp_poll` of Linux.
+
+use hostif::header::{SHUT_READ, SHUT_WRITE};
+use hostif::window::is_writable;
+use hostif::{Flags, SocketHeader};
+
+use crate::socket::TcpSocket;
+
+bitflags::bitflags! {
+    /// Event bits, with the values that poll and epoll share.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Readiness: u32 {
+        /// Bytes, the end of the stream, or a connection to accept.
+        const IN = 0x001;
+        /// Urgent data.
+        const PRI = 0x002;
+        /// Room to send, or a send that fails at once.
+        const OUT = 0x004;
+        /// An error waits to be fetched.
+        const ERR = 0x008;
+        /// Both directions are over.
+        const HUP = 0x010;
+        /// Nothing more will come from the peer.
+        const RDHUP = 0x2000;
+    }
+}
+
+/// Where a socket stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Neither connected nor listening yet.
+    Idle,
+    /// A connect is under way.
+    Connecting,
+    /// The connection stands, or stood and may still move bytes in one direction.
+    Connected,
+    /// Accepting connections.
+    Listening,
+    /// Over: refused, reset, timed out, finished in both directions, or its engine is gone. What has
+    /// arrived before can still be read.
+    Closed,
+}
+
+impl TcpSocket {
+    /// Where the socket stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.is_reset() {
+            return State::Closed;
+        }
+        let flags = self.header().flags();
+        if flags.intersects(Flags::ERROR | Flags::HUP | Flags::CLOSED) {
+            State::Closed
+        } else if flags.contains(Flags::LISTENING) {
+            State::Listening
+        } else if flags.contains(Flags::CONNECTED) {
+            State::Connected
+        } else if flags.contains(Flags::CONNECTING) {
+            State::Connecting
+        } else {
+            State::Idle
+        }
+    }
+
+    /// The event bits that hold now. Where OUT does not, the engine is asked for an event.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let header = self.header();
+        let state = self.state();
+        let mut ready = Readiness::empty();
+        ready.set(Readiness::ERR, self.has_error());
+        match state {
+            State::Listening => {
+                ready.set(Readiness::IN, header.accept_ready() > 0);
+                return ready;
+            }
+            State::Connecting => return ready,
+            State::Idle => return ready | Readiness::OUT | Readiness::HUP,
+            State::Connected | State::Closed => {}
+        }
+        let closed = state == State::Closed;
+        let receive_over = closed || self.is_receive_over();
+        let send_over = closed || header.shut() & SHUT_WRITE != 0;
+        ready.set(Readiness::IN, receive_over || self.readable_bytes() > 0);
+        ready.set(Readiness::RDHUP, receive_over);
+        ready.set(Readiness::HUP, receive_over && send_over);
+        ready.set(Readiness::OUT, send_over || self.is_writable());
+        ready.set(Readiness::PRI, header.flags().contains(Flags::URGENT));
+        ready
+    }
+
+    /// Whether the peer's FIN has arrived. Bytes before it may still be there.
+    #[must_use]
+    pub fn fin_received(&self) -> bool {
+        self.header().flags().contains(Flags::FIN)
+    }
+
+    /// Whether urgent data waits.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        self.header().flags().contains(Flags::URGENT)
+    }
+
+    /// Whether nothing more will come: FIN, or shut down for reading.
+    pub(crate) fn is_receive_over(&self) -> bool {
+        self.fin_received() || self.header().shut() & SHUT_READ != 0
+    }
+
+    /// Whether an error waits to be fetched.
+    #[must_use]
+    pub fn has_error(&self) -> bool {
+        self.header().error_pending() || self.is_reset_unreported()
+    }
+
+    /// Whether enough of the send window is free (half of what is used, as in Linux). If not, the engine
+    /// is asked to tell when it is.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        let Some((send, _)) = self.spans() else {
+            return false;
+        };
+        let header = self.header();
+        let enough = |header: &SocketHeader<'_>| {
+            is_writable(
+                send.size,
+                header.written().saturating_sub(header.acknowledged()),
+            )
+        };
+        if enough(&header) {
+            return true;
+        }
+        header.program_want_tx();
+        enough(&header)
+    }
+
+    /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
+    #[must_use]
+    pub fn rx_events(&self) -> u32 {
+        self.header().rx_events()
+    }
+
+    /// Counts what made the socket writable, for edge-triggered writers. Wraps around.
+    #[must_use]
+    pub fn tx_events(&self) -> u32 {
+        self.header().tx_events()
+    }
+
+    /// Whether a connection waits to be accepted.
+    #[must_use]
+    pub fn has_connection(&self) -> bool {
+        !self.is_reset() && self.header().accept_ready() > 0
+    }
+
+    /// Bytes that wait to be read (FIONREAD).
+    #[must_use]
+    pub fn readable_bytes(&self) -> usize {
+        let header = self.header();
+        let consumed = header.consumed();
+        usize::try_from(header.received_end().saturating_sub(consumed)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes written and not acknowledged (SIOCOUTQ).
+    #[must_use]
+    pub fn unacknowledged_bytes(&self) -> usize {
+        let header = self.header();
+        let acknowledged = header.acknowledged();
+        usize::try_from(header.written().saturating_sub(acknowledged)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that the peer has acknowledged since the connection stands.
+    #[must_use]
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.header().acknowledged()
+    }
+
+    /// Bytes that have arrived since the connection stands.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.header().received_end()
+    }
+}

@@ -1,0 +1,85 @@
+//! Reaping: taking completions and events out of the ring and handing them to whom they concern.
+
+use hostif::Completion;
+
+use crate::attachment::Attachment;
+use crate::lock::{lock, try_lock};
+use crate::registry::Audience;
+use crate::session::Session;
+
+/// Taken out of the ring at once, before anybody is told.
+const BATCH: usize = 32;
+
+type Batch = [Option<Completion>; BATCH];
+
+impl Session {
+    /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
+    /// need this: it comes from the sockets' headers.
+    pub fn reap(&self) {
+        if let Some(attachment) = self.attached() {
+            self.reap_all(attachment);
+        }
+    }
+
+    /// As `reap`; waits for a thread that does it already, so that afterwards everything that was in
+    /// the ring before has been taken out.
+    pub(crate) fn reap_all(&self, attachment: &Attachment) {
+        loop {
+            let mut batch: Batch = [None; BATCH];
+            let full = {
+                let mut ring = lock(&attachment.completions);
+                self.fill(attachment, &mut ring, &mut batch)
+            };
+            self.dispatch(attachment, &batch);
+            if !full {
+                return;
+            }
+        }
+    }
+
+    /// As `reap`, unless another thread is at it.
+    pub(crate) fn reap_if_free(&self, attachment: &Attachment) {
+        let mut batch: Batch = [None; BATCH];
+        if let Some(mut ring) = try_lock(&attachment.completions) {
+            if !ring.has_next() {
+                return;
+            }
+            self.fill(attachment, &mut ring, &mut batch);
+        }
+        self.dispatch(attachment, &batch);
+    }
+
+    fn fill(
+        &self,
+        attachment: &Attachment,
+        ring: &mut hostif::Consumer<Completion>,
+        batch: &mut Batch,
+    ) -> bool {
+        for place in batch {
+            match ring.pop() {
+                Ok(Some(completion)) => *place = Some(completion),
+                Ok(None) => return false,
+                Err(_) => {
+                    self.on_engine_lost(attachment, "it wrote garbage into the completion ring");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn dispatch(&self, attachment: &Attachment, batch: &Batch) {
+        let mut audience = Audience::default();
+        for completion in batch.iter().flatten() {
+            match completion {
+                Completion::Done { token, .. } | Completion::Accepted { token, .. } => {
+                    attachment.calls.answer(*token, *completion);
+                }
+                Completion::Event { socket } => {
+                    lock(&self.registry).gather(*socket, &mut audience);
+                }
+            }
+        }
+        audience.tell();
+    }
+}

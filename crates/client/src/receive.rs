@@ -1,0 +1,146 @@
+//! Receiving: copy out of the window, publish how far, tell the engine. No allocation, no lock but the
+//! socket's receive lock.
+//!
+//! The engine is told of every step but rung, if it sleeps, only when the consumed position crosses a
+//! quarter of the window: until then the peer still has the other three to fill, so nothing waits for
+//! the news, and a sleeping engine reads it when the next segment wakes it.
+
+use std::io::IoSliceMut;
+
+use hostif::header::SHUT_READ;
+use hostif::{Consumed, SocketHeader, Window};
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::readiness::State;
+use crate::socket::{Held, TcpSocket};
+
+/// Bytes in a receive window, with the receive lock held.
+struct Arrived<'a> {
+    socket: &'a TcpSocket,
+    attachment: &'static Attachment,
+    header: SocketHeader<'a>,
+    window: Window<'a>,
+    consumed: u64,
+    available: usize,
+    _held: Held<'a>,
+}
+
+impl TcpSocket {
+    /// Receives what is there and returns how many bytes that was; 0 is the end of the stream. EAGAIN:
+    /// nothing yet; ENOTCONN: never connected; else the pending error. With `peek` the bytes stay.
+    pub fn try_recv(&self, slices: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        let Some(arrived) = self.arrived()? else {
+            return self.nothing_arrived();
+        };
+        let mut done = 0;
+        for slice in slices {
+            let len = slice.len().min(arrived.available - done);
+            done += arrived
+                .window
+                .copy_out(arrived.consumed + done as u64, &mut slice[..len]);
+            if len < slice.len() {
+                break;
+            }
+        }
+        if !peek {
+            arrived.consume(done)?;
+        }
+        Ok(done)
+    }
+
+    /// Throws away up to `max` bytes (MSG_TRUNC). Results as of `try_recv`.
+    pub fn discard(&self, max: usize) -> Result<usize, Errno> {
+        let Some(arrived) = self.arrived()? else {
+            return self.nothing_arrived();
+        };
+        let bytes = arrived.available.min(max);
+        arrived.consume(bytes)?;
+        Ok(bytes)
+    }
+
+    fn arrived(&self) -> Result<Option<Arrived<'_>>, Errno> {
+        let Some((_, receive)) = self.spans() else {
+            return Ok(None);
+        };
+        if self.readable_bytes() == 0 {
+            return Ok(None);
+        }
+        let window = self.region().window(receive).ok_or(Errno::PROTO)?;
+        let attachment = self.session().attachment()?;
+        if !attachment.is_dead() {
+            attachment.await_room(&attachment.receives)?;
+        }
+        let header = self.header();
+        let held = self.hold(attachment, header.receive_lock())?;
+        let consumed = header.consumed();
+        let available = header
+            .received_end()
+            .saturating_sub(consumed)
+            .min(u64::from(receive.size));
+        let available = usize::try_from(available).unwrap_or(0);
+        if available == 0 {
+            return Ok(None);
+        }
+        let socket = self;
+        Ok(Some(Arrived {
+            socket,
+            attachment,
+            header,
+            window,
+            consumed,
+            available,
+            _held: held,
+        }))
+    }
+
+    /// What an empty window means.
+    fn nothing_arrived(&self) -> Result<usize, Errno> {
+        let state = self.state();
+        if state == State::Connected && self.fin_received() {
+            // Bytes may have come between the look at the window and the look at the FIN.
+            return if self.readable_bytes() == 0 {
+                Ok(0)
+            } else {
+                Err(Errno::AGAIN)
+            };
+        }
+        if let Some(error) = self.take_error() {
+            return Err(error);
+        }
+        match state {
+            State::Idle | State::Listening => Err(Errno::NOTCONN),
+            State::Closed if self.readable_bytes() == 0 => Ok(0),
+            State::Connected if self.header().shut() & SHUT_READ != 0 => Ok(0),
+            State::Connecting | State::Connected | State::Closed => {
+                if let Some(attachment) = self.session().attached() {
+                    self.session().on_idle_call(attachment);
+                }
+                Err(Errno::AGAIN)
+            }
+        }
+    }
+}
+
+impl Arrived<'_> {
+    fn consume(&self, bytes: usize) -> Result<(), Errno> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let end = self.consumed + bytes as u64;
+        self.header.program_set_consumed(end);
+        if self.attachment.is_dead() {
+            return Ok(());
+        }
+        let note = Consumed {
+            socket: self.socket.id(),
+            end,
+        };
+        let told = self.attachment.push(&self.attachment.receives, &note);
+        let quarter = (self.window.size() as u64 / 4).max(1);
+        if self.consumed / quarter != end / quarter {
+            self.attachment.ring_engine();
+        }
+        told
+    }
+}

@@ -1,0 +1,178 @@
+//! Which sockets this process has, and who wants to hear of each.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Weak};
+
+use hostif::{Region, SocketId};
+
+use crate::socket::TcpSocket;
+use crate::waker::Waker;
+
+/// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
+/// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.
+pub trait Observer: Send + Sync {
+    /// Look at the socket again.
+    fn on_ready(&self);
+}
+
+/// Spreads socket names, which are small numbers, over a table.
+#[derive(Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // Fibonacci hashing; the names come from our own engine.
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// One socket's entry.
+struct Entry {
+    socket: Weak<TcpSocket>,
+    observers: Vec<(u64, Arc<dyn Observer>)>,
+    waiters: Vec<Arc<Waker>>,
+}
+
+/// All sockets and regions of a process.
+#[derive(Default)]
+pub struct Registry {
+    sockets: Table<SocketId, Entry>,
+    regions: Table<u32, Region>,
+}
+
+/// Whom to tell about one event; gathered under the lock, told without it.
+#[derive(Default)]
+pub struct Audience {
+    observers: Vec<Arc<dyn Observer>>,
+    waiters: Vec<Arc<Waker>>,
+}
+
+impl Audience {
+    /// Tells them and forgets them.
+    pub fn tell(&mut self) {
+        for observer in self.observers.drain(..) {
+            observer.on_ready();
+        }
+        for waiter in self.waiters.drain(..) {
+            waiter.wake();
+        }
+    }
+}
+
+impl Registry {
+    /// A new socket.
+    pub fn insert(&mut self, socket: &Arc<TcpSocket>) {
+        let entry = Entry {
+            socket: Arc::downgrade(socket),
+            observers: Vec::new(),
+            waiters: Vec::new(),
+        };
+        self.sockets.insert(socket.id(), entry);
+    }
+
+    /// A socket is gone.
+    pub fn remove(&mut self, id: SocketId) {
+        self.sockets.remove(&id);
+    }
+
+    /// Whether no socket is left.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// All sockets that live.
+    pub fn sockets(&self) -> Vec<Arc<TcpSocket>> {
+        self.sockets
+            .values()
+            .filter_map(|entry| entry.socket.upgrade())
+            .collect()
+    }
+
+    /// Adds an observer under a token of the caller's choice, in place of one with the same token.
+    pub fn observe(&mut self, id: SocketId, token: u64, observer: Arc<dyn Observer>) {
+        if let Some(entry) = self.sockets.get_mut(&id) {
+            entry.observers.retain(|(other, _)| *other != token);
+            entry.observers.push((token, observer));
+        }
+    }
+
+    /// Removes the observer with that token.
+    pub fn forget(&mut self, id: SocketId, token: u64) {
+        if let Some(entry) = self.sockets.get_mut(&id) {
+            entry.observers.retain(|(other, _)| *other != token);
+        }
+    }
+
+    /// A thread waits for a socket.
+    pub fn add_waiter(&mut self, id: SocketId, waker: &Arc<Waker>) {
+        if let Some(entry) = self.sockets.get_mut(&id) {
+            entry.waiters.push(Arc::clone(waker));
+        }
+    }
+
+    /// It does no more.
+    pub fn remove_waiter(&mut self, id: SocketId, waker: &Arc<Waker>) {
+        if let Some(entry) = self.sockets.get_mut(&id)
+            && let Some(at) = entry
+                .waiters
+                .iter()
+                .position(|other| Arc::ptr_eq(other, waker))
+        {
+            entry.waiters.swap_remove(at);
+        }
+    }
+
+    /// In a forked child: the threads that waited are not here.
+    pub fn remove_all_waiters(&mut self) -> Vec<Arc<Waker>> {
+        self.sockets
+            .values_mut()
+            .flat_map(|entry| entry.waiters.drain(..))
+            .collect()
+    }
+
+    /// Adds those who want to hear of a socket.
+    pub fn gather(&self, id: SocketId, audience: &mut Audience) {
+        if let Some(entry) = self.sockets.get(&id) {
+            audience
+                .observers
+                .extend(entry.observers.iter().map(|(_, one)| Arc::clone(one)));
+            audience
+                .waiters
+                .extend(entry.waiters.iter().map(Arc::clone));
+        }
+    }
+
+    /// Adds everybody.
+    pub fn gather_all(&self, audience: &mut Audience) {
+        for id in self.sockets.keys() {
+            self.gather(*id, audience);
+        }
+    }
+
+    /// A mapped region.
+    pub fn region(&self, id: u32) -> Option<Region> {
+        self.regions.get(&id).cloned()
+    }
+
+    /// Remembers a mapped region.
+    pub fn add_region(&mut self, region: Region) {
+        self.regions.insert(region.id(), region);
+    }
+}

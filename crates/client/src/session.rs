@@ -1,0 +1,220 @@
+//! A process's session with an engine: attach once, then open sockets.
+//!
+//! A session lives as long as the process; its attachment changes in a forked child (see `fork`).
+
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use core::net::IpAddr;
+
+use hostif::control::{EngineAddress, QueryKind, Reply, Request};
+use hostif::{Region, SocketId};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::attach::{AttachError, dial, greet};
+use crate::attachment::{Attachment, spin_budget};
+use crate::control::ControlError;
+use crate::fork::Heritage;
+use crate::lock::{lock, read};
+use crate::pool::Pool;
+use crate::registry::{Observer, Registry};
+use crate::socket::TcpSocket;
+use crate::sys::Slot;
+
+/// See the file's head.
+pub struct Session {
+    name: String,
+    current: Slot<Attachment>,
+    pub(crate) heritage: Mutex<Heritage>,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) pool: Mutex<Pool>,
+    pub(crate) spin: Duration,
+    /// Held for reading while a socket comes into being, for writing across a fork: the child's session
+    /// shall hold no socket that the child does not know.
+    pub(crate) opening: RwLock<()>,
+}
+
+impl Session {
+    /// Attaches this process to the engine of that name (see [`crate::engine_name`]). The session is
+    /// never dropped, as its sockets may be in use until the process ends.
+    pub fn attach(name: &str) -> Result<&'static Session, AttachError> {
+        let attachment = greet(dial(name)?)?;
+        let session: &'static Session = Box::leak(Box::new(Session {
+            name: name.to_owned(),
+            current: Slot::empty(),
+            heritage: Mutex::default(),
+            registry: Mutex::default(),
+            pool: Mutex::default(),
+            spin: spin_budget(),
+            opening: RwLock::new(()),
+        }));
+        session.adopt(attachment);
+        Ok(session)
+    }
+
+    /// Uses an attachment from now on.
+    pub(crate) fn adopt(&self, attachment: Attachment) -> &'static Attachment {
+        lock(&self.registry).add_region(attachment.region.clone());
+        let attachment: &'static Attachment = Box::leak(Box::new(attachment));
+        self.current.set(Some(attachment));
+        attachment
+    }
+
+    /// In a forked child: the parent's attachment is not ours.
+    pub(crate) fn detach(&self) {
+        self.current.set(None);
+    }
+
+    /// The attachment, if there is one.
+    pub(crate) fn attached(&self) -> Option<&'static Attachment> {
+        self.current.current()
+    }
+
+    /// The attachment; a forked child makes its own when it first needs one.
+    pub(crate) fn attachment(&self) -> Result<&'static Attachment, Errno> {
+        match self.current.current() {
+            Some(attachment) => Ok(attachment),
+            None => self.attach_child(),
+        }
+    }
+
+    /// The name of the engine.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the engine is gone. New sockets attach to its successor.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.attached().is_some_and(Attachment::is_dead)
+    }
+
+    /// Attaches again after the engine was lost; the sockets of the lost one stay reset.
+    pub fn attach_again(&self) -> Result<(), AttachError> {
+        let _turn = lock(&self.heritage);
+        if !self.is_dead() {
+            return Ok(());
+        }
+        let attachment = greet(dial(&self.name)?)?;
+        // Not in the loop's head: a socket that is dropped in the loop takes the lock as well.
+        let sockets = lock(&self.registry).sockets();
+        for socket in sockets {
+            socket.lose();
+        }
+        lock(&self.pool).clear();
+        self.adopt(attachment);
+        Ok(())
+    }
+
+    /// Asks the engine and unwraps a refusal.
+    pub(crate) fn request(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
+        let attachment = self.living()?;
+        match attachment.control.request(request, descriptors) {
+            Ok((Reply::Refused { errno, .. }, _)) => {
+                Err(Errno::from_raw_os_error(i32::from(errno.max(1))))
+            }
+            Ok(answer) => Ok(answer),
+            Err(ControlError::Channel(Errno::TOOMANYREFS | Errno::MFILE)) => Err(Errno::MFILE),
+            Err(ControlError::Channel(errno)) => {
+                self.on_engine_lost(attachment, &format!("the control channel failed: {errno}"));
+                Err(Errno::CONNRESET)
+            }
+            Err(ControlError::Invalid(invalid)) => {
+                self.on_engine_lost(attachment, &invalid.to_string());
+                Err(Errno::CONNRESET)
+            }
+        }
+    }
+
+    /// Makes an engine socket for a backing socket (AF_INET, SOCK_STREAM), which the engine gets a
+    /// duplicate of.
+    pub fn open(&'static self, backing: BorrowedFd<'_>) -> Result<Arc<TcpSocket>, Errno> {
+        let _opening = read(&self.opening);
+        match self.request(&Request::Open { count: 1 }, &[backing])? {
+            (Reply::Opened(list), _) => {
+                let opened = list.first().ok_or(Errno::PROTO)?;
+                let region = self.living()?.region.clone();
+                self.make_socket(opened.socket, region, opened.header)
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// A socket object for an engine's socket.
+    pub(crate) fn make_socket(
+        &'static self,
+        id: SocketId,
+        region: Region,
+        header: u32,
+    ) -> Result<Arc<TcpSocket>, Errno> {
+        let socket = TcpSocket::new(self, id, region, header)?;
+        lock(&self.registry).insert(&socket);
+        Ok(socket)
+    }
+
+    /// A region by its number; maps it if this process has not yet.
+    pub(crate) fn region(&self, id: u32) -> Result<Region, Errno> {
+        if let Some(region) = lock(&self.registry).region(id) {
+            return Ok(region);
+        }
+        match self.request(&Request::MapRegion { region: id }, &[])? {
+            (Reply::Region { .. }, descriptors) => {
+                let file = descriptors.first().ok_or(Errno::PROTO)?;
+                let region = Region::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
+                if region.id() != id {
+                    return Err(Errno::PROTO);
+                }
+                lock(&self.registry).add_region(region.clone());
+                Ok(region)
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// The addresses that the engine owns, and its default gateway.
+    pub fn addresses(&self) -> Result<(Vec<EngineAddress>, Option<IpAddr>), Errno> {
+        match self.request(&Request::Addresses, &[])? {
+            (Reply::Addresses { addresses, gateway }, _) => Ok((addresses, gateway)),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// A report of the engine, as JSON.
+    pub fn query(&self, kind: QueryKind) -> Result<String, Errno> {
+        match self.request(&Request::Query { kind }, &[])? {
+            (Reply::Report, descriptors) => {
+                let file = descriptors.first().ok_or(Errno::PROTO)?;
+                read_all(file.as_fd())
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Registers an observer of a socket under a token of the caller's choice.
+    pub(crate) fn observe(&self, id: SocketId, token: u64, observer: Arc<dyn Observer>) {
+        lock(&self.registry).observe(id, token, observer);
+    }
+
+    /// Removes it.
+    pub(crate) fn forget(&self, id: SocketId, token: u64) {
+        lock(&self.registry).forget(id, token);
+    }
+}
+
+fn read_all(file: BorrowedFd<'_>) -> Result<String, Errno> {
+    let mut text = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let read = rustix::io::pread(file, &mut part[..], text.len() as u64)?;
+        if read == 0 {
+            return String::from_utf8(text).map_err(|_| Errno::PROTO);
+        }
+        text.extend_from_slice(&part[..read]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Which sleeping threads poll the session's doorbell.
+//!
+//! Every thread that polls it is woken by every ring. With few threads that is the shortest way; with
+//! many it would wake them all for each other's events. So only the first few (leaders) poll it, and
+//! the others (followers) sleep on their own waker alone, which whoever reaps rings. When the last
+//! leader leaves, it promotes a follower. A ring that comes in between stays in the eventfd.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::lock::lock;
+use crate::waker::Waker;
+
+const MAX_LEADERS: usize = 4;
+
+/// The sleeping threads of a process.
+#[derive(Default)]
+pub struct Sleeping {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    leaders: usize,
+    followers: VecDeque<Arc<Waker>>,
+}
+
+impl Sleeping {
+    /// A thread is about to sleep: whether it leads.
+    pub fn enter(&self, waker: &Arc<Waker>) -> bool {
+        let mut state = lock(&self.state);
+        if state.leaders < MAX_LEADERS {
+            state.leaders += 1;
+            return true;
+        }
+        state.followers.push_back(Arc::clone(waker));
+        false
+    }
+
+    /// A thread leaves its sleep.
+    pub fn leave(&self, waker: &Arc<Waker>) {
+        let mut state = lock(&self.state);
+        if let Some(at) = state
+            .followers
+            .iter()
+            .position(|other| Arc::ptr_eq(other, waker))
+        {
+            state.followers.remove(at);
+            return;
+        }
+        // A leader, or one that was promoted, perhaps a moment ago and without knowing it.
+        waker.take_promotion();
+        state.leaders = state.leaders.saturating_sub(1);
+        if state.leaders == 0
+            && let Some(follower) = state.followers.pop_front()
+        {
+            state.leaders = 1;
+            follower.promote();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_leader_promotes_a_follower() {
+        let sleeping = Sleeping::default();
+        let wakers: Vec<_> = (0..MAX_LEADERS + 2)
+            .map(|_| Waker::new().unwrap())
+            .collect();
+        let leads: Vec<_> = wakers.iter().map(|waker| sleeping.enter(waker)).collect();
+        assert_eq!(leads.iter().filter(|leads| **leads).count(), MAX_LEADERS);
+        for waker in &wakers[..MAX_LEADERS] {
+            sleeping.leave(waker);
+        }
+        assert!(wakers[MAX_LEADERS].take_promotion());
+        sleeping.leave(&wakers[MAX_LEADERS]);
+        assert!(wakers[MAX_LEADERS + 1].take_promotion());
+        sleeping.leave(&wakers[MAX_LEADERS + 1]);
+        assert_eq!(lock(&sleeping.state).leaders, 0);
+    }
+
+    #[test]
+    fn a_follower_that_leaves_is_not_promoted() {
+        let sleeping = Sleeping::default();
+        let wakers: Vec<_> = (0..=MAX_LEADERS).map(|_| Waker::new().unwrap()).collect();
+        for waker in &wakers {
+            sleeping.enter(waker);
+        }
+        sleeping.leave(&wakers[MAX_LEADERS]);
+        for waker in &wakers[..MAX_LEADERS] {
+            sleeping.leave(waker);
+        }
+        assert!(!wakers[MAX_LEADERS].take_promotion());
+    }
+}

@@ -1,0 +1,270 @@
+//! A TCP socket on the engine: its name, its header in a region, and the commands on it.
+//!
+//! All calls take `&self` and may come from several threads at once. The last reference closes it.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hostif::header::{SHUT_READ, SHUT_WRITE};
+use hostif::{
+    Flags, Op, OptionChanges, Region, RegionLock, ShutdownHow, SocketHeader, SocketId, WindowSpan,
+};
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::lock::lock;
+use crate::readiness::State;
+use crate::registry::Observer;
+use crate::session::Session;
+
+/// See the file's head.
+pub struct TcpSocket {
+    session: &'static Session,
+    id: SocketId,
+    region: Region,
+    header: u32,
+    /// Send and receive window, once the connection stands.
+    spans: OnceLock<(WindowSpan, WindowSpan)>,
+    /// This process has dropped it.
+    closed: AtomicBool,
+    /// Its engine does not know this process as a holder.
+    lost: AtomicBool,
+    /// The reset that a lost engine means has been reported.
+    reset_reported: AtomicBool,
+}
+
+impl TcpSocket {
+    /// Over a header of a region; the header's index is checked here, once.
+    pub(crate) fn new(
+        session: &'static Session,
+        id: SocketId,
+        region: Region,
+        header: u32,
+    ) -> Result<Arc<TcpSocket>, Errno> {
+        region.socket_header(header).ok_or(Errno::PROTO)?;
+        Ok(Arc::new(TcpSocket {
+            session,
+            id,
+            region,
+            header,
+            spans: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            reset_reported: AtomicBool::new(false),
+        }))
+    }
+
+    /// The engine's name for it.
+    #[must_use]
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+
+    /// The session it belongs to.
+    #[must_use]
+    pub fn session(&self) -> &'static Session {
+        self.session
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn header(&self) -> SocketHeader<'_> {
+        self.region
+            .socket_header(self.header)
+            .expect("invariant: the index was checked in new")
+    }
+
+    /// The windows, once the connection stands.
+    pub(crate) fn spans(&self) -> Option<(WindowSpan, WindowSpan)> {
+        if let Some(spans) = self.spans.get() {
+            return Some(*spans);
+        }
+        let header = self.header();
+        if !header.flags().contains(Flags::CONNECTED) || !header.is_of(self.id) {
+            return None;
+        }
+        let (send, receive) = header.windows();
+        if self.region.window(send).is_none() || self.region.window(receive).is_none() {
+            return None;
+        }
+        Some(*self.spans.get_or_init(|| (send, receive)))
+    }
+
+    /// Whether the engine, or this process's hold on the socket, is gone.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.lost.load(Ordering::Acquire) || self.session.is_dead() || !self.header().is_of(self.id)
+    }
+
+    /// Whether that has not been reported as an error yet.
+    pub(crate) fn is_reset_unreported(&self) -> bool {
+        self.is_reset() && !self.reset_reported.load(Ordering::Acquire)
+    }
+
+    /// The engine of this socket is gone for good.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Takes a lock of the header in the session's name.
+    pub(crate) fn hold<'a>(
+        &'a self,
+        attachment: &'static Attachment,
+        lock: RegionLock<'a>,
+    ) -> Result<Held<'a>, Errno> {
+        let session = attachment.session;
+        let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
+        if lock.lock(session, &mut keep_waiting) {
+            Ok(Held { lock, session })
+        } else {
+            Err(Errno::CONNRESET)
+        }
+    }
+
+    /// Takes the pending error (SO_ERROR), which the next call would report otherwise.
+    #[must_use]
+    pub fn take_error(&self) -> Option<Errno> {
+        if let Some(errno) = self.header().program_take_error() {
+            return Some(i32::try_from(errno).map_or(Errno::IO, Errno::from_raw_os_error));
+        }
+        (self.is_reset() && !self.reset_reported.swap(true, Ordering::AcqRel))
+            .then_some(Errno::CONNRESET)
+    }
+
+    /// The local address, once known.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.header().addresses().0
+    }
+
+    /// The peer, once known.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.header().addresses().1
+    }
+
+    /// Takes a local address and returns it with its port.
+    pub fn bind(&self, local: SocketAddr) -> Result<SocketAddr, Errno> {
+        let port = self.session.call_plain(self.id, Op::Bind { local })?;
+        let port = u16::try_from(port).map_err(|_| Errno::PROTO)?;
+        Ok(SocketAddr::new(local.ip(), port))
+    }
+
+    /// Starts to accept connections, or changes the backlog.
+    pub fn listen(&self, backlog: u32) -> Result<(), Errno> {
+        let first = self.state() != State::Listening;
+        self.session.call_plain(self.id, Op::Listen { backlog })?;
+        if first {
+            self.session.on_listener_opened();
+        }
+        Ok(())
+    }
+
+    /// Starts to connect. The state then tells the outcome: `Connected`, or `Closed` with an error.
+    pub fn connect(&self, remote: SocketAddr, local: Option<SocketAddr>) -> Result<(), Errno> {
+        self.header().program_forget_error();
+        self.session
+            .call_plain(self.id, Op::Connect { remote, local })
+            .map(drop)
+    }
+
+    /// Changes options; takes effect soon.
+    pub fn set_options(&self, changes: &OptionChanges) -> Result<(), Errno> {
+        if *changes == OptionChanges::default() {
+            return Ok(());
+        }
+        self.session.post(Some(self.id), Op::SetOptions(*changes))
+    }
+
+    /// Ends one or both directions; what is written goes out first.
+    pub fn shutdown(&self, how: ShutdownHow) -> Result<(), Errno> {
+        match self.state() {
+            State::Idle | State::Connecting => return Err(Errno::NOTCONN),
+            State::Closed if !self.header().flags().contains(Flags::CONNECTED) => {
+                return Err(Errno::NOTCONN);
+            }
+            State::Connected | State::Listening | State::Closed => {}
+        }
+        let bits = match how {
+            ShutdownHow::Read => SHUT_READ,
+            ShutdownHow::Write => SHUT_WRITE,
+            ShutdownHow::Both => SHUT_READ | SHUT_WRITE,
+        };
+        let attachment = self.session.living()?;
+        let header = self.header();
+        // Under the lock, so that nothing is written after the position that the FIN follows.
+        let held = self.hold(attachment, header.send_lock())?;
+        header.program_shut(bits);
+        let written = header.written();
+        drop(held);
+        self.session
+            .post(Some(self.id), Op::Shutdown { how, written })
+    }
+
+    /// Drops this process's hold. The engine then ends the connection as the kernel would: FIN, or RST
+    /// where bytes were not read or lingering is off; other processes that hold the socket keep it.
+    pub fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        lock(&self.session.registry).remove(self.id);
+        let listening = self.header().flags().contains(Flags::LISTENING);
+        if self.lost.load(Ordering::Acquire) {
+            return;
+        }
+        let header = self.header();
+        if !header.is_of(self.id) {
+            return;
+        }
+        let close = Op::Close {
+            written: header.written(),
+            consumed: header.consumed(),
+        };
+        // It fails only when the engine is gone, which closes everything.
+        let _ = self.session.post(Some(self.id), close);
+        if listening {
+            self.session.on_listener_closed();
+        }
+    }
+
+    /// Ends the connection with RST and drops this process's hold.
+    pub fn abort(&self) {
+        let changes = OptionChanges {
+            linger_s: Some(Some(0)),
+            ..OptionChanges::default()
+        };
+        let _ = self.set_options(&changes);
+        self.close();
+    }
+
+    /// Registers an observer, in place of one with the same token. Look at the socket afterwards: what
+    /// happened before is not told.
+    pub fn observe(&self, token: u64, observer: Arc<dyn Observer>) {
+        self.session.observe(self.id, token, observer);
+    }
+
+    /// Removes the observer with that token.
+    pub fn forget(&self, token: u64) {
+        self.session.forget(self.id, token);
+    }
+}
+
+impl Drop for TcpSocket {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A lock of a header, held.
+pub struct Held<'a> {
+    lock: RegionLock<'a>,
+    session: u32,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.lock.unlock(self.session);
+    }
+}

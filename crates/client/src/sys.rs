@@ -1,0 +1,102 @@
+//! The unsafe of this crate: a slot for values that live for ever, descriptors by number, ppoll(2) with a
+//! signal mask. Nothing here decides anything.
+#![allow(unsafe_code)]
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+/// Holds a reference to a value that is never freed, and can be replaced by another.
+pub struct Slot<T: 'static> {
+    value: AtomicPtr<T>,
+}
+
+impl<T: Send + Sync + 'static> Slot<T> {
+    /// Nothing yet.
+    pub const fn empty() -> Slot<T> {
+        Slot {
+            value: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// The value, if there is one.
+    pub fn current(&self) -> Option<&'static T> {
+        // SAFETY: the pointer is null or came from a `&'static T` in `set`.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Replaces the value; the one before lives on.
+    pub fn set(&self, value: Option<&'static T>) {
+        let pointer = value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut());
+        self.value.store(pointer, Ordering::Release);
+    }
+}
+
+/// Closes a descriptor by a system call of our own: dropping an `OwnedFd` would call libc's `close`,
+/// which the program, or a preloaded library, may have replaced.
+pub fn close(fd: RawFd) {
+    // SAFETY: the caller owns the number and forgets it.
+    unsafe { rustix::io::close(fd) };
+}
+
+/// A descriptor whose owner is known to outlive the call.
+pub fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    debug_assert!(fd >= 0);
+    // SAFETY: callers pass numbers that they own (or 2, which the program may have closed: then the
+    // kernel says EBADF).
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Gives a number its owner.
+pub fn own(fd: RawFd) -> OwnedFd {
+    use rustix::fd::FromRawFd;
+    // SAFETY: the caller owns the number and forgets it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// ppoll(2): how many descriptors have news.
+pub fn ppoll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<Duration>,
+    mask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    /// Bytes of the kernel's signal set; glibc's is longer.
+    const KERNEL_SIGSET_BYTES: usize = 8;
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    // The kernel writes the remaining time back, so it gets a copy.
+    let mut timeout = timeout;
+    let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let mask = mask.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the slice is a valid array of its length, the timeout is null or a valid timespec of
+    // ours, and the mask is null or at least as long as the kernel's set. The call itself is not
+    // libc's ppoll, which a preloaded library may have replaced.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            timeout,
+            mask,
+            KERNEL_SIGSET_BYTES,
+        )
+    };
+    usize::try_from(result).map_err(|_| last_error())
+}
+
+fn last_error() -> Errno {
+    // SAFETY: the location is valid for the life of the thread.
+    let errno = unsafe { *libc::__errno_location() };
+    Errno::from_raw_os_error(errno)
+}
+
+/// One line on stderr, if the program has one.
+pub fn say(text: &str) {
+    let line = format!("shunt: {text}\n");
+    let _ = rustix::io::write(borrow(libc::STDERR_FILENO), line.as_bytes());
+}

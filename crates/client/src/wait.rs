@@ -1,0 +1,261 @@
+//! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2).
+//!
+//! The poll set of a sleeping thread: the session's doorbell (leaders only, see `sleeping`), the control
+//! channel for its hang-up, the thread's own waker, and descriptors of the caller. Signals end a wait
+//! with EINTR; what they mean is the caller's affair.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::lock::lock;
+use crate::session::Session;
+use crate::socket::TcpSocket;
+use crate::sys;
+use crate::waker::Waker;
+
+/// A signal mask for the length of a sleep, as ppoll(2) takes it.
+pub type SignalMask<'a> = Option<&'a libc::sigset_t>;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// The condition holds.
+    Ready,
+    /// A descriptor of the caller has news (`revents` is set).
+    Kernel,
+    /// The deadline has passed.
+    TimedOut,
+}
+
+/// How a thread sleeps.
+pub struct Sleep<'a> {
+    /// Descriptors of the caller.
+    pub kernel: &'a mut [libc::pollfd],
+    /// Signal mask.
+    pub mask: SignalMask<'a>,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// The library's own entries in a poll set.
+const OWN: usize = 3;
+/// Poll sets up to this size lie on the stack.
+const SMALL: usize = 16;
+/// A lost wake-up would be our bug; look again this often so that it costs latency and not a hang. Also
+/// bounds how long an engine that died without closing its channel (stopped, say) goes unnoticed.
+const RECHECK: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Waits until `ready` holds, a descriptor of `kernel` has news, or the deadline passes; EINTR if a
+    /// signal handler ran. `ready` is asked again after every event of the `sockets` (of others it may
+    /// be) and must not sleep. Several threads may wait at once, for the same sockets too.
+    pub fn wait(
+        &self,
+        sockets: &[&TcpSocket],
+        kernel: &mut [libc::pollfd],
+        mask: SignalMask<'_>,
+        deadline: Option<Instant>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Woken, Errno> {
+        if ready() {
+            return Ok(Woken::Ready);
+        }
+        let Some(attachment) = self.attachment_to_wait_on() else {
+            return wait_for_kernel(
+                &mut Sleep {
+                    kernel,
+                    mask,
+                    deadline,
+                },
+                ready,
+            );
+        };
+        if self.spin(attachment, ready) {
+            return Ok(Woken::Ready);
+        }
+        let waker = attachment.take_waker()?;
+        self.change_waiters(sockets, |registry, id| registry.add_waiter(id, &waker));
+        let sleep = Sleep {
+            kernel,
+            mask,
+            deadline,
+        };
+        let result = self.sleep(attachment, &waker, sleep, ready);
+        self.change_waiters(sockets, |registry, id| registry.remove_waiter(id, &waker));
+        attachment.return_waker(waker);
+        result
+    }
+
+    /// The attachment; a forked child that has no socket, or whose engine is gone, does without.
+    fn attachment_to_wait_on(&self) -> Option<&'static Attachment> {
+        match self.attached() {
+            None if lock(&self.registry).is_empty() => None,
+            None => self.attachment().ok(),
+            attached => attached,
+        }
+    }
+
+    fn change_waiters(
+        &self,
+        sockets: &[&TcpSocket],
+        change: impl Fn(&mut crate::registry::Registry, hostif::SocketId),
+    ) {
+        if !sockets.is_empty() {
+            let mut registry = lock(&self.registry);
+            for socket in sockets {
+                change(&mut registry, socket.id());
+            }
+        }
+    }
+
+    fn spin(&self, attachment: &Attachment, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.spin.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        while start.elapsed() < self.spin {
+            self.reap_if_free(attachment);
+            if ready() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Sleeps with a waker that is registered wherever it has to be.
+    pub(crate) fn sleep(
+        &self,
+        attachment: &Attachment,
+        waker: &Arc<Waker>,
+        mut sleep: Sleep<'_>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Woken, Errno> {
+        attachment.sleepers.enter(&attachment.program_word);
+        let mut leads = attachment.sleeping.enter(waker);
+        let result = loop {
+            leads |= waker.take_promotion();
+            waker.on_awake();
+            attachment.program_word.announce();
+            self.reap_all(attachment);
+            if ready() {
+                break Ok(Woken::Ready);
+            }
+            if !waker.may_sleep() {
+                continue;
+            }
+            match self.poll_once(attachment, waker, &mut sleep, leads) {
+                Ok(None) => {}
+                Ok(Some(Woken::Kernel)) => break Ok(Woken::Kernel),
+                // The end of the wait may have come together with what was waited for.
+                ended => {
+                    self.reap_all(attachment);
+                    break if ready() {
+                        Ok(Woken::Ready)
+                    } else {
+                        ended.map(|woken| woken.unwrap_or(Woken::TimedOut))
+                    };
+                }
+            }
+        };
+        waker.on_awake();
+        attachment.sleeping.leave(waker);
+        if attachment.sleepers.leave(&attachment.program_word) {
+            self.reap_all(attachment);
+        }
+        result
+    }
+
+    /// One ppoll; `None` to look again.
+    fn poll_once(
+        &self,
+        attachment: &Attachment,
+        waker: &Waker,
+        sleep: &mut Sleep<'_>,
+        leads: bool,
+    ) -> Result<Option<Woken>, Errno> {
+        let count = sleep.kernel.len();
+        let mut small = [libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        }; SMALL];
+        let mut large = Vec::new();
+        let fds = if count + OWN <= SMALL {
+            &mut small[..count + OWN]
+        } else {
+            large.resize(count + OWN, small[0]);
+            &mut large[..]
+        };
+        fds[..count].copy_from_slice(sleep.kernel);
+        // A negative number is left out. A dead engine's descriptors would be ready for ever.
+        let alive = !attachment.is_dead();
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        let bell = if leads && alive {
+            attachment.bell_number()
+        } else {
+            -1
+        };
+        fds[count] = entry(bell, libc::POLLIN);
+        fds[count + 1] = entry(
+            if alive {
+                attachment.control.number()
+            } else {
+                -1
+            },
+            0,
+        );
+        fds[count + 2] = entry(waker.number(), libc::POLLIN);
+
+        let left = sleep
+            .deadline
+            .map(|moment| moment.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(RECHECK, |left| left.min(RECHECK));
+        let news = sys::ppoll(fds, Some(timeout), sleep.mask)?;
+        if fds[count].revents != 0 {
+            attachment.drain_bell();
+        }
+        if fds[count + 1].revents != 0 {
+            self.check_engine(attachment);
+        }
+        let own = fds[count..].iter().filter(|fd| fd.revents != 0).count();
+        sleep.kernel.copy_from_slice(&fds[..count]);
+        if news > own {
+            return Ok(Some(Woken::Kernel));
+        }
+        let over = sleep
+            .deadline
+            .is_some_and(|moment| Instant::now() >= moment);
+        Ok((news == 0 && over).then_some(Woken::TimedOut))
+    }
+}
+
+/// A wait where no engine has anything to say.
+fn wait_for_kernel(sleep: &mut Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> Result<Woken, Errno> {
+    loop {
+        let left = sleep
+            .deadline
+            .map(|moment| moment.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(RECHECK, |left| left.min(RECHECK));
+        let news = sys::ppoll(sleep.kernel, Some(timeout), sleep.mask)?;
+        if news > 0 {
+            return Ok(Woken::Kernel);
+        }
+        if ready() {
+            return Ok(Woken::Ready);
+        }
+        if sleep
+            .deadline
+            .is_some_and(|moment| Instant::now() >= moment)
+        {
+            return Ok(Woken::TimedOut);
+        }
+    }
+}
