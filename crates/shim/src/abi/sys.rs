@@ -1,0 +1,276 @@
+//! C arguments as Rust values, for the exported functions in `abi.rs`. The safety of all of it is the
+//! C caller's contract with libc: pointers are null where that is allowed, and else valid for as long
+//! and as far as the call of that name uses them.
+
+#![allow(unsafe_code)]
+
+use std::borrow::Cow;
+use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::io::{IoSlice, IoSliceMut};
+
+use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t};
+use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
+use rustix::io::Errno;
+
+use crate::outcome::{Switched, count};
+use crate::sleep::Deadline;
+use crate::{address, listen as listening, poll as polling, select as selecting, sys, transfer};
+
+pub(super) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
+    Ok(result?.map(count))
+}
+
+pub(super) fn fortify(enough: bool) {
+    if !enough {
+        sys::fortify_failure();
+    }
+}
+
+/// The bytes of a name or of an option's value.
+pub(super) unsafe fn name_bytes<'a>(start: *const sockaddr, len: socklen_t) -> &'a [u8] {
+    // SAFETY: the caller's contract; socklen_t fits usize on Linux.
+    unsafe { sys::bytes(start.cast(), usize::try_from(len).unwrap_or(0)) }
+}
+
+pub(super) unsafe fn give_address(
+    known: Option<core::net::SocketAddrV4>,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Switched<c_int> {
+    let Some(known) = known else { return Ok(None) };
+    // SAFETY: the caller's contract.
+    unsafe { sys::give_result(&address::emit(known), addr.cast(), len, true)? };
+    Ok(Some(0))
+}
+
+pub(super) unsafe fn accepted(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Switched<c_int> {
+    let Some((new, peer)) = listening::accept(fd, flags)? else {
+        return Ok(None);
+    };
+    // SAFETY: the caller's contract.
+    unsafe { sys::give_result(&address::emit(peer), addr.cast(), len, true)? };
+    Ok(Some(new))
+}
+
+pub(super) unsafe fn slices_mut<'a>(
+    start: *const iovec,
+    count: c_int,
+) -> Result<sys::Targets<'a>, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the caller's contract.
+    unsafe { sys::io_slices_mut(start, count) }.ok_or(Errno::INVAL)
+}
+
+pub(super) unsafe fn io_slices<'a>(
+    start: *const iovec,
+    count: c_int,
+) -> Result<Cow<'a, [IoSlice<'a>]>, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the caller's contract.
+    unsafe { sys::io_slices(start, count) }.ok_or(Errno::INVAL)
+}
+
+pub(super) unsafe fn received(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { sys::bytes_mut(buf, len) };
+    counted(transfer::receive(fd, &mut [IoSliceMut::new(bytes)], flags))
+}
+
+pub(super) unsafe fn received_from(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> Switched<ssize_t> {
+    // SAFETY: the caller's contract.
+    let received = unsafe { received(fd, buf, len, flags)? };
+    if received.is_some() && !addr.is_null() && !addr_len.is_null() {
+        // A connection names no source (tcp_recvmsg).
+        // SAFETY: valid by the caller's contract.
+        unsafe { *addr_len = 0 };
+    }
+    Ok(received)
+}
+
+pub(super) unsafe fn receive_message(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> Switched<usize> {
+    // SAFETY: the caller's contract.
+    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    // SAFETY: as above, for the iovecs it names.
+    let slices = unsafe { sys::io_slices_mut(message.msg_iov, message.msg_iovlen) };
+    let received = transfer::receive(fd, &mut slices.ok_or(Errno::MSGSIZE)?, flags)?;
+    if received.is_some() {
+        message.msg_namelen = 0;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+    }
+    Ok(received)
+}
+
+pub(super) unsafe fn send_message(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> Switched<usize> {
+    // SAFETY: the caller's contract.
+    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    // SAFETY: as above, for the iovecs it names.
+    let slices = unsafe { sys::io_slices(message.msg_iov, message.msg_iovlen) };
+    transfer::send(fd, &slices.ok_or(Errno::MSGSIZE)?, flags)
+}
+
+pub(super) unsafe fn receive_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    len: c_uint,
+    mut flags: c_int,
+    timeout: *mut timespec,
+) -> Switched<c_int> {
+    // SAFETY: the caller's contract.
+    let deadline = Deadline::from_timespec(unsafe { sys::optional(timeout.cast_const()) })?;
+    // SAFETY: as above.
+    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
+    let mut done = 0;
+    for message in messages {
+        // SAFETY: the message is the caller's.
+        let received =
+            unsafe { receive_message(fd, &raw mut message.msg_hdr, flags & !libc::MSG_WAITFORONE) };
+        match received {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        done += 1;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        // The time is looked at between messages only (recvmmsg(2), BUGS).
+        if deadline.is_over() {
+            break;
+        }
+    }
+    Ok(Some(done))
+}
+
+pub(super) unsafe fn send_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    len: c_uint,
+    flags: c_int,
+) -> Switched<c_int> {
+    // SAFETY: the caller's contract.
+    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
+    let mut done = 0;
+    for message in messages {
+        // SAFETY: the message is the caller's.
+        match unsafe { send_message(fd, &raw const message.msg_hdr, flags) } {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        done += 1;
+    }
+    Ok(Some(done))
+}
+
+pub(super) unsafe fn poll_array<'a>(fds: *mut pollfd, len: nfds_t) -> &'a mut [pollfd] {
+    // SAFETY: the caller's contract.
+    unsafe { sys::array_mut(fds, usize::try_from(len).unwrap_or(0)) }
+}
+
+pub(super) fn poll_concerns(fds: *mut pollfd, len: nfds_t) -> bool {
+    // SAFETY: the array is the C caller's argument to poll.
+    polling::concerns(unsafe { poll_array(fds, len) })
+}
+
+pub(super) unsafe fn polled(
+    fds: *mut pollfd,
+    len: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> Switched<c_int> {
+    // SAFETY: the caller's contract.
+    let (fds, timeout, mask) =
+        unsafe { (poll_array(fds, len), sys::optional(timeout), mask.as_ref()) };
+    polling::poll(fds, Deadline::from_timespec(timeout)?, mask)
+}
+
+pub(super) unsafe fn epoll_array<'a>(
+    events: *mut epoll_event,
+    max: c_int,
+) -> &'a mut [epoll_event] {
+    // SAFETY: the caller's contract.
+    unsafe { sys::array_mut(events, usize::try_from(max).unwrap_or(0)) }
+}
+
+pub(super) unsafe fn sets<'a>(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+) -> selecting::Sets<'a> {
+    let words = usize::try_from(nfds).unwrap_or(0).div_ceil(64);
+    // SAFETY: the kernel would read and write the same whole words (FDS_BYTES).
+    let set = |set: *mut fd_set| unsafe { sys::array_mut(set.cast::<u64>(), words) };
+    selecting::Sets {
+        read: set(read),
+        write: set(write),
+        except: set(except),
+    }
+}
+
+pub(super) fn select_concerns(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+) -> bool {
+    // SAFETY: the sets are the C caller's arguments to select.
+    unsafe { sets(nfds, read, write, except) }.concern(nfds)
+}
+
+pub(super) unsafe fn selected(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> Switched<c_int> {
+    // SAFETY: the caller's contract.
+    let (mut sets, given) = unsafe {
+        (
+            sets(nfds, read, write, except),
+            sys::optional(timeout.cast_const()),
+        )
+    };
+    let deadline = Deadline::from_timeval(given)?;
+    let result = selecting::select(nfds, &mut sets, deadline, None);
+    let served = !matches!(result, Ok(None));
+    if served && let Some(left) = deadline.remaining() {
+        let left = timeval {
+            tv_sec: c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX),
+            tv_usec: left.subsec_micros().into(),
+        };
+        // Linux writes back what is left, also after an error (select(2)).
+        // SAFETY: there is a deadline only where the pointer was not null.
+        unsafe { timeout.write(left) };
+    }
+    result
+}

@@ -1,0 +1,42 @@
+//! A file's bytes straight into a send window.
+
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use client::SendSpace;
+use rustix::io::Errno;
+
+use crate::sys::borrow;
+
+/// pread(2) into the space, or read(2) at the file's own position; stops at a short read.
+pub fn read_into(space: &SendSpace<'_>, file: RawFd, offset: Option<u64>) -> Result<usize, Errno> {
+    let file = borrow(file)?;
+    let mut done = 0;
+    for (start, len) in space.spans() {
+        if len == 0 {
+            continue;
+        }
+        // SAFETY: the span lies in the mapped window and is this thread's to write until the space is
+        // committed or dropped. The engine may read it meanwhile, in another process: it sends only
+        // what is committed. The bytes are treated as uninitialised and written by the kernel.
+        let target =
+            unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), len) };
+        let result = match offset {
+            Some(offset) => rustix::io::pread(file, target, offset + done as u64),
+            None => rustix::io::read(file, target),
+        };
+        match result {
+            Ok((filled, _)) => {
+                done += filled.len();
+                if filled.len() < len {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,141 @@
+//! connect(2): the last moment to decide which stack a socket is on. The states and their errno are
+//! those of `__inet_stream_connect` in Linux.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+
+use crate::accelerated::{self, Stream};
+use crate::address::{self, Name};
+use crate::descriptors;
+use crate::name;
+use crate::outcome::Switched;
+use crate::policy::{Policy, policy};
+use crate::readiness::Phase;
+use crate::route::{self, Stack};
+use crate::socket::{Owner, Socket};
+use crate::sys;
+use crate::transfer::{Call, Wait, with_stream};
+
+/// connect(2).
+pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket() else {
+        return Ok(None);
+    };
+    let name = address::parse(name)?;
+    if let Some(stream) = socket.stream() {
+        return again(fd, socket, &stream, name).map(Some);
+    }
+    let Name::V4(destination) = name else {
+        return Ok(None);
+    };
+    match stack_for(socket, destination)? {
+        Stack::Engine => begin(fd, socket, destination).map(Some),
+        Stack::Kernel => {
+            socket.leave_to_kernel();
+            descriptors::forget(fd);
+            Ok(None)
+        }
+    }
+}
+
+fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno> {
+    // Bound to an address of the engine: nobody else could send from it.
+    if socket
+        .bound()
+        .is_some_and(|bound| bound.owner == Owner::Engine)
+    {
+        return Ok(Stack::Engine);
+    }
+    let stack = route::stack_for(*destination.ip(), &accelerated::networks());
+    let loopback = destination.ip().is_loopback() || destination.ip().is_unspecified();
+    if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !loopback {
+        return Err(Errno::NETUNREACH);
+    }
+    Ok(stack)
+}
+
+fn begin(fd: RawFd, socket: &Socket, destination: SocketAddrV4) -> Result<i32, Errno> {
+    let backing = sys::borrow(fd)?;
+    let local = match socket.bound() {
+        Some(bound) => bound.address,
+        None => {
+            // The backing socket holds the port as long as the connection has it. ANY rather than the
+            // engine's address: after a failed connect the program may go to a kernel destination.
+            let any = name::local_of(backing)?;
+            if any.port() == 0 {
+                rustix::net::bind(backing, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+            }
+            name::local_of(backing)?
+        }
+    };
+    let stream = Stream::open(backing)?;
+    stream.set_options(&socket.log.changes());
+    stream.connect(local, destination)?;
+    socket.decide(stream);
+    if socket.is_nonblocking(fd)? {
+        // However fast the answer came: Linux holds the socket during the call and sees it afterwards.
+        return Err(Errno::INPROGRESS);
+    }
+    wait(fd, Errno::INPROGRESS)
+}
+
+/// Another connect on a socket that an engine serves.
+fn again(fd: RawFd, socket: &Socket, stream: &Stream, name: Name) -> Result<i32, Errno> {
+    if name == Name::Unspecified {
+        stream.abort();
+        socket.undecide();
+        return Ok(0);
+    }
+    match stream.phase() {
+        Phase::Listening => Err(Errno::ISCONN),
+        Phase::Connecting => wait(fd, Errno::ALREADY),
+        Phase::Connected if socket.report_connected() => Err(Errno::ISCONN),
+        Phase::Connected => Ok(0),
+        Phase::Closed => conclude(socket, stream),
+    }
+}
+
+/// Waits until the connect is decided, if the socket may block; else says `pending`.
+fn wait(fd: RawFd, pending: Errno) -> Result<i32, Errno> {
+    let waited = with_stream(fd, wait_on)?;
+    match waited {
+        Some(Ok(())) => Ok(0),
+        Some(Err(Errno::AGAIN)) => Err(pending),
+        Some(Err(error)) => Err(error),
+        // Closed or undone by another thread meanwhile.
+        None => Err(Errno::BADF),
+    }
+}
+
+fn wait_on(call: &Call<'_>) -> Result<Result<(), Errno>, Errno> {
+    let mut sleeps = Wait::new(false);
+    loop {
+        match call.stream().phase() {
+            Phase::Connecting => {}
+            Phase::Closed => return Ok(conclude(call.socket(), call.stream()).map(drop)),
+            Phase::Connected | Phase::Listening => {
+                call.socket().report_connected();
+                return Ok(Ok(()));
+            }
+        }
+        let news = || call.stream().phase() != Phase::Connecting;
+        if let Err(error) = sleeps.sleep(call, &news, call.socket().send_timeout()) {
+            return Ok(Err(error));
+        }
+    }
+}
+
+/// The connection is closed: reports why, and lets the program try again if it never stood.
+fn conclude(socket: &Socket, stream: &Stream) -> Result<i32, Errno> {
+    let error = stream.take_error();
+    if socket.was_connected() {
+        return Err(error.unwrap_or(Errno::ISCONN));
+    }
+    socket.undecide();
+    Err(error.unwrap_or(Errno::CONNABORTED))
+}

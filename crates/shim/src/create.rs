@@ -1,0 +1,52 @@
+//! socket(2): which sockets the switch follows, and the first contact with the engine.
+
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+
+use crate::accelerated;
+use crate::descriptors;
+use crate::file::{File, Kind};
+use crate::policy::policy;
+use crate::report;
+use crate::socket::Socket;
+
+/// Whether a socket of this kind can be accelerated: TCP over IPv4. The rest is the kernel's.
+pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
+    let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    domain == libc::AF_INET
+        && kind == libc::SOCK_STREAM
+        && (protocol == 0 || protocol == libc::IPPROTO_TCP)
+        && policy().may_accelerate()
+}
+
+/// Whether sockets are to be followed: attaches on the first question. ENETDOWN where there is no
+/// engine and the user demanded one.
+pub fn attach() -> Result<bool, Errno> {
+    match accelerated::attach() {
+        Ok(()) => Ok(true),
+        Err(reason) => {
+            if let Some(reason) = reason {
+                let instead = if policy().require_engine {
+                    "SHUNT_REQUIRE=1 refuses TCP sockets"
+                } else {
+                    "using the kernel"
+                };
+                report::line(&format!(
+                    "no engine ({reason}); {instead}. Start one with `shunt engine`, or name it with \
+                     SHUNT_ENGINE"
+                ));
+            }
+            if policy().require_engine {
+                Err(Errno::NETDOWN)
+            } else {
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// The kernel has made the backing socket: follow it.
+pub fn created(fd: RawFd) {
+    descriptors::insert(fd, File::new(Kind::Socket(Socket::default())));
+}

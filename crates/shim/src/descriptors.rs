@@ -1,0 +1,259 @@
+//! Which descriptor numbers the switch has something to say about, and what stands behind each.
+//!
+//! The question is asked by every call of the program, so the answer "not ours" is one atomic load
+//! in a bit map that lies in untouched zero pages: no lock, no allocation, safe in a signal handler.
+//! The answer itself is an [`ArcSwapOption`] in a chunk that is made when first needed.
+//!
+//! Numbers from [`LIMIT`] on are never accelerated. A number that libc itself closes
+//! behind the switch's back (fclose(3) of an fdopen'd socket) keeps its entry until a symbol of the
+//! switch hands the number out again.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use crate::accelerated;
+use crate::file::File;
+use crate::sys::Inside;
+
+/// Descriptor numbers below this can be tracked: the default ceiling of Linux, `fs.nr_open`.
+pub const LIMIT: usize = 1 << 20;
+
+const CHUNK: usize = 1024;
+
+static TRACKED: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
+static CHUNKS: [OnceLock<Box<Chunk>>; LIMIT / CHUNK] = [const { OnceLock::new() }; LIMIT / CHUNK];
+
+struct Chunk([ArcSwapOption<File>; CHUNK]);
+
+/// A looked-up entry; it stays valid when another thread closes the number meanwhile.
+pub type Entry = Guard<Option<Arc<File>>>;
+
+/// Whether the number has an entry. Async-signal-safe.
+#[inline]
+pub fn is_tracked(fd: RawFd) -> bool {
+    match usize::try_from(fd) {
+        Ok(number) if number < LIMIT => {
+            TRACKED[number / 64].load(Ordering::Acquire) & (1 << (number % 64)) != 0
+        }
+        _ => false,
+    }
+}
+
+/// What stands behind the number.
+pub fn lookup(fd: RawFd) -> Option<Arc<File>> {
+    borrow(fd)?.as_ref().map(Arc::clone)
+}
+
+/// What stands behind the number, without touching the reference count; for calls that do not sleep.
+pub fn borrow(fd: RawFd) -> Option<Entry> {
+    if !is_tracked(fd) {
+        return None;
+    }
+    Some(slot(fd)?.load())
+}
+
+/// Puts `file` behind the number and counts the reference. Whatever stood there has been closed.
+pub fn insert(fd: RawFd, file: Arc<File>) {
+    if is_borrowed_memory() {
+        return;
+    }
+    let Some(slot) = slot_or_new(fd) else { return };
+    file.add_descriptor();
+    let previous = slot.swap(Some(file));
+    mark(fd, true);
+    if let Some(previous) = previous {
+        previous.drop_descriptor();
+    }
+}
+
+/// Takes the entry away. The caller owns the reference that the number held, and must hand it to
+/// [`File::drop_descriptor`] once the kernel's descriptor is closed too.
+pub fn take(fd: RawFd) -> Option<Arc<File>> {
+    if !is_tracked(fd) || is_borrowed_memory() {
+        return None;
+    }
+    mark(fd, false);
+    slot(fd)?.swap(None)
+}
+
+/// Forgets what stood behind the number, if anything: the kernel has just handed the number out
+/// anew, so whatever it was is closed.
+pub fn forget(fd: RawFd) {
+    if let Some(file) = take(fd) {
+        file.drop_descriptor();
+    }
+}
+
+/// The tracked numbers in `first..=last`, in order.
+pub fn tracked_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
+    let first = usize::try_from(first).unwrap_or(0);
+    let end = usize::try_from(last)
+        .map_or(0, |last| last.saturating_add(1))
+        .min(LIMIT);
+    (first / 64..end.div_ceil(64))
+        .filter(|&word| TRACKED[word].load(Ordering::Acquire) != 0)
+        .flat_map(|word| word * 64..word * 64 + 64)
+        .filter(move |&number| number >= first && number < end)
+        .filter_map(|number| RawFd::try_from(number).ok())
+        .filter(|&fd| is_tracked(fd))
+}
+
+fn mark(fd: RawFd, tracked: bool) {
+    let Ok(number) = usize::try_from(fd) else {
+        return;
+    };
+    let Some(word) = TRACKED.get(number / 64) else {
+        return;
+    };
+    let bit = 1 << (number % 64);
+    if tracked {
+        word.fetch_or(bit, Ordering::AcqRel);
+    } else {
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+}
+
+fn slot(fd: RawFd) -> Option<&'static ArcSwapOption<File>> {
+    let number = usize::try_from(fd).ok()?;
+    Some(&CHUNKS.get(number / CHUNK)?.get()?.0[number % CHUNK])
+}
+
+fn slot_or_new(fd: RawFd) -> Option<&'static ArcSwapOption<File>> {
+    let number = usize::try_from(fd).ok()?;
+    let chunk = CHUNKS.get(number / CHUNK)?;
+    let chunk =
+        chunk.get_or_init(|| Box::new(Chunk([const { ArcSwapOption::const_empty() }; CHUNK])));
+    Some(&chunk.0[number % CHUNK])
+}
+
+/// Whether the number is the library's own and the call does not come from the library itself.
+pub fn is_private(fd: RawFd) -> bool {
+    accelerated::is_private(fd) && !Inside::is_active()
+}
+
+/// The library's own numbers in `first..=last`, in order.
+pub fn private_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
+    // Above the limit of open files there are none, and the marks of a million numbers take a while.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit
+        .and_then(|limit| RawFd::try_from(limit).ok())
+        .unwrap_or(RawFd::MAX);
+    let end = last
+        .saturating_add(1)
+        .min(limit)
+        .min(RawFd::try_from(LIMIT).unwrap_or(RawFd::MAX));
+    (first.max(accelerated::first_private())..end).filter(|&fd| accelerated::is_private(fd))
+}
+
+/// The process whose memory this is.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// This process's memory is its own from now on: at load, and in a forked child.
+pub fn own_memory() {
+    OWNER.store(
+        rustix::process::getpid().as_raw_nonzero().get(),
+        Ordering::Relaxed,
+    );
+}
+
+/// Whether the memory belongs to a parent that waits in vfork(2). Such a child has descriptors of its
+/// own: what it closes or duplicates before it execs is none of the parent's table.
+fn is_borrowed_memory() -> bool {
+    rustix::process::getpid().as_raw_nonzero().get() != OWNER.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::Kind;
+    use crate::socket::Socket;
+
+    fn file() -> Arc<File> {
+        File::new(Kind::Socket(Socket::default()))
+    }
+
+    #[test]
+    fn a_number_is_tracked_from_insert_to_take() {
+        let fd = 700_001;
+        assert!(!is_tracked(fd) && lookup(fd).is_none());
+        let file = file();
+        insert(fd, Arc::clone(&file));
+        assert!(is_tracked(fd) && Arc::ptr_eq(&lookup(fd).unwrap(), &file));
+        assert!(Arc::ptr_eq(&take(fd).unwrap(), &file));
+        assert!(!is_tracked(fd) && take(fd).is_none());
+    }
+
+    #[test]
+    fn duplicates_share_the_file_and_the_last_reference_is_known() {
+        let (first, second) = (700_101, 700_102);
+        let file = file();
+        insert(first, Arc::clone(&file));
+        assert!(file.is_last_reference());
+        insert(second, Arc::clone(&file));
+        assert!(!file.is_last_reference());
+        forget(first);
+        assert!(file.is_last_reference() && is_tracked(second));
+        forget(second);
+    }
+
+    #[test]
+    fn what_replaces_a_file_lets_go_of_it() {
+        let fd = 700_201;
+        let (old, new) = (file(), file());
+        insert(fd, Arc::clone(&old));
+        let sleeper = old.sleeper();
+        insert(fd, Arc::clone(&new));
+        assert!(old.is_last_reference(), "only the sleeping call is left");
+        assert!(Arc::ptr_eq(&lookup(fd).unwrap(), &new));
+        drop(sleeper);
+        forget(fd);
+    }
+
+    #[test]
+    fn ranges_name_tracked_numbers_in_order() {
+        for fd in [700_363, 700_320, 700_399] {
+            insert(fd, file());
+        }
+        assert_eq!(
+            tracked_in(700_300, 700_399).collect::<Vec<_>>(),
+            [700_320, 700_363, 700_399]
+        );
+        assert_eq!(tracked_in(700_321, 700_398).collect::<Vec<_>>(), [700_363]);
+        for fd in [700_363, 700_320, 700_399] {
+            forget(fd);
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_never_tracked() {
+        let beyond = RawFd::try_from(LIMIT).unwrap();
+        insert(beyond, file());
+        insert(-1, file());
+        assert!(!is_tracked(beyond) && !is_tracked(-1) && !is_tracked(RawFd::MAX));
+    }
+
+    #[test]
+    fn lookups_race_with_replacement_without_harm() {
+        let fd = 700_501;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    insert(fd, file());
+                    forget(fd);
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        if let Some(entry) = borrow(fd) {
+                            assert!(entry.as_ref().is_none_or(|file| file.epoll().is_none()));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

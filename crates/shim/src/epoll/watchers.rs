@@ -1,0 +1,122 @@
+//! The epoll interests in one socket, and what happens to them when the socket's fate is decided.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::set::{Interest, Place};
+use crate::sys;
+
+/// Interests in one socket; read by event callbacks without a lock.
+#[derive(Default)]
+pub struct Watchers(ArcSwapOption<Vec<Arc<Interest>>>);
+
+impl Watchers {
+    /// An epoll instance watches the socket from now on.
+    pub fn add(&self, interest: &Arc<Interest>) {
+        self.0.rcu(|list| {
+            let mut list = list.as_deref().cloned().unwrap_or_default();
+            // Those of epoll instances that are closed by now.
+            list.retain(|one| !one.is_removed());
+            list.push(Arc::clone(interest));
+            Some(Arc::new(list))
+        });
+    }
+
+    /// Whether nobody watches.
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_none()
+    }
+
+    fn load(&self) -> Vec<Arc<Interest>> {
+        self.0.load().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// It watches no more.
+    pub fn remove(&self, interest: &Arc<Interest>) {
+        self.0.rcu(|list| {
+            let mut list = list.as_deref().cloned().unwrap_or_default();
+            list.retain(|one| !Arc::ptr_eq(one, interest));
+            (!list.is_empty()).then(|| Arc::new(list))
+        });
+    }
+
+    /// The socket is gone for good.
+    pub fn clear(&self) {
+        for interest in self.0.swap(None).iter().flat_map(|list| list.iter()) {
+            interest.set().remove_interest(interest);
+        }
+    }
+
+    /// The socket was left to the kernel, whose epoll has the interests already.
+    pub fn left_to_kernel(&self) {
+        for interest in self.0.swap(None).iter().flat_map(|list| list.iter()) {
+            interest.set().note_foreign(interest.fd, true);
+            interest.set().remove_interest(interest);
+        }
+    }
+
+    /// Events of `changed` happened. Takes no lock but the leaf of each set.
+    pub fn notify(&self, changed: u32) {
+        if let Some(list) = self.0.load().as_ref() {
+            for interest in list.iter() {
+                interest.notify(changed);
+            }
+        }
+    }
+
+    /// An engine serves the socket: the kernel's epoll would only report that the backing socket is
+    /// not connected.
+    pub fn moved_to_engine(&self) {
+        for interest in self.load().iter().filter(|one| !one.is_removed()) {
+            if interest.place() == Place::Kernel {
+                with_kernel(interest, |epoll, fd| epoll::delete(epoll, fd));
+                interest.set().set_place(interest, Place::Engine);
+                super::change::kick(interest.set());
+                interest.notify(u32::MAX);
+            }
+        }
+    }
+
+    /// The socket listens on an engine and in the kernel.
+    pub fn moved_to_both(&self) {
+        for interest in self.load().iter().filter(|one| !one.is_removed()) {
+            if interest.place() == Place::Kernel {
+                interest.set().set_place(interest, Place::Both);
+                super::change::kick(interest.set());
+                interest.notify(u32::MAX);
+            }
+        }
+    }
+
+    /// The socket is undecided again.
+    pub fn moved_to_kernel(&self) {
+        for interest in self.load().iter().filter(|one| !one.is_removed()) {
+            if interest.place() == Place::Engine {
+                let (mask, data) = interest.wish();
+                let (mask, data) = (EventFlags::from_bits_retain(mask), EventData::new_u64(data));
+                with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
+                interest.set().set_place(interest, Place::Kernel);
+            }
+        }
+    }
+}
+
+fn with_kernel(
+    interest: &Interest,
+    change: impl FnOnce(
+        std::os::fd::BorrowedFd<'_>,
+        std::os::fd::BorrowedFd<'_>,
+    ) -> rustix::io::Result<()>,
+) {
+    let descriptors = (
+        sys::borrow(interest.set().descriptor()),
+        sys::borrow(interest.fd),
+    );
+    if let (Ok(epoll), Ok(fd)) = descriptors {
+        // It can fail only if the program closed one of the two numbers while a duplicate lives;
+        // then the kernel's part of the interest is stale, which it may be in plain Linux too.
+        let _ = change(epoll, fd);
+    }
+}

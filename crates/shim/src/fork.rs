@@ -1,0 +1,83 @@
+//! fork(2): the locks of the switch are held across it, so that none is left locked in the child by a
+//! thread that is not there; then the child counts its references anew and hangs up its own bells.
+//!
+//! vfork(2) and posix_spawn(3) run no handlers and need none: their child only closes and execs.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use crate::accelerated;
+use crate::descriptors;
+use crate::epoll::set::{Interest, Members, Set};
+use crate::epoll::{SETS, Sets};
+use crate::sys::Inside;
+
+/// Everything held across a fork, in the order in which it was taken.
+struct Held {
+    _inside: Inside,
+    _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
+    _members: Vec<MutexGuard<'static, Members>>,
+    sets: MutexGuard<'static, Sets>,
+}
+
+thread_local! {
+    // Without a destructor: a thread may end after the library is torn down.
+    static HELD: RefCell<ManuallyDrop<Option<Held>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// Before the fork, in the thread that forks.
+pub fn prepare() {
+    let inside = Inside::enter();
+    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    // The order of all code: members, then what the client locks, then ready.
+    let members = sets.all.iter().map(|set| set.members()).collect();
+    accelerated::fork_prepare();
+    let ready = sets.all.iter().map(|set| set.ready()).collect();
+    let held = Held {
+        _inside: inside,
+        _ready: ready,
+        _members: members,
+        sets,
+    };
+    HELD.with(|place| place.borrow_mut().replace(held));
+}
+
+/// After the fork, in the parent.
+pub fn parent() {
+    accelerated::fork_parent();
+    HELD.with(|place| place.borrow_mut().take());
+}
+
+/// After the fork, in the child, whose only thread this is.
+pub fn child() {
+    descriptors::own_memory();
+    accelerated::fork_child();
+    let held = HELD.with(|place| place.borrow_mut().take());
+    let sets: Vec<&'static Set> = held
+        .as_ref()
+        .map_or_else(Vec::new, |held| held.sets.all.clone());
+    drop(held);
+    let _inside = Inside::enter();
+    for set in sets {
+        set.waker.reset_in_child();
+        set.plain_waiters.store(0, Ordering::SeqCst);
+    }
+    recount_references();
+}
+
+fn recount_references() {
+    let files: Vec<_> = descriptors::tracked_in(0, i32::MAX)
+        .filter_map(descriptors::lookup)
+        .collect();
+    let mut seen = HashSet::new();
+    for file in &files {
+        if seen.insert(Arc::as_ptr(file)) {
+            file.forget_references();
+        }
+        file.add_descriptor();
+    }
+}

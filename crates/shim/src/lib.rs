@@ -1,0 +1,36 @@
+//! libshunt.so: the switch that a preloaded program calls instead of libc's socket functions.
+//!
+//! Start at `abi` (the exported symbols), `descriptors` (is a number ours?) and `socket` (the decision
+//! between kernel and engine, DESIGN §4). Every descriptor the program sees is a real kernel socket;
+//! what the switch does not know goes to libc untouched. `accelerated` is the only door to the engine.
+//!
+//! README.md in this folder lists each symbol and how far it is served.
+
+mod abi;
+mod accelerated;
+mod address;
+mod connect;
+mod control;
+mod create;
+mod descriptors;
+mod ending;
+mod epoll;
+mod file;
+mod fork;
+mod listen;
+mod name;
+mod options;
+mod outcome;
+mod policy;
+mod poll;
+mod readiness;
+mod report;
+mod route;
+mod select;
+mod sendfile;
+mod sleep;
+mod socket;
+mod sys;
+mod tcp_info;
+mod transfer;
+mod waker;

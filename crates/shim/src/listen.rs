@@ -1,0 +1,199 @@
+//! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both
+//! queues, by turns.
+
+use core::net::SocketAddrV4;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::accelerated::{self, Accepted, Stream};
+use crate::descriptors;
+use crate::file::{File, Kind};
+use crate::name;
+use crate::outcome::Switched;
+use crate::readiness::Phase;
+use crate::report;
+use crate::sleep::{Deadline, after_interruption};
+use crate::socket::{Owner, Socket};
+use crate::sys;
+
+/// listen(2).
+pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket() else {
+        return Ok(None);
+    };
+    if let Some(stream) = socket.stream() {
+        // A second listen changes the backlog; a connection cannot listen.
+        return if stream.phase() == Phase::Listening {
+            Ok(None)
+        } else {
+            Err(Errno::INVAL)
+        };
+    }
+    let backing = sys::borrow(fd)?;
+    rustix::net::listen(backing, backlog)?;
+    let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
+    let started = Stream::open(backing).and_then(|stream| {
+        stream.listen(name::local_of(backing)?, backlog)?;
+        Ok(stream)
+    });
+    match (started, owner) {
+        (Ok(stream), Owner::Engine) => socket.decide(stream),
+        (Ok(stream), Owner::Any) => {
+            socket.set_kernel_listens(fd)?;
+            socket.decide(stream);
+        }
+        (Err(error), Owner::Engine) => return Err(error),
+        (Err(error), Owner::Any) => {
+            report::line(&format!(
+                "a listener on ANY is served by the kernel alone: {error}"
+            ));
+            socket.leave_to_kernel();
+            descriptors::forget(fd);
+        }
+    }
+    Ok(Some(0))
+}
+
+/// accept4(2): the new descriptor and the peer.
+pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, SocketAddrV4)> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket() else {
+        return Ok(None);
+    };
+    let Some(stream) = socket.stream() else {
+        return Ok(None);
+    };
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0
+        || stream.phase() != Phase::Listening
+    {
+        return Err(Errno::INVAL);
+    }
+    let listener = Listener {
+        fd,
+        file: &file,
+        socket,
+        stream: &stream,
+        flags,
+    };
+    listener.accept().map(Some)
+}
+
+struct Listener<'a> {
+    fd: RawFd,
+    file: &'a Arc<File>,
+    socket: &'a Socket,
+    stream: &'a Arc<Stream>,
+    flags: i32,
+}
+
+impl Listener<'_> {
+    fn accept(&self) -> Result<(RawFd, SocketAddrV4), Errno> {
+        let mut deadline = None;
+        loop {
+            let kernel_first = self.socket.kernel_accepts_first();
+            if kernel_first && let Some(accepted) = self.accept_in_kernel()? {
+                return Ok(accepted);
+            }
+            if let Some(accepted) = self.stream.try_accept()? {
+                return self.adopt(accepted);
+            }
+            if !kernel_first && let Some(accepted) = self.accept_in_kernel()? {
+                return Ok(accepted);
+            }
+            if self.socket.receive_shut() {
+                return Err(Errno::INVAL);
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None if self.socket.is_nonblocking(self.fd)? => return Err(Errno::AGAIN),
+                None => *deadline.insert(Deadline::after_option(self.socket.receive_timeout())),
+            };
+            self.sleep(deadline)?;
+        }
+    }
+
+    fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
+        if deadline.is_over() {
+            return Err(Errno::AGAIN);
+        }
+        let _open = self.file.sleeper();
+        let mut backing = [sys::poll_in(self.fd)];
+        let kernel = if self.socket.kernel_listens() {
+            &mut backing[..]
+        } else {
+            &mut []
+        };
+        let mut news = || self.stream.has_connection() || self.socket.receive_shut();
+        match accelerated::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
+            Err(Errno::INTR) => after_interruption(deadline),
+            result => result,
+        }
+    }
+
+    /// A connection of the kernel's own; it is the kernel's from then on.
+    fn accept_in_kernel(&self) -> Result<Option<(RawFd, SocketAddrV4)>, Errno> {
+        if !self.socket.kernel_listens() {
+            return Ok(None);
+        }
+        let flags = SocketFlags::from_bits_retain(self.flags.cast_unsigned());
+        match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, flags) {
+            Ok((fd, peer)) => {
+                let peer = peer.as_ref().and_then(name::v4).ok_or(Errno::CONNABORTED)?;
+                let fd = fd.into_raw_fd();
+                descriptors::forget(fd);
+                Ok(Some((fd, peer)))
+            }
+            // Another process or thread was faster.
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives an engine's connection a descriptor: its backing socket at the lowest free number, with
+    /// the flags asked for and the options that a connection inherits from its listener.
+    fn adopt(&self, accepted: Accepted) -> Result<(RawFd, SocketAddrV4), Errno> {
+        let Accepted {
+            stream,
+            backing,
+            peer,
+        } = accepted;
+        let placed = self.place(backing);
+        let fd = match placed {
+            Ok(fd) => fd.into_raw_fd(),
+            Err(error) => {
+                stream.close();
+                return Err(error);
+            }
+        };
+        self.socket.log.replay(fd);
+        stream.set_options(&self.socket.log.changes());
+        let socket = Socket::accepted(self.socket, stream);
+        descriptors::forget(fd);
+        descriptors::insert(fd, File::new(Kind::Socket(socket)));
+        Ok((fd, peer))
+    }
+
+    fn place(&self, backing: OwnedFd) -> Result<OwnedFd, Errno> {
+        let lowest = if self.flags & libc::SOCK_CLOEXEC != 0 {
+            rustix::io::fcntl_dupfd_cloexec(&backing, 0)?
+        } else {
+            rustix::io::dup(&backing)?
+        };
+        drop(backing);
+        let wanted = self.flags & libc::SOCK_NONBLOCK != 0;
+        let flags = rustix::fs::fcntl_getfl(&lowest)?;
+        if flags.contains(OFlags::NONBLOCK) != wanted {
+            rustix::fs::fcntl_setfl(&lowest, flags ^ OFlags::NONBLOCK)?;
+        }
+        Ok(lowest)
+    }
+}

@@ -1,0 +1,232 @@
+//! setsockopt(2) and getsockopt(2). The backing socket keeps every option, so that the kernel checks
+//! and answers; what the engine acts on is forwarded to it, and a few answers are the engine's own.
+//!
+//! What the program has set is also written down, for the moment when the socket is decided and for
+//! the connections that inherit from a listener.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use hostif::OptionChanges;
+use rustix::io::Errno;
+
+use crate::descriptors;
+use crate::outcome::Switched;
+use crate::socket::Socket;
+use crate::sys;
+use crate::transfer::with_stream;
+
+/// One option as the program set it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    level: i32,
+    name: i32,
+    value: Vec<u8>,
+}
+
+/// What the program has set on a socket, each option once, in order.
+#[derive(Default)]
+pub struct Log(ArcSwapOption<Vec<Setting>>);
+
+impl Log {
+    /// Writes down a successful setsockopt.
+    pub fn record(&self, level: i32, name: i32, value: &[u8]) {
+        self.0.rcu(|settings| {
+            let mut settings = settings.as_deref().cloned().unwrap_or_default();
+            settings.retain(|one| (one.level, one.name) != (level, name));
+            settings.push(Setting {
+                level,
+                name,
+                value: value.to_vec(),
+            });
+            Some(Arc::new(settings))
+        });
+    }
+
+    /// Starts with what another socket has.
+    pub fn adopt(&self, other: &Log) {
+        self.0.store(other.0.load_full());
+    }
+
+    /// Sets everything on another backing socket, as an accepted connection inherits it.
+    pub fn replay(&self, fd: RawFd) {
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            // What cannot be set twice (an option of the listener's state) was not inheritable.
+            let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
+        }
+    }
+
+    /// What the engine has to know of it.
+    pub fn changes(&self) -> OptionChanges {
+        let mut changes = OptionChanges::default();
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            note(&mut changes, setting.level, setting.name, &setting.value);
+        }
+        changes
+    }
+
+    /// SO_LINGER's time, if it is on.
+    pub fn linger_s(&self) -> Option<u32> {
+        self.changes().linger_s.flatten()
+    }
+}
+
+/// Translates one option; `false` if the engine has no use for it.
+fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
+    let Some(number) = int(value) else {
+        return false;
+    };
+    let switch = Some(number != 0);
+    let amount = u32::try_from(number).ok();
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => changes.no_delay = switch,
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => changes.keep_alive = switch,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => changes.keep_idle_s = amount,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => changes.keep_interval_s = amount,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => changes.keep_count = amount,
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => changes.user_timeout_ms = amount,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => changes.receive_buffer_bytes = amount,
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => changes.send_buffer_bytes = amount,
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            let Some(seconds) = value.get(4..).and_then(int) else {
+                return false;
+            };
+            // Linux caps a negative time to the longest.
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            changes.linger_s = Some((number != 0).then_some(seconds));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// setsockopt(2).
+pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket() else {
+        return Ok(None);
+    };
+    sys::set_option(fd, level, name, value)?;
+    socket.log.record(level, name, value);
+    keep(socket, level, name, value);
+    let mut changes = OptionChanges::default();
+    if note(&mut changes, level, name, value) {
+        with_stream(fd, |call| {
+            call.stream().set_options(&changes);
+            Ok(())
+        })?;
+    }
+    Ok(Some(0))
+}
+
+/// Options that the switch itself acts on.
+fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
+    if level != libc::SOL_SOCKET {
+        return;
+    }
+    match name {
+        libc::SO_RCVTIMEO => socket.set_receive_timeout_us(timeval_us(value)),
+        libc::SO_SNDTIMEO => socket.set_send_timeout_us(timeval_us(value)),
+        libc::SO_RCVLOWAT => {
+            let bytes = int(value).map_or(1, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+            socket.set_low_water(bytes);
+        }
+        _ => {}
+    }
+}
+
+/// A getsockopt(2) that the kernel would answer wrongly: the bytes of the answer.
+pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
+    let answer = with_stream(fd, |call| {
+        let stream = call.stream();
+        Ok(match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let error = stream.take_error().map_or(0, Errno::raw_os_error);
+                Some(error.to_ne_bytes().to_vec())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+                Some(crate::tcp_info::emit(stream, call.socket().send_shut()).to_vec())
+            }
+            _ => None,
+        })
+    })?;
+    Ok(answer.flatten())
+}
+
+fn int(value: &[u8]) -> Option<i32> {
+    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+}
+
+/// A `timeval` as µs; what the kernel has accepted is in range.
+fn timeval_us(value: &[u8]) -> u64 {
+    let part = |at: usize| {
+        let bytes = value.get(at..)?.first_chunk()?;
+        u64::try_from(i64::from_ne_bytes(*bytes)).ok()
+    };
+    let (seconds, micros) = (part(0).unwrap_or(0), part(8).unwrap_or(0));
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_one_command_and_the_last_value_counts() {
+        let log = Log::default();
+        log.record(libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32.to_ne_bytes());
+        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &30_i32.to_ne_bytes());
+        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &60_i32.to_ne_bytes());
+        log.record(libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32.to_ne_bytes());
+        let expected = OptionChanges {
+            no_delay: Some(true),
+            keep_idle_s: Some(60),
+            ..OptionChanges::default()
+        };
+        assert_eq!(log.changes(), expected);
+    }
+
+    #[test]
+    fn linger_has_a_switch_and_a_time() {
+        let linger = |on: i32, seconds: i32| {
+            let log = Log::default();
+            let value = [on.to_ne_bytes(), seconds.to_ne_bytes()].concat();
+            log.record(libc::SOL_SOCKET, libc::SO_LINGER, &value);
+            log.changes().linger_s
+        };
+        assert_eq!(linger(1, 5), Some(Some(5)));
+        assert_eq!(linger(1, 0), Some(Some(0)));
+        assert_eq!(linger(0, 5), Some(None));
+    }
+
+    #[test]
+    fn an_accepted_socket_starts_with_its_listeners_options() {
+        let (listener, accepted) = (Log::default(), Log::default());
+        listener.record(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32.to_ne_bytes());
+        accepted.adopt(&listener);
+        assert_eq!(accepted.changes().keep_alive, Some(true));
+    }
+
+    #[test]
+    fn a_timeval_is_read_in_microseconds() {
+        let value = [2_i64.to_ne_bytes(), 500_000_i64.to_ne_bytes()].concat();
+        assert_eq!(timeval_us(&value), 2_500_000);
+        assert_eq!(timeval_us(&[0; 16]), 0);
+        assert_eq!(timeval_us(&[1]), 0);
+    }
+
+    #[test]
+    fn short_values_are_left_to_the_kernel() {
+        let mut changes = OptionChanges::default();
+        assert!(!note(
+            &mut changes,
+            libc::IPPROTO_TCP,
+            libc::TCP_NODELAY,
+            &[1]
+        ));
+        assert_eq!(changes, OptionChanges::default());
+    }
+}

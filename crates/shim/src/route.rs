@@ -1,0 +1,266 @@
+//! Which stack serves a destination, and which owns a local address: the longest matching route over
+//! the engine's addresses and the kernel's tables. Equal length goes to the engine.
+//!
+//! The kernel's side is read from /proc/net once per second at most, when a connect asks; following
+//! changes over rtnetlink comes with the stack table (DESIGN §4).
+
+use core::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+
+use crate::socket::Owner;
+
+/// How long a reading of the kernel's tables serves.
+const KERNEL_TABLE_AGE: Duration = Duration::from_secs(1);
+
+/// Where a connection goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// The kernel.
+    Kernel,
+    /// The engine that the process is attached to.
+    Engine,
+}
+
+/// A network: an address in it and the length of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of it; for an interface, the interface's own.
+    pub address: Ipv4Addr,
+    /// 0 to 32.
+    pub prefix_len: u8,
+}
+
+impl Network {
+    fn contains(self, address: Ipv4Addr) -> bool {
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(self.prefix_len.min(32)))
+            .unwrap_or(0);
+        (self.address.to_bits() ^ address.to_bits()) & mask == 0
+    }
+}
+
+/// The engine's addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineNetworks {
+    /// Its interfaces' addresses with their networks.
+    pub interfaces: Vec<Network>,
+    /// Whether it has a gateway for everything else.
+    pub has_gateway: bool,
+}
+
+/// The kernel's routes: those of its main table, and its own addresses as /32.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct KernelRoutes(Vec<Network>);
+
+/// Who owns a local address that a program binds to; `None` is the kernel.
+pub fn owner(address: Ipv4Addr, engine: &EngineNetworks) -> Option<Owner> {
+    if address.is_unspecified() {
+        return Some(Owner::Any);
+    }
+    engine
+        .interfaces
+        .iter()
+        .any(|network| network.address == address)
+        .then_some(Owner::Engine)
+}
+
+/// Where a connection to `destination` goes.
+pub fn stack_for(destination: Ipv4Addr, engine: &EngineNetworks) -> Stack {
+    // 0.0.0.0 is loopback to Linux; broadcast and multicast get the kernel's errno.
+    if destination.is_loopback()
+        || destination.is_unspecified()
+        || destination.is_broadcast()
+        || destination.is_multicast()
+    {
+        return Stack::Kernel;
+    }
+    choose(destination, engine, || kernel_routes(Instant::now()))
+}
+
+fn choose(
+    destination: Ipv4Addr,
+    engine: &EngineNetworks,
+    kernel: impl FnOnce() -> Arc<KernelRoutes>,
+) -> Stack {
+    let own = engine
+        .interfaces
+        .iter()
+        .any(|network| network.address == destination);
+    let network = longest(&engine.interfaces, destination);
+    let engine_len = match (own, network, engine.has_gateway) {
+        (true, ..) => return Stack::Engine,
+        (false, Some(len), _) => len,
+        (false, None, true) => 0,
+        (false, None, false) => return Stack::Kernel,
+    };
+    match longest(&kernel().0, destination) {
+        Some(kernel_len) if kernel_len > engine_len => Stack::Kernel,
+        _ => Stack::Engine,
+    }
+}
+
+fn longest(networks: &[Network], address: Ipv4Addr) -> Option<u8> {
+    networks
+        .iter()
+        .filter(|one| one.contains(address))
+        .map(|one| one.prefix_len)
+        .max()
+}
+
+fn kernel_routes(now: Instant) -> Arc<KernelRoutes> {
+    // No mutex: it might be locked by another thread when this one forks.
+    static CACHE: ArcSwapOption<(Instant, Arc<KernelRoutes>)> = ArcSwapOption::const_empty();
+    if let Some(cached) = CACHE.load().as_ref()
+        && now.saturating_duration_since(cached.0) < KERNEL_TABLE_AGE
+    {
+        return Arc::clone(&cached.1);
+    }
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let mut networks = parse_route_table(&read("/proc/net/route"));
+    networks.extend(parse_local_addresses(&read("/proc/net/fib_trie")));
+    let routes = Arc::new(KernelRoutes(networks));
+    CACHE.store(Some(Arc::new((now, Arc::clone(&routes)))));
+    routes
+}
+
+/// `/proc/net/route`: a heading, then `iface destination gateway flags … mask …`, addresses in
+/// hexadecimal as the machine holds their network-order bytes.
+fn parse_route_table(text: &str) -> Vec<Network> {
+    let address = |field: &str| {
+        u32::from_str_radix(field, 16)
+            .ok()
+            .map(|bits| Ipv4Addr::from(bits.to_ne_bytes()))
+    };
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
+            // RTF_UP; a reject route leads nowhere and leaves the destination to the engine.
+            if flags & 1 == 0 || flags & 0x200 != 0 {
+                return None;
+            }
+            let mask = address(fields.get(7)?)?.to_bits();
+            let prefix_len = u8::try_from(mask.leading_ones()).ok()?;
+            Some(Network {
+                address: address(fields.get(1)?)?,
+                prefix_len,
+            })
+        })
+        .collect()
+}
+
+/// `/proc/net/fib_trie`: an address line `|-- 10.0.0.5` followed by `/32 host LOCAL`.
+fn parse_local_addresses(text: &str) -> Vec<Network> {
+    let mut locals = Vec::new();
+    let mut last = None;
+    for line in text.lines() {
+        if let Some((_, address)) = line.split_once("|-- ") {
+            last = address.trim().parse().ok();
+        } else if line.contains("/32 host LOCAL")
+            && let Some(address) = last
+        {
+            let network = Network {
+                address,
+                prefix_len: 32,
+            };
+            if !locals.contains(&network) {
+                locals.push(network);
+            }
+        }
+    }
+    locals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        let (address, len) = text.split_once('/').unwrap();
+        Network {
+            address: address.parse().unwrap(),
+            prefix_len: len.parse().unwrap(),
+        }
+    }
+
+    fn engine(has_gateway: bool) -> EngineNetworks {
+        EngineNetworks {
+            interfaces: vec![network("10.0.0.2/24")],
+            has_gateway,
+        }
+    }
+
+    fn route(destination: &str, engine: &EngineNetworks, kernel: &[&str]) -> Stack {
+        let kernel = KernelRoutes(kernel.iter().map(|text| network(text)).collect());
+        choose(destination.parse().unwrap(), engine, || Arc::new(kernel))
+    }
+
+    #[test]
+    fn the_engines_subnet_goes_to_the_engine_and_others_to_the_kernel() {
+        let kernel = ["0.0.0.0/0", "192.168.1.0/24"];
+        assert_eq!(route("10.0.0.9", &engine(false), &kernel), Stack::Engine);
+        assert_eq!(route("192.168.1.9", &engine(false), &kernel), Stack::Kernel);
+        assert_eq!(route("1.1.1.1", &engine(false), &kernel), Stack::Kernel);
+    }
+
+    #[test]
+    fn with_a_gateway_the_engine_takes_what_the_kernel_has_no_closer_route_to() {
+        let kernel = ["0.0.0.0/0", "192.168.1.0/24", "10.8.0.0/16"];
+        assert_eq!(route("1.1.1.1", &engine(true), &kernel), Stack::Engine);
+        assert_eq!(route("192.168.1.9", &engine(true), &kernel), Stack::Kernel);
+        assert_eq!(route("10.8.3.1", &engine(true), &kernel), Stack::Kernel);
+    }
+
+    #[test]
+    fn an_address_of_the_kernel_inside_the_engines_subnet_stays_with_the_kernel() {
+        let kernel = ["10.0.0.0/24", "10.0.0.5/32"];
+        assert_eq!(route("10.0.0.5", &engine(false), &kernel), Stack::Kernel);
+        assert_eq!(route("10.0.0.6", &engine(false), &kernel), Stack::Engine);
+        // The engine's own address is its own even where the kernel has it too (shared address).
+        assert_eq!(
+            route("10.0.0.2", &engine(false), &["10.0.0.2/32"]),
+            Stack::Engine
+        );
+    }
+
+    #[test]
+    fn loopback_never_reaches_an_engine() {
+        let all = EngineNetworks {
+            interfaces: vec![network("127.0.0.1/8")],
+            has_gateway: true,
+        };
+        assert_eq!(stack_for("127.0.0.1".parse().unwrap(), &all), Stack::Kernel);
+        assert_eq!(stack_for(Ipv4Addr::UNSPECIFIED, &all), Stack::Kernel);
+    }
+
+    #[test]
+    fn owners_of_local_addresses_are_told_apart() {
+        let engine = engine(true);
+        assert_eq!(owner(Ipv4Addr::UNSPECIFIED, &engine), Some(Owner::Any));
+        assert_eq!(
+            owner("10.0.0.2".parse().unwrap(), &engine),
+            Some(Owner::Engine)
+        );
+        assert_eq!(owner("10.0.0.3".parse().unwrap(), &engine), None);
+    }
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\n\
+                     eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                     eth0\t0000A8C0\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+        if cfg!(target_endian = "little") {
+            assert_eq!(
+                parse_route_table(table),
+                [network("0.0.0.0/0"), network("192.168.0.0/16")]
+            );
+        }
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\n     \
+                    |-- 10.0.0.5\n        /32 host LOCAL\n";
+        assert_eq!(parse_local_addresses(trie), [network("10.0.0.5/32")]);
+    }
+}

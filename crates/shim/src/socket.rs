@@ -1,0 +1,296 @@
+//! A TCP socket of the program: undecided, on an engine, or left to the kernel (DESIGN §4).
+//!
+//! The decision falls late: at bind to a specific address, at listen, or at connect. Until then every
+//! call goes to the backing socket, whose answers are by definition the kernel's. A socket whose
+//! connect failed is undecided again, as Linux allows another connect.
+
+use core::net::SocketAddrV4;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::accelerated::Stream;
+use crate::epoll::Watchers;
+use crate::options::Log;
+use crate::readiness::{IN, Phase, RDHUP, RDNORM};
+use crate::sys;
+
+/// Who has the address that a socket is bound to. Addresses of the kernel are not listed: a socket
+/// bound to one is left to the kernel at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// INADDR_ANY: every stack.
+    Any,
+    /// An engine.
+    Engine,
+}
+
+/// The result of a bind.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Address and port as the kernel reports them, port 0 resolved.
+    pub address: SocketAddrV4,
+    /// Who has the address.
+    pub owner: Owner,
+}
+
+/// The program left the socket to the kernel for good.
+const KERNEL: u32 = 1;
+/// The backing socket listens too and its connections are the program's.
+const KERNEL_LISTENS: u32 = 1 << 1;
+/// O_NONBLOCK of a listener with [`KERNEL_LISTENS`], whose backing socket is always non-blocking.
+const NONBLOCKING: u32 = 1 << 2;
+/// shutdown(SHUT_RD) was called.
+const RECEIVE_SHUT: u32 = 1 << 3;
+/// shutdown(SHUT_WR) was called.
+const SEND_SHUT: u32 = 1 << 4;
+/// connect has reported success (Linux: SS_CONNECTED): the next one is EISCONN.
+const CONNECT_REPORTED: u32 = 1 << 5;
+/// The last accept took from the engine: the kernel's queue comes first next time.
+const KERNEL_FIRST: u32 = 1 << 6;
+
+/// The state of one socket. Calls on data touch atomics only.
+pub struct Socket {
+    flags: AtomicU32,
+    /// SO_RCVLOWAT.
+    receive_low_water: AtomicU32,
+    /// SO_RCVTIMEO in µs; 0 is none.
+    receive_timeout_us: AtomicU64,
+    /// SO_SNDTIMEO in µs; 0 is none.
+    send_timeout_us: AtomicU64,
+    bound: ArcSwapOption<Bound>,
+    stream: ArcSwapOption<Stream>,
+    /// Options that the program has set.
+    pub log: Log,
+    /// The epoll interests in this socket.
+    pub watchers: Arc<Watchers>,
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        Self {
+            flags: AtomicU32::new(0),
+            receive_low_water: AtomicU32::new(1),
+            receive_timeout_us: AtomicU64::new(0),
+            send_timeout_us: AtomicU64::new(0),
+            bound: ArcSwapOption::const_empty(),
+            stream: ArcSwapOption::const_empty(),
+            log: Log::default(),
+            watchers: Arc::default(),
+        }
+    }
+}
+
+impl Socket {
+    /// A connection that a listener accepted: it has the listener's options, as tcp(7) says.
+    pub fn accepted(listener: &Socket, stream: Arc<Stream>) -> Socket {
+        let socket = Socket::default();
+        socket
+            .receive_low_water
+            .store(listener.low_water(), Ordering::Relaxed);
+        let copy = |from: &AtomicU64, to: &AtomicU64| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&listener.receive_timeout_us, &socket.receive_timeout_us);
+        copy(&listener.send_timeout_us, &socket.send_timeout_us);
+        socket.log.adopt(&listener.log);
+        socket.set(CONNECT_REPORTED, true);
+        socket.stream.store(Some(stream));
+        socket
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the socket was left to the kernel.
+    pub fn is_kernel(&self) -> bool {
+        self.has(KERNEL)
+    }
+
+    /// Leaves the socket to the kernel for good.
+    pub fn leave_to_kernel(&self) {
+        self.set(KERNEL, true);
+        self.watchers.left_to_kernel();
+    }
+
+    /// The engine's side of it, once decided.
+    pub fn stream(&self) -> Option<Arc<Stream>> {
+        self.stream.load_full()
+    }
+
+    /// As [`Self::stream`], without touching the reference count; for calls that do not sleep.
+    pub fn borrow_stream(&self) -> Guard<Option<Arc<Stream>>> {
+        self.stream.load()
+    }
+
+    /// The engine serves it from now on, beside the kernel if that has connections for it too.
+    pub fn decide(&self, stream: Arc<Stream>) {
+        if !self.watchers.is_empty() {
+            stream.observe(Arc::clone(&self.watchers));
+        }
+        self.stream.store(Some(stream));
+        if self.kernel_listens() {
+            self.watchers.moved_to_both();
+        } else {
+            self.watchers.moved_to_engine();
+        }
+    }
+
+    /// A connect failed or was undone: the program may try another destination, on any stack.
+    pub fn undecide(&self) {
+        if let Some(stream) = self.stream.swap(None) {
+            self.flags.fetch_and(
+                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED),
+                Ordering::Relaxed,
+            );
+            self.watchers.moved_to_kernel();
+            stream.close();
+        }
+    }
+
+    /// Where it is bound, if the program bound it.
+    pub fn bound(&self) -> Option<Bound> {
+        self.bound.load().as_deref().copied()
+    }
+
+    /// Remembers a bind.
+    pub fn set_bound(&self, bound: Bound) {
+        self.bound.store(Some(Arc::new(bound)));
+    }
+
+    /// Whether connections arrive on the backing socket too.
+    pub fn kernel_listens(&self) -> bool {
+        self.has(KERNEL_LISTENS)
+    }
+
+    /// Connections arrive on the backing socket too; it becomes non-blocking, so that an accept never
+    /// sleeps in the kernel, deaf to the engine, after another process took the connection.
+    pub fn set_kernel_listens(&self, fd: RawFd) -> Result<(), Errno> {
+        let backing = sys::borrow(fd)?;
+        let flags = rustix::fs::fcntl_getfl(backing)?;
+        self.set(NONBLOCKING, flags.contains(OFlags::NONBLOCK));
+        rustix::fs::fcntl_setfl(backing, flags | OFlags::NONBLOCK)?;
+        self.set(KERNEL_LISTENS, true);
+        Ok(())
+    }
+
+    /// Whether the kernel's queue of connections comes first this time; alternates.
+    pub fn kernel_accepts_first(&self) -> bool {
+        self.flags.fetch_xor(KERNEL_FIRST, Ordering::Relaxed) & KERNEL_FIRST != 0
+    }
+
+    /// O_NONBLOCK. Asked only when a call would block.
+    pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
+        if self.kernel_listens() {
+            return Ok(self.has(NONBLOCKING));
+        }
+        Ok(rustix::fs::fcntl_getfl(sys::borrow(fd)?)?.contains(OFlags::NONBLOCK))
+    }
+
+    /// The O_NONBLOCK that the program set on a listener whose backing socket hides it.
+    pub fn set_hidden_nonblocking(&self, on: bool) {
+        self.set(NONBLOCKING, on);
+    }
+
+    /// SO_RCVLOWAT.
+    pub fn low_water(&self) -> u32 {
+        self.receive_low_water.load(Ordering::Relaxed)
+    }
+
+    /// Sets SO_RCVLOWAT.
+    pub fn set_low_water(&self, bytes: u32) {
+        self.receive_low_water
+            .store(bytes.max(1), Ordering::Relaxed);
+    }
+
+    /// SO_RCVTIMEO.
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        timeout(&self.receive_timeout_us)
+    }
+
+    /// SO_SNDTIMEO.
+    pub fn send_timeout(&self) -> Option<Duration> {
+        timeout(&self.send_timeout_us)
+    }
+
+    /// Sets SO_RCVTIMEO; 0 is none.
+    pub fn set_receive_timeout_us(&self, timeout_us: u64) {
+        self.receive_timeout_us.store(timeout_us, Ordering::Relaxed);
+    }
+
+    /// Sets SO_SNDTIMEO; 0 is none.
+    pub fn set_send_timeout_us(&self, timeout_us: u64) {
+        self.send_timeout_us.store(timeout_us, Ordering::Relaxed);
+    }
+
+    /// Whether shutdown(SHUT_RD) was called.
+    pub fn receive_shut(&self) -> bool {
+        self.has(RECEIVE_SHUT)
+    }
+
+    /// Whether shutdown(SHUT_WR) was called.
+    pub fn send_shut(&self) -> bool {
+        self.has(SEND_SHUT)
+    }
+
+    /// Remembers a shutdown.
+    pub fn set_shut(&self, receive: bool, send: bool) {
+        let flags = if receive { RECEIVE_SHUT } else { 0 } | if send { SEND_SHUT } else { 0 };
+        self.set(flags, true);
+    }
+
+    /// Whether connect has reported success.
+    pub fn was_connected(&self) -> bool {
+        self.has(CONNECT_REPORTED)
+    }
+
+    /// Whether connect has already reported success, and notes that it has now.
+    pub fn report_connected(&self) -> bool {
+        self.flags.fetch_or(CONNECT_REPORTED, Ordering::Relaxed) & CONNECT_REPORTED != 0
+    }
+
+    /// The event bits that hold now.
+    pub fn events(&self, stream: &Stream) -> u32 {
+        let events = stream.events();
+        let low_water = usize::try_from(self.low_water()).unwrap_or(usize::MAX);
+        // Fewer bytes than SO_RCVLOWAT are not news, unless no more will come (tcp_poll).
+        let too_few = low_water > 1
+            && events & RDHUP == 0
+            && stream.phase() == Phase::Connected
+            && stream.readable_bytes() < low_water;
+        if too_few {
+            events & !(IN | RDNORM)
+        } else {
+            events
+        }
+    }
+
+    /// The last reference is gone.
+    pub fn release(&self) {
+        self.watchers.clear();
+        if let Some(stream) = self.stream.swap(None) {
+            stream.close();
+        }
+    }
+}
+
+fn timeout(us: &AtomicU64) -> Option<Duration> {
+    match us.load(Ordering::Relaxed) {
+        0 => None,
+        us => Some(Duration::from_micros(us)),
+    }
+}

@@ -1,0 +1,421 @@
+//! The only place, besides `abi.rs`, where the switch does what Rust cannot check: finding libc's
+//! own functions (dlsym(3)), `errno`, memory that a C program vouches for, signal dispositions,
+//! `pread` into a window, and the hooks that run before `main` and around `fork`.
+//!
+//! Nothing here decides anything.
+
+#![allow(unsafe_code)]
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rustix::io::Errno;
+
+/// A function of libc, found behind this library in the search order on first use.
+pub struct Symbol {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+/// Stands in for a function that this libc does not have.
+static ABSENT: c_char = 0;
+
+impl Symbol {
+    /// A function by its name.
+    pub const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Its address, or `None` where libc has no such function.
+    pub fn address(&self) -> Option<*mut c_void> {
+        let known = self.address.load(Ordering::Relaxed);
+        let address = if known.is_null() {
+            self.resolve()
+        } else {
+            known
+        };
+        (address.cast_const() != (&raw const ABSENT).cast()).then_some(address)
+    }
+
+    #[cold]
+    fn resolve(&self) -> *mut c_void {
+        // SAFETY: the name is NUL-terminated and static; RTLD_NEXT asks for the next object after
+        // this library. A race resolves twice and stores the same address.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let address = if found.is_null() {
+            (&raw const ABSENT).cast_mut().cast()
+        } else {
+            found
+        };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// The calling thread's `errno`.
+pub fn errno() -> c_int {
+    // SAFETY: the location is valid for the life of the thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's `errno`.
+pub fn set_errno(value: c_int) {
+    // SAFETY: as above; only this thread touches it.
+    unsafe { *libc::__errno_location() = value };
+}
+
+thread_local! {
+    /// How deep the thread is inside the library; const and without destructor, so that touching it
+    /// neither allocates nor locks.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Marks the thread as executing the library's own code while it lives.
+pub struct Inside(());
+
+impl Inside {
+    /// Enters; every drop of the value leaves again.
+    pub fn enter() -> Self {
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        Self(())
+    }
+
+    /// Whether a call that arrives at an exported symbol comes from the library itself.
+    pub fn is_active() -> bool {
+        DEPTH.with(Cell::get) != 0
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+/// A descriptor number of the program, for the length of one system call.
+pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: not negative. The program may close the number at any time, as with any C call that
+    // takes one: the kernel then answers EBADF, or acts on what the number has become, as it would
+    // have for the program itself.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Bytes a C caller gave to read from.
+///
+/// # Safety
+/// `start..start + len` is readable for `'a`, as every sending call of POSIX demands.
+pub unsafe fn bytes<'a>(start: *const c_void, len: usize) -> &'a [u8] {
+    if start.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's contract; lengths above isize::MAX cannot be mapped, so they are cut.
+    unsafe { std::slice::from_raw_parts(start.cast(), len.min(MAX_TRANSFER)) }
+}
+
+/// Bytes a C caller gave to write to.
+///
+/// # Safety
+/// `start..start + len` is writable for `'a` and not used otherwise meanwhile.
+pub unsafe fn bytes_mut<'a>(start: *mut c_void, len: usize) -> &'a mut [u8] {
+    if start.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's contract; the bytes may be uninitialised, and are only written.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), len.min(MAX_TRANSFER)) }
+}
+
+/// Linux moves at most this much in one call (MAX_RW_COUNT, read(2)).
+const MAX_TRANSFER: usize = 0x7fff_f000;
+
+/// The iovec array of a sending call; `None` for a count that POSIX forbids (EINVAL).
+///
+/// # Safety
+/// `start` points at `count` valid iovecs over readable memory.
+pub unsafe fn io_slices<'a>(
+    start: *const libc::iovec,
+    count: usize,
+) -> Option<Cow<'a, [IoSlice<'a>]>> {
+    // SAFETY: the caller's contract.
+    let raw = unsafe { iovecs(start, count)? };
+    if raw.iter().any(|one| one.iov_base.is_null()) {
+        // SAFETY: as above.
+        return Some(
+            raw.iter()
+                .map(|one| IoSlice::new(unsafe { bytes(one.iov_base, one.iov_len) }))
+                .collect(),
+        );
+    }
+    // SAFETY: IoSlice is documented to be ABI compatible with iovec; none of these is null.
+    Some(Cow::Borrowed(unsafe {
+        std::slice::from_raw_parts(raw.as_ptr().cast(), raw.len())
+    }))
+}
+
+/// The iovecs themselves: null bases are allowed where the length is 0, and no Rust slice has one.
+unsafe fn iovecs<'a>(start: *const libc::iovec, count: usize) -> Option<&'a [libc::iovec]> {
+    match count {
+        0 => Some(&[]),
+        // SAFETY: the caller's contract.
+        1..=MAX_IOVECS => Some(unsafe { std::slice::from_raw_parts(start, count) }),
+        _ => None,
+    }
+}
+
+/// Where a receiving call puts its bytes: the program's own array, or a copy of it without null bases.
+pub enum Targets<'a> {
+    /// The program's array.
+    Given(&'a mut [IoSliceMut<'a>]),
+    /// A copy, for the rare array with a null base.
+    Copied(Vec<IoSliceMut<'a>>),
+}
+
+impl<'a> std::ops::Deref for Targets<'a> {
+    type Target = [IoSliceMut<'a>];
+
+    fn deref(&self) -> &[IoSliceMut<'a>] {
+        match self {
+            Targets::Given(slices) => slices,
+            Targets::Copied(slices) => slices,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Targets<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Targets::Given(slices) => slices,
+            Targets::Copied(slices) => slices,
+        }
+    }
+}
+
+/// The iovec array of a receiving call; `None` for a count that POSIX forbids (EINVAL).
+///
+/// # Safety
+/// `start` points at `count` valid iovecs over writable memory; the array itself is not written.
+pub unsafe fn io_slices_mut<'a>(start: *const libc::iovec, count: usize) -> Option<Targets<'a>> {
+    // SAFETY: the caller's contract.
+    let raw = unsafe { iovecs(start, count)? };
+    if raw.iter().any(|one| one.iov_base.is_null()) {
+        // SAFETY: as above.
+        let slice = |one: &libc::iovec| unsafe { bytes_mut(one.iov_base, one.iov_len) };
+        return Some(Targets::Copied(
+            raw.iter().map(|one| IoSliceMut::new(slice(one))).collect(),
+        ));
+    }
+    // SAFETY: IoSliceMut is documented to be ABI compatible with iovec; no code here advances the
+    // slices in place, so the program's array stays as it is.
+    Some(Targets::Given(unsafe {
+        std::slice::from_raw_parts_mut(raw.as_ptr().cast_mut().cast(), raw.len())
+    }))
+}
+
+/// UIO_MAXIOV.
+const MAX_IOVECS: usize = 1024;
+
+/// `count` values of a C array, or nothing where the pointer is null.
+///
+/// # Safety
+/// A non-null `start` points at `count` valid values that nobody else uses meanwhile.
+pub unsafe fn array_mut<'a, T>(start: *mut T, count: usize) -> &'a mut [T] {
+    if start.is_null() || count == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { std::slice::from_raw_parts_mut(start, count) }
+}
+
+/// Copies `bytes` to a result buffer as `getsockname`, `accept` and `getsockopt` do: cut to `*len`
+/// of the caller. `*len` becomes the full length for an address, the copied length for an option.
+///
+/// # Safety
+/// `len` is null or valid; `target` has `*len` writable bytes.
+pub unsafe fn give_result(
+    bytes: &[u8],
+    target: *mut c_void,
+    len: *mut libc::socklen_t,
+    report_full_length: bool,
+) -> Result<(), Errno> {
+    if target.is_null() && report_full_length {
+        return Ok(());
+    }
+    if len.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's contract.
+    let space = unsafe { *len };
+    let Ok(space) = usize::try_from(space.cast_signed()) else {
+        return Err(Errno::INVAL);
+    };
+    let copied = space.min(bytes.len());
+    // SAFETY: `copied` fits both sides; the target is the program's, the source ours.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast(), copied) };
+    let reported = if report_full_length {
+        bytes.len()
+    } else {
+        copied
+    };
+    // SAFETY: the caller's contract.
+    unsafe { *len = libc::socklen_t::try_from(reported).unwrap_or(libc::socklen_t::MAX) };
+    Ok(())
+}
+
+/// Reads a C value if the pointer is not null.
+///
+/// # Safety
+/// A non-null pointer is valid for reading.
+pub unsafe fn optional<T: Copy>(pointer: *const T) -> Option<T> {
+    // SAFETY: the caller's contract.
+    (!pointer.is_null()).then(|| unsafe { pointer.read_unaligned() })
+}
+
+/// Sends SIGPIPE to the calling thread, as the kernel does for a write to a broken pipe.
+pub fn raise_broken_pipe() {
+    // SAFETY: raise has no preconditions.
+    unsafe { libc::raise(libc::SIGPIPE) };
+}
+
+/// Whether every handler the program installed carries SA_RESTART. Called only after a sleep was
+/// interrupted, so the price of a system call per signal is paid by signals alone.
+pub fn all_handlers_restart() -> bool {
+    (1..=libc::SIGRTMAX()).all(|signal| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: asks only; the structure is large enough and zeroed. Signals that libc keeps for
+        // itself answer EINVAL and leave SIG_DFL.
+        let action = unsafe {
+            libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+            action.assume_init()
+        };
+        action.sa_sigaction == libc::SIG_DFL
+            || action.sa_sigaction == libc::SIG_IGN
+            || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
+/// setsockopt(2) on the backing socket, with whatever bytes the program gave.
+pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the value lives through the call; the kernel only reads it.
+    let result =
+        unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), len) };
+    done(result).map(drop)
+}
+
+/// What the kernel's epoll has ready, without sleeping.
+pub fn epoll_wait_now(epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+    let room = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    let no_mask = ptr::null::<libc::sigset_t>();
+    // SAFETY: the kernel writes at most `room` events.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait,
+            epfd,
+            events.as_mut_ptr(),
+            room,
+            0,
+            no_mask,
+            0,
+        )
+    };
+    done(result)
+}
+
+/// poll(2) without sleeping.
+pub fn poll_now(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
+    poll(
+        fds,
+        Some(libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+        None,
+    )
+}
+
+/// ppoll(2), and not libc's: no cancellation may unwind through this library.
+pub fn poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<libc::timespec>,
+    mask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    let mut timeout = timeout;
+    let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let mask = mask.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the kernel writes the results of exactly these entries and the copied timeout; it reads
+    // a mask of the kernel's size, which is the start of libc's.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            timeout,
+            mask,
+            KERNEL_SIGSET,
+        )
+    };
+    done(result)
+}
+
+/// Bytes of the kernel's signal set.
+const KERNEL_SIGSET: usize = 8;
+
+/// An entry of a poll set that waits for input.
+pub fn poll_in(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+fn done(result: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno()))
+}
+
+/// Ends the process as libc's fortified calls do when a buffer is too small for what was asked.
+pub fn fortify_failure() -> ! {
+    static FAIL: Symbol = Symbol::new(c"__chk_fail");
+    if let Some(address) = FAIL.address() {
+        // SAFETY: libc declares `void __chk_fail(void)`, which does not return.
+        let fail: extern "C" fn() = unsafe { std::mem::transmute(address) };
+        fail();
+    }
+    std::process::abort()
+}
+
+/// Runs when the loader has loaded the library: registers the fork handlers and nothing else, since
+/// nothing may lock or allocate before `main` (DESIGN §8).
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    crate::descriptors::own_memory();
+    // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
+    unsafe {
+        libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child));
+    }
+}
+
+unsafe extern "C" fn fork_prepare() {
+    crate::fork::prepare();
+}
+
+unsafe extern "C" fn fork_parent() {
+    crate::fork::parent();
+}
+
+unsafe extern "C" fn fork_child() {
+    crate::fork::child();
+}

@@ -1,0 +1,408 @@
+//! send(2), recv(2) and all their kin on an accelerated socket, in the order of checks that Linux has
+//! in `tcp_recvmsg` and `tcp_sendmsg`, so that a program sees the same errno in the same state.
+//!
+//! Nothing here allocates or takes a lock of the process; a call that must sleep asks the kernel file
+//! for O_NONBLOCK only then. MSG_MORE is a hint that is not used: bytes leave when there is room.
+//! MSG_OOB is refused.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::accelerated::{self, Stream};
+use crate::descriptors;
+use crate::file::File;
+use crate::outcome::Switched;
+use crate::readiness::{ALWAYS, OUT, Phase};
+use crate::sleep::{Deadline, after_interruption};
+use crate::socket::Socket;
+use crate::sys;
+
+/// recv(2) with its flags; `slices` is where the bytes go.
+pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
+    with_stream(fd, |call| call.receive(slices, flags))
+}
+
+/// read(2) and readv(2): as recv without flags, but nothing asked for is nothing done.
+pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
+    with_stream(fd, |call| {
+        if total_mut(slices) == 0 {
+            Ok(0)
+        } else {
+            call.receive(slices, 0)
+        }
+    })
+}
+
+/// send(2) with its flags.
+pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
+    with_stream(fd, |call| call.send(slices, flags))
+}
+
+/// A call on data of one socket.
+pub struct Call<'a> {
+    fd: RawFd,
+    file: &'a Arc<File>,
+    socket: &'a Socket,
+    stream: &'a Arc<Stream>,
+}
+
+/// Runs `body` if an engine serves the socket.
+pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
+    let Some(entry) = descriptors::borrow(fd) else {
+        return Ok(None);
+    };
+    let Some(file) = entry.as_ref() else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket() else {
+        return Ok(None);
+    };
+    let stream = socket.borrow_stream();
+    let Some(stream) = stream.as_ref() else {
+        return Ok(None);
+    };
+    body(&Call {
+        fd,
+        file,
+        socket,
+        stream,
+    })
+    .map(Some)
+}
+
+impl Call<'_> {
+    /// The engine's side of the socket.
+    pub fn stream(&self) -> &Stream {
+        self.stream
+    }
+
+    /// The program's side of the socket.
+    pub fn socket(&self) -> &Socket {
+        self.socket
+    }
+
+    /// The event bits that hold now.
+    pub fn events(&self) -> u32 {
+        self.socket.events(self.stream)
+    }
+
+    fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            // No urgent data is kept out of line: as Linux answers when there is none.
+            return Err(Errno::INVAL);
+        }
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::AGAIN);
+        }
+        let total = total_mut(slices);
+        let wanted = self.wanted(total, flags);
+        let mut wait = Wait::new(flags & libc::MSG_DONTWAIT != 0);
+        let mut copied = 0;
+        loop {
+            let peeking = flags & libc::MSG_PEEK != 0;
+            let available = if peeking {
+                self.stream.readable_bytes().min(total)
+            } else {
+                copied += self.take(slices, copied, total, flags)?;
+                copied
+            };
+            let done = available >= wanted || (available > 0 && self.no_more_comes());
+            if !done
+                && available == 0
+                && let Some(end) = self.end_of_data()?
+            {
+                return Ok(end);
+            }
+            if done {
+                return if peeking {
+                    self.peek(slices, available, flags)
+                } else {
+                    Ok(copied)
+                };
+            }
+            // What was taken is out of the window: any byte is news. What was peeked is still there.
+            let seen = if peeking { available } else { 0 };
+            let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
+            match wait.sleep(self, &news, self.socket.receive_timeout()) {
+                Ok(()) => {}
+                Err(_) if available > 0 && peeking => return self.peek(slices, available, flags),
+                Err(_) if copied > 0 => return Ok(copied),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How many bytes must be there before the call returns (sock_rcvlowat).
+    fn wanted(&self, total: usize, flags: i32) -> usize {
+        if flags & libc::MSG_WAITALL != 0 {
+            return total.max(1);
+        }
+        usize::try_from(self.socket.low_water())
+            .unwrap_or(usize::MAX)
+            .min(total)
+            .max(1)
+    }
+
+    fn take(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+        copied: usize,
+        total: usize,
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        if copied == total {
+            return Ok(0);
+        }
+        // MSG_TRUNC on TCP throws the bytes away (tcp(7)).
+        if flags & libc::MSG_TRUNC != 0 {
+            return self.stream.discard(total - copied);
+        }
+        let mut moved = 0;
+        while copied + moved < total {
+            let part = receive_part(self.stream, slices, copied + moved)?;
+            if part == 0 {
+                break;
+            }
+            moved += part;
+        }
+        Ok(moved)
+    }
+
+    fn peek(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+        available: usize,
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        if flags & libc::MSG_TRUNC != 0 {
+            return Ok(available);
+        }
+        self.stream.try_receive(slices, true)
+    }
+
+    /// Waiting for more would be in vain.
+    fn no_more_comes(&self) -> bool {
+        self.stream.fin_received()
+            || self.socket.receive_shut()
+            || self.stream.has_error()
+            || self.stream.phase() == Phase::Closed
+    }
+
+    /// Nothing is there: what Linux says in each state, or `None` to wait.
+    fn end_of_data(&self) -> Result<Option<usize>, Errno> {
+        if self.stream.phase() == Phase::Listening {
+            return Err(Errno::NOTCONN);
+        }
+        if self.stream.fin_received() {
+            // Bytes may have come between the look at the window and the look at the FIN.
+            return Ok((self.stream.readable_bytes() == 0).then_some(0));
+        }
+        if let Some(error) = self.stream.take_error() {
+            return Err(error);
+        }
+        if self.socket.receive_shut() {
+            return Ok(Some(0));
+        }
+        // A closed connection has its reading side shut (tcp_done), so this is an end, not ENOTCONN.
+        if self.stream.phase() == Phase::Closed {
+            return Ok((self.stream.readable_bytes() == 0).then_some(0));
+        }
+        self.stream.on_nothing_received()?;
+        Ok(None)
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        let signal = flags & libc::MSG_NOSIGNAL == 0;
+        let dont_wait = flags & libc::MSG_DONTWAIT != 0;
+        self.push(total, signal, dont_wait, &mut |done, _| {
+            send_part(self.stream, slices, done)
+        })
+    }
+
+    /// Moves `total` bytes with `part`, which gets the count so far and what is left. Waits for room as the socket's
+    /// flags say.
+    pub fn push(
+        &self,
+        total: usize,
+        signal: bool,
+        dont_wait: bool,
+        part: &mut dyn FnMut(usize, usize) -> Result<Part, Errno>,
+    ) -> Result<usize, Errno> {
+        let mut wait = Wait::new(dont_wait);
+        let mut moved = 0;
+        loop {
+            match self.may_send() {
+                Ok(true) if moved == total => return Ok(moved),
+                Ok(true) => match part(moved, total - moved) {
+                    Ok(Part::Moved(bytes)) => {
+                        moved += bytes;
+                        continue;
+                    }
+                    Ok(Part::Full) => {}
+                    Ok(Part::End) => return Ok(moved),
+                    Err(_) if moved > 0 => return Ok(moved),
+                    Err(Errno::PIPE) => return Err(self.send_error(signal)),
+                    Err(error) => return Err(error),
+                },
+                Ok(false) => {}
+                Err(_) if moved > 0 => return Ok(moved),
+                Err(_) => return Err(self.send_error(signal)),
+            }
+            let news = || self.events() & (OUT | ALWAYS) != 0;
+            match wait.sleep(self, &news, self.socket.send_timeout()) {
+                Ok(()) => {}
+                Err(_) if moved > 0 => return Ok(moved),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether bytes may go now; `false` while connecting. `Err` where they never may again; what is
+    /// the matter is left for [`Self::send_error`] to fetch.
+    fn may_send(&self) -> Result<bool, Errno> {
+        if self.stream.has_error() || self.socket.send_shut() {
+            return Err(Errno::PIPE);
+        }
+        match self.stream.phase() {
+            Phase::Connected => Ok(true),
+            Phase::Connecting => Ok(false),
+            Phase::Closed | Phase::Listening => Err(Errno::PIPE),
+        }
+    }
+
+    /// sk_stream_error: a pending error comes first and raises no signal.
+    fn send_error(&self, signal: bool) -> Errno {
+        if let Some(error) = self.stream.take_error() {
+            return error;
+        }
+        if signal {
+            sys::raise_broken_pipe();
+        }
+        Errno::PIPE
+    }
+}
+
+/// What one step of a sending call did.
+pub enum Part {
+    /// So many bytes are in the window; more than 0.
+    Moved(usize),
+    /// The window is full.
+    Full,
+    /// The source has no more.
+    End,
+}
+
+/// The sleeps of one call: the flags and the deadline are asked for at the first.
+pub struct Wait {
+    dont_wait: bool,
+    deadline: Option<Deadline>,
+}
+
+impl Wait {
+    /// For a call that may have MSG_DONTWAIT.
+    pub fn new(dont_wait: bool) -> Wait {
+        Wait {
+            dont_wait,
+            deadline: None,
+        }
+    }
+
+    /// Sleeps until there is `news`. EAGAIN: the call must not block, or its time is up.
+    pub fn sleep(
+        &mut self,
+        call: &Call<'_>,
+        news: &dyn Fn() -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None if self.dont_wait || call.socket.is_nonblocking(call.fd)? => {
+                return Err(Errno::AGAIN);
+            }
+            None => *self.deadline.insert(Deadline::after_option(timeout)),
+        };
+        if deadline.is_over() {
+            return Err(Errno::AGAIN);
+        }
+        let _open = call.file.sleeper();
+        match accelerated::sleep(
+            &[call.stream.as_ref()],
+            &mut [],
+            None,
+            deadline,
+            &mut || news(),
+        ) {
+            Err(Errno::INTR) => after_interruption(deadline),
+            result => result,
+        }
+    }
+}
+
+fn total_mut(slices: &[IoSliceMut<'_>]) -> usize {
+    slices.iter().map(|slice| slice.len()).sum()
+}
+
+/// Receives into what lies `done` bytes after the start of `slices`.
+fn receive_part(
+    stream: &Stream,
+    slices: &mut [IoSliceMut<'_>],
+    done: usize,
+) -> Result<usize, Errno> {
+    let (index, offset) = position(slices.iter().map(|slice| slice.len()), done);
+    let rest = &mut slices[index..];
+    if offset == 0 {
+        return stream.try_receive(rest, false);
+    }
+    stream.try_receive(&mut [IoSliceMut::new(&mut rest[0][offset..])], false)
+}
+
+/// Sends what lies `done` bytes after the start of `slices`.
+fn send_part(stream: &Stream, slices: &[IoSlice<'_>], done: usize) -> Result<Part, Errno> {
+    let (index, offset) = position(slices.iter().map(|slice| slice.len()), done);
+    let rest = &slices[index..];
+    let sent = if offset == 0 {
+        stream.try_send(rest)?
+    } else {
+        stream.try_send(&[IoSlice::new(&rest[0][offset..])])?
+    };
+    Ok(if sent == 0 {
+        Part::Full
+    } else {
+        Part::Moved(sent)
+    })
+}
+
+/// The slice and the offset in it of byte `done`.
+fn position(lengths: impl Iterator<Item = usize>, done: usize) -> (usize, usize) {
+    let mut left = done;
+    let mut count = 0;
+    for length in lengths {
+        if left < length {
+            return (count, left);
+        }
+        left -= length;
+        count += 1;
+    }
+    (count, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::position;
+
+    #[test]
+    fn a_position_skips_empty_slices() {
+        assert_eq!(position([0, 3, 0, 2].into_iter(), 0), (1, 0));
+        assert_eq!(position([0, 3, 0, 2].into_iter(), 2), (1, 2));
+        assert_eq!(position([0, 3, 0, 2].into_iter(), 3), (3, 0));
+        assert_eq!(position([0, 3, 0, 2].into_iter(), 5), (4, 0));
+    }
+}

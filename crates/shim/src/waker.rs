@@ -1,0 +1,81 @@
+//! Wakes threads that sleep in the switch on something that no other descriptor would tell them: an
+//! eventfd(2), made when a thread first sleeps, written only while one does.
+//!
+//! The sleeper counts itself in, then looks whether there is something to do, then sleeps; the waker
+//! publishes the work, then looks at the count. Both are sequentially consistent, so one of the two
+//! sees the other.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use arc_swap::ArcSwapOption;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::accelerated::PrivateFd;
+
+/// An eventfd for any number of sleepers.
+#[derive(Default)]
+pub struct Waker {
+    ring: ArcSwapOption<PrivateFd>,
+    sleepers: AtomicU32,
+}
+
+/// A thread that is about to sleep, or sleeps.
+pub struct Sleeping<'a>(&'a Waker);
+
+impl Waker {
+    /// Counts the thread in; the eventfd belongs into its poll set.
+    pub fn sleeping(&self) -> Result<(Sleeping<'_>, RawFd), Errno> {
+        let fd = self.number()?;
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Ok((Sleeping(self), fd))
+    }
+
+    /// Wakes whoever sleeps.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(ring) = self.ring.load().as_ref() {
+            // Full means that it is readable already, and nothing else can fail.
+            let _ = rustix::io::write(ring.as_fd(), &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes the ring away, so that the next sleep sleeps.
+    pub fn silence(&self) {
+        if let Some(ring) = self.ring.load().as_ref() {
+            // Nothing to read: another sleeper was faster.
+            let _ = rustix::io::read(ring.as_fd(), &mut [0_u8; 8]);
+        }
+    }
+
+    /// In a forked child: the eventfd is the parent's, and its sleepers are not here.
+    pub fn reset_in_child(&self) {
+        self.sleepers.store(0, Ordering::Relaxed);
+        self.ring.store(None);
+    }
+
+    fn number(&self) -> Result<RawFd, Errno> {
+        if let Some(ring) = self.ring.load().as_ref() {
+            return Ok(ring.as_raw_fd());
+        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let made = Arc::new(PrivateFd::new(made));
+        // Another thread may have been faster: then its eventfd serves both.
+        self.ring
+            .rcu(|ring| Some(ring.clone().unwrap_or_else(|| Arc::clone(&made))));
+        let ring = self.ring.load();
+        Ok(ring.as_ref().unwrap_or(&made).as_raw_fd())
+    }
+}
+
+impl Drop for Sleeping<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}

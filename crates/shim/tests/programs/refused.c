@@ -1,0 +1,33 @@
+/* A connect to a port where nobody listens: blocking, and non-blocking with poll and SO_ERROR. */
+#include "parity.h"
+
+static void server(int listener) {
+    int fd = accepted(listener);
+    close(listener);
+    step(fd);
+    await(fd);
+    close(fd);
+}
+
+static void client(struct sockaddr_in peer) {
+    int guide = connected(peer);
+    await(guide);
+    pause_ms(50);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    say("SO_ERROR after: %s", error_name(socket_error(fd)));
+    result("connect again", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    close(fd);
+
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    result("connect, non-blocking", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    struct pollfd entry = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP};
+    result("poll", poll(&entry, 1, 2000));
+    events("refused", (unsigned)entry.revents);
+    say("SO_ERROR: %s", error_name(socket_error(fd)));
+    poll_now("fetched", fd, 0);
+    result("connect after SO_ERROR", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    close(fd);
+    step(guide);
+    close(guide);
+}
