@@ -181,9 +181,10 @@ mod model {
 
     use super::*;
 
-    fn check(body: impl Fn() + Send + Sync + 'static) {
+    fn check(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(preemptions);
+        builder.max_branches = 20_000;
         builder.check(body);
     }
 
@@ -205,7 +206,7 @@ mod model {
 
     #[test]
     fn loom_one_producer_keeps_order_through_wrap_around() {
-        check(|| {
+        check(3, || {
             let (producer, mut consumer, _) = ring(2);
             let pushing = thread::spawn(move || (1..=3).for_each(|n| push(&producer, n)));
             assert_eq!([1, 2, 3], core::array::from_fn(|_| pop(&mut consumer)));
@@ -216,17 +217,17 @@ mod model {
 
     #[test]
     fn loom_two_producers_lose_and_duplicate_nothing() {
-        check(|| {
+        check(2, || {
             let (producer, mut consumer, _) = ring(2);
             let producer = Arc::new(producer);
             let other = Arc::clone(&producer);
             let first = thread::spawn(move || push(&other, 1));
-            let second = thread::spawn(move || (2..=3).for_each(|n| push(&producer, n)));
-            let mut got: [u64; 3] = core::array::from_fn(|_| pop(&mut consumer));
+            let second = thread::spawn(move || (2..=4).for_each(|n| push(&producer, n)));
+            let mut got: [u64; 4] = core::array::from_fn(|_| pop(&mut consumer));
             let at = |n| got.iter().position(|x| *x == n).unwrap();
-            assert!(at(2) < at(3));
+            assert!(at(2) < at(3) && at(3) < at(4));
             got.sort_unstable();
-            assert_eq!(got, [1, 2, 3]);
+            assert_eq!(got, [1, 2, 3, 4]);
             first.join().unwrap();
             second.join().unwrap();
         });

@@ -1,0 +1,52 @@
+# The usual jobs. `make help` lists them.
+
+CARGO ?= cargo
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+SHUNT := $(TARGET)/release/shunt
+# Options of the demonstration, for example: make demo ARGS="--quick"
+ARGS ?=
+# Random inputs for each body of a fuzz target.
+FUZZ_CASES ?= 4096
+
+.PHONY: help build demo check test unit integration loom fuzz bench
+
+help:
+	@echo 'make build   the shunt binary, optimised'
+	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
+	@echo 'make check   format, lints, unit tests: about a minute'
+	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
+	@echo 'make bench   the demonstration with more runs'
+
+build:
+	$(CARGO) build --release --package cli
+
+demo: build
+	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps $(ARGS)
+
+bench: build
+	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps --runs 15 $(ARGS)
+
+check:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
+	$(MAKE) unit
+
+# Binaries and libraries: the tests beside the code.
+unit:
+	$(CARGO) test --workspace --lib --bins --quiet
+
+test: check integration loom fuzz
+
+# The tests in tests/ folders: real programs on hosts of their own.
+integration:
+	$(CARGO) test --workspace --test '*' --quiet
+
+# Every interleaving of the lock-free code. A target folder of its own, because the flag would
+# otherwise rebuild everything each time.
+loom:
+	RUSTFLAGS='--cfg loom' $(CARGO) test --package hostif --lib --release --quiet \
+		--target-dir $(TARGET)/loom loom_
+
+# The bodies of the fuzz targets on many random inputs, on the stable compiler.
+fuzz:
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --lib --quiet -- hostile fuzzing

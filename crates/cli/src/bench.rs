@@ -1,0 +1,6 @@
+//! The measurements behind `shunt bench`.
+
+pub mod apps;
+mod idle;
+mod interrupt;
+mod statistics;

@@ -1,0 +1,128 @@
+//! One program under test, what it measures, and the samples collected.
+
+use serde::Serialize;
+
+use super::{context::Context, side::Side};
+
+/// A program to be measured on both sides.
+pub trait Case {
+    /// What happens, in a few words.
+    fn title(&self) -> &'static str;
+    /// Programs that must be installed.
+    fn tools(&self) -> &'static [&'static str];
+    /// Lets the program do its work once and checks the result; its time does not count.
+    fn check(&self, context: &Context, side: Side) -> anyhow::Result<()>;
+    /// Measures once.
+    fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>>;
+}
+
+/// A quantity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Measure {
+    /// What is measured.
+    pub name: &'static str,
+    /// In which unit.
+    pub unit: &'static str,
+    /// Which direction is good.
+    pub better: Better,
+}
+
+/// Which direction is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// One value of a quantity.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub measure: Measure,
+    pub value: f64,
+}
+
+impl Sample {
+    /// The value with its unit.
+    pub fn text(&self) -> String {
+        format!("{} {}", number(self.value), self.measure.unit)
+    }
+}
+
+/// Three or more significant digits.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Everything that was measured of one case.
+#[derive(Debug)]
+pub struct Collected {
+    pub title: &'static str,
+    samples: Vec<(Side, Sample)>,
+    failures: Vec<(Side, String)>,
+}
+
+impl Collected {
+    /// Nothing yet.
+    pub fn new(case: &dyn Case) -> Self {
+        Self {
+            title: case.title(),
+            samples: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Notes the result of the check.
+    pub fn checked(&mut self, side: Side, result: anyhow::Result<()>) {
+        if let Err(error) = result {
+            self.failures.push((side, format!("{error:#}")));
+        }
+    }
+
+    /// Notes the result of a run.
+    pub fn add(&mut self, side: Side, result: anyhow::Result<Vec<Sample>>) {
+        match result {
+            Ok(samples) => self
+                .samples
+                .extend(samples.into_iter().map(|sample| (side, sample))),
+            Err(error) => self.failures.push((side, format!("{error:#}"))),
+        }
+    }
+
+    /// True where the side failed once.
+    pub fn has_failed(&self, side: Side) -> bool {
+        self.failures.iter().any(|(failed, _)| *failed == side)
+    }
+
+    /// The failures as text.
+    pub fn failures(&self) -> Vec<String> {
+        self.failures
+            .iter()
+            .map(|(side, error)| format!("{}: {side}: {error}", self.title))
+            .collect()
+    }
+
+    /// The quantities, in the order of their first sample.
+    pub fn measures(&self) -> Vec<Measure> {
+        let mut measures: Vec<Measure> = Vec::new();
+        for (_, sample) in &self.samples {
+            if !measures.contains(&sample.measure) {
+                measures.push(sample.measure);
+            }
+        }
+        measures
+    }
+
+    /// The values of one quantity on one side.
+    pub fn values(&self, side: Side, measure: Measure) -> Vec<f64> {
+        let matching = self
+            .samples
+            .iter()
+            .filter(|(of, sample)| *of == side && sample.measure == measure);
+        matching.map(|(_, sample)| sample.value).collect()
+    }
+}

@@ -1,0 +1,350 @@
+//! What all cases share: the lab, a scratch directory with the file to serve, and how servers and
+//! clients are started on either side.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, DirBuilder},
+    net::{Ipv4Addr, SocketAddrV4},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+
+use super::{Scale, content::Content, side::Side, tools};
+use crate::bench::{idle::IdleLatency, interrupt::Interrupt};
+
+/// How long a server or an engine may take to be ready.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one client run may take, whatever it measures.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The host whose program is under test, and its peer, always on the kernel.
+const TESTED: &str = "a";
+const PEER: &str = "b";
+
+/// What all cases share. Dropping it ends every program and removes lab and files.
+#[derive(Debug)]
+pub struct Context {
+    lab: Lab,
+    scratch: Scratch,
+    content: Content,
+    idle: IdleLatency,
+    interrupt: Interrupt,
+    scale: Scale,
+    begun: Instant,
+}
+
+/// A server that answers. Dropping it ends the server first, then its engine.
+#[derive(Debug)]
+pub struct Server {
+    _program: Program,
+    _engine: Option<Program>,
+    /// Where it listens.
+    pub address: SocketAddrV4,
+}
+
+/// How to start a server.
+#[derive(Debug)]
+pub struct ServerSpec<'a> {
+    pub name: &'a str,
+    pub arguments: Vec<OsString>,
+    pub port: u16,
+    /// Refuses a mapped root: in a user namespace it is started as an ordinary user.
+    pub refuses_mapped_root: bool,
+}
+
+impl Context {
+    /// Builds the lab and writes the file to serve.
+    pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let lab = Lab::temporary(
+            &format!("bench-{}", std::process::id()),
+            &LabSpec::default(),
+        )?;
+        let scratch = Scratch::create()?;
+        let content = Content::create(&scratch.0, scale.file_bytes, &interrupt)?;
+        Ok(Self {
+            lab,
+            scratch,
+            content,
+            idle: IdleLatency::hold(),
+            interrupt,
+            scale,
+            begun,
+        })
+    }
+
+    /// Sizes and counts.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// The lab.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// True while both hosts stand.
+    pub fn alive(&self) -> bool {
+        self.lab.alive()
+    }
+
+    /// Directory for everything that programs write; also the one that servers serve.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch.0
+    }
+
+    /// The file to serve.
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// Whether processors are kept from idling.
+    pub fn idle(&self) -> &IdleLatency {
+        &self.idle
+    }
+
+    /// Whether somebody asked us to end.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Progress, on standard error.
+    pub fn say(&self, text: &str) {
+        eprintln!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
+    }
+
+    /// The address of the program under test when it serves.
+    pub fn tested_address(&self, side: Side) -> anyhow::Result<Ipv4Addr> {
+        let spec = self.lab.host(TESTED)?.spec();
+        Ok(match side {
+            Side::Kernel => spec.address.address,
+            Side::Shunt => spec.engine_address.address,
+        })
+    }
+
+    /// The address of the peer's kernel.
+    pub fn peer_address(&self) -> anyhow::Result<Ipv4Addr> {
+        Ok(self.lab.host(PEER)?.spec().address.address)
+    }
+
+    /// Starts the server under test and waits until the peer can connect to it.
+    pub fn start_tested_server(&self, side: Side, spec: ServerSpec<'_>) -> anyhow::Result<Server> {
+        let engine = self.start_engine(side)?;
+        let address = SocketAddrV4::new(self.tested_address(side)?, spec.port);
+        self.start_server(TESTED, side, engine, address, spec)
+    }
+
+    /// Starts a server on the peer's kernel, and for a client under test the engine.
+    pub fn start_peer_server(&self, side: Side, spec: ServerSpec<'_>) -> anyhow::Result<Server> {
+        let engine = self.start_engine(side)?;
+        let address = SocketAddrV4::new(self.peer_address()?, spec.port);
+        self.start_server(PEER, Side::Kernel, engine, address, spec)
+    }
+
+    fn start_server(
+        &self,
+        host: &str,
+        side: Side,
+        engine: Option<Program>,
+        address: SocketAddrV4,
+        spec: ServerSpec<'_>,
+    ) -> anyhow::Result<Server> {
+        let as_user = spec.refuses_mapped_root && self.lab.rootless();
+        let mut command = self.command(self.lab.host(host)?, side, spec.name, as_user)?;
+        command.args(&spec.arguments);
+        let mut program = Program::start(spec.name, command)?;
+        // Asked from the other host: from its own, an engine's address cannot be reached.
+        let asking = self.lab.host(if host == TESTED { PEER } else { TESTED })?;
+        self.wait_ready(&mut program, asking, address)?;
+        Ok(Server {
+            _program: program,
+            _engine: engine,
+            address,
+        })
+    }
+
+    fn wait_ready(
+        &self,
+        program: &mut Program,
+        asking: &Host,
+        address: SocketAddrV4,
+    ) -> anyhow::Result<()> {
+        let what = format!("answer at {address}");
+        program.wait_until(&what, START_PATIENCE, |_| {
+            self.interrupt.came() || asking.wait_connect(address, Duration::ZERO).is_ok()
+        })?;
+        self.interrupt.check()
+    }
+
+    /// Starts the engine where Shunt is measured, and waits for its control socket.
+    fn start_engine(&self, side: Side) -> anyhow::Result<Option<Program>> {
+        if side == Side::Kernel {
+            return Ok(None);
+        }
+        let host = self.lab.host(TESTED)?;
+        let mut command = host.command(own_binary()?)?;
+        command.args([
+            "engine",
+            "--nic",
+            INTERFACE,
+            "--address",
+            &host.spec().engine_address.to_string(),
+        ]);
+        let mut engine = Program::start("shunt engine", command)?;
+        engine.wait_until("control socket", START_PATIENCE, |engine| {
+            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
+            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
+            self.interrupt.came()
+                || sockets.is_ok_and(|text| {
+                    text.lines()
+                        .any(|line| line.ends_with(hostif::DEFAULT_ENGINE_NAME))
+                })
+        })?;
+        self.interrupt.check()?;
+        Ok(Some(engine))
+    }
+
+    /// Runs a client on the peer's kernel to its end.
+    pub fn run_peer_client(&self, name: &str, arguments: &[OsString]) -> anyhow::Result<Finished> {
+        self.run_client(PEER, Side::Kernel, name, arguments)
+    }
+
+    /// Runs the client under test to its end.
+    pub fn run_tested_client(
+        &self,
+        side: Side,
+        name: &str,
+        arguments: &[OsString],
+    ) -> anyhow::Result<Finished> {
+        self.run_client(TESTED, side, name, arguments)
+    }
+
+    fn run_client(
+        &self,
+        host: &str,
+        side: Side,
+        name: &str,
+        arguments: &[OsString],
+    ) -> anyhow::Result<Finished> {
+        let mut command = self.command(self.lab.host(host)?, side, name, false)?;
+        command.args(arguments);
+        let interrupt = self.interrupt.clone();
+        Ok(Program::start(name, command)?
+            .finish(CLIENT_PATIENCE, move || interrupt.came())?
+            .success()?)
+    }
+
+    /// Runs a client that writes what it fetched to standard output, and checks that by SHA-256.
+    pub fn check_fetched(
+        &self,
+        tested: Option<Side>,
+        name: &str,
+        arguments: &[OsString],
+    ) -> anyhow::Result<()> {
+        let (host, side) = tested.map_or((PEER, Side::Kernel), |side| (TESTED, side));
+        let mut client = vec![tools::find(name)?.into_os_string()];
+        client.extend_from_slice(arguments);
+        if side == Side::Shunt {
+            client = under_shunt(client)?;
+        }
+        let mut command = self.lab.host(host)?.command("sh")?;
+        command
+            .args(["-c", "\"$@\" | sha256sum", "sh"])
+            .args(client);
+        let interrupt = self.interrupt.clone();
+        let finished = Program::start(name, command)?
+            .finish(CLIENT_PATIENCE, move || interrupt.came())?
+            .success()?;
+        let sum = finished
+            .stdout
+            .split_ascii_whitespace()
+            .next()
+            .unwrap_or_default();
+        if sum != self.content.sha256() {
+            bail!(
+                "{name} received other bytes than were served (SHA-256 {sum}, expected {}): {}",
+                self.content.sha256(),
+                finished.stderr.trim()
+            );
+        }
+        Ok(())
+    }
+
+    fn command(
+        &self,
+        host: &Host,
+        side: Side,
+        program: &str,
+        as_user: bool,
+    ) -> anyhow::Result<Command> {
+        let mut line = vec![tools::find(program)?.into_os_string()];
+        if side == Side::Shunt {
+            line = under_shunt(line)?;
+        }
+        let (program, arguments) = line
+            .split_first()
+            .context("invariant: the line names a program")?;
+        let mut command = if as_user {
+            host.command_as_user(program)?
+        } else {
+            host.command(program)?
+        };
+        command.args(arguments);
+        Ok(command)
+    }
+}
+
+/// Puts `shunt run` before a command line. The policy makes sure that no TCP is measured that went
+/// to the kernel after all.
+fn under_shunt(line: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+    let mut whole = vec![own_binary()?.into_os_string()];
+    whole.extend(["run", "--policy", "engine-only", "--"].map(OsString::from));
+    whole.extend(line);
+    Ok(whole)
+}
+
+fn own_binary() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("finding this binary")
+}
+
+/// A list of arguments from anything that can be one.
+pub fn words<const N: usize>(words: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
+    words.iter().map(|word| word.as_ref().to_owned()).collect()
+}
+
+/// A directory that is removed with everything in it.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create() -> anyhow::Result<Self> {
+        // Servers read it after a change of user, hence readable for all.
+        let path = std::env::temp_dir().join(format!("shunt-bench-{}", std::process::id()));
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&path)
+            .with_context(|| {
+                format!("creating {} (set TMPDIR to another place)", path.display())
+            })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("shunt: removing {}: {error}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! One file per command; this one is the list of them.
+
+mod bench;
+mod doctor;
+mod engine;
+mod lab;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Every command of `shunt`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(run::Arguments),
+    Engine(engine::Arguments),
+    Lab(lab::Arguments),
+    Doctor(doctor::Arguments),
+    Status(status::Status),
+    Ss(status::Ss),
+    Bench(bench::Arguments),
+}
+
+impl Command {
+    /// Runs the command; its result is the exit status.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Run(arguments) => run::execute(arguments),
+            Self::Engine(arguments) => engine::execute(&arguments),
+            Self::Status(arguments) => status::status(&arguments),
+            Self::Ss(arguments) => status::ss(&arguments),
+            Self::Lab(arguments) => lab::execute(arguments),
+            Self::Doctor(arguments) => doctor::execute(&arguments),
+            Self::Bench(arguments) => bench::execute(&arguments),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The interfaces of this machine and what they can take off the processor.
+
+use std::fs;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::sys::{self, Offload};
+
+/// One interface.
+#[derive(Debug, Serialize)]
+pub struct InterfaceReport {
+    /// Name.
+    pub name: String,
+    /// Switched on.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// True where the default route leaves through it.
+    pub default_route: bool,
+    /// IP MTU; None where sysfs shows another namespace.
+    pub mtu: Option<u32>,
+    /// IPv4 addresses with prefix lengths.
+    pub addresses: Vec<String>,
+    /// Name of the driver.
+    pub driver: Option<String>,
+    /// Queues for reception and transmission.
+    pub queues: Option<(usize, usize)>,
+    /// NUMA node of the device.
+    pub numa_node: Option<u32>,
+    /// Offloads; None where the driver does not say.
+    pub offloads: Offloads,
+}
+
+/// What the device does instead of the processor.
+#[derive(Debug, Serialize)]
+pub struct Offloads {
+    rx_checksum: Option<bool>,
+    tx_checksum: Option<bool>,
+    tso: Option<bool>,
+    gro: Option<bool>,
+}
+
+/// All interfaces.
+pub fn all() -> anyhow::Result<Vec<InterfaceReport>> {
+    let default = default_route_interface();
+    let interfaces = sys::interfaces().context("listing the interfaces")?;
+    Ok(interfaces
+        .into_iter()
+        .map(|interface| report(interface, default.as_deref()))
+        .collect())
+}
+
+fn report(interface: sys::Interface, default: Option<&str>) -> InterfaceReport {
+    let name = interface.name;
+    let setting = |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
+    let ask = |offload| sys::offload(&name, offload);
+    InterfaceReport {
+        up: interface.up,
+        loopback: interface.loopback,
+        default_route: default == Some(name.as_str()),
+        mtu: setting("mtu").and_then(|text| text.trim().parse().ok()),
+        addresses: interface
+            .addresses
+            .iter()
+            .map(|(address, prefix)| format!("{address}/{prefix}"))
+            .collect(),
+        driver: sys::driver(&name),
+        queues: queues(&name),
+        numa_node: setting("device/numa_node").and_then(|text| text.trim().parse().ok()),
+        offloads: Offloads {
+            rx_checksum: ask(Offload::ReceiveChecksum),
+            tx_checksum: ask(Offload::TransmitChecksum),
+            tso: ask(Offload::Segmentation),
+            gro: ask(Offload::ReceiveMerge),
+        },
+        name,
+    }
+}
+
+/// Counts /sys/class/net/NAME/queues/{rx,tx}-*.
+fn queues(name: &str) -> Option<(usize, usize)> {
+    let entries: Vec<String> = fs::read_dir(format!("/sys/class/net/{name}/queues"))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let count = |prefix: &str| {
+        entries
+            .iter()
+            .filter(|entry| entry.starts_with(prefix))
+            .count()
+    };
+    Some((count("rx-"), count("tx-")))
+}
+
+/// The interface of the default route, from /proc/net/route, see proc_net(5).
+fn default_route_interface() -> Option<String> {
+    let table = fs::read_to_string("/proc/net/route").ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let name = fields.next()?;
+        (fields.next()? == "00000000").then(|| name.to_owned())
+    })
+}
+
+impl InterfaceReport {
+    /// One line.
+    pub fn text(&self) -> String {
+        let mut parts = vec![
+            self.name.clone(),
+            if self.up { "up" } else { "down" }.to_owned(),
+        ];
+        parts.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
+        parts.extend(
+            self.driver
+                .as_ref()
+                .map(|driver| format!("driver {driver}")),
+        );
+        parts.extend(
+            self.queues
+                .map(|(rx, tx)| format!("queues {rx} rx {tx} tx")),
+        );
+        parts.extend(self.numa_node.map(|node| format!("NUMA node {node}")));
+        let offloads = &self.offloads;
+        let named = [
+            ("rx-checksum", offloads.rx_checksum),
+            ("tx-checksum", offloads.tx_checksum),
+            ("tso", offloads.tso),
+            ("gro", offloads.gro),
+        ];
+        for (name, state) in named {
+            parts.extend(state.map(|on| format!("{name} {}", if on { "on" } else { "off" })));
+        }
+        parts.extend(self.addresses.iter().cloned());
+        if self.default_route {
+            parts.push("default route".to_owned());
+        }
+        parts.join("  ")
+    }
+}

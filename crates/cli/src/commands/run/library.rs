@@ -1,0 +1,245 @@
+//! Finding the preload library: the one inside this binary, written out once per user and version.
+//!
+//! Whoever could change that file could run code in the user's programs. So it lies in a directory
+//! that only the user can write to, carries its content's hash in its name, appears under that name
+//! only when complete, and is compared byte by byte before each use.
+
+use std::{
+    env,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write},
+    iter,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use rustix::fs::StatVfsMountFlags;
+use sha2::{Digest, Sha256};
+
+#[cfg(embedded_library)]
+const EMBEDDED: Option<&[u8]> = Some(include_bytes!(env!("SHUNT_LIBRARY_FILE")));
+#[cfg(not(embedded_library))]
+const EMBEDDED: Option<&[u8]> = None;
+
+const FILE_NAME: &str = "libshunt.so";
+
+/// Bits by which somebody else could write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The library to preload; `asked` overrides the usual choice.
+pub fn locate(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(file) = asked {
+        return fs::canonicalize(file).with_context(|| format!("--library {}", file.display()));
+    }
+    match EMBEDDED {
+        Some(content) => install(content, cache_directories()),
+        None => beside_binary(),
+    }
+}
+
+/// Where packages put it: next to the binary, or in the library directory that belongs to it.
+fn beside_binary() -> anyhow::Result<PathBuf> {
+    let binary = env::current_exe().context("finding this binary")?;
+    let directory = binary.parent().context("this binary has no directory")?;
+    let candidates = [
+        directory.join(FILE_NAME),
+        directory.join("../lib/shunt").join(FILE_NAME),
+    ];
+    match candidates
+        .iter()
+        .find_map(|path| fs::canonicalize(path).ok())
+    {
+        Some(path) => Ok(path),
+        None => bail!(
+            "this shunt was built without its preload library and {} does not exist: install it there, name it with --library, or rebuild without SHUNT_EMBED_LIBRARY",
+            candidates[0].display()
+        ),
+    }
+}
+
+/// Directories to try, best first. Root's is readable by everyone, because programs start as root,
+/// change their user and execute others.
+fn cache_directories() -> impl Iterator<Item = PathBuf> {
+    let mut directories = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        directories.push(PathBuf::from("/var/cache/shunt"));
+    }
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    if let Some(cache) = absolute("XDG_CACHE_HOME") {
+        directories.push(cache.join("shunt"));
+    } else if let Some(home) = absolute("HOME") {
+        directories.push(home.join(".cache/shunt"));
+    }
+    // The last resort is asked for only when it is needed, because asking creates it.
+    directories
+        .into_iter()
+        .chain(iter::once_with(lab::state::directory).flatten())
+}
+
+fn install(
+    content: &[u8],
+    directories: impl IntoIterator<Item = PathBuf>,
+) -> anyhow::Result<PathBuf> {
+    let hash = Sha256::digest(content);
+    let name = format!(
+        "libshunt-{}.so",
+        hash[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    );
+    let mut refusals = String::new();
+    for directory in directories {
+        match install_into(&directory, &name, content) {
+            Ok(path) => return Ok(path),
+            Err(error) => refusals += &format!("\n  {}: {error:#}", directory.display()),
+        }
+    }
+    bail!(
+        "the preload library can be written nowhere; set XDG_CACHE_HOME to a directory of your own{refusals}"
+    )
+}
+
+fn install_into(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+    create_directory(directory)?;
+    let path = directory.join(name);
+    if !holds(&path, content)? {
+        write_atomically(&path, content)?;
+    }
+    Ok(path)
+}
+
+/// Creates the directory, or refuses one that others could tamper with or nothing can be run from.
+fn create_directory(directory: &Path) -> anyhow::Result<()> {
+    const STICKY: u32 = 0o1000;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir()
+        || metadata.uid() != rustix::process::geteuid().as_raw()
+        || metadata.mode() & OTHERS_WRITE != 0
+    {
+        bail!("is no directory of yours alone");
+    }
+    for ancestor in fs::canonicalize(directory)?.ancestors().skip(1) {
+        let mode = fs::metadata(ancestor)?.mode();
+        if mode & 0o002 != 0 && mode & STICKY == 0 {
+            bail!("{} is writable for everyone", ancestor.display());
+        }
+    }
+    // The loader would say so on stderr and start the program without the library.
+    if rustix::fs::statvfs(directory)?
+        .f_flag
+        .contains(StatVfsMountFlags::NOEXEC)
+    {
+        bail!("is mounted noexec");
+    }
+    Ok(())
+}
+
+/// True where the file is ours and holds exactly this. Anything else is replaced.
+fn holds(path: &Path, content: &[u8]) -> anyhow::Result<bool> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        metadata => metadata?,
+    };
+    let ours = metadata.is_file()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & OTHERS_WRITE == 0;
+    Ok(ours && fs::read(path)? == content)
+}
+
+fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let temporary = path.with_extension(format!("new-{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file: File = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&temporary)?;
+        file.write_all(content)?;
+        // Whatever the umask says: the program may read it after a change of user.
+        file.set_permissions(fs::Permissions::from_mode(0o644))?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = env::temp_dir().join(format!("shunt-library-{name}-{}", std::process::id()));
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_library_is_written_once_and_repaired_when_damaged() {
+        let scratch = Scratch::new("once");
+        let directories = [scratch.0.join("deep/cache")];
+        let path = install(b"library", directories.clone()).unwrap();
+        let first = fs::metadata(&path).unwrap().ino();
+        assert_eq!(install(b"library", directories.clone()).unwrap(), path);
+        assert_eq!(
+            fs::metadata(&path).unwrap().ino(),
+            first,
+            "an intact file stays"
+        );
+        fs::write(&path, b"lib").unwrap();
+        install(b"library", directories.clone()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"library");
+    }
+
+    #[test]
+    fn another_version_gets_another_name() {
+        let scratch = Scratch::new("versions");
+        let directories = [scratch.0.clone()];
+        assert_ne!(
+            install(b"one", directories.clone()).unwrap(),
+            install(b"two", directories).unwrap()
+        );
+    }
+
+    #[test]
+    fn directories_that_others_can_write_to_are_passed_over() {
+        let scratch = Scratch::new("open");
+        let open = scratch.0.join("open");
+        DirBuilder::new().create(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let own = scratch.0.join("own");
+        let path = install(b"x", [open.clone(), open.join("below"), own.clone()]).unwrap();
+        assert_eq!(path.parent(), Some(own.as_path()));
+    }
+
+    #[test]
+    fn a_symbolic_link_in_the_place_of_the_file_is_replaced() {
+        let scratch = Scratch::new("link");
+        let path = install(b"x", [scratch.0.clone()]).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        install(b"x", [scratch.0.clone()]).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+}

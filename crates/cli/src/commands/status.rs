@@ -1,0 +1,192 @@
+//! `shunt status` and `shunt ss`: what an engine says about itself.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use hostif::control::{self, QueryKind, Reply, Request};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::net::RecvFlags;
+use serde_json::{Value, json};
+
+use crate::output::{Table, print, print_json};
+
+/// Show a running engine: its device, its programs, its counters.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt status
+  shunt status --json | jq .stack_counters")]
+pub struct Status {
+    #[command(flatten)]
+    engine: EngineName,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the engine's sockets, as ss(8) lists the kernel's.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt ss
+  shunt ss --listening
+  shunt ss --json | jq '.[] | select(.state == \"ESTAB\")'")]
+pub struct Ss {
+    #[command(flatten)]
+    engine: EngineName,
+    /// Only sockets that listen.
+    #[arg(long, short)]
+    listening: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct EngineName {
+    /// Control socket of the engine: @NAME or a path.
+    #[arg(long, value_name = "ADDRESS", env = hostif::ENGINE_VARIABLE, default_value = hostif::DEFAULT_ENGINE_NAME)]
+    engine: String,
+}
+
+impl EngineName {
+    fn query(&self, kind: QueryKind) -> anyhow::Result<Value> {
+        let channel = control::connect(&self.engine).with_context(|| {
+            format!(
+                "no engine answers at {}: start one with `shunt engine`, or name another with --engine",
+                self.engine
+            )
+        })?;
+        let file =
+            ask(&channel, kind).with_context(|| format!("asking the engine at {}", self.engine))?;
+        let mut file = std::fs::File::from(file);
+        serde_json::from_reader(&mut file).context("reading the engine's report")
+    }
+}
+
+fn ask(channel: &OwnedFd, kind: QueryKind) -> anyhow::Result<OwnedFd> {
+    control::send(channel.as_fd(), &Request::Query { kind }.encode(), &[])?;
+    let received = control::receive(channel.as_fd(), RecvFlags::empty())?;
+    match Reply::decode(&received.bytes)? {
+        Reply::Report => received
+            .descriptors
+            .into_iter()
+            .next()
+            .context("the report is missing"),
+        Reply::Refused { text, .. } => bail!("{text}"),
+        other => bail!("unexpected answer {other:?}"),
+    }
+}
+
+/// Runs `shunt status`.
+pub fn status(arguments: &Status) -> anyhow::Result<ExitCode> {
+    let status = arguments.engine.query(QueryKind::Status)?;
+    let programs = arguments.engine.query(QueryKind::Sessions)?;
+    let interfaces = arguments.engine.query(QueryKind::Interfaces)?;
+    if arguments.json {
+        let mut all = status;
+        all["interfaces"] = interfaces;
+        all["attached"] = programs;
+        print_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&status_text(&status, &interfaces, &programs))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
+    let word = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let mut text = format!(
+        "engine {} (process {}): {} programs, {} connections, {} listeners, {} in TIME-WAIT\n",
+        word(&status["name"]),
+        status["pid"],
+        status["programs"],
+        status["connections"],
+        status["listeners"],
+        status["time_waits"],
+    );
+    text += &format!(
+        "memory {} KiB ({} KiB of it windows and state), {} bytes a connection beside its windows\n",
+        status["memory_kib"]["total"],
+        status["memory_kib"]["shared"],
+        status["bytes_per_connection"],
+    );
+    for interface in interfaces.as_array().into_iter().flatten() {
+        let addresses: Vec<String> = interface["addresses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(word)
+            .collect();
+        text += &format!(
+            "{} by {}, {}, MTU {}: {}\n",
+            word(&interface["interface"]),
+            word(&interface["driver"]),
+            word(&interface["hardware_address"]),
+            interface["mtu_bytes"],
+            addresses.join(", ")
+        );
+    }
+    let mut table = Table::new(["program", "user", "connections", "listeners"]);
+    for program in programs.as_array().into_iter().flatten() {
+        let cell = |name: &str| program[name].to_string();
+        table.row([
+            cell("pid"),
+            cell("uid"),
+            cell("connections"),
+            cell("listeners"),
+        ]);
+    }
+    if programs.as_array().is_some_and(|list| !list.is_empty()) {
+        text += "\n";
+        text += &table.render();
+    }
+    text += "\n";
+    let mut counters = Table::new(["counter", "value"]);
+    for group in ["driver_counters", "stack_counters"] {
+        for (name, value) in status[group].as_object().into_iter().flatten() {
+            if value != &json!(0) {
+                counters.row([name.clone(), value.to_string()]);
+            }
+        }
+    }
+    text + &counters.render()
+}
+
+/// Runs `shunt ss`.
+pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
+    let sockets = arguments.engine.query(QueryKind::Sockets)?;
+    let rows: Vec<&Value> = sockets
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|row| !arguments.listening || row["state"] == "LISTEN")
+        .collect();
+    if arguments.json {
+        print_json(&rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(["state", "recv-q", "send-q", "local", "peer", "pid"]);
+    for row in rows {
+        let word = |name: &str| row[name].as_str().unwrap_or("*").to_owned();
+        let pids: Vec<String> = row["pids"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Value::to_string)
+            .collect();
+        table.row([
+            word("state"),
+            row["receive_queue"].to_string(),
+            row["send_queue"].to_string(),
+            word("local"),
+            word("remote"),
+            pids.join(","),
+        ]);
+    }
+    print(&table.render())?;
+    Ok(ExitCode::SUCCESS)
+}

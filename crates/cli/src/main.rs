@@ -1,0 +1,36 @@
+//! The `shunt` command: reads the command line and hands over to one file per command.
+//!
+//! Exit status: 0 success, 1 something was measured or checked and failed, 2 wrong usage or a
+//! system error. `shunt run` and `shunt lab exec` end with the status of the program they start.
+
+mod bench;
+mod commands;
+mod output;
+mod sys;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// A host-independent network stack: TCP/IP beside the kernel, for programs as they are.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shunt",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command.execute() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("shunt: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The system calls that no safe crate offers: interface lists, ethtool and bpf, see getifaddrs(3),
+//! netdevice(7), bpf(2).
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::CStr,
+    io,
+    net::Ipv4Addr,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr,
+};
+
+/// An interface as the C library lists it.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Switched on by the administrator.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// IPv4 addresses with their prefix lengths.
+    pub addresses: Vec<(Ipv4Addr, u32)>,
+}
+
+/// All interfaces of this network namespace.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut list: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: `list` is a valid place for the result, which is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut interfaces: Vec<Interface> = Vec::new();
+    let mut next = list;
+    // SAFETY: getifaddrs returned a list that ends with null and lives until freeifaddrs.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        // SAFETY: ifa_name is a NUL-terminated string of the same lifetime.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }
+            .to_string_lossy()
+            .into_owned();
+        let flags = entry.ifa_flags;
+        let has = |flag: libc::c_int| flags & flag.unsigned_abs() != 0;
+        let known = interfaces
+            .iter()
+            .position(|interface| interface.name == name);
+        let index = known.unwrap_or_else(|| {
+            interfaces.push(Interface {
+                name,
+                up: has(libc::IFF_UP),
+                loopback: has(libc::IFF_LOOPBACK),
+                addresses: Vec::new(),
+            });
+            interfaces.len() - 1
+        });
+        if let (Some(address), Some(mask)) = (ipv4(entry.ifa_addr), ipv4(entry.ifa_netmask)) {
+            interfaces[index]
+                .addresses
+                .push((address, mask.to_bits().count_ones()));
+        }
+    }
+    // SAFETY: the list came from getifaddrs and no reference into it is left.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(interfaces)
+}
+
+fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+    // SAFETY: null or a sockaddr of the list above, whose family says what it is.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    if family != libc::AF_INET {
+        return None;
+    }
+    // SAFETY: an AF_INET entry is a sockaddr_in; it may be less aligned than that type asks for.
+    let internet = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+    Some(Ipv4Addr::from_bits(u32::from_be(internet.sin_addr.s_addr)))
+}
+
+/// A question of ethtool that is answered by one number.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub enum Offload {
+    /// ETHTOOL_GRXCSUM: the device verifies checksums.
+    ReceiveChecksum = 0x14,
+    /// ETHTOOL_GTXCSUM: the device fills checksums.
+    TransmitChecksum = 0x16,
+    /// ETHTOOL_GTSO: the device cuts large segments.
+    Segmentation = 0x1e,
+    /// ETHTOOL_GGRO: received runs are merged.
+    ReceiveMerge = 0x2b,
+}
+
+/// Whether an offload is on; None where the driver does not say.
+pub fn offload(interface: &str, offload: Offload) -> Option<bool> {
+    let mut question: [u32; 2] = [offload as u32, 0];
+    ethtool(interface, question.as_mut_ptr().cast()).ok()?;
+    Some(question[1] != 0)
+}
+
+/// Name of the interface's driver, ETHTOOL_GDRVINFO.
+pub fn driver(interface: &str) -> Option<String> {
+    const GET_DRIVER_INFO: u32 = 3;
+    // struct ethtool_drvinfo: 196 bytes; the name is the 32 bytes after the command.
+    let mut info = [0_u32; 49];
+    info[0] = GET_DRIVER_INFO;
+    ethtool(interface, info.as_mut_ptr().cast()).ok()?;
+    let name: Vec<u8> = info[1..9]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .take_while(|&byte| byte != 0)
+        .collect();
+    String::from_utf8(name).ok()
+}
+
+/// `argument` must point to the ethtool structure that its first word names.
+fn ethtool(interface: &str, argument: *mut libc::c_char) -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_data = argument;
+    // SAFETY: the name is terminated, and the argument is as large as its command says (callers of
+    // this private function pass the structure that belongs to the command).
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Creates and drops a BPF array of one entry: whether this process may load BPF objects.
+pub fn try_bpf() -> io::Result<()> {
+    const BPF_MAP_CREATE: libc::c_long = 0;
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    // union bpf_attr for BPF_MAP_CREATE: type, key size, value size, entries, flags.
+    let attributes: [u32; 5] = [BPF_MAP_TYPE_ARRAY, 4, 4, 1, 0];
+    // SAFETY: the kernel reads as many bytes as it is told and knows the rest to be zero.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_CREATE,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+        )
+    };
+    match i32::try_from(result) {
+        Ok(fd) if fd >= 0 => {
+            // SAFETY: a fresh descriptor that nobody else knows.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(())
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}

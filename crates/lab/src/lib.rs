@@ -1,0 +1,25 @@
+//! Two hosts on this machine: network namespaces joined by a cable, with or without root.
+//!
+//! Read first: namespaces(7), user_namespaces(7), veth(4), rtnetlink(7). Each host is held by a small
+//! process of its own ([`holder`]); whoever wants to run something on a host joins the namespaces
+//! of that process. Nothing here knows Shunt: the engine and the programs are started by others.
+//!
+//! This crate does not shape traffic (loss, delay, rate) and builds no more than two hosts.
+
+mod error;
+mod holder;
+mod host;
+mod laboratory;
+mod netlink;
+mod program;
+mod spec;
+pub mod state;
+mod sys;
+
+pub use error::Error;
+pub use holder::Lifetime;
+pub use host::{Host, UNPRIVILEGED_UID};
+pub use laboratory::{DownReport, Lab};
+pub use program::{Finished, Program};
+pub use spec::{Cable, Cidr, HostSpec, INTERFACE, LabSpec, ParseCidrError};
+pub use sys::user_namespaces_usable;

@@ -1,0 +1,102 @@
+//! The rtnetlink requests that build a cable, as bytes, see rtnetlink(7).
+//!
+//! They are built before the fork and sent after it (`sys.rs`), which is why the `rtnetlink` crate
+//! with its runtime is not used. New links get an index of our choice, so that no request needs to
+//! look one up.
+
+use std::{
+    net::IpAddr,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressMessage, AddressScope},
+    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+};
+
+use crate::{Cidr, INTERFACE};
+
+/// Index of the loopback interface of every network namespace.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Index of the cable's end on every host: above what the kernel hands out by itself at start.
+const CABLE_INDEX: u32 = 77;
+
+/// Creates a veth pair: one end here, its peer in the namespace `peer`.
+pub(crate) fn create_veth(peer: BorrowedFd<'_>, mtu: u32) -> Vec<u8> {
+    let mut far_end = end_of_cable(mtu);
+    far_end
+        .attributes
+        .push(LinkAttribute::NetNsFd(peer.as_raw_fd()));
+    let mut near_end = end_of_cable(mtu);
+    near_end.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far_end))),
+    ]));
+    bytes(
+        RouteNetlinkMessage::NewLink(near_end),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+/// Switches the loopback interface on.
+pub(crate) fn loopback_up() -> Vec<u8> {
+    link_up(LOOPBACK_INDEX)
+}
+
+/// Switches the cable's end on.
+pub(crate) fn cable_up() -> Vec<u8> {
+    link_up(CABLE_INDEX)
+}
+
+/// Gives the cable's end its address; the route to the network follows by itself.
+pub(crate) fn add_address(cidr: Cidr) -> Vec<u8> {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.prefix_len = cidr.prefix_len;
+    message.header.scope = AddressScope::Universe;
+    message.header.index = CABLE_INDEX;
+    let address = IpAddr::V4(cidr.address);
+    message.attributes = vec![
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+        AddressAttribute::Broadcast(cidr.broadcast()),
+    ];
+    bytes(
+        RouteNetlinkMessage::NewAddress(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+fn end_of_cable(mtu: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = CABLE_INDEX;
+    message.attributes = vec![
+        LinkAttribute::IfName(INTERFACE.to_owned()),
+        LinkAttribute::Mtu(mtu),
+    ];
+    message
+}
+
+fn link_up(index: u32) -> Vec<u8> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    bytes(RouteNetlinkMessage::SetLink(message), 0)
+}
+
+fn bytes(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+    let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    bytes
+}

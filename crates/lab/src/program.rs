@@ -1,0 +1,377 @@
+//! A real program as a child: started, watched with deadlines, its output captured, ended by its
+//! own process group.
+//!
+//! Nothing here waits without a bound, and a program never outlives its value.
+
+use std::{
+    io::Read,
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal};
+
+use crate::Error;
+
+/// Output kept per stream; more is read and dropped, so that the program never blocks on us.
+const CAPTURE_LIMIT_BYTES: usize = 4 << 20;
+
+/// How long a program may take to end after SIGTERM before it is killed.
+const TERMINATION_GRACE: Duration = Duration::from_secs(1);
+
+/// How often a condition is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A running program. Dropping it ends it and everything in its process group.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    child: Child,
+    group: Pid,
+    ended: Option<ExitStatus>,
+    stdout: Capture,
+    stderr: Capture,
+}
+
+/// What a program left behind.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Name given at start.
+    pub name: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Turns an unsuccessful end into an error that shows the last lines of its output.
+    pub fn success(self) -> Result<Self, Error> {
+        if self.status.success() {
+            return Ok(self);
+        }
+        let problem = format!(
+            "ended with {}{}",
+            self.status,
+            quoted_tail(&self.stderr, &self.stdout)
+        );
+        Err(Error::Program {
+            program: self.name,
+            problem,
+        })
+    }
+}
+
+impl Program {
+    /// Starts a command in a process group of its own and captures what it writes.
+    pub fn start(name: &str, mut command: Command) -> Result<Self, Error> {
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|error| failure(name, format!("cannot be started: {error}")))?;
+        let group = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("invariant: a child has a positive pid");
+        let stdout = Capture::start(child.stdout.take());
+        let stderr = Capture::start(child.stderr.take());
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            group,
+            ended: None,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to standard output so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Its exit status, once it has ended.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
+        if self.ended.is_none() {
+            self.ended = self
+                .child
+                .try_wait()
+                .map_err(|error| failure(&self.name, format!("waiting: {error}")))?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Waits for the end; a program that takes longer than `patience` is ended and is an error.
+    pub fn finish(
+        mut self,
+        patience: Duration,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<Finished, Error> {
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            if let Some(status) = self.try_wait()? {
+                break status;
+            }
+            let late = Instant::now() >= deadline;
+            if late || interrupted() {
+                self.stop();
+                let why = if late {
+                    format!("did not end within {} s", patience.as_secs())
+                } else {
+                    "interrupted".to_owned()
+                };
+                return Err(failure(
+                    &self.name,
+                    why + &quoted_tail(&self.stderr.text(), &self.stdout.text()),
+                ));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        };
+        self.stdout.finish();
+        self.stderr.finish();
+        Ok(Finished {
+            name: self.name.clone(),
+            status,
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+        })
+    }
+
+    /// Waits until `condition` holds. A program that ends first, or takes too long, is an error.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        mut condition: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if condition(self) {
+                return Ok(());
+            }
+            if let Some(status) = self.try_wait()? {
+                self.stdout.finish();
+                self.stderr.finish();
+                let tail = quoted_tail(&self.stderr.text(), &self.stdout.text());
+                return Err(failure(
+                    &self.name,
+                    format!("ended with {status} before {what}{tail}"),
+                ));
+            }
+            if Instant::now() >= deadline {
+                let tail = quoted_tail(&self.stderr.text(), &self.stdout.text());
+                return Err(failure(
+                    &self.name,
+                    format!("no {what} within {} s{tail}", patience.as_secs()),
+                ));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until a TCP socket in the program's network namespace listens on the port.
+    pub fn wait_listening(&mut self, port: u16, patience: Duration) -> Result<(), Error> {
+        let what = format!("listener on port {port}");
+        self.wait_until(&what, patience, |program| listens(program.pid(), port))
+    }
+
+    /// Sends a signal to the program itself.
+    pub fn signal(&self, signal: Signal) -> Result<(), Error> {
+        rustix::process::kill_process(self.group, signal)
+            .map_err(|error| failure(&self.name, format!("signalling: {error}")))
+    }
+
+    /// Asks the program and its group to end, and kills what does not.
+    pub fn stop(&mut self) {
+        if self.ended.is_none() {
+            let _ = rustix::process::kill_process_group(self.group, Signal::TERM);
+            let deadline = Instant::now() + TERMINATION_GRACE;
+            while matches!(self.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        }
+        // Its children may outlive it; the group's number stays taken as long as one of them does.
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        if self.ended.is_none() {
+            self.ended = self.child.wait().ok();
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// True where /proc/PID/net/tcp or tcp6 shows a listener, see proc_net(5).
+fn listens(pid: u32, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    ["tcp", "tcp6"].iter().any(|table| {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")) else {
+            return false;
+        };
+        text.lines().skip(1).any(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let local = fields.next().unwrap_or_default();
+            let state = fields.nth(1).unwrap_or_default();
+            local.ends_with(&suffix) && state == LISTEN
+        })
+    })
+}
+
+fn failure(program: &str, problem: String) -> Error {
+    Error::Program {
+        program: program.to_owned(),
+        problem,
+    }
+}
+
+/// The last lines of whichever stream said something.
+fn quoted_tail(stderr: &str, stdout: &str) -> String {
+    let text = if stderr.trim().is_empty() {
+        stdout
+    } else {
+        stderr
+    };
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let tail = &lines[lines.len().saturating_sub(8)..];
+    if tail.is_empty() {
+        String::new()
+    } else {
+        format!(":\n  {}", tail.join("\n  "))
+    }
+}
+
+/// Reads a pipe to its end in a thread.
+#[derive(Debug)]
+struct Capture {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Capture {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let reader = pipe.map(|mut pipe| {
+            let bytes = Arc::clone(&bytes);
+            std::thread::spawn(move || {
+                let mut buffer = [0_u8; 8192];
+                while let Ok(len @ 1..) = pipe.read(&mut buffer) {
+                    let mut kept = locked(&bytes);
+                    let room = CAPTURE_LIMIT_BYTES.saturating_sub(kept.len()).min(len);
+                    kept.extend_from_slice(&buffer[..room]);
+                }
+            })
+        });
+        Self { bytes, reader }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&locked(&self.bytes)).into_owned()
+    }
+
+    /// Waits for the rest of the output. A child that kept the pipe open may hold it for ever, so
+    /// the wait is bounded and the reader then left to itself.
+    fn finish(&mut self) {
+        let Some(reader) = self.reader.take() else {
+            return;
+        };
+        let deadline = Instant::now() + TERMINATION_GRACE;
+        while !reader.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        if reader.is_finished() {
+            let _ = reader.join();
+        }
+    }
+}
+
+fn locked(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    bytes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Program::start("sh", command).unwrap()
+    }
+
+    #[test]
+    fn output_and_status_of_a_finished_program_are_kept() {
+        let finished = shell("echo out; echo err >&2; exit 3")
+            .finish(Duration::from_secs(5), || false)
+            .unwrap();
+        assert_eq!(
+            (finished.stdout.as_str(), finished.stderr.as_str()),
+            ("out\n", "err\n")
+        );
+        assert_eq!(finished.status.code(), Some(3));
+        let error = finished.success().unwrap_err().to_string();
+        assert!(
+            error.contains("err") && error.contains("exit status: 3"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_ended() {
+        let error = shell("echo begun; sleep 60")
+            .finish(Duration::from_millis(200), || false)
+            .unwrap_err();
+        assert!(error.to_string().contains("begun"));
+    }
+
+    #[test]
+    fn dropping_a_program_ends_its_children_too() {
+        let mut program = shell("sleep 61 & echo $!; wait");
+        program
+            .wait_until("pid", Duration::from_secs(5), |program| {
+                program.stdout().ends_with('\n')
+            })
+            .unwrap();
+        let child: u32 = program.stdout().trim().parse().unwrap();
+        drop(program);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let running = |pid: u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while running(child) {
+            assert!(Instant::now() < deadline, "process {child} is still there");
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_before_the_condition_is_an_error_with_its_words() {
+        let error = shell("echo no such file >&2")
+            .wait_until("listener", Duration::from_secs(5), |_| false)
+            .unwrap_err();
+        assert!(error.to_string().contains("no such file"));
+    }
+}

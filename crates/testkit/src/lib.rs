@@ -1,0 +1,81 @@
+//! Help for tests: hosts of their own, real programs with bounded lives, and the workspace's files.
+//!
+//! Only tests may depend on this crate (`tests/arrows.rs` holds that). What fails here panics with
+//! the reason, because that is how a test ends.
+
+pub mod workspace;
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program};
+
+/// How long a test waits for what should take milliseconds, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Two hosts `a` and `b` for one test, removed when the value is dropped or the test ends.
+///
+/// # Panics
+/// Where neither root nor a user namespace is to be had: `shunt doctor` says why.
+pub fn two_hosts(test: &str) -> Lab {
+    Lab::temporary(&format!("t-{test}"), &LabSpec::default())
+        .unwrap_or_else(|error| panic!("test {test} needs two hosts: {error}"))
+}
+
+/// A host of a lab.
+///
+/// # Panics
+/// Where there is none of that name.
+pub fn host<'l>(lab: &'l Lab, name: &str) -> &'l Host {
+    lab.host(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A command with its arguments, to be started on a host.
+///
+/// # Panics
+/// Where the host is gone.
+pub fn command(host: &Host, program: &str, arguments: &[&str]) -> Command {
+    let mut command = host
+        .command(program)
+        .unwrap_or_else(|error| panic!("{error}"));
+    command.args(arguments);
+    command
+}
+
+/// Starts a program on a host; it ends with the returned value.
+///
+/// # Panics
+/// Where it cannot be started.
+pub fn start(host: &Host, program: &str, arguments: &[&str]) -> Program {
+    Program::start(program, command(host, program, arguments))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs a program on a host to its successful end.
+///
+/// # Panics
+/// Where it fails or takes longer than [`PATIENCE`]; its output is in the message.
+pub fn run(host: &Host, program: &str, arguments: &[&str]) -> Finished {
+    start(host, program, arguments)
+        .finish(PATIENCE, || false)
+        .and_then(Finished::success)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Waits until the condition holds.
+///
+/// # Panics
+/// Where it does not hold within the time.
+pub fn wait_for(what: &str, patience: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
+    while !condition() {
+        assert!(
+            Instant::now() < deadline,
+            "no {what} within {} s",
+            patience.as_secs_f32()
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,139 @@
+//! Holds the direction of dependencies: every arrow between our crates stands in the table here,
+//! and in ARCHITECTURE.md. See docs/decisions/0001-crates-and-arrows.md.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use testkit::workspace;
+use toml::{Table, Value};
+
+/// Crate → crates of ours it may use. A crate that is missing here fails the test.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("tcp", &["wire"]),
+    ("stack", &["tcp", "wire"]),
+    ("nic", &["wire"]),
+    ("hostif", &[]),
+    ("engine", &["stack", "tcp", "wire", "nic", "hostif"]),
+    ("client", &["hostif"]),
+    ("shim", &["client", "hostif"]),
+    ("lab", &[]),
+    (
+        "cli",
+        &[
+            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab",
+        ],
+    ),
+    (
+        "testkit",
+        &[
+            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab",
+        ],
+    ),
+];
+
+/// Crates that make no system call, and what would let them.
+const PURE: &[&str] = &["wire", "tcp", "stack"];
+const SYSTEM_CRATES: &[&str] = &[
+    "libc",
+    "rustix",
+    "nix",
+    "tokio",
+    "mio",
+    "socket2",
+    "getrandom",
+    "signal-hook",
+];
+
+/// The dependencies of one kind, by package name.
+fn dependencies(manifest: &Table, kind: &str) -> BTreeSet<String> {
+    let mut tables: Vec<&Value> = manifest.get(kind).into_iter().collect();
+    // [target.'cfg(…)'.dependencies]
+    if let Some(Value::Table(targets)) = manifest.get("target") {
+        tables.extend(targets.values().filter_map(|target| target.get(kind)));
+    }
+    let entries = tables.into_iter().filter_map(Value::as_table).flatten();
+    entries
+        .map(|(name, value)| {
+            value
+                .get("package")
+                .and_then(Value::as_str)
+                .unwrap_or(name)
+                .to_owned()
+        })
+        .collect()
+}
+
+fn parsed() -> BTreeMap<String, Table> {
+    let parse = |text: String| text.parse::<Table>().unwrap();
+    workspace::manifests()
+        .into_iter()
+        .map(|(name, text)| (name, parse(text)))
+        .collect()
+}
+
+#[test]
+fn every_dependency_between_our_crates_is_an_allowed_arrow() {
+    let manifests = parsed();
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (name, manifest) in &manifests {
+        let Some(arrows) = allowed.get(name.as_str()) else {
+            wrong.push(format!("crate {name} is not in the table of arrows"));
+            continue;
+        };
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            for dependency in dependencies(manifest, kind)
+                .iter()
+                .filter(|name| manifests.contains_key(*name))
+            {
+                let for_tests = kind == "dev-dependencies" && dependency == "testkit";
+                if !for_tests && !arrows.contains(&dependency.as_str()) {
+                    wrong.push(format!("{name} → {dependency} ({kind})"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "not allowed:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn the_table_of_arrows_has_no_circle_and_names_only_crates_that_exist() {
+    let manifests = parsed();
+    // Each round takes away the crates whose arrows all lead to crates already taken.
+    let mut settled: BTreeSet<&str> = BTreeSet::new();
+    while settled.len() < ARROWS.len() {
+        let next: Vec<&str> = ARROWS
+            .iter()
+            .filter(|(name, arrows)| {
+                !settled.contains(name) && arrows.iter().all(|to| settled.contains(to))
+            })
+            .map(|(name, _)| *name)
+            .collect();
+        assert!(
+            !next.is_empty(),
+            "circle, or an arrow to an unknown crate, beyond {settled:?}"
+        );
+        settled.extend(next);
+    }
+    for name in settled {
+        assert!(
+            manifests.contains_key(name),
+            "{name} is in the table but not in crates/"
+        );
+    }
+}
+
+#[test]
+fn pure_crates_use_no_crate_that_calls_the_system() {
+    let manifests = parsed();
+    for name in PURE {
+        let used = dependencies(&manifests[*name], "dependencies");
+        let system: Vec<&&str> = SYSTEM_CRATES
+            .iter()
+            .filter(|system| used.contains(**system))
+            .collect();
+        assert!(system.is_empty(), "{name} uses {system:?}");
+    }
+}

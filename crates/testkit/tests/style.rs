@@ -1,0 +1,98 @@
+//! Holds what STYLE asks of every Rust file and a compiler does not check.
+
+use testkit::workspace;
+
+/// A file past this is a redesign waiting.
+const MAX_LINES: usize = 800;
+
+/// Files that may contain `unsafe`: they map memory, call the system, or are called by C.
+fn may_be_unsafe(path: &str) -> bool {
+    const FILES: &[&str] = &[
+        "crates/hostif/src/region.rs",
+        "crates/hostif/src/cursor.rs",
+        "crates/nic/src/pool.rs",
+        "crates/shim/src/abi.rs",
+    ];
+    FILES.contains(&path) || path.ends_with("/sys.rs") || path.ends_with("/ffi.rs")
+}
+
+/// Words that postpone work; written in halves so that this file passes its own test.
+const FORBIDDEN: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("HA", "CK"),
+];
+
+/// Paths of the files for which `wrong` names a fault, with the fault.
+fn faults(wrong: impl Fn(&str, &str) -> Option<String>) -> String {
+    let files = workspace::rust_files();
+    assert!(files.len() > 10, "the workspace's files were not found");
+    let lines = files
+        .iter()
+        .filter_map(|(path, text)| Some(format!("\n  {path}: {}", wrong(path, text)?)));
+    lines.collect()
+}
+
+/// Line numbers, from 1, on which the code outside comments has this word.
+fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
+    let boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    let has_word = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        code.match_indices(word).any(|(at, _)| {
+            boundary(code[..at].chars().next_back())
+                && boundary(code[at + word.len()..].chars().next())
+        })
+    };
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| has_word(line))
+        .map(|(index, _)| index + 1)
+        .collect()
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_is() {
+    let faults =
+        faults(|_, text| (!text.starts_with("//! ")).then(|| "does not open with //!".to_owned()));
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn no_source_file_is_longer_than_the_limit() {
+    let faults = faults(|path, text| {
+        let lines = text.lines().count();
+        (path.contains("/src/") && lines > MAX_LINES)
+            .then(|| format!("{lines} lines; the limit is {MAX_LINES}"))
+    });
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn unsafe_stands_only_in_the_listed_files() {
+    // Built from halves for the same reason as above.
+    let word = concat!("un", "safe");
+    let faults = faults(|path, text| {
+        let lines = lines_with_word(text, word);
+        (!may_be_unsafe(path) && !lines.is_empty()).then(|| format!("{word} on line {lines:?}"))
+    });
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn no_file_postpones_work() {
+    let faults = faults(|_, text| {
+        let found: Vec<&&str> = FORBIDDEN
+            .iter()
+            .filter(|word| text.contains(**word))
+            .collect();
+        (!found.is_empty()).then(|| format!("{found:?}"))
+    });
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn words_are_found_in_code_and_not_in_comments_or_longer_words() {
+    let text = "let a = alpha;\n// alpha\nalphabet\n(alpha)\nx_alpha // y\n";
+    assert_eq!(lines_with_word(text, "alpha"), [1, 4]);
+}
