@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::command::Calls;
 use crate::control::Control;
-use crate::lock::lock;
+use crate::lock::{lock, try_lock};
 use crate::private::PrivateFd;
 use crate::sleeping::Sleeping;
 use crate::waker::Waker;
@@ -193,7 +193,11 @@ impl Attachment {
         self.control.close_leaked();
         self.program_bell.close_leaked();
         self.engine_bell.close_leaked();
-        for waker in lock(&self.wakers).drain(..) {
+        // A thread of the parent may hold the lock for ever, here; then its bells stay until exec.
+        for waker in try_lock(&self.wakers)
+            .iter_mut()
+            .flat_map(|wakers| wakers.drain(..))
+        {
             waker.close_leaked();
             // Its number is closed; dropping it would close that of somebody else.
             core::mem::forget(waker);

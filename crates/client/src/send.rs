@@ -11,6 +11,9 @@ use crate::attachment::Attachment;
 use crate::readiness::State;
 use crate::socket::{Held, TcpSocket};
 
+/// The engine hears of a long write piece by piece, so that it sends one piece while the next is copied.
+const CHUNK_BYTES: usize = 64 * 1024;
+
 /// Free bytes of a send window, with the send lock held.
 struct Room<'a> {
     socket: &'a TcpSocket,
@@ -19,7 +22,7 @@ struct Room<'a> {
     window: Window<'a>,
     written: u64,
     free: usize,
-    held: Held<'a>,
+    _held: Held<'a>,
 }
 
 impl TcpSocket {
@@ -27,13 +30,16 @@ impl TcpSocket {
     /// EPIPE: nothing can be sent (any more); else the pending error.
     pub fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let room = self.room()?;
-        let mut done = 0;
+        let (mut done, mut told) = (0, 0);
         for slice in slices {
-            let left = room.free - done;
-            let len = slice.len().min(left);
-            done += room
-                .window
-                .copy_in(room.written + done as u64, &slice[..len]);
+            let len = slice.len().min(room.free - done);
+            for piece in slice[..len].chunks(CHUNK_BYTES) {
+                if done - told + piece.len() > CHUNK_BYTES {
+                    room.tell(done)?;
+                    told = done;
+                }
+                done += room.window.copy_in(room.written + done as u64, piece);
+            }
             if len < slice.len() {
                 // A short send shows up as not writable, as in Linux (SOCK_NOSPACE).
                 room.header.program_want_tx();
@@ -44,11 +50,11 @@ impl TcpSocket {
         Ok(done)
     }
 
-    /// Room in the send window to be filled in place, at most `max` bytes of it (for sendfile). Errors as
-    /// of `try_send`. Holds the socket's send lock.
+    /// Room in the send window to be filled in place, at most `max` bytes of it and no more than one
+    /// chunk (for sendfile). Errors as of `try_send`. Holds the socket's send lock.
     pub fn send_space(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
         let mut room = self.room()?;
-        room.free = room.free.min(max);
+        room.free = room.free.min(max).min(CHUNK_BYTES);
         Ok(SendSpace { room })
     }
 
@@ -98,16 +104,14 @@ impl TcpSocket {
             window,
             written,
             free: room,
-            held,
+            _held: held,
         })
     }
 }
 
 impl Room<'_> {
-    fn publish(self, bytes: usize) -> Result<(), Errno> {
-        if bytes == 0 {
-            return Ok(());
-        }
+    /// Tells the engine of the first `bytes` that were placed.
+    fn tell(&self, bytes: usize) -> Result<(), Errno> {
         let end = self.written + bytes as u64;
         self.header.program_set_written(end);
         let note = Written {
@@ -115,10 +119,16 @@ impl Room<'_> {
             end,
         };
         // Still under the lock: whoever shuts down or closes next sees the position that was told.
-        let told = self.attachment.push(&self.attachment.sends, &note);
-        drop(self.held);
+        self.attachment.push(&self.attachment.sends, &note)?;
         self.attachment.ring_engine();
-        told
+        Ok(())
+    }
+
+    fn publish(self, bytes: usize) -> Result<(), Errno> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.tell(bytes)
     }
 }
 

@@ -92,6 +92,22 @@ fn a_child_that_closes_leaves_the_connection_to_the_parent() {
 }
 
 #[test]
+fn the_lock_of_a_process_that_died_in_the_middle_of_a_send_is_freed() {
+    let engine = EngineProcess::start();
+    let session = engine.attach();
+    let socket = connect(session, ECHO_PORT).unwrap();
+    let child = sys::fork(session, || {
+        let space = socket.send_space(10).unwrap();
+        sys::fill(space.spans(), b"lost bytes");
+        // The process ends with the lock held and nothing committed.
+        std::mem::forget(space);
+    });
+    assert_eq!(sys::join(child), Some(0));
+    send_all(&socket, b"sent").unwrap();
+    assert_eq!(recv_exact(&socket, 4), b"sent");
+}
+
+#[test]
 fn a_grandchild_inherits_from_a_child_that_never_spoke() {
     let engine = EngineProcess::start();
     let session = engine.attach();

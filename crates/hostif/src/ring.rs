@@ -131,10 +131,11 @@ impl<T: Descriptor> Producer<T> {
                 }
                 tail = head.wrapping_add(used);
             }
+            // Release: who sees this position also sees the consumer's index that made room for it.
             match self.tail.compare_exchange_weak(
                 tail,
                 tail.wrapping_add(1),
-                Ordering::Relaxed,
+                Ordering::Release,
                 Ordering::Relaxed,
             ) {
                 Ok(position) => return Ok(position),
@@ -148,7 +149,7 @@ impl<T: Descriptor> Producer<T> {
         let mut head = self.shape.cells[HEAD].load(Ordering::Acquire);
         for _ in 0..LOOKS {
             // After the head: a correct consumer's index is never ahead of this.
-            let used = self.tail.load(Ordering::Relaxed).wrapping_sub(head);
+            let used = self.tail.load(Ordering::Acquire).wrapping_sub(head);
             if used <= self.shape.capacity {
                 return Ok((head, used));
             }

@@ -1,5 +1,6 @@
 //! What the tests of this folder share: a fake engine, helpers that wait on conditions, and the unsafe.
-#![allow(dead_code)]
+// Each test binary uses a part; and what helpers of tests unwrap is the test's failure.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod engine;
 pub mod process;
