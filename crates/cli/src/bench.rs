@@ -1,6 +1,7 @@
 //! The measurements behind `shunt bench`.
 
 pub mod apps;
+mod cores;
 mod idle;
 mod interrupt;
 mod statistics;

@@ -5,6 +5,7 @@
 
 mod bench;
 mod commands;
+mod control;
 mod output;
 mod sys;
 

@@ -1,5 +1,5 @@
-//! The system calls that no safe crate offers: interface lists, ethtool and bpf, see getifaddrs(3),
-//! netdevice(7), bpf(2).
+//! The system calls that no safe crate offers: interface lists, ethtool, bpf and starting a process in
+//! a session of its own, see getifaddrs(3), netdevice(7), bpf(2), setsid(2).
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,11 @@ use std::{
     ffi::CStr,
     io,
     net::Ipv4Addr,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
     ptr,
 };
 
@@ -156,5 +160,17 @@ pub fn try_bpf() -> io::Result<()> {
             Ok(())
         }
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the command start in a session of its own: no terminal reaches it with signals.
+pub fn start_in_new_session(command: &mut Command) {
+    // SAFETY: the closure makes one system call and neither allocates nor locks, as the time
+    // between fork and exec demands.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
     }
 }

@@ -186,6 +186,9 @@ fn every_command_shows_examples_in_its_help() {
         &["lab", "down"],
         &["lab", "list"],
         &["doctor"],
+        &["engine"],
+        &["status"],
+        &["ss"],
         &["bench"],
         &["bench", "apps"],
     ] {

@@ -15,6 +15,7 @@ mod attachment;
 mod command;
 mod control;
 mod death;
+mod files;
 mod fork;
 mod lock;
 mod pool;
@@ -33,6 +34,7 @@ mod waker;
 
 pub use accept::Accepted;
 pub use attach::{AttachError, engine_name};
+pub use files::SharedFile;
 pub use hostif::control::{EngineAddress, QueryKind};
 pub use hostif::{OptionChanges, ShutdownHow, SocketId};
 pub use private::{PrivateFd, first_private, is_private};

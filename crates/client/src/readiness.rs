@@ -167,6 +167,14 @@ impl TcpSocket {
         usize::try_from(header.written().saturating_sub(acknowledged)).unwrap_or(usize::MAX)
     }
 
+    /// Bytes that fit into the send window now; 0 while there is none.
+    #[must_use]
+    pub fn send_room_bytes(&self) -> usize {
+        let size = self.spans().map_or(0, |(send, _)| send.size);
+        let size = usize::try_from(size).unwrap_or(0);
+        size.saturating_sub(self.unacknowledged_bytes())
+    }
+
     /// Bytes that the peer has acknowledged since the connection stands.
     #[must_use]
     pub fn acknowledged_bytes(&self) -> u64 {

@@ -1,13 +1,14 @@
-//! Sending: copy into the window, publish how far, tell the engine. No allocation, no lock but the
+//! Sending: copy into the window, or name a file; tell the engine, publish how far. No allocation, no lock but the
 //! socket's send lock, a system call only to ring an engine that sleeps.
 
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
-use hostif::{SocketHeader, Window, WindowSpan, Written};
+use hostif::{FileSource, SocketHeader, Window, WindowSpan, Written};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::files::SharedFile;
 use crate::readiness::State;
 use crate::socket::{Held, TcpSocket};
 
@@ -35,7 +36,7 @@ impl TcpSocket {
             let len = slice.len().min(room.free - done);
             for piece in slice[..len].chunks(CHUNK_BYTES) {
                 if done - told + piece.len() > CHUNK_BYTES {
-                    room.tell(done)?;
+                    room.tell(told, done, None)?;
                     told = done;
                 }
                 done += room.window.copy_in(room.written + done as u64, piece);
@@ -46,8 +47,27 @@ impl TcpSocket {
                 break;
             }
         }
-        room.publish(done)?;
+        room.tell(told, done, None)?;
         Ok(done)
+    }
+
+    /// Sends up to `max` bytes of a shared file from `offset`, as far as there is room, and returns how
+    /// many. They are read when they leave, so they must be there until they are acknowledged. Errors
+    /// as of `try_send`; ESTALE: the file was shared with another engine, or by the parent process.
+    pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
+        let room = self.room()?;
+        if !file.is_of(room.attachment) {
+            return Err(Errno::STALE);
+        }
+        let bytes = room.free.min(max);
+        let end = offset.checked_add(bytes as u64).ok_or(Errno::OVERFLOW)?;
+        i64::try_from(end).map_err(|_| Errno::OVERFLOW)?;
+        if bytes < max {
+            room.header.program_want_tx();
+        }
+        let handle = file.handle();
+        room.tell(0, bytes, Some(FileSource { handle, offset }))?;
+        Ok(bytes)
     }
 
     /// Room in the send window to be filled in place, at most `max` bytes of it and no more than one
@@ -110,25 +130,24 @@ impl TcpSocket {
 }
 
 impl Room<'_> {
-    /// Tells the engine of the first `bytes` that were placed.
-    fn tell(&self, bytes: usize) -> Result<(), Errno> {
-        let end = self.written + bytes as u64;
-        self.header.program_set_written(end);
-        let note = Written {
-            socket: self.socket.id(),
-            end,
-        };
-        // Still under the lock: whoever shuts down or closes next sees the position that was told.
-        self.attachment.push(&self.attachment.sends, &note)?;
-        self.attachment.ring_engine();
-        Ok(())
-    }
-
-    fn publish(self, bytes: usize) -> Result<(), Errno> {
-        if bytes == 0 {
+    /// Tells the engine of bytes `from` to `to` of this room, if any.
+    fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
+        if from == to {
             return Ok(());
         }
-        self.tell(bytes)
+        let end = self.written + to as u64;
+        let note = Written {
+            socket: self.socket.id(),
+            start: self.written + from as u64,
+            end,
+            source,
+        };
+        // Still under the lock, and before the position moves on: where the bytes are is known from the
+        // note alone, so no process may see, and act on, a position whose note is in no ring.
+        self.attachment.push(&self.attachment.sends, &note)?;
+        self.header.program_set_written(end);
+        self.attachment.ring_engine();
+        Ok(())
     }
 }
 
@@ -160,10 +179,7 @@ impl SendSpace<'_> {
     /// Sends the first `bytes` of it.
     pub fn commit(self, bytes: usize) -> Result<usize, Errno> {
         let bytes = bytes.min(self.room.free);
-        if bytes == 0 {
-            return Ok(0);
-        }
-        self.room.publish(bytes)?;
+        self.room.tell(0, bytes, None)?;
         Ok(bytes)
     }
 }

@@ -1,9 +1,10 @@
-//! What programs ask through their rings. Every value was decoded and is judged here once: a socket
+//! What programs ask through their rings; what they write is in `notes.rs`. Every value was decoded and is judged here once: a socket
 //! that the session does not hold is `EBADF`, a position that cannot be ends the session.
 
 use crate::core::EngineCore;
 use crate::errno;
 use crate::rows::Kind;
+use crate::session::Session;
 use core::net::{IpAddr, SocketAddr, SocketAddrV4};
 use hostif::{Command, Completion, Flags, Op, OptionChanges, ShutdownHow, SocketId};
 use rustix::io::Errno;
@@ -18,6 +19,10 @@ impl EngineCore {
     pub(crate) fn drain_rings(&mut self, now: Instant, slot: usize) -> usize {
         let mut work = 0;
         for _ in 0..RING_BUDGET {
+            let takes = |session: &Session| session.takes_commands();
+            if !self.sessions[slot].as_ref().is_some_and(takes) {
+                break;
+            }
             let Some(rings) = self.rings_of(slot) else {
                 return work;
             };
@@ -30,20 +35,7 @@ impl EngineCore {
                 Err(_) => return self.fault(slot, work, "a command that makes no sense"),
             }
         }
-        for _ in 0..RING_BUDGET {
-            let Some(rings) = self.rings_of(slot) else {
-                return work;
-            };
-            let Some(written) = rings.written.pop().transpose() else {
-                break;
-            };
-            work += 1;
-            let is_well = written
-                .is_ok_and(|written| self.handle_written(now, slot, written.socket, written.end));
-            if !is_well {
-                return self.fault(slot, work, "a send position outside the window");
-            }
-        }
+        work += self.drain_written(now, slot);
         for _ in 0..RING_BUDGET {
             let Some(rings) = self.rings_of(slot) else {
                 return work;
@@ -64,22 +56,23 @@ impl EngineCore {
 
     /// The process is gone: what it had put into the rings still counts.
     pub(crate) fn drain_rings_finally(&mut self, now: Instant, slot: usize) {
-        // Bounded: the rings are, and nobody fills them any more.
-        while let Some(Ok(Some(command))) =
-            self.rings_of(slot).map(|rings| rings.commands.pop_final())
-        {
+        // One ringful each: a program that only closed its channel may go on filling them.
+        let entries = self.config.limits.region.ring_entries;
+        for _ in 0..entries.command {
+            let Some(Ok(Some(command))) =
+                self.rings_of(slot).map(|rings| rings.commands.pop_final())
+            else {
+                break;
+            };
             self.handle_command(now, slot, &command);
         }
-        while let Some(Ok(Some(written))) =
-            self.rings_of(slot).map(|rings| rings.written.pop_final())
-        {
-            if !self.handle_written(now, slot, written.socket, written.end) {
-                return;
-            }
-        }
-        while let Some(Ok(Some(consumed))) =
-            self.rings_of(slot).map(|rings| rings.consumed.pop_final())
-        {
+        self.drain_written_finally(now, slot);
+        for _ in 0..entries.receive {
+            let Some(Ok(Some(consumed))) =
+                self.rings_of(slot).map(|rings| rings.consumed.pop_final())
+            else {
+                break;
+            };
             if !self.handle_consumed(now, slot, consumed.socket, consumed.end) {
                 return;
             }
@@ -91,16 +84,6 @@ impl EngineCore {
     }
 
     /// `false`: the position cannot be. A stale socket or an old position says nothing.
-    fn handle_written(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
-        let Some(connection) = self
-            .held(slot, id)
-            .and_then(|row| self.sockets.row(row).connection())
-        else {
-            return true;
-        };
-        self.advance_written(now, connection, end).is_ok()
-    }
-
     fn handle_consumed(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
         let Some(connection) = self
             .held(slot, id)
@@ -109,28 +92,6 @@ impl EngineCore {
             return true;
         };
         self.advance_consumed(now, connection, end).is_ok()
-    }
-
-    /// Several holders report positions through rings of their own, so an older one may come later.
-    fn advance_written(
-        &mut self,
-        now: Instant,
-        connection: stack::ConnectionId,
-        end: u64,
-    ) -> Result<(), ()> {
-        let Ok(info) = self.stack.info(connection) else {
-            return Ok(());
-        };
-        let Ok(view) = self.stack.view(connection) else {
-            return Ok(());
-        };
-        let known = view.acknowledged + info.send_queue;
-        if end <= known || !info.state.can_send() {
-            return Ok(());
-        }
-        self.stack
-            .written(now, connection, end, &mut self.sockets)
-            .map_err(|_| ())
     }
 
     fn advance_consumed(
@@ -156,8 +117,11 @@ impl EngineCore {
     fn handle_command(&mut self, now: Instant, slot: usize, command: &Command) {
         let outcome = match command.op {
             Op::CloseBacking { handle } => {
+                // What was to be sent from it is noted in another ring.
+                self.settle_written(now, slot);
                 if let Some(session) = &mut self.sessions[slot] {
                     session.backings.remove(&handle);
+                    self.retired.extend(session.files.remove(&handle));
                 }
                 Ok(0)
             }
@@ -168,8 +132,12 @@ impl EngineCore {
                     Op::Bind { local } => self.bind(row, local),
                     Op::Listen { backlog } => self.listen(now, row, backlog),
                     Op::Connect { remote, local } => self.connect(now, row, remote, local),
-                    Op::Shutdown { how, written } => self.shutdown(now, row, how, written),
+                    Op::Shutdown { how, written } => {
+                        self.settle_written_to(now, slot, row, written);
+                        self.shutdown(now, row, how, written)
+                    }
                     Op::Close { written, consumed } => {
+                        self.settle_written_to(now, slot, row, written);
                         self.release_hold(now, slot, row, Some((written, consumed)));
                         Ok(0)
                     }
@@ -296,6 +264,9 @@ impl EngineCore {
             Some(SocketAddr::V6(_)) => return Err(Errno::AFNOSUPPORT),
             None => record.local(),
         };
+        if local.port() != 0 && self.kernel_port(row)? != local.port() {
+            return Err(Errno::ACCESS);
+        }
         let (receive_capacity, send_capacity) =
             self.sockets.give_windows(row).ok_or(Errno::NOBUFS)?;
         let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
@@ -474,14 +445,16 @@ impl EngineCore {
             let options = &mut record.options;
             options.nodelay = changes.no_delay.unwrap_or(options.nodelay);
             options.keepalive = changes.keep_alive.unwrap_or(options.keepalive);
+            // Within Linux's MAX_TCP_KEEPIDLE, _KEEPINTVL, _KEEPCNT: 0 would be a timer that never rests.
             if let Some(seconds) = changes.keep_idle_s {
-                options.keepalive_idle = Duration::from_secs(u64::from(seconds));
+                options.keepalive_idle = Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
             }
             if let Some(seconds) = changes.keep_interval_s {
-                options.keepalive_interval = Duration::from_secs(u64::from(seconds));
+                options.keepalive_interval =
+                    Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
             }
             if let Some(count) = changes.keep_count {
-                options.keepalive_count = u8::try_from(count).unwrap_or(u8::MAX);
+                options.keepalive_count = u8::try_from(count.clamp(1, 127)).unwrap_or(127);
             }
             if let Some(ms) = changes.user_timeout_ms {
                 options.user_timeout = Duration::from_ms(u64::from(ms));

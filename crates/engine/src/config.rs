@@ -54,6 +54,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Rings, headers and windows of each attached program.
     pub region: Layout,
+    /// First and last port for connections whose program chose none.
+    pub ephemeral_ports: (u16, u16),
 }
 
 impl Default for Limits {
@@ -64,6 +66,7 @@ impl Default for Limits {
             time_waits: stack::tables::TIME_WAITS_DEFAULT,
             sessions: 1_024,
             region: Layout::default(),
+            ephemeral_ports: stack::Config::new([0; 16]).ephemeral_ports,
         }
     }
 }
@@ -87,6 +90,9 @@ pub struct Config {
     pub spin_us: u64,
     /// Keep processors from deep idle states while programs are attached (`/dev/cpu_dma_latency`).
     pub hold_idle_latency: bool,
+    /// End after this many seconds without a living program that came here and without a connection
+    /// that is still to be closed; `None`: stay.
+    pub until_idle_s: Option<u64>,
 }
 
 impl Config {
@@ -101,6 +107,7 @@ impl Config {
             limits: Limits::default(),
             spin_us: 50,
             hold_idle_latency: true,
+            until_idle_s: None,
         }
     }
 }

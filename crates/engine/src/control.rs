@@ -2,17 +2,22 @@
 
 use crate::commands::ip;
 use crate::core::EngineCore;
+use crate::files;
 use crate::report;
 use crate::rows::Kind;
 use crate::session::{Rings, Session};
 use hostif::control::{
-    EngineAddress, Opened, QueryKind, Reply, Request, Welcome, negotiate, receive, send,
+    EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate, receive, send,
 };
 use hostif::{Region, doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use tcp::Instant;
+
+/// Messages answered in one turn, so that a program that asks without pause does not keep the engine
+/// from its other work.
+const MESSAGES_PER_TURN: usize = 16;
 
 /// What goes back, with the descriptors beside it.
 type Answer = (Reply, Vec<OwnedFd>);
@@ -70,27 +75,21 @@ impl EngineCore {
 
     /// Answers what came over the control channel of `slot`; its end of file ends the session.
     pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
-        loop {
+        for _ in 0..MESSAGES_PER_TURN {
             let Some(session) = &self.sessions[slot] else {
                 return;
             };
-            let received = match receive(session.control.as_fd(), RecvFlags::DONTWAIT) {
-                Ok(received) => received,
+            let answer = match receive(session.control.as_fd(), RecvFlags::DONTWAIT) {
+                Ok(received) if received.bytes.is_empty() => return self.end_session(now, slot),
+                Ok(received) => self.understand(slot, received),
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.end_session(now, slot),
-            };
-            if received.bytes.is_empty() {
-                return self.end_session(now, slot);
-            }
-            let request = Request::decode(&received.bytes)
-                .ok()
-                .filter(|request| request.descriptors() == received.descriptors.len());
-            let answer = match request {
-                Some(request) => self.answer(slot, request, received.descriptors),
-                None => Err((
-                    Errno::PROTO,
-                    "a message that this engine does not understand".to_owned(),
+                // The descriptors beside the message were lost: no program's connections shall end for
+                // that.
+                Err(Errno::MSGSIZE) => Err((
+                    Errno::NFILE,
+                    "the engine has too many open files: raise its limit (LimitNOFILE)".to_owned(),
                 )),
+                Err(_) => return self.end_session(now, slot),
             };
             let (reply, descriptors) =
                 answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new()));
@@ -101,6 +100,19 @@ impl EngineCore {
             if send(session.control.as_fd(), &reply.encode(), &borrowed).is_err() {
                 return self.end_session(now, slot);
             }
+        }
+    }
+
+    fn understand(&mut self, slot: usize, received: Received) -> Result<Answer, (Errno, String)> {
+        let request = Request::decode(&received.bytes)
+            .ok()
+            .filter(|request| request.descriptors() == received.descriptors.len());
+        match request {
+            Some(request) => self.answer(slot, request, received.descriptors),
+            None => Err((
+                Errno::PROTO,
+                "a message that this engine does not understand".to_owned(),
+            )),
         }
     }
 
@@ -121,8 +133,15 @@ impl EngineCore {
                     .map_err(|error| (Errno::PROTO, error.to_string()))?;
                 self.welcome(slot, version, pid)
             }
-            Request::Open { .. } => self.open(slot, descriptors),
+            Request::Open { .. } => {
+                check_backings(&descriptors)?;
+                self.open(slot, descriptors)
+            }
+            Request::Prepare { count: 1 } if is_file(&descriptors) => {
+                self.share_file(slot, descriptors)
+            }
             Request::Prepare { count } => {
+                check_backings(&descriptors)?;
                 let session = self.sessions[slot]
                     .as_mut()
                     .ok_or((Errno::BADF, String::new()))?;
@@ -147,6 +166,25 @@ impl EngineCore {
         }
     }
 
+    fn share_file(
+        &mut self,
+        slot: usize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let file = descriptors
+            .into_iter()
+            .next()
+            .ok_or((Errno::BADF, String::new()))?;
+        files::check(&file).map_err(|refused| (Errno::OPNOTSUPP, refused.to_string()))?;
+        let session = self.sessions[slot]
+            .as_mut()
+            .ok_or((Errno::BADF, String::new()))?;
+        let first = session
+            .keep_file(file)
+            .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;
+        Ok((Reply::Prepared { first, count: 1 }, Vec::new()))
+    }
+
     fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Result<Answer, (Errno, String)> {
         let session = self.sessions[slot]
             .as_ref()
@@ -158,19 +196,19 @@ impl EngineCore {
         let region = Region::create(self.config.limits.region, number, session.number)
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
-        let program_bell = doorbell::create().map_err(system)?;
+        let to_program = doorbell::between().map_err(system)?;
         let engine_bell = doorbell::create().map_err(system)?;
         let file = region.file().ok_or((Errno::BADF, String::new()))?;
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
         let descriptors = vec![
             duplicate(file)?,
-            duplicate(program_bell.as_fd())?,
+            to_program.ear,
             duplicate(engine_bell.as_fd())?,
         ];
         let session = self.sessions[slot]
             .as_mut()
             .ok_or((Errno::BADF, String::new()))?;
-        session.rings = Some(Rings::new(&region, program_bell, engine_bell));
+        session.rings = Some(Rings::new(&region, to_program.rope, engine_bell));
         // A forked child speaks over a channel that its parent made: only it knows its own number.
         session.pid = i32::try_from(pid).unwrap_or(session.pid);
         let welcome = Welcome {
@@ -222,6 +260,10 @@ impl EngineCore {
             .into_iter()
             .next()
             .ok_or((Errno::BADF, String::new()))?;
+        if !is_socket(&channel, AddressFamily::UNIX, SocketType::SEQPACKET) {
+            let text = "a control channel is a Unix socket of type SOCK_SEQPACKET".to_owned();
+            return Err((Errno::NOTSOCK, text));
+        }
         let parent = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
@@ -292,15 +334,50 @@ impl EngineCore {
         };
         let (number, held) = (session.number, session.sockets.clone());
         for row in held {
-            self.sockets
-                .with_header(row, |header| header.engine_release_dead(number));
+            self.release_locks(row, number);
             self.release_hold(now, slot, row, None);
         }
-        if let Some(session) = self.sessions[slot].take()
-            && let Some(rings) = session.rings
-        {
-            self.sockets.regions.end_session(rings.region);
+        if let Some(session) = self.sessions[slot].take() {
+            self.closing.push(session.control);
+            self.retired.extend(session.files.into_values());
+            if let Some(rings) = session.rings {
+                self.closing.push(rings.engine_bell);
+                self.sockets.regions.end_session(rings.region);
+            }
         }
+    }
+
+    /// Ends the sessions whose programs broke the protocol.
+    pub(crate) fn drop_faulty(&mut self, now: Instant) {
+        for slot in 0..self.sessions.len() {
+            if self.sessions[slot]
+                .as_ref()
+                .is_some_and(|session| session.is_faulty)
+            {
+                self.end_session(now, slot);
+            }
+        }
+    }
+}
+
+fn is_socket(fd: &OwnedFd, family: AddressFamily, kind: SocketType) -> bool {
+    sockopt::socket_domain(fd) == Ok(family) && sockopt::socket_type(fd) == Ok(kind)
+}
+
+/// Whether this is a file to send from rather than a backing socket.
+fn is_file(descriptors: &[OwnedFd]) -> bool {
+    matches!(descriptors, [one] if sockopt::socket_type(one) == Err(Errno::NOTSOCK))
+}
+
+/// The engine asks backing sockets for their names and closes them: a descriptor of another kind could
+/// make it wait there, on a remote file system for instance.
+fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
+    let is_backing = |fd| is_socket(fd, AddressFamily::INET, SocketType::STREAM);
+    if descriptors.iter().all(is_backing) {
+        Ok(())
+    } else {
+        let text = "a backing socket is an AF_INET socket of type SOCK_STREAM".to_owned();
+        Err((Errno::NOTSOCK, text))
     }
 }
 

@@ -2,7 +2,7 @@
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
 use crate::config::Config;
-use crate::egress::{Link, Replies};
+use crate::egress::{IsMapped, Link, Replies, SourceFile};
 use crate::run::StartError;
 use crate::session::{Rings, Session};
 use crate::sockets::Sockets;
@@ -10,6 +10,7 @@ use crate::state::{State, StateSizes};
 use nic::{Driver, RxChecksum};
 use rustix::fd::OwnedFd;
 use stack::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
+use std::sync::Arc;
 use tcp::Instant;
 
 /// Frames taken from the driver in one turn.
@@ -31,6 +32,11 @@ pub struct EngineCore {
     pub(crate) new_sessions: Vec<usize>,
     /// Sessions whose doorbell the loop has to watch from now on.
     pub(crate) new_bells: Vec<usize>,
+    /// Descriptors of ended sessions, to be taken out of the loop's watch before they are closed: their
+    /// programs may hold them open.
+    pub(crate) closing: Vec<OwnedFd>,
+    /// Files that their programs have given back, to be unmapped little by little.
+    pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::housekeeping::Housekeeping,
     /// For whoever takes over.
     _state_file: OwnedFd,
@@ -56,7 +62,13 @@ impl EngineCore {
             sockets: rows,
         };
         let state = State::create(&sizes)?;
-        let mut stack = Stack::new(state.tables, stack::Config::new(secret))?;
+        let mut stack = Stack::new(
+            state.tables,
+            stack::Config {
+                ephemeral_ports: limits.ephemeral_ports,
+                ..stack::Config::new(secret)
+            },
+        )?;
         let caps = driver.caps();
         let mtu = u16::try_from(caps.mtu).unwrap_or(u16::MAX);
         let hardware = caps.hardware_address;
@@ -92,6 +104,8 @@ impl EngineCore {
             last_session: 0,
             new_sessions: Vec::new(),
             new_bells: Vec::new(),
+            closing: Vec::new(),
+            retired: Vec::new(),
             housekeeping: crate::housekeeping::Housekeeping::default(),
             _state_file: state.file,
             config,
@@ -116,6 +130,7 @@ impl EngineCore {
         for (row, window) in self.sockets.new_windows.drain(..) {
             self.link.set_window(row, window);
         }
+        self.release_files();
         work += self
             .stack
             .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
@@ -155,6 +170,16 @@ impl EngineCore {
         frames
     }
 
+    /// Lets go of the mapped files that peers have acknowledged.
+    fn release_files(&mut self) {
+        for at in 0..self.sockets.acknowledged.len() {
+            let (row, acknowledged) = self.sockets.acknowledged[at];
+            let IsMapped(has_files) = self.link.release_files(row, acknowledged);
+            self.sockets.companion(row).has_files = has_files;
+        }
+        self.sockets.acknowledged.clear();
+    }
+
     /// Tells the holders of every socket that has changed.
     fn flush(&mut self) {
         while let Some(row) = self.sockets.dirty.pop() {
@@ -167,9 +192,14 @@ impl EngineCore {
                 }
             }
         }
-        for session in self.sessions.iter_mut().flatten() {
-            if session.has_backlog() {
-                session.flush();
+        for slot in 0..self.sessions.len() {
+            let backlogged = |session: &&mut Session| session.has_backlog() && !session.is_faulty;
+            let flushed = self.sessions[slot]
+                .as_mut()
+                .filter(backlogged)
+                .map(Session::flush);
+            if let Some(Err(_)) = flushed {
+                self.fault(slot, 0, "a completion index that cannot be");
             }
         }
     }
@@ -202,8 +232,14 @@ impl EngineCore {
         self.stack.next_deadline()
     }
 
-    /// Whether anything waits for no event: backlog to a program, or segments for a busy device.
+    /// Whether segments wait for a busy device.
     pub fn has_backlog(&self) -> bool {
-        self.stack.wants_transmit() || self.sessions.iter().flatten().any(Session::has_backlog)
+        self.stack.wants_transmit()
+    }
+
+    /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring
+    /// has to be looked at again after a while.
+    pub fn has_waiting_news(&self) -> bool {
+        self.sessions.iter().flatten().any(Session::has_backlog)
     }
 }

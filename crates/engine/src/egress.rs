@@ -1,20 +1,23 @@
 //! From the stack's frames to the driver: payload goes from the send window to the device by address,
-//! without a copy here. Replies made while frames are being received wait in [`Replies`], since the
+//! without a copy here, and bytes of files from where they are mapped. Replies made while frames are being received wait in [`Replies`], since the
 //! driver is busy handing them out.
 
+mod files;
 mod sys;
 
+pub use files::SourceFile;
+use files::{FileRanges, Tickets};
 use hostif::Region;
 use hostif::window::WindowSpan;
 use nic::{Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Replies that may wait at most; more are lost, as on a full device.
 const REPLIES_MAX: usize = 256;
 
 /// Where a connection's send window is.
-#[derive(Clone)]
 pub struct SendWindow {
     /// Its region.
     pub region: Region,
@@ -22,12 +25,19 @@ pub struct SendWindow {
     pub span: WindowSpan,
 }
 
+/// What a socket sends from.
+struct Source {
+    window: SendWindow,
+    files: FileRanges,
+}
+
 /// The driver, with what it takes to send.
 pub struct Link {
     /// The driver.
     pub driver: Box<dyn Driver>,
-    /// Send windows by socket row.
-    windows: Vec<Option<SendWindow>>,
+    /// By socket row.
+    sources: Vec<Option<Source>>,
+    tickets: Tickets,
     /// The driver has failed for good.
     pub failure: Option<std::io::Error>,
 }
@@ -35,9 +45,12 @@ pub struct Link {
 impl Link {
     /// A link over `driver` for sockets in `rows` rows.
     pub fn new(driver: Box<dyn Driver>, rows: usize) -> Self {
+        let mut sources = Vec::new();
+        sources.resize_with(rows, || None);
         Self {
             driver,
-            windows: vec![None; rows],
+            sources,
+            tickets: Tickets::default(),
             failure: None,
         }
     }
@@ -46,21 +59,61 @@ impl Link {
     pub fn set_window(&mut self, row: u32, window: Option<SendWindow>) {
         if let Some(slot) = usize::try_from(row)
             .ok()
-            .and_then(|row| self.windows.get_mut(row))
+            .and_then(|row| self.sources.get_mut(row))
         {
-            *slot = window;
+            *slot = window.map(|window| Source {
+                window,
+                files: FileRanges::default(),
+            });
         }
     }
 
-    fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
-        match self.driver.tx_burst(core::slice::from_ref(frame)) {
-            Ok(1) => Ok(()),
-            Ok(_) => Err(Busy),
-            Err(error) => {
-                self.failure = Some(error);
-                Err(Busy)
+    /// The bytes of a socket's stream from `start` to `end`, which follows all others, are in a file
+    /// from `offset` on. They are mapped if the driver can take them there, else read into the window.
+    ///
+    /// # Errors
+    /// [`FileTooShort`].
+    pub fn add_file(
+        &mut self,
+        row: u32,
+        file: &Arc<SourceFile>,
+        offset: u64,
+        start: u64,
+        end: u64,
+    ) -> Result<IsMapped, FileTooShort> {
+        let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
+        let mapped = if self.driver.caps().payload_by_address {
+            source.files.add(&self.tickets, file, offset, start, end)
+        } else {
+            start
+        };
+        if mapped < end {
+            let window = source.window.region.window(source.window.span);
+            let window = window.ok_or(FileTooShort)?;
+            if !files::read(file, offset + (mapped - start), &window, mapped, end) {
+                return Err(FileTooShort);
             }
         }
+        Ok(IsMapped(!source.files.is_empty()))
+    }
+
+    /// The peer has acknowledged bytes of a socket with mapped files.
+    pub fn release_files(&mut self, row: u32, acknowledged: u64) -> IsMapped {
+        let Some(source) = source(&mut self.sources, row) else {
+            return IsMapped(false);
+        };
+        source.files.release(acknowledged);
+        IsMapped(!source.files.is_empty())
+    }
+
+    /// Pieces of files that are mapped.
+    #[cfg(test)]
+    pub fn mapped_pieces(&self) -> usize {
+        self.tickets.count()
+    }
+
+    fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
+        send(&mut *self.driver, &mut self.failure, frame)
     }
 
     /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.
@@ -72,6 +125,33 @@ impl Link {
             };
             let _ = self.send(&frame);
             replies.spare.push(bytes);
+        }
+    }
+}
+
+/// Whether a socket has bytes in mapped files, so that the link must hear of acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IsMapped(pub bool);
+
+/// The file does not have the bytes that were promised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileTooShort;
+
+fn source(sources: &mut [Option<Source>], row: u32) -> Option<&mut Source> {
+    sources.get_mut(usize::try_from(row).ok()?)?.as_mut()
+}
+
+fn send(
+    driver: &mut dyn Driver,
+    failure: &mut Option<std::io::Error>,
+    frame: &TxFrame<'_>,
+) -> Result<(), Busy> {
+    match driver.tx_burst(core::slice::from_ref(frame)) {
+        Ok(1) => Ok(()),
+        Ok(_) => Err(Busy),
+        Err(error) => {
+            *failure = Some(error);
+            Err(Busy)
         }
     }
 }
@@ -98,7 +178,6 @@ impl Egress for Link {
 
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
         let (checksum, segment_size) = (partial(frame), frame.segment_size);
-        let region;
         let payload = match frame.payload {
             Payload::None => [SharedSlice::default(); 2],
             Payload::Bytes(bytes) => [SharedSlice::from(bytes), SharedSlice::default()],
@@ -106,28 +185,36 @@ impl Egress for Link {
                 owner, offset, len, ..
             } => {
                 let row = hostif::SocketId::from_bits(owner).map(|id| id.index);
-                let window = row
-                    .and_then(|row| usize::try_from(row).ok())
-                    .and_then(|row| self.windows.get(row).cloned().flatten());
                 // A connection has a window before it has anything to send; without one its bytes
                 // could not be told, so the frame is dropped and retransmission finds the same.
-                let Some(window) = window else { return Ok(()) };
-                region = window.region;
-                let Some(window) = region.window(window.span) else {
+                let Some(source) = row.and_then(|row| source(&mut self.sources, row)) else {
+                    return Ok(());
+                };
+                let Some(window) = source.window.region.window(source.window.span) else {
                     return Ok(());
                 };
                 let len = usize::try_from(len).unwrap_or(0);
-                window
-                    .spans(offset, len)
-                    .map(|(start, len)| sys::shared(start, len))
+                if source.files.is_empty() {
+                    window
+                        .spans(offset, len)
+                        .map(|(start, len)| sys::shared(start, len))
+                } else {
+                    // A file that was cut short: lost like a frame on the wire, until the program or
+                    // the retransmission limit ends the connection.
+                    let Some(spans) = source.files.spans(&window, offset, len) else {
+                        return Ok(());
+                    };
+                    spans
+                }
             }
         };
-        self.send(&TxFrame {
+        let frame = TxFrame {
             headers: frame.headers,
             payload,
             checksum,
             segment_size,
-        })
+        };
+        send(&mut *self.driver, &mut self.failure, &frame)
     }
 }
 

@@ -10,6 +10,8 @@ use tcp::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Sockets looked at in one round.
 const ROWS_PER_ROUND: u32 = 4_096;
+/// Pieces of files that were given back, unmapped each time the loop comes by.
+const PIECES_PER_ROUND: usize = 8;
 /// Traffic since the last time that makes giving memory back worth two system calls.
 const WORTHWHILE_BYTES: u64 = 64 * 1024;
 
@@ -32,6 +34,7 @@ pub struct Housekeeping {
 impl EngineCore {
     /// Does a round if one is due.
     pub(crate) fn keep_house(&mut self, now: Instant) {
+        self.unmap_retired();
         if now < self.housekeeping.next {
             return;
         }
@@ -44,6 +47,15 @@ impl EngineCore {
             if self.sockets.row(row).kind == Kind::Connection {
                 self.free_idle_windows(row);
             }
+        }
+    }
+
+    /// Unmapping a large file at once would keep everybody waiting for milliseconds.
+    fn unmap_retired(&mut self) {
+        if let Some(file) = self.retired.last()
+            && file.let_go(PIECES_PER_ROUND)
+        {
+            self.retired.pop();
         }
     }
 

@@ -14,9 +14,19 @@ mod control;
 mod core;
 mod egress;
 mod errno;
+mod files;
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod guests;
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod harness;
 mod housekeeping;
 mod latency;
+mod notes;
 mod notify;
+mod pace;
 mod region;
 mod report;
 mod rows;
@@ -24,6 +34,8 @@ mod run;
 mod session;
 mod sockets;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;

@@ -2,6 +2,7 @@
 
 use crate::core::EngineCore;
 use crate::rows::Kind;
+use crate::session::Session;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SeekFrom};
 use rustix::io::Errno;
@@ -22,6 +23,7 @@ pub fn status(core: &EngineCore) -> Value {
         "pid": std::process::id(),
         "interface": core.config.interface,
         "driver": core.config.driver,
+        "congestion_control": "reno",
         "caps": {
             "tx_checksum": caps.tx_checksum,
             "rx_checksum": caps.rx_checksum,
@@ -31,7 +33,7 @@ pub fn status(core: &EngineCore) -> Value {
         },
         "driver_counters": core.link.driver.counters(),
         "stack_counters": counters,
-        "programs": core.sessions.iter().flatten().count(),
+        "programs": core.sessions.iter().flatten().filter(|session| is_program(session)).count(),
         "sockets": core.sockets.count(),
         "connections": core.stack.connections().count(),
         "listeners": core.stack.listeners().count(),
@@ -93,9 +95,14 @@ pub fn sockets(core: &EngineCore) -> Value {
     Value::Array(rows)
 }
 
+/// Whoever only asks for a report is no program; a forked child is one before it says hello.
+fn is_program(session: &Session) -> bool {
+    session.rings.is_some() || !session.sockets.is_empty()
+}
+
 /// Every attached program.
 pub fn sessions(core: &EngineCore) -> Value {
-    let row = |session: &crate::session::Session| {
+    let row = |session: &Session| {
         let kinds = |kind: Kind| {
             session
                 .sockets
@@ -109,7 +116,13 @@ pub fn sessions(core: &EngineCore) -> Value {
             "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
         })
     };
-    Value::Array(core.sessions.iter().flatten().map(row).collect())
+    let programs = core.sessions.iter().flatten();
+    Value::Array(
+        programs
+            .filter(|session| is_program(session))
+            .map(row)
+            .collect(),
+    )
 }
 
 /// Interfaces with addresses, routes, neighbours.

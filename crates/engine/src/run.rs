@@ -1,18 +1,21 @@
 //! The thread around an engine core: when to poll, when to spin, when to sleep, and on what.
 //!
-//! Busy, it polls without pause and looks at control channels now and then. Idle, it spins for
-//! `spin_us`, then announces its sleep in every region, looks once more, and waits in epoll for the
+//! Busy, it polls without pause and looks at control channels now and then. Idle, it spins as long
+//! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
 use crate::config::Config;
 use crate::control;
 use crate::core::EngineCore;
+use crate::guests::Guests;
 use crate::latency::IdleLatency;
+use crate::pace::Pace;
 use crate::state::StateError;
 use nic::Driver;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use tcp::Instant;
 
@@ -20,6 +23,8 @@ use tcp::Instant;
 const CONTROL_INTERVAL_US: u64 = 50;
 /// An idle engine wakes at least this often, for housekeeping.
 const MAX_SLEEP_US: u64 = 1_000_000;
+/// How long an idle engine lets news wait that found a program's ring full.
+const FULL_RING_SLEEP_US: u64 = 1_000;
 
 const TAG_LISTENER: u64 = 0;
 const TAG_DRIVER: u64 = 1;
@@ -55,6 +60,19 @@ pub struct Engine {
     epoll: OwnedFd,
     origin: StdInstant,
     latency: Option<IdleLatency>,
+    /// Present where the engine ends when nobody needs it any more.
+    guests: Option<Guests>,
+}
+
+/// Every socket of every program costs the engine a descriptor, and the usual soft limit is 1024.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // With a lower limit the engine refuses sockets earlier, and says why.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// Runs an engine until `stop` becomes readable.
@@ -76,6 +94,7 @@ impl Engine {
     /// [`StartError`].
     pub fn start(config: Config, driver: Box<dyn Driver>) -> Result<Self, StartError> {
         let system = |what| move |errno| StartError::System(what, errno);
+        raise_descriptor_limit();
         let listener = hostif::control::listen(&config.name).map_err(|errno| match errno {
             Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
             errno => StartError::System("open the control socket", errno),
@@ -93,13 +112,16 @@ impl Engine {
         if let Some(fd) = driver.wait_fd() {
             watch(fd, TAG_DRIVER)?;
         }
-        let core = EngineCore::new(config, driver, secret, Instant::from_us(1))?;
+        let started = Instant::from_us(1);
+        let patience = config.until_idle_s.map(tcp::Duration::from_secs);
+        let core = EngineCore::new(config, driver, secret, started)?;
         Ok(Self {
             core,
             listener,
             epoll,
             origin: StdInstant::now(),
             latency: None,
+            guests: patience.map(|patience| Guests::new(patience, started)),
         })
     }
 
@@ -108,7 +130,7 @@ impl Engine {
         Instant::from_us(us.saturating_add(1))
     }
 
-    /// Runs until `stop` becomes readable.
+    /// Runs until `stop` becomes readable, or nobody needs the engine (see [`Config::until_idle_s`]).
     ///
     /// # Errors
     /// [`StartError::Device`], or a system call that cannot fail failed.
@@ -120,23 +142,24 @@ impl Engine {
             EventFlags::IN,
         );
         watched.map_err(|errno| StartError::System("watch for the end", errno))?;
-        let mut busy_until = self.now();
+        let mut pace = Pace::new(self.core.config.spin_us);
         let mut control_at = self.now();
         loop {
             let now = self.now();
-            if self.core.poll(now) > 0 {
-                busy_until = now + tcp::Duration::from_us(self.core.config.spin_us);
-            }
+            pace.on_turn(now);
+            let worked = self.core.poll(now) > 0;
+            pace.on_done(now, worked);
             if let Some(error) = self.core.failure() {
                 return Err(StartError::Device(error));
             }
-            let is_idle = now >= busy_until && !self.core.has_backlog();
+            let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
             if is_idle || now >= control_at {
                 self.core.keep_house(now);
                 let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
-                if self.wait(now, timeout_us, is_idle)? {
+                if self.wait(now, timeout_us, is_idle)? || (is_idle && self.is_deserted()) {
                     return Ok(());
                 }
+                pace.on_waited();
                 control_at = self.now() + tcp::Duration::from_us(CONTROL_INTERVAL_US);
             } else {
                 core::hint::spin_loop();
@@ -150,7 +173,7 @@ impl Engine {
         for session in self.core.sessions.iter().flatten() {
             if let Some(rings) = &session.rings {
                 rings.engine_word.announce();
-                has_work |= rings.has_work() && !session.is_faulty;
+                has_work |= session.has_work();
             }
         }
         if has_work
@@ -173,7 +196,12 @@ impl Engine {
             .driver
             .wait_deadline_us()
             .unwrap_or(MAX_SLEEP_US);
-        Ok(timer.min(device).min(MAX_SLEEP_US))
+        let longest = if self.core.has_waiting_news() {
+            FULL_RING_SLEEP_US
+        } else {
+            MAX_SLEEP_US
+        };
+        Ok(timer.min(device).min(longest))
     }
 
     /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
@@ -206,6 +234,9 @@ impl Engine {
             match event.data.u64() {
                 TAG_LISTENER => {
                     while let Some(control) = control::accept(self.listener.as_fd()) {
+                        if let Some(guests) = &mut self.guests {
+                            guests.welcome(control.as_fd());
+                        }
                         self.core.accept_session(control);
                     }
                 }
@@ -214,47 +245,54 @@ impl Engine {
                 tag => self.handle_session_event(now, tag - TAG_SESSIONS),
             }
         }
-        self.drop_faulty(now);
-        self.watch_new()?;
+        self.core.drop_faulty(now);
+        self.follow_sessions(now);
         Ok(ends)
+    }
+
+    /// Nobody is left for whom the engine was started, and nothing that they left to be sent.
+    fn is_deserted(&mut self) -> bool {
+        let now = self.now();
+        let core = &self.core;
+        self.guests.as_mut().is_some_and(|guests| {
+            guests.are_gone(now, || {
+                core.sessions.iter().any(Option::is_some)
+                    || core.stack.connections().next().is_some()
+            })
+        })
     }
 
     fn handle_session_event(&mut self, now: Instant, tag: u64) {
         let Ok(slot) = usize::try_from(tag / 2) else {
             return;
         };
-        if tag.is_multiple_of(2) {
-            if slot < self.core.sessions.len() {
-                self.core.handle_control(now, slot);
-            }
-        } else if let Some(rings) = self.core.rings_of(slot) {
-            hostif::doorbell::drain(rings.engine_bell.as_fd());
+        // A doorbell is watched edge-triggered and never read: its program shares the open file and
+        // could make a read of ours block.
+        if tag.is_multiple_of(2) && slot < self.core.sessions.len() {
+            self.core.handle_control(now, slot);
         }
     }
 
-    fn drop_faulty(&mut self, now: Instant) {
-        for slot in 0..self.core.sessions.len() {
-            if self.core.sessions[slot]
-                .as_ref()
-                .is_some_and(|session| session.is_faulty)
-            {
-                self.core.end_session(now, slot);
-            }
-        }
-    }
-
-    fn watch_new(&mut self) -> Result<(), StartError> {
+    /// Follows the coming and going of sessions. What cannot be watched is its program's loss alone.
+    fn follow_sessions(&mut self, now: Instant) {
         let core = &mut self.core;
-        let watch = |fd: BorrowedFd<'_>, tag: u64| {
-            epoll::add(&self.epoll, fd, EventData::new_u64(tag), EventFlags::IN)
-                .map_err(|errno| StartError::System("watch a program", errno))
+        for fd in core.closing.drain(..) {
+            // It may never have been watched.
+            let _ = epoll::delete(&self.epoll, &fd);
+        }
+        let watch = |fd: BorrowedFd<'_>, tag: u64, flags: EventFlags| {
+            epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
         };
         let tag = |slot: usize| TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4);
+        let mut unwatched = Vec::new();
         for slot in core.new_sessions.drain(..) {
             if let Some(session) = &core.sessions[slot] {
-                rustix::io::ioctl_fionbio(&session.control, true)
-                    .map_err(|errno| StartError::System("set up a control channel", errno))?;
-                watch(session.control.as_fd(), tag(slot))?;
+                let watched = rustix::io::ioctl_fionbio(&session.control, true)
+                    .and_then(|()| watch(session.control.as_fd(), tag(slot), EventFlags::IN));
+                // In the list twice when a slot changed hands meanwhile.
+                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
+                    unwatched.push(slot);
+                }
             }
         }
         for slot in core.new_bells.drain(..) {
@@ -262,8 +300,15 @@ impl Engine {
                 .as_ref()
                 .and_then(|session| session.rings.as_ref())
             {
-                watch(rings.engine_bell.as_fd(), tag(slot) + 1)?;
+                let flags = EventFlags::IN | EventFlags::ET;
+                let watched = watch(rings.engine_bell.as_fd(), tag(slot) + 1, flags);
+                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
+                    unwatched.push(slot);
+                }
             }
+        }
+        for slot in unwatched {
+            core.end_session(now, slot);
         }
         let attached = core
             .sessions
@@ -275,6 +320,5 @@ impl Engine {
                 .then(IdleLatency::hold)
                 .flatten();
         }
-        Ok(())
     }
 }

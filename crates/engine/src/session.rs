@@ -1,14 +1,20 @@
 //! An attached process: its control channel, its rings, the sockets it holds.
 
+use crate::egress::SourceFile;
 use hostif::{
-    Command, Completion, Consumed, Consumer, Producer, Region, SleepWord, SocketId, Written,
-    doorbell,
+    Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
+    SocketId, Written, doorbell,
 };
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Backing sockets that one process may have prepared at a time.
 pub const BACKINGS_MAX: usize = 1_024;
+/// Files that one process may share at a time.
+const FILES_MAX: usize = 64;
+/// Completions that may wait for room in the ring before no more commands are taken.
+const COMPLETIONS_MAX: usize = 1_024;
 
 /// Rings and doorbells of an attached process.
 pub struct Rings {
@@ -47,11 +53,6 @@ impl Rings {
             must_look: false,
         }
     }
-
-    /// Whether the program has left something to do.
-    pub fn has_work(&self) -> bool {
-        self.commands.has_next() || self.written.has_next() || self.consumed.has_next()
-    }
 }
 
 /// A process.
@@ -68,10 +69,14 @@ pub struct Session {
     pub rings: Option<Rings>,
     /// Prepared backing sockets by handle.
     pub backings: HashMap<u32, OwnedFd>,
+    /// Files to send from by handle; what is under way keeps its file by itself.
+    pub files: HashMap<u32, Arc<SourceFile>>,
+    /// A note that another holder of the socket has to precede; its ring waits with it.
+    pub early: Option<Written>,
     next_handle: u32,
     /// Rows of the sockets it holds.
     pub sockets: HashSet<u32>,
-    /// Completions that did not fit; commands are bounded, so is this.
+    /// Completions that did not fit; at [`COMPLETIONS_MAX`] commands wait in their ring.
     completions: VecDeque<Completion>,
     /// Sockets whose event did not fit, without duplicates.
     events: VecDeque<SocketId>,
@@ -92,6 +97,8 @@ impl Session {
             control,
             rings: None,
             backings: HashMap::new(),
+            files: HashMap::new(),
+            early: None,
             next_handle: 1,
             sockets: HashSet::new(),
             completions: VecDeque::new(),
@@ -115,6 +122,17 @@ impl Session {
         Some(first)
     }
 
+    /// Keeps a file to send from; `None`: too many. Returns its handle.
+    pub fn keep_file(&mut self, file: OwnedFd) -> Option<u32> {
+        if self.files.len() == FILES_MAX {
+            return None;
+        }
+        let handle = self.next_handle;
+        self.files.insert(handle, Arc::new(SourceFile::new(file)));
+        self.next_handle = handle.wrapping_add(1).max(1);
+        Some(handle)
+    }
+
     /// Says that a command is done.
     pub fn complete(&mut self, completion: Completion) {
         self.completions.push_back(completion);
@@ -130,19 +148,47 @@ impl Session {
     /// Forgets a socket that is gone.
     pub fn forget(&mut self, socket: SocketId) {
         self.last_event.remove(&socket);
+        if self.events_queued.remove(&socket) {
+            self.events.retain(|queued| *queued != socket);
+        }
     }
 
-    /// Whether completions or events wait for room in the ring.
+    /// Whether completions or events wait for room in the ring. A forked child that has not said hello
+    /// has no ring; what waits for it waits without haste.
     pub fn has_backlog(&self) -> bool {
-        !self.completions.is_empty() || !self.events.is_empty()
+        self.rings.is_some() && !(self.completions.is_empty() && self.events.is_empty())
     }
 
-    /// Moves what waits into the ring, as far as it goes, and rings a sleeping program.
-    pub fn flush(&mut self) {
-        let Some(rings) = &mut self.rings else { return };
+    /// Whether its commands are taken. A program that fetches no completions gets no more of them: what
+    /// it makes the engine hold is bounded.
+    pub fn takes_commands(&self) -> bool {
+        self.completions.len() < COMPLETIONS_MAX
+    }
+
+    /// Whether the program has left something to do that can be done.
+    pub fn has_work(&self) -> bool {
+        !self.is_faulty
+            && self.rings.as_ref().is_some_and(|rings| {
+                (rings.commands.has_next() && self.takes_commands())
+                    || (rings.written.has_next() && self.early.is_none())
+                    || rings.consumed.has_next()
+            })
+    }
+
+    /// Moves what waits into the ring, as far as it goes, and rings a sleeping program. What is left
+    /// afterwards waits until the program has taken something.
+    ///
+    /// # Errors
+    /// The program has written an impossible index.
+    pub fn flush(&mut self) -> Result<(), Corrupt> {
+        let Some(rings) = &mut self.rings else {
+            return Ok(());
+        };
         while let Some(completion) = self.completions.front() {
-            if rings.completions.push(completion).is_err() {
-                break;
+            match rings.completions.push(completion) {
+                Ok(_) => {}
+                Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
+                Err(_) => break,
             }
             rings.must_look = true;
             self.completions.pop_front();
@@ -158,8 +204,10 @@ impl Session {
                 .get(&socket)
                 .is_some_and(|&position| !rings.completions.is_taken(position));
             if !waits {
-                let Ok(position) = rings.completions.push(&Completion::Event { socket }) else {
-                    break;
+                let position = match rings.completions.push(&Completion::Event { socket }) {
+                    Ok(position) => position,
+                    Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
+                    Err(_) => break,
                 };
                 self.last_event.insert(socket, position);
             }
@@ -173,5 +221,6 @@ impl Session {
                 doorbell::ring(rings.program_bell.as_fd());
             }
         }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use core::net::{SocketAddr, SocketAddrV4};
 use hostif::window::WindowSpan;
 use hostif::{Flags, SocketHeader, SocketId};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use stack::{ConnectionId, ConnectionView, Host, Incoming, IpOptions, ListenerId};
 use std::collections::VecDeque;
 use tcp::{Events, Instant, State};
@@ -25,6 +26,8 @@ pub struct Companion {
     pub backing: Option<OwnedFd>,
     /// The receive window.
     receive: Option<WindowSpan>,
+    /// The link has files mapped for it and must hear of acknowledgements.
+    pub has_files: bool,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -41,6 +44,8 @@ pub struct Sockets {
     pub dirty: Dirty,
     /// Send windows that the link has to learn of.
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
+    /// Sockets with mapped files, and how far their peers have acknowledged since the link heard last.
+    pub acknowledged: Vec<(u32, u64)>,
     /// Backing sockets of connections in TIME-WAIT, until when.
     lingering: VecDeque<(Instant, OwnedFd)>,
     now: Instant,
@@ -62,6 +67,7 @@ impl Sockets {
             used: 0,
             regions: Regions::default(),
             new_windows: Vec::new(),
+            acknowledged: Vec::new(),
             lingering: VecDeque::new(),
             now: Instant::ZERO,
             rows,
@@ -231,6 +237,14 @@ impl Sockets {
         self.free.push(row);
     }
 
+    /// The socket's connection was ended for a reason that only the program can be told.
+    pub fn fail(&mut self, row: u32, errno: Errno) {
+        self.with_header(row, |header| header.engine_set_error(errno::code(errno)));
+        self.publish(row, Flags::ERROR | Flags::HUP | Flags::CLOSED);
+        self.count_rx(row);
+        self.count_tx(row);
+    }
+
     /// Keeps a backing socket until its connection's TIME-WAIT has ended.
     fn keep_lingering(&mut self, backing: OwnedFd) {
         if self.lingering.len() == LINGERING_MAX {
@@ -322,6 +336,13 @@ impl Host for Sockets {
             self.with_header(row, |header| {
                 header.engine_set_acknowledged(view.acknowledged)
             });
+        }
+        if self.companions[at(row)].has_files
+            && events.intersects(Events::WRITABLE | Events::CLOSED)
+        {
+            let is_over = view.state == State::Closed;
+            let acknowledged = if is_over { u64::MAX } else { view.acknowledged };
+            self.acknowledged.push((row, acknowledged));
         }
         if events.contains(Events::ESTABLISHED) {
             flags |= Flags::CONNECTED;

@@ -84,7 +84,7 @@ pub enum Op {
     },
     /// Change options.
     SetOptions(OptionChanges),
-    /// Give back a backing socket that no accept used.
+    /// Give back a backing socket that no accept used, or a shared file.
     CloseBacking {
         /// From `Prepare`.
         handle: u32,
@@ -102,13 +102,30 @@ pub struct Command {
     pub op: Op,
 }
 
-/// The program placed bytes in the send window (`snd` ring).
+/// The program placed bytes in the send window, or reserved room there for bytes of a file (`snd` ring).
+///
+/// Pushed under the socket's send lock, before the header's `written` moves on: whoever sees that
+/// position can rely on this note being in its ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     /// The socket.
     pub socket: SocketId,
+    /// Stream offset of the first byte, not above `end`. With several holders it may be ahead of what
+    /// the engine knows: then the note of another holder comes first.
+    pub start: u64,
     /// Stream offset after the last byte. May be older than one seen before: then it says nothing new.
     pub end: u64,
+    /// Where the bytes are, if they are not in the window.
+    pub source: Option<FileSource>,
+}
+
+/// Bytes of a shared file in place of bytes in the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSource {
+    /// The file, from `Prepare`.
+    pub handle: u32,
+    /// Where in the file the first byte lies; the range ends within what a file can hold.
+    pub offset: u64,
 }
 
 /// The program consumed bytes from the receive window (`rcv` ring).

@@ -1,7 +1,7 @@
-//! Sleeping and ringing without a lost wake-up. See eventfd(2).
+//! Sleeping and ringing without a lost wake-up. See pipe(7), eventfd(2).
 //!
 //! Sleeper: announce (word = 1, fence), look at the rings once more, sleep. Ringer: push, fence, and if
-//! the word is 1 and it wins the swap to 0, write the eventfd. Of the two fences one comes first, so
+//! the word is 1 and it wins the swap to 0, write to the bell. Of the two fences one comes first, so
 //! either the sleeper sees the descriptor or the ringer sees the word: the tests model it with loom.
 //!
 //! In a program several threads may sleep on one word; `Sleepers` counts them, and whoever leaves
@@ -84,15 +84,35 @@ impl Sleepers {
 }
 
 #[cfg(not(loom))]
-pub use fd::{create, drain, ring};
+pub use fd::{Bell, between, create, drain, ring};
 
 #[cfg(not(loom))]
 mod fd {
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fd::{BorrowedFd, OwnedFd};
     use rustix::io::Result;
+    use rustix::pipe::{PipeFlags, pipe_with};
 
-    /// Makes a doorbell: a non-blocking, close-on-exec eventfd.
+    /// Rings taken at once; more are taken the next time.
+    const DRAINED_BYTES: usize = 512;
+
+    /// The two ends of a program's doorbell.
+    pub struct Bell {
+        /// For the engine, which rings.
+        pub rope: OwnedFd,
+        /// For the program, which sleeps.
+        pub ear: OwnedFd,
+    }
+
+    /// Makes a program's doorbell: a pipe. Unlike the one open file of an eventfd, each end has flags of
+    /// its own, so that the program cannot make the engine wait. (The other way round an eventfd serves:
+    /// the engine watches it edge-triggered and never reads it, and ringing a dead engine raises no SIGPIPE.)
+    pub fn between() -> Result<Bell> {
+        let (ear, rope) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Bell { rope, ear })
+    }
+
+    /// Makes an engine's doorbell, or one within a process: a non-blocking, close-on-exec eventfd.
     pub fn create() -> Result<OwnedFd> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
     }
@@ -105,7 +125,25 @@ mod fd {
 
     /// Takes the rings so far, so that the bell can be polled again.
     pub fn drain(bell: BorrowedFd<'_>) {
-        let _ = rustix::io::read(bell, &mut [0u8; 8]);
+        let _ = rustix::io::read(bell, &mut [0u8; DRAINED_BYTES]);
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use rustix::fd::AsFd as _;
+        use rustix::io::Errno;
+
+        #[test]
+        fn a_program_that_takes_non_blocking_away_cannot_make_the_engine_wait() {
+            let bell = between().unwrap();
+            let programs = rustix::io::dup(&bell.ear).unwrap();
+            rustix::io::ioctl_fionbio(&programs, false).unwrap();
+            for _ in 0..20_000 {
+                ring(bell.rope.as_fd());
+            }
+            assert_eq!(rustix::io::write(&bell.rope, &[0; 8]), Err(Errno::AGAIN));
+        }
     }
 }
 

@@ -31,7 +31,9 @@ mod sync;
 pub mod window;
 
 pub use cursor::Cells;
-pub use descriptor::{Command, Completion, Consumed, Op, OptionChanges, ShutdownHow, Written};
+pub use descriptor::{
+    Command, Completion, Consumed, FileSource, Op, OptionChanges, ShutdownHow, Written,
+};
 pub use doorbell::{SleepWord, Sleepers};
 #[cfg(not(loom))]
 pub use header::{Flags, SocketHeader};

@@ -77,6 +77,12 @@ impl<'a> RegionLock<'a> {
         }
     }
 
+    /// Whether `session` holds the lock.
+    #[must_use]
+    pub fn is_held_by(&self, session: u32) -> bool {
+        self.word.load(Ordering::Acquire) & !WAITERS == session
+    }
+
     /// Gives the lock back. Does nothing if `session` does not hold it (any more).
     pub fn unlock(&self, session: u32) {
         self.release_dead(session);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Error, HostSpec,
+    ADDRESS_VARIABLE, Error, HostSpec, INTERFACE, NIC_VARIABLE,
     holder::Holder,
     state,
     sys::{self, IdMap, Namespaces, Step},
@@ -89,7 +89,10 @@ impl Host {
             .map_err(|error| Error::system("reading the current directory", error))?;
         let directory =
             CString::new(directory.as_os_str().as_bytes()).expect("invariant: a path holds no NUL");
-        command.env(ENVIRONMENT, &self.mark);
+        command
+            .env(ENVIRONMENT, &self.mark)
+            .env(NIC_VARIABLE, INTERFACE)
+            .env(ADDRESS_VARIABLE, self.spec.engine_address.to_string());
         if let Some(directory) = &self.state_directory {
             command.env(state::DIRECTORY_VARIABLE, directory);
         }

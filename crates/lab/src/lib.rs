@@ -2,7 +2,8 @@
 //!
 //! Read first: namespaces(7), user_namespaces(7), veth(4), rtnetlink(7). Each host is held by a small
 //! process of its own ([`holder`]); whoever wants to run something on a host joins the namespaces
-//! of that process. Nothing here knows Shunt: the engine and the programs are started by others.
+//! of that process. The engine and the programs are started by others; all that a host tells them is
+//! which interface and address are free for an engine ([`NIC_VARIABLE`]).
 //!
 //! This crate does not shape traffic (loss, delay, rate) and builds no more than two hosts.
 
@@ -21,5 +22,7 @@ pub use holder::Lifetime;
 pub use host::{Host, UNPRIVILEGED_UID};
 pub use laboratory::{DownReport, Lab};
 pub use program::{Finished, Program};
-pub use spec::{Cable, Cidr, HostSpec, INTERFACE, LabSpec, ParseCidrError};
+pub use spec::{
+    ADDRESS_VARIABLE, Cable, Cidr, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE, ParseCidrError,
+};
 pub use sys::user_namespaces_usable;

@@ -11,6 +11,13 @@ use crate::Error;
 /// Name of the cable's end on every host.
 pub const INTERFACE: &str = "eth0";
 
+/// Environment variables by which programs on a host learn the interface and the address that an
+/// engine there may use; `shunt engine` and `shunt run` take them as the defaults of `--nic` and
+/// `--address`.
+pub const NIC_VARIABLE: &str = "SHUNT_NIC";
+/// See [`NIC_VARIABLE`].
+pub const ADDRESS_VARIABLE: &str = "SHUNT_ADDRESS";
+
 /// IP MTU of Ethernet (RFC 894), and of the cable unless the caller says otherwise.
 const ETHERNET_MTU: u32 = 1500;
 

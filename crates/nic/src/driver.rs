@@ -36,6 +36,9 @@ pub struct Caps {
     pub moderation: bool,
     /// Payload is sent and received without a copy between user space and device.
     pub zero_copy: bool,
+    /// Payload spans are only ever read by the kernel, never by the driver itself: they may lie in a
+    /// mapped file, which another process can cut short at any time.
+    pub payload_by_address: bool,
     /// The device stamps frames with the time of arrival.
     pub timestamps: bool,
     /// The memory node that the device is attached to, where it is known.

@@ -22,7 +22,7 @@ use crate::readiness::{IN, OUT, Phase, RDHUP, RDNORM, WRNORM};
 use crate::route::{EngineNetworks, Network};
 use crate::sleep::{Deadline, SignalMask};
 
-pub use client::PrivateFd;
+pub use client::{PrivateFd, SharedFile};
 
 /// How long the engine's list of addresses serves before it is asked again.
 const NETWORKS_AGE: Duration = Duration::from_secs(5);
@@ -95,6 +95,11 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
         interfaces,
         has_gateway: gateway.is_some_and(|one| one.is_ipv4()),
     })
+}
+
+/// Lets the engine read a file that the program sends from; `None`: it does not.
+pub fn share_file(file: BorrowedFd<'_>) -> Option<SharedFile> {
+    session()?.share_file(file).ok()
 }
 
 /// Takes what the engine has reported, without sleeping.
@@ -321,6 +326,16 @@ impl Stream {
             0 => Ok(None),
             bytes => space.commit(bytes).map(Some),
         }
+    }
+
+    /// Sends what fits of a shared file from `offset`; 0 is a full window. ESTALE: no longer shared.
+    pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
+        or_nothing(self.socket.send_file(file, offset, max))
+    }
+
+    /// Bytes that fit now, unless somebody else sends them first.
+    pub fn send_room(&self) -> usize {
+        self.socket.send_room_bytes()
     }
 
     /// Ends directions.

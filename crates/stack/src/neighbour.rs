@@ -264,7 +264,9 @@ impl Neighbours {
             }
             None => self.oldest_learned()?,
         };
-        self.occupy(n, now, interface, address, NeighbourState::Stale);
+        // Nothing is known of it before the caller says what was heard: an entry that counts as known
+        // would hold its (empty) hardware address for the time of the lock.
+        self.occupy(n, now, interface, address, NeighbourState::Failed);
         self.entry_mut(n).learned = true;
         self.links.push_back(&mut self.learned, n);
         Some(n)

@@ -3,6 +3,7 @@
 //! Only tests may depend on this crate (`tests/arrows.rs` holds that). What fails here panics with
 //! the reason, because that is how a test ends.
 
+mod binary;
 pub mod workspace;
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use binary::shunt;
 pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program};
 
 /// How long a test waits for what should take milliseconds, on a busy machine.

@@ -1,4 +1,7 @@
-//! `shunt engine`: the engine as a service in the foreground.
+//! `shunt engine`: the engine as a service, in the foreground or in the background.
+
+mod background;
+mod checks;
 
 use std::{net::Ipv4Addr, path::PathBuf, process::ExitCode};
 
@@ -6,29 +9,47 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use engine::{Address, Config, Engine};
 use nic::{Driver, af_packet::AfPacket, pcap::Recorder, tap::Tap};
-use rustix::fd::AsFd as _;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::{control, output};
+use checks::Claims;
 
 /// Largest number of connections that can be asked for.
 const MAX_CONNECTIONS: u64 = 4_000_000;
+/// Largest window that can be asked for: what a window scale of 10 expresses.
+const MAX_WINDOW_KIB: u32 = 65_536;
+
+/// Longest time without work for which an engine keeps its processor busy: one second.
+const MAX_SPIN_US: u64 = 1_000_000;
+
+/// Longest patience of --until-idle: a day.
+const MAX_IDLE_S: u64 = 86_400;
 
 /// Run the engine: TCP/IP on an interface, for the programs that `shunt run` starts.
 ///
 /// It stays in the foreground and ends with SIGINT or SIGTERM; its programs' connections end then.
+/// Whoever may connect to its control socket may use its addresses. SHUNT_LOG sets what it logs
+/// (info by default; warn, debug).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
-  shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng")]
+  shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
+  shunt engine --nic eth0 --address 10.0.0.5/24 --background
+  shunt lab exec a -- shunt engine --background                  (a lab names interface and address)
+
+Exit status: 0 where it was told to end or, with --until-idle, nobody needs it any more; 2 where it
+could not start or its device failed.")]
 pub struct Arguments {
     /// Interface to use; with --driver tap, the one to create.
-    #[arg(long, value_name = "IFACE")]
+    #[arg(long, value_name = "IFACE", env = lab::NIC_VARIABLE)]
     nic: String,
     /// How to reach the interface.
     #[arg(long, value_enum, default_value_t = DriverName::AfPacket)]
     driver: DriverName,
     /// Address that the engine owns, with its prefix length; the kernel must not have it. Repeatable.
-    #[arg(long, value_name = "ADDRESS/PREFIX", required = true)]
+    #[arg(long, value_name = "ADDRESS/PREFIX", required = true, env = lab::ADDRESS_VARIABLE)]
     address: Vec<Address>,
     /// Router for destinations outside the addresses' networks.
     #[arg(long, value_name = "ADDRESS")]
@@ -40,22 +61,46 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// How long an idle engine looks for work before it sleeps, in microseconds.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=MAX_SPIN_US))]
     spin_us: u64,
     /// Connections at most.
-    #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=MAX_CONNECTIONS))]
     max_connections: u64,
+    /// Send and receive window of each connection, in KiB; a power of two. Paths with a larger product of
+    /// rate and delay need more. Only pages in use cost memory.
+    #[arg(long, value_name = "KIB", default_value_t = 512, value_parser = parse_window)]
+    window_kib: u32,
     /// Let processors sleep deeply even while programs are attached.
     #[arg(long)]
     allow_deep_idle: bool,
     /// Write every frame to this file, in pcapng form.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// End by itself: after SECONDS in which none of the programs that came here lives and no
+    /// connection of theirs is left to be closed.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=MAX_IDLE_S))]
+    until_idle: Option<u64>,
+    /// Start in the background and return once programs can attach.
+    #[arg(long)]
+    background: bool,
+    /// Where an engine in the background writes its messages; a file of the last start is replaced
+    /// [default: named after the control socket, beside the state of this user's labs].
+    #[arg(long, value_name = "FILE", requires = "background")]
+    log: Option<PathBuf>,
+}
+
+fn parse_window(text: &str) -> Result<u32, String> {
+    let kib: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if kib.is_power_of_two() && (4..=MAX_WINDOW_KIB).contains(&kib) {
+        Ok(kib)
+    } else {
+        Err(format!("give a power of two from 4 to {MAX_WINDOW_KIB}"))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum DriverName {
+pub enum DriverName {
     /// Any interface, through a packet socket; needs CAP_NET_RAW.
     AfPacket,
     /// A new TAP interface towards this host's own kernel; needs CAP_NET_ADMIN.
@@ -63,7 +108,8 @@ enum DriverName {
 }
 
 impl DriverName {
-    const fn name(self) -> &'static str {
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::AfPacket => "af_packet",
             Self::Tap => "tap",
@@ -73,12 +119,50 @@ impl DriverName {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    control::check_name(&arguments.name).context("--name")?;
+    if arguments.background {
+        let started = background::start(&arguments.name, arguments.log.as_deref())?;
+        output::print(&format!(
+            "engine at {} (process {}), messages in {}\n",
+            arguments.name,
+            started.pid,
+            started.log.display()
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let stop = catch_signals()?;
+    log_to_stderr();
+    if let Some(cpu) = arguments.cpu {
+        pin(cpu)?;
+    }
+    if arguments.driver == DriverName::AfPacket {
+        checks::check_is_up(&arguments.nic)?;
+    }
+    checks::check_addresses(&arguments.address, arguments.gateway)?;
+    let _claims = Claims::take(&arguments.address)?;
+    let driver = open_driver(arguments)?;
+    control::remove_stale(&arguments.name)
+        .with_context(|| format!("removing the old --name {}", arguments.name))?;
+    let engine = Engine::start(config(arguments)?, driver)
+        .with_context(|| format!("--name {}", arguments.name))?;
+    announce(arguments);
+    let result = engine.run(stop.as_fd());
+    control::remove_stale(&arguments.name)?;
+    result?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log_to_stderr() {
     let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "info".into()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();
+}
+
+/// A descriptor that becomes readable when somebody asks this process to end.
+fn catch_signals() -> anyhow::Result<OwnedFd> {
     let (stop, waker) = rustix::pipe::pipe_with(
         rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
     )?;
@@ -90,17 +174,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let waker = rustix::io::fcntl_dupfd_cloexec(&waker, 0)?;
         signal_hook::low_level::pipe::register(signal, waker).context("catching signals")?;
     }
-    if let Some(cpu) = arguments.cpu {
-        pin(cpu)?;
-    }
-    let mut driver = open_driver(arguments)?;
-    if let Some(path) = &arguments.capture {
-        let recorder = Recorder::create(driver, path, &arguments.nic);
-        driver = Box::new(
-            recorder
-                .with_context(|| format!("creating the file of --capture, {}", path.display()))?,
-        );
-    }
+    Ok(stop)
+}
+
+fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     let mut config = Config::new(
         &arguments.nic,
         arguments.driver.name(),
@@ -110,23 +187,27 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     config.gateway = arguments.gateway;
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
+    let window_bytes = arguments.window_kib * 1024;
+    config.limits.region.send_window_bytes = window_bytes;
+    config.limits.region.receive_window_bytes = window_bytes;
     config.hold_idle_latency = !arguments.allow_deep_idle;
-    check_gateway(&config)?;
-    let engine = Engine::start(config, driver)?;
+    config.until_idle_s = arguments.until_idle;
+    Ok(config)
+}
+
+fn announce(arguments: &Arguments) {
+    let addresses: Vec<String> = arguments
+        .address
+        .iter()
+        .map(|own| own.address.to_string())
+        .collect();
     tracing::info!(
         "serving {} on {} ({}), control socket {}",
-        arguments
-            .address
-            .iter()
-            .map(|own| own.address.to_string())
-            .collect::<Vec<_>>()
-            .join(", "),
+        addresses.join(", "),
         arguments.nic,
         arguments.driver.name(),
         arguments.name,
     );
-    engine.run(stop.as_fd())?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn pin(cpu: usize) -> anyhow::Result<()> {
@@ -142,45 +223,60 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
 }
 
 fn open_driver(arguments: &Arguments) -> anyhow::Result<Box<dyn Driver>> {
-    let context = || {
-        format!(
-            "--nic {} with --driver {}",
-            arguments.nic,
-            arguments.driver.name()
-        )
-    };
-    Ok(match arguments.driver {
+    let nic = &arguments.nic;
+    let name = arguments.driver.name();
+    let driver: Box<dyn Driver> = match arguments.driver {
         DriverName::AfPacket => {
             let addresses = arguments.address.iter().map(|own| own.address).collect();
             let config = nic::af_packet::Config {
                 addresses: Some(addresses),
-                ..nic::af_packet::Config::new(&arguments.nic)
+                ..nic::af_packet::Config::new(nic)
             };
-            Box::new(AfPacket::open(&config).with_context(context)?)
+            let opened = AfPacket::open(&config).map_err(|error| {
+                let is_privilege = matches!(error, nic::af_packet::OpenError::NoPrivilege);
+                (anyhow::Error::from(error), is_privilege)
+            });
+            Box::new(
+                opened
+                    .map_err(offer_the_lab)
+                    .with_context(|| format!("--nic {nic} with --driver {name}"))?,
+            )
         }
         DriverName::Tap => {
             let config = nic::tap::Config {
-                name: Some(arguments.nic.clone()),
+                name: Some(nic.clone()),
                 up: true,
                 ..nic::tap::Config::default()
             };
-            Box::new(Tap::create(&config).with_context(context)?)
+            let opened = Tap::create(&config).map_err(|error| {
+                let is_privilege = matches!(error, nic::tap::OpenError::NoPrivilege);
+                (anyhow::Error::from(error), is_privilege)
+            });
+            Box::new(
+                opened
+                    .map_err(offer_the_lab)
+                    .with_context(|| format!("--nic {nic} with --driver {name}"))?,
+            )
         }
-    })
+    };
+    let Some(path) = &arguments.capture else {
+        return Ok(driver);
+    };
+    let recorder = Recorder::create(driver, path, nic)
+        .with_context(|| format!("creating the file of --capture, {}", path.display()))?;
+    Ok(Box::new(recorder))
 }
 
-fn check_gateway(config: &Config) -> anyhow::Result<()> {
-    let Some(gateway) = config.gateway else {
-        return Ok(());
-    };
-    let is_on_link = config.addresses.iter().any(|own| {
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(own.prefix_len))
-            .unwrap_or(0);
-        (own.address.to_bits() ^ gateway.to_bits()) & mask == 0
-    });
-    if !is_on_link {
-        bail!("--gateway {gateway} is in none of the networks given with --address");
+/// Where a privilege is missing, there is a place that needs none.
+fn offer_the_lab((error, is_privilege): (anyhow::Error, bool)) -> anyhow::Error {
+    if !is_privilege {
+        return error;
     }
-    Ok(())
+    // In a lab only a program that is not its root lacks the privilege.
+    let way_out = if std::env::var_os(lab::NIC_VARIABLE).is_some() {
+        "in a lab, start the engine without --as-user: `shunt lab exec HOST -- shunt engine --background`"
+    } else {
+        "`shunt lab up` makes two hosts where no privilege is needed"
+    };
+    anyhow::anyhow!("{error}; {way_out}")
 }

@@ -27,12 +27,19 @@ const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
 ///
 /// The program's sockets go to the engine where the engine owns the address, and to the kernel
 /// otherwise. Programs the dynamic loader does not serve are refused with the reason.
+///
+/// Where no engine runs, one is started for this program and ends some seconds after it: with --nic
+/// and --address, or in a lab, whose hosts name both in SHUNT_NIC and SHUNT_ADDRESS. Programs that
+/// are started with the same address share one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt run -- nginx -g 'daemon off;'
+  shunt run --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt run --engine @shunt/second -- redis-server --bind 10.77.0.11
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
-  shunt lab exec a -- shunt run -- python3 -m http.server --bind 10.77.0.11")]
+  shunt lab exec a -- shunt run -- python3 -m http.server --bind 10.77.0.11
+
+Exit status: the program's own; 2 where it could not be started.")]
 pub struct Arguments {
     /// Which sockets may leave the kernel.
     #[arg(long, value_enum, default_value = "auto")]
@@ -41,6 +48,8 @@ pub struct Arguments {
     /// @shunt/engine].
     #[arg(long, value_name = "ADDRESS")]
     engine: Option<OsString>,
+    #[command(flatten)]
+    own_engine: engine::Wanted,
     /// Preload this library instead of the one inside shunt.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -95,7 +104,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         },
     );
     if arguments.policy != Policy::KernelOnly {
-        let engine = engine::find(arguments.engine.as_deref())?;
+        let engine = engine::find(arguments.engine.as_deref(), &arguments.own_engine)?;
         command.env(hostif::ENGINE_VARIABLE, engine);
     }
     let error = command.exec();

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
-use hostif::control::{self, QueryKind, Reply, Request};
-use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::net::RecvFlags;
+use hostif::control::QueryKind;
 use serde_json::{Value, json};
 
+use crate::control::Channel;
 use crate::output::{Table, print, print_json};
 
 /// Show a running engine: its device, its programs, its counters.
@@ -49,39 +48,23 @@ struct EngineName {
 }
 
 impl EngineName {
-    fn query(&self, kind: QueryKind) -> anyhow::Result<Value> {
-        let channel = control::connect(&self.engine).with_context(|| {
-            format!(
-                "no engine answers at {}: start one with `shunt engine`, or name another with --engine",
+    fn channel(&self) -> anyhow::Result<Channel> {
+        match Channel::open(&self.engine)? {
+            Some(channel) => Ok(channel),
+            None => bail!(
+                "no engine answers at {} in this network namespace: start one with `shunt engine`, name another with --engine, or ask inside a lab with `shunt lab exec HOST -- shunt status`",
                 self.engine
-            )
-        })?;
-        let file =
-            ask(&channel, kind).with_context(|| format!("asking the engine at {}", self.engine))?;
-        let mut file = std::fs::File::from(file);
-        serde_json::from_reader(&mut file).context("reading the engine's report")
-    }
-}
-
-fn ask(channel: &OwnedFd, kind: QueryKind) -> anyhow::Result<OwnedFd> {
-    control::send(channel.as_fd(), &Request::Query { kind }.encode(), &[])?;
-    let received = control::receive(channel.as_fd(), RecvFlags::empty())?;
-    match Reply::decode(&received.bytes)? {
-        Reply::Report => received
-            .descriptors
-            .into_iter()
-            .next()
-            .context("the report is missing"),
-        Reply::Refused { text, .. } => bail!("{text}"),
-        other => bail!("unexpected answer {other:?}"),
+            ),
+        }
     }
 }
 
 /// Runs `shunt status`.
 pub fn status(arguments: &Status) -> anyhow::Result<ExitCode> {
-    let status = arguments.engine.query(QueryKind::Status)?;
-    let programs = arguments.engine.query(QueryKind::Sessions)?;
-    let interfaces = arguments.engine.query(QueryKind::Interfaces)?;
+    let channel = arguments.engine.channel()?;
+    let status = channel.query(QueryKind::Status)?;
+    let programs = channel.query(QueryKind::Sessions)?;
+    let interfaces = channel.query(QueryKind::Interfaces)?;
     if arguments.json {
         let mut all = status;
         all["interfaces"] = interfaces;
@@ -100,7 +83,7 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             .map_or_else(|| value.to_string(), str::to_owned)
     };
     let mut text = format!(
-        "engine {} (process {}): {} programs, {} connections, {} listeners, {} in TIME-WAIT\n",
+        "engine {} (process {}): programs {}, connections {}, listeners {}, in TIME-WAIT {}\n",
         word(&status["name"]),
         status["pid"],
         status["programs"],
@@ -122,12 +105,21 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             .map(word)
             .collect();
         text += &format!(
-            "{} by {}, {}, MTU {}: {}\n",
+            "{} by {}, {}, MTU {}, congestion control {}: {}\n",
             word(&interface["interface"]),
             word(&interface["driver"]),
             word(&interface["hardware_address"]),
             interface["mtu_bytes"],
+            word(&status["congestion_control"]),
             addresses.join(", ")
+        );
+    }
+    let conflicts = status["stack_counters"]["ShuntArpConflicts"]
+        .as_u64()
+        .unwrap_or(0);
+    if conflicts > 0 {
+        text += &format!(
+            "warning: another machine on the link claimed an address of this engine, {conflicts} times (RFC 5227); give it another --address\n"
         );
     }
     let mut table = Table::new(["program", "user", "connections", "listeners"]);
@@ -158,7 +150,7 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
 
 /// Runs `shunt ss`.
 pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
-    let sockets = arguments.engine.query(QueryKind::Sockets)?;
+    let sockets = arguments.engine.channel()?.query(QueryKind::Sockets)?;
     let rows: Vec<&Value> = sockets
         .as_array()
         .into_iter()

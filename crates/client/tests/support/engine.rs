@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use hostif::control::{self, EngineAddress, Reply, Request, Welcome};
-use hostif::{Consumed, Layout, Region, RingEntries, SocketId, Written, doorbell};
+use hostif::{Consumed, Layout, Region, RingEntries, SocketId, doorbell};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -310,8 +310,8 @@ impl Core {
     fn drop_program(&mut self, session: u32) {
         let attached = self.programs.get_mut(&session).unwrap().attached.take();
         if let Some(mut attached) = attached {
-            while let Some(Written { socket, end }) = attached.sends.pop_final().unwrap() {
-                self.on_written(socket, end);
+            while let Some(written) = attached.sends.pop_final().unwrap() {
+                self.on_note(session, &written);
             }
             while let Some(Consumed { socket, end }) = attached.receives.pop_final().unwrap() {
                 self.on_consumed(socket, end);

@@ -1,11 +1,82 @@
-//! Spans of a send window as the driver wants them.
+//! Memory as the driver wants it: spans of a send window, pieces of mapped files; and pread(2) into a
+//! window. See mmap(2). The engine itself never touches what it maps here: a file that is cut short
+//! would kill it (SIGBUS), while the kernel, sending from there, says EFAULT.
 #![allow(unsafe_code)]
 
+use core::mem::MaybeUninit;
 use nic::SharedSlice;
+use rustix::fd::BorrowedFd;
+use rustix::mm::{MapFlags, ProtFlags};
 
-/// A span that `hostif::Window::spans` gave.
+/// A span that `hostif::Window::spans` gave, or a part of a [`Mapping`].
 pub fn shared<'a>(start: *const u8, len: usize) -> SharedSlice<'a> {
-    // SAFETY: the spans come from a checked window of a region that the caller keeps mapped for as
-    // long as the frame exists; the program may write there meanwhile, which `SharedSlice` allows.
+    // SAFETY: the spans come from a checked window of a region, or from a mapping, that the caller
+    // keeps for as long as the frame exists; others may write there meanwhile, which `SharedSlice`
+    // allows.
     unsafe { SharedSlice::from_raw(start, len) }
+}
+
+/// Reads from a file into a span of a send window; `false` if it has not that many bytes.
+pub fn read_exactly(file: BorrowedFd<'_>, offset: u64, (start, len): (*mut u8, usize)) -> bool {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: the span comes from a checked window of a mapped region and `done < len`. The bytes
+        // are treated as uninitialised and written by the kernel only; the program may write there
+        // too, which changes what is sent and nothing else.
+        let target = unsafe {
+            core::slice::from_raw_parts_mut(start.add(done).cast::<MaybeUninit<u8>>(), len - done)
+        };
+        match rustix::io::pread(file, target, offset + done as u64) {
+            Ok((read, _)) if !read.is_empty() => done += read.len(),
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// A piece of a file in memory, for addresses only.
+pub struct Mapping {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping is the process's; nothing is read or written through it here.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes at `offset`, a multiple of the page size; the file may end before.
+    pub fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Option<Self> {
+        // SAFETY: the kernel chooses a free place.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file,
+                offset,
+            )
+        };
+        let start = mapped.ok()?.cast();
+        Some(Self { start, len })
+    }
+
+    /// The address of `len` bytes from `at` on. They need not be there: see the file's head.
+    pub fn span(&self, at: usize, len: usize) -> (*const u8, usize) {
+        assert!(
+            at <= self.len && len <= self.len - at,
+            "invariant: an extent lies in its mapping"
+        );
+        (self.start.wrapping_add(at), len)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; spans of it are handed out for one call each.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.len) };
+    }
 }

@@ -26,7 +26,8 @@ pub struct Received {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Sends one packet; never raises SIGPIPE.
+/// Sends one packet; never raises SIGPIPE and never waits: AGAIN means that the other side does not
+/// take what it asked for.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -34,8 +35,9 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
         return Err(Errno::INVAL);
     }
     let parts = [IoSlice::new(bytes)];
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
-        match rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(socket, &parts, &mut control, flags) {
             Err(Errno::INTR) => {}
             Ok(sent) if sent == bytes.len() => return Ok(()),
             Ok(_) => return Err(Errno::MSGSIZE),

@@ -8,7 +8,7 @@ use crate::id::SocketId;
 pub const MESSAGE_BYTES: usize = 4096;
 /// Backing sockets in one `Open`.
 pub const MAX_OPEN: usize = 16;
-/// Backing sockets in one `Prepare`.
+/// Backing sockets in one `Prepare`; a file to send from comes alone.
 pub const MAX_PREPARE: usize = 64;
 
 /// What a status query asks about.

@@ -6,8 +6,8 @@
 use core::net::SocketAddr;
 
 use super::{
-    Command, Completion, Consumed, Descriptor, Malformed, Op, OptionChanges, ShutdownHow, Words,
-    Written, address_bytes, address_from_bytes, high, join, low,
+    Command, Completion, Consumed, Descriptor, FileSource, Malformed, Op, OptionChanges,
+    ShutdownHow, Words, Written, address_bytes, address_from_bytes, high, join, low,
 };
 use crate::id::SocketId;
 
@@ -24,6 +24,8 @@ const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
 const ACCEPTED: u8 = 33;
 const EVENT: u8 = 34;
+/// In the small argument of WRITTEN: the bytes are in a file.
+const FROM_FILE: u8 = 1;
 
 struct Word0 {
     kind: u8,
@@ -229,13 +231,46 @@ fn position(kind: u8, words: &Words) -> Result<(SocketId, u64), Malformed> {
 
 impl Descriptor for Written {
     fn encode(&self) -> Words {
-        position_words(WRITTEN, self.socket, self.end)
+        let mut words = position_words(WRITTEN, self.socket, self.end);
+        words[3] = self.start;
+        if let Some(source) = self.source {
+            let word = Word0 {
+                small: FROM_FILE,
+                ..Word0::plain(WRITTEN, 0)
+            };
+            words[0] = word.encode();
+            words[4] = u64::from(source.handle);
+            words[5] = source.offset;
+        }
+        words
     }
 
     fn decode(words: &Words) -> Result<Written, Malformed> {
         let (socket, end) = position(WRITTEN, words)?;
-        Ok(Written { socket, end })
+        let start = words[3];
+        let len = end.checked_sub(start).ok_or(Malformed)?;
+        let source = match Word0::decode(words[0]).small {
+            0 => None,
+            FROM_FILE => Some(source([words[4], words[5]], len)?),
+            _ => return Err(Malformed),
+        };
+        Ok(Written {
+            socket,
+            start,
+            end,
+            source,
+        })
     }
+}
+
+/// The words of a source of `len` bytes; off_t has 63 bits.
+fn source([handle, offset]: [u64; 2], len: u64) -> Result<FileSource, Malformed> {
+    let end = offset.checked_add(len).ok_or(Malformed)?;
+    i64::try_from(end).map_err(|_| Malformed)?;
+    Ok(FileSource {
+        handle: u32::try_from(handle).map_err(|_| Malformed)?,
+        offset,
+    })
 }
 
 impl Descriptor for Consumed {

@@ -56,6 +56,22 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn any_written() -> impl Strategy<Value = Written> {
+    let source = proptest::option::of((any::<u32>(), 0..=u64::MAX >> 2));
+    (any_socket(), any::<u64>(), 0..=u64::MAX >> 2, source).prop_map(
+        |(socket, start, len, source)| {
+            let end = start.saturating_add(len);
+            let source = source.map(|(handle, offset)| FileSource { handle, offset });
+            Written {
+                socket,
+                start,
+                end,
+                source,
+            }
+        },
+    )
+}
+
 fn any_completion() -> impl Strategy<Value = Completion> {
     prop_oneof![
         any::<(u32, u16, u64)>().prop_map(|(token, errno, value)| Completion::Done {
@@ -86,9 +102,8 @@ proptest! {
 
     #[test]
     fn positions_and_completions_survive_their_words(
-        id in any_socket(), end: u64, completion in any_completion()
+        id in any_socket(), written in any_written(), end: u64, completion in any_completion()
     ) {
-        let written = Written { socket: id, end };
         prop_assert_eq!(Written::decode(&written.encode()), Ok(written));
         prop_assert!(Consumed::decode(&written.encode()).is_err());
         let consumed = Consumed { socket: id, end };
@@ -99,6 +114,10 @@ proptest! {
     #[test]
     fn what_arbitrary_words_decode_to_is_stable(mut words: Words, kind in 0u8..40) {
         words[0] = words[0] & !0xff | u64::from(kind);
+        if let Ok(written) = Written::decode(&words) {
+            prop_assert!(written.start <= written.end);
+            prop_assert_eq!(Written::decode(&written.encode()), Ok(written));
+        }
         if let Ok(command) = Command::decode(&words) {
             prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
         }
@@ -106,4 +125,35 @@ proptest! {
             prop_assert_eq!(Completion::decode(&completion.encode()), Ok(completion));
         }
     }
+}
+
+#[test]
+fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
+    let note = Written {
+        socket: SocketId {
+            index: 1,
+            generation: 1,
+        },
+        start: 10,
+        end: 30,
+        source: Some(FileSource {
+            handle: 3,
+            offset: 4096,
+        }),
+    };
+    let mut words = note.encode();
+    assert_eq!(Written::decode(&words), Ok(note));
+    words[3] = 31;
+    assert_eq!(Written::decode(&words), Err(Malformed));
+    for offset in [u64::MAX, u64::MAX - 19, i64::MAX.unsigned_abs() - 19] {
+        let source = Some(FileSource { handle: 3, offset });
+        let beyond = Written { source, ..note };
+        assert_eq!(Written::decode(&beyond.encode()), Err(Malformed));
+    }
+    words = note.encode();
+    words[4] = 1 << 32;
+    assert_eq!(Written::decode(&words), Err(Malformed));
+    words = note.encode();
+    words[0] |= 2 << 8;
+    assert_eq!(Written::decode(&words), Err(Malformed));
 }

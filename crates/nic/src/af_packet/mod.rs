@@ -204,9 +204,10 @@ impl AfPacket {
                 Ok(false)
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.gone(error)),
-            // The frame is longer than the link takes, or its offload fields contradict it: no
-            // retry would send it, and the frames behind it are not to blame.
-            Some(libc::EMSGSIZE | libc::EINVAL) => Ok(true),
+            // The frame is longer than the link takes, its offload fields contradict it, or the file
+            // that its payload lies in was cut short (EFAULT): no retry would send it, and the frames
+            // behind it are not to blame.
+            Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT) => Ok(true),
             _ => Err(io::Error::new(
                 error.kind(),
                 format!("sending on {:?}: {error}", self.interface),
@@ -255,6 +256,7 @@ fn caps(link: &link::Link) -> Caps {
         queues: 1,
         moderation: false,
         zero_copy: false,
+        payload_by_address: true,
         timestamps: false,
         numa_node: link.numa_node,
         mtu: link.mtu,

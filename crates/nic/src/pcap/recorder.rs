@@ -18,6 +18,7 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 /// A driver whose frames are recorded. A failing file never stops the frames.
 pub struct Recorder<D> {
     inner: D,
+    caps: Caps,
     log: Log,
 }
 
@@ -85,8 +86,14 @@ impl<D: Driver> Recorder<D> {
         let output = BufWriter::with_capacity(BUFFER_BYTES, output);
         let writer = Some(Writer::new(output, interface)?);
         let whole = Vec::new();
+        // The payload is read here, for the file.
+        let caps = Caps {
+            payload_by_address: false,
+            ..inner.caps().clone()
+        };
         Ok(Self {
             inner,
+            caps,
             log: Log {
                 writer,
                 error: None,
@@ -130,7 +137,7 @@ impl<D> Drop for Recorder<D> {
 
 impl<D: Driver> Driver for Recorder<D> {
     fn caps(&self) -> &Caps {
-        self.inner.caps()
+        &self.caps
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {

@@ -136,6 +136,7 @@ impl Replay {
             queues: 1,
             moderation: false,
             zero_copy: false,
+            payload_by_address: false,
             timestamps: false,
             numa_node: None,
             mtu: config.mtu,

@@ -191,6 +191,7 @@ impl Tap {
             queues: 1,
             moderation: false,
             zero_copy: false,
+            payload_by_address: true,
             timestamps: false,
             numa_node: None,
             mtu,
@@ -280,8 +281,11 @@ impl Driver for Tap {
                     self.busy = true;
                     return Ok(taken);
                 }
-                // The kernel says that the frame contradicts itself: no retry would send it.
-                Some(libc::EINVAL | libc::EMSGSIZE) => self.counters.tx_dropped += 1,
+                // The frame contradicts itself, or the file that its payload lies in was cut short
+                // (EFAULT): no retry would send it.
+                Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => {
+                    self.counters.tx_dropped += 1;
+                }
                 _ => return Err(self.gone(&error)),
             }
         }

@@ -246,6 +246,7 @@ impl WireEnd {
             queues: 1,
             moderation: false,
             zero_copy: false,
+            payload_by_address: false,
             timestamps: false,
             numa_node: None,
             mtu,

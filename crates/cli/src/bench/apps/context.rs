@@ -2,6 +2,7 @@
 //! clients are started on either side.
 
 use std::{
+    cell::OnceCell,
     ffi::{OsStr, OsString},
     fs::{self, DirBuilder},
     net::{Ipv4Addr, SocketAddrV4},
@@ -13,6 +14,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use serde::{Deserialize, Serialize};
 
 use super::{Scale, content::Content, side::Side, tools};
 use crate::bench::{idle::IdleLatency, interrupt::Interrupt};
@@ -37,6 +39,16 @@ pub struct Context {
     interrupt: Interrupt,
     scale: Scale,
     begun: Instant,
+    engine: OnceCell<EngineFacts>,
+}
+
+/// What the engine says about the path that programs take through it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// How it reaches the interface.
+    pub driver: String,
+    /// Its congestion control.
+    pub congestion_control: String,
 }
 
 /// A server that answers. Dropping it ends the server first, then its engine.
@@ -76,6 +88,7 @@ impl Context {
             interrupt,
             scale,
             begun,
+            engine: OnceCell::new(),
         })
     }
 
@@ -112,6 +125,11 @@ impl Context {
     /// Whether somebody asked us to end.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
+    }
+
+    /// What the engine said about itself; None where none was started.
+    pub fn engine(&self) -> Option<&EngineFacts> {
+        self.engine.get()
     }
 
     /// Time since the start.
@@ -212,7 +230,22 @@ impl Context {
                 })
         })?;
         self.interrupt.check()?;
+        if self.engine.get().is_none() {
+            let facts = self.ask_engine(host)?;
+            self.engine.get_or_init(|| facts);
+        }
         Ok(Some(engine))
+    }
+
+    /// Asked on its host, because another network namespace does not reach its control socket.
+    fn ask_engine(&self, host: &Host) -> anyhow::Result<EngineFacts> {
+        let mut command = host.command(own_binary()?)?;
+        command.args(["status", "--json", "--engine", hostif::DEFAULT_ENGINE_NAME]);
+        let interrupt = self.interrupt.clone();
+        let finished = Program::start("shunt status", command)?
+            .finish(START_PATIENCE, move || interrupt.came())?
+            .success()?;
+        serde_json::from_str(&finished.stdout).context("reading the engine's status")
     }
 
     /// Runs a client on the peer's kernel to its end.

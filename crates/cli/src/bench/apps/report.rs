@@ -4,10 +4,13 @@ use serde::Serialize;
 
 use super::{
     case::{Better, Collected, Measure, number},
-    context::Context,
+    context::{Context, EngineFacts},
     side::Side,
 };
-use crate::{bench::statistics::Summary, output::Table};
+use crate::{
+    bench::{cores::CoreDistance, statistics::Summary},
+    output::Table,
+};
 
 /// The whole result.
 #[derive(Debug, Serialize)]
@@ -16,20 +19,17 @@ pub struct Report {
     cores: usize,
     cable: String,
     mtu_bytes: u32,
-    congestion_control: CongestionControl,
+    /// Congestion control of both kernels.
+    kernel_congestion_control: String,
+    /// None where no engine was started.
+    engine: Option<EngineFacts>,
+    cache_line_round_trip: Option<CoreDistance>,
     idle_latency_held: bool,
     runs: u32,
     file_bytes: u64,
     duration_s: u64,
     results: Vec<Row>,
     failures: Vec<String>,
-}
-
-/// Which control each sender used.
-#[derive(Debug, Serialize)]
-struct CongestionControl {
-    kernel: String,
-    shunt: &'static str,
 }
 
 /// One quantity of one program on both sides.
@@ -42,6 +42,8 @@ struct Row {
     shunt: Option<Summary>,
     /// Median of Shunt over median of the kernel.
     ratio: Option<f64>,
+    /// Sides that have no result because they failed.
+    failed: Vec<Side>,
 }
 
 impl Report {
@@ -60,10 +62,9 @@ impl Report {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cable: context.lab().cable().to_string(),
             mtu_bytes: context.lab().mtu(),
-            congestion_control: CongestionControl {
-                kernel: context.lab().congestion().to_owned(),
-                shunt: SHUNT_CONGESTION_CONTROL,
-            },
+            kernel_congestion_control: context.lab().congestion().to_owned(),
+            engine: context.engine().cloned(),
+            cache_line_round_trip: CoreDistance::measure(),
             idle_latency_held: context.idle().held(),
             runs: context.scale().runs,
             file_bytes: context.content().bytes(),
@@ -78,29 +79,55 @@ impl Report {
         !self.failures.is_empty()
     }
 
+    /// Machine, path and settings, one line each.
+    fn conditions(&self) -> String {
+        let distance = self.cache_line_round_trip.map_or_else(String::new, |far| {
+            let (nearest, farthest) = (far.nearest_ns.round(), far.farthest_ns.round());
+            let range = if nearest < farthest {
+                format!("{nearest} to {farthest}")
+            } else {
+                nearest.to_string()
+            };
+            format!(", a cache line to another core and back {range} ns")
+        });
+        let engine = self.engine.as_ref().map_or_else(String::new, |engine| {
+            format!(
+                "; Shunt: engine by {}, {}",
+                engine.driver, engine.congestion_control
+            )
+        });
+        let idle = if self.idle_latency_held {
+            "processors kept from deep idle for both sides (/dev/cpu_dma_latency)"
+        } else {
+            "processors may idle deeply on both sides (no permission for /dev/cpu_dma_latency)"
+        };
+        format!(
+            "Linux {}, {} cores{distance}\n\
+             path: {}, MTU {}; kernel: its own TCP, {}{engine}; the peer is always the kernel of the other host\n\
+             {idle}",
+            self.kernel, self.cores, self.cable, self.mtu_bytes, self.kernel_congestion_control,
+        )
+    }
+
     /// The table and what belongs to it.
     pub fn text(&self) -> String {
         let mut table = Table::new([
-            "program", "measured", "unit", "kernel", "spread", "Shunt", "spread", "ratio", "runs",
+            "program",
+            "measured",
+            "unit",
+            "kernel",
+            "spread",
+            "Shunt",
+            "spread",
+            "Shunt/kernel",
+            "runs",
         ]);
         for row in &self.results {
             row.add_to(&mut table);
         }
-        let idle = if self.idle_latency_held {
-            "held at 0 µs for both sides"
-        } else {
-            "not held for either side (no permission)"
-        };
         let mut text = format!(
-            "\nLinux {}, {} cores, {} MTU {}; the peer is always the kernel of the other host\n\
-             congestion control: kernel {}, Shunt {}; /dev/cpu_dma_latency {idle}\n\
-             file {} MiB; median of the runs; spread = (largest - smallest) / median; ratio = Shunt / kernel; {} s\n\n{}",
-            self.kernel,
-            self.cores,
-            self.cable,
-            self.mtu_bytes,
-            self.congestion_control.kernel,
-            self.congestion_control.shunt,
+            "\n{}\nfile {} MiB; each value is the median of its runs, spread = (largest - smallest) / median; {} s\n\n{}",
+            self.conditions(),
             self.file_bytes >> 20,
             self.duration_s,
             table.render()
@@ -111,9 +138,6 @@ impl Report {
         text
     }
 }
-
-/// The only one that the engine has.
-const SHUNT_CONGESTION_CONTROL: &str = "reno";
 
 impl Row {
     fn of(case: &Collected, measure: Measure) -> Self {
@@ -136,14 +160,18 @@ impl Row {
             kernel,
             shunt,
             ratio,
+            failed: [Side::Kernel, Side::Shunt]
+                .into_iter()
+                .filter(|side| case.has_failed(*side))
+                .collect(),
         }
     }
 
     fn add_to(&self, table: &mut Table) {
-        let median = |summary: &Option<Summary>| {
-            summary
-                .as_ref()
-                .map_or("-".to_owned(), |summary| number(summary.median))
+        let median = |side: Side, summary: &Option<Summary>| match summary {
+            Some(summary) => number(summary.median),
+            None if self.failed.contains(&side) => "failed".to_owned(),
+            None => "-".to_owned(),
         };
         let spread = |summary: &Option<Summary>| {
             summary.as_ref().map_or("-".to_owned(), |summary| {
@@ -154,23 +182,22 @@ impl Row {
             Better::Higher => "",
             Better::Lower => " (lower is better)",
         };
-        let counts = [&self.kernel, &self.shunt]
-            .map(|side| side.as_ref().map_or(0, |summary| summary.samples.len()));
+        let runs = [&self.kernel, &self.shunt]
+            .into_iter()
+            .flatten()
+            .map(|side| side.samples.len())
+            .max();
         table.row([
             self.program.to_owned(),
             format!("{}{better}", self.measure.name),
             self.measure.unit.to_owned(),
-            median(&self.kernel),
+            median(Side::Kernel, &self.kernel),
             spread(&self.kernel),
-            median(&self.shunt),
+            median(Side::Shunt, &self.shunt),
             spread(&self.shunt),
             self.ratio
                 .map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
-            if counts[0] == counts[1] {
-                counts[0].to_string()
-            } else {
-                format!("{}/{}", counts[0], counts[1])
-            },
+            runs.unwrap_or(0).to_string(),
         ]);
     }
 }

@@ -9,12 +9,16 @@ use lab::Lab;
 use super::Name;
 
 /// Run a program on a host of the lab; pid and exit status are the program's own.
+///
+/// The program finds in SHUNT_NIC and SHUNT_ADDRESS the interface and the free address for an engine on
+/// that host: `shunt engine` and `shunt run` need no flags there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt lab exec a -- ip address
   shunt lab exec b -- curl http://10.77.0.1/
   shunt lab exec a --as-user -- nginx -c /etc/nginx/nginx.conf
-  shunt lab exec a -- shunt run -- redis-server --bind 10.77.0.11")]
+  shunt lab exec a -- shunt run -- redis-server --bind 10.77.0.11   (starts an engine if none runs)
+  shunt lab exec a -- shunt engine --background                     (one for all programs of host a)")]
 pub struct Arguments {
     /// Name of the host.
     host: String,

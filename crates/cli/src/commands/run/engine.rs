@@ -1,29 +1,57 @@
-//! Finding the engine that a program shall use.
+//! Finding the engine that a program shall use, or starting one for it.
+//!
+//! An engine that is started here runs in the background under a name made from its address, so that
+//! programs with the same address share it, and ends some seconds after the last of them.
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
+    net::Ipv4Addr,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
-};
+use clap::Args;
+use engine::Address;
+
+use crate::{commands::engine::DriverName, control::Channel};
+
+/// How long an engine that was started here stays without programs, seconds: programs that follow
+/// each other then share it.
+const UNTIL_IDLE_S: u64 = 5;
+
+/// How long another `shunt run` with the same address may take to get its engine going.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The engine to start where none runs.
+#[derive(Debug, Args)]
+pub struct Wanted {
+    /// Interface of an engine for this program; with --driver tap, the one to create.
+    #[arg(long, value_name = "IFACE", conflicts_with = "engine")]
+    nic: Option<String>,
+    /// Address that this engine owns, with its prefix length; the kernel must not have it.
+    #[arg(long, value_name = "ADDRESS/PREFIX", conflicts_with = "engine")]
+    address: Option<Address>,
+    /// Its router for destinations outside the address's network.
+    #[arg(long, value_name = "ADDRESS", requires = "address")]
+    gateway: Option<Ipv4Addr>,
+    /// How it reaches the interface [default: af_packet].
+    #[arg(long, value_enum, requires = "nic")]
+    driver: Option<DriverName>,
+}
 
 /// The control socket of a reachable engine: the one asked for, or the usual one. Where the usual
-/// one does not answer, a private engine is started.
-pub fn find(asked: Option<&OsStr>) -> anyhow::Result<OsString> {
-    let named = asked
-        .map(OsString::from)
-        .or_else(|| env::var_os(hostif::ENGINE_VARIABLE).filter(|name| !name.is_empty()));
-    if let Some(name) = named {
-        let origin = if asked.is_some() {
-            "--engine"
-        } else {
-            hostif::ENGINE_VARIABLE
-        };
+/// one does not answer, or flags ask for another, an engine is started.
+pub fn find(asked: Option<&OsStr>, wanted: &Wanted) -> anyhow::Result<OsString> {
+    let is_described = wanted.nic.is_some() || wanted.address.is_some();
+    let inherited = || env::var_os(hostif::ENGINE_VARIABLE).filter(|name| !name.is_empty());
+    let named = match asked {
+        Some(name) => Some((name.to_owned(), "--engine")),
+        None if is_described => None,
+        None => inherited().map(|name| (name, hostif::ENGINE_VARIABLE)),
+    };
+    if let Some((name, origin)) = named {
         if answers(&name)? {
             return Ok(name);
         }
@@ -33,39 +61,89 @@ pub fn find(asked: Option<&OsStr>) -> anyhow::Result<OsString> {
         );
     }
     let usual = OsString::from(hostif::DEFAULT_ENGINE_NAME);
-    if answers(&usual)? {
-        Ok(usual)
-    } else {
-        start_private_engine()
+    if !is_described && answers(&usual)? {
+        return Ok(usual);
     }
+    start(wanted)
 }
 
-/// Starts an engine for this one program.
-fn start_private_engine() -> anyhow::Result<OsString> {
-    bail!(
-        "no engine answers at {} in this network namespace: start one with \
-         `shunt engine --nic IFACE --address ADDRESS/PREFIX`, name another with --engine, \
-         or stay on the kernel with --policy kernel-only",
+/// An engine of this program's own, or one that another program with the same address has started.
+fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
+    let variable = |name| env::var(name).ok().filter(|text| !text.is_empty());
+    let nic = wanted.nic.clone().or_else(|| variable(lab::NIC_VARIABLE));
+    let address = match (wanted.address, variable(lab::ADDRESS_VARIABLE)) {
+        (Some(address), _) => Some(address),
+        (None, Some(text)) => {
+            let address = text.parse::<Address>().map_err(anyhow::Error::msg);
+            Some(address.context(lab::ADDRESS_VARIABLE)?)
+        }
+        (None, None) => None,
+    };
+    let (Some(nic), Some(address)) = (nic, address) else {
+        bail!("{}", missing(wanted));
+    };
+    let name = format!("@shunt/run/{}", address.address);
+    if answers(OsStr::new(&name))? {
+        return Ok(name.into());
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["engine", "--background", "--name", &name]);
+    command.args(["--until-idle", &UNTIL_IDLE_S.to_string()]);
+    command.args(["--nic", &nic]);
+    let own = format!("{}/{}", address.address, address.prefix_len);
+    command.args(["--address", &own]);
+    if let Some(gateway) = wanted.gateway {
+        command.args(["--gateway", &gateway.to_string()]);
+    }
+    if let Some(driver) = wanted.driver {
+        command.args(["--driver", driver.name()]);
+    }
+    // An outer `shunt run` would preload its library into the engine.
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    // Bounded: the command gives its engine a deadline, and ends.
+    let output = command.output().context("starting an engine")?;
+    // Where another `shunt run` was quicker, ours was refused and that one's answers soon. Asked
+    // also after success, because the engine counts those who asked as its guests.
+    let deadline = Instant::now() + START_PATIENCE;
+    while !answers(OsStr::new(&name))? {
+        if Instant::now() >= deadline {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let words = words.trim();
+            bail!(
+                "starting an engine for this program: {}",
+                words.strip_prefix("shunt: ").unwrap_or(words)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(name.into())
+}
+
+/// Which flags are missing, and why they are needed.
+fn missing(wanted: &Wanted) -> String {
+    let flags = match (&wanted.nic, wanted.address) {
+        (None, None) => "--nic IFACE --address ADDRESS/PREFIX",
+        (Some(_), None) => "--address ADDRESS/PREFIX",
+        (None, Some(_)) | (Some(_), Some(_)) => "--nic IFACE",
+    };
+    format!(
+        "no engine answers at {} in this network namespace, and to start one for this program {flags} is \
+         missing: it needs an address that the kernel does not have, because sharing the kernel's is not \
+         possible yet. `shunt doctor` names an interface; `shunt lab up` makes two hosts where neither \
+         flags nor privileges are needed (`shunt lab exec a -- shunt run -- CMD`); --policy kernel-only \
+         stays on the kernel",
         hostif::DEFAULT_ENGINE_NAME
     )
 }
 
-/// True where somebody accepts connections at the address.
+/// Whether an engine serves at that address.
 fn answers(name: &OsStr) -> anyhow::Result<bool> {
-    let context = || format!("engine address {}", name.to_string_lossy());
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(abstract_name) => SocketAddrUnix::new_abstract_name(abstract_name),
-        None => SocketAddrUnix::new(name),
-    }
-    .with_context(context)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .context("creating a Unix socket")?;
-    match rustix::net::connect(&socket, &address) {
-        // A full backlog (EAGAIN) is a busy engine, not a missing one.
-        Ok(()) | Err(Errno::AGAIN) => Ok(true),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
-        Err(error) => Err(error).with_context(context),
+    let text = name
+        .to_str()
+        .with_context(|| format!("engine address {}: not UTF-8", name.to_string_lossy()))?;
+    match Channel::open(text)? {
+        Some(channel) => channel.is_served(),
+        None => Ok(false),
     }
 }
 
@@ -73,9 +151,16 @@ fn answers(name: &OsStr) -> anyhow::Result<bool> {
 mod tests {
     use super::*;
 
+    const NOTHING: Wanted = Wanted {
+        nic: None,
+        address: None,
+        gateway: None,
+        driver: None,
+    };
+
     #[test]
     fn an_engine_that_was_named_and_does_not_answer_is_an_error_that_names_the_flag() {
-        let error = find(Some(OsStr::new("@shunt/test/nobody")))
+        let error = find(Some(OsStr::new("@shunt/test/nobody")), &NOTHING)
             .unwrap_err()
             .to_string();
         assert!(
@@ -85,18 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_control_socket_is_found() {
-        let name = format!("@shunt/test/{}", std::process::id());
-        let address = SocketAddrUnix::new_abstract_name(&name.as_bytes()[1..]).unwrap();
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        rustix::net::bind(&socket, &address).unwrap();
-        rustix::net::listen(&socket, 1).unwrap();
-        assert_eq!(find(Some(OsStr::new(&name))).unwrap(), OsString::from(name));
+    fn the_flags_that_are_missing_are_named_and_no_others() {
+        let both = missing(&NOTHING);
+        assert!(
+            both.contains("--nic IFACE --address") && both.contains("shunt lab up"),
+            "{both}"
+        );
+        let address = missing(&Wanted {
+            nic: Some("eth0".to_owned()),
+            ..NOTHING
+        });
+        assert!(!address.contains("--nic"), "{address}");
     }
 }

@@ -132,8 +132,8 @@ impl Core {
             let consumed = attached.receives.pop().unwrap();
             let command = attached.commands.pop().unwrap();
             busy |= written.is_some() || consumed.is_some() || command.is_some();
-            if let Some(Written { socket, end }) = written {
-                self.on_written(socket, end);
+            if let Some(written) = written {
+                self.on_note(session, &written);
             }
             if let Some(Consumed { socket, end }) = consumed {
                 self.on_consumed(socket, end);
@@ -147,6 +147,27 @@ impl Core {
             busy = true;
         }
         busy
+    }
+
+    /// Notes come in the order of positions here; the bytes of a file are read into the window.
+    pub fn on_note(&mut self, session: u32, note: &Written) {
+        // Of several holders each has a ring of its own.
+        if let Some(socket) = self.sockets.get(&note.socket)
+            && socket.holders.len() == 1
+        {
+            assert_eq!(note.start, socket.written, "a note follows the one before");
+        }
+        if let Some(source) = note.source
+            && let Some(socket) = self.sockets.get(&note.socket)
+        {
+            let file = &self.programs[&session].handles[&source.handle];
+            let mut bytes = vec![0; usize::try_from(note.end - note.start).unwrap()];
+            let read = rustix::io::pread(file, &mut bytes[..], source.offset);
+            assert_eq!(read, Ok(bytes.len()));
+            let window = socket.region.window(socket.send).unwrap();
+            window.copy_in(note.start, &bytes);
+        }
+        self.on_written(note.socket, note.end);
     }
 
     pub fn on_written(&mut self, id: SocketId, end: u64) {

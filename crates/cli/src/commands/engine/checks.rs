@@ -1,0 +1,174 @@
+//! What is refused before an engine opens its device, each with the flag and the way out.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, bail};
+use engine::Address;
+use rustix::{fd::OwnedFd, io::Errno};
+
+use crate::{control::Channel, sys};
+
+/// Refuses addresses that an engine cannot own here.
+pub fn check_addresses(addresses: &[Address], gateway: Option<Ipv4Addr>) -> anyhow::Result<()> {
+    for (index, own) in addresses.iter().enumerate() {
+        if addresses[..index]
+            .iter()
+            .any(|other| other.address == own.address)
+        {
+            bail!("--address {} is given twice", own.address);
+        }
+        check_is_a_hosts(own)?;
+    }
+    if let Some(gateway) = gateway {
+        check_gateway(gateway, addresses)?;
+    }
+    let interfaces = sys::interfaces().context("listing the interfaces")?;
+    for own in addresses {
+        let holder = interfaces
+            .iter()
+            .find(|one| one.addresses.iter().any(|(held, _)| *held == own.address));
+        if let Some(holder) = holder {
+            bail!(
+                "--address {}: the kernel has this address on {}; give one of the network that nobody has (an address cannot be shared with the kernel yet)",
+                own.address,
+                holder.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an interface that is switched off: nothing would ever arrive.
+pub fn check_is_up(nic: &str) -> anyhow::Result<()> {
+    let interfaces = sys::interfaces().context("listing the interfaces")?;
+    if interfaces.iter().any(|one| one.name == nic && !one.up) {
+        bail!("--nic {nic}: the interface is down; switch it on with `ip link set {nic} up`");
+    }
+    Ok(())
+}
+
+/// The first and last address of a network name the network and all its hosts, RFC 1122 §3.2.1.3;
+/// networks of two addresses or one have neither, RFC 3021.
+fn check_is_a_hosts(own: &Address) -> anyhow::Result<()> {
+    let host_bits = u32::MAX.checked_shr(u32::from(own.prefix_len)).unwrap_or(0);
+    let host = own.address.to_bits() & host_bits;
+    if own.prefix_len < 31 && (host == 0 || host == host_bits) {
+        bail!(
+            "--address {}/{}: this names the whole network; give the address of one host in it",
+            own.address,
+            own.prefix_len
+        );
+    }
+    Ok(())
+}
+
+fn check_gateway(gateway: Ipv4Addr, addresses: &[Address]) -> anyhow::Result<()> {
+    if addresses.iter().any(|own| own.address == gateway) {
+        bail!("--gateway {gateway} is the engine's own address; give the router's");
+    }
+    let is_on_link = addresses.iter().any(|own| {
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(own.prefix_len))
+            .unwrap_or(0);
+        (own.address.to_bits() ^ gateway.to_bits()) & mask == 0
+    });
+    if !is_on_link {
+        bail!(
+            "--gateway {gateway} is in none of the networks given with --address; a router must be reachable directly"
+        );
+    }
+    Ok(())
+}
+
+/// Names that say which engine of this network namespace owns which address, held while it runs.
+#[derive(Debug)]
+pub struct Claims {
+    _sockets: Vec<OwnedFd>,
+}
+
+impl Claims {
+    /// Claims the addresses, or says who has one of them.
+    pub fn take(addresses: &[Address]) -> anyhow::Result<Self> {
+        let claim = |own: &Address| {
+            let address = own.address;
+            let name = format!("@shunt/address/{address}");
+            match hostif::control::listen(&name) {
+                Ok(socket) => Ok(socket),
+                Err(Errno::ADDRINUSE) => {
+                    let owner = Channel::open(&name)?.and_then(|channel| channel.pid().ok());
+                    let owner = owner.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                    bail!(
+                        "--address {address}: another engine of this network namespace{owner} owns it; use that one, end it, or give another address"
+                    )
+                }
+                Err(error) => {
+                    Err(error).with_context(|| format!("claiming --address {address} ({name})"))
+                }
+            }
+        };
+        Ok(Self {
+            _sockets: addresses.iter().map(claim).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(addresses: &[&str], gateway: Option<&str>) -> String {
+        let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let gateway = gateway.map(|text| text.parse().unwrap());
+        match check_addresses(&addresses, gateway) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn addresses_of_whole_networks_and_repeated_ones_are_refused() {
+        assert!(refusal(&["198.51.100.0/24"], None).contains("--address 198.51.100.0/24"));
+        assert!(refusal(&["198.51.100.255/24"], None).contains("whole network"));
+        assert!(refusal(&["198.51.100.7/24", "198.51.100.7/25"], None).contains("twice"));
+        assert_eq!(
+            refusal(&["198.51.100.0/31", "198.51.100.3/32"], None),
+            "",
+            "RFC 3021"
+        );
+    }
+
+    #[test]
+    fn a_gateway_must_be_another_host_of_a_network_of_ours() {
+        assert_eq!(refusal(&["198.51.100.7/24"], Some("198.51.100.1")), "");
+        assert!(refusal(&["198.51.100.7/24"], Some("203.0.113.1")).contains("--gateway"));
+        assert!(refusal(&["198.51.100.7/24"], Some("198.51.100.7")).contains("own address"));
+    }
+
+    #[test]
+    fn an_address_that_the_kernel_has_is_refused_with_its_interface() {
+        let interfaces = sys::interfaces().unwrap();
+        let held = interfaces.iter().find_map(|one| {
+            let (address, prefix) = one.addresses.first()?;
+            (!one.loopback).then(|| (format!("{address}/{prefix}"), one.name.clone()))
+        });
+        let Some((address, name)) = held else {
+            eprintln!("not tested: the kernel has no address here");
+            return;
+        };
+        let refusal = refusal(&[&address], None);
+        assert!(refusal.contains(&format!("on {name};")), "{refusal}");
+    }
+
+    #[test]
+    fn an_address_can_be_claimed_once() {
+        let address = ["203.0.113.77/24".parse().unwrap()];
+        let first = Claims::take(&address).unwrap();
+        let refusal = Claims::take(&address).unwrap_err().to_string();
+        assert!(
+            refusal.contains(&format!("process {}", std::process::id())),
+            "{refusal}"
+        );
+        drop(first);
+        Claims::take(&address).unwrap();
+    }
+}

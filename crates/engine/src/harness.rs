@@ -1,0 +1,169 @@
+//! For tests and fuzz targets: two engine cores on one wire, a clock that the test turns, and programs
+//! that speak rings and control channel by hand. No thread, no client library, no real time.
+//!
+//! Everything here panics where a test has to end.
+
+mod program;
+
+pub use program::{Program, Socket};
+
+use crate::config::{Address, Config, Limits};
+use crate::core::EngineCore;
+use core::net::Ipv4Addr;
+use hostif::{Layout, RingEntries};
+use nic::wire::{self, WireEnd};
+use tcp::{Duration, Instant};
+
+/// The two engines' addresses.
+pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];
+/// No engine stays busy for more turns than this without the clock moving.
+const TURNS_MAX: usize = 200_000;
+
+/// Limits that tests reach quickly.
+pub fn small_limits() -> Limits {
+    Limits {
+        connections: 32,
+        listeners: 4,
+        time_waits: 16,
+        sessions: 8,
+        region: Layout {
+            cores: 1,
+            ring_entries: RingEntries {
+                command: 64,
+                send: 64,
+                receive: 64,
+                completion: 64,
+            },
+            socket_headers: 64,
+            window_pairs: 64,
+            send_window_bytes: 16_384,
+            receive_window_bytes: 16_384,
+        },
+        ..Limits::default()
+    }
+}
+
+/// A core over one end of a wire.
+pub fn core_on(end: WireEnd, address: Ipv4Addr, limits: Limits, now: Instant) -> EngineCore {
+    let own = Address {
+        address,
+        prefix_len: 24,
+    };
+    let config = Config {
+        limits,
+        ..Config::new("test", "wire", vec![own])
+    };
+    EngineCore::new(config, Box::new(end), [7; 16], now).expect("the limits are good")
+}
+
+/// Two cores on one wire.
+pub struct Wired {
+    /// The cores.
+    pub cores: [EngineCore; 2],
+    /// The time that both are told.
+    pub now: Instant,
+}
+
+impl Wired {
+    /// Two idle cores with the same limits.
+    pub fn new(limits: Limits) -> Self {
+        let now = Instant::from_us(1_000_000);
+        let config = wire::Config::default();
+        let (left, right) = WireEnd::pair(&config).expect("memory for a wire");
+        let cores = [
+            core_on(left, ADDRESSES[0], limits, now),
+            core_on(right, ADDRESSES[1], limits, now),
+        ];
+        let mut wired = Self { cores, now };
+        wired.settle();
+        wired
+    }
+
+    /// Polls each core once; nothing but packets and rings.
+    pub fn turn(&mut self) -> usize {
+        let mut work = 0;
+        for core in &mut self.cores {
+            work += core.poll(self.now);
+            if let Some(error) = core.failure() {
+                panic!("the driver failed: {error}");
+            }
+        }
+        work
+    }
+
+    /// What the thread around a core does besides: control channels, ends of sessions, housekeeping.
+    pub fn serve(&mut self) {
+        for core in &mut self.cores {
+            serve(core, self.now);
+        }
+    }
+
+    /// Until neither core has anything to do at this time.
+    pub fn settle(&mut self) {
+        self.serve();
+        for _ in 0..TURNS_MAX {
+            if self.turn() == 0 {
+                self.serve();
+                if self.turn() == 0 {
+                    return;
+                }
+            }
+        }
+        panic!("the engines find work for ever");
+    }
+
+    /// Lets time pass, timer by timer.
+    pub fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..TURNS_MAX {
+            self.settle();
+            let due = self
+                .cores
+                .iter()
+                .filter_map(EngineCore::next_deadline)
+                .min();
+            match due {
+                Some(due) if due <= end => {
+                    // Something due already gets a little time, so that it cannot come for ever.
+                    let soon = self.now + Duration::from_us(1);
+                    self.now = if due > soon { due } else { soon };
+                }
+                _ => {
+                    self.now = end;
+                    self.settle();
+                    return;
+                }
+            }
+        }
+        panic!("timers fire for ever");
+    }
+
+    /// Sockets, regions, sessions, connections, listeners, TIME-WAIT records of both cores.
+    pub fn holdings(&self) -> [[usize; 6]; 2] {
+        [&self.cores[0], &self.cores[1]].map(holdings)
+    }
+}
+
+/// See [`Wired::serve`].
+pub fn serve(core: &mut EngineCore, now: Instant) {
+    for slot in 0..core.sessions.len() {
+        core.handle_control(now, slot);
+    }
+    core.drop_faulty(now);
+    core.keep_house(now);
+    core.new_sessions.clear();
+    core.new_bells.clear();
+    core.closing.clear();
+}
+
+/// See [`Wired::holdings`].
+pub fn holdings(core: &EngineCore) -> [usize; 6] {
+    [
+        core.sockets.count(),
+        core.sockets.regions.len(),
+        core.sessions.iter().flatten().count(),
+        core.stack.connections().count(),
+        core.stack.listeners().count(),
+        core.stack.time_waits().count(),
+    ]
+}

@@ -1,0 +1,7 @@
+//! Whole engine cores on a wire, in virtual time.
+
+mod bounds;
+mod death;
+mod files;
+mod generations;
+mod hostile;

@@ -1,0 +1,217 @@
+//! Two engines on one wire, each on a thread of this process, and what programs do with the client.
+
+#![allow(dead_code)] // each test binary uses a part of it
+
+pub mod process;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Errno, Readiness, Session, State, TcpSocket, Woken};
+use hostif::control::{QueryKind, Reply, Request};
+use nic::wire::{Config as WireConfig, WireEnd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::thread::Pid;
+
+/// No test waits longer for anything.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The engines' addresses.
+pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 9, 1, 1), Ipv4Addr::new(10, 9, 1, 2)];
+
+/// A running engine; it ends when dropped.
+pub struct EngineThread {
+    pub name: String,
+    /// Its thread's number.
+    pub thread: Pid,
+    stop: OwnedFd,
+    join: Option<JoinHandle<()>>,
+}
+
+impl EngineThread {
+    fn start(end: WireEnd, address: Ipv4Addr) -> EngineThread {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("@shunt/testkit/{}/{number}", std::process::id());
+        let own = engine::Address {
+            address,
+            prefix_len: 24,
+        };
+        let config = engine::Config {
+            name: name.clone(),
+            hold_idle_latency: false,
+            ..engine::Config::new("test", "wire", vec![own])
+        };
+        let engine = engine::Engine::start(config, Box::new(end)).unwrap();
+        let stop = hostif::doorbell::create().unwrap();
+        let stopped = stop.try_clone().unwrap();
+        let (send, receive) = mpsc::channel();
+        let join = std::thread::spawn(move || {
+            send.send(rustix::thread::gettid()).unwrap();
+            engine.run(stopped.as_fd()).unwrap();
+        });
+        EngineThread {
+            name,
+            thread: receive.recv_timeout(PATIENCE).unwrap(),
+            stop,
+            join: Some(join),
+        }
+    }
+
+    /// Asks for the engine's own account, without being a program.
+    pub fn status(&self) -> serde_json::Value {
+        let channel = dial(&self.name);
+        let kind = QueryKind::Status;
+        hostif::control::send(channel.as_fd(), &Request::Query { kind }.encode(), &[]).unwrap();
+        let received = hostif::control::receive(channel.as_fd(), RecvFlags::empty()).unwrap();
+        assert!(matches!(Reply::decode(&received.bytes), Ok(Reply::Report)));
+        let mut text = vec![0; 65_536];
+        let len = rustix::io::pread(&received.descriptors[0], &mut text[..], 0).unwrap();
+        serde_json::from_slice(&text[..len]).unwrap()
+    }
+
+    /// Waits until the engine holds nothing of any program.
+    pub fn wait_empty(&self) {
+        let fields = ["programs", "sockets", "connections", "listeners", "regions"];
+        let held = || fields.map(|field| self.status()[field].as_u64().unwrap());
+        testkit::wait_for("empty engine", PATIENCE, || held() == [0; 5]);
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        hostif::doorbell::ring(self.stop.as_fd());
+        let ended = self.join.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+/// A control channel on which no answer is awaited for ever.
+pub fn dial(name: &str) -> OwnedFd {
+    let channel = hostif::control::connect(name).unwrap();
+    sockopt::set_socket_timeout(&channel, Timeout::Recv, Some(PATIENCE)).unwrap();
+    channel
+}
+
+/// Two engines.
+pub fn engines() -> [EngineThread; 2] {
+    let (left, right) = WireEnd::pair(&WireConfig::default()).unwrap();
+    [
+        EngineThread::start(left, ADDRESSES[0]),
+        EngineThread::start(right, ADDRESSES[1]),
+    ]
+}
+
+/// A kernel socket that holds a free port.
+pub fn backing() -> OwnedFd {
+    let fd = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    fd
+}
+
+/// A listening socket on the engine with that address.
+pub fn listener(session: &'static Session, address: Ipv4Addr) -> (Arc<TcpSocket>, SocketAddr) {
+    let backing = backing();
+    let name = SocketAddr::try_from(rustix::net::getsockname(&backing).unwrap()).unwrap();
+    let socket = session.open(backing.as_fd()).unwrap();
+    let local = SocketAddr::from((address, name.port()));
+    socket.bind(local).unwrap();
+    socket.listen(1_024).unwrap();
+    (socket, local)
+}
+
+/// Waits for a condition on some sockets.
+pub fn wait_until(sockets: &[&TcpSocket], mut ready: impl FnMut() -> bool) {
+    let deadline = Some(Instant::now() + PATIENCE);
+    loop {
+        let session = sockets[0].session();
+        match session.wait(sockets, &mut [], None, deadline, &mut ready) {
+            Ok(Woken::Ready) => return,
+            Ok(Woken::TimedOut) => panic!("the condition never held"),
+            Ok(Woken::Kernel) | Err(Errno::INTR) => {}
+            Err(errno) => panic!("waiting failed: {errno}"),
+        }
+    }
+}
+
+pub fn wait_for(socket: &TcpSocket, wanted: Readiness) {
+    wait_until(&[socket], || socket.readiness().intersects(wanted));
+}
+
+/// Starts to connect.
+pub fn begin_connect(session: &'static Session, remote: SocketAddr) -> Arc<TcpSocket> {
+    let socket = session.open(backing().as_fd()).unwrap();
+    socket.connect(remote, None).unwrap();
+    socket
+}
+
+/// Connects and waits for the outcome.
+pub fn connect(session: &'static Session, remote: SocketAddr) -> Result<Arc<TcpSocket>, Errno> {
+    let socket = begin_connect(session, remote);
+    wait_until(&[&socket], || socket.state() != State::Connecting);
+    match socket.take_error() {
+        Some(errno) => Err(errno),
+        None => Ok(socket),
+    }
+}
+
+pub fn accept(listener: &TcpSocket) -> Arc<TcpSocket> {
+    loop {
+        if let Some(accepted) = listener.try_accept().unwrap() {
+            return accepted.socket;
+        }
+        wait_for(listener, Readiness::IN);
+    }
+}
+
+pub fn send_all(socket: &TcpSocket, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match socket.try_send(&[IoSlice::new(bytes)]) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::AGAIN) => wait_for(socket, Readiness::OUT),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+pub fn recv_some(socket: &TcpSocket, bytes: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match socket.try_recv(&mut [IoSliceMut::new(bytes)], false) {
+            Err(Errno::AGAIN) => wait_for(socket, Readiness::IN),
+            result => return result,
+        }
+    }
+}
+
+pub fn recv_exact(socket: &TcpSocket, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        let received = recv_some(socket, &mut bytes[done..]).unwrap();
+        assert_ne!(received, 0, "the stream ended after {done} of {len} bytes");
+        done += received;
+    }
+    bytes
+}
+
+/// Bytes that differ at every position of a window.
+pub fn pattern(start: usize, len: usize) -> Vec<u8> {
+    (start..start + len)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0])
+        .collect()
+}
