@@ -2,7 +2,7 @@
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
 use crate::config::Config;
-use crate::egress::{IsMapped, Link, Replies, SourceFile};
+use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
 use crate::session::{Rings, Session};
 use crate::sockets::Sockets;
@@ -77,6 +77,7 @@ impl EngineCore {
             mtu,
             resolution: Resolution::Arp,
         })?;
+        let loopback = stack.add_interface(Loopback::CONFIG)?;
         for own in &config.addresses {
             let address = InterfaceAddress {
                 address: own.address,
@@ -98,7 +99,7 @@ impl EngineCore {
             stack,
             sockets: Sockets::new(state.sockets),
             replies: Replies::new(&*driver),
-            link: Link::new(driver, rows),
+            link: Link::new(driver, rows, loopback),
             interface,
             sessions: Vec::new(),
             last_session: 0,
@@ -115,7 +116,7 @@ impl EngineCore {
     /// Moves everything forward once. Returns how much there was to do; 0: nothing.
     pub fn poll(&mut self, now: Instant) -> usize {
         self.sockets.set_now(now);
-        let mut work = self.receive(now);
+        let mut work = self.receive(now) + self.receive_own(now);
         for slot in 0..self.sessions.len() {
             work += self.drain_rings(now, slot);
         }
@@ -167,6 +168,30 @@ impl EngineCore {
             0
         });
         link.send_replies(replies);
+        frames
+    }
+
+    /// Takes what this engine has sent to its own addresses.
+    fn receive_own(&mut self, now: Instant) -> usize {
+        let mut frames = 0;
+        while frames < RX_BUDGET
+            && let Some(bytes) = self.link.loopback.pop()
+        {
+            let interface = self.link.loopback.interface();
+            let meta = RxMeta {
+                checksum: stack::RxChecksum::Partial,
+            };
+            let Self {
+                stack,
+                sockets,
+                replies,
+                ..
+            } = self;
+            stack.handle_frame(now, interface, &bytes, meta, sockets, replies);
+            self.link.loopback.give_back(bytes);
+            frames += 1;
+        }
+        self.link.send_replies(&mut self.replies);
         frames
     }
 
@@ -232,9 +257,9 @@ impl EngineCore {
         self.stack.next_deadline()
     }
 
-    /// Whether segments wait for a busy device.
+    /// Whether segments wait for a busy device, or frames for this engine itself.
     pub fn has_backlog(&self) -> bool {
-        self.stack.wants_transmit()
+        self.stack.wants_transmit() || !self.link.loopback.is_empty()
     }
 
     /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring

@@ -3,12 +3,14 @@
 //! driver is busy handing them out.
 
 mod files;
+mod loopback;
 mod sys;
 
 pub use files::SourceFile;
 use files::{FileRanges, Tickets};
 use hostif::Region;
 use hostif::window::WindowSpan;
+pub use loopback::Loopback;
 use nic::{Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::collections::VecDeque;
@@ -38,19 +40,22 @@ pub struct Link {
     /// By socket row.
     sources: Vec<Option<Source>>,
     tickets: Tickets,
+    /// The way back to this engine's own addresses.
+    pub loopback: Loopback,
     /// The driver has failed for good.
     pub failure: Option<std::io::Error>,
 }
 
 impl Link {
     /// A link over `driver` for sockets in `rows` rows.
-    pub fn new(driver: Box<dyn Driver>, rows: usize) -> Self {
+    pub fn new(driver: Box<dyn Driver>, rows: usize, loopback: InterfaceId) -> Self {
         let mut sources = Vec::new();
         sources.resize_with(rows, || None);
         Self {
             driver,
             sources,
             tickets: Tickets::default(),
+            loopback: Loopback::new(loopback),
             failure: None,
         }
     }
@@ -81,20 +86,40 @@ impl Link {
         start: u64,
         end: u64,
     ) -> Result<IsMapped, FileTooShort> {
+        let by_address = self.driver.caps().payload_by_address;
         let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
-        let mapped = if self.driver.caps().payload_by_address {
+        let mapped = if by_address {
             source.files.add(&self.tickets, file, offset, start, end)
         } else {
             start
         };
+        let is_mapped = IsMapped(!source.files.is_empty());
         if mapped < end {
-            let window = source.window.region.window(source.window.span);
-            let window = window.ok_or(FileTooShort)?;
-            if !files::read(file, offset + (mapped - start), &window, mapped, end) {
-                return Err(FileTooShort);
-            }
+            self.read_file(row, file, offset + (mapped - start), mapped, end)?;
         }
-        Ok(IsMapped(!source.files.is_empty()))
+        Ok(is_mapped)
+    }
+
+    /// Reads bytes of a file into the window, where the program has left room for them.
+    ///
+    /// # Errors
+    /// [`FileTooShort`].
+    pub fn read_file(
+        &mut self,
+        row: u32,
+        file: &SourceFile,
+        offset: u64,
+        start: u64,
+        end: u64,
+    ) -> Result<(), FileTooShort> {
+        let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
+        let window = source.window.region.window(source.window.span);
+        let window = window.ok_or(FileTooShort)?;
+        if files::read(file, offset, &window, start, end) {
+            Ok(())
+        } else {
+            Err(FileTooShort)
+        }
     }
 
     /// The peer has acknowledged bytes of a socket with mapped files.
@@ -118,13 +143,17 @@ impl Link {
 
     /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.
     pub fn send_replies(&mut self, replies: &mut Replies) {
-        while let Some((bytes, checksum)) = replies.waiting.pop_front() {
+        while let Some(reply) = replies.waiting.pop_front() {
             let frame = TxFrame {
-                checksum,
-                ..TxFrame::plain(&bytes)
+                checksum: reply.checksum,
+                ..TxFrame::plain(&reply.bytes)
             };
-            let _ = self.send(&frame);
-            replies.spare.push(bytes);
+            let _ = if reply.interface == self.loopback.interface() {
+                self.loopback.push(&frame)
+            } else {
+                self.send(&frame)
+            };
+            replies.spare.push(reply.bytes);
         }
     }
 }
@@ -172,8 +201,12 @@ fn partial(frame: &Frame<'_>) -> Option<nic::PartialChecksum> {
 }
 
 impl Egress for Link {
-    fn caps(&self, _interface: InterfaceId) -> EgressCaps {
-        caps(&*self.driver)
+    fn caps(&self, interface: InterfaceId) -> EgressCaps {
+        if interface == self.loopback.interface() {
+            Loopback::CAPS
+        } else {
+            caps(&*self.driver)
+        }
     }
 
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
@@ -208,20 +241,30 @@ impl Egress for Link {
                 }
             }
         };
+        let interface = frame.interface;
         let frame = TxFrame {
             headers: frame.headers,
             payload,
             checksum,
             segment_size,
         };
+        if interface == self.loopback.interface() {
+            return self.loopback.push(&frame);
+        }
         send(&mut *self.driver, &mut self.failure, &frame)
     }
+}
+
+struct Reply {
+    interface: InterfaceId,
+    bytes: Vec<u8>,
+    checksum: Option<nic::PartialChecksum>,
 }
 
 /// Frames made while others are received: resets, ARP and ICMP answers.
 pub struct Replies {
     caps: EgressCaps,
-    waiting: VecDeque<(Vec<u8>, Option<nic::PartialChecksum>)>,
+    waiting: VecDeque<Reply>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -254,7 +297,11 @@ impl Egress for Replies {
             // Connections answer in `poll_transmit`, never while frames are received.
             Payload::Window { .. } => return Err(Busy),
         }
-        self.waiting.push_back((bytes, partial(frame)));
+        self.waiting.push_back(Reply {
+            interface: frame.interface,
+            bytes,
+            checksum: partial(frame),
+        });
         Ok(())
     }
 }

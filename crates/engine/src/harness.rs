@@ -5,7 +5,7 @@
 
 mod program;
 
-pub use program::{Program, Socket};
+pub use program::{Channel, Program, Socket};
 
 use crate::config::{Address, Config, Limits};
 use crate::core::EngineCore;

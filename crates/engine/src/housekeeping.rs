@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Sockets looked at in one round.
 const ROWS_PER_ROUND: u32 = 4_096;
 /// Pieces of files that were given back, unmapped each time the loop comes by.
-const PIECES_PER_ROUND: usize = 8;
+const PIECES_PER_ROUND: usize = 32;
 /// Traffic since the last time that makes giving memory back worth two system calls.
 const WORTHWHILE_BYTES: u64 = 64 * 1024;
 

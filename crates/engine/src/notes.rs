@@ -173,8 +173,22 @@ impl EngineCore {
         let reached = source.offset + (note.end - note.start);
         let added = match &file {
             Some(file) if files::reaches(file.file(), reached) => {
-                self.link
-                    .add_file(row, file, source.offset, note.start, note.end)
+                // On the way back to this engine it is the engine that copies, which must not touch a
+                // mapping.
+                let remote = self
+                    .stack
+                    .addresses(connection)
+                    .map(|(_, remote)| *remote.ip());
+                let may_map = remote.is_ok_and(|remote| !self.stack.owns_address(remote));
+                if may_map {
+                    self.link
+                        .add_file(row, file, source.offset, note.start, note.end)
+                } else {
+                    let read = self
+                        .link
+                        .read_file(row, file, source.offset, note.start, note.end);
+                    read.map(|()| IsMapped(false))
+                }
             }
             _ => Err(FileTooShort),
         };

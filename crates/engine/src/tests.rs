@@ -5,3 +5,4 @@ mod death;
 mod files;
 mod generations;
 mod hostile;
+mod loopback;

@@ -58,8 +58,8 @@ impl Default for Layout {
             },
             socket_headers: 16384,
             window_pairs: 16384,
-            send_window_bytes: 512 * 1024,
-            receive_window_bytes: 512 * 1024,
+            send_window_bytes: 1024 * 1024,
+            receive_window_bytes: 1024 * 1024,
         }
     }
 }

@@ -100,6 +100,34 @@ fn a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes() {
     assert_eq!(right.counters().rx_dropped, 0);
 }
 
+#[test]
+fn payload_in_a_file_that_was_cut_short_is_dropped_and_the_frames_around_it_go() {
+    let Some([left, right]) = support::veth(
+        "payload_in_a_file_that_was_cut_short_is_dropped_and_the_frames_around_it_go",
+    ) else {
+        return;
+    };
+    let (mut left, mut right) = (open(&left), open(&right));
+    assert!(left.caps().payload_by_address);
+    let link = (left.caps().hardware_address, right.caps().hardware_address);
+    let payload = pattern(1000);
+    let headers =
+        support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), payload.len());
+    let good = support::tcp_frame(&headers, &payload, None);
+    let bad = TxFrame {
+        payload: [support::sys::cut_short(1000), [].as_slice().into()],
+        ..good
+    };
+    assert_eq!(left.tx_burst(&[good, bad, good]).unwrap(), 3);
+    assert_eq!(left.tx_burst(&[bad]).unwrap(), 1);
+    for _ in 0..2 {
+        let found = receive(&mut right, |frame| is_ipv4(frame, ipv4::Protocol::TCP));
+        assert!(found.bytes[headers.len()..] == payload);
+    }
+    let counters = left.counters();
+    assert_eq!((counters.tx_frames, counters.tx_dropped), (2, 2));
+}
+
 /// The kernel's neighbour entry for the engine's address, so that it need not ask.
 fn introduce(kernel: &Namespace, engine: &AfPacket) {
     kernel.ip(&format!("address add {LEFT}/24 dev {VETH}"));

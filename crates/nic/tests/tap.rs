@@ -157,6 +157,23 @@ fn large_tcp_segments_go_to_the_kernel_and_back_whole() {
 }
 
 #[test]
+fn payload_in_a_file_that_was_cut_short_is_dropped() {
+    let Some(namespace) = support::alone("payload_in_a_file_that_was_cut_short_is_dropped") else {
+        return;
+    };
+    let mut tap = open(&namespace);
+    assert!(tap.caps().payload_by_address);
+    let headers = [0; 54];
+    let bad = TxFrame {
+        payload: [support::sys::cut_short(1000), [].as_slice().into()],
+        ..TxFrame::plain(&headers)
+    };
+    assert_eq!(tap.tx_burst(&[bad, TxFrame::plain(&headers)]).unwrap(), 2);
+    let counters = tap.counters();
+    assert_eq!((counters.tx_frames, counters.tx_dropped), (1, 1));
+}
+
+#[test]
 fn a_descriptor_that_is_passed_on_works_as_the_first_one() {
     let Some(namespace) = support::alone("a_descriptor_that_is_passed_on_works_as_the_first_one")
     else {

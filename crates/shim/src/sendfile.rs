@@ -79,7 +79,8 @@ impl Reference {
         let borrowed = borrow(file).ok()?;
         let stat = rustix::fs::fstat(borrowed).ok()?;
         let size = u64::try_from(stat.st_size).ok()?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size < BY_REFERENCE_MIN {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size < BY_REFERENCE_MIN
+        {
             return None;
         }
         let flags = rustix::fs::fcntl_getfl(borrowed).ok()?;

@@ -36,7 +36,7 @@ struct Extent {
 /// A file that a program has shared, and the pieces of it that stay mapped.
 pub struct SourceFile {
     file: OwnedFd,
-    kept: Mutex<HashMap<u64, (Arc<Piece>, Arc<()>)>>,
+    kept: Mutex<HashMap<u64, Kept>>,
 }
 
 impl SourceFile {
@@ -66,8 +66,8 @@ impl SourceFile {
     /// The piece that begins at `offset`; `None`: no more can be mapped.
     fn piece(&self, tickets: &Tickets, offset: u64) -> Option<Arc<Piece>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((piece, _)) = kept.get(&offset) {
-            return Some(Arc::clone(piece));
+        if let Some(kept) = kept.get(&offset) {
+            return Some(Arc::clone(&kept.piece));
         }
         if tickets.count() >= PIECES_MAX {
             return None;
@@ -78,11 +78,19 @@ impl SourceFile {
             _ticket: Arc::clone(&tickets.mapped),
         });
         if Arc::strong_count(&tickets.kept) <= KEPT_MAX {
-            let ticket = Arc::clone(&tickets.kept);
-            kept.insert(offset, (Arc::clone(&piece), ticket));
+            let one = Kept {
+                piece: Arc::clone(&piece),
+                _ticket: Arc::clone(&tickets.kept),
+            };
+            kept.insert(offset, one);
         }
         Some(piece)
     }
+}
+
+struct Kept {
+    piece: Arc<Piece>,
+    _ticket: Arc<()>,
 }
 
 struct Piece {

@@ -8,7 +8,7 @@ use hostif::{
     Command, Completion, Consumed, Consumer, Flags, Op, Producer, Region, SocketHeader, SocketId,
     Written,
 };
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
@@ -28,7 +28,7 @@ pub struct Program {
     /// The region's file, to write anything anywhere.
     pub file: OwnedFd,
     /// Its end of the control channel.
-    pub control: OwnedFd,
+    pub control: Channel,
     /// The doorbells: the program's own, the engine's.
     pub bells: [OwnedFd; 2],
     /// Commands.
@@ -88,14 +88,32 @@ pub fn kernel_socket() -> OwnedFd {
     fd
 }
 
-fn pair() -> (OwnedFd, OwnedFd) {
-    rustix::net::socketpair(
+/// A program's end of a control channel. The system may close a Unix socket a little after close(2) has
+/// returned, while descriptors are in flight elsewhere in the process; the end that the other side sees
+/// shall be at once.
+pub struct Channel(OwnedFd);
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+}
+
+fn pair() -> (Channel, OwnedFd) {
+    let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )
-    .expect("a pair of sockets")
+    .expect("a pair of sockets");
+    (Channel(ours), theirs)
 }
 
 impl Wired {
@@ -112,7 +130,7 @@ impl Wired {
     }
 
     /// Says hello on a channel that the engine knows.
-    pub fn greet(&mut self, side: usize, control: OwnedFd) -> Result<Program, Errno> {
+    pub fn greet(&mut self, side: usize, control: Channel) -> Result<Program, Errno> {
         let hello = Request::Hello {
             min_version: 1,
             max_version: 1,
@@ -379,7 +397,7 @@ impl Program {
     }
 
     /// Tells the engine of a coming fork and returns the child's end of its control channel.
-    pub fn fork(&self, wired: &mut Wired) -> Result<OwnedFd, Errno> {
+    pub fn fork(&self, wired: &mut Wired) -> Result<Channel, Errno> {
         let (ours, theirs) = pair();
         self.request(wired, &Request::Fork, &[theirs.as_fd()])?;
         Ok(ours)

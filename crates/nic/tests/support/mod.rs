@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod sys;
+
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::process::Command;

@@ -49,8 +49,7 @@ pub fn is_cached(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
         return statistics.cached > last / page - offset / page;
     }
     let samples = (offset..last).step_by(usize::try_from(SAMPLE_BYTES).unwrap_or(usize::MAX));
-    crate::sys::errno() == libc::EPERM
-        && samples.chain([last]).all(|offset| has_byte(file, offset))
+    crate::sys::errno() == libc::EPERM && samples.chain([last]).all(|offset| has_byte(file, offset))
 }
 
 /// Whether a byte can be read without waiting for the disk.

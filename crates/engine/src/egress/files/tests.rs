@@ -87,7 +87,7 @@ impl Scene {
             caps,
             sent: Arc::clone(&sent),
         };
-        let mut link = Link::new(Box::new(driver), 2);
+        let mut link = Link::new(Box::new(driver), 2, stack::InterfaceId(1));
         let (span, _) = region.window_pair(0).unwrap();
         let window = SendWindow {
             region: region.clone(),
