@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::cursor::{Cells, SharedBytes};
 use crate::descriptor::{Command, Completion, Consumed, Written, high, join, low};
@@ -63,7 +63,12 @@ impl Mapping {
         let base =
             unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, file, 0) }
                 .map_err(|errno| RegionError::System("mapping", errno))?;
-        let base = NonNull::new(base.cast()).ok_or(RegionError::Foreign)?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(RegionError::Foreign)?;
+        // A core dump of a program need not hold gigabytes of windows; if it does, nothing is broken.
+        // SAFETY: the mapping is ours, and the advice changes nothing of its contents.
+        let _ = unsafe {
+            rustix::mm::madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontDump)
+        };
         Ok(Mapping { base, len })
     }
 }

@@ -111,8 +111,7 @@ fn payload_in_a_file_that_was_cut_short_is_dropped_and_the_frames_around_it_go()
     assert!(left.caps().payload_by_address);
     let link = (left.caps().hardware_address, right.caps().hardware_address);
     let payload = pattern(1000);
-    let headers =
-        support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), payload.len());
+    let headers = support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), payload.len());
     let good = support::tcp_frame(&headers, &payload, None);
     let bad = TxFrame {
         payload: [support::sys::cut_short(1000), [].as_slice().into()],

@@ -68,7 +68,7 @@ pub struct Arguments {
     max_connections: u64,
     /// Send and receive window of each connection, in KiB; a power of two. Paths with a larger product of
     /// rate and delay need more. Only pages in use cost memory.
-    #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = parse_window)]
+    #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = parse_window)]
     window_kib: u32,
     /// Let processors sleep deeply even while programs are attached.
     #[arg(long)]

@@ -29,14 +29,14 @@ fn exchange(
     let mut pair = Pair::new(config, weather, limits, seed);
     pair.run(3_600, |pair| {
         let mut done = true;
-        for end in 0..2 {
+        for (end, &bytes) in bytes.iter().enumerate() {
             let conn = &mut pair.ends[end];
             let written = conn.snd.written_offset();
             let room = conn.acknowledged() + u64::from(conn.snd.capacity);
-            let next = bytes[end].min(room).min(written + 7_001);
+            let next = bytes.min(room).min(written + 7_001);
             if conn.state().can_send() && !conn.snd.fin_requested {
                 conn.handle_written(pair.now, next).unwrap();
-                if next == bytes[end] {
+                if next == bytes {
                     conn.shutdown_write(pair.now);
                 }
             }
