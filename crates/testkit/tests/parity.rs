@@ -1,0 +1,77 @@
+//! Small C programs that print what socket calls return, run over the kernel's loopback and over Shunt:
+//! the output must be the same to the letter. Both halves of each program use one engine's own address.
+//!
+//! The programs are in `crates/shim/tests/programs`; without a privilege, a C compiler or Python the test
+//! is skipped, and says so past libtest's capture.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::io::Write as _;
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::{Lab, LabSpec, PATIENCE, host};
+
+/// For all programs together, both sides, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(240);
+
+fn skip(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: parity: {reason}");
+}
+
+#[test]
+fn programs_print_over_shunt_what_they_print_over_the_kernel() {
+    for tool in ["cc", "python3"] {
+        if !Command::new(tool)
+            .arg("--version")
+            .output()
+            .is_ok_and(|tried| tried.status.success())
+        {
+            return skip(&format!("{tool} is not installed"));
+        }
+    }
+    let lab = match Lab::temporary("t-parity", &LabSpec::default()) {
+        Ok(lab) => lab,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let shunt = testkit::shunt().to_str().unwrap();
+    let a = host(&lab, "a");
+    let mut engine = testkit::start(a, shunt, &["engine"]);
+    let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
+    engine.wait_until("engine", PATIENCE, serves).unwrap();
+
+    let library = [
+        "run",
+        "--policy",
+        "kernel-only",
+        "--",
+        "printenv",
+        "LD_PRELOAD",
+    ];
+    let library = testkit::start(a, shunt, &library)
+        .finish(PATIENCE, || false)
+        .unwrap();
+    let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
+    let address = a.spec().engine_address.address.to_string();
+    let arguments = [
+        programs.to_str().unwrap(),
+        "--library",
+        library.stdout.trim(),
+        "--address",
+        &address,
+    ];
+    let done = testkit::start(a, "python3", &arguments)
+        .finish(LIMIT, || false)
+        .unwrap();
+    let lines = done
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("same"))
+        .count();
+    assert!(
+        done.status.success() && lines >= 25,
+        "{}\n{}",
+        done.stdout,
+        done.stderr
+    );
+}
