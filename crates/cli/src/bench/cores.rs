@@ -39,6 +39,15 @@ pub struct CoreDistance {
     pub farthest_ns: f64,
 }
 
+/// The processor that an engine gets for itself while it is measured: the last one, where there are
+/// several.
+pub fn for_engine() -> Option<usize> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    usable.next()?;
+    usable.last()
+}
+
 impl CoreDistance {
     /// Measures; None where this process may use one processor only.
     pub fn measure() -> Option<Self> {

@@ -17,7 +17,7 @@ use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
 use serde::{Deserialize, Serialize};
 
 use super::{Scale, content::Content, side::Side, tools};
-use crate::bench::{idle::IdleLatency, interrupt::Interrupt};
+use crate::bench::{cores, idle::IdleLatency, interrupt::Interrupt};
 
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -219,6 +219,9 @@ impl Context {
             "--address",
             &host.spec().engine_address.to_string(),
         ]);
+        if let Some(cpu) = cores::for_engine() {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
         let mut engine = Program::start("shunt engine", command)?;
         engine.wait_until("control socket", START_PATIENCE, |engine| {
             // /proc/PID/net/unix shows the process's own network namespace, see unix(7).

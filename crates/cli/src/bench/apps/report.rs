@@ -8,7 +8,10 @@ use super::{
     side::Side,
 };
 use crate::{
-    bench::{cores::CoreDistance, statistics::Summary},
+    bench::{
+        cores::{self, CoreDistance},
+        statistics::Summary,
+    },
     output::Table,
 };
 
@@ -23,6 +26,8 @@ pub struct Report {
     kernel_congestion_control: String,
     /// None where no engine was started.
     engine: Option<EngineFacts>,
+    /// The processor that the engine was bound to; programs ran where the scheduler put them.
+    engine_cpu: Option<usize>,
     cache_line_round_trip: Option<CoreDistance>,
     idle_latency_held: bool,
     runs: u32,
@@ -64,6 +69,7 @@ impl Report {
             mtu_bytes: context.lab().mtu(),
             kernel_congestion_control: context.lab().congestion().to_owned(),
             engine: context.engine().cloned(),
+            engine_cpu: cores::for_engine(),
             cache_line_round_trip: CoreDistance::measure(),
             idle_latency_held: context.idle().held(),
             runs: context.scale().runs,
@@ -91,8 +97,11 @@ impl Report {
             format!(", a cache line to another core and back {range} ns")
         });
         let engine = self.engine.as_ref().map_or_else(String::new, |engine| {
+            let bound = self
+                .engine_cpu
+                .map_or_else(String::new, |cpu| format!(" on processor {cpu}"));
             format!(
-                "; Shunt: engine by {}, {}",
+                "; Shunt: engine by {}{bound}, {}",
                 engine.driver, engine.congestion_control
             )
         });
