@@ -45,7 +45,7 @@ pub fn for_engine() -> Option<usize> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     usable.next()?;
-    usable.last()
+    usable.next_back()
 }
 
 impl CoreDistance {
