@@ -100,18 +100,13 @@ impl EngineCore {
         connection: stack::ConnectionId,
         end: u64,
     ) -> Result<(), ()> {
-        let Ok(info) = self.stack.info(connection) else {
-            return Ok(());
-        };
-        let Ok(view) = self.stack.view(connection) else {
-            return Ok(());
-        };
-        if end <= view.readable_end - info.receive_queue {
-            return Ok(());
+        match self.stack.view(connection) {
+            Ok(view) if view.consumed < end => self
+                .stack
+                .consumed(now, connection, end, &mut self.sockets)
+                .map_err(|_| ()),
+            _ => Ok(()),
         }
-        self.stack
-            .consumed(now, connection, end, &mut self.sockets)
-            .map_err(|_| ())
     }
 
     fn handle_command(&mut self, now: Instant, slot: usize, command: &Command) {

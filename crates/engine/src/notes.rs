@@ -212,11 +212,8 @@ impl EngineCore {
 
     /// How far the stream is written; `None` where no more can be.
     fn known_written(&self, connection: ConnectionId) -> Option<u64> {
-        let info = self.stack.info(connection).ok()?;
         let view = self.stack.view(connection).ok()?;
-        info.state
-            .can_send()
-            .then_some(view.acknowledged + info.send_queue)
+        view.state.can_send().then_some(view.written)
     }
 
     /// Several holders report positions, so an older one may come later.

@@ -6,3 +6,4 @@ mod files;
 mod generations;
 mod hostile;
 mod loopback;
+mod scene;

@@ -109,6 +109,10 @@ pub struct ConnectionView {
     pub readable_end: u64,
     /// Stream offset below which the send window is free.
     pub acknowledged: u64,
+    /// Stream offset up to which the program has consumed.
+    pub consumed: u64,
+    /// Stream offset up to which the program has written.
+    pub written: u64,
     /// The peer sends nothing after `readable_end`.
     pub fin: bool,
     /// Stream offset one past the peer's urgent byte.

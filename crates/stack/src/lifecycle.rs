@@ -227,6 +227,8 @@ pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
         state: tcp.state(),
         readable_end: tcp.readable_end(),
         acknowledged: tcp.acknowledged(),
+        consumed: tcp.consumed(),
+        written: tcp.written(),
         fin: tcp.fin_received(),
         urgent_end: tcp.urgent_end(),
         error: tcp.error(),

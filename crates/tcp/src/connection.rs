@@ -163,6 +163,16 @@ impl Connection {
         self.snd.acknowledged()
     }
 
+    /// Stream offset up to which the program has written.
+    pub fn written(&self) -> u64 {
+        self.snd.written_offset()
+    }
+
+    /// Stream offset up to which the program has consumed.
+    pub fn consumed(&self) -> u64 {
+        self.rcv.consumed_offset()
+    }
+
     /// Whether the peer's FIN was reached: after [`Self::readable_end`] there is nothing more.
     pub const fn fin_received(&self) -> bool {
         self.rcv.fin_reached

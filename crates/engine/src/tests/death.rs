@@ -1,37 +1,9 @@
 //! What is left of a program that dies, and what its peers see.
 
-use crate::harness::{Program, Socket, Wired, small_limits};
-use core::net::SocketAddr;
+use super::scene::Scene;
 use hostif::{Flags, Op};
 use rustix::io::Errno;
 use tcp::Duration;
-
-struct Scene {
-    wired: Wired,
-    active: Program,
-    passive: Program,
-    listener: (Socket, SocketAddr),
-}
-
-impl Scene {
-    fn new() -> Self {
-        let mut wired = Wired::new(small_limits());
-        let active = wired.attach(0);
-        let mut passive = wired.attach(1);
-        let listener = passive.listen(&mut wired, 8).unwrap();
-        Self {
-            wired,
-            active,
-            passive,
-            listener,
-        }
-    }
-
-    fn connected(&mut self) -> (Socket, Socket) {
-        let programs = [&mut self.active, &mut self.passive];
-        Program::connected(&mut self.wired, programs, &self.listener)
-    }
-}
 
 #[test]
 fn a_dead_program_ends_its_connections_with_fin_after_what_it_had_sent() {

@@ -1,39 +1,14 @@
 //! sendfile by reference over whole engine cores: what arrives is what stood in window and file, in the
 //! order of the stream; who names a file wrongly harms himself.
 
-use crate::harness::{Program, Socket, Wired, small_limits};
-use core::net::SocketAddr;
+use super::scene::Scene;
+use crate::harness::{Program, Socket, Wired};
 use hostif::control::{Reply, Request};
 use hostif::{FileSource, Flags, Op, ShutdownHow, Written};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 
-struct Scene {
-    wired: Wired,
-    active: Program,
-    passive: Program,
-    listener: (Socket, SocketAddr),
-}
-
 impl Scene {
-    fn new() -> Self {
-        let mut wired = Wired::new(small_limits());
-        let active = wired.attach(0);
-        let mut passive = wired.attach(1);
-        let listener = passive.listen(&mut wired, 8).unwrap();
-        Self {
-            wired,
-            active,
-            passive,
-            listener,
-        }
-    }
-
-    fn connected(&mut self) -> (Socket, Socket) {
-        let programs = [&mut self.active, &mut self.passive];
-        Program::connected(&mut self.wired, programs, &self.listener)
-    }
-
     fn received(&mut self, far: &Socket) -> Vec<u8> {
         let mut all = Vec::new();
         let mut bytes = [0; 20_000];
