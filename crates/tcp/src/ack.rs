@@ -35,6 +35,7 @@ impl Connection {
         if ack > self.snd.max || ack + self.snd.max_window.max(1) < self.snd.una {
             return Err(self.owe_challenge_ack(now));
         }
+        let before = self.delivery_mark();
         let sacked_more = self.update_scoreboard(header);
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
@@ -46,18 +47,19 @@ impl Connection {
                 && (sacked_more || self.snd.window == window_before)
                 && !header.flags.intersects(Flags::SYN | Flags::FIN);
             if is_duplicate {
-                events |= self.handle_duplicate_ack();
+                events |= self.handle_duplicate_ack(now);
             }
         }
         if self.snd.window > window_before {
             events |= self.on_window_opened(now);
         }
+        // Last, when all is known about what arrived and what was lost.
+        self.congestion_on_ack(now, &before);
         Ok(events)
     }
 
     fn handle_new_ack(&mut self, now: Instant, header: &Header, ack: u64) -> Events {
         let acknowledged = ack - self.snd.una;
-        let flight_before = self.snd.max - self.snd.una;
         if !self.rtt.on_acknowledged(now, ack) {
             self.sample_by_timestamp(now, header, ack);
         }
@@ -70,15 +72,7 @@ impl Connection {
         } else {
             Instant::NEVER
         };
-        self.on_progress_in_recovery(acknowledged);
-        // RFC 5681 §3.1 with RFC 7661 §4.1 in spirit: a window that was not used does not grow.
-        let limited = core::mem::take(&mut self.snd.cwnd_limited)
-            || 2 * flight_before >= u64::from(self.congestion.cwnd);
-        if limited && !self.recovery.active {
-            let bytes = u32::try_from(acknowledged).unwrap_or(u32::MAX);
-            self.congestion
-                .on_acknowledged(bytes, u32::from(self.snd.segment_payload));
-        }
+        self.on_progress_in_recovery(now, acknowledged);
         // RFC 6298 §5.2 and §5.3.
         self.arm_retransmit(now);
         Events::WRITABLE | Events::TRANSMIT | self.on_fin_acknowledged(now)

@@ -1,6 +1,6 @@
 //! What a connection is given at birth, and what its program may change later.
 
-use crate::time::Duration;
+use crate::{congestion::Algorithm, time::Duration};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Fixed parameters of a new connection.
@@ -59,8 +59,10 @@ pub struct SocketOptions {
     pub user_timeout: Duration,
     /// Upper limit on the advertised receive window, bytes; zero: the window's capacity.
     pub receive_limit: u32,
+    /// `TCP_CONGESTION`.
+    pub congestion: Algorithm,
     /// Keeps the layout free of padding.
-    pub reserved: u32,
+    pub reserved: [u8; 3],
 }
 
 impl Default for SocketOptions {
@@ -74,7 +76,8 @@ impl Default for SocketOptions {
             keepalive_interval: Duration::from_secs(75),
             user_timeout: Duration::ZERO,
             receive_limit: 0,
-            reserved: 0,
+            congestion: Algorithm::default(),
+            reserved: [0; 3],
         }
     }
 }

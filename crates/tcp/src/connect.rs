@@ -69,8 +69,7 @@ impl Connection {
         self.snd.max_window = self.snd.window;
         self.snd.window_seq = 0;
         self.snd.segment_payload = self.snd.mss - if rcv.timestamps { 12 } else { 0 };
-        let mss = u32::from(self.snd.segment_payload);
-        self.congestion.start(mss, false);
+        self.start_congestion(now, false);
     }
 
     /// RFC 9293 §3.10.7.3.
@@ -116,8 +115,7 @@ impl Connection {
             self.rtt.on_syn_lost();
         }
         let syn_lost = self.timers.syn_retransmitted;
-        self.congestion
-            .start(u32::from(self.snd.segment_payload), syn_lost);
+        self.start_congestion(now, syn_lost);
         self.timers.retries = 0;
         self.state = if self.snd.fin_requested {
             State::FinWait1
@@ -127,6 +125,12 @@ impl Connection {
         self.arm_retransmit(now);
         self.arm_keepalive(now);
         Events::ESTABLISHED | Events::WRITABLE | Events::TRANSMIT
+    }
+
+    fn start_congestion(&mut self, now: Instant, syn_lost: bool) {
+        let mss = u32::from(self.snd.segment_payload);
+        self.congestion
+            .start(self.options.congestion, now, mss, syn_lost);
     }
 
     pub(crate) fn owe_reset_reply(&mut self, seq: u32) -> Events {

@@ -5,7 +5,8 @@
 
 use crate::{
     config::{Config, SocketOptions},
-    congestion::Reno,
+    congestion::Congestion,
+    rate::Rate,
     receiver::Receiver,
     recovery::Recovery,
     rtt::RttEstimator,
@@ -127,14 +128,15 @@ pub struct Connection {
     pub(crate) snd: Sender,
     pub(crate) timers: Timers,
     pub(crate) rtt: RttEstimator,
-    pub(crate) congestion: Reno,
+    pub(crate) congestion: Congestion,
+    pub(crate) rate: Rate,
     pub(crate) rcv: Receiver,
     pub(crate) recovery: Recovery,
     pub(crate) options: SocketOptions,
 }
 
 /// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
-const _: () = assert!(size_of::<Connection>() <= 1_536);
+const _: () = assert!(size_of::<Connection>() <= 1_792);
 
 impl Default for Connection {
     fn default() -> Self {
@@ -190,6 +192,9 @@ impl Connection {
 
     /// Changes what the program may change.
     pub fn set_options(&mut self, now: Instant, options: &SocketOptions) -> Events {
+        if options.congestion != self.options.congestion {
+            self.congestion.choose(options.congestion, now);
+        }
         self.options = *options;
         if !options.cork {
             self.timers.cork = Instant::NEVER;

@@ -1,6 +1,6 @@
 //! A connection's figures, for `ss` and `TCP_INFO`.
 
-use crate::{connection::Connection, state::State};
+use crate::{congestion::Algorithm, connection::Connection, state::State};
 
 /// A snapshot of a connection's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Info {
     pub cwnd: u32,
     /// Slow-start threshold, bytes; `u32::MAX` before the first loss.
     pub ssthresh: u32,
+    /// Congestion control.
+    pub congestion: Algorithm,
+    /// Bytes per second at which segments leave; `None`: not paced.
+    pub pacing_rate: Option<u64>,
     /// Payload of a full segment we send, bytes.
     pub snd_mss: u16,
     /// Payload of a full segment we receive, bytes.
@@ -53,8 +57,10 @@ impl Connection {
             srtt_us: self.rtt.srtt_us().unwrap_or(0),
             rttvar_us: self.rtt.rttvar_us(),
             rto_us: self.backed_off_rto().as_us(),
-            cwnd: self.congestion.cwnd,
-            ssthresh: self.congestion.ssthresh,
+            cwnd: self.congestion.cwnd(),
+            ssthresh: self.congestion.ssthresh(),
+            congestion: self.congestion.algorithm(),
+            pacing_rate: self.congestion.pacing_rate(),
             snd_mss: self.snd.segment_payload,
             rcv_mss: self.rcv.segment_payload,
             snd_wnd: self.snd.window,

@@ -17,6 +17,7 @@ mod info;
 pub mod isn;
 mod keepalive;
 mod ranges;
+mod rate;
 mod receive;
 mod receiver;
 mod recovery;
@@ -40,6 +41,7 @@ pub mod fuzzing;
 mod tests;
 
 pub use config::{Config, SocketOptions};
+pub use congestion::Algorithm;
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow};
 pub use info::Info;
 pub use isn::initial_sequence;

@@ -2,6 +2,7 @@
 //! and after a timeout (RFC 5681 §3.1). RACK-TLP (RFC 8985) will be another file beside this one.
 
 use crate::{
+    congestion::Cause,
     connection::{Connection, Events},
     sack::DUP_THRESH,
     time::Instant,
@@ -29,7 +30,7 @@ pub(crate) struct Recovery {
 }
 
 impl Connection {
-    pub(crate) fn handle_duplicate_ack(&mut self) -> Events {
+    pub(crate) fn handle_duplicate_ack(&mut self, now: Instant) -> Events {
         self.snd.duplicate_acks = self.snd.duplicate_acks.saturating_add(1);
         let lost = if self.rcv.sack {
             self.snd.duplicate_acks as usize >= DUP_THRESH || self.lost_edge() > self.snd.una
@@ -38,25 +39,24 @@ impl Connection {
         };
         // RFC 6582 §3.2 step 1, RFC 6675 §5.1: not again before the last recovery point has passed.
         if lost && !self.recovery.active && self.snd.una >= self.recovery.point {
-            self.enter_recovery();
+            self.enter_recovery(now);
         }
         // RFC 3042: the pipe shrank, so a new segment may be due even before that.
         Events::TRANSMIT
     }
 
-    fn enter_recovery(&mut self) {
+    fn enter_recovery(&mut self, now: Instant) {
         self.recovery.active = true;
         self.recovery.first_owed = true;
         self.recovery.point = self.snd.max;
         self.recovery.high_rxt = self.snd.una;
         self.recovery.rescue_rxt = 0;
-        let flight = self.snd.max - self.snd.una;
-        self.congestion
-            .on_loss(flight, u32::from(self.snd.segment_payload));
+        let event = self.congestion_event(now, Cause::Loss);
+        self.congestion.on_congestion_event(&event);
     }
 
     /// The cumulative ACK moved by `acknowledged` positions; `snd.una` is already new.
-    pub(crate) fn on_progress_in_recovery(&mut self, acknowledged: u64) {
+    pub(crate) fn on_progress_in_recovery(&mut self, now: Instant, acknowledged: u64) {
         if !self.recovery.active {
             self.snd.duplicate_acks = 0;
             return;
@@ -65,6 +65,7 @@ impl Connection {
             self.recovery.active = false;
             self.recovery.first_owed = false;
             self.snd.duplicate_acks = 0;
+            self.congestion.on_recovery_exit(now);
             return;
         }
         if !self.rcv.sack {
@@ -78,13 +79,9 @@ impl Connection {
     }
 
     /// RFC 5681 §3.1, RFC 6582 §4.1; what was SACKed may have been renounced (RFC 2018 §8).
-    pub(crate) fn collapse_after_timeout(&mut self) {
-        let flight = self.snd.max - self.snd.una;
-        self.congestion.on_timeout(
-            flight,
-            u32::from(self.snd.segment_payload),
-            self.timers.retries == 1,
-        );
+    pub(crate) fn collapse_after_timeout(&mut self, now: Instant) {
+        let event = self.congestion_event(now, Cause::Loss);
+        self.congestion.on_timeout(&event, self.timers.retries == 1);
         self.snd.sacked.clear();
         self.snd.duplicate_acks = 0;
         self.recovery.active = false;

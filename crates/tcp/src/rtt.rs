@@ -23,6 +23,9 @@ pub(crate) struct RttEstimator {
     rttvar_us: u64,
     min_rtt_us: u64,
     rto: Duration,
+    /// The last sample, microseconds, and how many there were.
+    latest_us: u32,
+    samples: u32,
     /// End of the segment being timed, and when it left; [`Instant::NEVER`]: none.
     timed_end: u64,
     timed_at: Instant,
@@ -35,6 +38,8 @@ impl Default for RttEstimator {
             rttvar_us: 0,
             min_rtt_us: u64::MAX,
             rto: INITIAL_RTO,
+            latest_us: 0,
+            samples: 0,
             timed_end: 0,
             timed_at: Instant::NEVER,
         }
@@ -48,6 +53,16 @@ impl RttEstimator {
 
     pub const fn rttvar_us(&self) -> u64 {
         self.rttvar_us
+    }
+
+    /// How many samples there were, modulo 2^32.
+    pub const fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// The last sample.
+    pub fn latest(&self) -> Duration {
+        Duration::from_us(u64::from(self.latest_us))
     }
 
     pub const fn rto(&self) -> Duration {
@@ -96,6 +111,8 @@ impl RttEstimator {
             self.srtt_us = (7 * self.srtt_us + r) / 8;
         }
         self.min_rtt_us = self.min_rtt_us.min(r);
+        self.latest_us = u32::try_from(r).unwrap_or(u32::MAX);
+        self.samples = self.samples.wrapping_add(1);
         let rto_us = self.srtt_us + (4 * self.rttvar_us).max(GRANULARITY_US);
         self.rto = Duration::from_us(rto_us).max(MIN_RTO).min(MAX_RTO);
     }

@@ -32,7 +32,7 @@ impl Connection {
             return None;
         }
         let segment = self.segment_room(now, limits);
-        let usable = u64::from(self.congestion.cwnd).saturating_sub(self.pipe());
+        let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
         let new_data_waits = self.snd.nxt < self.snd.end().min(self.snd.window_edge());
         if let Some(plan) = self.next_retransmission(segment, usable, new_data_waits) {
             let end = plan.start + burst(plan.end - plan.start, segment, limits);
@@ -57,6 +57,7 @@ impl Connection {
         let mss = self.snd.mss.min(limits.mss);
         let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
         self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
+        self.congestion.set_mss(u32::from(self.snd.segment_payload));
         if self.rcv.out_of_order.is_empty() {
             return u64::from(self.snd.segment_payload);
         }
@@ -99,7 +100,9 @@ impl Connection {
             self.length_of_partial(allowed, room, segment)
         };
         if len == 0 {
-            self.snd.cwnd_limited |= usable < segment && room >= segment;
+            if usable < segment && room >= segment {
+                self.rate.on_cwnd_limited(self.snd.max);
+            }
             if room < segment.min(available) {
                 self.arm_persist(now);
             }
@@ -201,7 +204,7 @@ impl Connection {
         let idle =
             self.snd.max == self.snd.una && now.since(self.timers.last_sent) > self.rtt.rto();
         if idle {
-            self.congestion.on_idle(u32::from(self.snd.segment_payload));
+            self.congestion.on_idle(now);
         }
     }
 

@@ -38,10 +38,9 @@ pub(crate) struct Sender {
     pub window_shift: u8,
     /// The program wants a FIN after its last byte.
     pub fin_requested: bool,
-    /// The last transmission was held back by the congestion window only.
-    pub cwnd_limited: bool,
     /// A zero-window or keep-alive probe is due.
     pub probe_owed: bool,
+    pub reserved: u8,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
     /// What the peer has selectively acknowledged (RFC 6675 §2: the scoreboard).

@@ -114,7 +114,7 @@ impl Connection {
             return self.fail(ConnectionError::TimedOut);
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
-            self.collapse_after_timeout();
+            self.collapse_after_timeout(now);
         } else {
             self.timers.syn_retransmitted = true;
         }

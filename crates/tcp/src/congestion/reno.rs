@@ -1,77 +1,79 @@
-//! Slow start, congestion avoidance and the multiplicative decrease (RFC 5681), initial window 10
-//! (RFC 6928). Which segments are lost is `recovery`'s business.
+//! Reno: slow start, congestion avoidance and halving (RFC 5681), initial window 10 (RFC 6928).
 
-use zerocopy::{FromZeros, Immutable, KnownLayout};
+use super::{AckSample, CongestionEvent, Controller, Window};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Initial window for segments of `mss` bytes (RFC 6928 §2).
 pub fn initial_window(mss: u32) -> u32 {
     (10 * mss).min((2 * mss).max(14_600))
 }
 
-/// Congestion window and slow-start threshold, bytes.
-#[derive(Clone, Copy, Debug, Default, FromZeros, Immutable, KnownLayout)]
+/// Reno needs nothing beyond the window.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Reno {
-    pub cwnd: u32,
-    pub ssthresh: u32,
-    /// Bytes acknowledged since the last increase in congestion avoidance (RFC 3465 §2.1).
-    acknowledged: u32,
-    reserved: u32,
-}
+pub(super) struct Reno {}
 
-/// No window grows beyond this; it keeps the arithmetic in 32 bits.
-const MAX_CWND: u32 = 1 << 30;
-
-impl Reno {
-    pub fn start(&mut self, mss: u32, syn_lost: bool) {
-        // RFC 6928 §2: a lost SYN starts the connection with one segment.
-        self.cwnd = if syn_lost { mss } else { initial_window(mss) };
-        self.ssthresh = u32::MAX;
-        self.acknowledged = 0;
-    }
-
-    /// RFC 5681 §3.1, counting bytes (RFC 3465) so that one ACK for 64 KiB opens as much as many.
-    pub fn on_acknowledged(&mut self, bytes: u32, mss: u32) {
-        if self.cwnd < self.ssthresh {
-            self.cwnd = self.cwnd.saturating_add(bytes).min(MAX_CWND);
+impl Controller for Reno {
+    /// RFC 5681 §3.1.
+    fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
+        if !sample.cwnd_limited || sample.in_recovery {
             return;
         }
-        self.acknowledged = self.acknowledged.saturating_add(bytes);
-        while self.acknowledged >= self.cwnd {
-            self.acknowledged -= self.cwnd;
-            self.cwnd = self.cwnd.saturating_add(mss).min(MAX_CWND);
+        let rest = if window.in_slow_start() {
+            window.slow_start(sample.acked)
+        } else {
+            sample.acked
+        };
+        if rest > 0 {
+            window.avoid(rest, window.cwnd);
         }
     }
 
     /// RFC 5681 §3.1 equation (4), then §3.2 step 2.
-    pub fn on_loss(&mut self, flight: u64, mss: u32) {
-        self.ssthresh = half_flight(flight, mss);
-        self.cwnd = self.ssthresh;
-        self.acknowledged = 0;
+    fn on_congestion_event(&mut self, window: &mut Window, event: &CongestionEvent) {
+        window.reduce_to(event.flight / 2);
     }
 
     /// RFC 5681 §3.1: the loss window is one segment; the threshold is halved once per episode.
-    pub fn on_timeout(&mut self, flight: u64, mss: u32, first: bool) {
+    fn on_timeout(&mut self, window: &mut Window, event: &CongestionEvent, first: bool) {
         if first {
-            self.ssthresh = half_flight(flight, mss);
+            window.reduce_to(event.flight / 2);
         }
-        self.cwnd = mss;
-        self.acknowledged = 0;
+        window.collapse();
     }
-
-    /// RFC 5681 §4.1: after idling for a retransmission timeout, begin with the restart window.
-    pub fn on_idle(&mut self, mss: u32) {
-        self.cwnd = self.cwnd.min(initial_window(mss));
-    }
-}
-
-fn half_flight(flight: u64, mss: u32) -> u32 {
-    u32::try_from(flight / 2).unwrap_or(MAX_CWND).max(2 * mss)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Algorithm, Cause, Congestion};
     use super::*;
+    use crate::Instant;
+    use zerocopy::FromZeros as _;
+
+    const MSS: u32 = 1_000;
+
+    fn reno() -> Congestion {
+        let mut congestion = Congestion::new_zeroed();
+        congestion.start(Algorithm::Reno, Instant::ZERO, MSS, false);
+        congestion
+    }
+
+    fn acks(congestion: &mut Congestion, acked: u32) {
+        congestion.on_ack(&AckSample {
+            acked,
+            delivered: acked,
+            cwnd_limited: true,
+            ..AckSample::default()
+        });
+    }
+
+    fn loss(flight: u32) -> CongestionEvent {
+        CongestionEvent {
+            now: Instant::ZERO,
+            cause: Cause::Loss,
+            flight,
+        }
+    }
 
     #[test]
     fn initial_window_is_ten_segments_up_to_the_limit_of_the_rfc() {
@@ -82,23 +84,58 @@ mod tests {
 
     #[test]
     fn slow_start_doubles_and_avoidance_adds_one_segment_per_window() {
-        let mut reno = Reno::default();
-        reno.start(1_000, false);
-        let before = reno.cwnd;
-        reno.on_acknowledged(before, 1_000);
-        assert_eq!(reno.cwnd, 2 * before);
-        reno.on_loss(u64::from(reno.cwnd), 1_000);
-        assert_eq!(reno.cwnd, before);
-        reno.on_acknowledged(before, 1_000);
-        assert_eq!(reno.cwnd, before + 1_000);
+        let mut reno = reno();
+        let before = reno.cwnd();
+        acks(&mut reno, before);
+        assert_eq!(reno.cwnd(), 2 * before);
+        reno.on_congestion_event(&loss(2 * before));
+        assert_eq!(reno.cwnd(), before);
+        acks(&mut reno, before);
+        assert_eq!(reno.cwnd(), before + MSS);
+    }
+
+    #[test]
+    fn one_ack_for_many_segments_stops_at_the_threshold() {
+        let mut reno = reno();
+        reno.on_congestion_event(&loss(40_000));
+        reno.on_timeout(&loss(20_000), true);
+        assert_eq!((reno.cwnd(), reno.ssthresh()), (1_000, 10_000));
+        // 9,000 bytes reach the threshold, the other 10,000 are one window of avoidance.
+        acks(&mut reno, 19_000);
+        assert_eq!(reno.cwnd(), 10_000 + MSS);
     }
 
     #[test]
     fn a_second_timeout_keeps_the_threshold() {
-        let mut reno = Reno::default();
-        reno.start(1_000, false);
-        reno.on_timeout(40_000, 1_000, true);
-        reno.on_timeout(1_000, 1_000, false);
-        assert_eq!((reno.cwnd, reno.ssthresh), (1_000, 20_000));
+        let mut reno = reno();
+        reno.on_timeout(&loss(40_000), true);
+        reno.on_timeout(&loss(1_000), false);
+        assert_eq!((reno.cwnd(), reno.ssthresh()), (1_000, 20_000));
+    }
+
+    #[test]
+    fn a_window_that_did_not_limit_does_not_grow() {
+        let mut reno = reno();
+        reno.on_ack(&AckSample {
+            acked: 5_000,
+            ..AckSample::default()
+        });
+        assert_eq!(reno.cwnd(), 10_000);
+    }
+
+    #[test]
+    fn undo_restores_what_was_before_the_reduction_once() {
+        let mut reno = reno();
+        acks(&mut reno, 10_000);
+        reno.on_congestion_event(&loss(20_000));
+        assert_eq!(reno.cwnd(), 10_000);
+        reno.undo(Instant::ZERO);
+        assert_eq!((reno.cwnd(), reno.ssthresh()), (20_000, u32::MAX));
+        reno.on_timeout(&loss(20_000), true);
+        reno.undo(Instant::ZERO);
+        assert_eq!(reno.cwnd(), 20_000);
+        reno.on_idle(Instant::ZERO);
+        reno.undo(Instant::ZERO);
+        assert_eq!(reno.cwnd(), 10_000, "nothing is left to undo");
     }
 }
