@@ -6,6 +6,7 @@ mod engine;
 mod lab;
 mod run;
 mod status;
+pub mod traffic;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,8 @@ pub enum Command {
     Status(status::Status),
     Ss(status::Ss),
     Bench(bench::Arguments),
+    #[command(hide = true)]
+    Traffic(traffic::Arguments),
 }
 
 impl Command {
@@ -34,6 +37,7 @@ impl Command {
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
+            Self::Traffic(arguments) => traffic::execute(&arguments),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::{
     ffi::CStr,
     io,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddrV4, TcpStream},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::process::CommandExt,
@@ -161,6 +161,48 @@ pub fn try_bpf() -> io::Result<()> {
         }
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Connects with a congestion control chosen before, see tcp(7). The socket calls are the C library's,
+/// so that `shunt run` sees them.
+pub fn connect_with_congestion(to: SocketAddrV4, name: &str) -> io::Result<TcpStream> {
+    let check = |result: libc::c_int| match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    // SAFETY: socket(2) takes no pointer.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    check(fd)?;
+    // SAFETY: a fresh descriptor that nobody else knows.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let length = |len: usize| {
+        libc::socklen_t::try_from(len).expect("invariant: names and addresses are short")
+    };
+    // SAFETY: the name is readable for the given length and outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            length(name.len()),
+        )
+    })?;
+    // SAFETY: all zeros is a valid sockaddr_in.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family =
+        libc::sa_family_t::try_from(libc::AF_INET).expect("invariant: AF_INET is a small number");
+    address.sin_port = to.port().to_be();
+    address.sin_addr.s_addr = to.ip().to_bits().to_be();
+    // SAFETY: the address is a sockaddr_in of the given length and outlives the call.
+    check(unsafe {
+        libc::connect(
+            fd,
+            (&raw const address).cast(),
+            length(size_of_val(&address)),
+        )
+    })?;
+    Ok(TcpStream::from(socket))
 }
 
 /// Lets the command start in a session of its own: no terminal reaches it with signals.

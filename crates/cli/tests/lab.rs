@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::Write,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -255,4 +256,59 @@ fn what_cannot_be_built_is_refused_naming_the_flag() {
         assert!(error.contains(flag), "{arguments:?}: {error}");
     }
     assert_eq!(user.ok(&["lab", "list", "--json"]).trim(), "[]");
+}
+
+/// Whether host a reaches host b: a closed port refuses at once where the cable carries.
+fn reaches(user: &User) -> bool {
+    let script = "import socket
+s = socket.socket()
+s.settimeout(1)
+print(s.connect_ex(('10.77.0.2', 9)))";
+    let said = user.ok(&["lab", "exec", "a", "--", "python3", "-c", script]);
+    said.trim() == rustix::io::Errno::CONNREFUSED.raw_os_error().to_string()
+}
+
+fn a_cable_that_can_be_cut(user: &User) {
+    user.ok(&["lab", "up", "--cable", "tap", "--impair", "delay=2ms"]);
+    assert!(reaches(user));
+    user.ok(&["lab", "cable", "--impair", "loss=100%"]);
+    assert!(!reaches(user));
+    let status: serde_json::Value = serde_json::from_str(&user.ok(&[
+        "lab", "cable", "--impair", "loss=0", "--seed", "5", "--json",
+    ]))
+    .unwrap();
+    assert_eq!(status["settings"]["seed"], 5);
+    assert!(reaches(user));
+    assert!(user.ok(&["lab", "list"]).contains("cable tap"));
+    user.ok(&["lab", "down"]);
+    assert!(user.refused(&["lab", "cable"]).contains("shunt lab up"));
+    assert!(!user.directory.join("shunt/cable-lab.socket").exists());
+}
+
+#[test]
+fn a_cable_of_taps_does_what_it_is_told_while_it_runs() {
+    a_cable_that_can_be_cut(&User::current("cable"));
+}
+
+#[test]
+fn an_ordinary_user_has_a_cable_of_taps_too() {
+    let mode = fs::metadata("/dev/net/tun").map(|device| device.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o006 != 0o006) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: cable without root: /dev/net/tun is closed to ordinary users"
+        );
+        return;
+    }
+    a_cable_that_can_be_cut(&User::ordinary("own-cable"));
+}
+
+#[test]
+fn a_bad_cable_is_refused_before_anything_is_built() {
+    let user = User::current("bad-cable");
+    let said = user.refused(&["lab", "up", "--impair", "loss=1%"]);
+    assert!(said.contains("--cable tap"), "{said}");
+    let said = user.refused(&["lab", "up", "--cable", "tap", "--impair", "los=1%"]);
+    assert!(said.contains("none of loss"), "{said}");
+    assert!(user.ok(&["lab", "list"]).contains("no lab"));
 }

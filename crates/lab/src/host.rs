@@ -134,6 +134,19 @@ impl Host {
         }
     }
 
+    /// Writes a kernel parameter of this host's network, such as `net.ipv4.tcp_rmem`, see sysctl(8).
+    pub fn set_parameter(&self, name: &str, value: &str) -> Result<(), Error> {
+        let failed = |source: io::Error| Error::Setup {
+            host: self.spec.name.clone(),
+            step: format!("setting {name} to {value}"),
+            source,
+        };
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        let path = CString::new(path).map_err(|error| failed(error.into()))?;
+        let step = Step::Write(path, value.as_bytes().to_vec());
+        self.perform_one(&self.namespaces()?, step).map_err(failed)
+    }
+
     fn perform_one(&self, namespaces: &Namespaces, step: Step) -> io::Result<()> {
         let mut results = sys::perform(namespaces, &[step])?;
         results

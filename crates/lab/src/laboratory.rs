@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -15,6 +15,7 @@ use crate::{
     netlink,
     state::{self, SavedHost, SavedLab},
     sys::{self, Step},
+    tap,
 };
 
 /// How long programs may take to end after SIGTERM before they are killed.
@@ -30,6 +31,10 @@ pub struct Lab {
     mtu: u32,
     congestion: String,
     hosts: Vec<Host>,
+    /// Both ends of a cable of TAPs, until somebody takes them.
+    taps: Option<[OwnedFd; 2]>,
+    /// The process that joins them, if it is one.
+    joiner: Option<Identity>,
     /// A lab that is remembered in a file outlives this value.
     persistent: bool,
 }
@@ -137,9 +142,28 @@ impl Lab {
         &self.hosts
     }
 
-    /// True while every host can be entered.
+    /// True while every host can be entered and the process that joins them, if it is one, lives.
     pub fn alive(&self) -> bool {
-        self.hosts.iter().all(Host::alive)
+        self.hosts.iter().all(Host::alive) && self.joiner.is_none_or(|joiner| joiner.alive())
+    }
+
+    /// Both ends of a cable of TAPs, once: frames without a header in front, descriptors that do not
+    /// block. Nothing crosses until somebody carries frames between them, and the interfaces go
+    /// away when they are closed.
+    pub fn take_taps(&mut self) -> Option<[OwnedFd; 2]> {
+        self.taps.take()
+    }
+
+    /// Remembers which process joins the TAPs: it ends with the lab.
+    pub fn joined_by(&mut self, pid: u32) -> Result<(), Error> {
+        let identity = Identity::of(pid)
+            .map_err(|error| Error::system(format!("reading /proc/{pid}/stat"), error))?;
+        self.joiner = Some(identity);
+        if self.persistent {
+            let _lock = state::lock()?;
+            state::save(&self.saved())?;
+        }
+        Ok(())
     }
 
     /// The host of that name.
@@ -170,6 +194,8 @@ impl Lab {
             mtu: spec.mtu,
             congestion: String::new(),
             hosts: Vec::new(),
+            taps: None,
+            joiner: None,
             persistent: false,
         };
         for host in &spec.hosts {
@@ -188,17 +214,11 @@ impl Lab {
     }
 
     /// Lays the cable and switches everything on.
-    fn join_hosts(&self) -> Result<(), Error> {
-        let [first, second] = self.hosts.as_slice() else {
-            return Ok(());
-        };
-        let far = second.namespaces()?;
-        let Cable::Veth = self.cable;
-        let create = netlink::create_veth(far.net().as_fd(), self.mtu);
-        setup(
-            first,
-            vec![("creating the veth pair", Step::Netlink(create))],
-        )?;
+    fn join_hosts(&mut self) -> Result<(), Error> {
+        match self.cable {
+            Cable::Veth => self.lay_veth()?,
+            Cable::Tap => self.lay_taps()?,
+        }
         for host in &self.hosts {
             let ports = Step::Write(
                 c"/proc/sys/net/ipv4/ip_unprivileged_port_start".to_owned(),
@@ -219,6 +239,38 @@ impl Lab {
                     ("writing net.ipv4.ip_unprivileged_port_start", ports),
                 ],
             )?;
+        }
+        Ok(())
+    }
+
+    fn lay_veth(&self) -> Result<(), Error> {
+        let [first, second] = self.hosts.as_slice() else {
+            return Ok(());
+        };
+        let far = second.namespaces()?;
+        let create = netlink::create_veth(far.net().as_fd(), self.mtu);
+        setup(
+            first,
+            vec![("creating the veth pair", Step::Netlink(create))],
+        )
+    }
+
+    fn lay_taps(&mut self) -> Result<(), Error> {
+        let end = |host: &Host| -> Result<OwnedFd, Error> {
+            let tap = tap::create(&host.namespaces()?).map_err(|source| Error::Setup {
+                host: host.spec().name.clone(),
+                step:
+                    "creating the TAP interface (an ordinary user needs /dev/net/tun readable and \
+                       writable for all)"
+                        .to_owned(),
+                source,
+            })?;
+            let prepare = Step::Netlink(netlink::prepare_tap(self.mtu));
+            setup(host, vec![("setting MTU and queue of the TAP", prepare)])?;
+            Ok(tap)
+        };
+        if let [first, second] = self.hosts.as_slice() {
+            self.taps = Some([end(first)?, end(second)?]);
         }
         Ok(())
     }
@@ -262,6 +314,7 @@ impl Lab {
             mtu: self.mtu,
             congestion: self.congestion.clone(),
             hosts: self.hosts.iter().map(host).collect(),
+            joiner: self.joiner,
         }
     }
 
@@ -281,6 +334,8 @@ impl Lab {
             mtu: saved.mtu,
             congestion: saved.congestion,
             hosts: saved.hosts.into_iter().map(host).collect(),
+            taps: None,
+            joiner: saved.joiner,
             persistent: true,
             mark,
         }
@@ -351,6 +406,9 @@ impl Lab {
     }
 
     fn stop_holders(&mut self) {
+        if let Some(joiner) = self.joiner.take() {
+            joiner.signal(Signal::KILL);
+        }
         self.hosts.iter_mut().for_each(|host| host.holder.stop());
     }
 }

@@ -5,7 +5,8 @@
 //! of that process. The engine and the programs are started by others; all that a host tells them is
 //! which interface and address are free for an engine ([`NIC_VARIABLE`]).
 //!
-//! This crate does not shape traffic (loss, delay, rate) and builds no more than two hosts.
+//! This crate does not shape traffic (loss, delay, rate): a cable of TAPs leaves that to whoever joins
+//! them. It builds no more than two hosts.
 
 mod error;
 mod holder;
@@ -16,6 +17,7 @@ mod program;
 mod spec;
 pub mod state;
 mod sys;
+mod tap;
 
 pub use error::Error;
 pub use holder::Lifetime;

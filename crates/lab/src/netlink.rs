@@ -25,7 +25,11 @@ use crate::{Cidr, INTERFACE};
 const LOOPBACK_INDEX: u32 = 1;
 
 /// Index of the cable's end on every host: above what the kernel hands out by itself at start.
-const CABLE_INDEX: u32 = 77;
+pub(crate) const CABLE_INDEX: u32 = 77;
+
+/// Packets that may wait in a TAP for its reader. The kernel's 500 are 6 ms of a gigabit: a reader
+/// that the scheduler keeps waiting longer would lose what no cable was told to lose.
+const TAP_QUEUE_PACKETS: u32 = 20_000;
 
 /// Creates a veth pair: one end here, its peer in the namespace `peer`.
 pub(crate) fn create_veth(peer: BorrowedFd<'_>, mtu: u32) -> Vec<u8> {
@@ -42,6 +46,17 @@ pub(crate) fn create_veth(peer: BorrowedFd<'_>, mtu: u32) -> Vec<u8> {
         RouteNetlinkMessage::NewLink(near_end),
         NLM_F_CREATE | NLM_F_EXCL,
     )
+}
+
+/// Gives a TAP its MTU and a queue.
+pub(crate) fn prepare_tap(mtu: u32) -> Vec<u8> {
+    let mut message = LinkMessage::default();
+    message.header.index = CABLE_INDEX;
+    message.attributes = vec![
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::TxQueueLen(TAP_QUEUE_PACKETS),
+    ];
+    bytes(RouteNetlinkMessage::SetLink(message), 0)
 }
 
 /// Switches the loopback interface on.

@@ -29,12 +29,16 @@ pub enum Cable {
     /// A pair of virtual Ethernet interfaces, see veth(4).
     #[default]
     Veth,
+    /// A TAP interface on each host, see `Documentation/networking/tuntap.rst` of the kernel: their
+    /// descriptors go to whoever joins them ([`crate::Lab::take_taps`]).
+    Tap,
 }
 
 impl fmt::Display for Cable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Veth => f.write_str("veth"),
+            Self::Tap => f.write_str("tap"),
         }
     }
 }

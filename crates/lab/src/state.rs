@@ -30,6 +30,9 @@ pub(crate) struct SavedLab {
     pub(crate) mtu: u32,
     pub(crate) congestion: String,
     pub(crate) hosts: Vec<SavedHost>,
+    /// The process that joins the TAPs of a cable of them.
+    #[serde(default)]
+    pub(crate) joiner: Option<Identity>,
 }
 
 /// What is remembered of a host.

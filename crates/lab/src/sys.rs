@@ -66,7 +66,7 @@ impl Namespaces {
     }
 
     /// Joins with the calling thread. System calls only: safe between fork and exec.
-    fn join(&self, directory: &CStr) -> io::Result<()> {
+    pub(crate) fn join(&self, directory: &CStr) -> io::Result<()> {
         // The user namespace comes first: it brings the privilege that the others ask for.
         self.join_user()?;
         rustix::thread::move_into_link_name_space(
@@ -250,7 +250,7 @@ pub fn user_namespaces_usable() -> io::Result<()> {
 }
 
 /// Runs `work` in a forked child. It must make system calls only.
-fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the child has one thread and may find locks of other threads held for ever; `work`
     // takes none (documented duty, kept by every caller in this file), and `_exit` runs no handler.
     let pid = unsafe { libc_fork() }?;

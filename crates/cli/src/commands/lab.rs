@@ -2,8 +2,10 @@
 //!
 //! The work is done by crate `lab`; here are its command line and its words.
 
+mod cable;
 mod down;
 mod exec;
+mod impairments;
 mod list;
 mod up;
 
@@ -22,6 +24,7 @@ use serde::Serialize;
   shunt lab exec b -- ping -c 3 10.77.0.1       run a program on one of them
   shunt lab exec a -- shunt run -- nginx        programs of host a on Shunt
   shunt lab list --json
+  shunt lab up --cable tap --impair loss=1%,delay=20ms      a cable that loses and delays
   shunt lab down                                remove them with everything that runs there")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -34,6 +37,9 @@ enum Action {
     Exec(exec::Arguments),
     Down(down::Arguments),
     List(list::Arguments),
+    Cable(cable::Arguments),
+    #[command(hide = true)]
+    Carry(cable::Carry),
 }
 
 /// Which lab is meant; shared by all actions.
@@ -51,6 +57,8 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Action::Exec(arguments) => exec::execute(arguments),
         Action::Down(arguments) => down::execute(&arguments),
         Action::List(arguments) => list::execute(&arguments),
+        Action::Cable(arguments) => cable::execute(&arguments),
+        Action::Carry(arguments) => cable::carry(&arguments),
     }
 }
 

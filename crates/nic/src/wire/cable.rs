@@ -8,8 +8,9 @@
 //! as they were.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
+use super::ecn;
 use super::impairment::Impairment;
 use crate::driver::MAX_FRAME_BYTES;
 use crate::pool::{FramePool, PooledFrame};
@@ -38,6 +39,9 @@ pub struct CableCounters {
     pub corrupted: u64,
     /// Held back.
     pub reordered: u64,
+    /// Marked "congestion experienced".
+    #[serde(default)]
+    pub marked: u64,
 }
 
 /// One direction of a cable.
@@ -48,6 +52,8 @@ pub struct Cable {
     in_burst: bool,
     /// When the line has sent all that waits for it.
     line_free_ns: u64,
+    /// When each frame that waits for the line leaves it; kept where frames are counted.
+    leaving_ns: VecDeque<u64>,
     /// When the last frame that keeps its order arrives.
     last_due_ns: u64,
     order: u64,
@@ -65,6 +71,7 @@ impl Cable {
             streams: Streams::new(seed),
             in_burst: false,
             line_free_ns: 0,
+            leaving_ns: VecDeque::new(),
             last_due_ns: 0,
             order: 0,
             flying: BinaryHeap::new(),
@@ -78,7 +85,7 @@ impl Cable {
         self.counters.offered += 1;
         let choice = self.streams.draw(&self.impairment, self.in_burst);
         self.in_burst = choice.in_burst;
-        let Some(sent_ns) = self.enqueue(now_us.saturating_mul(1000), frame.len()) else {
+        let Some(turn) = self.enqueue(now_us.saturating_mul(1000), frame.len()) else {
             self.counters.overflowed += 1;
             return;
         };
@@ -90,11 +97,11 @@ impl Cable {
             self.counters.lost += 1;
             return;
         }
-        let due_ns = self.due(sent_ns, &choice);
-        self.fly(due_ns, frame, choice.corrupt_bit);
+        let due_ns = self.due(turn.sent_ns, &choice);
+        self.fly(due_ns, frame, turn.mark, choice.corrupt_bit);
         if choice.duplicated {
             self.counters.duplicated += 1;
-            self.fly(due_ns, frame, None);
+            self.fly(due_ns, frame, turn.mark, None);
         }
     }
 
@@ -127,26 +134,48 @@ impl Cable {
         self.counters
     }
 
-    /// When the last bit of a frame leaves, or `None` if the queue has no room for it.
-    fn enqueue(&mut self, now_ns: u64, len: usize) -> Option<u64> {
+    /// A frame's turn on the line, or `None` if the queue has no room for it.
+    fn enqueue(&mut self, now_ns: u64, len: usize) -> Option<Turn> {
         if len > MAX_FRAME_BYTES {
             return None;
         }
         let Some(rate_bps) = self.impairment.rate_bps else {
-            return Some(now_ns);
+            return Some(Turn {
+                sent_ns: now_ns,
+                mark: false,
+            });
         };
         let rate_bps = u128::from(rate_bps.max(1));
         let waiting_ns = u128::from(self.line_free_ns.saturating_sub(now_ns));
         let waiting_bytes = waiting_ns * rate_bps / 8_000_000_000;
         // An idle line always takes one frame, however small the queue.
         let full = waiting_bytes + len as u128 > u128::from(self.impairment.queue_bytes);
-        if full && waiting_ns > 0 {
+        if waiting_ns > 0 && (full || self.frames_waiting(now_ns)) {
             return None;
         }
         let line_ns = (len as u128 * 8_000_000_000).div_ceil(rate_bps);
         let line_ns = u64::try_from(line_ns).unwrap_or(u64::MAX);
         self.line_free_ns = self.line_free_ns.max(now_ns).saturating_add(line_ns);
-        Some(self.line_free_ns)
+        if self.impairment.queue_frames.is_some() {
+            self.leaving_ns.push_back(self.line_free_ns);
+        }
+        let threshold = self.impairment.ecn_bytes.map(u128::from);
+        Some(Turn {
+            sent_ns: self.line_free_ns,
+            mark: threshold.is_some_and(|bytes| waiting_bytes > bytes),
+        })
+    }
+
+    /// Whether as many frames wait for the line as may.
+    fn frames_waiting(&mut self, now_ns: u64) -> bool {
+        let Some(most) = self.impairment.queue_frames else {
+            return false;
+        };
+        while self.leaving_ns.front().is_some_and(|at| *at <= now_ns) {
+            self.leaving_ns.pop_front();
+        }
+        let most = usize::try_from(most).unwrap_or(IN_FLIGHT_MAX);
+        self.leaving_ns.len() >= most.min(IN_FLIGHT_MAX)
     }
 
     /// When a frame arrives that left at `sent_ns`.
@@ -167,12 +196,15 @@ impl Cable {
         due_ns
     }
 
-    fn fly(&mut self, due_ns: u64, bytes: &[u8], corrupt_bit: Option<u64>) {
+    fn fly(&mut self, due_ns: u64, bytes: &[u8], mark: bool, corrupt_bit: Option<u64>) {
         let Some(mut frame) = self.pool.take() else {
             self.counters.overflowed += 1;
             return;
         };
         frame.extend_from_slice(bytes);
+        if mark && ecn::mark(&mut frame) {
+            self.counters.marked += 1;
+        }
         if let Some(bit) = corrupt_bit
             && let Some(at) = bit.checked_rem(bytes.len() as u64 * 8)
         {
@@ -183,6 +215,14 @@ impl Cable {
         self.flying.push(Reverse((due_ns, self.order, frame)));
         self.order += 1;
     }
+}
+
+/// What the queue and the line do with one frame.
+struct Turn {
+    /// When its last bit leaves.
+    sent_ns: u64,
+    /// The queue was long enough to say so.
+    mark: bool,
 }
 
 /// What happens to one frame.

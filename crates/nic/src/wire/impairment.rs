@@ -37,6 +37,11 @@ pub struct Impairment {
     pub rate_bps: Option<u64>,
     /// Bytes that wait for a line of limited rate; frames beyond are dropped.
     pub queue_bytes: u64,
+    /// Frames that wait for a line of limited rate; frames beyond are dropped. `None`: bytes decide.
+    pub queue_frames: Option<u64>,
+    /// Bytes waiting from which on a frame is marked "congestion experienced" (RFC 3168 §5) if it
+    /// may be; `None`: nothing is marked.
+    pub ecn_bytes: Option<u64>,
 }
 
 impl Default for Impairment {
@@ -53,6 +58,8 @@ impl Default for Impairment {
             corrupt: 0.0,
             rate_bps: None,
             queue_bytes: QUEUE_BYTES,
+            queue_frames: None,
+            ecn_bytes: None,
         }
     }
 }
@@ -69,7 +76,7 @@ pub enum ParseError {
     },
     /// A key that does not exist.
     #[error(
-        "{key:?} is none of loss, burst, burst-length, delay, jitter, reorder, reorder-delay, duplicate, corrupt, rate, queue"
+        "{key:?} is none of loss, burst, burst-length, delay, jitter, reorder, reorder-delay, duplicate, corrupt, rate, queue, queue-frames, ecn"
     )]
     UnknownKey {
         /// What was found.
@@ -139,6 +146,14 @@ impl Impairment {
                 let bytes = scaled(value, SIZES);
                 self.queue_bytes = bytes.ok_or_else(bad("a size as 64kib, 1mb or 9000"))?;
             }
+            "queue-frames" => {
+                let frames = value.parse().ok().filter(|frames| *frames > 0);
+                self.queue_frames = Some(frames.ok_or_else(bad("a number of frames, 1 or more"))?);
+            }
+            "ecn" => {
+                let bytes = scaled(value, SIZES);
+                self.ecn_bytes = Some(bytes.ok_or_else(bad("a size as 64kib, 1mb or 9000"))?);
+            }
             _ => {
                 return Err(ParseError::UnknownKey {
                     key: key.to_owned(),
@@ -177,6 +192,10 @@ impl fmt::Display for Impairment {
         whole("reorder-delay", self.reorder_us, plain.reorder_us, "us");
         whole("rate", self.rate_bps.unwrap_or(0), 0, "bit");
         whole("queue", self.queue_bytes, plain.queue_bytes, "");
+        whole("queue-frames", self.queue_frames.unwrap_or(0), 0, "");
+        if let Some(bytes) = self.ecn_bytes {
+            parts.push(format!("ecn={bytes}"));
+        }
         formatter.write_str(&parts.join(","))
     }
 }
@@ -234,7 +253,8 @@ mod tests {
     #[test]
     fn a_full_line_of_text_is_read() {
         let text = "loss=1%, burst=0.002,burst-length=4,delay=10ms,jitter=500us,reorder=0.5%,\
-                    reorder-delay=2ms,duplicate=0.1%,corrupt=0.0001,rate=2.5gbit,queue=64kib";
+                    reorder-delay=2ms,duplicate=0.1%,corrupt=0.0001,rate=2.5gbit,queue=64kib,\
+                    queue-frames=40,ecn=30kb";
         let expected = Impairment {
             loss: 0.01,
             burst: 0.002,
@@ -247,6 +267,8 @@ mod tests {
             corrupt: 0.0001,
             rate_bps: Some(2_500_000_000),
             queue_bytes: 65_536,
+            queue_frames: Some(40),
+            ecn_bytes: Some(30_000),
         };
         assert_eq!(text.parse(), Ok(expected));
         assert_eq!("".parse(), Ok(Impairment::default()));
@@ -264,6 +286,8 @@ mod tests {
         assert!(message("rate=0mbit").contains("100mbit"));
         assert!(message("queue=many").contains("64kib"));
         assert!(message("burst-length=0.5").contains("1 or more"));
+        assert!(message("queue-frames=0").contains("1 or more"));
+        assert!(message("ecn=some").contains("64kib"));
     }
 
     fn impairment() -> impl Strategy<Value = Impairment> {
@@ -273,14 +297,14 @@ mod tests {
             chances,
             numbers,
             1.0..100.0_f64,
-            proptest::option::of(1..1_u64 << 40),
+            proptest::array::uniform3(proptest::option::of(1..1_u64 << 40)),
         )
             .prop_map(
                 |(
                     [loss, burst, reorder, duplicate, corrupt],
                     [a, b, c, d],
                     burst_length,
-                    rate_bps,
+                    [rate_bps, queue_frames, ecn_bytes],
                 )| {
                     Impairment {
                         loss,
@@ -294,6 +318,8 @@ mod tests {
                         corrupt,
                         rate_bps,
                         queue_bytes: d,
+                        queue_frames,
+                        ecn_bytes,
                     }
                 },
             )

@@ -9,8 +9,10 @@
 //! stays full.
 
 pub mod cable;
+mod ecn;
 pub mod impaired;
 pub mod impairment;
+pub mod join;
 mod ring;
 mod sys;
 

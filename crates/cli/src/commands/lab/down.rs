@@ -6,7 +6,7 @@ use clap::Args;
 use lab::Lab;
 use serde::Serialize;
 
-use super::Name;
+use super::{Name, cable};
 use crate::output;
 
 /// Remove the lab and end every program that runs in it.
@@ -33,6 +33,7 @@ struct Report<'a> {
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let name = arguments.name.name.as_str();
     let done = Lab::down(name)?;
+    cable::forget(name)?;
     let report = Report {
         name,
         was_alive: done.was_alive,

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use lab::{Cable, Cidr, HostSpec, Lab, LabSpec};
 
-use super::{Description, Name};
+use super::{Description, Name, cable, impairments::Impairments};
 use crate::output;
 
 /// Build two hosts joined by a cable.
@@ -14,6 +14,7 @@ use crate::output;
 #[command(after_help = "Examples:
   shunt lab up
   shunt lab up --name wan --hosts client,server --mtu 9000
+  shunt lab up --cable tap --impair loss=1%,delay=10ms,rate=100mbit,queue=256kib --seed 7
   shunt lab up --address a=192.0.2.1/24 --address b=192.0.2.2/24 --congestion reno")]
 pub struct Arguments {
     #[command(flatten)]
@@ -33,6 +34,8 @@ pub struct Arguments {
     /// Largest IP packet on the cable, bytes.
     #[arg(long, default_value_t = 1500)]
     mtu: u32,
+    #[command(flatten)]
+    impairments: Impairments,
     /// Congestion controls to try for both kernels; the first that is allowed is set.
     #[arg(long, value_delimiter = ',', default_value = "cubic,reno")]
     congestion: Vec<String>,
@@ -45,11 +48,20 @@ pub struct Arguments {
 enum CableKind {
     /// A pair of virtual Ethernet interfaces.
     Veth,
+    /// TAP interfaces joined by a process of ours, which can lose, delay and limit; see --impair.
+    Tap,
 }
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let lab = Lab::up(&arguments.name.name, &arguments.spec()?)?;
+    let settings = arguments.impairments.settings()?;
+    let mut lab = Lab::up(&arguments.name.name, &arguments.spec()?)?;
+    if let Some(taps) = lab.take_taps()
+        && let Err(error) = cable::start(&mut lab, taps, settings)
+    {
+        Lab::down(lab.name())?;
+        return Err(error);
+    }
     let description = Description::of(&lab);
     if arguments.json {
         output::print_json(&description)?;
@@ -83,10 +95,16 @@ impl Arguments {
             let (host, address) = assignment("--engine-address", text, &mut hosts)?;
             host.engine_address = address;
         }
-        let CableKind::Veth = self.cable;
+        let cable = match self.cable {
+            CableKind::Veth if self.impairments.given() => {
+                bail!("--impair and --seed need the cable that can do it: add --cable tap")
+            }
+            CableKind::Veth => Cable::Veth,
+            CableKind::Tap => Cable::Tap,
+        };
         Ok(LabSpec {
             hosts,
-            cable: Cable::Veth,
+            cable,
             mtu: self.mtu,
             congestion: self.congestion.clone(),
         })

@@ -266,3 +266,34 @@ fn frames_on_the_way_are_bounded() {
     }
     assert_eq!(cable.counters().overflowed, 10);
 }
+
+#[test]
+fn a_queue_counted_in_frames_holds_that_many() {
+    // 64 bytes at 512 kbit/s: a millisecond each on the line.
+    let mut cable = cable("rate=512kbit,queue=1mib,queue-frames=3", 1);
+    for index in 0..10 {
+        cable.push(0, &numbered(index));
+    }
+    assert_eq!(cable.counters().overflowed, 7);
+    // Two have left by then, so that two more find room.
+    for index in 10..20 {
+        cable.push(2_000, &numbered(index));
+    }
+    assert_eq!(cable.counters().overflowed, 15);
+}
+
+#[test]
+fn frames_are_marked_only_behind_a_long_queue() {
+    let mut frame = [0; 64];
+    frame[12] = 8;
+    frame[14] = 0x45;
+    frame[15] = 2;
+    let mut cable = cable("rate=512kbit,ecn=128", 1);
+    for _ in 0..10 {
+        cable.push(0, &frame);
+    }
+    // Three wait for at most 128 bytes before them; the other seven for more.
+    assert_eq!(cable.counters().marked, 7);
+    let frame = cable.pop(1_000).unwrap();
+    assert_eq!(frame[15], 2);
+}
