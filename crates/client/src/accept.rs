@@ -22,22 +22,30 @@ pub struct Accepted {
 }
 
 impl TcpSocket {
-    /// Takes a connection if one waits. EINVAL: the socket does not listen. Several threads and processes
-    /// may try at once; who comes too late gets `None`.
+    /// Takes a connection if one waits, of the engine's cores by turns. EINVAL: the socket does not listen.
+    /// Several threads and processes may try at once; who comes too late gets `None`.
     pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
         if self.state() != State::Listening {
             return Err(self.take_error().unwrap_or(Errno::INVAL));
         }
-        if self.header().accept_ready() == 0 {
-            if let Some(attachment) = self.session().attached() {
-                self.session().on_idle_call(attachment);
+        for part in self.parts_by_turns() {
+            if let Some(accepted) = part.try_accept_here()? {
+                return Ok(Some(accepted));
             }
+        }
+        Ok(None)
+    }
+
+    /// As `try_accept`, on the core of this very socket.
+    fn try_accept_here(&self) -> Result<Option<Accepted>, Errno> {
+        if self.header().accept_ready() == 0 {
+            self.on_idle_call();
             return Ok(None);
         }
         // A fork waits until the connection is known to this process (see `fork`).
         let _opening = read(&self.session().opening);
-        self.session().living()?;
-        let backing = self.session().take_backing()?;
+        self.living()?;
+        let backing = self.session().take_backing(self.id().core())?;
         match self.session().call(
             self.id(),
             Op::Accept {
@@ -53,7 +61,7 @@ impl TcpSocket {
             } => {
                 let made = self
                     .session()
-                    .region(region)
+                    .region(self.id().core(), region)
                     .and_then(|region| self.session().make_socket(socket, region, header));
                 match made {
                     Ok(socket) => Ok(Some(Accepted {
@@ -66,7 +74,7 @@ impl TcpSocket {
                             written: 0,
                             consumed: 0,
                         };
-                        let _ = self.session().post(Some(socket), close);
+                        let _ = self.session().post(socket, close);
                         Err(error)
                     }
                 }

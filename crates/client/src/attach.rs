@@ -2,9 +2,12 @@
 
 use hostif::control::{self, Invalid, Reply, Request};
 use hostif::region::RegionError;
-use hostif::{DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Region};
+use hostif::{
+    CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Region, Steering,
+};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::attachment::Attachment;
 use crate::control::{Control, ControlError};
@@ -68,8 +71,25 @@ pub fn dial(name: &str) -> Result<PrivateFd, AttachError> {
     }
 }
 
-/// Says hello on a channel and maps what comes back.
-pub fn greet(channel: PrivateFd) -> Result<Attachment, AttachError> {
+/// Asks an engine for a channel to another of its cores.
+pub fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
+    let (ours, engines) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(AttachError::Channel)?;
+    let (ours, engines) = (PrivateFd::new(ours), PrivateFd::new(engines));
+    match main.request(&Request::Join { core }, &[engines.as_fd()])? {
+        (Reply::Joined, _) => Ok(ours),
+        (Reply::Refused { text, .. }, _) => Err(AttachError::Refused(text)),
+        _ => Err(AttachError::OutOfTurn),
+    }
+}
+
+/// Says hello on a channel and maps what comes back; also tells how the engine spreads connections.
+pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> {
     let channel = Control::new(channel);
     let pid = rustix::process::getpid()
         .as_raw_nonzero()
@@ -94,15 +114,19 @@ pub fn greet(channel: PrivateFd) -> Result<Attachment, AttachError> {
     let region = Region::map(file.as_fd())?;
     let plausible = (1..=hostif::lock::MAX_SESSION).contains(&welcome.session)
         && region.id() == welcome.region
-        && region.layout().cores == u32::from(welcome.cores);
+        && region.layout().cores == 1
+        && (1..=CORES_MAX).contains(&welcome.steering.cores)
+        && welcome.core < welcome.steering.cores;
     if !plausible {
         return Err(AttachError::OutOfTurn);
     }
-    Ok(Attachment::new(
+    let attachment = Attachment::new(
         channel,
+        welcome.core,
         welcome.session,
         region,
         program_bell,
         engine_bell,
-    ))
+    );
+    Ok((attachment, welcome.steering))
 }

@@ -1,10 +1,8 @@
-//! What one process shares with the engine under one session number: rings, doorbells, the sleepers, the
-//! commands under way. Replaced as a whole in a forked child, so it holds nothing of a socket.
-//!
-//! Of several engine cores the first serves a session today.
+//! What one process shares with one engine core under one session number: rings, doorbells, the sleepers,
+//! the commands under way. Replaced in a forked child, so it holds nothing of a socket.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use hostif::descriptor::Descriptor;
@@ -18,12 +16,9 @@ use rustix::time::Timespec;
 
 use crate::command::Calls;
 use crate::control::Control;
-use crate::lock::{lock, try_lock};
 use crate::private::PrivateFd;
-use crate::sleeping::Sleeping;
-use crate::waker::Waker;
 
-/// The core that serves sessions.
+/// Rings in the region of a session with one core.
 const CORE: u32 = 0;
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
 const YIELDS: u32 = 64;
@@ -39,6 +34,8 @@ const IDLE_CALLS_PER_CHECK: u32 = 64;
 
 /// See the file's head.
 pub struct Attachment {
+    /// The engine core.
+    pub core: u16,
     /// Number under which locks are held.
     pub session: u32,
     /// The session's own region.
@@ -57,14 +54,11 @@ pub struct Attachment {
     pub calls: Calls,
     /// Threads that sleep.
     pub sleepers: Sleepers,
-    /// Who of them polls the doorbell.
-    pub sleeping: Sleeping,
     /// The word that says so.
     pub program_word: SleepWord,
     program_bell: PrivateFd,
     engine_word: SleepWord,
     engine_bell: PrivateFd,
-    wakers: Mutex<Vec<Arc<Waker>>>,
     dead: AtomicBool,
     idle_calls: AtomicU32,
 }
@@ -73,12 +67,14 @@ impl Attachment {
     /// Of a region that was just handed over.
     pub fn new(
         control: Control,
+        core: u16,
         session: u32,
         region: Region,
         program_bell: PrivateFd,
         engine_bell: PrivateFd,
     ) -> Attachment {
         Attachment {
+            core,
             session,
             commands: region.command_producer(CORE),
             sends: region.send_producer(CORE),
@@ -86,14 +82,12 @@ impl Attachment {
             completions: Mutex::new(region.completion_consumer(CORE)),
             calls: Calls::default(),
             sleepers: Sleepers::default(),
-            sleeping: Sleeping::default(),
             program_word: region.program_sleep_word(CORE),
             engine_word: region.engine_sleep_word(CORE),
             region,
             control,
             program_bell,
             engine_bell,
-            wakers: Mutex::default(),
             dead: AtomicBool::new(false),
             idle_calls: AtomicU32::new(0),
         }
@@ -131,20 +125,6 @@ impl Attachment {
     /// Takes the engine's rings so far.
     pub fn drain_bell(&self) {
         hostif::doorbell::drain(self.program_bell.as_fd());
-    }
-
-    /// A waker for this thread's wait.
-    pub fn take_waker(&self) -> Result<Arc<Waker>, Errno> {
-        match lock(&self.wakers).pop() {
-            Some(waker) => Ok(waker),
-            None => Waker::new(),
-        }
-    }
-
-    /// Gives it back.
-    pub fn return_waker(&self, waker: Arc<Waker>) {
-        waker.on_awake();
-        lock(&self.wakers).push(waker);
     }
 
     /// Waits a moment for room in a ring; EAGAIN when the engine does not empty it.
@@ -193,15 +173,6 @@ impl Attachment {
         self.control.close_leaked();
         self.program_bell.close_leaked();
         self.engine_bell.close_leaked();
-        // A thread of the parent may hold the lock for ever, here; then its bells stay until exec.
-        for waker in try_lock(&self.wakers)
-            .iter_mut()
-            .flat_map(|wakers| wakers.drain(..))
-        {
-            waker.close_leaked();
-            // Its number is closed; dropping it would close that of somebody else.
-            core::mem::forget(waker);
-        }
     }
 }
 

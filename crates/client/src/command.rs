@@ -7,6 +7,7 @@ use hostif::{Command, Completion, Op, SocketId};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::attachments::Attachments;
 use crate::lock::lock;
 use crate::session::Session;
 use crate::wait::Sleep;
@@ -79,8 +80,13 @@ impl Calls {
 
 impl Session {
     /// Sends a command that nobody awaits.
-    pub(crate) fn post(&self, socket: Option<SocketId>, op: Op) -> Result<(), Errno> {
-        let attachment = self.living()?;
+    pub(crate) fn post(&self, socket: SocketId, op: Op) -> Result<(), Errno> {
+        self.post_to(socket.core(), Some(socket), op)
+    }
+
+    /// As `post`, to a core.
+    pub(crate) fn post_to(&self, core: u16, socket: Option<SocketId>, op: Op) -> Result<(), Errno> {
+        let attachment = self.living(core)?;
         attachment.push(
             &attachment.commands,
             &Command {
@@ -96,8 +102,9 @@ impl Session {
     /// Sends a command and waits for its completion. Signals do not end the wait: engines answer at
     /// once, and a command cannot be taken back.
     pub(crate) fn call(&self, socket: SocketId, op: Op) -> Result<Completion, Errno> {
-        let attachment = self.living()?;
-        let waker = attachment.take_waker()?;
+        let attachment = self.living(socket.core())?;
+        let all = self.attachments()?;
+        let waker = all.take_waker()?;
         let token = attachment.calls.begin(&waker);
         let command = Command {
             token,
@@ -107,15 +114,21 @@ impl Session {
         let result = attachment.push(&attachment.commands, &command);
         if result.is_ok() {
             attachment.ring_engine();
-            self.await_answer(attachment, &waker, token);
+            self.await_answer(all, attachment, &waker, token);
         }
         let answer = attachment.calls.end(token);
-        attachment.return_waker(waker);
+        all.return_waker(waker);
         result?;
         answer.ok_or(Errno::CONNRESET)
     }
 
-    fn await_answer(&self, attachment: &'static Attachment, waker: &Arc<Waker>, token: u32) {
+    fn await_answer(
+        &self,
+        all: &'static Attachments,
+        attachment: &'static Attachment,
+        waker: &Arc<Waker>,
+        token: u32,
+    ) {
         let start = Instant::now();
         while start.elapsed() < SPIN {
             self.reap_if_free(attachment);
@@ -131,7 +144,7 @@ impl Session {
                 mask: None,
                 deadline: None,
             };
-            let _ = self.sleep(attachment, waker, sleep, &mut over);
+            let _ = self.sleep(all, waker, sleep, &mut over);
         }
     }
 

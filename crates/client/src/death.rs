@@ -9,9 +9,15 @@ use crate::session::Session;
 use crate::sys;
 
 impl Session {
-    /// Marks the attachment dead and tells everybody.
+    /// Marks the attachment dead, and all others to this engine with it, and tells everybody.
     pub(crate) fn on_engine_lost(&self, attachment: &Attachment, reason: &str) {
-        if attachment.set_dead() {
+        if !attachment.set_dead() {
+            return;
+        }
+        let current = self.attached().filter(|all| all.has(attachment));
+        if let Some(all) = current
+            && all.set_dead()
+        {
             sys::say(&format!(
                 "the engine is gone ({reason}); its connections are reset. Start it again with `shunt \
                  engine`; new sockets will use it"
@@ -19,7 +25,9 @@ impl Session {
             let mut audience = Audience::default();
             lock(&self.registry).gather_all(&mut audience);
             audience.tell();
-            attachment.calls.wake_all();
+            for attachment in all.iter() {
+                attachment.calls.wake_all();
+            }
         }
     }
 
@@ -37,9 +45,9 @@ impl Session {
         }
     }
 
-    /// The attachment, or ECONNRESET if its engine is gone.
-    pub(crate) fn living(&self) -> Result<&'static Attachment, Errno> {
-        let attachment = self.attachment()?;
+    /// The attachment to a core, or ECONNRESET if its engine is gone.
+    pub(crate) fn living(&self, core: u16) -> Result<&'static Attachment, Errno> {
+        let attachment = self.attachment(core)?;
         if attachment.is_dead() {
             Err(Errno::CONNRESET)
         } else {

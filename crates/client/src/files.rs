@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::session::Session;
+use crate::socket::TcpSocket;
 
 /// A file that the engine holds open for this process; dropping it gives it back. In a forked child
 /// it is of no use: the child shares files of its own.
@@ -17,11 +18,13 @@ pub struct SharedFile {
     handle: u32,
 }
 
-impl Session {
-    /// Shares a file that is open for reading. EOPNOTSUPP: the engine does not read such a file.
-    pub fn share_file(&'static self, file: BorrowedFd<'_>) -> Result<SharedFile, Errno> {
+impl TcpSocket {
+    /// Shares a file that is open for reading with the core that serves this socket, to be sent over
+    /// this and other sockets of that core. EOPNOTSUPP: the engine does not read such a file.
+    pub fn share_file(&self, file: BorrowedFd<'_>) -> Result<SharedFile, Errno> {
+        let (session, core) = (self.session(), self.id().core());
         let attachment = self.living()?;
-        match self.request(&Request::Prepare { count: 1 }, &[file])? {
+        match session.request(core, &Request::Prepare { count: 1 }, &[file])? {
             (
                 Reply::Prepared {
                     first: handle,
@@ -32,7 +35,7 @@ impl Session {
                 // Another thread may have attached to a new engine, which then has the file.
                 if core::ptr::eq(attachment, self.living()?) {
                     Ok(SharedFile {
-                        session: self,
+                        session,
                         attachment,
                         handle,
                     })
@@ -51,7 +54,13 @@ impl SharedFile {
     pub fn is_current(&self) -> bool {
         self.session
             .attached()
-            .is_some_and(|attachment| self.is_of(attachment))
+            .is_some_and(|all| all.has(self.attachment))
+    }
+
+    /// Whether it was shared with the core that serves this socket.
+    #[must_use]
+    pub fn is_for(&self, socket: &TcpSocket) -> bool {
+        self.attachment.core == socket.id().core()
     }
 
     /// Attachments are never freed, so an address names one for ever.

@@ -11,12 +11,14 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::{MutexGuard, RwLockWriteGuard};
 
+use hostif::Steering;
 use hostif::control::{Reply, Request};
 use rustix::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::attach::{dial, greet};
 use crate::attachment::Attachment;
+use crate::attachments::Attachments;
 use crate::lock::{lock, write};
 use crate::pool::Pool;
 use crate::private::PrivateFd;
@@ -28,13 +30,14 @@ use rustix::io::Errno;
 /// What a forked child has of its parent's session.
 #[derive(Default)]
 pub struct Heritage {
-    /// The control channel that the engine knows as the child's; used up by the first attach.
-    channel: Option<PrivateFd>,
+    /// The control channels that the engine's cores know as the child's, the first core's first; used up
+    /// by the first attach.
+    channels: Vec<PrivateFd>,
 }
 
 /// Everything held across a fork.
 struct Held {
-    child_channel: Option<PrivateFd>,
+    child_channels: Vec<PrivateFd>,
     registry: MutexGuard<'static, Registry>,
     pool: MutexGuard<'static, Pool>,
     heritage: MutexGuard<'static, Heritage>,
@@ -55,22 +58,23 @@ impl Session {
     /// Before the fork, in the thread that forks.
     pub fn fork_prepare(&'static self) {
         let opening = write(&self.opening);
-        if self.attached().is_none() && lock(&self.heritage).channel.is_some() {
+        if self.attached().is_none() && !lock(&self.heritage).channels.is_empty() {
             // A child that forks before it ever spoke to the engine.
-            let _ = self.attachment();
+            let _ = self.attachments();
         }
         let heritage = lock(&self.heritage);
         let pool = lock(&self.pool);
         let registry = lock(&self.registry);
-        let child_channel = match self.attached() {
+        let child_channels = match self.attached() {
             // Without sockets there is nothing to inherit: the child attaches if it ever wants to.
-            Some(attachment) if !registry.is_empty() && !attachment.is_dead() => {
-                announce_child(attachment).ok()
+            Some(all) if !registry.is_empty() && !all.is_dead() => {
+                let announced: Result<_, Errno> = all.iter().map(announce_child).collect();
+                announced.unwrap_or_default()
             }
-            _ => None,
+            _ => Vec::new(),
         };
         let held = Held {
-            child_channel,
+            child_channels,
             registry,
             pool,
             heritage,
@@ -89,7 +93,7 @@ impl Session {
     pub fn fork_child(&'static self) {
         let Some(held) = take_held() else { return };
         let Held {
-            child_channel,
+            child_channels,
             mut registry,
             mut pool,
             mut heritage,
@@ -100,11 +104,11 @@ impl Session {
         }
         pool.clear();
         let parents = self.attached();
-        let orphaned = child_channel.is_none();
-        heritage.channel = child_channel;
+        let orphaned = child_channels.is_empty();
+        heritage.channels = child_channels;
         self.detach();
-        if let Some(attachment) = parents {
-            attachment.close_leaked();
+        if let Some(all) = parents {
+            all.close_leaked();
         }
         drop((registry, pool, heritage));
         if orphaned {
@@ -112,34 +116,49 @@ impl Session {
         }
     }
 
-    /// A child's own attachment, made when it first needs one: over the channel of its parent, or as any
+    /// A child's own attachments, made when it first needs one: over the channels of its parent, or as any
     /// program that attaches.
-    pub(crate) fn attach_child(&self) -> Result<&'static Attachment, Errno> {
+    pub(crate) fn attach_child(&self) -> Result<&'static Attachments, Errno> {
         let mut orphaned = false;
         let attached = {
             let mut heritage = lock(&self.heritage);
-            if let Some(attachment) = self.attached() {
-                return Ok(attachment);
+            if let Some(all) = self.attached() {
+                return Ok(all);
             }
-            let inherited = heritage.channel.take().map(greet);
-            if let Some(Err(error)) = &inherited {
-                sys::say(&format!(
-                    "the connections of the parent are lost to this process: {error}"
-                ));
-                orphaned = true;
+            let channels = core::mem::take(&mut heritage.channels);
+            // All at once: a socket on any of the cores may be waited for.
+            match channels.into_iter().map(greet).collect() {
+                Ok(inherited) => self.adopt_all(inherited),
+                Err(error) => {
+                    sys::say(&format!(
+                        "the connections of the parent are lost to this process: {error}"
+                    ));
+                    orphaned = true;
+                    None
+                }
             }
-            match inherited {
-                Some(Ok(attachment)) => Ok(self.adopt(attachment)),
-                _ => match dial(self.name()).and_then(greet) {
+            .map_or_else(
+                || match dial(self.name()).and_then(greet) {
                     Ok(attachment) => Ok(self.adopt(attachment)),
                     Err(_) => Err(Errno::CONNRESET),
                 },
-            }
+                Ok,
+            )
         };
         if orphaned {
             self.lose_all();
         }
         attached
+    }
+
+    /// Uses the attachments that a parent's channels led to; `None`: there are none.
+    fn adopt_all(&self, inherited: Vec<(Attachment, Steering)>) -> Option<&'static Attachments> {
+        let mut inherited = inherited.into_iter();
+        let all = self.adopt(inherited.next()?);
+        for (attachment, _) in inherited {
+            all.add(self.keep(attachment));
+        }
+        Some(all)
     }
 
     fn lose_all(&self) {
@@ -151,7 +170,7 @@ impl Session {
     }
 }
 
-/// Tells the engine that a child is coming; returns the child's end of its control channel.
+/// Tells a core of the engine that a child is coming; returns the child's end of its control channel.
 fn announce_child(attachment: &Attachment) -> Result<PrivateFd, Errno> {
     let (ours, engines) = rustix::net::socketpair(
         AddressFamily::UNIX,

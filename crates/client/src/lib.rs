@@ -1,8 +1,8 @@
 //! The program's side of the host interface: TCP sockets on an engine, as Rust objects.
 //!
 //! Start at `session` (attaching, one per process), then `socket` (what a socket is), `send` and `receive`
-//! (the fast path: shared memory and one descriptor, no lock but the socket's own), `wait` (sleeping)
-//! and `fork`. Readiness follows Linux's `tcp_poll`. Errors are errno values, because the callers are
+//! (the fast path: shared memory and one descriptor, no lock but the socket's own), `wait` (sleeping),
+//! `attachments` (an engine of several cores) and `fork`. Readiness follows Linux's `tcp_poll`. Errors are errno values, because the callers are
 //! the socket API.
 //!
 //! This code runs inside preloaded libraries: all its system calls go to the kernel directly, its
@@ -12,12 +12,15 @@
 mod accept;
 mod attach;
 mod attachment;
+mod attachments;
 mod command;
 mod control;
 mod death;
 mod files;
 mod fork;
+mod listener;
 mod lock;
+mod placement;
 mod pool;
 mod private;
 mod readiness;

@@ -1,5 +1,5 @@
 //! Backing sockets for connections that listeners will accept (DESIGN §4): real kernel sockets, made in
-//! batches and known to the engine by handles, so that an accept costs no round trip for one.
+//! batches and known to an engine core by handles, so that an accept costs no round trip for one.
 
 use hostif::Op;
 use hostif::control::{Reply, Request};
@@ -19,13 +19,15 @@ const BATCH: usize = 32;
 /// The sockets that wait, and how many listeners there are to want them.
 #[derive(Default)]
 pub struct Pool {
-    ready: Vec<Backing>,
+    /// By core, as far as there were any.
+    ready: Vec<Vec<Backing>>,
     refilled: bool,
     listeners: usize,
 }
 
-/// A socket that the engine knows under a handle.
+/// A socket that an engine core knows under a handle.
 pub struct Backing {
+    core: u16,
     /// The engine's handle.
     pub handle: u32,
     /// Our end of it.
@@ -33,6 +35,14 @@ pub struct Backing {
 }
 
 impl Pool {
+    fn of_core(&mut self, core: u16) -> &mut Vec<Backing> {
+        let core = usize::from(core);
+        if self.ready.len() <= core {
+            self.ready.resize_with(core + 1, Vec::new);
+        }
+        &mut self.ready[core]
+    }
+
     /// Forgets everything: the handles are those of an engine, or a process, that is gone.
     pub fn clear(&mut self) {
         self.ready.clear();
@@ -41,11 +51,11 @@ impl Pool {
 }
 
 impl Session {
-    /// A backing socket for an accept.
-    pub(crate) fn take_backing(&self) -> Result<Backing, Errno> {
+    /// A backing socket for an accept on a core.
+    pub(crate) fn take_backing(&self, core: u16) -> Result<Backing, Errno> {
         let wanted = {
             let mut pool = lock(&self.pool);
-            if let Some(backing) = pool.ready.pop() {
+            if let Some(backing) = pool.of_core(core).pop() {
                 return Ok(backing);
             }
             if pool.refilled { BATCH } else { FIRST_BATCH }
@@ -54,7 +64,7 @@ impl Session {
         let sockets = make_sockets(wanted)?;
         let count = u16::try_from(sockets.len()).map_err(|_| Errno::INVAL)?;
         let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        let (reply, _) = self.request(&Request::Prepare { count }, &borrowed)?;
+        let (reply, _) = self.request(core, &Request::Prepare { count }, &borrowed)?;
         match reply {
             Reply::Prepared {
                 first,
@@ -63,10 +73,10 @@ impl Session {
                 let mut pool = lock(&self.pool);
                 let ready = (first..)
                     .zip(sockets)
-                    .map(|(handle, fd)| Backing { handle, fd });
-                pool.ready.extend(ready);
+                    .map(|(handle, fd)| Backing { core, handle, fd });
+                pool.of_core(core).extend(ready);
                 pool.refilled = true;
-                pool.ready.pop().ok_or(Errno::MFILE)
+                pool.of_core(core).pop().ok_or(Errno::MFILE)
             }
             _ => Err(Errno::PROTO),
         }
@@ -74,7 +84,7 @@ impl Session {
 
     /// The accept found no connection.
     pub(crate) fn return_backing(&self, backing: Backing) {
-        lock(&self.pool).ready.push(backing);
+        lock(&self.pool).of_core(backing.core).push(backing);
     }
 
     /// One more listener.
@@ -92,9 +102,10 @@ impl Session {
             }
             core::mem::take(&mut pool.ready)
         };
-        for backing in given_back {
+        for backing in given_back.into_iter().flatten() {
             // It fails only when the engine is gone, and the handle with it.
-            let _ = self.post(
+            let _ = self.post_to(
+                backing.core,
                 None,
                 Op::CloseBacking {
                     handle: backing.handle,

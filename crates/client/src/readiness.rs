@@ -71,7 +71,7 @@ impl TcpSocket {
         ready.set(Readiness::ERR, self.has_error());
         match state {
             State::Listening => {
-                ready.set(Readiness::IN, header.accept_ready() > 0);
+                ready.set(Readiness::IN, self.has_connection());
                 return ready;
             }
             State::Connecting => return ready,
@@ -136,7 +136,8 @@ impl TcpSocket {
     /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
     #[must_use]
     pub fn rx_events(&self) -> u32 {
-        self.header().rx_events()
+        self.parts()
+            .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
     }
 
     /// Counts what made the socket writable, for edge-triggered writers. Wraps around.
@@ -148,7 +149,7 @@ impl TcpSocket {
     /// Whether a connection waits to be accepted.
     #[must_use]
     pub fn has_connection(&self) -> bool {
-        !self.is_reset() && self.header().accept_ready() > 0
+        !self.is_reset() && self.parts().any(|part| part.header().accept_ready() > 0)
     }
 
     /// Bytes that wait to be read (FIONREAD).

@@ -3,6 +3,7 @@
 use hostif::Completion;
 
 use crate::attachment::Attachment;
+use crate::attachments::Attachments;
 use crate::lock::{lock, try_lock};
 use crate::registry::Audience;
 use crate::session::Session;
@@ -16,12 +17,12 @@ impl Session {
     /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
     /// need this: it comes from the sockets' headers.
     pub fn reap(&self) {
-        if let Some(attachment) = self.attached() {
+        for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.reap_all(attachment);
         }
     }
 
-    /// As `reap`; waits for a thread that does it already, so that afterwards everything that was in
+    /// As `reap` for one core; waits for a thread that does it already, so that afterwards everything that was in
     /// the ring before has been taken out.
     pub(crate) fn reap_all(&self, attachment: &Attachment) {
         loop {
@@ -37,7 +38,7 @@ impl Session {
         }
     }
 
-    /// As `reap`, unless another thread is at it.
+    /// As `reap_all`, unless another thread is at it.
     pub(crate) fn reap_if_free(&self, attachment: &Attachment) {
         let mut batch: Batch = [None; BATCH];
         if let Some(mut ring) = try_lock(&attachment.completions) {

@@ -67,7 +67,7 @@ impl TcpSocket {
             return Ok(None);
         }
         let window = self.region().window(receive).ok_or(Errno::PROTO)?;
-        let attachment = self.session().attachment()?;
+        let attachment = self.attachment()?;
         if !attachment.is_dead() {
             attachment.await_room(&attachment.receives)?;
         }
@@ -113,9 +113,7 @@ impl TcpSocket {
             State::Closed if self.readable_bytes() == 0 => Ok(0),
             State::Connected if self.header().shut() & SHUT_READ != 0 => Ok(0),
             State::Connecting | State::Connected | State::Closed => {
-                if let Some(attachment) = self.session().attached() {
-                    self.session().on_idle_call(attachment);
-                }
+                self.on_idle_call();
                 Err(Errno::AGAIN)
             }
         }

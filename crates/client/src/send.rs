@@ -93,7 +93,7 @@ impl TcpSocket {
     }
 
     fn room(&self) -> Result<Room<'_>, Errno> {
-        let attachment = self.session().attachment()?;
+        let attachment = self.attachment()?;
         let send = self.sendable()?;
         let window = self.region().window(send).ok_or(Errno::PROTO)?;
         attachment.await_room(&attachment.sends)?;

@@ -8,12 +8,13 @@ use std::time::Duration;
 use core::net::IpAddr;
 
 use hostif::control::{EngineAddress, QueryKind, Reply, Request};
-use hostif::{Region, SocketId};
+use hostif::{Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::attach::{AttachError, dial, greet};
+use crate::attach::{AttachError, dial, dial_core, greet};
 use crate::attachment::{Attachment, spin_budget};
+use crate::attachments::Attachments;
 use crate::control::ControlError;
 use crate::fork::Heritage;
 use crate::lock::{lock, read};
@@ -25,7 +26,7 @@ use crate::sys::Slot;
 /// See the file's head.
 pub struct Session {
     name: String,
-    current: Slot<Attachment>,
+    current: Slot<Attachments>,
     pub(crate) heritage: Mutex<Heritage>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pool: Mutex<Pool>,
@@ -53,29 +54,69 @@ impl Session {
         Ok(session)
     }
 
-    /// Uses an attachment from now on.
-    pub(crate) fn adopt(&self, attachment: Attachment) -> &'static Attachment {
-        lock(&self.registry).add_region(attachment.region.clone());
-        let attachment: &'static Attachment = Box::leak(Box::new(attachment));
-        self.current.set(Some(attachment));
-        attachment
+    /// Uses an attachment to the first core, and those that will come beside it, from now on.
+    pub(crate) fn adopt(&self, (main, steering): (Attachment, Steering)) -> &'static Attachments {
+        let main = self.keep(main);
+        let all: &'static Attachments = Box::leak(Box::new(Attachments::new(main, steering)));
+        self.current.set(Some(all));
+        all
     }
 
-    /// In a forked child: the parent's attachment is not ours.
+    /// Attachments live for ever: sockets may be in use until the process ends.
+    pub(crate) fn keep(&self, attachment: Attachment) -> &'static Attachment {
+        lock(&self.registry).add_region(attachment.region.clone());
+        Box::leak(Box::new(attachment))
+    }
+
+    /// In a forked child: the parent's attachments are not ours.
     pub(crate) fn detach(&self) {
         self.current.set(None);
     }
 
-    /// The attachment, if there is one.
-    pub(crate) fn attached(&self) -> Option<&'static Attachment> {
+    /// The attachments, if there are any.
+    pub(crate) fn attached(&self) -> Option<&'static Attachments> {
         self.current.current()
     }
 
-    /// The attachment; a forked child makes its own when it first needs one.
-    pub(crate) fn attachment(&self) -> Result<&'static Attachment, Errno> {
+    /// The attachments; a forked child makes its own when it first needs them.
+    pub(crate) fn attachments(&self) -> Result<&'static Attachments, Errno> {
         match self.current.current() {
-            Some(attachment) => Ok(attachment),
+            Some(all) => Ok(all),
             None => self.attach_child(),
+        }
+    }
+
+    /// The attachment to a core, made when it is first needed.
+    pub(crate) fn attachment(&self, core: u16) -> Result<&'static Attachment, Errno> {
+        let all = self.attachments()?;
+        match all.to_core(core) {
+            Some(attachment) => Ok(attachment),
+            None => self.attach_to_core(all, core),
+        }
+    }
+
+    fn attach_to_core(
+        &self,
+        all: &'static Attachments,
+        core: u16,
+    ) -> Result<&'static Attachment, Errno> {
+        let _turn = lock(&self.heritage);
+        if let Some(attachment) = all.to_core(core) {
+            return Ok(attachment);
+        }
+        let greeted = dial_core(&all.main.control, core).and_then(greet);
+        match greeted {
+            Ok((attachment, _)) if attachment.core == core => {
+                let attachment = self.keep(attachment);
+                all.add(attachment);
+                Ok(attachment)
+            }
+            Ok(_) => Err(Errno::PROTO),
+            Err(_) if all.main.control.is_hung_up() => Err(Errno::CONNRESET),
+            Err(error) => {
+                crate::sys::say(&format!("no way to core {core} of the engine: {error}"));
+                Err(Errno::NFILE)
+            }
         }
     }
 
@@ -88,7 +129,7 @@ impl Session {
     /// Whether the engine is gone. New sockets attach to its successor.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        self.attached().is_some_and(Attachment::is_dead)
+        self.attached().is_some_and(Attachments::is_dead)
     }
 
     /// Attaches again after the engine was lost; the sockets of the lost one stay reset.
@@ -108,13 +149,14 @@ impl Session {
         Ok(())
     }
 
-    /// Asks the engine and unwraps a refusal.
+    /// Asks an engine core and unwraps a refusal.
     pub(crate) fn request(
         &self,
+        core: u16,
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
-        let attachment = self.living()?;
+        let attachment = self.living(core)?;
         match attachment.control.request(request, descriptors) {
             Ok((Reply::Refused { errno, .. }, _)) => {
                 Err(Errno::from_raw_os_error(i32::from(errno.max(1))))
@@ -133,13 +175,25 @@ impl Session {
     }
 
     /// Makes an engine socket for a backing socket (AF_INET, SOCK_STREAM), which the engine gets a
-    /// duplicate of.
+    /// duplicate of. For a connection see [`Session::open_towards`].
     pub fn open(&'static self, backing: BorrowedFd<'_>) -> Result<Arc<TcpSocket>, Errno> {
+        self.open_at(0, backing)
+    }
+
+    /// As `open`, on a core.
+    pub(crate) fn open_at(
+        &'static self,
+        core: u16,
+        backing: BorrowedFd<'_>,
+    ) -> Result<Arc<TcpSocket>, Errno> {
         let _opening = read(&self.opening);
-        match self.request(&Request::Open { count: 1 }, &[backing])? {
+        match self.request(core, &Request::Open { count: 1 }, &[backing])? {
             (Reply::Opened(list), _) => {
                 let opened = list.first().ok_or(Errno::PROTO)?;
-                let region = self.living()?.region.clone();
+                let region = self.living(core)?.region.clone();
+                if opened.socket.core() != core {
+                    return Err(Errno::PROTO);
+                }
                 self.make_socket(opened.socket, region, opened.header)
             }
             _ => Err(Errno::PROTO),
@@ -158,12 +212,12 @@ impl Session {
         Ok(socket)
     }
 
-    /// A region by its number; maps it if this process has not yet.
-    pub(crate) fn region(&self, id: u32) -> Result<Region, Errno> {
+    /// A region of a core by its number; maps it if this process has not yet.
+    pub(crate) fn region(&self, core: u16, id: u32) -> Result<Region, Errno> {
         if let Some(region) = lock(&self.registry).region(id) {
             return Ok(region);
         }
-        match self.request(&Request::MapRegion { region: id }, &[])? {
+        match self.request(core, &Request::MapRegion { region: id }, &[])? {
             (Reply::Region { .. }, descriptors) => {
                 let file = descriptors.first().ok_or(Errno::PROTO)?;
                 let region = Region::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
@@ -179,15 +233,15 @@ impl Session {
 
     /// The addresses that the engine owns, and its default gateway.
     pub fn addresses(&self) -> Result<(Vec<EngineAddress>, Option<IpAddr>), Errno> {
-        match self.request(&Request::Addresses, &[])? {
+        match self.request(0, &Request::Addresses, &[])? {
             (Reply::Addresses { addresses, gateway }, _) => Ok((addresses, gateway)),
             _ => Err(Errno::PROTO),
         }
     }
 
-    /// A report of the engine, as JSON.
+    /// A report of the engine's first core, as JSON.
     pub fn query(&self, kind: QueryKind) -> Result<String, Errno> {
-        match self.request(&Request::Query { kind }, &[])? {
+        match self.request(0, &Request::Query { kind }, &[])? {
             (Reply::Report, descriptors) => {
                 let file = descriptors.first().ok_or(Errno::PROTO)?;
                 read_all(file.as_fd())

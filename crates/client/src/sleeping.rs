@@ -1,4 +1,4 @@
-//! Which sleeping threads poll the session's doorbell.
+//! Which sleeping threads poll the session's doorbells, one of each core.
 //!
 //! Every thread that polls it is woken by every ring. With few threads that is the shortest way; with
 //! many it would wake them all for each other's events. So only the first few (leaders) poll it, and
@@ -21,7 +21,7 @@ pub struct Sleeping {
 
 #[derive(Default)]
 struct State {
-    leaders: usize,
+    leaders: Vec<Arc<Waker>>,
     followers: VecDeque<Arc<Waker>>,
 }
 
@@ -29,8 +29,8 @@ impl Sleeping {
     /// A thread is about to sleep: whether it leads.
     pub fn enter(&self, waker: &Arc<Waker>) -> bool {
         let mut state = lock(&self.state);
-        if state.leaders < MAX_LEADERS {
-            state.leaders += 1;
+        if state.leaders.len() < MAX_LEADERS {
+            state.leaders.push(Arc::clone(waker));
             return true;
         }
         state.followers.push_back(Arc::clone(waker));
@@ -50,12 +50,20 @@ impl Sleeping {
         }
         // A leader, or one that was promoted, perhaps a moment ago and without knowing it.
         waker.take_promotion();
-        state.leaders = state.leaders.saturating_sub(1);
-        if state.leaders == 0
+        state.leaders.retain(|other| !Arc::ptr_eq(other, waker));
+        if state.leaders.is_empty()
             && let Some(follower) = state.followers.pop_front()
         {
-            state.leaders = 1;
             follower.promote();
+            state.leaders.push(follower);
+        }
+    }
+
+    /// Wakes everybody, to look again what to sleep on.
+    pub fn wake_all(&self) {
+        let state = lock(&self.state);
+        for waker in state.leaders.iter().chain(&state.followers) {
+            waker.wake();
         }
     }
 }
@@ -79,7 +87,7 @@ mod tests {
         sleeping.leave(&wakers[MAX_LEADERS]);
         assert!(wakers[MAX_LEADERS + 1].take_promotion());
         sleeping.leave(&wakers[MAX_LEADERS + 1]);
-        assert_eq!(lock(&sleeping.state).leaders, 0);
+        assert!(lock(&sleeping.state).leaders.is_empty());
     }
 
     #[test]

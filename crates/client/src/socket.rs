@@ -13,6 +13,7 @@ use hostif::{
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::listener::Twins;
 use crate::lock::lock;
 use crate::readiness::State;
 use crate::registry::Observer;
@@ -32,6 +33,8 @@ pub struct TcpSocket {
     lost: AtomicBool,
     /// The reset that a lost engine means has been reported.
     reset_reported: AtomicBool,
+    /// Of a listener: its like on the engine's other cores.
+    pub(crate) twins: OnceLock<Twins>,
 }
 
 impl TcpSocket {
@@ -52,6 +55,7 @@ impl TcpSocket {
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             reset_reported: AtomicBool::new(false),
+            twins: OnceLock::new(),
         }))
     }
 
@@ -65,6 +69,24 @@ impl TcpSocket {
     #[must_use]
     pub fn session(&self) -> &'static Session {
         self.session
+    }
+
+    /// The attachment to the core that serves the socket.
+    pub(crate) fn attachment(&self) -> Result<&'static Attachment, Errno> {
+        self.session.attachment(self.id.core())
+    }
+
+    /// The attachment, or ECONNRESET if the engine is gone.
+    pub(crate) fn living(&self) -> Result<&'static Attachment, Errno> {
+        self.session.living(self.id.core())
+    }
+
+    /// A call found nothing to do: now and then look whether that is because the engine is gone.
+    pub(crate) fn on_idle_call(&self) {
+        let all = self.session.attached();
+        if let Some(attachment) = all.and_then(|all| all.to_core(self.id.core())) {
+            self.session.on_idle_call(attachment);
+        }
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -152,18 +174,12 @@ impl TcpSocket {
         Ok(SocketAddr::new(local.ip(), port))
     }
 
-    /// Starts to accept connections, or changes the backlog.
-    pub fn listen(&self, backlog: u32) -> Result<(), Errno> {
-        let first = self.state() != State::Listening;
-        self.session.call_plain(self.id, Op::Listen { backlog })?;
-        if first {
-            self.session.on_listener_opened();
-        }
-        Ok(())
-    }
-
     /// Starts to connect. The state then tells the outcome: `Connected`, or `Closed` with an error.
     pub fn connect(&self, remote: SocketAddr, local: Option<SocketAddr>) -> Result<(), Errno> {
+        let local = match local {
+            Some(local) => Some(self.session.placed(local, remote)?),
+            None => None,
+        };
         self.header().program_forget_error();
         self.session
             .call_plain(self.id, Op::Connect { remote, local })
@@ -175,7 +191,10 @@ impl TcpSocket {
         if *changes == OptionChanges::default() {
             return Ok(());
         }
-        self.session.post(Some(self.id), Op::SetOptions(*changes))
+        for part in self.parts() {
+            part.session.post(part.id, Op::SetOptions(*changes))?;
+        }
+        Ok(())
     }
 
     /// Ends one or both directions; what is written goes out first.
@@ -192,15 +211,14 @@ impl TcpSocket {
             ShutdownHow::Write => SHUT_WRITE,
             ShutdownHow::Both => SHUT_READ | SHUT_WRITE,
         };
-        let attachment = self.session.living()?;
+        let attachment = self.living()?;
         let header = self.header();
         // Under the lock, so that nothing is written after the position that the FIN follows.
         let held = self.hold(attachment, header.send_lock())?;
         header.program_shut(bits);
         let written = header.written();
         drop(held);
-        self.session
-            .post(Some(self.id), Op::Shutdown { how, written })
+        self.session.post(self.id, Op::Shutdown { how, written })
     }
 
     /// Drops this process's hold. The engine then ends the connection as the kernel would: FIN, or RST
@@ -209,6 +227,7 @@ impl TcpSocket {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.close_twins();
         lock(&self.session.registry).remove(self.id);
         let listening = self.header().flags().contains(Flags::LISTENING);
         if self.lost.load(Ordering::Acquire) {
@@ -223,7 +242,7 @@ impl TcpSocket {
             consumed: header.consumed(),
         };
         // It fails only when the engine is gone, which closes everything.
-        let _ = self.session.post(Some(self.id), close);
+        let _ = self.session.post(self.id, close);
         if listening {
             self.session.on_listener_closed();
         }
@@ -242,12 +261,16 @@ impl TcpSocket {
     /// Registers an observer, in place of one with the same token. Look at the socket afterwards: what
     /// happened before is not told.
     pub fn observe(&self, token: u64, observer: Arc<dyn Observer>) {
-        self.session.observe(self.id, token, observer);
+        for id in self.ids() {
+            self.session.observe(id, token, Arc::clone(&observer));
+        }
     }
 
     /// Removes the observer with that token.
     pub fn forget(&self, token: u64) {
-        self.session.forget(self.id, token);
+        for id in self.ids() {
+            self.session.forget(id, token);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2).
 //!
-//! The poll set of a sleeping thread: the session's doorbell (leaders only, see `sleeping`), the control
-//! channel for its hang-up, the thread's own waker, and descriptors of the caller. Signals end a wait
+//! The poll set of a sleeping thread: of each engine core that the process is attached to the doorbell
+//! (leaders only, see `sleeping`) and the control channel for its hang-up; the thread's own waker; and
+//! descriptors of the caller. Signals end a wait
 //! with EINTR; what they mean is the caller's affair.
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::attachment::Attachment;
+use crate::attachments::Attachments;
 use crate::lock::lock;
 use crate::session::Session;
 use crate::socket::TcpSocket;
@@ -40,8 +41,8 @@ pub struct Sleep<'a> {
     pub deadline: Option<Instant>,
 }
 
-/// The library's own entries in a poll set.
-const OWN: usize = 3;
+/// The library's own entries in a poll set for each core, besides the thread's waker.
+const OF_CORE: usize = 2;
 /// Poll sets up to this size lie on the stack.
 const SMALL: usize = 16;
 /// A lost wake-up would be our bug; look again this often so that it costs latency and not a hang. Also
@@ -63,7 +64,7 @@ impl Session {
         if ready() {
             return Ok(Woken::Ready);
         }
-        let Some(attachment) = self.attachment_to_wait_on() else {
+        let Some(all) = self.attachments_to_wait_on() else {
             return wait_for_kernel(
                 &mut Sleep {
                     kernel,
@@ -73,27 +74,27 @@ impl Session {
                 ready,
             );
         };
-        if self.spin(attachment, ready) {
+        if self.spin(all, ready) {
             return Ok(Woken::Ready);
         }
-        let waker = attachment.take_waker()?;
+        let waker = all.take_waker()?;
         self.change_waiters(sockets, |registry, id| registry.add_waiter(id, &waker));
         let sleep = Sleep {
             kernel,
             mask,
             deadline,
         };
-        let result = self.sleep(attachment, &waker, sleep, ready);
+        let result = self.sleep(all, &waker, sleep, ready);
         self.change_waiters(sockets, |registry, id| registry.remove_waiter(id, &waker));
-        attachment.return_waker(waker);
+        all.return_waker(waker);
         result
     }
 
-    /// The attachment; a forked child that has no socket, or whose engine is gone, does without.
-    fn attachment_to_wait_on(&self) -> Option<&'static Attachment> {
+    /// The attachments; a forked child that has no socket, or whose engine is gone, does without.
+    fn attachments_to_wait_on(&self) -> Option<&'static Attachments> {
         match self.attached() {
             None if lock(&self.registry).is_empty() => None,
-            None => self.attachment().ok(),
+            None => self.attachments().ok(),
             attached => attached,
         }
     }
@@ -105,19 +106,21 @@ impl Session {
     ) {
         if !sockets.is_empty() {
             let mut registry = lock(&self.registry);
-            for socket in sockets {
-                change(&mut registry, socket.id());
+            for id in sockets.iter().flat_map(|socket| socket.ids()) {
+                change(&mut registry, id);
             }
         }
     }
 
-    fn spin(&self, attachment: &Attachment, ready: &mut dyn FnMut() -> bool) -> bool {
+    fn spin(&self, all: &Attachments, ready: &mut dyn FnMut() -> bool) -> bool {
         if self.spin.is_zero() {
             return false;
         }
         let start = Instant::now();
         while start.elapsed() < self.spin {
-            self.reap_if_free(attachment);
+            for attachment in all.iter() {
+                self.reap_if_free(attachment);
+            }
             if ready() {
                 return true;
             }
@@ -129,30 +132,41 @@ impl Session {
     /// Sleeps with a waker that is registered wherever it has to be.
     pub(crate) fn sleep(
         &self,
-        attachment: &Attachment,
+        all: &Attachments,
         waker: &Arc<Waker>,
         mut sleep: Sleep<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Woken, Errno> {
-        attachment.sleepers.enter(&attachment.program_word);
-        let mut leads = attachment.sleeping.enter(waker);
+        let mut leads = all.sleeping.enter(waker);
+        // Bit n: this thread counts among the sleepers of core n.
+        let mut entered = 0_u64;
         let result = loop {
             leads |= waker.take_promotion();
             waker.on_awake();
-            attachment.program_word.announce();
-            self.reap_all(attachment);
+            for attachment in all.iter() {
+                let bit = 1 << attachment.core;
+                if entered & bit == 0 {
+                    entered |= bit;
+                    attachment.sleepers.enter(&attachment.program_word);
+                } else {
+                    attachment.program_word.announce();
+                }
+                self.reap_all(attachment);
+            }
             if ready() {
                 break Ok(Woken::Ready);
             }
             if !waker.may_sleep() {
                 continue;
             }
-            match self.poll_once(attachment, waker, &mut sleep, leads) {
+            match self.poll_once(all, entered, waker, &mut sleep, leads) {
                 Ok(None) => {}
                 Ok(Some(Woken::Kernel)) => break Ok(Woken::Kernel),
                 // The end of the wait may have come together with what was waited for.
                 ended => {
-                    self.reap_all(attachment);
+                    for attachment in all.iter() {
+                        self.reap_all(attachment);
+                    }
                     break if ready() {
                         Ok(Woken::Ready)
                     } else {
@@ -162,68 +176,67 @@ impl Session {
             }
         };
         waker.on_awake();
-        attachment.sleeping.leave(waker);
-        if attachment.sleepers.leave(&attachment.program_word) {
-            self.reap_all(attachment);
+        all.sleeping.leave(waker);
+        for attachment in all.iter().filter(|one| entered & (1 << one.core) != 0) {
+            if attachment.sleepers.leave(&attachment.program_word) {
+                self.reap_all(attachment);
+            }
         }
         result
     }
 
-    /// One ppoll; `None` to look again.
+    /// One ppoll on the cores whose bits are set in `entered`; `None` to look again.
     fn poll_once(
         &self,
-        attachment: &Attachment,
+        all: &Attachments,
+        entered: u64,
         waker: &Waker,
         sleep: &mut Sleep<'_>,
         leads: bool,
     ) -> Result<Option<Woken>, Errno> {
+        let cores = || all.iter().filter(|one| entered & (1 << one.core) != 0);
         let count = sleep.kernel.len();
+        let total = count + 1 + OF_CORE * cores().count();
         let mut small = [libc::pollfd {
             fd: -1,
             events: 0,
             revents: 0,
         }; SMALL];
         let mut large = Vec::new();
-        let fds = if count + OWN <= SMALL {
-            &mut small[..count + OWN]
+        let fds = if total <= SMALL {
+            &mut small[..total]
         } else {
-            large.resize(count + OWN, small[0]);
+            large.resize(total, small[0]);
             &mut large[..]
         };
         fds[..count].copy_from_slice(sleep.kernel);
         // A negative number is left out. A dead engine's descriptors would be ready for ever.
-        let alive = !attachment.is_dead();
-        let entry = |fd, events| libc::pollfd {
-            fd,
+        let entry = |wanted, fd, events| libc::pollfd {
+            fd: if wanted { fd } else { -1 },
             events,
             revents: 0,
         };
-        let bell = if leads && alive {
-            attachment.bell_number()
-        } else {
-            -1
-        };
-        fds[count] = entry(bell, libc::POLLIN);
-        fds[count + 1] = entry(
-            if alive {
-                attachment.control.number()
-            } else {
-                -1
-            },
-            0,
-        );
-        fds[count + 2] = entry(waker.number(), libc::POLLIN);
+        fds[count] = entry(true, waker.number(), libc::POLLIN);
+        let (_, own) = fds.split_at_mut(count + 1);
+        for (pair, attachment) in own.chunks_exact_mut(OF_CORE).zip(cores()) {
+            let alive = !attachment.is_dead();
+            pair[0] = entry(leads && alive, attachment.bell_number(), libc::POLLIN);
+            pair[1] = entry(alive, attachment.control.number(), 0);
+        }
 
         let left = sleep
             .deadline
             .map(|moment| moment.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(RECHECK, |left| left.min(RECHECK));
         let news = sys::ppoll(fds, Some(timeout), sleep.mask)?;
-        if fds[count].revents != 0 {
-            attachment.drain_bell();
-        }
-        if fds[count + 1].revents != 0 {
-            self.check_engine(attachment);
+        let (_, own) = fds.split_at(count + 1);
+        for (pair, attachment) in own.chunks_exact(OF_CORE).zip(cores()) {
+            if pair[0].revents != 0 {
+                attachment.drain_bell();
+            }
+            if pair[1].revents != 0 {
+                self.check_engine(attachment);
+            }
         }
         let own = fds[count..].iter().filter(|fd| fd.revents != 0).count();
         sleep.kernel.copy_from_slice(&fds[..count]);

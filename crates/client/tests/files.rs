@@ -38,7 +38,7 @@ fn header_file_and_trailer_come_back_in_order_through_small_windows() {
     let socket = connect(session, ECHO_PORT).unwrap();
     let content = pattern(0, LEN);
     let file = file(&content);
-    let shared = session.share_file(file.as_fd()).unwrap();
+    let shared = socket.share_file(file.as_fd()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             send_all(&socket, b"header").unwrap();
@@ -56,7 +56,7 @@ fn a_full_window_is_eagain_and_tells_when_there_is_room_again() {
     let engine = FakeEngine::start();
     let session = engine.attach();
     let socket = connect(session, ECHO_PORT).unwrap();
-    let shared = session
+    let shared = socket
         .share_file(file(&pattern(0, 200_000)).as_fd())
         .unwrap();
     engine.pause(true);
@@ -85,12 +85,12 @@ fn a_file_of_the_parent_is_no_file_of_the_child() {
     let session = engine.attach();
     let socket = connect(session, ECHO_PORT).unwrap();
     let file = file(b"from a file");
-    let shared = session.share_file(file.as_fd()).unwrap();
+    let shared = socket.share_file(file.as_fd()).unwrap();
     assert!(shared.is_current());
     let child = sys::fork(session, || {
         assert!(!shared.is_current());
         assert_eq!(socket.send_file(&shared, 0, 4), Err(Errno::STALE));
-        let own = session.share_file(file.as_fd()).unwrap();
+        let own = socket.share_file(file.as_fd()).unwrap();
         assert_eq!(socket.send_file(&own, 5, 6), Ok(6));
         drop(own);
     });

@@ -279,11 +279,15 @@ impl EngineCore {
             .stack
             .connect(now, &connect, &mut self.sockets)
             .map_err(errno::of_stack)?;
+        let (local, remote) = self.stack.addresses(connection).map_err(errno::of_stack)?;
+        if !self.sockets.is_home(local, remote) {
+            // Its answers would come to another core, which the program could have known.
+            let _ = self.stack.abort(now, connection, &mut self.sockets);
+            return Err(Errno::ADDRNOTAVAIL);
+        }
         self.sockets.adopt(row, connection);
         self.sockets.change(row, |record| record.active = true);
-        if let Ok((local, remote)) = self.stack.addresses(connection) {
-            self.sockets.set_addresses(row, local, remote);
-        }
+        self.sockets.set_addresses(row, local, remote);
         self.sockets.publish(row, Flags::CONNECTING);
         Ok(0)
     }
@@ -354,7 +358,7 @@ impl EngineCore {
         self.sockets
             .with_header(row, |header| header.engine_set_accept_ready(ready));
         let id = SocketId::from_bits(accepted.owner).ok_or(Errno::BADF)?;
-        let new_row = id.index;
+        let new_row = id.row();
         self.sockets.adopt(new_row, accepted.connection);
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);

@@ -86,6 +86,8 @@ pub struct Config {
     pub gateway: Option<Ipv4Addr>,
     /// Bounds.
     pub limits: Limits,
+    /// The processor for each core's thread; empty: the scheduler's choice.
+    pub cpus: Vec<usize>,
     /// How long an idle engine looks for work before it sleeps, microseconds.
     pub spin_us: u64,
     /// Keep processors from deep idle states while programs are attached (`/dev/cpu_dma_latency`).
@@ -105,6 +107,7 @@ impl Config {
             addresses,
             gateway: None,
             limits: Limits::default(),
+            cpus: Vec::new(),
             spin_us: 50,
             hold_idle_latency: true,
             until_idle_s: None,

@@ -5,6 +5,7 @@ use crate::core::EngineCore;
 use crate::files;
 use crate::report;
 use crate::rows::Kind;
+use crate::seat::Message;
 use crate::session::{Rings, Session};
 use hostif::control::{
     EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate, receive, send,
@@ -32,7 +33,7 @@ impl EngineCore {
         self.add_session(control, pid, credentials.uid.as_raw());
     }
 
-    fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
+    pub(crate) fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
         let slot = match self.sessions.iter().position(Option::is_none) {
             Some(slot) => slot,
             None if self.sessions.len() < self.config.limits.sessions => {
@@ -151,6 +152,7 @@ impl EngineCore {
                 Ok((Reply::Prepared { first, count }, Vec::new()))
             }
             Request::Fork => self.fork(slot, descriptors),
+            Request::Join { core } => self.pass_on(slot, core, descriptors),
             Request::MapRegion { region } => self.map_region(slot, region),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
             Request::Query { kind } => {
@@ -213,7 +215,8 @@ impl EngineCore {
         session.pid = i32::try_from(pid).unwrap_or(session.pid);
         let welcome = Welcome {
             version,
-            cores: 1,
+            core: self.seat.core,
+            steering: self.seat.steering,
             session: session.number,
             region: number,
         };
@@ -254,16 +257,27 @@ impl EngineCore {
         Ok((Reply::Opened(opened), Vec::new()))
     }
 
+    /// The descriptor becomes the program's control channel at another core.
+    fn pass_on(
+        &mut self,
+        slot: usize,
+        core: u16,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let control = channel(descriptors)?;
+        let session = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        let (pid, uid) = (session.pid, session.uid);
+        self.seat
+            .pass_session(core, Message::Session { control, pid, uid })
+            .map_err(|errno| (errno, format!("core {core} takes no program now")))?;
+        Ok((Reply::Joined, Vec::new()))
+    }
+
     /// The descriptor becomes the control channel of the child, which at once holds what the parent holds.
     fn fork(&mut self, slot: usize, descriptors: Vec<OwnedFd>) -> Result<Answer, (Errno, String)> {
-        let channel = descriptors
-            .into_iter()
-            .next()
-            .ok_or((Errno::BADF, String::new()))?;
-        if !is_socket(&channel, AddressFamily::UNIX, SocketType::SEQPACKET) {
-            let text = "a control channel is a Unix socket of type SOCK_SEQPACKET".to_owned();
-            return Err((Errno::NOTSOCK, text));
-        }
+        let channel = channel(descriptors)?;
         let parent = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
@@ -357,6 +371,20 @@ impl EngineCore {
                 self.end_session(now, slot);
             }
         }
+    }
+}
+
+/// The control channel that came beside a message.
+fn channel(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, (Errno, String)> {
+    let channel = descriptors
+        .into_iter()
+        .next()
+        .ok_or((Errno::BADF, String::new()))?;
+    if is_socket(&channel, AddressFamily::UNIX, SocketType::SEQPACKET) {
+        Ok(channel)
+    } else {
+        let text = "a control channel is a Unix socket of type SOCK_SEQPACKET".to_owned();
+        Err((Errno::NOTSOCK, text))
     }
 }
 

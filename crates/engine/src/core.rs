@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
+use crate::seat::{Message, Seat};
 use crate::session::{Rings, Session};
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
@@ -21,6 +22,7 @@ const TX_BUDGET: usize = 64;
 /// One engine core.
 pub struct EngineCore {
     pub(crate) config: Config,
+    pub(crate) seat: Seat,
     pub(crate) stack: Stack<'static>,
     pub(crate) sockets: Sockets,
     pub(crate) link: Link,
@@ -43,12 +45,23 @@ pub struct EngineCore {
 }
 
 impl EngineCore {
-    /// A core over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
+    /// The only core of an engine, over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
     ///
     /// # Errors
     /// [`StartError`]: the limits or addresses cannot be.
     pub fn new(
         config: Config,
+        driver: Box<dyn Driver>,
+        secret: [u8; 16],
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        Self::seated(config, Seat::single(), driver, secret, now)
+    }
+
+    /// As [`EngineCore::new`], in its place among several cores.
+    pub(crate) fn seated(
+        config: Config,
+        seat: Seat,
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
@@ -66,6 +79,7 @@ impl EngineCore {
             state.tables,
             stack::Config {
                 ephemeral_ports: limits.ephemeral_ports,
+                announces_addresses: seat.core == 0,
                 ..stack::Config::new(secret)
             },
         )?;
@@ -97,7 +111,8 @@ impl EngineCore {
         }
         Ok(Self {
             stack,
-            sockets: Sockets::new(state.sockets),
+            sockets: Sockets::new(seat.core, seat.steering, state.sockets),
+            seat,
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
             interface,
@@ -146,9 +161,12 @@ impl EngineCore {
             sockets,
             replies,
             interface,
+            seat,
+            config,
             ..
         } = self;
         let received = link.driver.rx_burst(RX_BUDGET, &mut |frame| {
+            seat.pass_frame(frame.bytes, &config.addresses);
             let checksum = match frame.checksum {
                 RxChecksum::Unknown => stack::RxChecksum::Unknown,
                 RxChecksum::Verified => stack::RxChecksum::Verified,
@@ -193,6 +211,31 @@ impl EngineCore {
         }
         self.link.send_replies(&mut self.replies);
         frames
+    }
+
+    /// Acts on what another core has left for this one.
+    pub(crate) fn take_messages(&mut self, now: Instant) {
+        while let Some(message) = self.seat.take() {
+            match message {
+                Message::Session { control, pid, uid } => {
+                    self.add_session(control, pid, uid);
+                }
+                Message::Frame { bytes, len } => {
+                    let meta = RxMeta {
+                        checksum: stack::RxChecksum::Unknown,
+                    };
+                    let (interface, frame) = (self.interface, &bytes[..len]);
+                    let Self {
+                        stack,
+                        sockets,
+                        replies,
+                        ..
+                    } = self;
+                    stack.handle_frame(now, interface, frame, meta, sockets, replies);
+                }
+            }
+        }
+        self.link.send_replies(&mut self.replies);
     }
 
     /// Lets go of the mapped files that peers have acknowledged.

@@ -217,7 +217,7 @@ impl Egress for Link {
             Payload::Window {
                 owner, offset, len, ..
             } => {
-                let row = hostif::SocketId::from_bits(owner).map(|id| id.index);
+                let row = hostif::SocketId::from_bits(owner).map(hostif::SocketId::row);
                 // A connection has a window before it has anything to send; without one its bytes
                 // could not be told, so the frame is dropped and retransmission finds the same.
                 let Some(source) = row.and_then(|row| source(&mut self.sources, row)) else {

@@ -1,17 +1,18 @@
 //! The engine: owns the network device and all protocol state, serves attached programs over rings.
 //!
 //! Start with [`EngineCore`] (`core.rs`), a plain value whose `poll(now)` moves everything forward
-//! once, and [`run`] (`run.rs`), the thread that decides when to poll, spin and sleep. `control.rs`
+//! once; `core_loop.rs`, the thread around it that decides when to poll, spin and sleep; and [`Engine`]
+//! (`run.rs`), one or more of these threads that share nothing (`seat.rs`). `control.rs`
 //! answers the control channel, `commands.rs` the rings, `sockets.rs` holds what both act on and is
 //! the stack's `Host`; `egress.rs` is its way to the driver.
 //!
-//! One core serves one driver queue. Flow steering over several cores, a second process that takes
-//! over, and sharing the kernel's address are not here yet.
+//! One core serves one driver queue. A second process that takes over, and sharing the kernel's address are not here yet.
 
 mod commands;
 mod config;
 mod control;
 mod core;
+mod core_loop;
 mod egress;
 mod errno;
 mod files;
@@ -31,6 +32,7 @@ mod region;
 mod report;
 mod rows;
 mod run;
+mod seat;
 mod session;
 mod sockets;
 mod state;
@@ -39,4 +41,4 @@ mod tests;
 
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
-pub use run::{Engine, StartError, run};
+pub use run::{Engine, StartError};

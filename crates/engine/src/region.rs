@@ -3,6 +3,7 @@
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
 use hostif::Region;
+use hostif::id::number_of_core;
 use std::collections::HashMap;
 
 /// A pool of indexes: those given back first, then those never used.
@@ -42,20 +43,30 @@ pub struct Slot {
     has_session: bool,
 }
 
-/// All regions by number.
-#[derive(Default)]
+/// All regions of a core by number.
 pub struct Regions {
+    core: u16,
     slots: HashMap<u32, Slot>,
-    next: u32,
+    last: u32,
 }
 
 impl Regions {
-    /// Number for a new region.
+    /// No regions yet.
+    pub fn new(core: u16) -> Self {
+        Self {
+            core,
+            slots: HashMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Number for a new region, which no other core's has.
     pub fn next_number(&mut self) -> u32 {
         loop {
-            self.next = self.next.wrapping_add(1).max(1);
-            if !self.slots.contains_key(&self.next) {
-                return self.next;
+            self.last = self.last.wrapping_add(1);
+            let number = number_of_core(self.core, self.last);
+            if number != 0 && !self.slots.contains_key(&number) {
+                return number;
             }
         }
     }

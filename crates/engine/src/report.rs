@@ -21,6 +21,8 @@ pub fn status(core: &EngineCore) -> Value {
     json!({
         "name": core.config.name,
         "pid": std::process::id(),
+        "core": core.seat.core,
+        "cores": core.seat.steering.cores,
         "interface": core.config.interface,
         "driver": core.config.driver,
         "congestion_control": "reno",
@@ -68,18 +70,19 @@ fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
 /// Every socket, listener and TIME-WAIT record.
 pub fn sockets(core: &EngineCore) -> Value {
     let owners = |owner: u64| {
-        hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.index))
+        hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.row()))
     };
+    let here = core.seat.core;
     let mut rows = Vec::new();
     for row in core.stack.listeners() {
         rows.push(json!({
-            "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
+            "core": here, "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
             "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
         }));
     }
     for row in core.stack.connections() {
         rows.push(json!({
-            "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "core": here, "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
             "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,
@@ -88,7 +91,7 @@ pub fn sockets(core: &EngineCore) -> Value {
     }
     for row in core.stack.time_waits() {
         rows.push(
-            json!({ "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
+            json!({ "core": here, "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
             "receive_queue": 0, "send_queue": 0 }),
         );
     }

@@ -1,36 +1,20 @@
-//! The thread around an engine core: when to poll, when to spin, when to sleep, and on what.
+//! An engine: its cores, each on a thread of its own, and their common beginning and end.
 //!
-//! Busy, it polls without pause and looks at control channels now and then. Idle, it spins as long
-//! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
-//! device, the doorbells, the control channels or the next timer. See epoll(7).
+//! The first core runs on the caller's thread. When one core ends, whatever the reason, all do: half an
+//! engine would serve half of its connections.
 
-use crate::config::Config;
-use crate::control;
+use crate::config::{Config, Limits};
 use crate::core::EngineCore;
-use crate::guests::Guests;
-use crate::latency::IdleLatency;
-use crate::pace::Pace;
+use crate::core_loop::{CoreLoop, STARTED};
+use crate::seat::Seat;
 use crate::state::StateError;
+use hostif::{Steering, doorbell};
 use nic::Driver;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::time::{Duration as StdDuration, Instant as StdInstant};
-use tcp::Instant;
-
-/// How often a busy engine looks at its control channels, microseconds.
-const CONTROL_INTERVAL_US: u64 = 50;
-/// An idle engine wakes at least this often, for housekeeping.
-const MAX_SLEEP_US: u64 = 1_000_000;
-/// How long an idle engine lets news wait that found a program's ring full.
-const FULL_RING_SLEEP_US: u64 = 1_000;
-
-const TAG_LISTENER: u64 = 0;
-const TAG_DRIVER: u64 = 1;
-const TAG_STOP: u64 = 2;
-/// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
-const TAG_SESSIONS: u64 = 16;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::time::Instant as StdInstant;
 
 /// Why an engine did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +35,21 @@ pub enum StartError {
     /// The device is gone or failed.
     #[error("the device failed: {0}")]
     Device(std::io::Error),
+    /// No thread for a core.
+    #[error("cannot start a thread for another core: {0}")]
+    Thread(std::io::Error),
+    /// One of several cores ended.
+    #[error("core {0} of the engine ended, and the others with it: {1}")]
+    Core(u16, Box<StartError>),
 }
 
 /// An engine with its control socket, ready to run.
 pub struct Engine {
-    core: EngineCore,
-    listener: OwnedFd,
-    epoll: OwnedFd,
-    origin: StdInstant,
-    latency: Option<IdleLatency>,
-    /// Present where the engine ends when nobody needs it any more.
-    guests: Option<Guests>,
+    /// In the order of the cores.
+    loops: Vec<CoreLoop>,
+    cpus: Vec<usize>,
+    /// Becomes readable when a core has ended.
+    ending: OwnedFd,
 }
 
 /// Every socket of every program costs the engine a descriptor, and the usual soft limit is 1024.
@@ -75,250 +63,130 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Runs an engine until `stop` becomes readable.
-///
-/// # Errors
-/// [`StartError`]: it could not start, or its device failed.
-pub fn run(
-    config: Config,
-    driver: Box<dyn Driver>,
-    stop: BorrowedFd<'_>,
-) -> Result<(), StartError> {
-    Engine::start(config, driver)?.run(stop)
-}
-
 impl Engine {
-    /// Opens the control socket and prepares everything; programs may connect from now on.
+    /// Opens the control socket and prepares a core for each driver; programs may connect from now on. The
+    /// drivers are queues of one device, in the order of the cores, and receive what `steering` says.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(config: Config, driver: Box<dyn Driver>) -> Result<Self, StartError> {
+    pub fn start(
+        config: Config,
+        steering: Steering,
+        drivers: Vec<Box<dyn Driver>>,
+    ) -> Result<Self, StartError> {
         let system = |what| move |errno| StartError::System(what, errno);
+        if drivers.len() != usize::from(steering.cores) {
+            return Err(StartError::Stack(stack::Error::InvalidArgument));
+        }
         raise_descriptor_limit();
         let listener = hostif::control::listen(&config.name).map_err(|errno| match errno {
             Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
             errno => StartError::System("open the control socket", errno),
         })?;
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
         let mut secret = [0; 16];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(system("get random numbers"))?;
-        let watch = |fd: BorrowedFd<'_>, tag: u64| {
-            epoll::add(&epoll, fd, EventData::new_u64(tag), EventFlags::IN)
-                .map_err(system("watch a descriptor"))
+        let ending = doorbell::create().map_err(system("make an eventfd"))?;
+        let seats = Seat::all(steering).map_err(system("make an eventfd"))?;
+        let cpus = config.cpus.clone();
+        let config = Config {
+            limits: share(&config.limits, steering.cores),
+            ..config
         };
-        watch(listener.as_fd(), TAG_LISTENER)?;
-        if let Some(fd) = driver.wait_fd() {
-            watch(fd, TAG_DRIVER)?;
-        }
-        let started = Instant::from_us(1);
-        let patience = config.until_idle_s.map(tcp::Duration::from_secs);
-        let core = EngineCore::new(config, driver, secret, started)?;
+        let origin = StdInstant::now();
+        let mut listener = Some(listener);
+        let loops = seats.into_iter().zip(drivers).map(|(seat, driver)| {
+            let core = EngineCore::seated(config.clone(), seat, driver, secret, STARTED)?;
+            CoreLoop::new(core, listener.take(), origin)
+        });
         Ok(Self {
-            core,
-            listener,
-            epoll,
-            origin: StdInstant::now(),
-            latency: None,
-            guests: patience.map(|patience| Guests::new(patience, started)),
+            loops: loops.collect::<Result<_, StartError>>()?,
+            cpus,
+            ending,
         })
-    }
-
-    fn now(&self) -> Instant {
-        let us = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Instant::from_us(us.saturating_add(1))
     }
 
     /// Runs until `stop` becomes readable, or nobody needs the engine (see [`Config::until_idle_s`]).
     ///
     /// # Errors
-    /// [`StartError::Device`], or a system call that cannot fail failed.
-    pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), StartError> {
-        let watched = epoll::add(
-            &self.epoll,
-            stop,
-            EventData::new_u64(TAG_STOP),
-            EventFlags::IN,
-        );
-        watched.map_err(|errno| StartError::System("watch for the end", errno))?;
-        let mut pace = Pace::new(self.core.config.spin_us);
-        let mut control_at = self.now();
-        loop {
-            let now = self.now();
-            pace.on_turn(now);
-            let worked = self.core.poll(now) > 0;
-            pace.on_done(now, worked);
-            if let Some(error) = self.core.failure() {
-                return Err(StartError::Device(error));
+    /// [`StartError::Device`], or a system call that cannot fail failed; of one of several cores in
+    /// [`StartError::Core`].
+    pub fn run(self, stop: BorrowedFd<'_>) -> Result<(), StartError> {
+        let Self {
+            loops,
+            cpus,
+            ending,
+        } = self;
+        let is_single = loops.len() == 1;
+        let ending = &ending;
+        let run = |core: u16, turns: CoreLoop, cpu: Option<&usize>| {
+            let _ends_others = RingWhenDropped(ending.as_fd());
+            let result = cpu
+                .map_or(Ok(()), |cpu| pin(*cpu))
+                .and_then(|()| turns.run([stop, ending.as_fd()]));
+            match result {
+                Err(error) if !is_single => Err(StartError::Core(core, Box::new(error))),
+                result => result,
             }
-            let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
-            if is_idle || now >= control_at {
-                self.core.keep_house(now);
-                let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
-                if self.wait(now, timeout_us, is_idle)? || (is_idle && self.is_deserted()) {
-                    return Ok(());
-                }
-                pace.on_waited();
-                control_at = self.now() + tcp::Duration::from_us(CONTROL_INTERVAL_US);
-            } else {
-                core::hint::spin_loop();
-            }
-        }
-    }
-
-    /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
-    fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
-        let mut has_work = false;
-        for session in self.core.sessions.iter().flatten() {
-            if let Some(rings) = &session.rings {
-                rings.engine_word.announce();
-                has_work |= session.has_work();
-            }
-        }
-        if has_work
-            || !self
-                .core
-                .link
-                .driver
-                .prepare_wait()
-                .map_err(StartError::Device)?
-        {
-            return Ok(0);
-        }
-        let timer = self
-            .core
-            .next_deadline()
-            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
-        let device = self
-            .core
-            .link
-            .driver
-            .wait_deadline_us()
-            .unwrap_or(MAX_SLEEP_US);
-        let longest = if self.core.has_waiting_news() {
-            FULL_RING_SLEEP_US
-        } else {
-            MAX_SLEEP_US
         };
-        Ok(timer.min(device).min(longest))
-    }
-
-    /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
-    fn wait(
-        &mut self,
-        now: Instant,
-        timeout_us: u64,
-        has_announced: bool,
-    ) -> Result<bool, StartError> {
-        let mut events = [epoll::Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(0),
-        }; 64];
-        let timeout = StdDuration::from_micros(timeout_us);
-        let timeout = rustix::fs::Timespec::try_from(timeout).ok();
-        let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
-            Ok(count) => count,
-            Err(Errno::INTR) => 0,
-            Err(errno) => return Err(StartError::System("wait for events", errno)),
-        };
-        if has_announced {
-            for session in self.core.sessions.iter().flatten() {
-                if let Some(rings) = &session.rings {
-                    rings.engine_word.withdraw();
-                }
-            }
-        }
-        let mut ends = false;
-        for event in &events[..count] {
-            match event.data.u64() {
-                TAG_LISTENER => {
-                    while let Some(control) = control::accept(self.listener.as_fd()) {
-                        if let Some(guests) = &mut self.guests {
-                            guests.welcome(control.as_fd());
-                        }
-                        self.core.accept_session(control);
+        let run = &run;
+        let mut numbered = (0_u16..).zip(loops);
+        let first = numbered.next();
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (core, turns) in numbered {
+                let cpu = cpus.get(usize::from(core));
+                let thread = std::thread::Builder::new()
+                    .name(format!("shunt-core-{core}"))
+                    .spawn_scoped(scope, move || run(core, turns, cpu));
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        doorbell::ring(ending.as_fd());
+                        return Err(StartError::Thread(error));
                     }
                 }
-                TAG_DRIVER => {}
-                TAG_STOP => ends = true,
-                tag => self.handle_session_event(now, tag - TAG_SESSIONS),
             }
-        }
-        self.core.drop_faulty(now);
-        self.follow_sessions(now);
-        Ok(ends)
-    }
-
-    /// Nobody is left for whom the engine was started, and nothing that they left to be sent.
-    fn is_deserted(&mut self) -> bool {
-        let now = self.now();
-        let core = &self.core;
-        self.guests.as_mut().is_some_and(|guests| {
-            guests.are_gone(now, || {
-                core.sessions.iter().any(Option::is_some)
-                    || core.stack.connections().next().is_some()
-            })
+            let mut result = match first {
+                Some((core, turns)) => run(core, turns, cpus.first()),
+                None => Ok(()),
+            };
+            for thread in threads {
+                match thread.join() {
+                    Ok(ended) => result = result.and(ended),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            result
         })
     }
+}
 
-    fn handle_session_event(&mut self, now: Instant, tag: u64) {
-        let Ok(slot) = usize::try_from(tag / 2) else {
-            return;
-        };
-        // A doorbell is watched edge-triggered and never read: its program shares the open file and
-        // could make a read of ours block.
-        if tag.is_multiple_of(2) && slot < self.core.sessions.len() {
-            self.core.handle_control(now, slot);
-        }
-    }
+/// Tells the other cores that one has ended, even by a panic.
+struct RingWhenDropped<'a>(BorrowedFd<'a>);
 
-    /// Follows the coming and going of sessions. What cannot be watched is its program's loss alone.
-    fn follow_sessions(&mut self, now: Instant) {
-        let core = &mut self.core;
-        for fd in core.closing.drain(..) {
-            // It may never have been watched.
-            let _ = epoll::delete(&self.epoll, &fd);
-        }
-        let watch = |fd: BorrowedFd<'_>, tag: u64, flags: EventFlags| {
-            epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
-        };
-        let tag = |slot: usize| TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4);
-        let mut unwatched = Vec::new();
-        for slot in core.new_sessions.drain(..) {
-            if let Some(session) = &core.sessions[slot] {
-                let watched = rustix::io::ioctl_fionbio(&session.control, true)
-                    .and_then(|()| watch(session.control.as_fd(), tag(slot), EventFlags::IN));
-                // In the list twice when a slot changed hands meanwhile.
-                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
-                    unwatched.push(slot);
-                }
-            }
-        }
-        for slot in core.new_bells.drain(..) {
-            if let Some(rings) = core.sessions[slot]
-                .as_ref()
-                .and_then(|session| session.rings.as_ref())
-            {
-                let flags = EventFlags::IN | EventFlags::ET;
-                let watched = watch(rings.engine_bell.as_fd(), tag(slot) + 1, flags);
-                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
-                    unwatched.push(slot);
-                }
-            }
-        }
-        for slot in unwatched {
-            core.end_session(now, slot);
-        }
-        let attached = core
-            .sessions
-            .iter()
-            .flatten()
-            .any(|session| session.rings.is_some());
-        if attached != self.latency.is_some() {
-            self.latency = (attached && core.config.hold_idle_latency)
-                .then(IdleLatency::hold)
-                .flatten();
-        }
+impl Drop for RingWhenDropped<'_> {
+    fn drop(&mut self) {
+        doorbell::ring(self.0);
     }
+}
+
+/// What each of several cores may hold. Connections spread evenly over them; listeners and programs are
+/// at all of them.
+fn share(limits: &Limits, cores: u16) -> Limits {
+    let cores = usize::from(cores);
+    Limits {
+        connections: limits.connections.div_ceil(cores),
+        time_waits: limits.time_waits.div_ceil(cores),
+        ..*limits
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), StartError> {
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set)
+        .map_err(|errno| StartError::System("run on the processor that was named", errno))
 }

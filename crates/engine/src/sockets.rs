@@ -7,7 +7,7 @@ use crate::region::Regions;
 use crate::rows::{Kind, SocketRow};
 use core::net::{SocketAddr, SocketAddrV4};
 use hostif::window::WindowSpan;
-use hostif::{Flags, SocketHeader, SocketId};
+use hostif::{Flags, SocketHeader, SocketId, Steering};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use stack::{ConnectionId, ConnectionView, Host, Incoming, IpOptions, ListenerId};
@@ -32,8 +32,11 @@ pub struct Companion {
     pub seen: crate::housekeeping::Seen,
 }
 
-/// All sockets.
+/// All sockets of a core.
 pub struct Sockets {
+    /// Which core; part of their names.
+    core: u16,
+    steering: Steering,
     rows: &'static mut [SocketRow],
     companions: Vec<Companion>,
     free: Vec<u32>,
@@ -56,16 +59,18 @@ fn at(row: u32) -> usize {
 }
 
 impl Sockets {
-    /// No sockets yet, over these rows.
-    pub fn new(rows: &'static mut [SocketRow]) -> Self {
+    /// No sockets yet, over these rows of a core.
+    pub fn new(core: u16, steering: Steering, rows: &'static mut [SocketRow]) -> Self {
         let mut companions = Vec::new();
         companions.resize_with(rows.len(), Companion::default);
         Self {
+            core,
+            steering,
             dirty: Dirty::new(rows.len()),
             companions,
             free: Vec::new(),
             used: 0,
-            regions: Regions::default(),
+            regions: Regions::new(core),
             new_windows: Vec::new(),
             acknowledged: Vec::new(),
             lingering: VecDeque::new(),
@@ -115,14 +120,13 @@ impl Sockets {
 
     /// The name under which programs know the socket in `row`.
     pub fn id(&self, row: u32) -> Option<SocketId> {
-        SocketId::new(row, self.row(row).generation)
+        SocketId::of_core(self.core, row, self.row(row).generation)
     }
 
     /// The row of a socket that the session in `slot` holds; stale names and those of others are nothing.
     pub fn held_by(&self, id: SocketId, slot: usize) -> Option<u32> {
-        let row = self.rows.get(at(id.index))?;
-        let is_it = row.kind != Kind::Free && row.generation == id.generation;
-        (is_it && self.holders(id.index).contains(&slot)).then_some(id.index)
+        let row = self.find(id)?;
+        self.holders(row).contains(&slot).then_some(row)
     }
 
     /// A new socket in `region`, held by nobody yet.
@@ -264,6 +268,11 @@ impl Sockets {
         }
     }
 
+    /// Whether the packets of this connection arrive at this core.
+    pub fn is_home(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        self.steering.core_of(local.into(), remote.into()) == self.core
+    }
+
     /// Something made the socket readable.
     fn count_rx(&mut self, row: u32) {
         let count = self.change(row, |record| {
@@ -285,9 +294,13 @@ impl Sockets {
     }
 
     fn row_of(&self, owner: u64) -> Option<u32> {
-        let id = SocketId::from_bits(owner)?;
-        let row = self.rows.get(at(id.index))?;
-        (row.kind != Kind::Free && row.generation == id.generation).then_some(id.index)
+        self.find(SocketId::from_bits(owner)?)
+    }
+
+    fn find(&self, id: SocketId) -> Option<u32> {
+        let row = self.rows.get(at(id.row()))?;
+        let is_it = row.kind != Kind::Free && row.generation == id.generation;
+        (is_it && id.core() == self.core).then_some(id.row())
     }
 }
 
@@ -435,5 +448,9 @@ impl Host for Sockets {
             self.keep_lingering(backing);
         }
         self.destroy(row);
+    }
+
+    fn try_hold_port(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        self.is_home(local, remote)
     }
 }

@@ -1,11 +1,23 @@
-//! The name of a socket: an index into the engine's table and the generation of that entry.
+//! The name of a socket: an engine core, a row of that core's table, and the generation of that row.
 //!
 //! A name whose generation is old belongs to a socket that is gone; both sides drop what carries it.
+
+/// Bits of an index, or of a region's number, below those that name the core.
+const CORE_SHIFT: u32 = 26;
+
+/// Rows that a core's socket table may have.
+pub const ROWS_MAX: u32 = 1 << CORE_SHIFT;
+
+/// Number `n` of a core as a number that no other core of the engine gives out; `n` wraps around.
+#[must_use]
+pub fn number_of_core(core: u16, n: u32) -> u32 {
+    u32::from(core) << CORE_SHIFT | (n % ROWS_MAX)
+}
 
 /// Names a socket of one engine, across all its programs and for all time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct SocketId {
-    /// Entry in the engine's socket table.
+    /// Core and row, see [`SocketId::core`] and [`SocketId::row`].
     pub index: u32,
     /// How often that entry has been used; never 0.
     pub generation: u32,
@@ -16,6 +28,24 @@ impl SocketId {
     #[must_use]
     pub fn new(index: u32, generation: u32) -> Option<SocketId> {
         (generation != 0).then_some(SocketId { index, generation })
+    }
+
+    /// The name of the socket in a core's row; `None` as for [`SocketId::new`].
+    #[must_use]
+    pub fn of_core(core: u16, row: u32, generation: u32) -> Option<SocketId> {
+        SocketId::new(number_of_core(core, row), generation)
+    }
+
+    /// The engine core that serves the socket.
+    #[must_use]
+    pub fn core(self) -> u16 {
+        u16::try_from(self.index >> CORE_SHIFT).unwrap_or(0)
+    }
+
+    /// The row in that core's table.
+    #[must_use]
+    pub fn row(self) -> u32 {
+        self.index % ROWS_MAX
     }
 
     /// The name as it stands in descriptors and headers; never 0.
@@ -33,7 +63,14 @@ impl SocketId {
 
 #[cfg(test)]
 mod tests {
-    use super::SocketId;
+    use super::{ROWS_MAX, SocketId};
+
+    #[test]
+    fn a_name_tells_core_and_row() {
+        let id = SocketId::of_core(63, ROWS_MAX - 1, 5).unwrap();
+        assert_eq!((id.core(), id.row()), (63, ROWS_MAX - 1));
+        assert_eq!(SocketId::of_core(0, 7, 5), SocketId::new(7, 5));
+    }
 
     #[test]
     fn bits_name_the_same_socket_and_zero_names_none() {

@@ -1,7 +1,7 @@
 //! The host interface: everything that an engine and an attached program share.
 //!
-//! One region of shared memory per attached program (rings, sleep words, socket headers, windows) and
-//! one control channel (a Unix SOCK_SEQPACKET socket). Start reading at `layout` (where things lie), then
+//! One region of shared memory per attached program and engine core (rings, sleep words, socket headers,
+//! windows) and one control channel (a Unix SOCK_SEQPACKET socket). Start reading at `layout` (where things lie), then
 //! `ring` and `doorbell` (how the sides talk and sleep), then `header` and `window` (a socket's state
 //! and its bytes), then `control` (attaching). Neither side trusts the other's bytes: the engine checks
 //! everything once, when it decodes it.
@@ -26,6 +26,7 @@ pub mod lock;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
+pub mod steering;
 mod sync;
 #[cfg(not(loom))]
 pub mod window;
@@ -44,6 +45,7 @@ pub use lock::RegionLock;
 #[cfg(not(loom))]
 pub use region::Region;
 pub use ring::{Consumer, Corrupt, Producer, PushError};
+pub use steering::{CORES_MAX, Steering};
 #[cfg(not(loom))]
 pub use window::{Window, WindowSpan};
 

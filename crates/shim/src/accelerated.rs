@@ -97,9 +97,11 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
     })
 }
 
-/// Lets the engine read a file that the program sends from; `None`: it does not.
-pub fn share_file(file: BorrowedFd<'_>) -> Option<SharedFile> {
-    session()?.share_file(file).ok()
+/// Gives the backing socket of a connection to `remote` a local port, on any address.
+pub fn bind_towards(backing: BorrowedFd<'_>, remote: SocketAddrV4) -> Result<(), Errno> {
+    session()
+        .ok_or(Errno::NETDOWN)?
+        .bind_towards(backing, SocketAddr::V4(remote))
 }
 
 /// Takes what the engine has reported, without sleeping.
@@ -190,6 +192,27 @@ impl Stream {
         Ok(Arc::new(Stream { socket }))
     }
 
+    /// As `open`, for a connection from a local port that the backing socket holds.
+    pub fn open_towards(
+        backing: BorrowedFd<'_>,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Result<Arc<Stream>, Errno> {
+        let session = session().ok_or(Errno::NETDOWN)?;
+        let socket = session.open_towards(backing, local.into(), remote.into())?;
+        Ok(Arc::new(Stream { socket }))
+    }
+
+    /// Lets the engine read a file that the program sends from; `None`: it does not.
+    pub fn share_file(&self, file: BorrowedFd<'_>) -> Option<SharedFile> {
+        self.socket.share_file(file).ok()
+    }
+
+    /// Whether the part of the engine that serves this stream has the file.
+    pub fn has_file(&self, file: &SharedFile) -> bool {
+        file.is_for(&self.socket)
+    }
+
     /// Tells the watchers of every event from now on.
     pub fn observe(&self, watchers: Arc<Watchers>) {
         let bell = Bell {
@@ -214,11 +237,16 @@ impl Stream {
     }
 
     /// Listens on an address and port that the backing socket holds.
-    pub fn listen(&self, local: SocketAddrV4, backlog: i32) -> Result<(), Errno> {
+    pub fn listen(
+        &self,
+        backing: BorrowedFd<'_>,
+        local: SocketAddrV4,
+        backlog: i32,
+    ) -> Result<(), Errno> {
         self.socket.bind(SocketAddr::V4(local))?;
         // Linux reads a negative backlog as the largest.
-        self.socket
-            .listen(u32::try_from(backlog).unwrap_or(u32::MAX))
+        let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+        self.socket.listen(backing, backlog)
     }
 
     /// Takes a connection if one waits.

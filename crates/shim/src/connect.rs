@@ -1,7 +1,7 @@
 //! connect(2): the last moment to decide which stack a socket is on. The states and their errno are
 //! those of `__inet_stream_connect` in Linux.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::SocketAddrV4;
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
@@ -68,12 +68,12 @@ fn begin(fd: RawFd, socket: &Socket, destination: SocketAddrV4) -> Result<i32, E
             // engine's address: after a failed connect the program may go to a kernel destination.
             let any = name::local_of(backing)?;
             if any.port() == 0 {
-                rustix::net::bind(backing, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+                accelerated::bind_towards(backing, destination)?;
             }
             name::local_of(backing)?
         }
     };
-    let stream = Stream::open(backing)?;
+    let stream = Stream::open_towards(backing, local, destination)?;
     stream.set_options(&socket.log.changes());
     stream.connect(local, destination)?;
     socket.decide(stream);

@@ -40,7 +40,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     rustix::net::listen(backing, backlog)?;
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     let started = Stream::open(backing).and_then(|stream| {
-        stream.listen(name::local_of(backing)?, backlog)?;
+        stream.listen(backing, name::local_of(backing)?, backlog)?;
         Ok(stream)
     });
     match (started, owner) {

@@ -39,7 +39,7 @@ pub fn sendfile(
             None => None,
         };
         let count = count.min(MAX_COUNT);
-        let reference = Reference::find(file, start, count);
+        let reference = Reference::find(call.stream(), file, start, count);
         let moved = call.push(count, true, false, &mut |done, left| {
             if let Some(reference) = &reference
                 && let Some(part) = reference.send(call.stream(), done as u64, left)?
@@ -72,7 +72,7 @@ struct Reference {
 
 impl Reference {
     /// `None`: by the window, which also finds out what is wrong with the file.
-    fn find(file: RawFd, offset: Option<u64>, count: usize) -> Option<Reference> {
+    fn find(stream: &Stream, file: RawFd, offset: Option<u64>, count: usize) -> Option<Reference> {
         if (count as u64) < BY_REFERENCE_MIN {
             return None;
         }
@@ -96,7 +96,7 @@ impl Reference {
             return None;
         }
         Some(Reference {
-            known: shared::find(borrowed, &stat, left >= SHARE_MIN)?,
+            known: shared::find(stream, borrowed, &stat, left >= SHARE_MIN)?,
             file,
             start,
             size,

@@ -16,6 +16,8 @@ pub struct Config {
     pub icmp_errors_per_second: u32,
     /// ICMP errors sent at once (Linux `icmp_msgs_burst`).
     pub icmp_errors_burst: u32,
+    /// Tell the link of own addresses (RFC 5227 §3). Of several stacks with the same addresses one does.
+    pub announces_addresses: bool,
 }
 
 impl Config {
@@ -28,6 +30,7 @@ impl Config {
             orphans_max: 16_384,
             icmp_errors_per_second: 1_000,
             icmp_errors_burst: 50,
+            announces_addresses: true,
         }
     }
 }

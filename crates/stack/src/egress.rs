@@ -181,10 +181,11 @@ pub trait Host {
     /// program holds only after it was closed.
     fn on_released(&mut self, connection: ConnectionId, owner: u64);
 
-    /// Whether a new connection may use this local port: the host may have to reserve it elsewhere, and
-    /// lets go of it in [`Host::on_released`]. Asked only for ports that the stack chooses itself.
-    fn try_hold_port(&mut self, local: SocketAddrV4) -> bool {
-        let _ = local;
+    /// Whether a new connection to `remote` may use this local port: the host may have to reserve it
+    /// elsewhere, and lets go of it in [`Host::on_released`], or another core may serve what arrives there.
+    /// Asked only for ports that the stack chooses itself.
+    fn try_hold_port(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        let _ = (local, remote);
         true
     }
 }

@@ -123,7 +123,7 @@ impl Stack<'_> {
                 && demux
                     .find(&FourTuple::new(local, port, remote, remote_port))
                     .is_none()
-                && host.try_hold_port(SocketAddrV4::new(local, port))
+                && host.try_hold_port(SocketAddrV4::new(local, port), connect.remote)
         });
         port.ok_or(Error::AddressNotAvailable)
     }

@@ -184,7 +184,8 @@ impl<'m> Stack<'m> {
         address: InterfaceAddress,
     ) -> Result<(), Error> {
         let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
-        let announces = interface.config.resolution == crate::interface::Resolution::Arp;
+        let announces = self.config.announces_addresses
+            && interface.config.resolution == crate::interface::Resolution::Arp;
         if address.prefix_len > 32 || interface.addresses.len() >= ADDRESSES_MAX {
             return Err(Error::InvalidArgument);
         }

@@ -143,7 +143,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let driver = open_driver(arguments)?;
     control::remove_stale(&arguments.name)
         .with_context(|| format!("removing the old --name {}", arguments.name))?;
-    let engine = Engine::start(config(arguments)?, driver)
+    let engine = Engine::start(config(arguments)?, hostif::Steering::SINGLE, vec![driver])
         .with_context(|| format!("--name {}", arguments.name))?;
     announce(arguments);
     let result = engine.run(stop.as_fd());

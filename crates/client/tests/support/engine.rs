@@ -251,6 +251,10 @@ impl Core {
                     reply(self, &Reply::Refused { errno: 2, text }, &[]);
                 }
             },
+            Request::Join { .. } => {
+                let text = "one core only".to_owned();
+                reply(self, &Reply::Refused { errno: 22, text }, &[]);
+            }
             Request::Addresses => {
                 let entry = EngineAddress {
                     address: address(0).ip(),
@@ -280,7 +284,8 @@ impl Core {
         let program_bell = doorbell::create().unwrap();
         let welcome = Welcome {
             version,
-            cores: 1,
+            core: 0,
+            steering: hostif::Steering::SINGLE,
             session,
             region: session,
         };

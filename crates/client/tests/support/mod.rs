@@ -70,9 +70,10 @@ pub fn connect(session: &'static Session, port: u16) -> Result<Arc<TcpSocket>, E
 }
 
 pub fn listener(session: &'static Session, port: u16) -> Arc<TcpSocket> {
-    let socket = open(session);
+    let backing = backing();
+    let socket = session.open(backing.as_fd()).unwrap();
     assert_eq!(socket.bind(address(port)).unwrap(), address(port));
-    socket.listen(128).unwrap();
+    socket.listen(backing.as_fd(), 128).unwrap();
     socket
 }
 

@@ -10,6 +10,7 @@ use super::message::{
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
+use crate::steering::{CORES_MAX, Steering};
 use crate::{MAX_VERSION, MIN_VERSION};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SHNT");
@@ -23,6 +24,7 @@ const FORK: u16 = 4;
 const MAP_REGION: u16 = 5;
 const ADDRESSES: u16 = 6;
 const QUERY: u16 = 7;
+const JOIN: u16 = 8;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -189,6 +191,7 @@ impl Request {
             Request::Open { count } => Writer::new(OPEN).u16(count).finish(),
             Request::Prepare { count } => Writer::new(PREPARE).u16(count).finish(),
             Request::Fork => Writer::new(FORK).finish(),
+            Request::Join { core } => Writer::new(JOIN).u16(core).finish(),
             Request::MapRegion { region } => Writer::new(MAP_REGION).u32(region).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
             Request::Query { kind } => {
@@ -219,6 +222,9 @@ impl Request {
                 count: reader.count_u16(MAX_PREPARE)?,
             },
             FORK => Request::Fork,
+            JOIN => Request::Join {
+                core: reader.u16()?,
+            },
             MAP_REGION => Request::MapRegion {
                 region: reader.u32()?,
             },
@@ -245,7 +251,9 @@ impl Reply {
         match self {
             Reply::Welcome(welcome) => Writer::new(REPLY | HELLO)
                 .u16(welcome.version)
-                .u16(welcome.cores)
+                .u16(welcome.core)
+                .u16(welcome.steering.cores)
+                .u32(welcome.steering.key)
                 .u32(welcome.session)
                 .u32(welcome.region)
                 .finish(),
@@ -263,6 +271,7 @@ impl Reply {
                 .u16(*count)
                 .finish(),
             Reply::Forked { session } => Writer::new(REPLY | FORK).u32(*session).finish(),
+            Reply::Joined => Writer::new(REPLY | JOIN).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
             Reply::Addresses { addresses, gateway } => {
                 let addresses = &addresses[..addresses.len().min(MAX_ADDRESSES)];
@@ -319,7 +328,11 @@ impl Reply {
         Ok(match to {
             HELLO => Reply::Welcome(Welcome {
                 version: reader.u16()?,
-                cores: reader.u16()?,
+                core: reader.u16()?,
+                steering: Steering {
+                    cores: reader.count_u16(usize::from(CORES_MAX))?,
+                    key: reader.u32()?,
+                },
                 session: reader.u32()?,
                 region: reader.u32()?,
             }),
@@ -341,6 +354,7 @@ impl Reply {
             FORK => Reply::Forked {
                 session: reader.u32()?,
             },
+            JOIN => Reply::Joined,
             MAP_REGION => Reply::Region {
                 region: reader.u32()?,
             },

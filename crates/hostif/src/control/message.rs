@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use crate::id::SocketId;
+use crate::steering::Steering;
 
 /// No message is longer.
 pub const MESSAGE_BYTES: usize = 4096;
@@ -50,6 +51,12 @@ pub enum Request {
     /// The process is about to fork: one descriptor, the engine's end of the child's control channel.
     /// The child's session holds at once every socket that this one holds.
     Fork,
+    /// The process wants to use another core too: one descriptor, that core's end of a control channel,
+    /// on which the process then says hello. The core takes process and user from this session.
+    Join {
+        /// Which; below the number of cores.
+        core: u16,
+    },
     /// Another session's region, of which this session holds a socket. No descriptors.
     MapRegion {
         /// From `Completion::Accepted`.
@@ -70,7 +77,7 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Open { count } | Request::Prepare { count } => usize::from(*count),
-            Request::Fork => 1,
+            Request::Fork | Request::Join { .. } => 1,
             Request::Hello { .. }
             | Request::MapRegion { .. }
             | Request::Addresses
@@ -79,13 +86,15 @@ impl Request {
     }
 }
 
-/// The engine's answer to `Hello`. Descriptors: region, the program's doorbell, then each core's.
+/// A core's answer to `Hello`. Descriptors: region, the program's doorbell, the core's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// The version that both sides speak from now on.
     pub version: u16,
-    /// Number of engine cores (as in the region's layout).
-    pub cores: u16,
+    /// Which core answers.
+    pub core: u16,
+    /// How many there are, and how connections are spread over them.
+    pub steering: Steering,
     /// The session's number, 1 to [`crate::lock::MAX_SESSION`]; locks are held in its name.
     pub session: u32,
     /// The region's number.
@@ -131,6 +140,8 @@ pub enum Reply {
         /// Number of the child's session.
         session: u32,
     },
+    /// To `Join`.
+    Joined,
     /// To `MapRegion`: one descriptor, the region.
     Region {
         /// Which.

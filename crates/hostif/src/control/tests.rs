@@ -32,6 +32,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         (1u16..=16).prop_map(|count| Request::Open { count }),
         (1u16..=64).prop_map(|count| Request::Prepare { count }),
         Just(Request::Fork),
+        any::<u16>().prop_map(|core| Request::Join { core }),
         any::<u32>().prop_map(|region| Request::MapRegion { region }),
         Just(Request::Addresses),
         kind.prop_map(|kind| Request::Query { kind }),
@@ -53,16 +54,19 @@ fn any_reply() -> impl Strategy<Value = Reply> {
             }
         });
     prop_oneof![
-        any::<(u16, u16, u32, u32)>().prop_map(|(version, cores, session, region)| {
+        (any::<(u16, u16, u32, u32, u32)>(), 1..=crate::CORES_MAX).prop_map(|(numbers, cores)| {
+            let (version, core, key, session, region) = numbers;
             Reply::Welcome(Welcome {
                 version,
-                cores,
+                core,
+                steering: crate::Steering { cores, key },
                 session,
                 region,
             })
         }),
         proptest::collection::vec(opened, 0..=MAX_OPEN).prop_map(Reply::Opened),
         (any::<u32>(), 1u16..=64).prop_map(|(first, count)| Reply::Prepared { first, count }),
+        Just(Reply::Joined),
         any::<u32>().prop_map(|session| Reply::Forked { session }),
         any::<u32>().prop_map(|region| Reply::Region { region }),
         (
@@ -91,7 +95,7 @@ proptest! {
 
     #[test]
     fn hostile_bytes_are_values_not_panics(
-        mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u16..9, reply: bool
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u16..10, reply: bool
     ) {
         let _ = Request::decode(&bytes);
         let _ = Reply::decode(&bytes);

@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use rustix::fs::Stat;
 use rustix::time::ClockId;
 
-use crate::accelerated::{self, SharedFile};
+use crate::accelerated::{SharedFile, Stream};
 
 /// Files remembered. The engine holds them open, so a deleted one keeps its place on the disk.
 const FILES_MAX: usize = 8;
@@ -33,8 +33,12 @@ pub struct Known {
 static KNOWN: ArcSwapOption<Vec<Arc<Known>>> = ArcSwapOption::const_empty();
 
 impl Known {
-    fn is(&self, stat: &Stat) -> bool {
-        self.device == stat.st_dev && self.inode == stat.st_ino
+    /// Whether this is the file, as the part of the engine that serves `stream` knows it.
+    fn is(&self, stat: &Stat, stream: &Stream) -> bool {
+        let serves = |file: &SharedFile| stream.has_file(file);
+        self.device == stat.st_dev
+            && self.inode == stat.st_ino
+            && self.file.as_ref().is_none_or(serves)
     }
 
     fn is_usable(&self) -> bool {
@@ -49,13 +53,18 @@ impl Known {
 
 /// The engine's handle of a file, shared now if it was not. While the engine holds a file open no
 /// other gets its device and inode numbers.
-pub fn find(file: BorrowedFd<'_>, stat: &Stat, may_share: bool) -> Option<Arc<Known>> {
+pub fn find(
+    stream: &Stream,
+    file: BorrowedFd<'_>,
+    stat: &Stat,
+    may_share: bool,
+) -> Option<Arc<Known>> {
     let now_s = rustix::time::clock_gettime(ClockId::MonotonicCoarse).tv_sec;
     let list = KNOWN.load();
     let known = list
         .iter()
         .flat_map(|list| list.iter())
-        .find(|known| known.is(stat) && known.is_usable());
+        .find(|known| known.is(stat, stream) && known.is_usable());
     if let Some(known) = known {
         known.used_s.store(now_s, Ordering::Relaxed);
         return known.file.is_some().then(|| Arc::clone(known));
@@ -67,7 +76,7 @@ pub fn find(file: BorrowedFd<'_>, stat: &Stat, may_share: bool) -> Option<Arc<Kn
         u64::try_from(system.f_type).is_ok_and(|number| FILE_SYSTEMS.contains(&number))
     });
     let shared = if is_local {
-        accelerated::share_file(file)
+        stream.share_file(file)
     } else {
         None
     };
@@ -77,16 +86,16 @@ pub fn find(file: BorrowedFd<'_>, stat: &Stat, may_share: bool) -> Option<Arc<Kn
         file: shared,
         used_s: AtomicI64::new(now_s),
     });
-    remember(&known, stat, now_s);
+    remember(&known, stat, stream, now_s);
     known.file.is_some().then_some(known)
 }
 
-fn remember(known: &Arc<Known>, stat: &Stat, now_s: i64) {
+fn remember(known: &Arc<Known>, stat: &Stat, stream: &Stream, now_s: i64) {
     loop {
         let current = KNOWN.load_full();
         let keeps = |one: &&Arc<Known>| {
             let idle_s = now_s - one.used_s.load(Ordering::Relaxed);
-            !one.is(stat) && one.is_usable() && idle_s < IDLE_S
+            !one.is(stat, stream) && one.is_usable() && idle_s < IDLE_S
         };
         let mut list: Vec<Arc<Known>> = current
             .iter()

@@ -99,7 +99,7 @@ impl Host for TestHost {
         programs.windows_left += 1;
     }
 
-    fn try_hold_port(&mut self, local: SocketAddrV4) -> bool {
+    fn try_hold_port(&mut self, local: SocketAddrV4, _remote: SocketAddrV4) -> bool {
         !self.0.borrow().refused_ports.contains(&local.port())
     }
 }

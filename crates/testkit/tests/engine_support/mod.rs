@@ -48,7 +48,8 @@ impl EngineThread {
             hold_idle_latency: false,
             ..engine::Config::new("test", "wire", vec![own])
         };
-        let engine = engine::Engine::start(config, Box::new(end)).unwrap();
+        let engine =
+            engine::Engine::start(config, hostif::Steering::SINGLE, vec![Box::new(end)]).unwrap();
         let stop = hostif::doorbell::create().unwrap();
         let stopped = stop.try_clone().unwrap();
         let (send, receive) = mpsc::channel();
@@ -130,7 +131,7 @@ pub fn listener(session: &'static Session, address: Ipv4Addr) -> (Arc<TcpSocket>
     let socket = session.open(backing.as_fd()).unwrap();
     let local = SocketAddr::from((address, name.port()));
     socket.bind(local).unwrap();
-    socket.listen(1_024).unwrap();
+    socket.listen(backing.as_fd(), 1_024).unwrap();
     (socket, local)
 }
 

@@ -1,0 +1,130 @@
+//! What a process shares with its engine as a whole: one [`Attachment`] for each core that it uses, made
+//! when the first socket needs it, and the threads that sleep on all of them. Replaced as a whole in a
+//! forked child and when the engine was lost, so it holds nothing of a socket.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use hostif::control::EngineAddress;
+use hostif::{CORES_MAX, Steering};
+use rustix::io::Errno;
+
+use crate::attachment::Attachment;
+use crate::lock::{lock, try_lock};
+use crate::sleeping::Sleeping;
+use crate::sys::Slot;
+use crate::waker::Waker;
+
+/// The addresses of an engine, and its default gateway.
+pub type Addresses = (Vec<EngineAddress>, Option<core::net::IpAddr>);
+
+/// See the file's head.
+pub struct Attachments {
+    /// How the engine spreads connections over its cores.
+    pub steering: Steering,
+    /// The first core, which every process is attached to.
+    pub main: &'static Attachment,
+    by_core: [Slot<Attachment>; CORES_MAX as usize],
+    /// Bit n: there is an attachment to core n.
+    attached: AtomicU64,
+    /// Who of the sleeping threads polls the doorbells.
+    pub sleeping: Sleeping,
+    wakers: Mutex<Vec<Arc<Waker>>>,
+    dead: AtomicBool,
+    /// As they were when a connection was first placed; see `placement`.
+    pub addresses: OnceLock<Addresses>,
+}
+
+impl Attachments {
+    /// With the first core's.
+    pub fn new(main: &'static Attachment, steering: Steering) -> Attachments {
+        let all = Attachments {
+            steering,
+            main,
+            by_core: [const { Slot::empty() }; CORES_MAX as usize],
+            attached: AtomicU64::new(0),
+            sleeping: Sleeping::default(),
+            wakers: Mutex::default(),
+            dead: AtomicBool::new(false),
+            addresses: OnceLock::new(),
+        };
+        all.add(main);
+        all
+    }
+
+    /// One more core. Threads that sleep wake up to sleep on it too.
+    pub fn add(&self, attachment: &'static Attachment) {
+        self.by_core[usize::from(attachment.core)].set(Some(attachment));
+        self.attached
+            .fetch_or(1 << attachment.core, Ordering::AcqRel);
+        if self.is_dead() {
+            attachment.set_dead();
+        }
+        self.sleeping.wake_all();
+    }
+
+    /// The attachment to a core, if there is one.
+    pub fn to_core(&self, core: u16) -> Option<&'static Attachment> {
+        self.by_core.get(usize::from(core))?.current()
+    }
+
+    /// All of them, the first core's first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Attachment> {
+        let mut left = self.attached.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            let core = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            self.by_core.get(usize::try_from(core).ok()?)?.current()
+        })
+    }
+
+    /// Whether this is one of them.
+    pub fn has(&self, attachment: &Attachment) -> bool {
+        self.to_core(attachment.core)
+            .is_some_and(|ours| core::ptr::eq(ours, attachment))
+    }
+
+    /// Whether the engine is gone.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Notes that the engine is gone, with all its cores; true for the first to do so.
+    pub fn set_dead(&self) -> bool {
+        let is_first = !self.dead.swap(true, Ordering::AcqRel);
+        for attachment in self.iter() {
+            attachment.set_dead();
+        }
+        is_first
+    }
+
+    /// A waker for this thread's wait.
+    pub fn take_waker(&self) -> Result<Arc<Waker>, Errno> {
+        match lock(&self.wakers).pop() {
+            Some(waker) => Ok(waker),
+            None => Waker::new(),
+        }
+    }
+
+    /// Gives it back.
+    pub fn return_waker(&self, waker: Arc<Waker>) {
+        waker.on_awake();
+        lock(&self.wakers).push(waker);
+    }
+
+    /// In a forked child: all descriptors here are the parent's too, and the value is never used again.
+    pub fn close_leaked(&self) {
+        for attachment in self.iter() {
+            attachment.close_leaked();
+        }
+        // A thread of the parent may hold the lock for ever, here; then its bells stay until exec.
+        for waker in try_lock(&self.wakers)
+            .iter_mut()
+            .flat_map(|wakers| wakers.drain(..))
+        {
+            waker.close_leaked();
+            // Its number is closed; dropping it would close that of somebody else.
+            core::mem::forget(waker);
+        }
+    }
+}

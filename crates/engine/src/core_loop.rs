@@ -1,0 +1,286 @@
+//! The thread around one engine core: when to poll, when to spin, when to sleep, and on what.
+//!
+//! Busy, it polls without pause and looks at control channels now and then. Idle, it spins as long
+//! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
+//! device, the doorbells, the control channels or the next timer. See epoll(7).
+
+use crate::control;
+use crate::core::EngineCore;
+use crate::guests::Guests;
+use crate::latency::IdleLatency;
+use crate::pace::Pace;
+use crate::run::StartError;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+use tcp::Instant;
+
+/// How often a busy engine looks at its control channels, microseconds.
+const CONTROL_INTERVAL_US: u64 = 50;
+/// An idle engine wakes at least this often, for housekeeping.
+const MAX_SLEEP_US: u64 = 1_000_000;
+/// How long an idle engine lets news wait that found a program's ring full.
+const FULL_RING_SLEEP_US: u64 = 1_000;
+
+const TAG_LISTENER: u64 = 0;
+const TAG_DRIVER: u64 = 1;
+const TAG_STOP: u64 = 2;
+const TAG_INBOX: u64 = 3;
+/// A core's time when it starts.
+pub const STARTED: Instant = Instant::from_us(1);
+/// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
+const TAG_SESSIONS: u64 = 16;
+
+/// A core, ready to run.
+pub struct CoreLoop {
+    core: EngineCore,
+    /// The control socket, at the first core.
+    listener: Option<OwnedFd>,
+    epoll: OwnedFd,
+    origin: StdInstant,
+    latency: Option<IdleLatency>,
+    /// Present where the engine ends when nobody needs it any more.
+    guests: Option<Guests>,
+}
+
+impl CoreLoop {
+    /// A loop around `core`; programs come to the first core's `listener`. `origin` is when the core's
+    /// time was 1 µs.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn new(
+        core: EngineCore,
+        listener: Option<OwnedFd>,
+        origin: StdInstant,
+    ) -> Result<Self, StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
+        let watch = |fd: Option<BorrowedFd<'_>>, tag: u64| match fd {
+            Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), EventFlags::IN)
+                .map_err(system("watch a descriptor")),
+            None => Ok(()),
+        };
+        watch(listener.as_ref().map(OwnedFd::as_fd), TAG_LISTENER)?;
+        watch(core.link.driver.wait_fd(), TAG_DRIVER)?;
+        watch(core.seat.bell(), TAG_INBOX)?;
+        let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
+        Ok(Self {
+            listener,
+            epoll,
+            origin,
+            latency: None,
+            guests: patience.map(|patience| Guests::new(patience, STARTED)),
+            core,
+        })
+    }
+
+    fn now(&self) -> Instant {
+        let us = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Instant::from_us(us.saturating_add(1))
+    }
+
+    /// Runs until one of `stops` becomes readable, or, at the first core, nobody needs the engine (see
+    /// [`crate::Config::until_idle_s`]).
+    ///
+    /// # Errors
+    /// [`StartError::Device`], or a system call that cannot fail failed.
+    pub fn run(mut self, stops: [BorrowedFd<'_>; 2]) -> Result<(), StartError> {
+        for stop in stops {
+            let tag = EventData::new_u64(TAG_STOP);
+            epoll::add(&self.epoll, stop, tag, EventFlags::IN)
+                .map_err(|errno| StartError::System("watch for the end", errno))?;
+        }
+        let mut pace = Pace::new(self.core.config.spin_us);
+        let mut control_at = self.now();
+        loop {
+            let now = self.now();
+            pace.on_turn(now);
+            let worked = self.core.poll(now) > 0;
+            pace.on_done(now, worked);
+            if let Some(error) = self.core.failure() {
+                return Err(StartError::Device(error));
+            }
+            let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
+            if is_idle || now >= control_at {
+                self.core.keep_house(now);
+                let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
+                if self.wait(now, timeout_us, is_idle)? || (is_idle && self.is_deserted()) {
+                    return Ok(());
+                }
+                pace.on_waited();
+                control_at = self.now() + tcp::Duration::from_us(CONTROL_INTERVAL_US);
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
+    fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
+        let mut has_work = false;
+        for session in self.core.sessions.iter().flatten() {
+            if let Some(rings) = &session.rings {
+                rings.engine_word.announce();
+                has_work |= session.has_work();
+            }
+        }
+        if has_work
+            || !self
+                .core
+                .link
+                .driver
+                .prepare_wait()
+                .map_err(StartError::Device)?
+        {
+            return Ok(0);
+        }
+        let timer = self
+            .core
+            .next_deadline()
+            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
+        let device = self
+            .core
+            .link
+            .driver
+            .wait_deadline_us()
+            .unwrap_or(MAX_SLEEP_US);
+        let longest = if self.core.has_waiting_news() {
+            FULL_RING_SLEEP_US
+        } else {
+            MAX_SLEEP_US
+        };
+        Ok(timer.min(device).min(longest))
+    }
+
+    /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
+    fn wait(
+        &mut self,
+        now: Instant,
+        timeout_us: u64,
+        has_announced: bool,
+    ) -> Result<bool, StartError> {
+        let mut events = [epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; 64];
+        let timeout = StdDuration::from_micros(timeout_us);
+        let timeout = rustix::fs::Timespec::try_from(timeout).ok();
+        let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(StartError::System("wait for events", errno)),
+        };
+        if has_announced {
+            for session in self.core.sessions.iter().flatten() {
+                if let Some(rings) = &session.rings {
+                    rings.engine_word.withdraw();
+                }
+            }
+        }
+        let mut ends = false;
+        for event in &events[..count] {
+            match event.data.u64() {
+                TAG_LISTENER => self.accept_programs(),
+                TAG_INBOX => self.core.take_messages(now),
+                TAG_DRIVER => {}
+                TAG_STOP => ends = true,
+                tag => self.handle_session_event(now, tag - TAG_SESSIONS),
+            }
+        }
+        self.core.drop_faulty(now);
+        self.follow_sessions(now);
+        Ok(ends)
+    }
+
+    fn accept_programs(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        while let Some(control) = control::accept(listener.as_fd()) {
+            if let Some(guests) = &mut self.guests {
+                guests.welcome(control.as_fd());
+            }
+            self.core.accept_session(control);
+        }
+    }
+
+    /// Nobody is left for whom the engine was started, and nothing that they left to be sent. Only the
+    /// first core decides; the others tell it whether they are needed.
+    fn is_deserted(&mut self) -> bool {
+        let now = self.now();
+        let core = &self.core;
+        let is_first = self.listener.is_some();
+        self.guests.as_mut().is_some_and(|guests| {
+            let gone = guests.are_gone(now, || {
+                let is_used = core.sessions.iter().any(Option::is_some)
+                    || core.stack.connections().next().is_some();
+                core.seat.publish_use(is_used);
+                is_used || core.seat.others_are_used()
+            });
+            gone && is_first
+        })
+    }
+
+    fn handle_session_event(&mut self, now: Instant, tag: u64) {
+        let Ok(slot) = usize::try_from(tag / 2) else {
+            return;
+        };
+        // A doorbell is watched edge-triggered and never read: its program shares the open file and
+        // could make a read of ours block.
+        if tag.is_multiple_of(2) && slot < self.core.sessions.len() {
+            self.core.handle_control(now, slot);
+        }
+    }
+
+    /// Follows the coming and going of sessions. What cannot be watched is its program's loss alone.
+    fn follow_sessions(&mut self, now: Instant) {
+        let core = &mut self.core;
+        for fd in core.closing.drain(..) {
+            // It may never have been watched.
+            let _ = epoll::delete(&self.epoll, &fd);
+        }
+        let watch = |fd: BorrowedFd<'_>, tag: u64, flags: EventFlags| {
+            epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
+        };
+        let tag = |slot: usize| TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4);
+        let mut unwatched = Vec::new();
+        for slot in core.new_sessions.drain(..) {
+            if let Some(session) = &core.sessions[slot] {
+                let watched = rustix::io::ioctl_fionbio(&session.control, true)
+                    .and_then(|()| watch(session.control.as_fd(), tag(slot), EventFlags::IN));
+                // In the list twice when a slot changed hands meanwhile.
+                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
+                    unwatched.push(slot);
+                }
+            }
+        }
+        for slot in core.new_bells.drain(..) {
+            if let Some(rings) = core.sessions[slot]
+                .as_ref()
+                .and_then(|session| session.rings.as_ref())
+            {
+                let flags = EventFlags::IN | EventFlags::ET;
+                let watched = watch(rings.engine_bell.as_fd(), tag(slot) + 1, flags);
+                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
+                    unwatched.push(slot);
+                }
+            }
+        }
+        for slot in unwatched {
+            core.end_session(now, slot);
+        }
+        let attached = core
+            .sessions
+            .iter()
+            .flatten()
+            .any(|session| session.rings.is_some());
+        if attached != self.latency.is_some() {
+            self.latency = (attached && core.config.hold_idle_latency)
+                .then(IdleLatency::hold)
+                .flatten();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A core's place among the cores of its engine: its number, which connections are its own, and the few
+//! slow things that one core leaves for another. On the way of data cores share nothing.
+//!
+//! The first core listens on the control socket and passes on the channels of programs that use another
+//! core as well. It also gets every frame that belongs to no connection (see `hostif::steering`), and
+//! passes on what all must know: the answers of neighbours.
+
+use crate::Address;
+use hostif::{Steering, doorbell};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Messages that wait for a core at most. Programs are refused beyond it; neighbours are asked again.
+const MESSAGES_MAX: usize = 256;
+/// Bytes of the longest frame that is passed on: an ARP packet, padded by the link.
+const FRAME_MAX: usize = 64;
+
+/// What one core leaves for another.
+pub enum Message {
+    /// A program's control channel.
+    Session {
+        /// The engine's end.
+        control: OwnedFd,
+        /// The process.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
+    /// A frame that came in at the first core.
+    Frame {
+        /// Its bytes, the first `len` of these.
+        bytes: [u8; FRAME_MAX],
+        /// How many.
+        len: usize,
+    },
+}
+
+/// The way to another core.
+struct Sibling {
+    sender: SyncSender<Message>,
+    bell: Arc<OwnedFd>,
+    is_used: Arc<AtomicBool>,
+}
+
+/// What has been left for this core.
+struct Inbox {
+    receiver: Receiver<Message>,
+    bell: Arc<OwnedFd>,
+    is_used: Arc<AtomicBool>,
+}
+
+/// A core's place.
+pub struct Seat {
+    /// Which core this is.
+    pub core: u16,
+    /// How connections are spread.
+    pub steering: Steering,
+    /// Of the first core: the others, from core 1 on.
+    siblings: Vec<Sibling>,
+    /// Of the others.
+    inbox: Option<Inbox>,
+}
+
+impl Seat {
+    /// The only core.
+    pub fn single() -> Self {
+        Self {
+            core: 0,
+            steering: Steering::SINGLE,
+            siblings: Vec::new(),
+            inbox: None,
+        }
+    }
+
+    /// The seats of all cores of an engine, in their order.
+    ///
+    /// # Errors
+    /// No more descriptors.
+    pub fn all(steering: Steering) -> Result<Vec<Self>, Errno> {
+        let mut first = Self {
+            steering,
+            ..Self::single()
+        };
+        let mut others = Vec::new();
+        for core in 1..steering.cores {
+            let (sender, receiver) = sync_channel(MESSAGES_MAX);
+            let bell = Arc::new(doorbell::create()?);
+            let is_used = Arc::new(AtomicBool::new(false));
+            first.siblings.push(Sibling {
+                sender,
+                bell: Arc::clone(&bell),
+                is_used: Arc::clone(&is_used),
+            });
+            others.push(Self {
+                core,
+                steering,
+                siblings: Vec::new(),
+                inbox: Some(Inbox {
+                    receiver,
+                    bell,
+                    is_used,
+                }),
+            });
+        }
+        others.insert(0, first);
+        Ok(others)
+    }
+
+    /// Leaves a program's channel for `core`.
+    ///
+    /// # Errors
+    /// There is no such core, or it has too much to do.
+    pub fn pass_session(&self, core: u16, session: Message) -> Result<(), Errno> {
+        let sibling = usize::from(core)
+            .checked_sub(1)
+            .and_then(|at| self.siblings.get(at))
+            .ok_or(Errno::INVAL)?;
+        sibling.leave(session).map_err(|()| Errno::AGAIN)
+    }
+
+    /// Leaves a frame for the other cores if it concerns them all; `own` are the engine's addresses.
+    pub fn pass_frame(&self, frame: &[u8], own: &[Address]) {
+        if self.siblings.is_empty() || !concerns_all(frame, own) {
+            return;
+        }
+        let len = frame.len().min(FRAME_MAX);
+        let mut bytes = [0; FRAME_MAX];
+        bytes[..len].copy_from_slice(&frame[..len]);
+        for sibling in &self.siblings {
+            // What is lost here is asked for again.
+            let _ = sibling.leave(Message::Frame { bytes, len });
+        }
+    }
+
+    /// What the bell of a core rings for.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.inbox.as_ref().map(|inbox| inbox.bell.as_fd())
+    }
+
+    /// The next message.
+    pub fn take(&self) -> Option<Message> {
+        let inbox = self.inbox.as_ref()?;
+        if let Ok(message) = inbox.receiver.try_recv() {
+            return Some(message);
+        }
+        // Drained, then looked at once more: a message rings after it was left.
+        doorbell::drain(inbox.bell.as_fd());
+        inbox.receiver.try_recv().ok()
+    }
+
+    /// Says whether a program still needs this core; for [`Seat::others_are_used`] of the first one.
+    pub fn publish_use(&self, is_used: bool) {
+        if let Some(inbox) = &self.inbox {
+            inbox.is_used.store(is_used, Ordering::Release);
+        }
+    }
+
+    /// Whether a program needs another core.
+    pub fn others_are_used(&self) -> bool {
+        let is_used = |sibling: &Sibling| sibling.is_used.load(Ordering::Acquire);
+        self.siblings.iter().any(is_used)
+    }
+}
+
+impl Sibling {
+    fn leave(&self, message: Message) -> Result<(), ()> {
+        if matches!(message, Message::Session { .. }) {
+            // From now on, lest the engine ends before the core has looked.
+            self.is_used.store(true, Ordering::Release);
+        }
+        self.sender.try_send(message).map_err(|_| ())?;
+        doorbell::ring(self.bell.as_fd());
+        Ok(())
+    }
+}
+
+/// ARP replies (RFC 826) of others. A claim to an own address is for the first core alone to answer.
+fn concerns_all(frame: &[u8], own: &[Address]) -> bool {
+    const ARP: [u8; 2] = [0x08, 0x06];
+    const REPLY: [u8; 2] = [0, 2];
+    let field = |at: usize| frame.get(at..at + 2);
+    if field(12) != Some(&ARP) || field(20) != Some(&REPLY) {
+        return false;
+    }
+    frame
+        .get(28..32)
+        .is_some_and(|sender| own.iter().all(|one| one.address.octets() != sender))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arp(operation: u8, sender: [u8; 4]) -> Vec<u8> {
+        let mut frame = vec![0; 42];
+        frame[12..14].copy_from_slice(&[0x08, 0x06]);
+        frame[21] = operation;
+        frame[28..32].copy_from_slice(&sender);
+        frame
+    }
+
+    fn own() -> Vec<Address> {
+        vec!["10.0.0.1/24".parse().expect("an address")]
+    }
+
+    #[test]
+    fn answers_of_neighbours_reach_every_core_and_questions_only_the_first() {
+        let steering = Steering { cores: 3, key: 1 };
+        let seats = Seat::all(steering).unwrap();
+        seats[0].pass_frame(&arp(2, [10, 0, 0, 2]), &own());
+        seats[0].pass_frame(&arp(1, [10, 0, 0, 2]), &own());
+        seats[0].pass_frame(&arp(2, [10, 0, 0, 1]), &own());
+        seats[0].pass_frame(&[0; 20], &own());
+        for seat in &seats[1..] {
+            let Some(Message::Frame { bytes, len }) = seat.take() else {
+                panic!("no frame");
+            };
+            assert_eq!(bytes[..len], arp(2, [10, 0, 0, 2]));
+            assert!(seat.take().is_none());
+        }
+    }
+
+    #[test]
+    fn a_core_with_too_much_to_do_gets_no_more() {
+        let seats = Seat::all(Steering { cores: 2, key: 1 }).unwrap();
+        for _ in 0..2 * MESSAGES_MAX {
+            seats[0].pass_frame(&arp(2, [10, 0, 0, 2]), &own());
+        }
+        let taken = core::iter::from_fn(|| seats[1].take()).count();
+        assert_eq!(taken, MESSAGES_MAX);
+    }
+
+    #[test]
+    fn a_core_is_in_use_from_the_moment_a_program_is_sent_there() {
+        let seats = Seat::all(Steering { cores: 2, key: 1 }).unwrap();
+        assert!(!seats[0].others_are_used());
+        let control = doorbell::create().unwrap();
+        let message = Message::Session {
+            control,
+            pid: 1,
+            uid: 0,
+        };
+        seats[0].pass_session(1, message).unwrap();
+        assert!(seats[0].others_are_used());
+        seats[1].publish_use(false);
+        assert!(!seats[0].others_are_used());
+        let control = doorbell::create().unwrap();
+        let message = Message::Session {
+            control,
+            pid: 1,
+            uid: 0,
+        };
+        assert_eq!(seats[0].pass_session(2, message), Err(Errno::INVAL));
+    }
+}
