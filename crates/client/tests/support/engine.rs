@@ -255,21 +255,7 @@ impl Core {
                 let text = "one core only".to_owned();
                 reply(self, &Reply::Refused { errno: 22, text }, &[]);
             }
-            Request::Addresses => {
-                let entry = EngineAddress {
-                    address: address(0).ip(),
-                    prefix_len: 24,
-                    mtu_bytes: 1500,
-                };
-                reply(
-                    self,
-                    &Reply::Addresses {
-                        addresses: vec![entry],
-                        gateway: None,
-                    },
-                    &[],
-                );
-            }
+            Request::Addresses => reply(self, &addresses(), &[]),
             Request::Query { .. } => reply(self, &Reply::Report, &[report().as_fd()]),
         }
     }
@@ -338,6 +324,18 @@ impl Core {
         for socket in self.sockets.values() {
             socket.header().engine_release_dead(session);
         }
+    }
+}
+
+fn addresses() -> Reply {
+    let entry = EngineAddress {
+        address: address(0).ip(),
+        prefix_len: 24,
+        mtu_bytes: 1500,
+    };
+    Reply::Addresses {
+        addresses: vec![entry],
+        gateway: None,
     }
 }
 
