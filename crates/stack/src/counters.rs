@@ -86,8 +86,14 @@ counters! {
     listen_overflows => "TcpExtListenOverflows",
     /// SYNs dropped for any reason.
     listen_drops => "TcpExtListenDrops",
-    /// Half-open connections that made room for newer ones.
-    half_open_evicted => "ShuntHalfOpenEvicted",
+    /// SYNs that found the queue of handshakes full and were answered with a cookie.
+    syn_queue_overflows => "TcpExtTCPReqQFullDoCookies",
+    /// SYN cookies sent.
+    syn_cookies_sent => "TcpExtSyncookiesSent",
+    /// SYN cookies that came back.
+    syn_cookies_received => "TcpExtSyncookiesRecv",
+    /// ACKs in place of a SYN cookie.
+    syn_cookies_failed => "TcpExtSyncookiesFailed",
     /// Connections that entered TIME-WAIT.
     time_waits => "TcpExtTW",
     /// TIME-WAIT records that made room for newer ones.

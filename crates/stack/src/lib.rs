@@ -19,6 +19,7 @@ pub mod egress;
 pub mod error;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
+mod handshake;
 mod icmp;
 mod input;
 pub mod interface;

@@ -1,25 +1,19 @@
-//! Listeners: SYNs become half-open connections, then entries of an accept queue (listen(2), with the
-//! limits of Linux's `tcp_v4_conn_request`).
+//! Listeners: their rows and their two queues, of handshakes in progress and of connections that wait to
+//! be accepted (listen(2)). What a SYN does is in `handshake.rs`.
 //!
-//! Bounds: backlog + 1 connections wait to be accepted; as many handshakes as the backlog (at least
-//! [`HALF_OPEN_MIN`]) are in progress. There are no SYN cookies; instead a handshake that has had its
-//! time makes room for a newer one. `SO_REUSEPORT` groups are not supported.
+//! Bounds: backlog + 1 entries in each queue. `SO_REUSEPORT` groups are not supported.
 
 use crate::demux::FourTuple;
-use crate::egress::{Host, Incoming};
+use crate::egress::Host;
 use crate::error::Error;
-use crate::interface::InterfaceId;
 use crate::intrusive::{ListHead, at};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId, ListenerRecord, Row as _};
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use tcp::{Duration, Events, Instant, SeqNumber};
-use wire::tcp::Header;
+use tcp::Instant;
 
-/// Handshakes that may always be in progress.
-pub const HALF_OPEN_MIN: u32 = 8;
-/// A handshake that takes longer may be given up for a newer one.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+/// No backlog is longer (Linux `somaxconn`).
+pub const BACKLOG_MAX: u32 = 4_096;
 
 /// What to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +78,7 @@ impl Stack<'_> {
             row.owner = listen.owner;
             row.address = address.octets();
             row.port = port;
-            row.backlog = listen.backlog;
+            row.backlog = listen.backlog.min(BACKLOG_MAX);
             row.used = 1;
         });
         self.link_listener(index);
@@ -106,7 +100,8 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn set_backlog(&mut self, listener: ListenerId, backlog: u32) -> Result<(), Error> {
         self.check_listener(listener)?;
-        self.tables.listeners[at(listener.index)].change(|row| row.backlog = backlog);
+        self.tables.listeners[at(listener.index)]
+            .change(|row| row.backlog = backlog.min(BACKLOG_MAX));
         Ok(())
     }
 
@@ -182,130 +177,17 @@ impl Stack<'_> {
         for_all
     }
 
+    /// Linux `inet_csk_reqsk_queue_is_full`.
+    pub(crate) fn is_half_open_full(&self, listener: u32) -> bool {
+        self.listener_queues[at(listener)].half_open.len()
+            > self.tables.listeners[at(listener)].backlog
+    }
+
     pub(crate) fn is_accept_queue_full(&self, id: ListenerId) -> bool {
         // Linux `sk_acceptq_is_full`: more than the backlog, so that a backlog of 0 admits one.
         self.check_listener(id).is_ok()
             && self.listener_queues[at(id.index)].ready.len()
                 > self.tables.listeners[at(id.index)].backlog
-    }
-
-    /// A SYN for the listener in row `listener` (RFC 9293 §3.10.7.2).
-    pub(crate) fn handle_syn(
-        &mut self,
-        now: Instant,
-        listener: u32,
-        tuple: FourTuple,
-        syn: &Header,
-        iss_at_least: Option<SeqNumber>,
-        host: &mut dyn Host,
-    ) {
-        let id = ListenerId {
-            index: listener,
-            generation: self.tables.listeners[at(listener)].generation,
-        };
-        if self.is_accept_queue_full(id) {
-            self.counters.listen_overflows += 1;
-            self.counters.listen_drops += 1;
-            return;
-        }
-        if !self.make_room_for_handshake(now, listener, host) || self.connections_left() == 0 {
-            self.counters.listen_drops += 1;
-            return;
-        }
-        let listener_owner = self.tables.listeners[at(listener)].owner;
-        let peer = SocketAddrV4::new(tuple.remote(), tuple.remote_port());
-        let Some(incoming) = host.on_incoming(id, listener_owner, peer) else {
-            self.counters.listen_drops += 1;
-            return;
-        };
-        let config = self.passive_config(&incoming, &tuple);
-        let iss = self.initial_sequence(&tuple, now);
-        let iss = iss_at_least.map_or(iss, |least| if least.is_after(iss) { least } else { iss });
-        let inserted = self.insert(tuple, |record| {
-            record.owner = incoming.owner;
-            record.queued_at = now;
-            (record.listener_index, record.listener_generation) = (id.index, id.generation);
-            [record.identification, _] = halves(iss.0);
-            record.set_ip(incoming.ip);
-            record.set(Flags::HALF_OPEN, true);
-            record.tcp = tcp::Connection::accept(&config, iss, now, syn);
-        });
-        let index = inserted.expect("invariant: a row was left");
-        self.counters.tcp_passive_opens += 1;
-        let queues = &mut self.listener_queues[at(listener)];
-        self.listener_links.push_back(&mut queues.half_open, index);
-        let before = self.record(index).tcp.state();
-        self.apply(now, index, before, Events::TRANSMIT, host);
-    }
-
-    /// Whether another handshake may begin; one that has had its time makes room.
-    fn make_room_for_handshake(
-        &mut self,
-        now: Instant,
-        listener: u32,
-        host: &mut dyn Host,
-    ) -> bool {
-        let half_open = self.queue(listener, Flags::HALF_OPEN);
-        let Some(oldest) = half_open.first() else {
-            return true;
-        };
-        if half_open.len()
-            < self.tables.listeners[at(listener)]
-                .backlog
-                .max(HALF_OPEN_MIN)
-        {
-            return true;
-        }
-        if now.since(self.record(oldest).queued_at) < HANDSHAKE_TIME {
-            return false;
-        }
-        self.counters.half_open_evicted += 1;
-        self.forget_half_open(oldest, host);
-        true
-    }
-
-    /// Gives a handshake up without a word: the peer may not even exist.
-    fn forget_half_open(&mut self, index: u32, host: &mut dyn Host) {
-        self.remove_from_queue(index, Flags::HALF_OPEN);
-        self.demux.remove(index);
-        self.ports
-            .remove_user(self.record(index).tuple.local_port());
-        self.wheel.cancel(index);
-        self.release(index, host);
-    }
-
-    fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
-        let (local, remote) = ends(tuple);
-        tcp::Config {
-            mss: self.receive_mss(tuple.remote()),
-            receive_capacity: incoming.receive_capacity,
-            send_capacity: incoming.send_capacity,
-            timestamp_offset: tcp::isn::timestamp_offset(&self.config.secret, local, remote),
-            options: incoming.options,
-            ..tcp::Config::default()
-        }
-    }
-
-    /// Largest payload that a packet of the interface towards `remote` carries.
-    pub(crate) fn receive_mss(&self, remote: Ipv4Addr) -> u16 {
-        let interface = self
-            .hop_to(remote)
-            .map_or(InterfaceId(0), |hop| hop.interface);
-        self.interfaces
-            .find(interface)
-            .map_or(536, |interface| interface.config.mtu - 40)
-    }
-
-    /// RFC 6528.
-    pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
-        let (local, remote) = ends(tuple);
-        tcp::initial_sequence(&self.config.secret, local, remote, now)
-    }
-
-    /// Rows that a new connection could take.
-    pub(crate) fn connections_left(&self) -> usize {
-        self.tables.connections.len() - at(self.tables.header.connections_used)
-            + self.free_connections.len()
     }
 
     /// The handshake of a half-open connection is complete.
@@ -344,7 +226,7 @@ impl Stack<'_> {
         );
     }
 
-    fn queue(&mut self, listener: u32, queue: Flags) -> &mut ListHead {
+    pub(crate) fn queue(&mut self, listener: u32, queue: Flags) -> &mut ListHead {
         let queues = &mut self.listener_queues[at(listener)];
         if queue == Flags::HALF_OPEN {
             &mut queues.half_open

@@ -3,6 +3,7 @@
 
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host, Payload};
+use crate::handshake::{NoCookie, Syn};
 use crate::input::Arrival;
 use crate::intrusive::at;
 use crate::stack::Stack;
@@ -58,11 +59,12 @@ impl Stack<'_> {
             };
             iss_at_least =
                 self.handle_in_time_wait(now, w, arrival, &header, payload.len(), egress);
-            // Only a SYN for a listener reopens; without one TIME-WAIT goes on and stays silent.
+            // Only a SYN for a listener with room reopens; without one TIME-WAIT goes on and stays silent.
+            let has_room = |listener| !self.is_half_open_full(listener);
             if iss_at_least.is_none()
-                || self
+                || !self
                     .find_listener(destination, header.destination_port)
-                    .is_none()
+                    .is_some_and(has_room)
             {
                 return;
             }
@@ -73,7 +75,24 @@ impl Stack<'_> {
         match self.find_listener(destination, header.destination_port) {
             // RFC 9293 §3.10.7.2; a SYN with FIN is a scan (Linux drops it as well).
             Some(listener) if kind == TcpFlags::SYN => {
-                self.handle_syn(now, listener, tuple, &header, iss_at_least, host);
+                let syn = Syn {
+                    tuple,
+                    header: &header,
+                    iss_at_least,
+                };
+                self.handle_syn(now, listener, arrival, &syn, host, egress);
+            }
+            Some(listener)
+                if kind & !TcpFlags::FIN == TcpFlags::ACK
+                    && self.expects_cookies(now, listener) =>
+            {
+                match self.handle_cookie(now, listener, tuple, &header, host) {
+                    Ok(Some(index)) => {
+                        self.handle_in_connection(now, index, &header, payload, host)
+                    }
+                    Ok(None) => {}
+                    Err(NoCookie) => self.reset(arrival, &header, payload.len(), egress),
+                }
             }
             Some(_) if !kind.contains(TcpFlags::ACK) => {}
             _ => self.reset(arrival, &header, payload.len(), egress),
@@ -97,6 +116,7 @@ impl Stack<'_> {
             && self.is_accept_queue_full(record.listener())
         {
             self.counters.listen_overflows += 1;
+            self.counters.listen_drops += 1;
             return;
         }
         let mut window = OwnedWindow { host, owner };

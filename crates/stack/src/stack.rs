@@ -40,6 +40,8 @@ pub(crate) struct ListenerQueues {
     pub(crate) ready: ListHead,
     /// Next listener on the same port: row + 1, 0 for none.
     pub(crate) next_on_port: u32,
+    /// Answers to SYN cookies may come until then.
+    pub(crate) cookies_until: Instant,
 }
 
 /// Steps of the loops that could grow with the number of connections; tests bound them per packet.

@@ -2,6 +2,7 @@
 
 mod arp;
 mod garbage;
+mod handshake;
 mod icmp;
 mod listener;
 mod node;

@@ -40,6 +40,18 @@ impl Connection {
         connection
     }
 
+    /// A connection in SYN-RECEIVED whose SYN-ACK was a cookie with number `iss`; the ACK that brought it
+    /// back is to be handled next. `syn` is what the cookie remembered.
+    pub fn accept_cookie(config: &Config, iss: SeqNumber, now: Instant, syn: &Header) -> Self {
+        let mut connection = Self::accept(config, iss, now, syn);
+        if connection.rcv.window_scaling {
+            connection.rcv.window_shift = crate::cookies::COOKIE_WINDOW_SHIFT;
+        }
+        connection.snd.nxt = 1;
+        connection.snd.max = 1;
+        connection
+    }
+
     /// What the peer's SYN tells us: its sequence numbers, options and window.
     fn take_syn(&mut self, now: Instant, syn: &Header) {
         let rcv = &mut self.rcv;

@@ -13,6 +13,7 @@ pub mod config;
 pub mod congestion;
 mod connect;
 mod connection;
+pub mod cookies;
 mod info;
 pub mod isn;
 mod keepalive;

@@ -1,0 +1,221 @@
+//! A SYN for a listener, and the ACK that answers a SYN cookie (RFC 9293 §3.10.7.2, RFC 4987), with the
+//! limits of Linux's `tcp_conn_request`.
+//!
+//! A SYN is dropped while the accept queue is full. While the queue of handshakes is full it is answered
+//! with a cookie, which costs no memory: the connection is made when the cookie comes back.
+
+use crate::demux::FourTuple;
+use crate::egress::{Egress, Host, Incoming, Payload};
+use crate::input::Arrival;
+use crate::interface::InterfaceId;
+use crate::intrusive::at;
+use crate::listener::{ends, halves};
+use crate::stack::Stack;
+use crate::tables::{ConnectionRecord, Flags, ListenerId};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
+use tcp::{Events, Instant, SeqNumber};
+use wire::tcp::Header;
+
+/// A SYN and where it came from.
+pub(crate) struct Syn<'a> {
+    pub(crate) tuple: FourTuple,
+    pub(crate) header: &'a Header,
+    /// Set when it reopens a connection in TIME-WAIT.
+    pub(crate) iss_at_least: Option<SeqNumber>,
+}
+
+impl Stack<'_> {
+    /// A SYN for the listener in row `listener` (RFC 9293 §3.10.7.2).
+    pub(crate) fn handle_syn(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        arrival: &Arrival<'_>,
+        syn: &Syn<'_>,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        if self.is_accept_queue_full(self.listener_id(listener)) {
+            self.counters.listen_overflows += 1;
+            self.counters.listen_drops += 1;
+            return;
+        }
+        if self.is_half_open_full(listener) {
+            self.send_cookie(now, listener, arrival, syn, egress);
+            return;
+        }
+        let iss = self.initial_sequence(&syn.tuple, now);
+        let iss = match syn.iss_at_least {
+            Some(least) if least.is_after(iss) => least,
+            _ => iss,
+        };
+        let opened = self.open_passive(now, listener, &syn.tuple, iss, host, |config| {
+            tcp::Connection::accept(config, iss, now, syn.header)
+        });
+        if let Some(index) = opened {
+            let before = self.record(index).tcp.state();
+            self.apply(now, index, before, Events::TRANSMIT, host);
+        }
+    }
+
+    /// Answers a SYN and remembers nothing of it (RFC 4987 §3.6).
+    fn send_cookie(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        arrival: &Arrival<'_>,
+        syn: &Syn<'_>,
+        egress: &mut dyn Egress,
+    ) {
+        let tuple = cookie_tuple(&syn.tuple);
+        let iss = cookies::cookie(&self.config.secret, &tuple, syn.header, now);
+        let reply = cookies::cookie_syn_ack(
+            iss,
+            syn.header,
+            self.receive_mss(syn.tuple.remote()),
+            self.timestamp_offset(&syn.tuple),
+            false,
+            now,
+        );
+        self.listener_queues[at(listener)].cookies_until = now + COOKIE_LIFETIME;
+        self.counters.syn_queue_overflows += 1;
+        // A busy interface loses it as a cable would.
+        if self
+            .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
+            .is_ok()
+        {
+            self.counters.syn_cookies_sent += 1;
+        }
+    }
+
+    /// Whether an ACK of no connection may answer a cookie (Linux `tcp_synq_no_recent_overflow`).
+    pub(crate) fn expects_cookies(&self, now: Instant, listener: u32) -> bool {
+        now < self.listener_queues[at(listener)].cookies_until
+    }
+
+    /// An ACK that may answer a cookie makes the connection. `Err`: it does not, and is nobody's.
+    pub(crate) fn handle_cookie(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        tuple: FourTuple,
+        ack: &Header,
+        host: &mut dyn Host,
+    ) -> Result<Option<u32>, NoCookie> {
+        let offset = self.timestamp_offset(&tuple);
+        let redeemed =
+            cookies::redeem(&self.config.secret, &cookie_tuple(&tuple), ack, offset, now);
+        let Some(syn) = redeemed else {
+            self.counters.syn_cookies_failed += 1;
+            return Err(NoCookie);
+        };
+        self.counters.syn_cookies_received += 1;
+        if self.is_accept_queue_full(self.listener_id(listener)) {
+            // The peer believes that it is connected; what it sends next brings the cookie again.
+            self.counters.listen_overflows += 1;
+            self.counters.listen_drops += 1;
+            return Ok(None);
+        }
+        let iss = SeqNumber(ack.ack.wrapping_sub(1));
+        Ok(
+            self.open_passive(now, listener, &tuple, iss, host, |config| {
+                tcp::Connection::accept_cookie(config, iss, now, &syn)
+            }),
+        )
+    }
+
+    /// Makes a half-open connection of the listener; `None`: there is no room, and it is counted.
+    fn open_passive(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        tuple: &FourTuple,
+        iss: SeqNumber,
+        host: &mut dyn Host,
+        make: impl FnOnce(&tcp::Config) -> tcp::Connection,
+    ) -> Option<u32> {
+        let id = self.listener_id(listener);
+        let listener_owner = self.tables.listeners[at(listener)].owner;
+        let peer = SocketAddrV4::new(tuple.remote(), tuple.remote_port());
+        let incoming = if self.connections_left() == 0 {
+            None
+        } else {
+            host.on_incoming(id, listener_owner, peer)
+        };
+        let Some(incoming) = incoming else {
+            self.counters.listen_drops += 1;
+            return None;
+        };
+        let config = self.passive_config(&incoming, tuple);
+        let fill = |record: &mut ConnectionRecord| {
+            record.owner = incoming.owner;
+            record.queued_at = now;
+            (record.listener_index, record.listener_generation) = (id.index, id.generation);
+            [record.identification, _] = halves(iss.0);
+            record.set_ip(incoming.ip);
+            record.set(Flags::HALF_OPEN, true);
+            record.tcp = make(&config);
+        };
+        let index = self
+            .insert(*tuple, fill)
+            .expect("invariant: a row was left");
+        self.counters.tcp_passive_opens += 1;
+        let queues = &mut self.listener_queues[at(listener)];
+        self.listener_links.push_back(&mut queues.half_open, index);
+        Some(index)
+    }
+
+    fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
+        tcp::Config {
+            mss: self.receive_mss(tuple.remote()),
+            receive_capacity: incoming.receive_capacity,
+            send_capacity: incoming.send_capacity,
+            timestamp_offset: self.timestamp_offset(tuple),
+            options: incoming.options,
+            ..tcp::Config::default()
+        }
+    }
+
+    /// Largest payload that a packet of the interface towards `remote` carries.
+    pub(crate) fn receive_mss(&self, remote: Ipv4Addr) -> u16 {
+        let interface = self
+            .hop_to(remote)
+            .map_or(InterfaceId(0), |hop| hop.interface);
+        self.interfaces
+            .find(interface)
+            .map_or(536, |interface| interface.config.mtu - 40)
+    }
+
+    /// RFC 6528.
+    pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
+        let (local, remote) = ends(tuple);
+        tcp::initial_sequence(&self.config.secret, local, remote, now)
+    }
+
+    fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
+        let (local, remote) = ends(tuple);
+        tcp::isn::timestamp_offset(&self.config.secret, local, remote)
+    }
+
+    /// Rows that a new connection could take.
+    pub(crate) fn connections_left(&self) -> usize {
+        self.tables.connections.len() - at(self.tables.header.connections_used)
+            + self.free_connections.len()
+    }
+
+    fn listener_id(&self, listener: u32) -> ListenerId {
+        ListenerId {
+            index: listener,
+            generation: self.tables.listeners[at(listener)].generation,
+        }
+    }
+}
+
+/// The ACK carries no cookie of ours.
+pub(crate) struct NoCookie;
+
+fn cookie_tuple(tuple: &FourTuple) -> CookieTuple {
+    let (local, remote) = ends(tuple);
+    CookieTuple { local, remote }
+}
