@@ -8,13 +8,14 @@ ARGS ?=
 # Random inputs for each body of a fuzz target.
 FUZZ_CASES ?= 4096
 
-.PHONY: help build demo check test unit integration loom fuzz bench
+.PHONY: help build demo check test unit integration loom fuzz bench soak
 
 help:
 	@echo 'make build   the shunt binary, optimised'
 	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
+	@echo 'make soak    what takes minutes: slow packet scripts'
 	@echo 'make bench   the demonstration with more runs'
 
 build:
@@ -40,6 +41,10 @@ test: check integration loom fuzz
 # The tests in tests/ folders: real programs on hosts of their own.
 integration:
 	$(CARGO) test --workspace --test '*' --quiet
+
+# Tests that wait for long timers.
+soak:
+	$(CARGO) test --package scripts --test scripts --quiet -- --ignored
 
 # Every interleaving of the lock-free code. A target folder of its own, because the flag would
 # otherwise rebuild everything each time.

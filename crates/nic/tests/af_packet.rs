@@ -101,6 +101,26 @@ fn a_large_segment_arrives_as_one_merged_frame_with_the_right_bytes() {
 }
 
 #[test]
+fn a_large_segment_leaves_in_pieces_where_the_interface_cannot_cut_it() {
+    let Some([left, right]) =
+        support::veth("a_large_segment_leaves_in_pieces_where_the_interface_cannot_cut_it")
+    else {
+        return;
+    };
+    left.run(|| support::sys::switch_segmentation_off(VETH));
+    let (mut left, mut right) = (open(&left), open(&right));
+    let link = (left.caps().hardware_address, right.caps().hardware_address);
+    let payload = pattern(4 * 1460);
+    let headers = support::tcp_headers(link, (LEFT, RIGHT), &tcp::Header::default(), payload.len());
+    let frame = support::tcp_frame(&headers, &payload, Some(1460));
+    assert_eq!(left.tx_burst(&[frame]).unwrap(), 1);
+    for piece in payload.chunks(1460) {
+        let found = receive(&mut right, |frame| is_ipv4(frame, ipv4::Protocol::TCP));
+        assert!(found.bytes[headers.len()..] == *piece);
+    }
+}
+
+#[test]
 fn payload_in_a_file_that_was_cut_short_is_dropped_and_the_frames_around_it_go() {
     let Some([left, right]) = support::veth(
         "payload_in_a_file_that_was_cut_short_is_dropped_and_the_frames_around_it_go",

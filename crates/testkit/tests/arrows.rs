@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["hostif"]),
     ("shim", &["client", "hostif"]),
     ("lab", &[]),
+    ("scripts", &["lab"]),
     (
         "cli",
         &[

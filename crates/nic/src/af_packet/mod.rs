@@ -148,7 +148,7 @@ impl AfPacket {
         if !link.is_ethernet {
             return Err(OpenError::NotEthernet { interface });
         }
-        configure(&socket).map_err(failed("setting packet socket options"))?;
+        configure(&socket, &link).map_err(failed("setting packet socket options"))?;
         set_addresses(&socket, &interface, config.addresses.as_deref())?;
         let (frame_bytes, frame_count) = (config.frame_bytes, config.frame_count);
         let ring = sys::Ring::map(&socket, frame_bytes, frame_count).map_err(|source| {
@@ -223,14 +223,17 @@ impl AfPacket {
     }
 }
 
-fn configure(socket: &OwnedFd) -> io::Result<()> {
+fn configure(socket: &OwnedFd, link: &link::Link) -> io::Result<()> {
     let socket = socket.as_fd();
     let version = libc::c_int::try_from(libc::tpacket_versions::TPACKET_V2 as u32)
         .expect("invariant: the version is 1");
     sys::set_option(socket, libc::PACKET_VERSION, &version)?;
     sys::set_option(socket, libc::PACKET_VNET_HDR, &1_i32)?;
     sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-    sys::set_option(socket, libc::PACKET_QDISC_BYPASS, &1_i32)
+    // The short way out drops, without a word, a frame that the kernel would have to cut first
+    // (__dev_direct_xmit in net/core/dev.c).
+    let bypass = i32::from(link.cuts_segments);
+    sys::set_option(socket, libc::PACKET_QDISC_BYPASS, &bypass)
 }
 
 fn set_addresses(

@@ -23,6 +23,8 @@ pub(crate) struct Link {
     /// Frames on this link start with an Ethernet header (Ethernet itself, and loopback).
     pub is_ethernet: bool,
     pub numa_node: Option<u16>,
+    /// The interface cuts large segments (or is virtual and hands them on whole).
+    pub cuts_segments: bool,
 }
 
 /// Any socket of the interface's namespace answers the interface ioctls.
@@ -46,6 +48,7 @@ pub(crate) fn read(name: &str) -> io::Result<Link> {
         hardware_address: ethernet::Address(hardware_address),
         is_ethernet: matches!(hardware_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
         numa_node: numa_node(name),
+        cuts_segments: sys::cuts_segments(&socket, name),
     })
 }
 

@@ -9,6 +9,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::NAME_BYTES_MAX;
 
+/// Not in the libc crate; linux/sockios.h.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
 fn request(name: &str) -> io::Result<libc::ifreq> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -57,6 +60,19 @@ pub(super) fn hardware_address(socket: &impl AsFd, name: &str) -> io::Result<(u1
         [*byte] = source.to_ne_bytes();
     }
     Ok((address.sa_family, bytes))
+}
+
+/// Whether TCP segmentation offload is on, see ethtool(8) `-k`; no where the interface does not say.
+pub(super) fn cuts_segments(socket: &impl AsFd, name: &str) -> bool {
+    // linux/ethtool.h: ETHTOOL_GTSO, answered in the second word.
+    let mut value = [0x1e_u32, 0];
+    let Ok(mut request) = request(name) else {
+        return false;
+    };
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    let asked = call(socket, SIOCETHTOOL, &mut request);
+    // Read only now: the kernel has written through the pointer in the request.
+    asked.is_ok() && value[1] != 0
 }
 
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {

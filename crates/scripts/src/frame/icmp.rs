@@ -1,0 +1,79 @@
+//! ICMP errors for IPv4 (RFC 792) and IPv6 (RFC 4443), with a quotation of what they are about.
+
+use super::{ICMPV4, ICMPV6, IpFields, Link, TCP, checksum, ip, pseudo_header, tcp::Tcp, wrap};
+
+/// What an error says, in both versions' terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The packet was larger than this MTU.
+    TooBig(u32),
+    /// Network unreachable.
+    NetUnreachable,
+    /// Host unreachable.
+    HostUnreachable,
+    /// Protocol unreachable; unrecognised next header.
+    ProtocolUnreachable,
+    /// Port unreachable.
+    PortUnreachable,
+    /// Administratively prohibited.
+    Prohibited,
+    /// Time exceeded.
+    TimeExceeded,
+    /// Source quench; there is none for IPv6.
+    SourceQuench,
+}
+
+impl Error {
+    /// Type, code and the second word, for IPv4.
+    fn v4(self) -> (u8, u8, u32) {
+        match self {
+            // RFC 1191 §4: the MTU stands in the low half.
+            Self::TooBig(mtu) => (3, 4, mtu & 0xffff),
+            Self::NetUnreachable => (3, 0, 0),
+            Self::HostUnreachable => (3, 1, 0),
+            Self::ProtocolUnreachable => (3, 2, 0),
+            Self::PortUnreachable => (3, 3, 0),
+            Self::Prohibited => (3, 13, 0),
+            Self::TimeExceeded => (11, 0, 0),
+            Self::SourceQuench => (4, 0, 0),
+        }
+    }
+
+    /// The same for IPv6.
+    fn v6(self) -> (u8, u8, u32) {
+        match self {
+            Self::TooBig(mtu) => (2, 0, mtu),
+            Self::NetUnreachable => (1, 0, 0),
+            Self::HostUnreachable => (1, 3, 0),
+            // The pointer shows at the next-header field.
+            Self::ProtocolUnreachable => (4, 1, 6),
+            Self::PortUnreachable => (1, 4, 0),
+            Self::Prohibited => (1, 1, 0),
+            Self::TimeExceeded => (3, 0, 0),
+            // The kind is not assigned (RFC 4443 §6.2): ignored, as a quench must be.
+            Self::SourceQuench => (98, 0, 0),
+        }
+    }
+}
+
+/// The frame that brings the error to the host. It quotes `about` as the host sent it.
+#[must_use]
+pub fn frame(link: &Link, error: Error, about: &Tcp) -> Vec<u8> {
+    let fields = IpFields { ecn: 0, df: true };
+    let segment = about.quoted(link);
+    let quote = ip(link.host, link.peer, TCP, fields, &segment);
+    let is_v4 = link.host.is_ipv4();
+    let (kind, code, word) = if is_v4 { error.v4() } else { error.v6() };
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(word.to_be_bytes());
+    message.extend(quote);
+    let sum = if is_v4 {
+        checksum(&[&message])
+    } else {
+        let pseudo = pseudo_header(link.peer, link.host, ICMPV6, message.len());
+        checksum(&[&pseudo, &message])
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let protocol = if is_v4 { ICMPV4 } else { ICMPV6 };
+    wrap(link, protocol, IpFields::default(), &message)
+}
