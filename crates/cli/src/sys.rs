@@ -4,9 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, CString},
     io,
-    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, TcpStream},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::process::CommandExt,
@@ -24,8 +24,8 @@ pub struct Interface {
     pub up: bool,
     /// The loopback interface.
     pub loopback: bool,
-    /// IPv4 addresses with their prefix lengths.
-    pub addresses: Vec<(Ipv4Addr, u32)>,
+    /// Addresses with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u32)>,
 }
 
 /// All interfaces of this network namespace.
@@ -58,10 +58,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             });
             interfaces.len() - 1
         });
-        if let (Some(address), Some(mask)) = (ipv4(entry.ifa_addr), ipv4(entry.ifa_netmask)) {
-            interfaces[index]
-                .addresses
-                .push((address, mask.to_bits().count_ones()));
+        if let (Some(address), Some(mask)) = (ip(entry.ifa_addr), ip(entry.ifa_netmask)) {
+            let prefix_len = match mask {
+                IpAddr::V4(mask) => mask.to_bits().count_ones(),
+                IpAddr::V6(mask) => mask.to_bits().count_ones(),
+            };
+            interfaces[index].addresses.push((address, prefix_len));
         }
     }
     // SAFETY: the list came from getifaddrs and no reference into it is left.
@@ -69,15 +71,32 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
-fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: null or a sockaddr of the list above, whose family says what it is.
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
-    if family != libc::AF_INET {
-        return None;
+    match family {
+        libc::AF_INET => {
+            // SAFETY: an AF_INET entry is a sockaddr_in; it may be less aligned than that type asks for.
+            let internet = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            let bits = u32::from_be(internet.sin_addr.s_addr);
+            Some(Ipv4Addr::from_bits(bits).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: an AF_INET6 entry is a sockaddr_in6, as above.
+            let internet = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from_octets(internet.sin6_addr.s6_addr).into())
+        }
+        _ => None,
     }
-    // SAFETY: an AF_INET entry is a sockaddr_in; it may be less aligned than that type asks for.
-    let internet = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-    Some(Ipv4Addr::from_bits(u32::from_be(internet.sin_addr.s_addr)))
+}
+
+/// The number of an interface, by which programs name it beside link-local addresses; 0: there is none.
+pub fn interface_index(name: &str) -> u32 {
+    let Ok(name) = CString::new(name) else {
+        return 0;
+    };
+    // SAFETY: a NUL-terminated string that lives through the call.
+    unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
 /// A question of ethtool that is answered by one number.

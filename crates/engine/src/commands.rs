@@ -5,10 +5,10 @@ use crate::core::EngineCore;
 use crate::errno;
 use crate::rows::Kind;
 use crate::session::Session;
-use core::net::{IpAddr, SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 use hostif::{Command, Completion, Flags, Op, OptionChanges, ShutdownHow, SocketId};
 use rustix::io::Errno;
-use stack::{Connect, IpOptions, Listen};
+use stack::{Connect, IpOptions, Listen, PackedAddress};
 use tcp::{Duration, Instant};
 
 /// Descriptors taken from one ring of one session in one turn.
@@ -165,13 +165,11 @@ impl EngineCore {
     }
 
     fn bind(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
-        let SocketAddr::V4(local) = local else {
-            return Err(Errno::AFNOSUPPORT);
-        };
+        let address = local.ip().to_canonical();
         if self.sockets.row(row).kind != Kind::Fresh || self.sockets.row(row).local_port != 0 {
             return Err(Errno::INVAL);
         }
-        if !local.ip().is_unspecified() && !self.stack.owns_address(*local.ip()) {
+        if !address.is_unspecified() && !self.stack.owns_address(address) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let port = if local.port() == 0 {
@@ -180,10 +178,10 @@ impl EngineCore {
             local.port()
         };
         self.sockets.change(row, |record| {
-            record.local_address = local.ip().octets();
+            record.local_address = PackedAddress::new(address);
             record.local_port = port;
         });
-        let local = SocketAddr::V4(SocketAddrV4::new(*local.ip(), port));
+        let local = SocketAddr::new(address, port);
         self.sockets
             .with_header(row, |header| header.engine_set_addresses(Some(local), None));
         Ok(u64::from(port))
@@ -224,6 +222,7 @@ impl EngineCore {
         let listen = Listen {
             owner,
             local: record.local(),
+            v6_only: record.v6_only,
             backlog,
             reuse_address: true,
         };
@@ -245,20 +244,13 @@ impl EngineCore {
         remote: SocketAddr,
         local: Option<SocketAddr>,
     ) -> Result<u64, Errno> {
-        let SocketAddr::V4(remote) = remote else {
-            return Err(Errno::AFNOSUPPORT);
-        };
         let record = *self.sockets.row(row);
         match record.kind {
             Kind::Fresh => {}
             Kind::Connection => self.leave_failed_connection(now, row)?,
             Kind::Listener | Kind::Arriving | Kind::Free => return Err(Errno::ISCONN),
         }
-        let local = match local {
-            Some(SocketAddr::V4(local)) => local,
-            Some(SocketAddr::V6(_)) => return Err(Errno::AFNOSUPPORT),
-            None => record.local(),
-        };
+        let local = local.unwrap_or_else(|| record.local());
         if local.port() != 0 && self.kernel_port(row)? != local.port() {
             return Err(Errno::ACCESS);
         }
@@ -267,7 +259,8 @@ impl EngineCore {
         let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
         let connect = Connect {
             owner,
-            local_address: Some(*local.ip()).filter(|address| !address.is_unspecified()),
+            local_address: Some(local.ip().to_canonical())
+                .filter(|address| !address.is_unspecified()),
             local_port: Some(local.port()).filter(|port| *port != 0),
             remote,
             receive_capacity,
@@ -331,7 +324,7 @@ impl EngineCore {
                         socket,
                         region,
                         header,
-                        peer: SocketAddr::V4(peer),
+                        peer,
                     });
                 }
             }
@@ -343,7 +336,7 @@ impl EngineCore {
         slot: usize,
         row: u32,
         handle: u32,
-    ) -> Result<(u32, SocketAddrV4), Errno> {
+    ) -> Result<(u32, SocketAddr), Errno> {
         let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
         let session = self.sessions[slot].as_mut().ok_or(Errno::BADF)?;
         if !session.backings.contains_key(&handle) {
@@ -473,9 +466,4 @@ impl EngineCore {
                 .set_options(now, connection, &record.options, &mut self.sockets);
         }
     }
-}
-
-/// IPv4 as the control channel carries addresses.
-pub fn ip(address: core::net::Ipv4Addr) -> IpAddr {
-    IpAddr::V4(address)
 }

@@ -1,34 +1,55 @@
 //! What an engine is started with.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
+use stack::InterfaceAddress;
 
 /// An address that the engine owns, with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Bits that name the network.
     pub prefix_len: u8,
+}
+
+impl Address {
+    /// Whether `other` is in the address's network.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        self.interface_address().contains(other)
+    }
+
+    /// As the stack calls it.
+    pub const fn interface_address(&self) -> InterfaceAddress {
+        InterfaceAddress {
+            address: self.address,
+            prefix_len: self.prefix_len,
+        }
+    }
 }
 
 impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no address with a prefix length, such as 10.0.0.5/24");
+        let wrong = || {
+            format!(
+                "{text:?} is no address with a prefix length, such as 10.0.0.5/24 or 2001:db8::5/64"
+            )
+        };
         let (address, prefix_len) = text.split_once('/').ok_or_else(wrong)?;
-        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let prefix_len = prefix_len
             .parse()
             .ok()
-            .filter(|len| *len <= 32)
+            .filter(|len: &u8| *len <= if address.is_ipv4() { 32 } else { 128 })
             .ok_or_else(wrong)?;
         if address.is_unspecified()
             || address.is_loopback()
             || address.is_multicast()
-            || address.is_broadcast()
+            || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || address.to_canonical() != address
         {
             return Err(format!(
                 "{address} cannot be an engine's own address: give a unicast address of the network"
@@ -82,8 +103,10 @@ pub struct Config {
     pub driver: String,
     /// Addresses to own on the interface; at least one.
     pub addresses: Vec<Address>,
-    /// Where packets for other networks go.
-    pub gateway: Option<Ipv4Addr>,
+    /// Where packets for other networks go: at most one for each family.
+    pub gateways: Vec<IpAddr>,
+    /// The interface's number, as programs name it beside link-local addresses; 0: they cannot.
+    pub interface_index: u32,
     /// Bounds.
     pub limits: Limits,
     /// The processor for each core's thread; empty: the scheduler's choice.
@@ -105,7 +128,8 @@ impl Config {
             interface: interface.to_owned(),
             driver: driver.to_owned(),
             addresses,
-            gateway: None,
+            gateways: Vec::new(),
+            interface_index: 0,
             limits: Limits::default(),
             cpus: Vec::new(),
             spin_us: 50,
@@ -124,10 +148,12 @@ mod tests {
         assert_eq!(
             "10.0.0.5/24".parse::<Address>().unwrap(),
             Address {
-                address: Ipv4Addr::new(10, 0, 0, 5),
+                address: Ipv4Addr::new(10, 0, 0, 5).into(),
                 prefix_len: 24
             }
         );
+        let v6: Address = "2001:db8::5/64".parse().unwrap();
+        assert!(v6.address.is_ipv6() && v6.prefix_len == 64);
         for wrong in [
             "10.0.0.5",
             "10.0.0.5/33",
@@ -136,6 +162,10 @@ mod tests {
             "224.0.0.1/4",
             "0.0.0.0/0",
             "ten/8",
+            "2001:db8::5/129",
+            "::1/128",
+            "ff02::1/16",
+            "::ffff:10.0.0.5/120",
         ] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }

@@ -1,6 +1,5 @@
 //! The control channel: attaching, opening sockets, preparing backing sockets, forking, reports.
 
-use crate::commands::ip;
 use crate::core::EngineCore;
 use crate::files;
 use crate::report;
@@ -329,13 +328,13 @@ impl EngineCore {
     fn addresses(&self) -> Reply {
         let mtu_bytes = self.link.driver.caps().mtu;
         let own = |address: &crate::Address| EngineAddress {
-            address: ip(address.address),
+            address: address.address,
             prefix_len: address.prefix_len,
             mtu_bytes,
         };
         Reply::Addresses {
             addresses: self.config.addresses.iter().map(own).collect(),
-            gateway: self.config.gateway.map(ip),
+            gateway: self.config.gateways.first().copied(),
         }
     }
 
@@ -400,11 +399,15 @@ fn is_file(descriptors: &[OwnedFd]) -> bool {
 /// The engine asks backing sockets for their names and closes them: a descriptor of another kind could
 /// make it wait there, on a remote file system for instance.
 fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
-    let is_backing = |fd| is_socket(fd, AddressFamily::INET, SocketType::STREAM);
+    let is_backing = |fd| {
+        is_socket(fd, AddressFamily::INET, SocketType::STREAM)
+            || is_socket(fd, AddressFamily::INET6, SocketType::STREAM)
+    };
     if descriptors.iter().all(is_backing) {
         Ok(())
     } else {
-        let text = "a backing socket is an AF_INET socket of type SOCK_STREAM".to_owned();
+        let text =
+            "a backing socket is an AF_INET or AF_INET6 socket of type SOCK_STREAM".to_owned();
         Err((Errno::NOTSOCK, text))
     }
 }

@@ -8,9 +8,10 @@ use crate::seat::{Message, Seat};
 use crate::session::{Rings, Session};
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nic::{Driver, RxChecksum};
 use rustix::fd::OwnedFd;
-use stack::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
+use stack::{InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
 use std::sync::Arc;
 use tcp::Instant;
 
@@ -90,18 +91,19 @@ impl EngineCore {
             hardware,
             mtu,
             resolution: Resolution::Arp,
+            scope_id: config.interface_index,
         })?;
         let loopback = stack.add_interface(Loopback::CONFIG)?;
         for own in &config.addresses {
-            let address = InterfaceAddress {
-                address: own.address,
-                prefix_len: own.prefix_len,
-            };
-            stack.add_address(now, interface, address)?;
+            stack.add_address(now, interface, own.interface_address())?;
         }
-        if let Some(gateway) = config.gateway {
+        for &gateway in &config.gateways {
+            let any: IpAddr = match gateway {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
             stack.add_route(Route {
-                destination: core::net::Ipv4Addr::UNSPECIFIED,
+                destination: any,
                 prefix_len: 0,
                 gateway: Some(gateway),
                 interface,

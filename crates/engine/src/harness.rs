@@ -46,7 +46,7 @@ pub fn small_limits() -> Limits {
 /// A core over one end of a wire.
 pub fn core_on(end: WireEnd, address: Ipv4Addr, limits: Limits, now: Instant) -> EngineCore {
     let own = Address {
-        address,
+        address: address.into(),
         prefix_len: 24,
     };
     let config = Config {

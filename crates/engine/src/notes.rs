@@ -178,7 +178,7 @@ impl EngineCore {
                 let remote = self
                     .stack
                     .addresses(connection)
-                    .map(|(_, remote)| *remote.ip());
+                    .map(|(_, remote)| remote.ip());
                 let may_map = remote.is_ok_and(|remote| !self.stack.owns_address(remote));
                 if may_map {
                     self.link

@@ -139,7 +139,7 @@ pub fn interfaces(core: &EngineCore) -> Value {
         .collect();
     json!([{
         "interface": core.config.interface, "driver": core.config.driver, "mtu_bytes": caps.mtu,
-        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateway": core.config.gateway,
+        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.config.gateways,
     }])
 }
 

@@ -1,7 +1,7 @@
 //! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-use stack::{ConnectionId, ListenerId};
+use core::net::SocketAddr;
+use stack::{ConnectionId, ListenerId, PackedAddress};
 use tcp::SocketOptions;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -44,14 +44,16 @@ pub struct SocketRow {
     /// Flags as published in the header.
     pub published: u32,
     /// The local address that the program chose.
-    pub local_address: [u8; 4],
+    pub local_address: PackedAddress,
     pub local_port: u16,
     pub kind: Kind,
     /// The program opened the connection, rather than accepting it.
     pub active: bool,
     /// `SO_LINGER` is on, with this time.
     pub linger: bool,
-    pub reserved: [u8; 3],
+    /// `IPV6_V6ONLY`.
+    pub v6_only: bool,
+    pub reserved: [u8; 2],
     pub linger_s: u32,
     /// What the program may change.
     pub options: SocketOptions,
@@ -82,7 +84,7 @@ impl SocketRow {
     }
 
     /// The bound address; port 0 when the socket was not bound.
-    pub fn local(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::from(self.local_address), self.local_port)
+    pub fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.local_address.address(), self.local_port)
     }
 }

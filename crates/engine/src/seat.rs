@@ -6,6 +6,7 @@
 //! passes on what all must know: the answers of neighbours.
 
 use crate::Address;
+use core::net::IpAddr;
 use hostif::{Steering, doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -177,17 +178,39 @@ impl Sibling {
     }
 }
 
-/// ARP replies (RFC 826) of others. A claim to an own address is for the first core alone to answer.
+/// What neighbours say of themselves: ARP replies (RFC 826), neighbour and router advertisements
+/// (RFC 4861 §4). A claim to an own address is for the first core alone to answer.
 fn concerns_all(frame: &[u8], own: &[Address]) -> bool {
-    const ARP: [u8; 2] = [0x08, 0x06];
+    let claimed = match frame.get(12..14) {
+        Some([0x08, 0x06]) => arp_sender(frame),
+        Some([0x86, 0xdd]) => advertised(frame),
+        _ => None,
+    };
+    claimed.is_some_and(|claimed| own.iter().all(|one| one.address != claimed))
+}
+
+/// Whose hardware address an ARP reply tells.
+fn arp_sender(frame: &[u8]) -> Option<IpAddr> {
     const REPLY: [u8; 2] = [0, 2];
-    let field = |at: usize| frame.get(at..at + 2);
-    if field(12) != Some(&ARP) || field(20) != Some(&REPLY) {
-        return false;
+    let sender: &[u8; 4] = frame.get(28..32)?.first_chunk()?;
+    (frame.get(20..22)? == REPLY).then(|| IpAddr::from(*sender))
+}
+
+/// Whose hardware address an advertisement tells. Behind extension headers none is looked for.
+fn advertised(frame: &[u8]) -> Option<IpAddr> {
+    const ICMPV6: u8 = 58;
+    const ROUTER: u8 = 134;
+    const NEIGHBOUR: u8 = 136;
+    if *frame.get(20)? != ICMPV6 {
+        return None;
     }
-    frame
-        .get(28..32)
-        .is_some_and(|sender| own.iter().all(|one| one.address.octets() != sender))
+    let at = match *frame.get(54)? {
+        ROUTER => 22, // the packet's source
+        NEIGHBOUR => 62,
+        _ => return None,
+    };
+    let address: &[u8; 16] = frame.get(at..)?.first_chunk()?;
+    Some(IpAddr::from(*address))
 }
 
 #[cfg(test)]
@@ -200,6 +223,26 @@ mod tests {
         frame[21] = operation;
         frame[28..32].copy_from_slice(&sender);
         frame
+    }
+
+    fn advertisement(target: [u8; 16]) -> Vec<u8> {
+        let mut frame = vec![0; 78];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        (frame[20], frame[54]) = (58, 136);
+        frame[62..].copy_from_slice(&target);
+        frame
+    }
+
+    #[test]
+    fn advertisements_of_others_reach_every_core() {
+        let target = "fe80::5".parse::<core::net::Ipv6Addr>().unwrap().octets();
+        assert!(concerns_all(&advertisement(target), &own()));
+        let ours = vec!["fe80::5/64".parse().unwrap()];
+        assert!(!concerns_all(&advertisement(target), &ours));
+        let mut question = advertisement(target);
+        question[54] = 135;
+        assert!(!concerns_all(&question, &own()));
+        assert!(!concerns_all(&advertisement(target)[..70], &own()));
     }
 
     fn own() -> Vec<Address> {

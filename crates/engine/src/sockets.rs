@@ -5,7 +5,7 @@ use crate::errno;
 use crate::notify::Dirty;
 use crate::region::Regions;
 use crate::rows::{Kind, SocketRow};
-use core::net::{SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 use hostif::window::WindowSpan;
 use hostif::{Flags, SocketHeader, SocketId, Steering};
 use rustix::fd::OwnedFd;
@@ -218,9 +218,9 @@ impl Sockets {
     }
 
     /// Publishes both addresses of a connection.
-    pub fn set_addresses(&self, row: u32, local: SocketAddrV4, remote: SocketAddrV4) {
+    pub fn set_addresses(&self, row: u32, local: SocketAddr, remote: SocketAddr) {
         self.with_header(row, |header| {
-            header.engine_set_addresses(Some(SocketAddr::V4(local)), Some(SocketAddr::V4(remote)));
+            header.engine_set_addresses(Some(local), Some(remote));
         });
     }
 
@@ -269,8 +269,8 @@ impl Sockets {
     }
 
     /// Whether the packets of this connection arrive at this core.
-    pub fn is_home(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
-        self.steering.core_of(local.into(), remote.into()) == self.core
+    pub fn is_home(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.steering.core_of(local, remote) == self.core
     }
 
     /// Something made the socket readable.
@@ -400,7 +400,7 @@ impl Host for Sockets {
         &mut self,
         _listener: ListenerId,
         listener_owner: u64,
-        _peer: SocketAddrV4,
+        _peer: SocketAddr,
     ) -> Option<Incoming> {
         let listener = self.row_of(listener_owner)?;
         let parent = *self.row(listener);
@@ -450,7 +450,7 @@ impl Host for Sockets {
         self.destroy(row);
     }
 
-    fn try_hold_port(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+    fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.is_home(local, remote)
     }
 }

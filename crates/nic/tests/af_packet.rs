@@ -203,7 +203,7 @@ fn only_frames_for_the_listed_addresses_are_received() {
         return;
     };
     let config = Config {
-        addresses: Some(vec![RIGHT]),
+        addresses: Some(vec![RIGHT.into()]),
         ..Config::new(VETH)
     };
     let mut filtered = right.run(|| AfPacket::open(&config).unwrap());
@@ -233,7 +233,7 @@ fn only_frames_for_the_listed_addresses_are_received() {
     let found = receive_for(&mut filtered, Duration::from_millis(50));
     assert_eq!(found, frames[2..]);
 
-    filtered.set_addresses(Some(&[stranger])).unwrap();
+    filtered.set_addresses(Some(&[stranger.into()])).unwrap();
     send(&mut left);
     let found = receive_for(&mut filtered, Duration::from_millis(50));
     assert_eq!(

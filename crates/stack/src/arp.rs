@@ -9,7 +9,7 @@ use crate::interface::{InterfaceId, Resolution};
 use crate::neighbour::{Expiry, Probe};
 use crate::stack::{QUESTIONS_MAX, Stack};
 use crate::tables::Flags;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use tcp::{ConnectionError, Duration, Instant};
 use wire::arp::{Operation, Packet};
 use wire::ethernet::{Address, EtherType, Header};
@@ -27,7 +27,7 @@ const FRAME_LEN: usize = Header::LEN + Packet::LEN;
 pub(crate) enum Question {
     Who(Probe),
     /// This own address is ours (a gratuitous request, RFC 5227 §3).
-    Announce(InterfaceId, Ipv4Addr),
+    Announce(InterfaceId, IpAddr),
 }
 
 impl Stack<'_> {
@@ -57,7 +57,9 @@ impl Stack<'_> {
         // A sender that speaks for another station's hardware address is a relay or an attacker.
         let plausible = packet.sender_hardware.is_unicast()
             && packet.sender_hardware == source
-            && (is_probe || (self.interfaces.is_unicast(sender) && interface.is_on_link(sender)));
+            && (is_probe
+                || (self.interfaces.is_unicast(sender.into())
+                    && interface.is_on_link(sender.into())));
         if !plausible {
             self.counters.arp_in_errors += 1;
             return;
@@ -67,9 +69,9 @@ impl Stack<'_> {
             return; // Our own, looped back.
         }
         let asks_us =
-            packet.operation == Operation::REQUEST && interface.owns(packet.target_protocol);
-        if interface.owns(sender) {
-            self.defend(now, id, sender);
+            packet.operation == Operation::REQUEST && interface.owns(packet.target_protocol.into());
+        if interface.owns(sender.into()) {
+            self.defend(now, id, sender.into());
             return;
         }
         if !is_probe {
@@ -100,8 +102,10 @@ impl Stack<'_> {
         asks_us: bool,
         answers_us: bool,
     ) {
-        let entry = match self.neighbours.find(id, packet.sender_protocol) {
-            None if asks_us => self.neighbours.learn(now, id, packet.sender_protocol),
+        let entry = match self.neighbours.find(id, packet.sender_protocol.into()) {
+            None if asks_us => self
+                .neighbours
+                .learn(now, id, packet.sender_protocol.into()),
             found => found,
         };
         if let Some(n) = entry {
@@ -113,7 +117,7 @@ impl Stack<'_> {
     }
 
     /// Somebody else uses one of our addresses: say once in a while that it is ours (RFC 5227 §2.4 (b)).
-    fn defend(&mut self, now: Instant, id: InterfaceId, address: Ipv4Addr) {
+    fn defend(&mut self, now: Instant, id: InterfaceId, address: IpAddr) {
         self.counters.arp_conflicts += 1;
         let interface = self.interfaces.find_mut(id);
         let Some(owned) = interface.and_then(|interface| interface.owned_mut(address)) else {
@@ -160,7 +164,7 @@ impl Stack<'_> {
             Question::Announce(_, address) => Some(*address),
             Question::Who(_) => interface.source_for(target),
         };
-        let Some(sender_protocol) = sender else {
+        let (Some(IpAddr::V4(sender_protocol)), IpAddr::V4(target)) = (sender, target) else {
             return Ok(());
         };
         let request = Packet {

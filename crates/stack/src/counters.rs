@@ -26,11 +26,11 @@ counters! {
     ip_in_hdr_errors => "IpInHdrErrors",
     /// Dropped for an address: not ours, or not a possible source (martian).
     ip_in_addr_errors => "IpInAddrErrors",
-    /// Answered with protocol unreachable.
+    /// Answered with protocol unreachable (IPv6: parameter problem).
     ip_in_unknown_protos => "IpInUnknownProtos",
     /// Handed to a protocol.
     ip_in_delivers => "IpInDelivers",
-    /// Packets sent.
+    /// Packets sent, of both families.
     ip_out_requests => "IpOutRequests",
     /// Lost on our side: interface busy, or no neighbour.
     ip_out_discards => "IpOutDiscards",
@@ -60,6 +60,30 @@ counters! {
     icmp_in_unmatched => "TcpExtOutOfWindowIcmps",
     /// Path MTU lowered by ICMP.
     pmtu_lowered => "ShuntPmtuLowered",
+    /// IPv6 packets received.
+    ip6_in_receives => "Ip6InReceives",
+    /// Dropped for a bad IPv6 header or extension header.
+    ip6_in_hdr_errors => "Ip6InHdrErrors",
+    /// Dropped for an IPv6 address: not ours, or not a possible source.
+    ip6_in_addr_errors => "Ip6InAddrErrors",
+    /// IPv6 packets handed to a protocol.
+    ip6_in_delivers => "Ip6InDelivers",
+    /// ICMPv6 messages received.
+    icmp6_in_msgs => "Icmp6InMsgs",
+    /// ICMPv6 messages with a bad checksum or form.
+    icmp6_in_errors => "Icmp6InErrors",
+    /// ICMPv6 destination unreachable received.
+    icmp6_in_dest_unreachs => "Icmp6InDestUnreachs",
+    /// ICMPv6 packet too big received.
+    icmp6_in_pkt_too_bigs => "Icmp6InPktTooBigs",
+    /// ICMPv6 time exceeded received.
+    icmp6_in_time_excds => "Icmp6InTimeExcds",
+    /// ICMPv6 echo requests received.
+    icmp6_in_echos => "Icmp6InEchos",
+    /// ICMPv6 echo replies sent.
+    icmp6_out_echo_replies => "Icmp6OutEchoReplies",
+    /// ICMPv6 errors sent.
+    icmp6_out_errors => "ShuntIcmp6OutErrors",
     /// UDP datagrams for which nobody listens.
     udp_no_ports => "UdpNoPorts",
     /// UDP datagrams with a bad checksum or form.

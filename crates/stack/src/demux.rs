@@ -5,8 +5,10 @@
 //! fall into one chain. Connections and TIME-WAIT records share the table: an index below the number
 //! of connection slots is one, the rest are the other.
 
+use crate::address::{PackedAddress, needs_zone};
+use crate::interface::InterfaceId;
 use crate::intrusive::{at, zeroed};
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -16,31 +18,52 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 )]
 #[repr(C)]
 pub struct FourTuple {
-    local: [u8; 4],
-    remote: [u8; 4],
+    local: PackedAddress,
+    remote: PackedAddress,
     local_port: u16,
     remote_port: u16,
+    /// Interface + 1 for link-local addresses, which are unique on their link only; else 0.
+    zone: u32,
 }
 
 impl FourTuple {
     /// The tuple of a connection from `local` to `remote`.
-    pub const fn new(local: Ipv4Addr, local_port: u16, remote: Ipv4Addr, remote_port: u16) -> Self {
+    pub const fn new(local: IpAddr, local_port: u16, remote: IpAddr, remote_port: u16) -> Self {
         Self {
-            local: local.octets(),
-            remote: remote.octets(),
+            local: PackedAddress::new(local),
+            remote: PackedAddress::new(remote),
             local_port,
             remote_port,
+            zone: 0,
         }
     }
 
+    /// The tuple as it is on the link of `interface`: that counts where an address is link-local.
+    #[must_use]
+    pub(crate) fn on_link(self, interface: InterfaceId) -> Self {
+        let needs_zone = needs_zone(self.local()) || needs_zone(self.remote());
+        let zone = if needs_zone {
+            u32::from(interface.0) + 1
+        } else {
+            0
+        };
+        Self { zone, ..self }
+    }
+
+    /// The only interface that the connection can use, where its addresses are link-local.
+    pub(crate) fn zone(&self) -> Option<InterfaceId> {
+        let zone = self.zone.checked_sub(1)?;
+        u16::try_from(zone).ok().map(InterfaceId)
+    }
+
     /// This host's address.
-    pub const fn local(&self) -> Ipv4Addr {
-        Ipv4Addr::from_octets(self.local)
+    pub const fn local(&self) -> IpAddr {
+        self.local.address()
     }
 
     /// The peer's address.
-    pub const fn remote(&self) -> Ipv4Addr {
-        Ipv4Addr::from_octets(self.remote)
+    pub const fn remote(&self) -> IpAddr {
+        self.remote.address()
     }
 
     /// This host's port.
@@ -155,9 +178,9 @@ mod tests {
     fn tuple(n: u32) -> FourTuple {
         let [a, b, c, d] = n.to_be_bytes();
         FourTuple::new(
-            Ipv4Addr::new(10, 0, 0, 1),
+            IpAddr::from([10, 0, 0, 1]),
             80,
-            Ipv4Addr::new(10, a, b, 9),
+            IpAddr::from([10, a, b, 9]),
             u16::from_be_bytes([c, d]),
         )
     }

@@ -3,7 +3,7 @@
 
 use crate::interface::InterfaceId;
 use crate::tables::{ConnectionId, ListenerId};
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, SocketAddr};
 use tcp::{ConnectionError, Events, SocketOptions, State};
 
 /// What the caller knows about a received frame besides its bytes.
@@ -95,7 +95,7 @@ pub trait Egress {
 
     /// Somebody must find the hardware address of `address` on an interface with
     /// [`crate::Resolution::External`]; the answer comes through [`crate::Stack::set_neighbour`].
-    fn resolve(&mut self, interface: InterfaceId, address: Ipv4Addr) {
+    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
         let _ = (interface, address);
     }
 }
@@ -171,7 +171,7 @@ pub trait Host {
         &mut self,
         listener: ListenerId,
         listener_owner: u64,
-        peer: SocketAddrV4,
+        peer: SocketAddr,
     ) -> Option<Incoming>;
 
     /// The number of connections that [`crate::Stack::accept`] would return has changed.
@@ -184,7 +184,7 @@ pub trait Host {
     /// Whether a new connection to `remote` may use this local port: the host may have to reserve it
     /// elsewhere, and lets go of it in [`Host::on_released`], or another core may serve what arrives there.
     /// Asked only for ports that the stack chooses itself.
-    fn try_hold_port(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+    fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         let _ = (local, remote);
         true
     }

@@ -8,7 +8,7 @@ use crate::{
     HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen,
     ListenerId, Resolution, RxChecksum, RxMeta, Stack,
 };
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::BTreeMap;
 use tcp::{Duration, Events, Instant, SocketOptions};
 use wire::ethernet::{Address, EtherType};
@@ -49,7 +49,7 @@ impl Host for World {
         assert!(self.alive.contains_key(&owner), "events after the release");
     }
 
-    fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddrV4) -> Option<Incoming> {
+    fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {
         let (receive_capacity, send_capacity) = (4_096, 4_096);
         let (options, ip) = (SocketOptions::default(), IpOptions::default());
         Some(Incoming {
@@ -131,21 +131,23 @@ impl<'m> Scene<'m> {
             hardware: OUR_HARDWARE,
             mtu: 1_500,
             resolution: Resolution::Arp,
+            scope_id: 0,
         };
         let nic = stack.add_interface(config)?;
         stack.add_address(
             now,
             nic,
             InterfaceAddress {
-                address: OURS,
+                address: IpAddr::V4(OURS),
                 prefix_len: 24,
             },
         )?;
-        stack.set_neighbour(now, nic, THEIRS, Some(THEIR_HARDWARE))?;
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+        stack.set_neighbour(now, nic, THEIRS.into(), Some(THEIR_HARDWARE))?;
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
         let listener = stack.listen(&Listen {
             owner: 0,
             local,
+            v6_only: false,
             backlog: 1,
             reuse_address: true,
         })?;
@@ -292,7 +294,7 @@ impl<'m> Scene<'m> {
             owner,
             local_address: None,
             local_port: None,
-            remote: SocketAddrV4::new(THEIRS, remote_port),
+            remote: SocketAddr::from((THEIRS, remote_port)),
             receive_capacity: 4_096,
             send_capacity: 4_096,
             options: SocketOptions::default(),

@@ -10,9 +10,10 @@ use crate::input::Arrival;
 use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::listener::{ends, halves};
+use crate::output::ip_header_len;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, ListenerId};
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::IpAddr;
 use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
 use tcp::{Events, Instant, SeqNumber};
 use wire::tcp::Header;
@@ -73,7 +74,7 @@ impl Stack<'_> {
         let reply = cookies::cookie_syn_ack(
             iss,
             syn.header,
-            self.receive_mss(syn.tuple.remote()),
+            self.receive_mss(syn.tuple.remote(), syn.tuple.zone()),
             self.timestamp_offset(&syn.tuple),
             false,
             now,
@@ -137,7 +138,7 @@ impl Stack<'_> {
     ) -> Option<u32> {
         let id = self.listener_id(listener);
         let listener_owner = self.tables.listeners[at(listener)].owner;
-        let peer = SocketAddrV4::new(tuple.remote(), tuple.remote_port());
+        let peer = self.remote_end(tuple);
         let incoming = if self.connections_left() == 0 {
             None
         } else {
@@ -168,7 +169,7 @@ impl Stack<'_> {
 
     fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
         tcp::Config {
-            mss: self.receive_mss(tuple.remote()),
+            mss: self.receive_mss(tuple.remote(), tuple.zone()),
             receive_capacity: incoming.receive_capacity,
             send_capacity: incoming.send_capacity,
             timestamp_offset: self.timestamp_offset(tuple),
@@ -178,13 +179,14 @@ impl Stack<'_> {
     }
 
     /// Largest payload that a packet of the interface towards `remote` carries.
-    pub(crate) fn receive_mss(&self, remote: Ipv4Addr) -> u16 {
+    pub(crate) fn receive_mss(&self, remote: IpAddr, zone: Option<InterfaceId>) -> u16 {
         let interface = self
-            .hop_to(remote)
+            .hop_to(remote, zone)
             .map_or(InterfaceId(0), |hop| hop.interface);
+        let headers = ip_header_len(remote) + 20;
         self.interfaces
             .find(interface)
-            .map_or(536, |interface| interface.config.mtu - 40)
+            .map_or(536, |interface| interface.config.mtu - headers)
     }
 
     /// RFC 6528.

@@ -9,7 +9,7 @@ use crate::input::Arrival;
 use crate::interface::Resolution;
 use crate::intrusive::at;
 use crate::output::Envelope;
-use crate::path::{PATH_MTU_LIFETIME, PATH_MTU_MIN};
+use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use crate::stack::Stack;
 use core::net::Ipv4Addr;
 use tcp::{ConnectionError, Instant};
@@ -18,10 +18,10 @@ use wire::ipv4::Protocol;
 
 /// The connection and the sequence number that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Quote {
-    tuple: FourTuple,
-    seq: u32,
-    total_len: u16,
+pub(crate) struct Quote {
+    pub(crate) tuple: FourTuple,
+    pub(crate) seq: u32,
+    pub(crate) total_len: u16,
 }
 
 impl Quote {
@@ -38,7 +38,7 @@ impl Quote {
         let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
         let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
         Some(Self {
-            tuple: FourTuple::new(address(12), port(0), address(16), port(2)),
+            tuple: FourTuple::new(address(12).into(), port(0), address(16).into(), port(2)),
             seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
             total_len: u16::from_be_bytes([ip[2], ip[3]]),
         })
@@ -72,7 +72,7 @@ impl Stack<'_> {
                 };
                 // RFC 1122 §3.2.2.6: whole, with the same service; the kernel answers for its own.
                 let envelope = Envelope {
-                    tos: arrival.ip.dscp_ecn & !3,
+                    tos: arrival.dscp_ecn & !3,
                     ..arrival.reply()
                 };
                 if arrival.resolution != Resolution::External
@@ -90,20 +90,22 @@ impl Stack<'_> {
                 if code == unreachable::FRAGMENTATION_NEEDED {
                     self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
                 } else {
-                    self.handle_unreachable(now, unreachable_error(code), quoted, host);
+                    let quote = Quote::parse(quoted);
+                    self.handle_unreachable(now, unreachable_error(code), quote, host);
                 }
             }
             Message::TimeExceeded { quoted, .. } => {
                 self.counters.icmp_in_time_excds += 1;
-                self.handle_unreachable(now, ConnectionError::HostUnreachable, quoted, host);
+                let (error, quote) = (ConnectionError::HostUnreachable, Quote::parse(quoted));
+                self.handle_unreachable(now, error, quote, host);
             }
             _ => {}
         }
     }
 
     /// The connection that sent what is quoted, if it is in flight.
-    fn quoted_connection(&mut self, quoted: &[u8]) -> Option<(u32, Quote)> {
-        let found = Quote::parse(quoted).and_then(|quote| {
+    fn quoted_connection(&mut self, quote: Option<&Quote>) -> Option<u32> {
+        let found = quote.and_then(|quote| {
             let index = self
                 .demux
                 .find(&quote.tuple)
@@ -111,7 +113,7 @@ impl Stack<'_> {
             self.record(index)
                 .tcp
                 .is_quote_plausible(quote.seq)
-                .then_some((index, quote))
+                .then_some(index)
         });
         if found.is_none() {
             self.counters.icmp_in_unmatched += 1;
@@ -120,21 +122,22 @@ impl Stack<'_> {
     }
 
     /// Never hard: RFC 5927 §5.2 has even "hard" errors only end a connection that is not established.
-    fn handle_unreachable(
+    pub(crate) fn handle_unreachable(
         &mut self,
         now: Instant,
         error: ConnectionError,
-        quoted: &[u8],
+        quote: Option<Quote>,
         host: &mut dyn Host,
     ) {
-        if let Some((index, _)) = self.quoted_connection(quoted) {
+        if let Some(index) = self.quoted_connection(quote.as_ref()) {
             self.run(now, index, host, |tcp| tcp.handle_unreachable(error, false));
         }
     }
 
     /// RFC 1191 §4: a router could not forward a packet of this size.
     fn handle_fragmentation_needed(&mut self, now: Instant, next_hop_mtu: u16, quoted: &[u8]) {
-        let Some((index, quote)) = self.quoted_connection(quoted) else {
+        let Some(quote) = Quote::parse(quoted) else {
+            self.counters.icmp_in_unmatched += 1;
             return;
         };
         let named = if next_hop_mtu == 0 {
@@ -142,11 +145,20 @@ impl Stack<'_> {
         } else {
             next_hop_mtu
         };
-        let mtu = named.max(PATH_MTU_MIN);
+        self.handle_too_big(now, named, &quote);
+    }
+
+    /// A router could not forward a packet of the quoted size; it names the MTU of the next hop.
+    pub(crate) fn handle_too_big(&mut self, now: Instant, named: u16, quote: &Quote) {
+        let Some(index) = self.quoted_connection(Some(quote)) else {
+            return;
+        };
+        let least = path_mtu_min(quote.tuple.remote());
+        let mtu = named.max(least);
         let record = self.record(index);
         // A router that could not forward a packet has a smaller MTU than the packet (RFC 5927 §7.2).
         let lowers = (record.path_mtu == 0 || mtu < record.path_mtu)
-            && (mtu < quote.total_len || mtu == PATH_MTU_MIN);
+            && (mtu < quote.total_len || mtu == least);
         if !lowers {
             return;
         }

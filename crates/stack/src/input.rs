@@ -1,5 +1,5 @@
-//! A frame arrives: Ethernet and IPv4 checks before any protocol sees it (RFC 1122 §3.2.1, RFC 1812
-//! §5.3.7 for martians).
+//! A frame arrives: Ethernet and IP checks before any protocol sees it (RFC 1122 §3.2.1, RFC 1812
+//! §5.3.7 for martians, RFC 8200 for IPv6).
 //!
 //! Fragments are counted and dropped: putting them together is not written yet. Nothing is forwarded.
 //!
@@ -7,15 +7,17 @@
 //! that delivered the packet, on the interface it came by: a stranger's packet then costs neither a
 //! route lookup nor an entry of the neighbour cache.
 
+use crate::address::needs_zone;
 use crate::egress::{Egress, Host, RxChecksum, RxMeta};
-use crate::interface::{InterfaceId, Resolution};
+use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::output::Envelope;
+use crate::refuse::Refusal;
 use crate::stack::Stack;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use tcp::Instant;
 use wire::ethernet::{self, EtherType};
-use wire::icmpv4::{Message, unreachable};
 use wire::ipv4::{self, Protocol};
+use wire::ipv6::{self, extension};
 
 /// A packet for this host, and how it came.
 #[derive(Clone, Copy, Debug)]
@@ -24,30 +26,56 @@ pub(crate) struct Arrival<'a> {
     pub(crate) resolution: Resolution,
     /// The station that delivered it.
     pub(crate) station: ethernet::Address,
-    pub(crate) ip: ipv4::Header,
-    /// From the IPv4 header on.
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// What `payload` is.
+    pub(crate) protocol: Protocol,
+    /// Where in `packet` the byte stands that says so.
+    pub(crate) next_header_at: usize,
+    pub(crate) dscp_ecn: u8,
+    /// From the IP header on.
     pub(crate) packet: &'a [u8],
+    /// What follows the IP header with its options and extension headers.
     pub(crate) payload: &'a [u8],
+    /// A part of a larger packet.
+    pub(crate) is_fragment: bool,
     pub(crate) checksum: RxChecksum,
 }
 
+/// How a frame came.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    interface: InterfaceId,
+    config: InterfaceConfig,
+    station: ethernet::Address,
+    /// The frame was for this station alone.
+    unicast: bool,
+    checksum: RxChecksum,
+}
+
 impl Arrival<'_> {
-    /// The way back.
+    /// The way back. Only for packets to an address of this host's own.
     pub(crate) fn reply(&self) -> Envelope {
         Envelope {
             interface: self.interface,
             hardware: self.station,
-            source: self.ip.destination,
-            destination: self.ip.source,
+            source: self.destination,
+            destination: self.source,
             ttl: 64,
             tos: 0,
             identification: 0,
+            flow_label: 0,
         }
     }
 
     /// Whether the transport checksum still has to be verified.
     pub(crate) fn must_verify(&self) -> bool {
         self.checksum == RxChecksum::Unknown
+    }
+
+    /// Whether the packet went to a group.
+    pub(crate) fn is_to_group(&self) -> bool {
+        self.destination.is_multicast()
     }
 }
 
@@ -74,57 +102,146 @@ impl Stack<'_> {
             self.counters.frame_errors += 1;
             return;
         };
-        let loopback = config.resolution == Resolution::Loopback;
         if header.source.is_multicast() {
             self.counters.frame_errors += 1;
             return;
         }
-        let to_us = loopback || header.destination == config.hardware;
-        if !to_us && !header.destination.is_multicast() {
+        let loopback = config.resolution == Resolution::Loopback;
+        let unicast = loopback || header.destination == config.hardware;
+        if !unicast && !header.destination.is_multicast() {
             self.counters.frames_ignored += 1;
             return;
         }
+        let came = Came {
+            interface,
+            config,
+            station: header.source,
+            unicast,
+            checksum: meta.checksum,
+        };
         match header.ethertype {
             EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
-            EtherType::IPV4 => {
-                self.counters.ip_in_receives += 1;
-                let Ok((ip, ip_payload)) = ipv4::Header::parse(payload) else {
-                    self.counters.ip_in_hdr_errors += 1;
-                    return;
-                };
-                let arrival = Arrival {
-                    interface,
-                    resolution: config.resolution,
-                    station: header.source,
-                    ip,
-                    packet: &payload[..usize::from(ip.total_len)],
-                    payload: ip_payload,
-                    checksum: meta.checksum,
-                };
-                if self.is_for_us(&arrival, to_us) {
-                    self.deliver(now, &arrival, host, egress);
-                }
-            }
+            EtherType::IPV4 => self.handle_ipv4(now, &came, payload, host, egress),
+            EtherType::IPV6 => self.handle_ipv6(now, &came, payload, host, egress),
             _ => self.counters.frames_ignored += 1,
         }
     }
 
-    /// Whether the addresses of a packet are possible and name this host.
-    fn is_for_us(&mut self, arrival: &Arrival<'_>, unicast_frame: bool) -> bool {
-        let (source, destination) = (arrival.ip.source, arrival.ip.destination);
-        let loopback = arrival.resolution == Resolution::Loopback;
-        // RFC 1122 §3.2.1.3: never a source; own addresses and 127/8 come by the loopback only.
-        let martian = !self.interfaces.is_unicast(source)
-            || (!loopback
-                && (source.is_loopback()
-                    || destination.is_loopback()
-                    || self.interfaces.owns(source)));
-        if martian || !self.interfaces.owns(destination) {
+    fn handle_ipv4(
+        &mut self,
+        now: Instant,
+        came: &Came,
+        packet: &[u8],
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        self.counters.ip_in_receives += 1;
+        let Ok((ip, payload)) = ipv4::Header::parse(packet) else {
+            self.counters.ip_in_hdr_errors += 1;
+            return;
+        };
+        let arrival = Arrival {
+            interface: came.interface,
+            resolution: came.config.resolution,
+            station: came.station,
+            source: ip.source.into(),
+            destination: ip.destination.into(),
+            protocol: ip.protocol,
+            next_header_at: 9,
+            dscp_ecn: ip.dscp_ecn,
+            packet: &packet[..usize::from(ip.total_len)],
+            payload,
+            is_fragment: ip.is_fragment(),
+            checksum: came.checksum,
+        };
+        if !self.is_possible_source(&arrival) || !self.interfaces.owns(arrival.destination) {
             self.counters.ip_in_addr_errors += 1;
-            return false;
+            return;
         }
         // RFC 1122 §3.3.6: a unicast packet in a link-layer broadcast is a mistake of the sender.
-        unicast_frame
+        if came.unicast {
+            self.deliver(now, &arrival, host, egress);
+        }
+    }
+
+    fn handle_ipv6(
+        &mut self,
+        now: Instant,
+        came: &Came,
+        packet: &[u8],
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        self.counters.ip6_in_receives += 1;
+        let Ok((ip, payload)) = ipv6::Header::parse(packet) else {
+            self.counters.ip6_in_hdr_errors += 1;
+            return;
+        };
+        let packet = &packet[..ipv6::Header::LEN + payload.len()];
+        let mut arrival = Arrival {
+            interface: came.interface,
+            resolution: came.config.resolution,
+            station: came.station,
+            source: ip.source.into(),
+            destination: ip.destination.into(),
+            protocol: ip.next_header,
+            next_header_at: 6,
+            dscp_ecn: ip.traffic_class,
+            packet,
+            payload,
+            is_fragment: false,
+            checksum: came.checksum,
+        };
+        if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
+            self.counters.ip6_in_addr_errors += 1;
+            return;
+        }
+        if !came.unicast && !arrival.is_to_group() {
+            return;
+        }
+        match extension::walk(packet, extension::Start::behind(&ip)) {
+            Ok(chain) => {
+                arrival.protocol = chain.protocol;
+                arrival.next_header_at = chain.next_header_at;
+                arrival.payload = chain.payload;
+                arrival.is_fragment = chain.fragment.is_some();
+                self.deliver(now, &arrival, host, egress);
+            }
+            Err(problem) => {
+                self.counters.ip6_in_hdr_errors += 1;
+                self.report_problem(now, &arrival, problem, egress);
+            }
+        }
+    }
+
+    /// Whether the source of a packet can be another host (RFC 1122 §3.2.1.3, RFC 4291 §2.5.2, §2.5.3):
+    /// own and loopback addresses come by the loopback only.
+    fn is_possible_source(&self, arrival: &Arrival<'_>) -> bool {
+        let Arrival {
+            source,
+            destination,
+            ..
+        } = *arrival;
+        if arrival.resolution == Resolution::Loopback {
+            return self.interfaces.is_unicast(source);
+        }
+        let is_foreign = !source.is_loopback()
+            && !destination.is_loopback()
+            && !self.interfaces.owns_on(arrival.interface, source);
+        // RFC 4861 §7.1.1, RFC 4862 §5.4: who has no address yet speaks to groups without one.
+        let is_nobody = source.is_unspecified() && source.is_ipv6() && destination.is_multicast();
+        is_foreign && (is_nobody || self.interfaces.is_unicast(source))
+    }
+
+    /// Whether an IPv6 packet is for this host.
+    fn is_destination(&self, arrival: &Arrival<'_>) -> bool {
+        match arrival.destination {
+            IpAddr::V6(group) if group.is_multicast() => {
+                self.interfaces.listens_to(arrival.interface, group)
+            }
+            address if arrival.resolution == Resolution::Loopback => self.interfaces.owns(address),
+            address => self.interfaces.owns_on(arrival.interface, address),
+        }
     }
 
     fn deliver(
@@ -134,68 +251,62 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        if arrival.ip.is_fragment() {
+        if arrival.is_fragment {
             self.counters.ip_reasm_reqds += 1;
             self.counters.ip_reasm_fails += 1;
             return;
         }
-        self.counters.ip_in_delivers += 1;
-        match arrival.ip.protocol {
+        let is_v4 = arrival.source.is_ipv4();
+        if is_v4 {
+            self.counters.ip_in_delivers += 1;
+        } else {
+            self.counters.ip6_in_delivers += 1;
+        }
+        match arrival.protocol {
             Protocol::TCP => self.handle_tcp(now, arrival, host, egress),
-            Protocol::ICMP => self.handle_icmp(now, arrival, host, egress),
+            Protocol::ICMP if is_v4 => self.handle_icmp(now, arrival, host, egress),
+            Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
             Protocol::UDP => self.handle_udp(now, arrival, egress),
+            Protocol::NO_NEXT_HEADER if !is_v4 => {}
             _ => {
                 self.counters.ip_in_unknown_protos += 1;
-                self.refuse(now, arrival, unreachable::PROTOCOL, egress);
+                self.refuse(now, arrival, Refusal::Protocol, egress);
             }
         }
     }
 
     /// There are no UDP sockets yet: nobody listens (RFC 1122 §4.1.3.1).
     fn handle_udp(&mut self, now: Instant, arrival: &Arrival<'_>, egress: &mut dyn Egress) {
-        let (source, destination) = (arrival.ip.source, arrival.ip.destination);
         let Ok((_, payload)) = wire::udp::Header::parse(arrival.payload) else {
             self.counters.udp_in_errors += 1;
             return;
         };
         let datagram = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
-        if arrival.must_verify() && !wire::checksum::verify_udp_v4(source, destination, datagram) {
+        if arrival.must_verify()
+            && !wire::checksum::verify_udp(arrival.source, arrival.destination, datagram)
+        {
             self.counters.udp_in_errors += 1;
             return;
         }
         self.counters.udp_no_ports += 1;
-        self.refuse(now, arrival, unreachable::PORT, egress);
+        self.refuse(now, arrival, Refusal::Port, egress);
     }
 
-    /// Answers with destination unreachable (RFC 1122 §3.2.2), at a limited rate.
-    fn refuse(&mut self, now: Instant, arrival: &Arrival<'_>, code: u8, egress: &mut dyn Egress) {
-        if arrival.resolution == Resolution::External {
-            return; // The kernel has the same packet and answers for itself.
-        }
-        if !self.icmp_bucket.try_take(now) {
-            self.counters.icmp_out_rate_limit += 1;
-            return;
-        }
-        // RFC 1812 §4.3.2.3: as much of the packet as fits into 576 bytes.
-        const QUOTED_MAX: usize = 576 - ipv4::Header::LEN - wire::icmpv4::HEADER_LEN;
-        let quoted = &arrival.packet[..arrival.packet.len().min(QUOTED_MAX)];
-        let message = Message::DestinationUnreachable {
-            code,
-            next_hop_mtu: 0,
-            quoted,
-        };
-        // RFC 1812 §4.3.2.5: internetwork control precedence.
-        let envelope = Envelope {
-            tos: 0xc0,
-            ..arrival.reply()
-        };
-        if self.send_icmp(&envelope, &message, egress).is_ok() {
-            self.counters.icmp_out_dest_unreachs += 1;
+    /// The link that the link-local addresses of a packet lie on. What came by the loopback was sent to
+    /// an address of this host's own: that address's interface.
+    pub(crate) fn link_of(&self, arrival: &Arrival<'_>) -> InterfaceId {
+        let is_local = arrival.resolution == Resolution::Loopback;
+        if is_local && needs_zone(arrival.destination) {
+            self.interfaces
+                .owner_of(arrival.destination)
+                .unwrap_or(arrival.interface)
+        } else {
+            arrival.interface
         }
     }
 
     /// Whether `address` is one of this host's own.
-    pub fn owns_address(&self, address: Ipv4Addr) -> bool {
+    pub fn owns_address(&self, address: IpAddr) -> bool {
         self.interfaces.owns(address)
     }
 }

@@ -3,8 +3,9 @@
 //! Hosts are weak here (RFC 1122 §3.3.4.2, as Linux): a packet for any own address is taken on any
 //! interface. Bounds: [`INTERFACES_MAX`] interfaces with [`ADDRESSES_MAX`] addresses each.
 
+use crate::address::{is_in_prefix, mask_v4, needs_zone, same_family, solicited_node};
 use crate::error::Error;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet;
 
@@ -39,39 +40,33 @@ pub struct InterfaceConfig {
     pub mtu: u16,
     /// How neighbours are found.
     pub resolution: Resolution,
+    /// How programs name the link beside link-local addresses (RFC 4007 §6; the kernel's interface
+    /// index); 0: not at all.
+    pub scope_id: u32,
 }
 
 /// An own address with the length of its on-link prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Bits of it that name the link.
     pub prefix_len: u8,
 }
 
 impl InterfaceAddress {
     /// Whether `other` lies in the same prefix.
-    pub fn contains(&self, other: Ipv4Addr) -> bool {
-        (self.address.to_bits() ^ other.to_bits()) & mask(self.prefix_len) == 0
+    pub fn contains(&self, other: IpAddr) -> bool {
+        is_in_prefix(other, self.address, self.prefix_len)
     }
 
     /// The directed broadcast address, or the all-zeroes one of old (RFC 1122 §3.2.1.3).
     fn is_broadcast(&self, other: Ipv4Addr) -> bool {
         // RFC 3021: a /31 has no broadcast address, nor has a /32.
-        let host = !mask(self.prefix_len);
+        let host = !mask_v4(self.prefix_len);
         self.prefix_len < 31
-            && self.contains(other)
+            && self.contains(other.into())
             && [0, host].contains(&(other.to_bits() & host))
-    }
-}
-
-/// The network mask of a prefix length; lengths past 32 count as 32.
-pub(crate) const fn mask(prefix_len: u8) -> u32 {
-    match prefix_len {
-        0 => 0,
-        1..32 => u32::MAX << (32 - prefix_len),
-        _ => u32::MAX,
     }
 }
 
@@ -93,19 +88,19 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    pub(crate) fn owned_mut(&mut self, address: Ipv4Addr) -> Option<&mut Owned> {
+    pub(crate) fn owned_mut(&mut self, address: IpAddr) -> Option<&mut Owned> {
         self.addresses
             .iter_mut()
             .find(|owned| owned.address.address == address)
     }
 
-    pub(crate) fn owns(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.addresses
             .iter()
             .any(|owned| owned.address.address == address)
     }
 
-    pub(crate) fn is_on_link(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
         self.addresses
             .iter()
             .any(|owned| owned.address.contains(address))
@@ -113,13 +108,13 @@ impl Interface {
 
     /// The own address to speak to `next_hop` with: one of its prefix, else the first
     /// (RFC 1122 §3.3.4.3).
-    pub(crate) fn source_for(&self, next_hop: Ipv4Addr) -> Option<Ipv4Addr> {
-        let near = self
-            .addresses
-            .iter()
-            .find(|owned| owned.address.contains(next_hop));
-        near.or(self.addresses.first())
-            .map(|owned| owned.address.address)
+    pub(crate) fn source_for(&self, next_hop: IpAddr) -> Option<IpAddr> {
+        let usable = || {
+            let addresses = self.addresses.iter().map(|owned| owned.address);
+            addresses.filter(|own| same_family(own.address, next_hop))
+        };
+        let near = usable().find(|own| own.contains(next_hop));
+        near.or(usable().next()).map(|own| own.address)
     }
 }
 
@@ -154,10 +149,17 @@ impl Interfaces {
         self.list.get_mut(usize::from(id.0))
     }
 
-    /// The loopback interface and its largest packet.
-    pub(crate) fn loopback(&self) -> Option<(InterfaceId, u16)> {
-        let id = self.loopback?;
-        Some((id, self.find(id)?.config.mtu))
+    /// The loopback interface.
+    pub(crate) fn loopback(&self) -> Option<InterfaceId> {
+        self.loopback
+    }
+
+    /// The interface that programs name so.
+    pub(crate) fn with_scope(&self, scope_id: u32) -> Option<InterfaceId> {
+        let mut named = self
+            .iter()
+            .filter(|(_, interface)| scope_id != 0 && interface.config.scope_id == scope_id);
+        named.next().map(|(id, _)| id)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (InterfaceId, &mut Interface)> {
@@ -169,8 +171,46 @@ impl Interfaces {
     }
 
     /// Whether `address` is one of this host's own.
-    pub(crate) fn owns(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.list.iter().any(|interface| interface.owns(address))
+    }
+
+    /// Whether `address` is this host's own for a packet on the link of `id`: link-local addresses are
+    /// on their own link only (RFC 4007 §4).
+    pub(crate) fn owns_on(&self, id: InterfaceId, address: IpAddr) -> bool {
+        if needs_zone(address) {
+            self.find(id)
+                .is_some_and(|interface| interface.owns(address))
+        } else {
+            self.owns(address)
+        }
+    }
+
+    /// The interface that has `address`.
+    pub(crate) fn owner_of(&self, address: IpAddr) -> Option<InterfaceId> {
+        self.iter()
+            .find(|(_, interface)| interface.owns(address))
+            .map(|(id, _)| id)
+    }
+
+    /// Whether this host takes packets to `group` on the interface `id` (RFC 4291 §2.8).
+    pub(crate) fn listens_to(&self, id: InterfaceId, group: Ipv6Addr) -> bool {
+        const ALL_NODES: [Ipv6Addr; 2] = [
+            Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1),
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+        ];
+        let Some(interface) = self.find(id) else {
+            return false;
+        };
+        let has_v6 = interface
+            .addresses
+            .iter()
+            .any(|owned| owned.address.address.is_ipv6());
+        let is_asked_for = |owned: &Owned| match owned.address.address {
+            IpAddr::V6(address) => solicited_node(address) == group,
+            IpAddr::V4(_) => false,
+        };
+        (has_v6 && ALL_NODES.contains(&group)) || interface.addresses.iter().any(is_asked_for)
     }
 
     /// Whether `address` reaches every host of some link.
@@ -179,10 +219,19 @@ impl Interfaces {
         address.is_broadcast() || owned.any(|owned| owned.address.is_broadcast(address))
     }
 
-    /// Whether `address` can be one host's own, so that it may stand as a source (RFC 1122 §3.2.1.3).
-    pub(crate) fn is_unicast(&self, address: Ipv4Addr) -> bool {
-        let [first, ..] = address.octets();
-        first != 0 && first < 224 && !self.is_broadcast(address)
+    /// Whether `address` can be one host's own, so that it may stand as a source (RFC 1122 §3.2.1.3,
+    /// RFC 4291 §2.5).
+    pub(crate) fn is_unicast(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => {
+                let [first, ..] = v4.octets();
+                first != 0 && first < 224 && !self.is_broadcast(v4)
+            }
+            // Mapped addresses are for programs; on the wire they would pass for IPv4.
+            IpAddr::V6(v6) => {
+                !v6.is_unspecified() && !v6.is_multicast() && v6.to_ipv4_mapped().is_none()
+            }
+        }
     }
 }
 
@@ -191,11 +240,13 @@ mod tests {
     use super::*;
 
     fn interfaces(address: Ipv4Addr, prefix_len: u8) -> Interfaces {
+        let address = address.into();
         let mut interfaces = Interfaces::default();
         let config = InterfaceConfig {
             hardware: ethernet::Address([2; 6]),
             mtu: 1_500,
             resolution: Resolution::Arp,
+            scope_id: 0,
         };
         let id = interfaces.add(config).unwrap();
         let address = InterfaceAddress {
@@ -239,12 +290,15 @@ mod tests {
             "240.0.0.1",
             "255.255.255.255",
             "192.168.1.255",
+            "::",
+            "ff02::1",
+            "::ffff:192.168.1.9",
         ] {
             assert!(
                 !interfaces.is_unicast(address.parse().unwrap()),
                 "{address}"
             );
         }
-        assert!(interfaces.is_unicast(Ipv4Addr::new(8, 8, 8, 8)));
+        assert!(interfaces.is_unicast(Ipv4Addr::new(8, 8, 8, 8).into()));
     }
 }

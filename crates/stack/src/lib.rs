@@ -1,4 +1,4 @@
-//! The stack above one connection: interfaces, routes, neighbours, IPv4, ICMP, ports, listeners,
+//! The stack above one connection: interfaces, routes, neighbours, IP, ICMP, ports, listeners,
 //! demultiplexing, TIME-WAIT, timers, and who may send next. Start with [`Stack`]; RFC 1122 is what a
 //! host must do.
 //!
@@ -7,10 +7,11 @@
 //! until [`Stack::next_deadline`]. Work per packet does not depend on the number of connections, and
 //! nothing is allocated after start.
 //!
-//! TCP over IPv4 only. Fragments are counted and dropped: putting them together is later work, as are
-//! UDP sockets and IPv6.
+//! TCP over IPv4 and IPv6. Fragments are counted and dropped: putting them together is later work, as
+//! are UDP sockets.
 #![forbid(unsafe_code)]
 
+mod address;
 mod arp;
 pub mod config;
 pub mod counters;
@@ -21,6 +22,7 @@ pub mod error;
 pub mod fuzzing;
 mod handshake;
 mod icmp;
+mod icmpv6;
 mod input;
 pub mod interface;
 mod intrusive;
@@ -33,6 +35,7 @@ mod path;
 mod ports;
 mod rate;
 mod rebuild;
+mod refuse;
 pub mod route;
 mod segment;
 mod socket;
@@ -44,6 +47,7 @@ mod time_wait;
 mod transmit;
 mod wheel;
 
+pub use address::PackedAddress;
 pub use config::Config;
 pub use counters::Counters;
 pub use demux::FourTuple;

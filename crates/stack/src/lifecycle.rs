@@ -10,6 +10,7 @@ use crate::intrusive::{at, slot};
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, Row as _};
 use tcp::{ConnectionError, Events, Instant, State};
+use zerocopy::IntoBytes as _;
 
 impl Stack<'_> {
     /// Takes a row for a connection, if there is one, and lets it be found.
@@ -26,10 +27,11 @@ impl Stack<'_> {
                 index
             })
         })?;
+        let flow_label = self.flow_label(&tuple);
         self.change(index, |record| {
             record.tuple = tuple;
             record.path_mtu = 0;
-            record.reserved = 0;
+            record.flow_label = flow_label;
             record.set(Flags::all(), false);
             record.set(Flags::USED, true);
             fill(record);
@@ -37,6 +39,18 @@ impl Stack<'_> {
         self.demux.insert(&tuple, index);
         self.ports.add_user(tuple.local_port());
         Some(index)
+    }
+
+    /// The label of the packets of a connection: random to an outsider, the same for all of them
+    /// (RFC 6437 §3); IPv4 has none.
+    fn flow_label(&self, tuple: &FourTuple) -> u32 {
+        if tuple.local().is_ipv4() {
+            return 0;
+        }
+        let hash = self.flow_hasher.hash(tuple.as_bytes());
+        let [a, b, c, d, ..] = hash.to_le_bytes();
+        // 0 would say that the packets are not labelled.
+        (u32::from_le_bytes([a, b, c, d]) & wire::ipv6::FLOW_LABEL_MASK).max(1)
     }
 
     /// Lets the TCP connection of a row do something and acts on what comes of it.
@@ -193,6 +207,7 @@ impl Stack<'_> {
         let time_wait = self.change(index, |record| record.tcp.time_wait(now));
         let record = self.record(index);
         let (tuple, ttl, tos) = (record.tuple, record.ttl, record.tos);
+        let flow_label = record.flow_label;
         self.demux.remove(index);
         let Some(w) = self.take_time_wait_row() else {
             self.ports.remove_user(tuple.local_port());
@@ -200,7 +215,7 @@ impl Stack<'_> {
         };
         self.tables.time_waits[at(w)].change(|row| {
             row.tuple = tuple;
-            (row.ttl, row.tos) = (ttl, tos);
+            (row.ttl, row.tos, row.flow_label) = (ttl, tos, flow_label);
             row.since = now;
             row.tcp = time_wait;
             row.used = 1;

@@ -3,13 +3,14 @@
 //!
 //! Bounds: backlog + 1 entries in each queue. `SO_REUSEPORT` groups are not supported.
 
+use crate::address::{PackedAddress, same_family, socket_address};
 use crate::demux::FourTuple;
 use crate::egress::Host;
 use crate::error::Error;
 use crate::intrusive::{ListHead, at};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId, ListenerRecord, Row as _};
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
 
 /// No backlog is longer (Linux `somaxconn`).
@@ -20,8 +21,11 @@ pub const BACKLOG_MAX: u32 = 4_096;
 pub struct Listen {
     /// The host's token for the listener.
     pub owner: u64,
-    /// Own address, or unspecified for all of them; the port is not 0.
-    pub local: SocketAddrV4,
+    /// Own address, or unspecified for all of them; the port is not 0. The unspecified address of IPv6
+    /// stands for those of IPv4 as well, unless `v6_only`.
+    pub local: SocketAddr,
+    /// `IPV6_V6ONLY`.
+    pub v6_only: bool,
     /// One less than the number of connections that may wait to be accepted.
     pub backlog: u32,
     /// `SO_REUSEADDR`: connections that still use the port do not matter.
@@ -36,9 +40,9 @@ pub struct Accepted {
     /// The token that the host gave it in [`Host::on_incoming`].
     pub owner: u64,
     /// This host's end.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The peer's end.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
 }
 
 impl Stack<'_> {
@@ -48,16 +52,22 @@ impl Stack<'_> {
     /// [`Error::AddressInUse`], [`Error::AddressNotAvailable`], [`Error::InvalidArgument`],
     /// [`Error::NoMemory`].
     pub fn listen(&mut self, listen: &Listen) -> Result<ListenerId, Error> {
-        let (address, port) = (*listen.local.ip(), listen.local.port());
+        let (address, port) = (listen.local.ip().to_canonical(), listen.local.port());
         if port == 0 {
             return Err(Error::InvalidArgument);
         }
         if !address.is_unspecified() && !self.interfaces.owns(address) {
             return Err(Error::AddressNotAvailable);
         }
+        let wanted = ListenerRecord {
+            address: PackedAddress::new(address),
+            v6_only: u8::from(listen.v6_only),
+            ..ListenerRecord::default()
+        };
         let overlaps = |other: &ListenerRecord| {
-            let other = Ipv4Addr::from(other.address);
-            other == address || other.is_unspecified() || address.is_unspecified()
+            other.address() == address
+                || other.takes(address) && other.address().is_unspecified()
+                || wanted.takes(other.address()) && address.is_unspecified()
         };
         let taken = self
             .listeners_on(port)
@@ -76,7 +86,8 @@ impl Stack<'_> {
         };
         self.tables.listeners[at(index)].change(|row| {
             row.owner = listen.owner;
-            row.address = address.octets();
+            row.address = wanted.address;
+            row.v6_only = wanted.v6_only;
             row.port = port;
             row.backlog = listen.backlog.min(BACKLOG_MAX);
             row.used = 1;
@@ -148,8 +159,8 @@ impl Stack<'_> {
         Ok(Some(Accepted {
             connection: record.id(index),
             owner: record.owner,
-            local: SocketAddrV4::new(record.tuple.local(), record.tuple.local_port()),
-            remote: SocketAddrV4::new(record.tuple.remote(), record.tuple.remote_port()),
+            local: self.local_end(&record.tuple),
+            remote: self.remote_end(&record.tuple),
         }))
     }
 
@@ -162,15 +173,17 @@ impl Stack<'_> {
         Ok(self.listener_queues[at(id.index)].ready.len())
     }
 
-    /// The listener for a packet: the one for its address before the one for all.
-    pub(crate) fn find_listener(&self, address: Ipv4Addr, port: u16) -> Option<u32> {
+    /// The listener for a packet: the one for its address before the one for all of its family, and
+    /// that before the one for both.
+    pub(crate) fn find_listener(&self, address: IpAddr, port: u16) -> Option<u32> {
         let mut for_all = None;
         for index in self.listeners_on(port) {
-            let listening_on = Ipv4Addr::from(self.tables.listeners[at(index)].address);
+            let row = &self.tables.listeners[at(index)];
+            let listening_on = row.address();
             if listening_on == address {
                 return Some(index);
             }
-            if listening_on.is_unspecified() {
+            if row.takes(address) && (for_all.is_none() || same_family(listening_on, address)) {
                 for_all = Some(index);
             }
         }
@@ -188,6 +201,21 @@ impl Stack<'_> {
         self.check_listener(id).is_ok()
             && self.listener_queues[at(id.index)].ready.len()
                 > self.tables.listeners[at(id.index)].backlog
+    }
+
+    /// This host's end of a connection, as programs see it.
+    pub(crate) fn local_end(&self, tuple: &FourTuple) -> SocketAddr {
+        socket_address(tuple.local(), tuple.local_port(), self.scope_id(tuple))
+    }
+
+    /// The peer's end of a connection, as programs see it.
+    pub(crate) fn remote_end(&self, tuple: &FourTuple) -> SocketAddr {
+        socket_address(tuple.remote(), tuple.remote_port(), self.scope_id(tuple))
+    }
+
+    fn scope_id(&self, tuple: &FourTuple) -> u32 {
+        let link = tuple.zone().and_then(|zone| self.interfaces.find(zone));
+        link.map_or(0, |interface| interface.config.scope_id)
     }
 
     /// The handshake of a half-open connection is complete.

@@ -5,7 +5,7 @@
 use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId};
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::SocketAddr;
 use tcp::{Info, Instant};
 
 /// A connection.
@@ -16,9 +16,9 @@ pub struct ConnectionRow {
     /// The host's token.
     pub owner: u64,
     /// This host's end.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The peer's end.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
     /// Whether a program holds it.
     pub is_owned: bool,
     /// The listener in whose accept queue (or handshake) it is.
@@ -35,7 +35,7 @@ pub struct ListenerRow {
     /// The host's token.
     pub owner: u64,
     /// Where it listens.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Its backlog.
     pub backlog: u32,
     /// Connections that wait to be accepted.
@@ -48,9 +48,9 @@ pub struct ListenerRow {
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWaitRow {
     /// This host's end.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The peer's end.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
     /// When it is forgotten.
     pub until: Instant,
 }
@@ -65,8 +65,8 @@ impl Stack<'_> {
             .map(|(index, record)| ConnectionRow {
                 connection: record.id(index),
                 owner: record.owner,
-                local: SocketAddrV4::new(record.tuple.local(), record.tuple.local_port()),
-                remote: SocketAddrV4::new(record.tuple.remote(), record.tuple.remote_port()),
+                local: self.local_end(&record.tuple),
+                remote: self.remote_end(&record.tuple),
                 is_owned: record.has(Flags::OWNED),
                 listener: record
                     .flags()
@@ -89,7 +89,7 @@ impl Stack<'_> {
                     generation: row.generation,
                 },
                 owner: row.owner,
-                local: SocketAddrV4::new(Ipv4Addr::from(row.address), row.port),
+                local: SocketAddr::new(row.address(), row.port),
                 backlog: row.backlog,
                 ready: queues.ready.len(),
                 half_open: queues.half_open.len(),
@@ -102,8 +102,8 @@ impl Stack<'_> {
         used.iter()
             .filter(|row| row.used == 1)
             .map(|row| TimeWaitRow {
-                local: SocketAddrV4::new(row.tuple.local(), row.tuple.local_port()),
-                remote: SocketAddrV4::new(row.tuple.remote(), row.tuple.remote_port()),
+                local: self.local_end(&row.tuple),
+                remote: self.remote_end(&row.tuple),
                 until: row.tcp.deadline(),
             })
     }

@@ -9,7 +9,7 @@
 use crate::demux::{Demux, FourTuple};
 use crate::interface::InterfaceId;
 use crate::intrusive::{Links, ListHead, at, slot};
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv6Addr};
 use tcp::{Duration, Instant};
 use wire::ethernet;
 
@@ -54,7 +54,7 @@ pub struct Neighbour {
     /// The link.
     pub interface: InterfaceId,
     /// The neighbour's IP address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Its hardware address, where known.
     pub hardware: Option<ethernet::Address>,
     /// What is known.
@@ -64,7 +64,7 @@ pub struct Neighbour {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) interface: InterfaceId,
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: IpAddr,
     pub(crate) hardware: ethernet::Address,
     pub(crate) state: NeighbourState,
     /// Connections that wait for the answer.
@@ -84,7 +84,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) interface: InterfaceId,
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: IpAddr,
     /// Whom to ask; `None`: everybody.
     pub(crate) hardware: Option<ethernet::Address>,
 }
@@ -142,7 +142,7 @@ impl Neighbours {
         &mut self.entries[at(n)]
     }
 
-    pub(crate) fn find(&mut self, interface: InterfaceId, address: Ipv4Addr) -> Option<u32> {
+    pub(crate) fn find(&mut self, interface: InterfaceId, address: IpAddr) -> Option<u32> {
         self.index.find(&key(interface, address))
     }
 
@@ -157,7 +157,7 @@ impl Neighbours {
         &mut self,
         now: Instant,
         interface: InterfaceId,
-        address: Ipv4Addr,
+        address: IpAddr,
     ) -> Option<u32> {
         if let Some(n) = self.find(interface, address) {
             if core::mem::take(&mut self.entry_mut(n).learned) {
@@ -249,7 +249,7 @@ impl Neighbours {
         &mut self,
         now: Instant,
         interface: InterfaceId,
-        address: Ipv4Addr,
+        address: IpAddr,
     ) -> Option<u32> {
         let share = self.capacity / 4;
         let unused = self.free.pop().or_else(|| {
@@ -404,7 +404,7 @@ impl Neighbours {
         n: u32,
         now: Instant,
         interface: InterfaceId,
-        address: Ipv4Addr,
+        address: IpAddr,
         state: NeighbourState,
     ) {
         self.index.insert(&key(interface, address), n);
@@ -427,7 +427,7 @@ impl Entry {
     /// An even generation marks a free row.
     const FREE: Self = Self {
         interface: InterfaceId(0),
-        address: Ipv4Addr::UNSPECIFIED,
+        address: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         hardware: ethernet::Address([0; 6]),
         state: NeighbourState::Failed,
         waiters: ListHead::EMPTY,
@@ -457,8 +457,8 @@ impl Entry {
     }
 }
 
-fn key(interface: InterfaceId, address: Ipv4Addr) -> FourTuple {
-    FourTuple::new(address, interface.0, Ipv4Addr::UNSPECIFIED, 0)
+fn key(interface: InterfaceId, address: IpAddr) -> FourTuple {
+    FourTuple::new(address, interface.0, IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Building frames: Ethernet, IPv4 and TCP headers in front of a payload that stays where it is.
+//! Building frames: Ethernet, IP and TCP headers in front of a payload that stays where it is.
 //!
 //! TCP checksums are left partial: the field holds the sum of the pseudo header, and the driver or the
 //! device adds the rest.
@@ -6,19 +6,25 @@
 use crate::egress::{Busy, Egress, Frame, PartialChecksum, Payload};
 use crate::interface::InterfaceId;
 use crate::stack::Stack;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType};
-use wire::icmpv4::Message;
 use wire::ipv4::{self, Protocol};
+use wire::ipv6;
+use wire::{icmpv4, icmpv6};
 
 const IP_START: usize = ethernet::Header::LEN;
-const PAYLOAD_START: usize = IP_START + ipv4::Header::LEN;
-/// Where the TCP header begins, for the device that completes the checksum.
-const TCP_START: u16 = 34;
-const _: () = assert!(PAYLOAD_START == 34);
-/// Largest TCP payload of one packet: IPv4 can say 65535, headers take up to 80.
-pub(crate) const PAYLOAD_MAX: u32 = 65_535 - 80;
+/// Largest IP packet that is ever built, before a device cuts it (IPv6 could say 40 bytes more).
+pub(crate) const PACKET_MAX: u32 = 65_535;
+
+/// Bytes of an IP header of the family of `address`, without options or extension headers.
+pub(crate) const fn ip_header_len(address: IpAddr) -> u16 {
+    match address {
+        IpAddr::V4(_) => 20,
+        IpAddr::V6(_) => 40,
+    }
+}
+const _: () = assert!(ipv4::Header::LEN == 20 && ipv6::Header::LEN == 40);
 
 /// Where headers are built. Holds a whole packet, for ICMP.
 #[derive(Debug)]
@@ -26,27 +32,79 @@ pub(crate) struct Scratch(Vec<u8>);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self(crate::intrusive::zeroed(IP_START + 65_535))
+        Self(crate::intrusive::zeroed(
+            IP_START + ipv6::Header::LEN + 65_535,
+        ))
     }
 }
 
-/// Where a packet goes and what its IPv4 header says.
+/// Where a packet goes and what its IP header says. Both ends are of one family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
     pub(crate) interface: InterfaceId,
     pub(crate) hardware: ethernet::Address,
-    pub(crate) source: Ipv4Addr,
-    pub(crate) destination: Ipv4Addr,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Time to live, or hop limit.
     pub(crate) ttl: u8,
+    /// Type of service, or traffic class.
     pub(crate) tos: u8,
+    /// IPv4 only.
     pub(crate) identification: u16,
+    /// IPv6 only.
+    pub(crate) flow_label: u32,
 }
 
 impl Envelope {
-    fn ip(&self, protocol: Protocol) -> ipv4::Header {
+    /// Bytes before the payload of the IP packet: where it starts in a frame.
+    pub(crate) const fn payload_start(&self) -> u16 {
+        14 + ip_header_len(self.destination)
+    }
+
+    /// Writes Ethernet and IP headers in front of `payload_len` bytes.
+    fn emit(
+        &self,
+        hardware: ethernet::Address,
+        protocol: Protocol,
+        payload_len: usize,
+        frame: &mut [u8],
+    ) {
+        let ethertype = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                self.ipv4(source, destination, protocol)
+                    .emit(payload_len, &mut frame[IP_START..]);
+                EtherType::IPV4
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                self.ipv6(source, destination, protocol)
+                    .emit(payload_len, &mut frame[IP_START..]);
+                EtherType::IPV6
+            }
+            _ => unreachable!("invariant: both ends of an envelope are of one family"),
+        };
+        ethernet::Header {
+            destination: self.hardware,
+            source: hardware,
+            ethertype,
+        }
+        .emit(frame);
+    }
+
+    fn ipv6(&self, source: Ipv6Addr, destination: Ipv6Addr, protocol: Protocol) -> ipv6::Header {
+        ipv6::Header {
+            source,
+            destination,
+            next_header: protocol,
+            hop_limit: self.ttl,
+            traffic_class: self.tos,
+            flow_label: self.flow_label,
+        }
+    }
+
+    fn ipv4(&self, source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol) -> ipv4::Header {
         ipv4::Header {
-            source: self.source,
-            destination: self.destination,
+            source,
+            destination,
             protocol,
             ttl: self.ttl,
             dscp_ecn: self.tos,
@@ -72,30 +130,25 @@ impl Stack<'_> {
         segment_size: Option<u16>,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
+        let start = usize::from(envelope.payload_start());
+        let hardware = self.hardware_of(envelope.interface);
         let headers = &mut self.scratch.0;
-        let tcp = &mut headers[PAYLOAD_START..];
+        let tcp = &mut headers[start..];
         let header_len = header.emit(tcp);
         let tcp_len = header_len + crate::intrusive::at(len);
+        let (source, destination) = (envelope.source, envelope.destination);
         let partial = Sum::new()
-            .pseudo_header_v4(
-                envelope.source,
-                envelope.destination,
-                Protocol::TCP,
-                tcp_len,
-            )
+            .pseudo_header(source, destination, Protocol::TCP, tcp_len)
             .fold();
         let field = usize::from(wire::tcp::CHECKSUM_OFFSET);
         tcp[field..field + 2].copy_from_slice(&partial.to_be_bytes());
-        envelope
-            .ip(Protocol::TCP)
-            .emit(tcp_len, &mut headers[IP_START..]);
-        self.emit_ethernet(envelope);
+        envelope.emit(hardware, Protocol::TCP, tcp_len, headers);
         let frame = Frame {
             interface: envelope.interface,
-            headers: &self.scratch.0[..PAYLOAD_START + header_len],
+            headers: &headers[..start + header_len],
             payload,
             checksum: Some(PartialChecksum {
-                start: TCP_START,
+                start: envelope.payload_start(),
                 offset: wire::tcp::CHECKSUM_OFFSET,
             }),
             segment_size,
@@ -106,25 +159,49 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Sends an ICMP message.
+    /// Sends an ICMP message over IPv4.
     pub(crate) fn send_icmp(
         &mut self,
         envelope: &Envelope,
-        message: &Message<'_>,
+        message: &icmpv4::Message<'_>,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
+        self.send_built(envelope, Protocol::ICMP, egress, |out| message.emit(out))
+    }
+
+    /// Sends an ICMP message over IPv6.
+    pub(crate) fn send_icmpv6(
+        &mut self,
+        envelope: &Envelope,
+        message: &icmpv6::Message<'_>,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Busy> {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (envelope.source, envelope.destination)
+        else {
+            return Ok(());
+        };
+        self.send_built(envelope, Protocol::ICMPV6, egress, |out| {
+            message.emit(source, destination, out)
+        })
+    }
+
+    /// Sends one packet whose payload `build` writes; it returns how long that is.
+    fn send_built(
+        &mut self,
+        envelope: &Envelope,
+        protocol: Protocol,
+        egress: &mut dyn Egress,
+        build: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), Busy> {
+        let start = usize::from(envelope.payload_start());
+        let hardware = self.hardware_of(envelope.interface);
         let packet = &mut self.scratch.0;
-        let len = message.emit(&mut packet[PAYLOAD_START..]);
-        envelope
-            .ip(Protocol::ICMP)
-            .emit(len, &mut packet[IP_START..]);
-        self.emit_ethernet(envelope);
-        let headers = &self.scratch.0[..PAYLOAD_START + len];
-        let (interface, payload) = (envelope.interface, Payload::None);
+        let len = build(&mut packet[start..]);
+        envelope.emit(hardware, protocol, len, packet);
         egress.transmit(&Frame {
-            interface,
-            headers,
-            payload,
+            interface: envelope.interface,
+            headers: &packet[..start + len],
+            payload: Payload::None,
             checksum: None,
             segment_size: None,
         })?;
@@ -132,17 +209,12 @@ impl Stack<'_> {
         Ok(())
     }
 
-    fn emit_ethernet(&mut self, envelope: &Envelope) {
-        let interface = self.interfaces.find(envelope.interface);
-        let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
-            interface.config.hardware
-        });
-        let header = ethernet::Header {
-            destination: envelope.hardware,
-            source,
-            ethertype: EtherType::IPV4,
-        };
-        header.emit(&mut self.scratch.0);
+    fn hardware_of(&self, interface: InterfaceId) -> ethernet::Address {
+        self.interfaces
+            .find(interface)
+            .map_or(ethernet::Address::UNSPECIFIED, |interface| {
+                interface.config.hardware
+            })
     }
 }
 

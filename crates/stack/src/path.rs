@@ -3,17 +3,27 @@
 //! Found once and kept beside the connection until the routes change; after that a packet costs two
 //! comparisons. Reverse path and equal-cost multipath are not considered.
 
+use crate::address::needs_zone;
 use crate::interface::{InterfaceId, Resolution};
 use crate::neighbour::Readiness;
 use crate::stack::Stack;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use tcp::{Duration, Instant};
 use wire::ethernet;
 use zerocopy::FromZeros;
 
-/// No ICMP message makes us send smaller packets than this (Linux `min_pmtu`; RFC 1191 §3 allows 68,
-/// which invites abuse).
-pub(crate) const PATH_MTU_MIN: u16 = 552;
+/// No ICMP message makes us send smaller packets than this over IPv4 (Linux `min_pmtu`; RFC 1191 §3
+/// allows 68, which invites abuse).
+const PATH_MTU_MIN_V4: u16 = 552;
+
+/// The smallest packet size towards `address` that is ever believed.
+pub(crate) const fn path_mtu_min(address: IpAddr) -> u16 {
+    match address {
+        IpAddr::V4(_) => PATH_MTU_MIN_V4,
+        // RFC 8201 §4: every IPv6 link carries this much.
+        IpAddr::V6(_) => wire::ipv6::MINIMUM_MTU,
+    }
+}
 /// How long a lowered path MTU is believed (RFC 1191 §6.3).
 pub(crate) const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
 
@@ -36,9 +46,9 @@ pub(crate) struct Path {
 pub(crate) struct Hop {
     pub(crate) interface: InterfaceId,
     /// Whom to hand the packet to; `None`: it stays on this host.
-    pub(crate) next_hop: Option<Ipv4Addr>,
+    pub(crate) next_hop: Option<IpAddr>,
     /// The source address that the route asks for.
-    pub(crate) source: Option<Ipv4Addr>,
+    pub(crate) source: Option<IpAddr>,
 }
 
 /// Whether a connection may send now.
@@ -53,14 +63,25 @@ pub(crate) enum Gate {
 }
 
 impl Stack<'_> {
-    /// The way to `destination` (RFC 1122 §3.3.1.1).
-    pub(crate) fn hop_to(&self, destination: Ipv4Addr) -> Option<Hop> {
-        if self.interfaces.owns(destination) {
-            let (interface, _) = self.interfaces.loopback()?;
+    /// The way to `destination` (RFC 1122 §3.3.1.1); a link-local one lies on the link of `zone`.
+    pub(crate) fn hop_to(&self, destination: IpAddr, zone: Option<InterfaceId>) -> Option<Hop> {
+        let is_ours = match zone {
+            Some(zone) => self.interfaces.owns_on(zone, destination),
+            None => self.interfaces.owns(destination),
+        };
+        if is_ours {
             return Some(Hop {
-                interface,
+                interface: self.interfaces.loopback()?,
                 next_hop: None,
                 source: Some(destination),
+            });
+        }
+        if needs_zone(destination) {
+            let interface = zone?;
+            return Some(Hop {
+                interface,
+                next_hop: Some(destination),
+                source: self.interfaces.find(interface)?.source_for(destination),
             });
         }
         let route = self.routes.lookup(destination)?;
@@ -114,8 +135,8 @@ impl Stack<'_> {
 
     /// Fills in the path of connection `index`; false: there is none.
     fn find_path(&mut self, now: Instant, index: usize) -> bool {
-        let remote = self.tables.connections[index].tuple.remote();
-        let Some(hop) = self.hop_to(remote) else {
+        let tuple = &self.tables.connections[index].tuple;
+        let Some(hop) = self.hop_to(tuple.remote(), tuple.zone()) else {
             self.counters.ip_out_no_routes += 1;
             return false;
         };
@@ -142,7 +163,7 @@ impl Stack<'_> {
         let mtu = self
             .interfaces
             .find(interface)
-            .map_or(PATH_MTU_MIN, |interface| interface.config.mtu);
+            .map_or(PATH_MTU_MIN_V4, |interface| interface.config.mtu);
         let record = &mut self.tables.connections[index];
         if record.path_mtu == 0 {
             return mtu;

@@ -7,7 +7,7 @@
 
 use crate::demux::FourTuple;
 use crate::intrusive::zeroed;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use zerocopy::IntoBytes as _;
 
@@ -58,8 +58,8 @@ impl Ports {
     /// A port for a connection from `local` to `remote` that `is_usable`; `None` when none is.
     pub(crate) fn allocate(
         &mut self,
-        local: Ipv4Addr,
-        remote: Ipv4Addr,
+        local: IpAddr,
+        remote: IpAddr,
         remote_port: u16,
         mut is_usable: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
@@ -86,7 +86,7 @@ impl Ports {
     }
 
     /// F (`purpose` 0) and G (`purpose` 1) of RFC 6056 §3.3.4.
-    fn hash(&self, purpose: u16, local: Ipv4Addr, remote: Ipv4Addr, remote_port: u16) -> u64 {
+    fn hash(&self, purpose: u16, local: IpAddr, remote: IpAddr, remote_port: u16) -> u64 {
         self.hasher
             .hash(FourTuple::new(local, purpose, remote, remote_port).as_bytes())
     }
@@ -95,10 +95,11 @@ impl Ports {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::Ipv4Addr;
     use std::collections::HashSet;
 
-    const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-    const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
     #[test]
     fn every_port_of_the_range_is_found_before_the_range_is_exhausted() {

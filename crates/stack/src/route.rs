@@ -3,9 +3,10 @@
 //! The list is sorted and short ([`ROUTES_MAX`]); connections keep what they found until the
 //! generation changes, so that no packet of a connection searches it.
 
+use crate::address::{bits_of_family, is_in_prefix, masked, same_family};
 use crate::error::Error;
-use crate::interface::{InterfaceId, mask};
-use core::net::Ipv4Addr;
+use crate::interface::InterfaceId;
+use core::net::IpAddr;
 
 /// Routes at most.
 pub const ROUTES_MAX: usize = 1_024;
@@ -14,22 +15,22 @@ pub const ROUTES_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The prefix.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// Bits of it that count.
     pub prefix_len: u8,
     /// The router to hand packets to; `None`: the destination itself is on the link.
-    pub gateway: Option<Ipv4Addr>,
+    pub gateway: Option<IpAddr>,
     /// The interface that leads there.
     pub interface: InterfaceId,
     /// The lower one wins among equally long prefixes.
     pub metric: u32,
     /// The source address that new connections take.
-    pub source: Option<Ipv4Addr>,
+    pub source: Option<IpAddr>,
 }
 
 impl Route {
-    fn matches(&self, address: Ipv4Addr) -> bool {
-        (self.destination.to_bits() ^ address.to_bits()) & mask(self.prefix_len) == 0
+    fn matches(&self, address: IpAddr) -> bool {
+        is_in_prefix(address, self.destination, self.prefix_len)
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -65,11 +66,14 @@ impl Routes {
 
     /// Adds a route, in place of one with the same prefix and metric.
     pub(crate) fn add(&mut self, mut route: Route) -> Result<(), Error> {
-        if route.prefix_len > 32 {
+        let of_one_family = |other: IpAddr| same_family(other, route.destination);
+        if route.prefix_len > bits_of_family(route.destination)
+            || !route.gateway.is_none_or(of_one_family)
+            || !route.source.is_none_or(of_one_family)
+        {
             return Err(Error::InvalidArgument);
         }
-        route.destination =
-            Ipv4Addr::from_bits(route.destination.to_bits() & mask(route.prefix_len));
+        route.destination = masked(route.destination, route.prefix_len);
         self.sorted.retain(|other| !other.is_same(&route));
         if self.sorted.len() >= ROUTES_MAX {
             return Err(Error::NoMemory);
@@ -85,9 +89,8 @@ impl Routes {
 
     /// Removes the route with the prefix and metric of `route`.
     pub(crate) fn remove(&mut self, route: &Route) -> Result<(), Error> {
-        let masked = Ipv4Addr::from_bits(route.destination.to_bits() & mask(route.prefix_len));
         let wanted = Route {
-            destination: masked,
+            destination: masked(route.destination, route.prefix_len),
             ..*route
         };
         let place = self
@@ -100,7 +103,7 @@ impl Routes {
         Ok(())
     }
 
-    pub(crate) fn lookup(&self, address: Ipv4Addr) -> Option<&Route> {
+    pub(crate) fn lookup(&self, address: IpAddr) -> Option<&Route> {
         self.sorted.iter().find(|route| route.matches(address))
     }
 
@@ -112,10 +115,11 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
 
     fn route(destination: u32, prefix_len: u8, metric: u32) -> Route {
-        let destination = Ipv4Addr::from_bits(destination);
+        let destination = Ipv4Addr::from_bits(destination).into();
         Route {
             destination,
             prefix_len,
@@ -136,11 +140,29 @@ mod tests {
             for (destination, prefix_len, metric) in routes {
                 table.add(route(destination << 28, prefix_len, metric)).unwrap();
             }
-            let address = Ipv4Addr::from_bits(address << 28);
+            let address = Ipv4Addr::from_bits(address << 28).into();
             let best = table.iter().filter(|route| route.matches(address))
                 .min_by_key(|route| (32 - route.prefix_len, route.metric));
             prop_assert_eq!(table.lookup(address), best);
         }
+    }
+
+    #[test]
+    fn the_families_have_routes_of_their_own() {
+        let mut table = Routes::new();
+        let default_v6 = Route {
+            destination: Ipv6Addr::UNSPECIFIED.into(),
+            prefix_len: 0,
+            ..route(0, 0, 0)
+        };
+        table.add(default_v6).unwrap();
+        assert_eq!(table.lookup(Ipv4Addr::LOCALHOST.into()), None);
+        assert_eq!(table.lookup(Ipv6Addr::LOCALHOST.into()), Some(&default_v6));
+        let mixed = Route {
+            gateway: Some(Ipv4Addr::LOCALHOST.into()),
+            ..default_v6
+        };
+        assert_eq!(table.add(mixed), Err(Error::InvalidArgument));
     }
 
     #[test]
@@ -150,7 +172,7 @@ mod tests {
         let before = table.generation();
         table.remove(&route(0, 0, 5)).unwrap();
         assert_ne!(table.generation(), before);
-        assert_eq!(table.lookup(Ipv4Addr::LOCALHOST), None);
+        assert_eq!(table.lookup(Ipv4Addr::LOCALHOST.into()), None);
         assert_eq!(table.remove(&route(0, 0, 5)), Err(Error::NotFound));
     }
 }

@@ -9,6 +9,7 @@ use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::Flags;
 use tcp::{Instant, ReceiveWindow};
+use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header};
 
 /// One owner's receive window, as a connection sees it.
@@ -32,9 +33,12 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         self.counters.tcp_in_segs += 1;
-        let (source, destination) = (arrival.ip.source, arrival.ip.destination);
+        let (source, destination) = (arrival.source, arrival.destination);
+        if arrival.is_to_group() {
+            return; // RFC 9293 §3.9.2.3: a connection has two ends.
+        }
         if arrival.must_verify()
-            && !wire::checksum::verify_tcp_v4(source, destination, arrival.payload)
+            && !wire::checksum::verify(source, destination, Protocol::TCP, arrival.payload)
         {
             self.counters.tcp_in_csum_errors += 1;
             self.counters.tcp_in_errs += 1;
@@ -49,7 +53,8 @@ impl Stack<'_> {
             header.destination_port,
             source,
             header.source_port,
-        );
+        )
+        .on_link(self.link_of(arrival));
         let mut iss_at_least = None;
         if let Some(found) = self.demux.find(&tuple) {
             let connections = crate::intrusive::slot(self.tables.connections.len());

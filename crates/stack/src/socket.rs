@@ -3,15 +3,17 @@
 //!
 //! Every operation names its connection by a [`ConnectionId`]; a stale one is [`Error::NotFound`].
 
+use crate::address::{needs_zone, same_family, scope_id_of};
 use crate::demux::FourTuple;
 use crate::egress::{ConnectionView, Host, IpOptions};
 use crate::error::Error;
+use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::lifecycle::view;
 use crate::listener::{ends, halves};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, SocketAddr};
 use tcp::{Events, Info, Instant, OffsetError, SocketOptions, State};
 
 /// What to connect, and with what.
@@ -20,11 +22,11 @@ pub struct Connect {
     /// The host's token for the connection.
     pub owner: u64,
     /// Own address; `None`: the stack chooses.
-    pub local_address: Option<Ipv4Addr>,
+    pub local_address: Option<IpAddr>,
     /// Local port; `None`: the stack chooses.
     pub local_port: Option<u16>,
-    /// The peer.
-    pub remote: SocketAddrV4,
+    /// The peer; its scope names the link where its address is link-local.
+    pub remote: SocketAddr,
     /// Bytes of the receive window; a power of two.
     pub receive_capacity: u32,
     /// Bytes of the send window; a power of two.
@@ -47,29 +49,38 @@ impl Stack<'_> {
         connect: &Connect,
         host: &mut dyn Host,
     ) -> Result<ConnectionId, Error> {
-        let (remote, remote_port) = (*connect.remote.ip(), connect.remote.port());
+        let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
         if remote_port == 0 || connect.local_port == Some(0) {
             return Err(Error::InvalidArgument);
         }
         if !self.interfaces.is_unicast(remote) {
             return Err(Error::NetworkUnreachable);
         }
-        let hop = self.hop_to(remote).ok_or(Error::NetworkUnreachable)?;
+        let zone = self.zone_for(connect)?;
+        let hop = self.hop_to(remote, zone).ok_or(Error::NetworkUnreachable)?;
         let local = connect
             .local_address
             .or(hop.source)
             .ok_or(Error::AddressNotAvailable)?;
-        if !self.interfaces.owns(local) {
+        let is_ours = match zone {
+            Some(zone) => self.interfaces.owns_on(zone, local),
+            None => self.interfaces.owns(local),
+        };
+        if !is_ours || !same_family(local, remote) {
             return Err(Error::AddressNotAvailable);
         }
         if self.connections_left() == 0 {
             return Err(Error::NoMemory);
         }
-        let local_port = self.choose_port(local, connect, host)?;
-        let tuple = FourTuple::new(local, local_port, remote, remote_port);
+        let tuple = |port| {
+            let tuple = FourTuple::new(local, port, remote, remote_port);
+            zone.map_or(tuple, |zone| tuple.on_link(zone))
+        };
+        let local_port = self.choose_port(tuple, connect.local_port, host)?;
+        let tuple = tuple(local_port);
         let (local_end, remote_end) = ends(&tuple);
         let config = tcp::Config {
-            mss: self.receive_mss(remote),
+            mss: self.receive_mss(remote, zone),
             receive_capacity: connect.receive_capacity,
             send_capacity: connect.send_capacity,
             timestamp_offset: tcp::isn::timestamp_offset(
@@ -97,35 +108,50 @@ impl Stack<'_> {
 
     fn choose_port(
         &mut self,
-        local: Ipv4Addr,
-        connect: &Connect,
+        tuple: impl Fn(u16) -> FourTuple,
+        wanted: Option<u16>,
         host: &mut dyn Host,
     ) -> Result<u16, Error> {
-        let (remote, remote_port) = (*connect.remote.ip(), connect.remote.port());
+        let any = tuple(0);
         let Self {
             ports,
             demux,
             listeners_by_port,
             ..
         } = self;
-        if let Some(port) = connect.local_port {
-            let taken = demux
-                .find(&FourTuple::new(local, port, remote, remote_port))
-                .is_some();
+        if let Some(port) = wanted {
+            let taken = demux.find(&tuple(port)).is_some();
             return if taken {
                 Err(Error::AddressNotAvailable)
             } else {
                 Ok(port)
             };
         }
+        let (local, remote, remote_port) = (any.local(), any.remote(), any.remote_port());
         let port = ports.allocate(local, remote, remote_port, |port| {
             listeners_by_port[usize::from(port)] == 0
-                && demux
-                    .find(&FourTuple::new(local, port, remote, remote_port))
-                    .is_none()
-                && host.try_hold_port(SocketAddrV4::new(local, port), connect.remote)
+                && demux.find(&tuple(port)).is_none()
+                && host.try_hold_port(
+                    SocketAddr::new(local, port),
+                    SocketAddr::new(remote, remote_port),
+                )
         });
         port.ok_or(Error::AddressNotAvailable)
+    }
+
+    /// The link that the link-local addresses of a connection lie on (RFC 4007 §6).
+    fn zone_for(&self, connect: &Connect) -> Result<Option<InterfaceId>, Error> {
+        let remote = connect.remote.ip();
+        if let Some(local) = connect.local_address.filter(|local| needs_zone(*local)) {
+            // The program has bound the link's own address: that says which one it is.
+            let named = self.interfaces.with_scope(scope_id_of(connect.remote));
+            return Ok(named.or_else(|| self.interfaces.owner_of(local)));
+        }
+        if !needs_zone(remote) {
+            return Ok(None);
+        }
+        let named = self.interfaces.with_scope(scope_id_of(connect.remote));
+        named.map(Some).ok_or(Error::InvalidArgument)
     }
 
     /// The program has placed bytes in its send window up to stream offset `end`.
@@ -292,12 +318,9 @@ impl Stack<'_> {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn addresses(&self, id: ConnectionId) -> Result<(SocketAddrV4, SocketAddrV4), Error> {
+    pub fn addresses(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Error> {
         let tuple = &self.find(id)?.tuple;
-        Ok((
-            SocketAddrV4::new(tuple.local(), tuple.local_port()),
-            SocketAddrV4::new(tuple.remote(), tuple.remote_port()),
-        ))
+        Ok((self.local_end(tuple), self.remote_end(tuple)))
     }
 
     fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {

@@ -3,6 +3,7 @@
 //! Everything beside [`Tables`] is derived from them or from what the host configures; `rebuild.rs`
 //! does that after a restart.
 
+use crate::address::{bits_of_family, needs_zone};
 use crate::arp::Question;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -22,7 +23,7 @@ use crate::route::{Route, Routes};
 use crate::tables::{ConnectionRecord, Row as _, Tables};
 use crate::transmit::Refused;
 use crate::wheel::Wheel;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
 use tcp::Instant;
@@ -68,6 +69,7 @@ pub struct Stack<'m> {
     pub(crate) icmp_bucket: TokenBucket,
     pub(crate) questions: VecDeque<Question>,
     pub(crate) scratch: Scratch,
+    pub(crate) flow_hasher: SipHasher13,
 
     pub(crate) demux: Demux,
     pub(crate) wheel: Wheel,
@@ -125,6 +127,7 @@ impl<'m> Stack<'m> {
             icmp_bucket: TokenBucket::new(config.icmp_errors_per_second, config.icmp_errors_burst),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
             scratch: Scratch::new(),
+            flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
             demux: Demux::new(connections + time_waits, &subkey(&config, b"demux")),
             wheel: Wheel::new(timers),
             senders: TurnQueue::new(connections),
@@ -187,8 +190,11 @@ impl<'m> Stack<'m> {
     ) -> Result<(), Error> {
         let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
         let announces = self.config.announces_addresses
-            && interface.config.resolution == crate::interface::Resolution::Arp;
-        if address.prefix_len > 32 || interface.addresses.len() >= ADDRESSES_MAX {
+            && interface.config.resolution == crate::interface::Resolution::Arp
+            && address.address.is_ipv4();
+        if address.prefix_len > bits_of_family(address.address)
+            || interface.addresses.len() >= ADDRESSES_MAX
+        {
             return Err(Error::InvalidArgument);
         }
         interface
@@ -201,6 +207,10 @@ impl<'m> Stack<'m> {
             defended_at: None,
         });
         self.schedule_announcements();
+        if needs_zone(address.address) {
+            self.routes.touch();
+            return Ok(()); // Every link has that prefix: `hop_to` goes by the interface.
+        }
         self.routes.add(connected_route(id, address))
     }
 
@@ -208,7 +218,7 @@ impl<'m> Stack<'m> {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn remove_address(&mut self, id: InterfaceId, address: Ipv4Addr) -> Result<(), Error> {
+    pub fn remove_address(&mut self, id: InterfaceId, address: IpAddr) -> Result<(), Error> {
         let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
         let place = interface
             .addresses
@@ -248,7 +258,7 @@ impl<'m> Stack<'m> {
         &mut self,
         now: Instant,
         interface: InterfaceId,
-        address: Ipv4Addr,
+        address: IpAddr,
         hardware: Option<ethernet::Address>,
     ) -> Result<(), Error> {
         self.interfaces.find(interface).ok_or(Error::NotFound)?;

@@ -5,16 +5,18 @@
 //! keeps rows that were never used untouched, so that they cost no memory. The memory itself belongs
 //! to the caller (a mapped region, or [`HeapTables`]).
 
+use crate::address::PackedAddress;
 use crate::demux::FourTuple;
 use crate::egress::IpOptions;
 use crate::error::Error;
 use bitflags::bitflags;
+use core::net::IpAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
 use tcp::{Instant, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 1;
+pub const TABLES_VERSION: u32 = 2;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
@@ -94,7 +96,8 @@ pub struct ConnectionRecord {
     flags: u16,
     pub(crate) ttl: u8,
     pub(crate) tos: u8,
-    pub(crate) reserved: u32,
+    /// IPv6 flow label (RFC 6437 §3).
+    pub(crate) flow_label: u32,
     pub(crate) tcp: tcp::Connection,
 }
 
@@ -105,12 +108,13 @@ pub struct ListenerRecord {
     pub(crate) sequence: u32,
     pub(crate) generation: u32,
     pub(crate) owner: u64,
-    pub(crate) address: [u8; 4],
+    pub(crate) address: PackedAddress,
     pub(crate) port: u16,
     /// 1: the row holds a listener.
-    pub(crate) used: u16,
+    pub(crate) used: u8,
+    /// 1: for all addresses of IPv6, and not those of IPv4 (`IPV6_V6ONLY`).
+    pub(crate) v6_only: u8,
     pub(crate) backlog: u32,
-    pub(crate) reserved: u32,
 }
 
 /// A connection in TIME-WAIT.
@@ -123,7 +127,7 @@ pub struct TimeWaitRecord {
     pub(crate) used: u16,
     pub(crate) ttl: u8,
     pub(crate) tos: u8,
-    pub(crate) reserved: u32,
+    pub(crate) flow_label: u32,
     pub(crate) since: Instant,
     pub(crate) tcp: TimeWait,
 }
@@ -169,6 +173,23 @@ impl Row for ListenerRecord {
 impl Row for TimeWaitRecord {
     fn sequence_mut(&mut self) -> &mut u32 {
         &mut self.sequence
+    }
+}
+
+impl ListenerRecord {
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address.address()
+    }
+
+    /// Whether a packet to `address` may be for it: its own address, or the unspecified one of the
+    /// family; that of IPv6 is for both unless `v6_only`.
+    pub(crate) fn takes(&self, address: IpAddr) -> bool {
+        match self.address() {
+            IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
+            IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || self.v6_only == 0,
+            own => own == address,
+        }
     }
 }
 

@@ -76,6 +76,7 @@ impl Stack<'_> {
                 let envelope = Envelope {
                     ttl: row.ttl,
                     tos: row.tos,
+                    flow_label: row.flow_label,
                     ..arrival.reply()
                 };
                 let reply = Header {

@@ -6,8 +6,9 @@
 //! time, so that a busy interface reorders nothing. A busy interface holds up the others.
 
 use crate::egress::{Busy, Egress, Host, Payload};
+use crate::interface::InterfaceId;
 use crate::intrusive::at;
-use crate::output::{Envelope, PAYLOAD_MAX, segments};
+use crate::output::{Envelope, PACKET_MAX, ip_header_len, segments};
 use crate::path::Gate;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags};
@@ -15,8 +16,9 @@ use tcp::{Instant, Transmit, TransmitLimits};
 
 /// Segments of one turn.
 const QUANTUM: usize = 4;
-/// IPv4 and TCP headers without options.
-const HEADERS_LEN: u16 = 40;
+/// A TCP header without options, and one with all that fit.
+const TCP_HEADER_MIN: u16 = 20;
+const TCP_HEADER_MAX: u32 = 60;
 
 /// A segment that the interface did not take.
 #[derive(Clone, Copy, Debug)]
@@ -120,24 +122,7 @@ impl Stack<'_> {
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
-        let limits = match open {
-            Some((interface, _)) => {
-                let mss = self.path_mtu(now, at(index), interface) - HEADERS_LEN;
-                let device = egress
-                    .caps(interface)
-                    .max_segment_bytes
-                    .min(PAYLOAD_MAX + 80)
-                    .saturating_sub(80);
-                TransmitLimits {
-                    mss,
-                    max_payload: device.max(u32::from(mss)),
-                }
-            }
-            None => TransmitLimits {
-                mss: crate::path::PATH_MTU_MIN - HEADERS_LEN,
-                max_payload: PAYLOAD_MAX,
-            },
-        };
+        let limits = self.limits(now, index, open.map(|(interface, _)| interface), egress);
         for _ in 0..quantum {
             let Some(transmit) =
                 self.change(index, |record| record.tcp.poll_transmit(now, &limits))
@@ -162,6 +147,34 @@ impl Stack<'_> {
         Turn::More
     }
 
+    /// How large segments of connection `index` may be; without an interface they are lost anyway.
+    fn limits(
+        &mut self,
+        now: Instant,
+        index: u32,
+        interface: Option<InterfaceId>,
+        egress: &dyn Egress,
+    ) -> TransmitLimits {
+        let remote = self.record(index).tuple.remote();
+        let ip_header = ip_header_len(remote);
+        let headers_max = u32::from(ip_header) + TCP_HEADER_MAX;
+        match interface {
+            Some(interface) => {
+                let mtu = self.path_mtu(now, at(index), interface);
+                let mss = mtu.saturating_sub(ip_header + TCP_HEADER_MIN);
+                let device = egress.caps(interface).max_segment_bytes.min(PACKET_MAX);
+                TransmitLimits {
+                    mss,
+                    max_payload: device.saturating_sub(headers_max).max(u32::from(mss)),
+                }
+            }
+            None => TransmitLimits {
+                mss: crate::path::path_mtu_min(remote) - ip_header - TCP_HEADER_MIN,
+                max_payload: PACKET_MAX - headers_max,
+            },
+        }
+    }
+
     /// A connection has nothing more to send now. One that is detached has no other purpose.
     fn end_of_sending(&mut self, index: u32, host: &mut dyn Host) {
         let flags = self.record(index).flags();
@@ -180,7 +193,7 @@ impl Stack<'_> {
     fn envelope(
         &self,
         index: u32,
-        interface: crate::interface::InterfaceId,
+        interface: InterfaceId,
         hardware: wire::ethernet::Address,
     ) -> Envelope {
         let record = self.record(index);
@@ -192,6 +205,7 @@ impl Stack<'_> {
             ttl: record.ttl,
             tos: record.tos,
             identification: record.identification,
+            flow_label: record.flow_label,
         }
     }
 

@@ -1,10 +1,10 @@
-//! The Internet checksum (RFC 1071) and the pseudo headers of TCP and UDP over IPv4 (RFC 9293 §3.1,
-//! RFC 768).
+//! The Internet checksum (RFC 1071) and the pseudo headers of what runs over IPv4 and IPv6 (RFC 9293
+//! §3.1, RFC 768, RFC 8200 §8.1).
 //!
 //! RFC 1071 §2 is what makes it fast: ones'-complement sums may be taken over wider words, in any
 //! order and in the byte order of the machine, and be folded and swapped once at the end.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ipv4::Protocol;
 use crate::{tcp, udp};
@@ -74,6 +74,49 @@ impl Sum {
             } else {
                 len
             })
+    }
+
+    /// Adds the pseudo header of an upper-layer packet of `len` bytes over IPv6 (RFC 8200 §8.1).
+    #[must_use]
+    #[inline]
+    pub fn pseudo_header_v6(
+        self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        protocol: Protocol,
+        len: usize,
+    ) -> Sum {
+        // The length has 32 bits here; what does not fit cannot be sent.
+        let len = u32::try_from(len).expect("invariant: a packet is shorter than 4 GiB");
+        self.add(&source.octets())
+            .add(&destination.octets())
+            .add(&len.to_be_bytes())
+            .add_u16(u16::from(protocol.0))
+    }
+
+    /// Adds the pseudo header of the family of `source`.
+    ///
+    /// # Panics
+    /// When the two addresses are of different families.
+    #[must_use]
+    #[inline]
+    #[track_caller]
+    pub fn pseudo_header(
+        self,
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: Protocol,
+        len: usize,
+    ) -> Sum {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                self.pseudo_header_v4(source, destination, protocol, len)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                self.pseudo_header_v6(source, destination, protocol, len)
+            }
+            _ => panic!("invariant: both ends of a packet are of one family"),
+        }
     }
 
     /// The sum as it stands, not complemented: what a partial checksum puts into the field.
@@ -175,6 +218,37 @@ pub fn verify_tcp_v4(source: Ipv4Addr, destination: Ipv4Addr, segment: &[u8]) ->
         .add(segment)
         .fold()
         == 0xffff
+}
+
+/// Whether the checksum of a packet of an upper layer, which must have one, is right.
+///
+/// # Panics
+/// When the two addresses are of different families.
+#[must_use]
+#[inline]
+#[track_caller]
+pub fn verify(source: IpAddr, destination: IpAddr, protocol: Protocol, packet: &[u8]) -> bool {
+    Sum::new()
+        .pseudo_header(source, destination, protocol, packet.len())
+        .add(packet)
+        .fold()
+        == 0xffff
+}
+
+/// Whether the checksum of a UDP datagram, header and payload without padding, is right; over IPv4 it
+/// may be absent, over IPv6 it must not be (RFC 8200 §8.1).
+///
+/// # Panics
+/// When the two addresses are of different families.
+#[must_use]
+#[track_caller]
+pub fn verify_udp(source: IpAddr, destination: IpAddr, datagram: &[u8]) -> bool {
+    let absent = checksum_field(datagram, udp::CHECKSUM_OFFSET) == Some([0, 0]);
+    if absent {
+        source.is_ipv4()
+    } else {
+        verify(source, destination, Protocol::UDP, datagram)
+    }
 }
 
 /// Whether the checksum of a UDP datagram, header and payload without padding, is right or absent.

@@ -4,14 +4,17 @@
 //! that come back equal when they are emitted and parsed again.
 
 use crate::checksum::{self, Sum};
-use crate::{Error, arp, ethernet, icmpv4, ipv4, tcp, udp, virtio};
+use crate::{Error, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, virtio};
+use core::net::{IpAddr, Ipv6Addr};
 
 /// Follows the layers of a frame as a receiver would, then offers the same bytes to every parser.
 pub fn parse_any(data: &[u8]) {
     check_ethernet(data);
     check_arp(data);
     check_ipv4(data);
+    check_ipv6(data);
     check_icmpv4(data);
+    check_icmpv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, data);
     check_tcp(data);
     check_udp(data);
     check_virtio(data);
@@ -29,6 +32,7 @@ fn check_ethernet(data: &[u8]) {
     match header.ethertype {
         ethernet::EtherType::ARP => check_arp(payload),
         ethernet::EtherType::IPV4 => check_ipv4(payload),
+        ethernet::EtherType::IPV6 => check_ipv6(payload),
         _ => {}
     }
 }
@@ -89,6 +93,85 @@ fn check_ipv4(data: &[u8]) {
         }
         _ => {}
     }
+}
+
+fn check_ipv6(data: &[u8]) {
+    let Ok((header, payload)) = ipv6::Header::parse(data) else {
+        return;
+    };
+    let packet = &data[..ipv6::Header::LEN + payload.len()];
+    let mut emitted = vec![0; ipv6::Header::LEN];
+    header.emit(payload.len(), &mut emitted);
+    assert_eq!(emitted, packet[..ipv6::Header::LEN]);
+
+    let start = ipv6::extension::Start::behind(&header);
+    let chain = match ipv6::extension::walk(packet, start) {
+        Ok(chain) => chain,
+        Err(ipv6::extension::Problem::Report { pointer, .. }) => {
+            assert!(
+                pointer < packet.len(),
+                "the pointer names a byte of the packet"
+            );
+            return;
+        }
+        Err(ipv6::extension::Problem::Discard) => return,
+    };
+    assert_eq!(chain.payload, &packet[chain.payload_at..]);
+    assert_eq!(packet[chain.next_header_at], chain.protocol.0);
+    if let Some(fragment) = chain.fragment {
+        let mut emitted = [0; ipv6::extension::Fragment::LEN];
+        fragment.emit(&mut emitted);
+        let again = ipv6::extension::Fragment::parse(&emitted);
+        assert_eq!(again, Ok((fragment, &[][..])));
+        return;
+    }
+    let (source, destination) = (IpAddr::V6(header.source), IpAddr::V6(header.destination));
+    match chain.protocol {
+        ipv6::Protocol::ICMPV6 => check_icmpv6(header.source, header.destination, chain.payload),
+        ipv6::Protocol::TCP => {
+            let _ = checksum::verify(source, destination, chain.protocol, chain.payload);
+            check_tcp(chain.payload);
+        }
+        ipv6::Protocol::UDP => {
+            let _ = checksum::verify_udp(source, destination, chain.payload);
+            check_udp(chain.payload);
+        }
+        _ => {}
+    }
+}
+
+fn check_icmpv6(source: Ipv6Addr, destination: Ipv6Addr, data: &[u8]) {
+    let repaired;
+    let data = match icmpv6::Message::parse(source, destination, data) {
+        Err(Error::Checksum) => {
+            let mut bytes = data.to_vec();
+            bytes[2..4].fill(0);
+            let checksum = Sum::new()
+                .pseudo_header_v6(source, destination, ipv6::Protocol::ICMPV6, bytes.len())
+                .add(&bytes)
+                .finish();
+            bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+            repaired = bytes;
+            &repaired
+        }
+        _ => data,
+    };
+    let Ok(message) = icmpv6::Message::parse(source, destination, data) else {
+        return;
+    };
+    if let icmpv6::Message::Ndp(icmpv6::ndp::Message::RouterAdvertisement(advertisement)) = message
+    {
+        let options = advertisement.options;
+        assert!(options.prefixes().count() <= options.iter().count());
+        let _ = (options.mtu(), options.source_link_layer());
+    }
+    let mut emitted = vec![0; message.emit_len()];
+    assert_eq!(
+        message.emit(source, destination, &mut emitted),
+        emitted.len()
+    );
+    let again = icmpv6::Message::parse(source, destination, &emitted);
+    assert_eq!(again, Ok(message));
 }
 
 fn check_icmpv4(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! Bytes to headers and back: Ethernet, ARP, IPv4, ICMPv4, TCP, UDP, the Internet checksum and the
+//! Bytes to headers and back: Ethernet, ARP, IPv4, IPv6, ICMP, TCP, UDP, the Internet checksum and the
 //! virtio network header that TAP and `AF_PACKET` put before a frame.
 //!
 //! Every protocol is one file and follows one pattern: `parse` takes the bytes from the header on and
@@ -7,7 +7,7 @@
 //! emitted is ours: a buffer that is too short for it is a bug of the caller and panics.
 //!
 //! Nothing here allocates, knows the time or keeps state. Sequence numbers, ports and addresses are
-//! only numbers here; what they mean is decided in `tcp` and `stack`. IPv6 is not here yet.
+//! only numbers here; what they mean is decided in `tcp` and `stack`.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,9 @@ pub mod ethernet;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
+pub mod ipv6;
 pub mod tcp;
 #[cfg(test)]
 mod test_support;

@@ -1,7 +1,7 @@
 //! What the tests of several modules share: frames captured from Linux 6.18 on a veth pair
 //! (10.7.0.1 and 10.7.0.2), and strategies for addresses.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -30,6 +30,15 @@ pub(crate) const UDP_HEY: &str =
 pub(crate) const PORT_UNREACHABLE: &str = "020000000001020000000002080045c0003be3c00000400182310a07\
     00020a0700010303112a000000004500001fa8dc400040117de10a0700010a070002bf50270f000b2402686579";
 
+/// A neighbour solicitation from fe80::1 for fe80::2, made by hand.
+pub(crate) const SOLICITATION: &str = "3333ff00000202000000000186dd6000000000203afffe800000000000\
+    000000000000000001ff0200000000000000000001ff000002870073710000 0000fe800000000000000000000000000002\
+    0101020000000001";
+/// A fragment of a UDP datagram that begins with destination options, over IPv6, made by hand.
+pub(crate) const FRAGMENT_V6: &str = "02000000000202000000000186dd600000000020 3c40fe8000000000000000\
+    00000000000001fe8000000000000000000000000000022c00010400000000110000010000 0007bf50270f00100000616263646566\
+    6768";
+
 /// All of them.
 pub(crate) const FRAMES: &[&str] = &[
     ARP_REQUEST,
@@ -40,6 +49,8 @@ pub(crate) const FRAMES: &[&str] = &[
     HELLO,
     UDP_HEY,
     PORT_UNREACHABLE,
+    SOLICITATION,
+    FRAGMENT_V6,
 ];
 
 /// The bytes that a string of hexadecimal digits names; spaces are for the reader.
@@ -68,6 +79,10 @@ pub(crate) fn ipv4_payload(frame: &str) -> Vec<u8> {
 
 pub(crate) fn ipv4_address() -> impl Strategy<Value = Ipv4Addr> {
     any::<u32>().prop_map(Ipv4Addr::from)
+}
+
+pub(crate) fn ipv6_address() -> impl Strategy<Value = Ipv6Addr> {
+    any::<u128>().prop_map(Ipv6Addr::from)
 }
 
 pub(crate) fn hardware_address() -> impl Strategy<Value = crate::ethernet::Address> {

@@ -3,7 +3,7 @@
 mod background;
 mod checks;
 
-use std::{net::Ipv4Addr, path::PathBuf, process::ExitCode};
+use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use nic::{Driver, af_packet::AfPacket, pcap::Recorder, tap::Tap};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{control, output};
+use crate::{control, output, sys};
 use checks::Claims;
 
 /// Largest number of connections that can be asked for.
@@ -35,6 +35,7 @@ const MAX_IDLE_S: u64 = 86_400;
 #[command(after_help = "Examples:
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
+  shunt engine --nic eth0 --address 10.0.0.5/24,2001:db8::5/64 --gateway 10.0.0.1,fe80::1
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
   shunt engine --nic eth0 --address 10.0.0.5/24 --background
   shunt lab exec a -- shunt engine --background                  (a lab names interface and address)
@@ -48,12 +49,13 @@ pub struct Arguments {
     /// How to reach the interface.
     #[arg(long, value_enum, default_value_t = DriverName::AfPacket)]
     driver: DriverName,
-    /// Address that the engine owns, with its prefix length; the kernel must not have it. Repeatable.
-    #[arg(long, value_name = "ADDRESS/PREFIX", required = true, env = lab::ADDRESS_VARIABLE)]
+    /// IPv4 or IPv6 address that the engine owns, with its prefix length; the kernel must not have it.
+    /// Repeatable.
+    #[arg(long, value_name = "ADDRESS/PREFIX", required = true, env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
     address: Vec<Address>,
-    /// Router for destinations outside the addresses' networks.
-    #[arg(long, value_name = "ADDRESS")]
-    gateway: Option<Ipv4Addr>,
+    /// Router for destinations outside the addresses' networks; one for IPv4 and one for IPv6.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    gateway: Vec<IpAddr>,
     /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     name: String,
@@ -138,7 +140,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.driver == DriverName::AfPacket {
         checks::check_is_up(&arguments.nic)?;
     }
-    checks::check_addresses(&arguments.address, arguments.gateway)?;
+    checks::check_addresses(&arguments.address, &arguments.gateway)?;
     let _claims = Claims::take(&arguments.address)?;
     let driver = open_driver(arguments)?;
     control::remove_stale(&arguments.name)
@@ -184,7 +186,8 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
         arguments.address.clone(),
     );
     config.name.clone_from(&arguments.name);
-    config.gateway = arguments.gateway;
+    config.gateways.clone_from(&arguments.gateway);
+    config.interface_index = sys::interface_index(&arguments.nic);
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
     let window_bytes = arguments.window_kib * 1024;

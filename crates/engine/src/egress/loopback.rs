@@ -24,6 +24,7 @@ impl Loopback {
         hardware: Address::UNSPECIFIED,
         mtu: MTU_BYTES,
         resolution: Resolution::Loopback,
+        scope_id: 0,
     };
     /// What it can take in one frame.
     pub const CAPS: EgressCaps = EgressCaps {

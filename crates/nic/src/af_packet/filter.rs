@@ -4,13 +4,15 @@
 //! program; attaching it is `sys.rs`. Frames with a VLAN tag are not for us yet: the kernel takes
 //! the tag out of the frame, so the program asks for it through the ancillary loads.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most addresses in one program: a jump of classic BPF reaches 255 instructions.
+/// Most addresses in one program: a jump of classic BPF reaches 255 instructions, and a program has
+/// 4096 at most.
 pub const ADDRESSES_MAX: usize = 200;
 
 const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
 const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
@@ -20,11 +22,14 @@ const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
 const ETHERTYPE_AT: u32 = 12;
 const ETHERTYPE_IPV4: u32 = 0x0800;
 const ETHERTYPE_ARP: u32 = 0x0806;
+const ETHERTYPE_IPV6: u32 = 0x86dd;
 /// RFC 826: sender and target protocol address, behind the Ethernet header.
 const ARP_SENDER_AT: u32 = 14 + 14;
 const ARP_TARGET_AT: u32 = 14 + 24;
 /// RFC 791 §3.1: destination address, behind the Ethernet header.
 const IPV4_DESTINATION_AT: u32 = 14 + 16;
+/// RFC 8200 §3: destination address, behind the Ethernet header.
+const IPV6_DESTINATION_AT: u32 = 14 + 24;
 
 const ACCEPT_WHOLE: u32 = u32::MAX;
 const REJECT: u32 = 0;
@@ -53,21 +58,30 @@ pub struct TooManyAddresses {
     pub count: usize,
 }
 
-/// A program that accepts IPv4 frames for one of `addresses`, and ARP frames whose target or
-/// sender is one of them (the sender, so that somebody else's use of our address is seen).
+/// A program that accepts IP frames for one of `addresses`, ARP frames whose target or sender is one
+/// of them (the sender, so that somebody else's use of our address is seen), and where one is of IPv6
+/// all frames for IPv6 groups: neighbour discovery speaks to groups.
 ///
 /// # Errors
 /// More than [`ADDRESSES_MAX`] addresses.
-pub fn for_addresses(addresses: &[Ipv4Addr]) -> Result<Vec<Instruction>, TooManyAddresses> {
+pub fn for_addresses(addresses: &[IpAddr]) -> Result<Vec<Instruction>, TooManyAddresses> {
     let count = addresses.len();
     if count > ADDRESSES_MAX {
         return Err(TooManyAddresses { count });
     }
-    let mut arp = match_any(ARP_TARGET_AT, addresses);
-    arp.extend(match_any(ARP_SENDER_AT, addresses));
+    let (mut of_v4, mut of_v6) = (Vec::new(), Vec::new());
+    for address in addresses {
+        match address {
+            IpAddr::V4(v4) => of_v4.push(*v4),
+            IpAddr::V6(v6) => of_v6.push(*v6),
+        }
+    }
+    let mut arp = match_any(ARP_TARGET_AT, &of_v4);
+    arp.extend(match_any(ARP_SENDER_AT, &of_v4));
     arp.push(plain(RETURN, REJECT));
-    let mut ipv4 = match_any(IPV4_DESTINATION_AT, addresses);
+    let mut ipv4 = match_any(IPV4_DESTINATION_AT, &of_v4);
     ipv4.push(plain(RETURN, REJECT));
+    let mut ipv6 = match_ipv6(&of_v6);
 
     let mut program = vec![
         plain(LOAD_WORD, VLAN_TAG_PRESENT),
@@ -76,17 +90,44 @@ pub fn for_addresses(addresses: &[Ipv4Addr]) -> Result<Vec<Instruction>, TooMany
         plain(LOAD_HALF, ETHERTYPE_AT),
         // The list of ARP may be longer than a conditional jump reaches, an unconditional one
         // reaches everything.
-        condition(ETHERTYPE_ARP, 3, 0),
-        condition(ETHERTYPE_IPV4, 1, 0),
+        condition(ETHERTYPE_ARP, 5, 0),
+        condition(ETHERTYPE_IPV4, 2, 0),
+        condition(ETHERTYPE_IPV6, 2, 0),
         plain(RETURN, REJECT),
-        plain(
-            JUMP,
-            u32::try_from(arp.len()).expect("invariant: a program is short"),
-        ),
+        plain(JUMP, len(&arp) + 1),
+        plain(JUMP, len(&arp) + len(&ipv4)),
     ];
     program.append(&mut arp);
     program.append(&mut ipv4);
+    program.append(&mut ipv6);
     Ok(program)
+}
+
+fn len(program: &[Instruction]) -> u32 {
+    u32::try_from(program.len()).expect("invariant: a program is short")
+}
+
+/// Accepts if the packet is for one of `addresses` or, where there are any, for a group.
+fn match_ipv6(addresses: &[Ipv6Addr]) -> Vec<Instruction> {
+    let mut program = Vec::new();
+    if !addresses.is_empty() {
+        program.push(plain(LOAD_BYTE, IPV6_DESTINATION_AT));
+        program.push(condition(0xff, 0, 1)); // RFC 4291 §2.7
+        program.push(plain(RETURN, ACCEPT_WHOLE));
+    }
+    for address in addresses {
+        // From each word that differs to the next address.
+        let to_next = [7, 5, 3, 1];
+        let octets = address.octets();
+        let (words, _) = octets.as_chunks::<4>();
+        for ((word, at), skip) in words.iter().zip([0, 4, 8, 12]).zip(to_next) {
+            program.push(plain(LOAD_WORD, IPV6_DESTINATION_AT + at));
+            program.push(condition(u32::from_be_bytes(*word), 0, skip));
+        }
+        program.push(plain(RETURN, ACCEPT_WHOLE));
+    }
+    program.push(plain(RETURN, REJECT));
+    program
 }
 
 /// Accepts if the word at `at` is one of `addresses`, and goes on behind its end otherwise.
@@ -140,8 +181,12 @@ mod tests {
             at += 1;
             match code {
                 LOAD_WORD if operand == VLAN_TAG_PRESENT => accumulator = u32::from(tagged),
-                LOAD_WORD | LOAD_HALF => {
-                    let size = if code == LOAD_WORD { 4 } else { 2 };
+                LOAD_WORD | LOAD_HALF | LOAD_BYTE => {
+                    let size = match code {
+                        LOAD_WORD => 4,
+                        LOAD_HALF => 2,
+                        _ => 1,
+                    };
                     let start = usize::try_from(operand).unwrap();
                     let Some(bytes) = frame.get(start..start + size) else {
                         return 0;
@@ -165,12 +210,12 @@ mod tests {
         }
     }
 
-    fn oracle(frame: &[u8], addresses: &[Ipv4Addr]) -> bool {
+    fn oracle(frame: &[u8], addresses: &[IpAddr]) -> bool {
         let listed = |at: usize| {
             let Some(&[a, b, c, d]) = frame.get(at..at + 4) else {
                 return None;
             };
-            Some(addresses.contains(&Ipv4Addr::new(a, b, c, d)))
+            Some(addresses.contains(&IpAddr::from([a, b, c, d])))
         };
         match frame.get(12..14) {
             Some([8, 0]) => listed(30) == Some(true),
@@ -179,8 +224,21 @@ mod tests {
                 None => false,
                 Some(target) => target || listed(28) == Some(true),
             },
+            Some([0x86, 0xdd]) if addresses.iter().any(IpAddr::is_ipv6) => {
+                let group = frame.get(38) == Some(&0xff);
+                let address = frame.get(38..54).and_then(|bytes| bytes.first_chunk());
+                let address = address.map(|octets: &[u8; 16]| IpAddr::from(*octets));
+                group || address.is_some_and(|address| addresses.contains(&address))
+            }
             _ => false,
         }
+    }
+
+    fn any_address() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![
+            address().prop_map(IpAddr::from),
+            (0_u16..3, 0_u16..3).prop_map(|(a, b)| IpAddr::from([0x2001, 0xdb8, a, 0, 0, 0, b, 1])),
+        ]
     }
 
     fn address() -> impl Strategy<Value = Ipv4Addr> {
@@ -190,7 +248,8 @@ mod tests {
     proptest! {
         #[test]
         fn exactly_the_frames_of_listed_addresses_pass(
-            addresses in proptest::collection::vec(address(), 0..8),
+            addresses in proptest::collection::vec(any_address(), 0..8),
+            destination in prop_oneof![any_address(), Just(IpAddr::from([0xff02_u16, 0, 0, 0, 0, 0, 0, 1]))],
             ethertype in prop_oneof![Just([8_u8, 0]), Just([8, 6]), Just([0x86, 0xdd])],
             fields in (address(), address(), address()),
             length in 0_usize..80,
@@ -203,6 +262,9 @@ mod tests {
                 frame[30..34].copy_from_slice(&fields.1.octets());
             }
             frame[38..42].copy_from_slice(&fields.2.octets());
+            if let (IpAddr::V6(v6), [0x86, 0xdd]) = (destination, ethertype) {
+                frame[38..54].copy_from_slice(&v6.octets());
+            }
             frame.truncate(length);
             let program = for_addresses(&addresses).unwrap();
             let accepted = run(&program, &frame, tagged) == u32::MAX;
@@ -212,13 +274,16 @@ mod tests {
 
     #[test]
     fn the_longest_list_is_reached_to_its_last_address() {
-        let addresses: Vec<Ipv4Addr> = (0..200)
-            .map(|last| Ipv4Addr::new(192, 168, 7, last))
+        let listed: Vec<IpAddr> = (0..200)
+            .map(|last| IpAddr::from([192, 168, 7, last]))
             .collect();
-        let program = for_addresses(&addresses).unwrap();
+        let program = for_addresses(&listed).unwrap();
         let mut frame = [0_u8; 60];
         frame[12..14].copy_from_slice(&[8, 0]);
-        for address in &addresses {
+        for address in &listed {
+            let IpAddr::V4(address) = address else {
+                panic!()
+            };
             frame[30..34].copy_from_slice(&address.octets());
             assert_eq!(run(&program, &frame, false), u32::MAX, "{address}");
         }
@@ -228,7 +293,7 @@ mod tests {
 
     #[test]
     fn too_many_addresses_are_refused_with_the_number() {
-        let addresses = [Ipv4Addr::LOCALHOST; ADDRESSES_MAX + 1];
+        let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST); ADDRESSES_MAX + 1];
         assert_eq!(
             for_addresses(&addresses),
             Err(TooManyAddresses { count: 201 })

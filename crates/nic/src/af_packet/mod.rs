@@ -11,7 +11,7 @@ pub mod filter;
 mod sys;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,8 +32,8 @@ const BUSY_RETRY_US: u64 = 100;
 pub struct Config {
     /// Name of the interface in the calling thread's network namespace.
     pub interface: String,
-    /// Receive only ARP and IPv4 for these addresses; `None`: every frame.
-    pub addresses: Option<Vec<Ipv4Addr>>,
+    /// Receive only ARP and IP for these addresses, and IPv6 for groups if one is of IPv6; `None`: every frame.
+    pub addresses: Option<Vec<IpAddr>>,
     /// Bytes per ring frame, a multiple of the page size; longer frames are dropped.
     pub frame_bytes: u32,
     /// Frames in the receive ring.
@@ -177,7 +177,7 @@ impl AfPacket {
     ///
     /// # Errors
     /// Too many addresses, or the kernel refused the filter; the old one stays.
-    pub fn set_addresses(&self, addresses: Option<&[Ipv4Addr]>) -> Result<(), OpenError> {
+    pub fn set_addresses(&self, addresses: Option<&[IpAddr]>) -> Result<(), OpenError> {
         set_addresses(&self.socket, &self.interface, addresses)
     }
 
@@ -239,7 +239,7 @@ fn configure(socket: &OwnedFd, link: &link::Link) -> io::Result<()> {
 fn set_addresses(
     socket: &OwnedFd,
     interface: &str,
-    addresses: Option<&[Ipv4Addr]>,
+    addresses: Option<&[IpAddr]>,
 ) -> Result<(), OpenError> {
     let program = addresses.map(filter::for_addresses).transpose()?;
     sys::set_filter(socket.as_fd(), program.as_deref()).map_err(|source| OpenError::System {

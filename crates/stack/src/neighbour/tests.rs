@@ -7,8 +7,8 @@ const NIC: InterfaceId = InterfaceId(0);
 const NOW: Instant = Instant::from_us(1_000_000_000);
 const HARDWARE: ethernet::Address = ethernet::Address([2, 0, 0, 0, 0, 1]);
 
-fn address(n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, n)
+fn address(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
 }
 
 fn state(cache: &Neighbours, n: u32) -> NeighbourState {

@@ -258,7 +258,7 @@ fn a_flood_of_requests_neither_fills_the_cache_nor_evicts_who_is_in_use() {
                 NOW,
                 NIC,
                 InterfaceAddress {
-                    address: Ipv4Addr::new(10, 1, 0, 1),
+                    address: Ipv4Addr::new(10, 1, 0, 1).into(),
                     prefix_len: 16,
                 },
             )
@@ -286,7 +286,7 @@ fn a_flood_of_connects_to_silent_hosts_leaves_the_confirmed_neighbour_alone() {
                 NOW,
                 NIC,
                 InterfaceAddress {
-                    address: Ipv4Addr::new(10, 1, 0, 1),
+                    address: Ipv4Addr::new(10, 1, 0, 1).into(),
                     prefix_len: 16,
                 },
             )
@@ -364,6 +364,7 @@ fn an_interface_of_the_kernel_resolves_through_the_host_and_answers_nothing() {
         hardware: hardware(ME),
         mtu: 1_500,
         resolution: Resolution::External,
+        scope_id: 0,
     };
     let nic = stack.add_interface(external).unwrap();
     stack
@@ -371,7 +372,7 @@ fn an_interface_of_the_kernel_resolves_through_the_host_and_answers_nothing() {
             NOW,
             nic,
             InterfaceAddress {
-                address: ip(ME),
+                address: ip(ME).into(),
                 prefix_len: 24,
             },
         )
@@ -386,7 +387,9 @@ fn an_interface_of_the_kernel_resolves_through_the_host_and_answers_nothing() {
     assert_eq!(super::peer::segments(&node.transmit(NOW)).len(), 1);
     let other = node.connect(NOW, ip(8), 80);
     node.transmit(NOW);
-    node.stack.set_neighbour(NOW, nic, ip(8), None).unwrap();
+    node.stack
+        .set_neighbour(NOW, nic, ip(8).into(), None)
+        .unwrap();
     node.timers(NOW);
     assert_eq!(
         node.view(other).error,

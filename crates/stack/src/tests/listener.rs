@@ -38,7 +38,7 @@ fn the_accept_queue_holds_backlog_plus_one_and_then_syns_are_dropped() {
     assert_eq!(node.stack.counters().listen_overflows, 1);
     let first = node.accept(listener).unwrap();
     let (_, remote) = node.stack.addresses(node.id(first)).unwrap();
-    assert_eq!(*remote.ip(), stranger(0), "first come, first served");
+    assert_eq!(remote.ip(), stranger(0), "first come, first served");
     assert!(node.handshake(NOW, stranger(3), 5_000, 80).is_some());
 }
 
@@ -252,7 +252,8 @@ fn listeners_conflict_where_linux_says_so() {
     let listen = |node: &mut Node<'_>, address, port, reuse_address| {
         node.stack.listen(&Listen {
             owner: 1,
-            local: SocketAddrV4::new(address, port),
+            local: SocketAddrV4::new(address, port).into(),
+            v6_only: false,
             backlog: 5,
             reuse_address,
         })

@@ -3,7 +3,7 @@
 use crate::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use tcp::{Duration, Events, Instant};
 use wire::ethernet::Address;
@@ -70,7 +70,7 @@ impl Host for TestHost {
         socket.view = Some(*view);
     }
 
-    fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddrV4) -> Option<Incoming> {
+    fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {
         let mut programs = self.0.borrow_mut();
         programs.windows_left = programs.windows_left.checked_sub(1)?;
         programs.next_owner += 1;
@@ -99,7 +99,7 @@ impl Host for TestHost {
         programs.windows_left += 1;
     }
 
-    fn try_hold_port(&mut self, local: SocketAddrV4, _remote: SocketAddrV4) -> bool {
+    fn try_hold_port(&mut self, local: SocketAddr, _remote: SocketAddr) -> bool {
         !self.0.borrow().refused_ports.contains(&local.port())
     }
 }
@@ -119,7 +119,7 @@ pub struct TestEgress {
     pub max_segment_bytes: u32,
     /// Frames taken before the interface is busy.
     pub room: usize,
-    pub resolve: Vec<Ipv4Addr>,
+    pub resolve: Vec<IpAddr>,
 }
 
 impl Egress for TestEgress {
@@ -160,7 +160,7 @@ impl Egress for TestEgress {
         Ok(())
     }
 
-    fn resolve(&mut self, _: InterfaceId, address: Ipv4Addr) {
+    fn resolve(&mut self, _: InterfaceId, address: IpAddr) {
         self.resolve.push(address);
     }
 }
@@ -190,12 +190,14 @@ pub fn configure(stack: &mut Stack<'_>, now: Instant, n: u8) {
         hardware: hardware(n),
         mtu: 1_500,
         resolution: Resolution::Arp,
+        scope_id: 5,
     };
     assert_eq!(stack.add_interface(config), Ok(NIC));
     let config = InterfaceConfig {
         hardware: Address([0; 6]),
         mtu: 65_535,
         resolution: Resolution::Loopback,
+        scope_id: 0,
     };
     assert_eq!(stack.add_interface(config), Ok(LOOPBACK));
     stack
@@ -203,12 +205,12 @@ pub fn configure(stack: &mut Stack<'_>, now: Instant, n: u8) {
             now,
             NIC,
             InterfaceAddress {
-                address: ip(n),
+                address: ip(n).into(),
                 prefix_len: 24,
             },
         )
         .unwrap();
-    let (destination, gateway) = (Ipv4Addr::UNSPECIFIED, Some(ip(254)));
+    let (destination, gateway) = (Ipv4Addr::UNSPECIFIED.into(), Some(ip(254).into()));
     let route = Route {
         destination,
         prefix_len: 0,
@@ -251,11 +253,12 @@ impl<'m> Node<'m> {
     }
 
     pub fn listen(&mut self, port: u16, backlog: u32) -> ListenerId {
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         self.stack
             .listen(&Listen {
                 owner: u64::from(port),
                 local,
+                v6_only: false,
                 backlog,
                 reuse_address: true,
             })
@@ -266,7 +269,7 @@ impl<'m> Node<'m> {
         &mut self,
         now: Instant,
         local_port: Option<u16>,
-        remote: SocketAddrV4,
+        remote: impl Into<SocketAddr>,
     ) -> Result<u64, Error> {
         let owner = {
             let mut programs = self.programs.borrow_mut();
@@ -279,7 +282,7 @@ impl<'m> Node<'m> {
             owner,
             local_address: None,
             local_port,
-            remote,
+            remote: remote.into(),
             receive_capacity: CAPACITY,
             send_capacity: CAPACITY,
             options: tcp::SocketOptions::default(),
@@ -295,8 +298,8 @@ impl<'m> Node<'m> {
         Ok(owner)
     }
 
-    pub fn connect(&mut self, now: Instant, remote: Ipv4Addr, port: u16) -> u64 {
-        self.connect_from(now, None, SocketAddrV4::new(remote, port))
+    pub fn connect(&mut self, now: Instant, remote: impl Into<IpAddr>, port: u16) -> u64 {
+        self.connect_from(now, None, SocketAddr::new(remote.into(), port))
             .unwrap()
     }
 

@@ -93,7 +93,7 @@ impl Node<'_> {
     /// Makes 10.0.0.`n` a known neighbour.
     pub fn knows(&mut self, now: Instant, n: u8) {
         self.stack
-            .set_neighbour(now, NIC, ip(n), Some(hardware(PEER)))
+            .set_neighbour(now, NIC, ip(n).into(), Some(hardware(PEER)))
             .unwrap();
     }
 

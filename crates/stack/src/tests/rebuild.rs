@@ -207,7 +207,8 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
         node.stack
             .listen(&Listen {
                 owner: 1,
-                local: std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80),
+                local: std::net::SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80)),
+                v6_only: false,
                 backlog: 1,
                 reuse_address: true,
             })

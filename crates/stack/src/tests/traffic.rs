@@ -144,7 +144,8 @@ fn a_host_talks_to_itself_over_the_loopback() {
         .stack
         .addresses(pair.nodes[0].id(client))
         .unwrap();
-    assert_eq!((*local.ip(), remote), (ip(1), SocketAddrV4::new(ip(1), 80)));
+    let expected = (ip(1).into(), SocketAddrV4::new(ip(1), 80).into());
+    assert_eq!((local.ip(), remote), expected);
 }
 
 #[test]
@@ -341,7 +342,7 @@ fn rows_count_what_they_hold() {
     pair.nodes[1].accept(listener).unwrap();
     let row = pair.nodes[1].stack.connections().next().unwrap();
     assert_eq!((row.listener, row.is_owned), (None, true));
-    assert_eq!(*row.remote.ip(), ip(1));
+    assert_eq!(row.remote.ip(), ip(1));
     let row = pair.nodes[1].stack.listeners().next().unwrap();
     assert_eq!((row.ready, row.half_open, row.backlog), (0, 0, 5));
     let counters = pair.nodes[0].stack.counters();
@@ -388,9 +389,9 @@ fn new_routes_are_followed_by_old_connections() {
     let client = pair.nodes[0].connect(pair.now, ip(2), 80);
     pair.run(ms(20));
     let host_route = Route {
-        destination: ip(2),
+        destination: ip(2).into(),
         prefix_len: 32,
-        gateway: Some(ip(77)),
+        gateway: Some(ip(77).into()),
         interface: NIC,
         metric: 0,
         source: None,
@@ -399,7 +400,7 @@ fn new_routes_are_followed_by_old_connections() {
     let now = pair.now;
     pair.nodes[0]
         .stack
-        .set_neighbour(now, NIC, ip(77), Some(hardware(77)))
+        .set_neighbour(now, NIC, ip(77).into(), Some(hardware(77)))
         .unwrap();
     pair.nodes[0].write(now, client, b"x");
     let frames = pair.nodes[0].transmit(now);

@@ -40,7 +40,7 @@ impl EngineThread {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("@shunt/testkit/{}/{number}", std::process::id());
         let own = engine::Address {
-            address,
+            address: address.into(),
             prefix_len: 24,
         };
         let config = engine::Config {

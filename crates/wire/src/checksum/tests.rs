@@ -109,7 +109,36 @@ fn datagram_without_checksum_is_accepted_and_a_short_one_is_not() {
     assert!(!verify_udp_v4(NEAR, FAR, &hex("0001")));
 }
 
+#[test]
+fn a_datagram_without_checksum_is_refused_over_ipv6() {
+    // RFC 8200 §8.1.
+    let mut datagram = ipv4_payload(UDP_HEY);
+    datagram[6..8].fill(0);
+    assert!(verify_udp(NEAR.into(), FAR.into(), &datagram));
+    let (near, far) = (NEAR.to_ipv6_mapped(), FAR.to_ipv6_mapped());
+    assert!(!verify_udp(near.into(), far.into(), &datagram));
+    let sum = Sum::new().pseudo_header_v6(near, far, Protocol::UDP, datagram.len());
+    let checksum = sum.add(&datagram).finish();
+    datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+    assert!(verify_udp(near.into(), far.into(), &datagram));
+    assert!(!verify_udp(NEAR.into(), FAR.into(), &datagram[..7]));
+}
+
 proptest! {
+    #[test]
+    fn the_pseudo_header_of_ipv6_counts_like_its_bytes(
+        (source, destination) in (crate::test_support::ipv6_address(), crate::test_support::ipv6_address()),
+        protocol in any::<u8>().prop_map(Protocol),
+        len in any::<u16>(),
+    ) {
+        // RFC 8200 §8.1.
+        let bytes = [&source.octets()[..], &destination.octets(), &u32::from(len).to_be_bytes(), &[0, 0, 0, protocol.0]].concat();
+        let sum = Sum::new().pseudo_header_v6(source, destination, protocol, usize::from(len));
+        prop_assert_eq!(sum.fold(), naive(&bytes));
+        let same = Sum::new().pseudo_header(source.into(), destination.into(), protocol, usize::from(len));
+        prop_assert_eq!(same.fold(), sum.fold());
+    }
+
     #[test]
     fn sum_equals_the_naive_one_however_it_is_cut(
         data in proptest::collection::vec(any::<u8>(), 0..700),

@@ -1,6 +1,6 @@
 //! What is refused before an engine opens its device, each with the flag and the way out.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::{Context, bail};
 use engine::Address;
@@ -9,7 +9,7 @@ use rustix::{fd::OwnedFd, io::Errno};
 use crate::{control::Channel, sys};
 
 /// Refuses addresses that an engine cannot own here.
-pub fn check_addresses(addresses: &[Address], gateway: Option<Ipv4Addr>) -> anyhow::Result<()> {
+pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Result<()> {
     for (index, own) in addresses.iter().enumerate() {
         if addresses[..index]
             .iter()
@@ -19,8 +19,14 @@ pub fn check_addresses(addresses: &[Address], gateway: Option<Ipv4Addr>) -> anyh
         }
         check_is_a_hosts(own)?;
     }
-    if let Some(gateway) = gateway {
-        check_gateway(gateway, addresses)?;
+    for (index, gateway) in gateways.iter().enumerate() {
+        if gateways[..index]
+            .iter()
+            .any(|other| other.is_ipv4() == gateway.is_ipv4())
+        {
+            bail!("--gateway {gateway}: one for each of IPv4 and IPv6 is all there can be");
+        }
+        check_gateway(*gateway, addresses)?;
     }
     let interfaces = sys::interfaces().context("listing the interfaces")?;
     for own in addresses {
@@ -50,8 +56,11 @@ pub fn check_is_up(nic: &str) -> anyhow::Result<()> {
 /// The first and last address of a network name the network and all its hosts, RFC 1122 §3.2.1.3;
 /// networks of two addresses or one have neither, RFC 3021.
 fn check_is_a_hosts(own: &Address) -> anyhow::Result<()> {
+    let IpAddr::V4(address) = own.address else {
+        return Ok(()); // IPv6 has no broadcast.
+    };
     let host_bits = u32::MAX.checked_shr(u32::from(own.prefix_len)).unwrap_or(0);
-    let host = own.address.to_bits() & host_bits;
+    let host = address.to_bits() & host_bits;
     if own.prefix_len < 31 && (host == 0 || host == host_bits) {
         bail!(
             "--address {}/{}: this names the whole network; give the address of one host in it",
@@ -62,16 +71,13 @@ fn check_is_a_hosts(own: &Address) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_gateway(gateway: Ipv4Addr, addresses: &[Address]) -> anyhow::Result<()> {
+fn check_gateway(gateway: IpAddr, addresses: &[Address]) -> anyhow::Result<()> {
     if addresses.iter().any(|own| own.address == gateway) {
         bail!("--gateway {gateway} is the engine's own address; give the router's");
     }
-    let is_on_link = addresses.iter().any(|own| {
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(own.prefix_len))
-            .unwrap_or(0);
-        (own.address.to_bits() ^ gateway.to_bits()) & mask == 0
-    });
+    // A router's link-local address is on the link by its nature.
+    let is_on_link = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local())
+        || addresses.iter().any(|own| own.contains(gateway));
     if !is_on_link {
         bail!(
             "--gateway {gateway} is in none of the networks given with --address; a router must be reachable directly"
@@ -118,8 +124,8 @@ mod tests {
 
     fn refusal(addresses: &[&str], gateway: Option<&str>) -> String {
         let addresses: Vec<Address> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let gateway = gateway.map(|text| text.parse().unwrap());
-        match check_addresses(&addresses, gateway) {
+        let gateways: Vec<IpAddr> = gateway.iter().map(|text| text.parse().unwrap()).collect();
+        match check_addresses(&addresses, &gateways) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         }

@@ -6,7 +6,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    net::Ipv4Addr,
+    net::IpAddr,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -35,7 +35,7 @@ pub struct Wanted {
     address: Option<Address>,
     /// Its router for destinations outside the address's network.
     #[arg(long, value_name = "ADDRESS", requires = "address")]
-    gateway: Option<Ipv4Addr>,
+    gateway: Option<IpAddr>,
     /// How it reaches the interface [default: af_packet].
     #[arg(long, value_enum, requires = "nic")]
     driver: Option<DriverName>,

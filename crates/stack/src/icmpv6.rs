@@ -1,0 +1,128 @@
+//! ICMPv6 as a host must take it (RFC 4443): echo is answered, errors are told to the connection they
+//! quote, and only if they quote something it has in flight (RFC 5927 §4.1, RFC 8201 §4).
+//!
+//! Redirects are ignored. An error is never answered with an error: what is not understood is dropped.
+
+use crate::demux::FourTuple;
+use crate::egress::{Egress, Host};
+use crate::icmp::Quote;
+use crate::input::Arrival;
+use crate::interface::{InterfaceId, Resolution};
+use crate::output::Envelope;
+use crate::stack::Stack;
+use core::net::IpAddr;
+use tcp::{ConnectionError, Instant};
+use wire::icmpv6::{Message, unreachable};
+use wire::ipv6::{Header, Protocol, extension};
+
+impl Stack<'_> {
+    pub(crate) fn handle_icmpv6(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        self.counters.icmp6_in_msgs += 1;
+        let (IpAddr::V6(source), IpAddr::V6(destination)) = (arrival.source, arrival.destination)
+        else {
+            return;
+        };
+        let Ok(message) = Message::parse(source, destination, arrival.payload) else {
+            self.counters.icmp6_in_errors += 1;
+            return;
+        };
+        let link = arrival.interface;
+        match message {
+            Message::EchoRequest {
+                identifier,
+                sequence,
+                data,
+            } => {
+                self.counters.icmp6_in_echos += 1;
+                let reply = Message::EchoReply {
+                    identifier,
+                    sequence,
+                    data,
+                };
+                self.answer_echo(arrival, &reply, egress);
+            }
+            Message::PacketTooBig { mtu, quoted } => {
+                self.counters.icmp6_in_pkt_too_bigs += 1;
+                if let Some(quote) = quote(quoted, link) {
+                    // RFC 8201 §4: never below the minimum, whatever a router says.
+                    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                    self.handle_too_big(now, mtu, &quote);
+                }
+            }
+            Message::DestinationUnreachable { code, quoted } => {
+                self.counters.icmp6_in_dest_unreachs += 1;
+                self.handle_unreachable(now, unreachable_error(code), quote(quoted, link), host);
+            }
+            Message::TimeExceeded { quoted, .. } => {
+                self.counters.icmp6_in_time_excds += 1;
+                let error = ConnectionError::HostUnreachable;
+                self.handle_unreachable(now, error, quote(quoted, link), host);
+            }
+            Message::ParameterProblem { quoted, .. } => {
+                // As Linux `icmpv6_err_convert`: a protocol error of the peer.
+                let error = ConnectionError::PortUnreachable;
+                self.handle_unreachable(now, error, quote(quoted, link), host);
+            }
+            _ => {}
+        }
+    }
+
+    /// RFC 4443 §4.2: an echo to a group is answered from an address of the interface.
+    fn answer_echo(&mut self, arrival: &Arrival<'_>, reply: &Message<'_>, egress: &mut dyn Egress) {
+        if arrival.resolution == Resolution::External || arrival.source.is_unspecified() {
+            return;
+        }
+        let Some(envelope) = self.reply_v6(arrival) else {
+            return;
+        };
+        let envelope = Envelope {
+            tos: arrival.dscp_ecn & !3,
+            ..envelope
+        };
+        if self.send_icmpv6(&envelope, reply, egress).is_ok() {
+            self.counters.icmp6_out_echo_replies += 1;
+        }
+    }
+}
+
+/// Reads the start of a TCP packet that this host is said to have sent on the link of `interface`.
+fn quote(quoted: &[u8], interface: InterfaceId) -> Option<Quote> {
+    let fixed = quoted.first_chunk::<{ Header::LEN }>()?;
+    // The quote is cut, so its own length says nothing about what is there.
+    let mut whole = *fixed;
+    whole[4..6].fill(0);
+    let (header, _) = Header::parse(&whole).ok()?;
+    let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
+    if chain.protocol != Protocol::TCP || chain.fragment.is_some_and(|part| part.offset != 0) {
+        return None;
+    }
+    let tcp = chain.payload.first_chunk::<8>()?;
+    let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+    let payload_len = u16::from_be_bytes([fixed[4], fixed[5]]);
+    Some(Quote {
+        tuple: FourTuple::new(
+            header.source.into(),
+            port(0),
+            header.destination.into(),
+            port(2),
+        )
+        .on_link(interface),
+        seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
+        total_len: payload_len.saturating_add(40),
+    })
+}
+
+/// What the codes of destination unreachable mean to a connection (Linux `icmpv6_err_convert`).
+fn unreachable_error(code: u8) -> ConnectionError {
+    match code {
+        unreachable::NO_ROUTE => ConnectionError::NetworkUnreachable,
+        unreachable::PORT => ConnectionError::Refused,
+        _ => ConnectionError::HostUnreachable,
+    }
+}

@@ -1,0 +1,158 @@
+//! ICMP errors that this host sends, of both families, at a limited rate (RFC 1122 §3.2.2, RFC 1812
+//! §4.3.2, RFC 4443 §2.4).
+
+use crate::egress::Egress;
+use crate::input::Arrival;
+use crate::interface::Resolution;
+use crate::output::Envelope;
+use crate::stack::Stack;
+use core::net::IpAddr;
+use tcp::Instant;
+use wire::ipv6::extension::Problem;
+use wire::{icmpv4, icmpv6, ipv4, ipv6};
+
+/// Why a packet is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// This host does not speak the protocol.
+    Protocol,
+    /// Nobody listens on the port.
+    Port,
+}
+
+impl Stack<'_> {
+    /// Answers that a packet cannot be delivered.
+    pub(crate) fn refuse(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        refusal: Refusal,
+        egress: &mut dyn Egress,
+    ) {
+        if arrival.source.is_ipv4() {
+            let code = match refusal {
+                Refusal::Protocol => icmpv4::unreachable::PROTOCOL,
+                Refusal::Port => icmpv4::unreachable::PORT,
+            };
+            let message = |quoted| icmpv4::Message::DestinationUnreachable {
+                code,
+                next_hop_mtu: 0,
+                quoted,
+            };
+            self.send_error_v4(now, arrival, message, egress);
+            return;
+        }
+        match refusal {
+            Refusal::Port => {
+                let message = |quoted| icmpv6::Message::DestinationUnreachable {
+                    code: icmpv6::unreachable::PORT,
+                    quoted,
+                };
+                self.send_error_v6(now, arrival, false, message, egress);
+            }
+            // RFC 8200 §4: an upper layer that is not known is a next header that is not known.
+            Refusal::Protocol => {
+                let problem = ipv6::extension::unrecognized_next_header(arrival.next_header_at);
+                self.report_problem(now, arrival, problem, egress);
+            }
+        }
+    }
+
+    /// Tells the sender of an IPv6 packet what its headers ask in vain, where RFC 8200 says so.
+    pub(crate) fn report_problem(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        problem: Problem,
+        egress: &mut dyn Egress,
+    ) {
+        let Problem::Report {
+            code,
+            pointer,
+            even_for_groups,
+        } = problem
+        else {
+            return;
+        };
+        let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
+        let message = |quoted| icmpv6::Message::ParameterProblem {
+            code,
+            pointer,
+            quoted,
+        };
+        self.send_error_v6(now, arrival, even_for_groups, message, egress);
+    }
+
+    fn send_error_v4<'a>(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'a>,
+        message: impl FnOnce(&'a [u8]) -> icmpv4::Message<'a>,
+        egress: &mut dyn Egress,
+    ) {
+        if arrival.resolution == Resolution::External {
+            return; // The kernel has the same packet and answers for itself.
+        }
+        if !self.icmp_bucket.try_take(now) {
+            self.counters.icmp_out_rate_limit += 1;
+            return;
+        }
+        // RFC 1812 §4.3.2.3: as much of the packet as fits into 576 bytes.
+        const QUOTED_MAX: usize = 576 - ipv4::Header::LEN - icmpv4::HEADER_LEN;
+        let quoted = &arrival.packet[..arrival.packet.len().min(QUOTED_MAX)];
+        // RFC 1812 §4.3.2.5: internetwork control precedence.
+        let envelope = Envelope {
+            tos: 0xc0,
+            ..arrival.reply()
+        };
+        if self.send_icmp(&envelope, &message(quoted), egress).is_ok() {
+            self.counters.icmp_out_dest_unreachs += 1;
+        }
+    }
+
+    fn send_error_v6<'a>(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'a>,
+        even_for_groups: bool,
+        message: impl FnOnce(&'a [u8]) -> icmpv6::Message<'a>,
+        egress: &mut dyn Egress,
+    ) {
+        if arrival.resolution == Resolution::External {
+            return;
+        }
+        // RFC 4443 §2.4 (e.3) to (e.6): not for groups, nor to who is nobody in particular.
+        let is_answerable =
+            !arrival.source.is_unspecified() && (even_for_groups || !arrival.is_to_group());
+        let Some(envelope) = self.reply_v6(arrival).filter(|_| is_answerable) else {
+            return;
+        };
+        // RFC 4443 §2.4 (f).
+        if !self.icmp_bucket.try_take(now) {
+            self.counters.icmp_out_rate_limit += 1;
+            return;
+        }
+        // RFC 4443 §2.4 (c): as much of the packet as fits into the minimum MTU.
+        const QUOTED_MAX: usize = 1_280 - ipv6::Header::LEN - icmpv6::HEADER_LEN;
+        let quoted = &arrival.packet[..arrival.packet.len().min(QUOTED_MAX)];
+        if self
+            .send_icmpv6(&envelope, &message(quoted), egress)
+            .is_ok()
+        {
+            self.counters.icmp6_out_errors += 1;
+        }
+    }
+
+    /// The way back for an answer to an IPv6 packet that may have gone to a group (RFC 4443 §2.2).
+    pub(crate) fn reply_v6(&self, arrival: &Arrival<'_>) -> Option<Envelope> {
+        let envelope = arrival.reply();
+        if !arrival.is_to_group() {
+            return Some(envelope);
+        }
+        let interface = self.interfaces.find(arrival.interface)?;
+        let source = interface.source_for(arrival.source);
+        source
+            .filter(IpAddr::is_ipv6)
+            .map(|source| Envelope { source, ..envelope })
+    }
+}
