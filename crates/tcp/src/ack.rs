@@ -5,7 +5,7 @@ use crate::{
     connection::{Connection, Events},
     receive::Arrival,
     state::State,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use wire::tcp::{Flags, Header};
 
@@ -36,19 +36,26 @@ impl Connection {
             return Err(self.owe_challenge_ack(now));
         }
         let before = self.delivery_mark();
-        let sacked_more = self.update_scoreboard(header);
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
-        if ack > self.snd.una {
-            events |= self.handle_new_ack(now, header, ack);
-        } else if ack == self.snd.una {
-            let is_duplicate = arrival.end == arrival.seq
-                && self.snd.max > self.snd.una
-                && (sacked_more || self.snd.window == window_before)
-                && !header.flags.intersects(Flags::SYN | Flags::FIN);
-            if is_duplicate {
-                events |= self.handle_duplicate_ack(now);
-            }
+        let mut feedback = self.take_feedback(now, header, ack);
+        feedback.is_duplicate = ack == self.snd.una
+            && arrival.end == arrival.seq
+            && self.snd.max > ack
+            && (feedback.sacked > 0 || self.snd.window == window_before)
+            && !header.flags.intersects(Flags::SYN | Flags::FIN);
+        if feedback.acked > 0 {
+            self.handle_new_ack(now, ack);
+            events |= Events::WRITABLE | Events::TRANSMIT;
+        }
+        if feedback.acked > 0 || feedback.is_duplicate || feedback.has_blocks {
+            self.recover(now, &feedback, &before);
+            self.arm_probe(now);
+            // RFC 3042: the pipe may have shrunk.
+            events |= Events::TRANSMIT;
+        }
+        if feedback.acked > 0 {
+            events |= self.on_fin_acknowledged(now);
         }
         if self.snd.window > window_before {
             events |= self.on_window_opened(now);
@@ -58,39 +65,20 @@ impl Connection {
         Ok(events)
     }
 
-    fn handle_new_ack(&mut self, now: Instant, header: &Header, ack: u64) -> Events {
-        let acknowledged = ack - self.snd.una;
-        if !self.rtt.on_acknowledged(now, ack) {
-            self.sample_by_timestamp(now, header, ack);
+    fn handle_new_ack(&mut self, now: Instant, ack: u64) {
+        if self.snd.una == 0 {
+            self.rtt.on_syn_acknowledged(now);
         }
         self.snd.una = ack;
         self.snd.nxt = self.snd.nxt.max(ack);
-        self.snd.sacked.remove_below(ack);
         self.timers.retries = 0;
         self.timers.unacknowledged_since = if self.snd.max > ack {
             now
         } else {
             Instant::NEVER
         };
-        self.on_progress_in_recovery(now, acknowledged);
         // RFC 6298 §5.2 and §5.3.
         self.arm_retransmit(now);
-        Events::WRITABLE | Events::TRANSMIT | self.on_fin_acknowledged(now)
-    }
-
-    /// RFC 7323 §4.1: an echoed timestamp measures what Karn's rule cannot.
-    fn sample_by_timestamp(&mut self, now: Instant, header: &Header, ack: u64) {
-        let retransmitted = ack <= self.recovery.retransmitted_up_to;
-        if let Some(timestamps) = header.options.timestamps
-            && self.rcv.timestamps
-            && retransmitted
-            && timestamps.echo != 0
-        {
-            let elapsed_ms = self.timestamp_clock(now).wrapping_sub(timestamps.echo);
-            if elapsed_ms > 0 && elapsed_ms < 1 << 30 {
-                self.rtt.sample(Duration::from_ms(u64::from(elapsed_ms)));
-            }
-        }
     }
 
     /// RFC 9293 §3.10.7.4: SND.WND, SND.WL1 and SND.WL2.

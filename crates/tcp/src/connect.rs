@@ -115,7 +115,7 @@ impl Connection {
             return Events::TRANSMIT;
         }
         self.snd.window_ack = 1;
-        self.rtt.on_acknowledged(now, 1);
+        self.rtt.on_syn_acknowledged(now);
         self.snd.una = 1;
         self.snd.nxt = self.snd.nxt.max(1);
         self.become_established(now)

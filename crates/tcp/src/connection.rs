@@ -6,6 +6,9 @@
 use crate::{
     config::{Config, SocketOptions},
     congestion::Congestion,
+    probe::Probe,
+    prr::Prr,
+    rack::Rack,
     rate::Rate,
     receiver::Receiver,
     recovery::Recovery,
@@ -14,6 +17,7 @@ use crate::{
     state::State,
     time::Instant,
     timers::Timers,
+    undo::Undo,
 };
 use bitflags::bitflags;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
@@ -132,6 +136,10 @@ pub struct Connection {
     pub(crate) rate: Rate,
     pub(crate) rcv: Receiver,
     pub(crate) recovery: Recovery,
+    pub(crate) rack: Rack,
+    pub(crate) probe: Probe,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
     pub(crate) options: SocketOptions,
 }
 

@@ -37,6 +37,14 @@ pub struct Info {
     pub receive_queue: u64,
     /// Received beyond a hole, bytes.
     pub out_of_order: u64,
+    /// Sent and reported as held beyond a hole, bytes.
+    pub sacked: u64,
+    /// Sent, counted as lost and not sent again yet, bytes.
+    pub lost: u64,
+    /// Bytes that ever counted as lost.
+    pub lost_total: u64,
+    /// The path was seen to reorder (RFC 8985 §6.2).
+    pub reordering_seen: bool,
     /// Segments sent again.
     pub retransmissions: u64,
     /// Retransmission timeouts in a row.
@@ -72,6 +80,10 @@ impl Connection {
                 .readable_end()
                 .saturating_sub(self.rcv.consumed_offset()),
             out_of_order: self.rcv.out_of_order.total(),
+            sacked: self.snd.sent.sacked(),
+            lost: self.snd.sent.lost(),
+            lost_total: self.recovery.lost,
+            reordering_seen: self.rack.reordering_seen(),
             retransmissions: self.recovery.retransmissions,
             backoff: self.timers.retries,
             sack: self.rcv.sack,

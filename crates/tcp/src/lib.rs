@@ -3,8 +3,7 @@
 //! Start with [`Connection`] and RFC 9293 §3.10. Nothing here reads a clock, opens a socket or
 //! allocates: a [`Connection`] is plain data without pointers, so that it can live in memory that
 //! outlives the process. Ports, addresses, listeners and the choice of *when* to run belong to the
-//! `stack` crate; bytes of headers to `wire`. IPv6 needs nothing here; modern loss recovery
-//! (RFC 8985) and further congestion controls have their rooms but are not written yet.
+//! `stack` crate; bytes of headers to `wire`. IPv6 needs nothing here.
 #![forbid(unsafe_code)]
 
 mod ack;
@@ -17,6 +16,9 @@ pub mod cookies;
 mod info;
 pub mod isn;
 mod keepalive;
+mod probe;
+mod prr;
+mod rack;
 mod ranges;
 mod rate;
 mod receive;
@@ -27,12 +29,14 @@ mod rtt;
 mod sack;
 mod send;
 mod sender;
+mod sent;
 pub mod seq;
 pub mod state;
 pub mod time;
 mod time_wait;
 mod timers;
 mod transmit;
+mod undo;
 mod urgent;
 mod window;
 

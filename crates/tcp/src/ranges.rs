@@ -1,8 +1,8 @@
 //! A small set of disjoint ranges of absolute positions, without heap.
 //!
-//! Used for received data beyond a hole (RFC 2018 §4) and, on the sender's side, for what the peer
-//! has selectively acknowledged (RFC 6675 §2). Bounded: when it is full, a range that would need a
-//! new entry is refused, which costs a retransmission and never memory.
+//! Used for received data beyond a hole (RFC 2018 §4). Bounded: when it is full, a range that would need a
+//! new entry is refused, which costs a retransmission and never memory. What is in flight the other way
+//! is `sent`'s.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,10 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const RANGES: usize = 32;
 
 /// `[start, end)` in absolute positions.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// First position.
     pub start: u64,
@@ -28,32 +25,49 @@ impl Range {
     }
 }
 
-/// Disjoint, non-touching ranges in ascending order.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// Low halves of a start and an end: no window spans 2^32 positions.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RangeSet {
-    ranges: [Range; RANGES],
-    len: u64,
+struct Entry {
+    start: u32,
+    end: u32,
 }
 
-impl Default for RangeSet {
-    fn default() -> Self {
-        Self {
-            ranges: [Range::default(); RANGES],
-            len: 0,
-        }
-    }
+/// Disjoint, non-touching ranges in ascending order.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RangeSet {
+    entries: [Entry; RANGES],
+    /// At or below the lowest start.
+    base: u64,
+    len: u64,
 }
 
 impl RangeSet {
     /// The ranges, ascending.
-    pub fn as_slice(&self) -> &[Range] {
-        &self.ranges[..self.count()]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + ExactSizeIterator + '_ {
+        (0..self.count()).map(|index| self.at(index))
     }
 
     fn count(&self) -> usize {
         // A restored record may hold anything: never index past the array.
         usize::try_from(self.len).map_or(RANGES, |len| len.min(RANGES))
+    }
+
+    fn at(&self, index: usize) -> Range {
+        let Entry { start, end } = self.entries[index];
+        let position = |half: u32| self.base + u64::from(half.wrapping_sub(low(self.base)));
+        Range {
+            start: position(start),
+            end: position(end),
+        }
+    }
+
+    fn put(&mut self, index: usize, range: Range) {
+        self.entries[index] = Entry {
+            start: low(range.start),
+            end: low(range.end),
+        };
     }
 
     /// Whether there is no range.
@@ -68,19 +82,17 @@ impl RangeSet {
 
     /// Positions covered in all.
     pub fn total(&self) -> u64 {
-        self.as_slice().iter().map(|range| range.len()).sum()
+        self.iter().map(Range::len).sum()
     }
 
-    /// End of the highest range.
-    pub fn highest(&self) -> Option<u64> {
-        self.as_slice().last().map(|range| range.end)
+    /// The lowest range.
+    pub fn first(&self) -> Option<Range> {
+        (!self.is_empty()).then(|| self.at(0))
     }
 
     /// The range that holds `position`.
     pub fn containing(&self, position: u64) -> Option<Range> {
-        self.as_slice()
-            .iter()
-            .copied()
+        self.iter()
             .find(|range| range.start <= position && position < range.end)
     }
 
@@ -90,23 +102,34 @@ impl RangeSet {
             return true;
         }
         let count = self.count();
-        let first = self.as_slice().partition_point(|range| range.end < start);
-        let after = self.as_slice().partition_point(|range| range.start <= end);
+        let highest = if count == 0 {
+            self.base = start;
+            end
+        } else {
+            self.at(count - 1).end.max(end)
+        };
+        if highest - start.min(self.base) >= 1 << 32 {
+            return false;
+        }
+        let first = self.iter().take_while(|range| range.end < start).count();
+        let after = self.iter().take_while(|range| range.start <= end).count();
         if first == after {
             if count == RANGES {
                 return false;
             }
-            self.ranges.copy_within(first..count, first + 1);
-            self.ranges[first] = Range { start, end };
+            self.base = self.base.min(start);
+            self.entries.copy_within(first..count, first + 1);
+            self.put(first, Range { start, end });
             self.len += 1;
             return true;
         }
         let merged = Range {
-            start: start.min(self.ranges[first].start),
-            end: end.max(self.ranges[after - 1].end),
+            start: start.min(self.at(first).start),
+            end: end.max(self.at(after - 1).end),
         };
-        self.ranges[first] = merged;
-        self.ranges.copy_within(after..count, first + 1);
+        self.base = self.base.min(start);
+        self.put(first, merged);
+        self.entries.copy_within(after..count, first + 1);
         self.len = u64::try_from(count - (after - first - 1)).unwrap_or(0);
         true
     }
@@ -115,22 +138,26 @@ impl RangeSet {
     pub fn remove_below(&mut self, position: u64) {
         let count = self.count();
         let gone = self
-            .as_slice()
-            .partition_point(|range| range.end <= position);
-        self.ranges.copy_within(gone..count, 0);
-        self.len = u64::try_from(count - gone).unwrap_or(0);
-        if let Some(first) = self.ranges[..count - gone].first_mut() {
-            first.start = first.start.max(position);
-        }
-    }
-
-    /// Positions of `[start, end)` that are covered.
-    pub fn covered(&self, start: u64, end: u64) -> u64 {
-        self.as_slice()
             .iter()
-            .map(|range| range.end.min(end).saturating_sub(range.start.max(start)))
-            .sum()
+            .take_while(|range| range.end <= position)
+            .count();
+        if gone < count {
+            let first = self.at(gone);
+            let kept = Range {
+                start: first.start.max(position),
+                ..first
+            };
+            self.entries.copy_within(gone..count, 0);
+            self.put(0, kept);
+            self.base = kept.start;
+        }
+        self.len = u64::try_from(count - gone).unwrap_or(0);
     }
+}
+
+fn low(position: u64) -> u32 {
+    let [a, b, c, d, ..] = position.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 #[cfg(test)]
@@ -138,6 +165,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    /// Ranges lie on both sides of 2^32.
+    const BASE: u64 = (1 << 32) - 100;
+
+    #[test]
+    fn a_span_that_32_bits_cannot_tell_is_refused() {
+        let mut set = RangeSet::default();
+        assert!(set.insert(5, 10));
+        assert!(!set.insert(1 << 33, (1 << 33) + 1));
+        assert_eq!(set.first(), Some(Range { start: 5, end: 10 }));
+    }
 
     fn model_ranges(model: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
@@ -156,21 +194,22 @@ mod tests {
             let mut set = RangeSet::default();
             let mut model = BTreeSet::new();
             for (start, len, is_insert) in ops {
+                let start = start + BASE;
                 if is_insert {
-                    let full = set.as_slice().len() == RANGES;
+                    let full = set.iter().len() == RANGES;
                     if set.insert(start, start + len) {
                         model.extend(start..start + len);
                     } else {
                         prop_assert!(full);
                     }
                 } else if len == 1 {
-                    set.remove_below(start / 4);
-                    model = model.split_off(&(start / 4));
+                    let below = BASE + (start - BASE) / 4;
+                    set.remove_below(below);
+                    model = model.split_off(&below);
                 }
-                let ranges: Vec<_> = set.as_slice().iter().map(|r| (r.start, r.end)).collect();
+                let ranges: Vec<_> = set.iter().map(|r| (r.start, r.end)).collect();
                 prop_assert_eq!(ranges, model_ranges(&model));
                 prop_assert_eq!(set.total(), model.len() as u64);
-                prop_assert_eq!(set.covered(50, 120), model.range(50..120).count() as u64);
             }
         }
     }

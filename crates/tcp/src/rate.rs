@@ -4,6 +4,7 @@
 use crate::{
     congestion::{AckSample, Cause, CongestionEvent},
     connection::Connection,
+    recovery::Phase,
     time::Instant,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
@@ -50,7 +51,7 @@ impl Connection {
     /// or, without SACK, one segment for each duplicate ACK.
     fn arrived(&self) -> u64 {
         let beyond = if self.rcv.sack {
-            self.snd.sacked.total()
+            self.snd.sent.sacked()
         } else {
             let segment = u64::from(self.snd.segment_payload);
             (u64::from(self.snd.duplicate_acks) * segment).min(self.snd.max - self.snd.una)
@@ -58,9 +59,14 @@ impl Connection {
         self.snd.una + beyond
     }
 
+    /// Bytes newly known to have arrived since `before`.
+    pub(crate) fn delivered_since(&self, before: &DeliveryMark) -> u64 {
+        self.arrived().saturating_sub(before.arrived)
+    }
+
     /// Tells congestion control about one ACK, after everything else has judged it.
     pub(crate) fn congestion_on_ack(&mut self, now: Instant, before: &DeliveryMark) {
-        let delivered = self.arrived().saturating_sub(before.arrived);
+        let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
         if delivered == 0 && acked == 0 {
             return;
@@ -82,7 +88,7 @@ impl Connection {
             rtt: (self.rtt.samples() != before.rtt_samples).then(|| self.rtt.latest()),
             in_flight: bytes(self.pipe()),
             cwnd_limited,
-            in_recovery: self.recovery.active,
+            in_recovery: self.recovery.phase == Phase::Fast,
             round_start,
         };
         self.congestion.on_ack(&sample);

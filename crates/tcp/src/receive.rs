@@ -64,7 +64,7 @@ impl Connection {
             };
         }
         if !self.is_acceptable(&arrival) {
-            return self.handle_unacceptable(now, header, payload.len());
+            return self.handle_unacceptable(now, header, &arrival);
         }
         if header.flags.contains(Flags::RST) {
             return self.handle_reset(now, arrival.seq);
@@ -140,12 +140,14 @@ impl Connection {
         arrival.seq <= self.rcv.advertised_edge && arrival.end >= self.rcv.nxt
     }
 
-    fn handle_unacceptable(&mut self, now: Instant, header: &Header, payload_len: usize) -> Events {
+    fn handle_unacceptable(&mut self, now: Instant, header: &Header, arrival: &Arrival) -> Events {
         if header.flags.contains(Flags::RST) {
             return Events::empty();
         }
-        if payload_len > 0 || header.flags.contains(Flags::FIN) {
+        if arrival.end > arrival.payload_start {
             // A retransmission of what we have: our ACK was lost, so say it again at once.
+            self.rcv
+                .note_duplicate(arrival.payload_start, arrival.end.min(self.rcv.nxt));
             self.owe_immediate_ack();
             return Events::TRANSMIT;
         }
@@ -174,6 +176,10 @@ impl Connection {
         }
         let start = arrival.payload_start.max(self.rcv.nxt);
         let end = arrival.payload_end.min(edge);
+        if arrival.payload_start < self.rcv.nxt {
+            let old_end = arrival.payload_end.min(self.rcv.nxt);
+            self.rcv.note_duplicate(arrival.payload_start, old_end);
+        }
         if start >= end {
             self.owe_immediate_ack();
             return Events::TRANSMIT;
@@ -195,12 +201,7 @@ impl Connection {
         let had_hole = !rcv.out_of_order.is_empty();
         rcv.nxt = end;
         if had_hole {
-            if let Some(range) = rcv
-                .out_of_order
-                .as_slice()
-                .first()
-                .filter(|range| range.start <= end)
-            {
+            if let Some(range) = rcv.out_of_order.first().filter(|range| range.start <= end) {
                 rcv.nxt = rcv.nxt.max(range.end);
             }
             rcv.out_of_order.remove_below(rcv.nxt);
@@ -233,6 +234,9 @@ impl Connection {
         bytes: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
+        if let Some(held) = self.rcv.held_part(start, end) {
+            self.rcv.note_duplicate(held.start, held.end);
+        }
         if self.rcv.out_of_order.insert(start, end) {
             window.write(start - 1, bytes);
             self.rcv.touch_recent(start);

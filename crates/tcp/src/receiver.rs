@@ -56,6 +56,9 @@ pub(crate) struct Receiver {
     pub reserved: u8,
     /// Starts of the ranges that arrived last, newest first (RFC 2018 §4); 0: none.
     pub recent: [u64; RECENT],
+    /// What arrived once more, for the next ACK to report (RFC 2883); an end of 0: nothing.
+    pub duplicate_start: u64,
+    pub duplicate_end: u64,
     /// Start of the current challenge-ACK interval.
     pub challenge_since: Instant,
     /// Data beyond a hole; the bytes are already in the window.
@@ -76,6 +79,38 @@ impl Receiver {
     /// Stream offset one past the peer's urgent byte.
     pub fn urgent_end(&self) -> Option<u64> {
         (self.urgent > 0).then(|| self.urgent - 1)
+    }
+
+    /// Whether the next ACK carries blocks.
+    pub fn has_blocks(&self) -> bool {
+        self.sack && (self.duplicate_end > 0 || !self.out_of_order.is_empty())
+    }
+
+    /// `[start, end)` arrived although we had it (RFC 2883 §4).
+    pub fn note_duplicate(&mut self, start: u64, end: u64) {
+        if start < end {
+            (self.duplicate_start, self.duplicate_end) = (start, end);
+        }
+    }
+
+    /// The duplicate to report.
+    pub fn duplicate(&self) -> Option<Range> {
+        (self.duplicate_end > 0).then_some(Range {
+            start: self.duplicate_start,
+            end: self.duplicate_end,
+        })
+    }
+
+    /// The first part of `[start, end)` that is held beyond a hole.
+    pub fn held_part(&self, start: u64, end: u64) -> Option<Range> {
+        let held = self
+            .out_of_order
+            .iter()
+            .find(|range| range.end > start && range.start < end)?;
+        Some(Range {
+            start: held.start.max(start),
+            end: held.end.min(end),
+        })
     }
 
     /// Remembers that the range holding `position` was the last to grow.

@@ -1,13 +1,43 @@
-//! Loss recovery: fast retransmit and fast recovery with SACK (RFC 6675 §5), without it (RFC 6582),
-//! and after a timeout (RFC 5681 §3.1). RACK-TLP (RFC 8985) will be another file beside this one.
+//! From loss to repair: when recovery begins and ends, after RACK (RFC 8985), after three duplicate ACKs
+//! without SACK (RFC 6582), after a timeout (RFC 5681 §3.1, F-RTO of RFC 5682), and what is sent again.
 
 use crate::{
     congestion::Cause,
-    connection::{Connection, Events},
-    sack::DUP_THRESH,
-    time::Instant,
+    connection::Connection,
+    prr::{Prr, PrrAck},
+    rack::DUP_THRESH,
+    rate::DeliveryMark,
+    sack::Feedback,
+    time::{Duration, Instant},
+    transmit::{Stretch, TransmitLimits},
+    undo::Undo,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Nothing is being repaired.
+    #[default]
+    Open = 0,
+    /// Fast recovery (RFC 6675 §5, RFC 6582 §3.2).
+    Fast,
+    /// After a retransmission timeout (RFC 5681 §3.1).
+    Loss,
+}
+
+/// Whether a timeout may still turn out spurious (RFC 5682 §3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(u8)]
+pub(crate) enum Frto {
+    #[default]
+    Off = 0,
+    /// Step 2: the first segment was sent again, and nothing came back yet.
+    AwaitsAck,
+    /// Step 3: new data leaves instead of what counts as lost.
+    SendsNew,
+}
 
 /// State of loss recovery, in absolute positions.
 #[derive(Clone, Copy, Debug, Default, FromZeros, Immutable, KnownLayout)]
@@ -15,169 +45,279 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 pub(crate) struct Recovery {
     /// RecoveryPoint: recovery ends when this is acknowledged.
     pub point: u64,
-    /// HighRxt: highest position retransmitted in this recovery, plus one.
-    pub high_rxt: u64,
-    /// RescueRxt (RFC 6675 §4 rule 4).
-    pub rescue_rxt: u64,
-    /// Everything below may have been sent twice: no plain RTT samples there.
-    pub retransmitted_up_to: u64,
-    pub active: bool,
+    pub phase: Phase,
+    pub frto: Frto,
     /// The first retransmission goes out whatever the pipe holds (RFC 6675 §5 step 4.3).
     pub first_owed: bool,
-    pub reserved: [u8; 6],
-    /// Segments retransmitted in the connection's life.
+    pub reserved: [u8; 5],
+    /// Segments sent again in the connection's life.
     pub retransmissions: u64,
+    /// Bytes that ever counted as lost.
+    pub lost: u64,
 }
 
+impl Recovery {
+    pub fn is_active(&self) -> bool {
+        self.phase != Phase::Open
+    }
+}
+
+/// A peer that renounces is given this long to send an ACK that says otherwise, as Linux does.
+const RENOUNCE_DELAY: Duration = Duration::from_ms(10);
+
 impl Connection {
-    pub(crate) fn handle_duplicate_ack(&mut self, now: Instant) -> Events {
-        self.snd.duplicate_acks = self.snd.duplicate_acks.saturating_add(1);
-        let lost = if self.rcv.sack {
-            self.snd.duplicate_acks as usize >= DUP_THRESH || self.lost_edge() > self.snd.una
-        } else {
-            self.snd.duplicate_acks as usize >= DUP_THRESH
-        };
-        // RFC 6582 §3.2 step 1, RFC 6675 §5.1: not again before the last recovery point has passed.
-        if lost && !self.recovery.active && self.snd.una >= self.recovery.point {
-            self.enter_recovery(now);
+    /// Acts on what an ACK told, once `snd.una` is new; `before`: where delivery stood until then.
+    pub(crate) fn recover(&mut self, now: Instant, feedback: &Feedback, before: &DeliveryMark) {
+        self.judge_probe(now, feedback);
+        let is_calm = self.recovery.phase == Phase::Open
+            && self.snd.sent.sacked() + self.snd.sent.lost() == 0
+            && feedback.acked > 0
+            && feedback.duplicate.is_none();
+        if is_calm {
+            self.snd.duplicate_acks = 0;
+            self.timers.reordering = Instant::NEVER;
+            return;
         }
-        // RFC 3042: the pipe shrank, so a new segment may be due even before that.
-        Events::TRANSMIT
+        if feedback.duplicate.is_some() {
+            self.rack.on_duplicate(self.snd.una, self.snd.max);
+        }
+        self.undo_if_spurious(now, feedback);
+        if self.recovery.phase == Phase::Loss {
+            self.step_frto(now, feedback);
+        }
+        self.leave_recovery_if_done(now);
+        let lost = if self.rcv.sack {
+            self.detect_loss(now)
+        } else {
+            self.infer_loss(now, feedback)
+        };
+        self.watch_for_renouncing(now);
+        let is_new_episode = self.recovery.phase == Phase::Open && self.snd.sent.lost() > 0;
+        if is_new_episode {
+            self.enter_fast_recovery(now, feedback);
+        }
+        if self.recovery.phase == Phase::Fast {
+            let is_safe = feedback.acked > 0 && lost == 0 && !is_new_episode;
+            self.reduce_in_proportion(self.delivered_since(before), is_safe);
+        }
     }
 
-    fn enter_recovery(&mut self, now: Instant) {
-        self.recovery.active = true;
+    /// Without SACK: three duplicate ACKs, then each partial ACK, give up the first segment
+    /// (RFC 6582 §3.2 steps 2 and 3).
+    fn infer_loss(&mut self, now: Instant, feedback: &Feedback) -> u64 {
+        let duplicates = &mut self.snd.duplicate_acks;
+        *duplicates = duplicates.saturating_add(u32::from(feedback.is_duplicate));
+        if feedback.acked > 0 {
+            let segments = feedback.acked / u64::from(self.snd.segment_payload.max(1));
+            let left = u32::try_from(segments).unwrap_or(u32::MAX);
+            *duplicates = if self.recovery.phase == Phase::Fast {
+                duplicates.saturating_sub(left)
+            } else {
+                0
+            };
+        }
+        let is_partial = self.recovery.phase == Phase::Fast && feedback.acked > 0;
+        // RFC 6582 §3.2 step 1: not for what a timeout had sent twice.
+        let is_third = self.recovery.phase == Phase::Open
+            && u64::from(*duplicates) >= DUP_THRESH
+            && (self.snd.una > self.recovery.point || self.recovery.point == 0);
+        if !is_partial && !is_third {
+            return 0;
+        }
+        let end = self.snd.una + u64::from(self.snd.segment_payload);
+        let lost = self.snd.sent.mark_front_lost(now, end);
+        self.recovery.first_owed |= is_partial;
+        self.recovery.lost += lost;
+        lost
+    }
+
+    pub(crate) fn enter_fast_recovery(&mut self, now: Instant, feedback: &Feedback) {
+        let sent = &self.snd.sent;
+        // RFC 9937 §6: what was held before will not be reported again, this ACK's news will be counted.
+        let flight = (self.snd.max - self.snd.una + feedback.acked)
+            .saturating_sub(sent.sacked().saturating_sub(feedback.sacked));
+        self.prr = Prr::begin(flight);
+        self.recovery.phase = Phase::Fast;
+        self.recovery.frto = Frto::Off;
         self.recovery.first_owed = true;
         self.recovery.point = self.snd.max;
-        self.recovery.high_rxt = self.snd.una;
-        self.recovery.rescue_rxt = 0;
+        self.undo = Undo::begin(self.snd.una);
+        self.probe.reset();
+        self.timers.probe = Instant::NEVER;
         let event = self.congestion_event(now, Cause::Loss);
         self.congestion.on_congestion_event(&event);
+        self.limit_window(self.pipe());
     }
 
-    /// The cumulative ACK moved by `acknowledged` positions; `snd.una` is already new.
-    pub(crate) fn on_progress_in_recovery(&mut self, now: Instant, acknowledged: u64) {
-        if !self.recovery.active {
-            self.snd.duplicate_acks = 0;
+    fn reduce_in_proportion(&mut self, delivered: u64, is_safe: bool) {
+        let ack = PrrAck {
+            delivered,
+            in_flight: self.pipe(),
+            ssthresh: u64::from(self.congestion.ssthresh()),
+            mss: u64::from(self.snd.segment_payload),
+            is_safe,
+        };
+        if let Some(window) = self.prr.on_ack(&ack) {
+            self.limit_window(window);
+        }
+    }
+
+    fn limit_window(&mut self, bytes: u64) {
+        let window = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.congestion.set_recovery_cwnd(window);
+    }
+
+    fn leave_recovery_if_done(&mut self, now: Instant) {
+        if !self.recovery.is_active() || self.snd.una < self.recovery.point {
             return;
         }
-        if self.snd.una >= self.recovery.point {
-            self.recovery.active = false;
-            self.recovery.first_owed = false;
-            self.snd.duplicate_acks = 0;
+        if self.recovery.phase == Phase::Fast {
+            // RFC 9937 §6: the window ends where congestion control wanted it.
+            self.limit_window(u64::from(self.congestion.ssthresh()));
             self.congestion.on_recovery_exit(now);
-            return;
         }
-        if !self.rcv.sack {
-            // RFC 6582 §3.2 step 3: a partial ACK; the next hole begins right here.
-            let segments = acknowledged / u64::from(self.snd.segment_payload.max(1));
-            let left = u32::try_from(segments).unwrap_or(u32::MAX);
-            self.snd.duplicate_acks = self.snd.duplicate_acks.saturating_sub(left);
-            self.recovery.high_rxt = self.snd.una;
-            self.recovery.first_owed = true;
-        }
+        self.leave_recovery();
     }
 
-    /// RFC 5681 §3.1, RFC 6582 §4.1; what was SACKed may have been renounced (RFC 2018 §8).
-    pub(crate) fn collapse_after_timeout(&mut self, now: Instant) {
+    pub(crate) fn leave_recovery(&mut self) {
+        self.recovery.phase = Phase::Open;
+        self.recovery.frto = Frto::Off;
+        self.recovery.first_owed = false;
+        self.snd.duplicate_acks = 0;
+        self.rack.on_recovery_exit();
+    }
+
+    /// The retransmission timer fired with data in flight (RFC 5681 §3.1, RFC 8985 §6.3).
+    pub(crate) fn enter_loss_recovery(&mut self, now: Instant) {
         let event = self.congestion_event(now, Cause::Loss);
         self.congestion.on_timeout(&event, self.timers.retries == 1);
-        self.snd.sacked.clear();
-        self.snd.duplicate_acks = 0;
-        self.recovery.active = false;
-        self.recovery.first_owed = false;
+        // RFC 5682 §3.1 step 1: not when an earlier recovery is unfinished.
+        let may_be_spurious =
+            self.recovery.phase == Phase::Open || self.recovery.frto == Frto::AwaitsAck;
+        self.recovery.frto = if may_be_spurious {
+            Frto::AwaitsAck
+        } else {
+            Frto::Off
+        };
+        if self.recovery.phase != Phase::Loss {
+            self.undo = Undo::begin(self.snd.una);
+        }
+        if self.snd.sent.is_renounced() || !self.rcv.sack {
+            // RFC 2018 §8: nothing that was said to be held can be relied on.
+            self.snd.sent.forget_sacks();
+            self.recovery.lost += self.snd.sent.mark_lost(now, |_| true);
+        } else {
+            self.mark_lost_on_timeout(now);
+        }
+        self.recovery.phase = Phase::Loss;
+        self.recovery.first_owed = true;
         self.recovery.point = self.snd.max;
-        self.recovery.high_rxt = self.snd.una;
-        self.recovery.retransmitted_up_to = self.snd.max;
+        self.snd.duplicate_acks = 0;
+        self.probe.reset();
+        self.timers.probe = Instant::NEVER;
     }
 
-    /// NextSeg (RFC 6675 §4) rules 1, 3 and 4: what to send again, `[start, end)`.
-    ///
-    /// Rule 2, new data, is `send`'s; `new_data_waits` says whether it applies.
+    /// RFC 5682 §3.1 steps 2 and 3. `snd.una` is new.
+    fn step_frto(&mut self, now: Instant, feedback: &Feedback) {
+        let segment = u64::from(self.snd.segment_payload);
+        match self.recovery.frto {
+            Frto::Off => {}
+            Frto::AwaitsAck => {
+                // Step 2: nothing moved yet, or everything did: the usual way.
+                if feedback.acked == 0 {
+                    return;
+                }
+                let room = self.snd.window_edge().min(self.snd.written);
+                let has_new = room >= self.snd.max + segment;
+                let partial = self.snd.una < self.recovery.point;
+                self.recovery.frto = if has_new && partial {
+                    self.recovery.point = self.snd.max;
+                    Frto::SendsNew
+                } else {
+                    Frto::Off
+                };
+            }
+            Frto::SendsNew if feedback.original_arrived => {
+                // Step 3 b: what was never sent again arrived after all.
+                self.undo_reduction(now);
+            }
+            Frto::SendsNew => {
+                // Step 3 a: only the new data arrived.
+                if feedback.sacked > 0 || feedback.is_duplicate {
+                    self.recovery.frto = Frto::Off;
+                }
+            }
+        }
+    }
+
+    /// RFC 2018 §8: an ACK stops where the peer said that it holds data. It may be about to say more;
+    /// if not, the retransmission timer, now short, will find it renounced.
+    fn watch_for_renouncing(&mut self, now: Instant) {
+        if !self.snd.sent.is_renounced() {
+            return;
+        }
+        let half = self
+            .rtt
+            .srtt()
+            .map_or(Duration::ZERO, |srtt| Duration::from_us(srtt.as_us() / 2));
+        let soon = now + half.max(RENOUNCE_DELAY);
+        self.timers.retransmit = self.timers.retransmit.min(soon);
+    }
+
+    /// NextSeg (RFC 6675 §4) rule 1: the lowest that counts as lost, as far as the window allows.
     pub(crate) fn next_retransmission(
-        &self,
+        &mut self,
         segment: u64,
         usable: u64,
-        new_data_waits: bool,
-    ) -> Option<Retransmission> {
-        if !self.recovery.active {
+        limits: &TransmitLimits,
+    ) -> Option<Stretch> {
+        if self.recovery.frto == Frto::SendsNew {
             return None;
         }
+        let (start, end) = self.snd.sent.next_lost()?;
+        let is_first = start == self.snd.una;
+        // A window taken back does not silence the first segment (RFC 9293 §3.8.6).
+        let edge = if is_first {
+            self.snd.window_edge().max(start + segment)
+        } else {
+            self.snd.window_edge()
+        };
+        let wanted = end.min(edge).saturating_sub(start);
         let room = if self.recovery.first_owed {
             usable.max(segment)
         } else {
             usable
         };
-        if room < segment {
-            return None;
-        }
-        let from = self.recovery.high_rxt.max(self.snd.una);
-        let limit = if self.recovery.first_owed {
-            // Step 4.3, and without SACK: the one segment at SND.UNA.
-            self.lost_edge()
-                .max(self.snd.una + segment)
-                .min(self.snd.max)
+        let len = if wanted <= room {
+            wanted
         } else {
-            self.lost_edge()
+            room - room % segment
         };
-        let plan = |start: u64, end: u64, is_rescue| Retransmission {
-            start,
-            end: end.min(start + room),
-            is_rescue,
-        };
-        if let Some((start, end)) = self.hole_after(from, limit) {
-            return Some(plan(start, end, false));
-        }
-        if new_data_waits || !self.rcv.sack {
+        if len == 0 {
+            if wanted > 0 {
+                self.rate.on_cwnd_limited(self.snd.max);
+            }
             return None;
         }
-        if let Some((start, end)) = self
-            .snd
-            .sacked
-            .highest()
-            .and_then(|high| self.hole_after(from, high))
-        {
-            return Some(plan(start, end.min(start + segment), false));
-        }
-        let top = self.snd.max;
-        let rescue =
-            self.snd.una > self.recovery.rescue_rxt && self.snd.sacked.highest() != Some(top);
-        rescue.then(|| {
-            let start = self
-                .snd
-                .sacked
-                .highest()
-                .unwrap_or(self.snd.una)
-                .max(top.saturating_sub(segment));
-            plan(start, top, true)
+        Some(Stretch {
+            start,
+            end: start + crate::send::burst(len, segment, limits),
         })
     }
 
-    pub(crate) fn on_retransmitted(&mut self, now: Instant, plan: Retransmission, end: u64) {
+    /// `stretch` leaves once more.
+    pub(crate) fn on_retransmitted(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+        let Stretch { start, end } = stretch;
         self.recovery.first_owed = false;
-        if plan.is_rescue {
-            self.recovery.rescue_rxt = self.recovery.point;
-        } else {
-            self.recovery.high_rxt = end;
+        self.recovery.retransmissions += (end - start).div_ceil(segment);
+        self.snd.sent.resend(now, start, end);
+        if self.recovery.is_active() {
+            let stamp = self.timestamp_clock(now);
+            self.undo.on_resent(start, end, stamp);
+            self.prr.on_sent(end - start);
         }
-        self.note_sent_again(end);
-        if !self.timers.retransmit.is_set() || plan.start == self.snd.una {
+        if !self.timers.retransmit.is_set() || start == self.snd.una {
             self.arm_retransmit(now);
         }
     }
-
-    /// Karn's rule, and the count for statistics.
-    pub(crate) fn note_sent_again(&mut self, end: u64) {
-        self.rtt.stop_timing();
-        self.recovery.retransmitted_up_to = self.recovery.retransmitted_up_to.max(end);
-        self.recovery.retransmissions += 1;
-    }
-}
-
-/// What [`Connection::next_retransmission`] proposes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Retransmission {
-    pub start: u64,
-    pub end: u64,
-    pub is_rescue: bool,
 }

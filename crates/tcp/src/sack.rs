@@ -1,84 +1,185 @@
-//! Selective acknowledgement: the sender's scoreboard (RFC 2018 §5, RFC 6675 §4).
+//! What an ACK tells about the flight: what arrived, in order or not (RFC 2018 §5, RFC 6675 §4), what
+//! arrived twice (RFC 2883), how long it took (RFC 6298, RFC 7323 §4.1).
 
-use crate::connection::Connection;
-use wire::tcp::Header;
+use crate::{
+    connection::Connection,
+    rack::Evidence,
+    sent::{Marks, Piece},
+    seq::SeqNumber,
+    time::{Duration, Instant},
+};
+use wire::tcp::{Header, SackBlocks};
 
-/// DupThresh (RFC 6675 §2).
-pub(crate) const DUP_THRESH: usize = 3;
+/// Positions `[start, end)` that the peer names.
+type Block = (u64, u64);
+
+/// What one ACK told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Feedback {
+    /// By how much SND.UNA moves.
+    pub acked: u64,
+    /// Newly held beyond SND.UNA.
+    pub sacked: u64,
+    /// It carries blocks.
+    pub has_blocks: bool,
+    /// It is a duplicate ACK (RFC 5681 §2).
+    pub is_duplicate: bool,
+    /// What the peer received twice.
+    pub duplicate: Option<Block>,
+    /// Something arrived that was sent only once, and before recovery began.
+    pub original_arrived: bool,
+    /// Something was acknowledged that was sent more than once.
+    pub resent_acked: bool,
+    /// The peer's clock reading of ours (RFC 7323 §3.2).
+    pub echo: Option<u32>,
+}
+
+/// The round trips that one ACK measured: of the latest segment sent once, by when it left at the earliest.
+#[derive(Default)]
+struct Latest {
+    acked: Option<Instant>,
+    sacked: Option<Instant>,
+}
 
 impl Connection {
-    /// Takes the blocks of an ACK into the scoreboard. `true`: they told something new.
-    pub(crate) fn update_scoreboard(&mut self, header: &Header) -> bool {
-        if !self.rcv.sack {
-            return false;
+    /// Takes an acceptable ACK into the table of what is in flight. `snd.una` still is the old one.
+    pub(crate) fn take_feedback(&mut self, now: Instant, header: &Header, ack: u64) -> Feedback {
+        let mut feedback = Feedback {
+            acked: ack.saturating_sub(self.snd.una),
+            has_blocks: self.rcv.sack && !header.options.sack.is_empty(),
+            echo: self.echo(header),
+            ..Feedback::default()
+        };
+        if feedback.acked == 0 && !feedback.has_blocks {
+            return feedback;
         }
-        let before = self.snd.sacked.total();
-        for (left, right) in header.options.sack.iter() {
-            let (Some(start), Some(end)) = (
-                self.snd.space.position(left, self.snd.una),
-                self.snd.space.position(right, self.snd.una),
-            ) else {
-                continue;
-            };
-            // A block at or below SND.UNA is a D-SACK (RFC 2883), one beyond what we sent is a lie.
-            if start > self.snd.una && start < end && end <= self.snd.max {
-                self.snd.sacked.insert(start, end);
+        let evidence = Evidence {
+            now,
+            min_rtt: self.rtt.min_rtt().unwrap_or(Duration::ZERO),
+            fack: self.rack.fack(),
+            echoed: feedback.echo.map(|echo| self.time_of_stamp(now, echo)),
+        };
+        let mut latest = Latest::default();
+        let (rack, point) = (&mut self.rack, self.recovery.point);
+        let is_known = |piece: &Piece| piece.marks.contains(Marks::SACKED);
+        let resent = |piece: &Piece| piece.marks.contains(Marks::RETRANSMITTED);
+        self.snd.sent.release(now, ack, |piece| {
+            feedback.resent_acked |= resent(piece);
+            if !is_known(piece) {
+                rack.on_arrival(&evidence, piece);
+                if !resent(piece) {
+                    latest.acked = latest.acked.max(piece.first);
+                    feedback.original_arrived |= piece.end <= point;
+                }
+            }
+        });
+        if feedback.has_blocks {
+            let (blocks, duplicate) = self.sort_blocks(&header.options.sack, ack);
+            feedback.duplicate = duplicate;
+            let rack = &mut self.rack;
+            for (start, end) in blocks.into_iter().flatten() {
+                feedback.sacked += self.snd.sent.sack(now, start, end, |piece| {
+                    rack.on_arrival(&evidence, piece);
+                    if !resent(piece) {
+                        latest.sacked = latest.sacked.max(piece.first);
+                        feedback.original_arrived |= piece.end <= point;
+                    }
+                });
             }
         }
-        self.snd.sacked.total() > before
+        if !self.rcv.sack && feedback.resent_acked {
+            // Without SACK the hole may have been filled by what was sent again.
+            feedback.original_arrived = false;
+        }
+        self.measure_round_trip(now, &feedback, &latest, ack);
+        feedback
     }
 
-    /// IsLost (RFC 6675 §4): every position below the result that is not SACKed counts as lost.
-    pub(crate) fn lost_edge(&self) -> u64 {
-        let enough = 2 * u64::from(self.snd.segment_payload);
-        let mut bytes = 0;
-        for (above, range) in self.snd.sacked.as_slice().iter().rev().enumerate() {
-            bytes += range.len();
-            if above + 1 >= DUP_THRESH || bytes > enough {
-                return range.start;
+    /// The blocks that can be, ascending so that one ACK does not look like reordering, and the first one
+    /// if it reports a duplicate (RFC 2883 §4).
+    fn sort_blocks(
+        &self,
+        blocks: &SackBlocks,
+        ack: u64,
+    ) -> ([Option<Block>; SackBlocks::MAX], Option<Block>) {
+        let mut sorted = [None; SackBlocks::MAX];
+        for (slot, (left, right)) in sorted.iter_mut().zip(blocks.iter()) {
+            let near = self.snd.una;
+            let ends = (
+                self.snd.space.position(left, near),
+                self.snd.space.position(right, near),
+            );
+            // A block beyond what we sent is a lie.
+            if let (Some(start), Some(end)) = ends
+                && start < end
+                && end <= self.snd.max
+            {
+                *slot = Some((start, end));
             }
         }
-        self.snd.una
+        let duplicate = sorted[0].filter(|&(start, end)| {
+            let held_by_second =
+                sorted[1].is_some_and(|second| second.0 <= start && end <= second.1);
+            end <= ack || held_by_second
+        });
+        for slot in &mut sorted {
+            // What lies at or below SND.UNA is a duplicate or an old ACK's news.
+            *slot = slot.filter(|&(start, _)| start > ack);
+        }
+        sorted.sort_unstable();
+        (sorted, duplicate)
     }
 
-    /// SetPipe (RFC 6675 §4): bytes that are thought to be in the network.
+    fn echo(&self, header: &Header) -> Option<u32> {
+        let timestamps = header.options.timestamps.filter(|_| self.rcv.timestamps)?;
+        (timestamps.echo != 0).then_some(timestamps.echo)
+    }
+
+    /// The last microsecond at which our timestamp clock read `stamp`.
+    fn time_of_stamp(&self, now: Instant, stamp: u32) -> Instant {
+        let age_ms = self.timestamp_clock(now).wrapping_sub(stamp);
+        if age_ms > 1 << 31 {
+            // A stamp from the future proves nothing against anybody.
+            return now;
+        }
+        let this_ms = Instant::from_us(now.as_us() / 1_000 * 1_000 + 999);
+        this_ms - Duration::from_ms(u64::from(age_ms))
+    }
+
+    /// RFC 6298 §3: what was sent once gives a sample; RFC 7323 §4.1: what was sent again only by the
+    /// peer's echo, and only when SND.UNA moves.
+    fn measure_round_trip(&mut self, now: Instant, feedback: &Feedback, latest: &Latest, ack: u64) {
+        let acked = latest.acked.filter(|_| !feedback.resent_acked);
+        let sample = if let Some(first) = acked.max(latest.sacked) {
+            now.since(first)
+        } else if feedback.acked > 0
+            && feedback.resent_acked
+            && let Some(echo) = feedback.echo
+        {
+            let elapsed_ms = self.timestamp_clock(now).wrapping_sub(echo);
+            if elapsed_ms == 0 || elapsed_ms >= 1 << 30 {
+                return;
+            }
+            Duration::from_ms(u64::from(elapsed_ms))
+        } else {
+            return;
+        };
+        self.rtt.sample(now, sample, ack, self.snd.max);
+    }
+
+    /// Whether the peer's echo is older than our clock's reading `stamp`.
+    pub(crate) fn is_echo_older(echo: Option<u32>, stamp: u32) -> bool {
+        echo.is_some_and(|echo| SeqNumber(stamp).is_after(SeqNumber(echo)))
+    }
+
+    /// Bytes that are thought to be in the network (RFC 6675 §4 SetPipe, RFC 8985 §9.3).
     pub(crate) fn pipe(&self) -> u64 {
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
-        if !self.rcv.sack {
-            // Without SACK each duplicate ACK stands for a segment that left (RFC 5681 §3.2 step 4).
-            let left = u64::from(self.snd.duplicate_acks) * u64::from(self.snd.segment_payload);
-            return (nxt - una).saturating_sub(left);
+        let in_flight = self.snd.sent.in_flight();
+        if self.rcv.sack {
+            return in_flight;
         }
-        if self.snd.sacked.is_empty() {
-            return nxt - una;
-        }
-        let from = self.recovery.high_rxt.max(una);
-        let edge = self.lost_edge().min(nxt);
-        let lost = edge.saturating_sub(from) - self.snd.sacked.covered(from, edge.max(from));
-        (nxt - una)
-            .saturating_sub(self.snd.sacked.covered(una, nxt))
-            .saturating_sub(lost)
-    }
-
-    /// The first hole at or after `from` and below `limit`, as `[start, end)`.
-    pub(crate) fn hole_after(&self, from: u64, limit: u64) -> Option<(u64, u64)> {
-        let mut start = from;
-        for range in self.snd.sacked.as_slice() {
-            if start < range.start {
-                break;
-            }
-            start = start.max(range.end);
-        }
-        if start >= limit {
-            return None;
-        }
-        let next = self
-            .snd
-            .sacked
-            .as_slice()
-            .iter()
-            .map(|range| range.start)
-            .find(|&edge| edge > start);
-        Some((start, next.unwrap_or(limit).min(limit)))
+        // Each duplicate ACK stands for a segment that left (RFC 5681 §3.2 step 4).
+        let left = u64::from(self.snd.duplicate_acks) * u64::from(self.snd.segment_payload);
+        in_flight.saturating_sub(left)
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::{
     connection::Connection,
+    recovery::Phase,
     state::State,
-    time::Instant,
+    time::{Duration, Instant},
     timers::CORK_LIMIT,
     transmit::{Stretch, Transmit, TransmitLimits},
 };
@@ -32,22 +33,33 @@ impl Connection {
             return None;
         }
         let segment = self.segment_room(now, limits);
+        if self.probe.owed {
+            return self.transmit_tail_probe(now, segment, limits);
+        }
         let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
-        let new_data_waits = self.snd.nxt < self.snd.end().min(self.snd.window_edge());
-        if let Some(plan) = self.next_retransmission(segment, usable, new_data_waits) {
-            let end = plan.start + burst(plan.end - plan.start, segment, limits);
-            self.on_retransmitted(now, plan, end);
-            return Some(self.transmit_stretch(
-                now,
-                Stretch {
-                    start: plan.start,
-                    end,
-                },
-                segment,
-            ));
+        if let Some(stretch) = self.next_retransmission(segment, usable, limits) {
+            self.on_retransmitted(now, stretch, segment);
+            return Some(self.transmit_stretch(now, stretch, segment));
         }
         let stretch = self.next_new_data(now, segment, usable, limits)?;
         self.on_sent(now, stretch, segment);
+        Some(self.transmit_stretch(now, stretch, segment))
+    }
+
+    /// RFC 8985 §7.3: one segment, whatever the congestion window says.
+    fn transmit_tail_probe(
+        &mut self,
+        now: Instant,
+        segment: u64,
+        limits: &TransmitLimits,
+    ) -> Option<Transmit> {
+        let new_data = self.next_new_data(now, segment, segment, limits);
+        let (stretch, is_new) = self.next_tail_probe(new_data, segment)?;
+        if is_new {
+            self.on_sent(now, stretch, segment);
+        } else {
+            self.on_retransmitted(now, stretch, segment);
+        }
         Some(self.transmit_stretch(now, stretch, segment))
     }
 
@@ -58,7 +70,7 @@ impl Connection {
         let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
         self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
         self.congestion.set_mss(u32::from(self.snd.segment_payload));
-        if self.rcv.out_of_order.is_empty() {
+        if !self.rcv.has_blocks() {
             return u64::from(self.snd.segment_payload);
         }
         let options = Header {
@@ -69,7 +81,8 @@ impl Connection {
         u64::from(mss.saturating_sub(options_len).max(1))
     }
 
-    /// NextSeg rule 2 of RFC 6675, and everything outside recovery.
+    /// NextSeg rule 2 of RFC 6675, limited transmit (RFC 3042: what is held or was reported by duplicate ACKs
+    /// left the pipe), and everything outside recovery.
     fn next_new_data(
         &mut self,
         now: Instant,
@@ -77,18 +90,12 @@ impl Connection {
         usable: u64,
         limits: &TransmitLimits,
     ) -> Option<Stretch> {
-        if let Some(range) = self.snd.sacked.containing(self.snd.nxt) {
-            // Going back over what a timeout presumed lost: the peer has said that it holds this.
-            self.snd.nxt = range.end;
-        }
-        let start = self.snd.nxt;
-        let room = self.window_room(start, segment);
+        let start = self.snd.max;
+        let room = self.snd.window_edge().saturating_sub(start);
         if start >= self.snd.written {
             return self.lone_fin(now, start, room);
         }
-        let available = self
-            .hole_after(start, self.snd.written)
-            .map_or(0, |(_, end)| end - start);
+        let available = self.snd.written - start;
         let allowed = available
             .min(room)
             .min(burst(usable, segment, limits).min(usable));
@@ -116,13 +123,6 @@ impl Connection {
         })
     }
 
-    fn window_room(&self, start: u64, segment: u64) -> u64 {
-        let room = self.snd.window_edge().saturating_sub(start);
-        // A window taken back must not silence the retransmission timer (RFC 9293 §3.8.6).
-        let going_back = start == self.snd.una && self.snd.max > start;
-        if going_back { room.max(segment) } else { room }
-    }
-
     fn lone_fin(&mut self, now: Instant, start: u64, room: u64) -> Option<Stretch> {
         if !self.snd.fin_requested || start != self.snd.written {
             return None;
@@ -140,8 +140,7 @@ impl Connection {
     /// All that is left fits: does its partial last segment go too (Nagle, cork)?
     fn length_to_the_end(&mut self, now: Instant, allowed: u64, segment: u64) -> u64 {
         let partial = allowed % segment;
-        let is_sent_again = self.snd.max > self.snd.nxt;
-        if partial == 0 || is_sent_again || self.may_send_partial(now) {
+        if partial == 0 || self.may_send_partial(now) {
             allowed
         } else {
             allowed - partial
@@ -174,22 +173,20 @@ impl Connection {
     }
 
     fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+        let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
         let snd = &mut self.snd;
-        let is_new = stretch.end > snd.max;
-        if stretch.start < snd.max {
-            self.note_sent_again(stretch.end);
-        } else {
-            self.rtt.start_timing(now, stretch.end);
-        }
-        let snd = &mut self.snd;
+        snd.sent.append(now, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
-        snd.max = snd.max.max(stretch.end);
+        snd.max = stretch.end;
         snd.probe_owed = false;
         if !(stretch.end - stretch.start).is_multiple_of(segment) {
             snd.small_end = stretch.end;
         }
+        if self.recovery.phase == Phase::Fast {
+            self.prr.on_sent(stretch.end - stretch.start);
+        }
         self.timers.cork = Instant::NEVER;
-        if is_new && !self.timers.unacknowledged_since.is_set() {
+        if !self.timers.unacknowledged_since.is_set() {
             self.timers.unacknowledged_since = now;
         }
         // RFC 6298 §5.1.
@@ -197,6 +194,7 @@ impl Connection {
             self.timers.retries = 0;
             self.arm_retransmit(now);
         }
+        self.arm_probe(now);
     }
 
     /// RFC 5681 §4.1.
@@ -222,7 +220,6 @@ impl Connection {
             return None;
         }
         let more = self.rcv.duplicate_acks_owed;
-        // Not SND.NXT, which a timeout pulls back: the peer would find the ACK too old to believe.
         let transmit = self.transmit_empty(now, self.snd.max);
         self.rcv.duplicate_acks_owed = more.saturating_sub(1);
         self.rcv.ack_now = more > 0;
@@ -230,8 +227,17 @@ impl Connection {
     }
 }
 
+/// Segments that leave within this time are one run of the table of what is in flight: fine enough to
+/// tell one from another by time, coarse enough for a whole window.
+fn run_quantum(srtt: Duration) -> Duration {
+    Duration::from_us(srtt.as_us() / 32).min(MAX_QUANTUM)
+}
+
+/// What a run can say of its spread.
+const MAX_QUANTUM: Duration = Duration::from_ms(32);
+
 /// At most `bytes`, in whole segments, and no more than the device takes at once.
-fn burst(bytes: u64, segment: u64, limits: &TransmitLimits) -> u64 {
+pub(crate) fn burst(bytes: u64, segment: u64, limits: &TransmitLimits) -> u64 {
     let segments = (u64::from(limits.max_payload) / segment).max(1);
     bytes.min(segments * segment)
 }

@@ -1,6 +1,6 @@
 //! The send side's variables (RFC 9293 §3.3.1, figure 3), in absolute positions.
 
-use crate::{ranges::RangeSet, seq::SequenceSpace};
+use crate::{sent::Sent, seq::SequenceSpace};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Send sequence variables. Position 0 is our SYN, 1 the first byte, `written` our FIN.
@@ -9,7 +9,8 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 pub(crate) struct Sender {
     /// SND.UNA: everything below is acknowledged.
     pub una: u64,
-    /// SND.NXT: next position to send; falls back to `una` after a retransmission timeout.
+    /// SND.NXT. 0 while a SYN is due; once data flows it is `max`, for what is sent again is marked in
+    /// `sent`.
     pub nxt: u64,
     /// Highest position ever sent, plus one.
     pub max: u64,
@@ -43,8 +44,8 @@ pub(crate) struct Sender {
     pub reserved: u8,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
-    /// What the peer has selectively acknowledged (RFC 6675 §2: the scoreboard).
-    pub sacked: RangeSet,
+    /// What is in flight beyond our SYN.
+    pub sent: Sent,
 }
 
 impl Sender {

@@ -15,6 +15,8 @@ const SYN_ACK_RETRIES: u8 = 5;
 const DATA_RETRIES: u8 = 15;
 /// Retransmissions once the program has closed (Linux `tcp_orphan_retries`).
 const ORPHAN_RETRIES: u8 = 8;
+/// R1 of RFC 9293 §3.8.3 (Linux `tcp_retries1`).
+const R1_RETRIES: u8 = 3;
 /// How long a corked partial segment may wait.
 pub(crate) const CORK_LIMIT: Duration = Duration::from_ms(200);
 /// How long an orphan waits in FIN-WAIT-2 (Linux `tcp_fin_timeout`).
@@ -26,6 +28,10 @@ pub(crate) const FIN_WAIT_2_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Timers {
     /// Retransmission (RFC 6298), or zero-window probe while `persisting` (RFC 9293 §3.8.6.1).
     pub retransmit: Instant,
+    /// Tail loss probe (RFC 8985 §7.2).
+    pub probe: Instant,
+    /// RACK's reordering timer (RFC 8985 §6.3).
+    pub reordering: Instant,
     pub delayed_ack: Instant,
     pub keepalive: Instant,
     pub cork: Instant,
@@ -49,6 +55,8 @@ impl Timers {
     pub const fn unset() -> Self {
         Self {
             retransmit: Instant::NEVER,
+            probe: Instant::NEVER,
+            reordering: Instant::NEVER,
             delayed_ack: Instant::NEVER,
             keepalive: Instant::NEVER,
             cork: Instant::NEVER,
@@ -66,6 +74,8 @@ impl Timers {
 
     fn earliest(&self) -> Instant {
         self.retransmit
+            .min(self.probe)
+            .min(self.reordering)
             .min(self.delayed_ack)
             .min(self.keepalive)
             .min(self.cork)
@@ -94,6 +104,12 @@ impl Connection {
             self.enter_closed();
             return events | Events::CLOSED;
         }
+        if self.timers.reordering <= now {
+            events |= self.on_reordering_timeout(now);
+        }
+        if self.timers.probe <= now {
+            events |= self.on_probe_timeout(now);
+        }
         if self.timers.retransmit <= now {
             events |= if self.timers.persisting {
                 self.on_persist_timeout(now)
@@ -110,29 +126,35 @@ impl Connection {
     /// RFC 6298 §5.4–5.7 and RFC 5681 §3.1 equation (4).
     fn on_retransmit_timeout(&mut self, now: Instant) -> Events {
         self.timers.retries = self.timers.retries.saturating_add(1);
-        if self.timers.retries > self.retry_limit() || self.user_timeout_expired(now) {
+        if self.gives_up(now) {
             return self.fail(ConnectionError::TimedOut);
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
-            self.collapse_after_timeout(now);
+            self.enter_loss_recovery(now);
         } else {
             self.timers.syn_retransmitted = true;
+            self.rtt.stop_timing();
+            self.snd.nxt = self.snd.una;
         }
-        // RFC 6298 §5.4: send the earliest segment again; what follows goes out as ACKs return.
-        self.snd.nxt = self.snd.una;
-        self.rtt.stop_timing();
-        self.timers.retransmit = now + self.backed_off_rto();
+        self.timers.retransmit = self.retransmit_deadline(now);
         Events::TRANSMIT
     }
 
-    fn retry_limit(&self) -> u8 {
-        match self.state {
-            State::SynSent => SYN_RETRIES,
-            State::SynReceived => SYN_ACK_RETRIES,
-            _ if self.options.user_timeout > Duration::ZERO => u8::MAX,
+    /// R2 of RFC 9293 §3.8.3: by count for a SYN, by time for data, as Linux; or the user timeout.
+    fn gives_up(&self, now: Instant) -> bool {
+        if self.user_timeout_expired(now) {
+            return true;
+        }
+        let limit = match self.state {
+            State::SynSent => return self.timers.retries > SYN_RETRIES,
+            State::SynReceived => return self.timers.retries > SYN_ACK_RETRIES,
+            _ if self.options.user_timeout > Duration::ZERO => return false,
             _ if self.orphan => ORPHAN_RETRIES,
             _ => DATA_RETRIES,
-        }
+        };
+        // A clock that jumps must not end a connection at its first timeout.
+        self.timers.retries > R1_RETRIES
+            && now.since(self.timers.unacknowledged_since) >= patience(limit)
     }
 
     fn user_timeout_expired(&self, now: Instant) -> bool {
@@ -154,8 +176,19 @@ impl Connection {
             return self.fail(ConnectionError::TimedOut);
         }
         self.snd.probe_owed = true;
-        self.timers.retransmit = now + self.backed_off_rto();
+        self.timers.retransmit = self.retransmit_deadline(now);
         Events::TRANSMIT
+    }
+
+    /// When the retransmission or persist timer fires next: no later than the user timeout ends, as Linux.
+    pub(crate) fn retransmit_deadline(&self, now: Instant) -> Instant {
+        let deadline = now + self.backed_off_rto();
+        let since = self.timers.unacknowledged_since;
+        if self.options.user_timeout > Duration::ZERO && since.is_set() {
+            deadline.min(since + self.options.user_timeout).max(now)
+        } else {
+            deadline
+        }
     }
 
     pub(crate) fn backed_off_rto(&self) -> Duration {
@@ -169,7 +202,7 @@ impl Connection {
         let in_flight = self.snd.max > self.snd.una;
         if in_flight {
             self.timers.persisting = false;
-            self.timers.retransmit = now + self.backed_off_rto();
+            self.timers.retransmit = self.retransmit_deadline(now);
         } else {
             self.timers.retransmit = Instant::NEVER;
             self.timers.persisting = false;
@@ -185,9 +218,17 @@ impl Connection {
             self.timers.persisting = true;
             self.timers.retries = 0;
             self.timers.unacknowledged_since = now;
-            self.timers.retransmit = now + self.backed_off_rto();
+            self.timers.retransmit = self.retransmit_deadline(now);
         }
     }
+}
+
+/// How long `retries` doublings of the smallest timeout take: Linux turns its counts into times so that
+/// a path with a long round trip is not waited for longer.
+fn patience(retries: u8) -> Duration {
+    (0..=u32::from(retries)).fold(Duration::ZERO, |sum, nth| {
+        sum + crate::rtt::MIN_RTO.doubled(nth, crate::rtt::MAX_RTO)
+    })
 }
 
 /// Beyond this a silent peer behind a closed window is given up.

@@ -48,10 +48,16 @@ impl Connection {
     /// Options of a segment after the handshake: timestamps, and SACK blocks while there is a hole.
     pub(crate) fn segment_options(&self, now: Instant) -> Options {
         let mut sack = SackBlocks::default();
-        if self.rcv.sack && !self.rcv.out_of_order.is_empty() {
+        if self.rcv.has_blocks() {
             // RFC 2018 §3: three blocks fit beside timestamps, four without.
             let room = if self.rcv.timestamps { 3 } else { 4 };
-            for range in self.rcv.sack_ranges().take(room) {
+            // RFC 2883 §4: a duplicate is reported first, once.
+            let ranges = self
+                .rcv
+                .duplicate()
+                .into_iter()
+                .chain(self.rcv.sack_ranges());
+            for range in ranges.take(room) {
                 sack.push(
                     self.rcv.space.wire(range.start),
                     self.rcv.space.wire(range.end),
@@ -81,6 +87,7 @@ impl Connection {
     fn on_ack_sent(&mut self) {
         self.rcv.ack_now = false;
         self.rcv.unacknowledged = 0;
+        self.rcv.duplicate_end = 0;
         self.rcv.last_ack_sent = self.rcv.nxt;
         self.timers.delayed_ack = Instant::NEVER;
     }
@@ -108,7 +115,8 @@ impl Connection {
             ..Header::default()
         };
         if self.snd.max == 0 {
-            self.rtt.start_timing(now, 1);
+            self.rtt.start_timing(now);
+            self.timers.unacknowledged_since = now;
         } else {
             self.rtt.stop_timing();
             self.recovery.retransmissions += 1;
@@ -118,7 +126,7 @@ impl Connection {
         self.on_ack_sent();
         self.timers.last_sent = now;
         if !self.timers.retransmit.is_set() {
-            self.timers.retransmit = now + self.backed_off_rto();
+            self.timers.retransmit = self.retransmit_deadline(now);
         }
         Some(Transmit {
             header,

@@ -158,6 +158,22 @@ pub fn text(transmit: &Transmit) -> String {
     out
 }
 
+/// An established connection with ten segments in flight and as much again waiting.
+pub fn ten_in_flight(config: &Config, syn_ack: Segment) -> Script {
+    let mut script = Script::established_with(config, syn_ack.mss(1_000).win(60_000));
+    script.writes(20_000);
+    assert_eq!(script.sent().len(), 10, "initial window (RFC 6928)");
+    script
+}
+
+pub fn with_sack() -> Script {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    ten_in_flight(&config, seg("S.", 0, 1, b"").sack_ok())
+}
+
 impl Script {
     pub fn connecting(config: &Config) -> Self {
         Self::around(Connection::connect(config, SeqNumber(ISS), Instant::ZERO))
@@ -212,6 +228,24 @@ impl Script {
             assert!(out.len() < 10_000, "poll_transmit never ends");
         }
         out
+    }
+
+    /// What leaves now, as relative sequence numbers and lengths.
+    pub fn ranges(&mut self) -> Vec<(u32, u32)> {
+        let sent = self.sent();
+        sent.iter()
+            .map(|transmit| (transmit.header.seq.wrapping_sub(ISS), transmit.len))
+            .collect()
+    }
+
+    /// A bare ACK arrives, with these blocks.
+    pub fn acked(&mut self, ack: u32, blocks: &[(u32, u32)]) -> Events {
+        let bare = seg(".", 1, ack, b"").win(60_000);
+        self.arrives(
+            blocks
+                .iter()
+                .fold(bare, |segment, &(left, right)| segment.sack(left, right)),
+        )
     }
 
     #[track_caller]

@@ -1,31 +1,6 @@
 //! Loss: fast retransmit and recovery with and without SACK, timeouts, congestion window.
 
-use super::harness::{Script, plain, seg};
-use crate::Config;
-
-fn ten_in_flight(config: &Config, syn_ack: super::harness::Segment) -> Script {
-    let mut script = Script::established_with(config, syn_ack.mss(1_000).win(60_000));
-    script.writes(20_000);
-    assert_eq!(script.sent().len(), 10, "initial window (RFC 6928)");
-    script
-}
-
-fn with_sack() -> Script {
-    ten_in_flight(
-        &Config {
-            sack: true,
-            ..plain()
-        },
-        seg("S.", 0, 1, b"").sack_ok(),
-    )
-}
-
-fn ranges(script: &mut Script) -> Vec<(u32, u32)> {
-    let sent = script.sent();
-    sent.iter()
-        .map(|t| (t.header.seq - super::harness::ISS, t.len))
-        .collect()
-}
+use super::harness::{plain, seg, ten_in_flight, with_sack};
 
 #[test]
 fn the_third_duplicate_ack_retransmits_without_sack() {
@@ -36,8 +11,9 @@ fn the_third_duplicate_ack_retransmits_without_sack() {
         assert_eq!(script.sent().len(), 1);
     }
     script.arrives(seg(".", 1, 1, b"").win(60_000));
-    assert_eq!(ranges(&mut script)[0], (1, 1_000));
-    assert_eq!(script.conn.info().cwnd, 6_000);
+    assert_eq!(script.ranges()[0], (1, 1_000));
+    // Half of ten and of the two that limited transmit added.
+    assert_eq!(script.conn.info().ssthresh, 6_000);
 }
 
 #[test]
@@ -48,9 +24,9 @@ fn a_partial_ack_retransmits_the_next_hole_without_sack() {
         script.sent();
     }
     script.arrives(seg(".", 1, 4_001, b"").win(60_000));
-    assert_eq!(ranges(&mut script)[0], (4_001, 1_000));
+    assert_eq!(script.ranges()[0], (4_001, 1_000));
     script.arrives(seg(".", 1, 12_001, b"").win(60_000));
-    assert!(!script.conn.recovery.active);
+    assert!(!script.conn.recovery.is_active());
 }
 
 #[test]
@@ -58,7 +34,7 @@ fn sack_retransmits_each_hole_once_and_nothing_else() {
     let mut script = with_sack();
     // Segments 1 and 5 of ten are lost.
     script.arrives(seg(".", 1, 1, b"").win(60_000).sack(1_001, 4_001));
-    let sent = ranges(&mut script);
+    let sent = script.ranges();
     assert_eq!(sent[0], (1, 1_000), "three segments above the hole: lost");
     script.arrives(
         seg(".", 1, 1, b"")
@@ -66,14 +42,14 @@ fn sack_retransmits_each_hole_once_and_nothing_else() {
             .sack(5_001, 10_001)
             .sack(1_001, 4_001),
     );
-    let sent = ranges(&mut script);
+    let sent = script.ranges();
     assert_eq!(sent[0], (4_001, 1_000));
     assert!(
         sent.iter().skip(1).all(|&(seq, _)| seq >= 10_001),
         "{sent:?}"
     );
     script.arrives(seg(".", 1, 10_001, b"").win(60_000));
-    let sent = ranges(&mut script);
+    let sent = script.ranges();
     assert!(sent.iter().all(|&(seq, _)| seq >= 10_001), "{sent:?}");
 }
 
@@ -95,21 +71,31 @@ fn a_timeout_forgets_the_scoreboard_and_starts_with_one_segment() {
     script.arrives(seg(".", 1, 1, b"").win(60_000).sack(9_001, 10_001));
     script.sent();
     script.next_timer();
-    assert_eq!(ranges(&mut script), [(1, 1_000)]);
+    assert_eq!(script.ranges(), [(1, 1_000)]);
     assert_eq!(script.conn.info().cwnd, 1_000);
     script.arrives(seg(".", 1, 1_001, b"").win(60_000));
-    assert_eq!(ranges(&mut script), [(1_001, 1_000), (2_001, 1_000)]);
+    assert_eq!(script.ranges(), [(1_001, 1_000), (2_001, 1_000)]);
 }
 
 #[test]
 fn after_a_timeout_what_is_sacked_again_is_skipped() {
     let mut script = with_sack();
     script.next_timer();
-    assert_eq!(ranges(&mut script), [(1, 1_000)]);
+    assert_eq!(script.ranges(), [(10_001, 1_000)], "the tail loss probe");
+    script.next_timer();
+    assert_eq!(script.ranges(), [(1, 1_000)]);
+    script.wait_us(1_000);
     script.arrives(seg(".", 1, 1_001, b"").win(60_000).sack(2_001, 10_001));
-    let sent = ranges(&mut script);
+    let sent = script.ranges();
+    assert!(
+        sent.iter().all(|&(seq, _)| seq >= 11_001),
+        "F-RTO: {sent:?}"
+    );
+    script.wait_us(1_000);
+    script.arrives(seg(".", 1, 1_001, b"").win(60_000).sack(2_001, 12_001));
+    let sent = script.ranges();
     assert_eq!(sent[0], (1_001, 1_000));
-    assert!(sent[1..].iter().all(|&(seq, _)| seq >= 10_001), "{sent:?}");
+    assert!(sent[1..].iter().all(|&(seq, _)| seq >= 12_001), "{sent:?}");
 }
 
 #[test]
@@ -121,7 +107,7 @@ fn blocks_that_lie_are_ignored() {
             .sack(50_001, 90_001)
             .sack(4_001, 2_001),
     );
-    assert!(script.conn.snd.sacked.is_empty());
+    assert!(script.conn.snd.sent.sacked() == 0);
     assert_eq!(script.conn.state(), crate::State::Established);
 }
 
@@ -132,7 +118,7 @@ fn duplicate_acks_with_data_or_a_new_window_do_not_count() {
         script.arrives(seg(".", 1 + i, 1, b"x").win(60_000));
         script.arrives(seg(".", 2 + i, 1, b"").win(60_100 + u16::try_from(i).unwrap()));
     }
-    assert!(!script.conn.recovery.active);
+    assert!(!script.conn.recovery.is_active());
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! RACK: loss found by time (RFC 8985 §6).
+//!
+//! A segment counts as lost when one that was sent later has arrived and a round trip plus a window for
+//! reordering has passed. Times come from the table of `sent`; what follows from a loss is `recovery`'s.
+
+use crate::{
+    connection::{Connection, Events},
+    sent::{Marks, Piece},
+    time::{Duration, Instant},
+};
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// DupThresh (RFC 6675 §2).
+pub(crate) const DUP_THRESH: u64 = 3;
+/// Recoveries without a D-SACK after which the reordering window is small again (RFC 8985 §6.2 step 4).
+const PERSISTENCE: u8 = 16;
+/// The window is at most this many quarters of a round trip; SRTT limits it anyway.
+const MAX_STEPS: u8 = 250;
+
+/// The variables of RFC 8985 §5.3.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Rack {
+    /// RACK.xmit_ts and RACK.end_seq: of the segment sent last among those that arrived.
+    xmit: Instant,
+    end: u64,
+    /// RACK.rtt.
+    rtt: Duration,
+    /// RACK.fack: the highest position that arrived, plus one.
+    fack: u64,
+    /// The same among what was sent only once: such segments leave in order of their positions.
+    originals: u64,
+    /// RACK.dsack_round; 0: none.
+    dsack_round: u64,
+    /// RACK.reo_wnd_mult less one.
+    extra_steps: u8,
+    /// RACK.reo_wnd_persist.
+    persist: u8,
+    /// RACK.reordering_seen.
+    reordering_seen: bool,
+    reserved: [u8; 5],
+}
+
+/// What an arrival is judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct Evidence {
+    pub now: Instant,
+    pub min_rtt: Duration,
+    /// RACK.fack before this ACK.
+    pub fack: u64,
+    /// When the segment left that the peer's echoed timestamp belongs to, at the latest.
+    pub echoed: Option<Instant>,
+}
+
+impl Rack {
+    pub const fn fack(&self) -> u64 {
+        self.fack
+    }
+
+    pub const fn reordering_seen(&self) -> bool {
+        self.reordering_seen
+    }
+
+    /// RFC 8985 §6.2 steps 2 and 3 for one piece that is newly known to have arrived.
+    pub fn on_arrival(&mut self, evidence: &Evidence, piece: &Piece) {
+        if piece.marks.contains(Marks::RETRANSMITTED) {
+            // Step 2: the ACK of an earlier transmission must not pass for that of the last.
+            let too_soon = evidence.now.since(piece.sent) < evidence.min_rtt;
+            if too_soon || evidence.echoed.is_some_and(|echoed| echoed < piece.sent) {
+                self.fack = self.fack.max(piece.end);
+                return;
+            }
+        } else {
+            self.reordering_seen |= piece.end < evidence.fack;
+            self.originals = self.originals.max(piece.end);
+        }
+        self.fack = self.fack.max(piece.end);
+        // The earliest time at which it may have left: never later than true.
+        let Some(first) = piece.first else { return };
+        if (first, piece.end) >= (self.xmit, self.end) {
+            (self.xmit, self.end) = (first, piece.end);
+            self.rtt = evidence.now.since(first);
+        }
+    }
+
+    /// RACK_sent_after (RFC 8985 §6.2): whether `piece` surely left before something that arrived.
+    fn is_older(&self, piece: &Piece) -> bool {
+        let is_original = !piece.marks.contains(Marks::RETRANSMITTED);
+        // Segments of one burst left in order; a round trip of nothing says that this was no burst.
+        let is_lower = piece.end < self.end && self.rtt > Duration::ZERO;
+        (is_original && piece.end <= self.originals)
+            || piece.sent < self.xmit
+            || (piece.sent == self.xmit && is_lower)
+    }
+
+    /// What was sent again had not been lost, so its ACKs were those of the first time: of `rtt`.
+    pub fn restart(&mut self, rtt: Duration) {
+        (self.xmit, self.end, self.rtt) = (Instant::ZERO, 0, rtt);
+    }
+
+    /// Step 4: a duplicate arrived at the peer, so something was sent again too early. Once per round.
+    pub fn on_duplicate(&mut self, una: u64, max: u64) {
+        if self.dsack_round > 0 && una < self.dsack_round {
+            return;
+        }
+        self.dsack_round = max;
+        self.extra_steps = (self.extra_steps + 1).min(MAX_STEPS);
+        self.persist = PERSISTENCE;
+    }
+
+    /// Step 4: a recovery ended.
+    pub fn on_recovery_exit(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.extra_steps = 0;
+        }
+    }
+}
+
+impl Connection {
+    /// RACK_update_reo_wnd (RFC 8985 §6.2 step 4).
+    fn reordering_window(&self) -> Duration {
+        let held_segments = self.snd.sent.sacked() / u64::from(self.snd.segment_payload.max(1));
+        if !self.rack.reordering_seen && (self.recovery.is_active() || held_segments >= DUP_THRESH)
+        {
+            return Duration::ZERO;
+        }
+        let min_rtt = self.rtt.min_rtt().unwrap_or(self.rack.rtt).as_us();
+        let steps = 1 + u64::from(self.rack.extra_steps);
+        Duration::from_us(steps * min_rtt / 4).min(self.rtt.srtt().unwrap_or(self.rack.rtt))
+    }
+
+    /// RACK_detect_loss (RFC 8985 §6.2 step 5). Returns how much is newly lost; sets the timer for what
+    /// may turn out to be.
+    pub(crate) fn detect_loss(&mut self, now: Instant) -> u64 {
+        let patience = self.rack.rtt + self.reordering_window();
+        let rack = &self.rack;
+        let mut wait_until = Instant::ZERO;
+        let lost = self.snd.sent.mark_lost(now, |piece| {
+            if !rack.is_older(piece) {
+                return false;
+            }
+            let due = piece.sent + patience;
+            if due > now {
+                wait_until = wait_until.max(due);
+            }
+            due <= now
+        });
+        self.timers.reordering = if wait_until > Instant::ZERO {
+            wait_until
+        } else {
+            Instant::NEVER
+        };
+        self.recovery.lost += lost;
+        lost
+    }
+
+    /// RFC 8985 §6.3: the reordering timer fired.
+    pub(crate) fn on_reordering_timeout(&mut self, now: Instant) -> Events {
+        let lost = self.detect_loss(now);
+        if lost == 0 {
+            return Events::empty();
+        }
+        if !self.recovery.is_active() {
+            self.enter_fast_recovery(now, &crate::sack::Feedback::default());
+        }
+        self.arm_retransmit(now);
+        Events::TRANSMIT
+    }
+
+    /// RACK_mark_losses_on_RTO (RFC 8985 §6.3): the first segment, and what is overdue.
+    pub(crate) fn mark_lost_on_timeout(&mut self, now: Instant) {
+        let patience = self.rack.rtt + self.reordering_window();
+        let lost = self
+            .snd
+            .sent
+            .mark_lost(now, |piece| piece.sent + patience <= now);
+        let head_end = self.snd.una + u64::from(self.snd.segment_payload);
+        self.recovery.lost += lost + self.snd.sent.mark_front_lost(now, head_end);
+        self.timers.reordering = Instant::NEVER;
+    }
+}

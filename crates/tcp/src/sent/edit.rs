@@ -1,0 +1,244 @@
+//! Changing the middle of the table: marks, splits, merges. Only loss and reordering come here.
+
+use super::{
+    Marks, Piece, RUNS, Sent,
+    run::{Run, low},
+};
+use crate::time::{Duration, Instant};
+
+/// Runs that selective acknowledgements leave free for what is sent next.
+const RESERVE: usize = 4;
+
+impl Sent {
+    /// The peer holds `[start, end)`; `visit` sees what was not known to be held. Returns how much.
+    ///
+    /// Where the table has no room for a new border, less is taken: it is sent again at worst.
+    pub fn sack(
+        &mut self,
+        now: Instant,
+        start: u64,
+        end: u64,
+        mut visit: impl FnMut(&Piece),
+    ) -> u64 {
+        let (start, end) = (start.max(self.start), end.min(self.end));
+        if start >= end {
+            return 0;
+        }
+        let mut first = self.find(start);
+        if self.end_of(first) >= end && self.run(first).marks().contains(Marks::SACKED) {
+            return 0;
+        }
+        if self.count() + 2 > RUNS - RESERVE && self.compact_equal() {
+            first = self.find(start);
+        }
+        let before = self.sacked;
+        let mut index = first;
+        if self.start_of(first) < start {
+            if !self.run(first).marks().contains(Marks::SACKED) {
+                self.split(first, start, RESERVE);
+            }
+            index += 1;
+        }
+        while index < self.count() && self.start_of(index) < end {
+            let run = self.run(index);
+            if !run.marks().contains(Marks::SACKED) {
+                if self.end_of(index) > end && !self.split(index, end, RESERVE) {
+                    break;
+                }
+                let run = self.run(index);
+                let piece = run.piece(now, self.start_of(index), self.end_of(index));
+                self.forget_marks(run, piece.len());
+                *self.run_mut(index) = run.marked((run.marks() - Marks::LOST) | Marks::SACKED);
+                self.sacked += piece.len();
+                visit(&piece);
+            }
+            index += 1;
+        }
+        self.join_sacked(first.saturating_sub(1), index);
+        self.sacked - before
+    }
+
+    /// Marks as lost what `is_lost` names among what is neither held nor lost. Returns how much.
+    pub fn mark_lost(&mut self, now: Instant, mut is_lost: impl FnMut(&Piece) -> bool) -> u64 {
+        let before = self.lost;
+        let mut start = self.start;
+        for index in 0..self.count() {
+            let run = self.run(index);
+            let piece = run.piece(now, start, self.end_of(index));
+            start = piece.end;
+            let settled = run.marks().intersects(Marks::SACKED | Marks::LOST);
+            if !settled && is_lost(&piece) {
+                *self.run_mut(index) = run.marked(run.marks() | Marks::LOST);
+                self.lost += piece.len();
+            }
+        }
+        self.lost - before
+    }
+
+    /// Marks as lost what begins at SND.UNA and ends at `end`, if it is not held. Returns how much.
+    pub fn mark_front_lost(&mut self, now: Instant, end: u64) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let end = end.min(self.end);
+        if self.end_of(0) > end {
+            self.split(0, end, 0);
+        }
+        let front = self.end_of(0);
+        self.mark_lost(now, |piece| piece.end <= front)
+    }
+
+    /// `[start, end)` left once more.
+    pub fn resend(&mut self, now: Instant, start: u64, end: u64) {
+        let (start, end) = (start.max(self.start), end.min(self.end));
+        if start >= end {
+            return;
+        }
+        if self.count() + 2 > RUNS {
+            self.compact();
+        }
+        let mut index = self.find(start);
+        // Without room for a border the whole run counts as sent at some time until now.
+        if self.start_of(index) < start && self.split(index, start, 0) {
+            index += 1;
+        }
+        let first = index;
+        while index < self.count() && self.start_of(index) < end {
+            if !self.run(index).marks().contains(Marks::SACKED) {
+                let whole = self.end_of(index) <= end || self.split(index, end, 0);
+                let exact = whole && self.start_of(index) >= start;
+                let old = self.run(index);
+                self.forget_marks(old, self.end_of(index) - self.start_of(index));
+                let again = Run::sent_at(now, old.end());
+                let run = if exact { again } else { old.joined(again) };
+                *self.run_mut(index) = run.marked(Marks::RETRANSMITTED);
+            }
+            index += 1;
+        }
+        self.join_resent(first.saturating_sub(1), index);
+    }
+
+    /// The receiver has renounced, or may have: what it said that it holds is forgotten (RFC 2018 §8).
+    pub fn forget_sacks(&mut self) {
+        for index in 0..self.count() {
+            let run = self.run(index);
+            *self.run_mut(index) = run.marked(run.marks() - Marks::SACKED);
+        }
+        self.sacked = 0;
+    }
+
+    /// What counted as lost is on its way after all.
+    pub fn forget_lost(&mut self) {
+        for index in 0..self.count() {
+            let run = self.run(index);
+            *self.run_mut(index) = run.marked(run.marks() - Marks::LOST);
+        }
+        self.lost = 0;
+    }
+
+    /// Takes what `run` counts for, over `len` positions, out of the sums.
+    pub(super) fn forget_marks(&mut self, run: Run, len: u64) {
+        if run.marks().contains(Marks::SACKED) {
+            self.sacked = self.sacked.saturating_sub(len);
+        }
+        if run.marks().contains(Marks::LOST) {
+            self.lost = self.lost.saturating_sub(len);
+        }
+    }
+
+    /// Index of the run that holds `position`, which is in flight.
+    fn find(&self, position: u64) -> usize {
+        let (mut low_index, mut high_index) = (0, self.count());
+        while low_index < high_index {
+            let middle = usize::midpoint(low_index, high_index);
+            if self.end_of(middle) <= position {
+                low_index = middle + 1;
+            } else {
+                high_index = middle;
+            }
+        }
+        low_index.min(self.count().saturating_sub(1))
+    }
+
+    /// Cuts run `index` at `position`, which lies inside it, if that leaves `spare` runs free.
+    fn split(&mut self, index: usize, position: u64, spare: usize) -> bool {
+        let count = self.count();
+        if count + spare >= RUNS {
+            return false;
+        }
+        for to in (index + 1..=count).rev() {
+            *self.run_mut(to) = self.run(to - 1);
+        }
+        *self.run_mut(index) = self.run(index).ending(low(position));
+        self.len += 1;
+        true
+    }
+
+    /// What lies between `from` and `to` and is held needs no borders.
+    fn join_sacked(&mut self, from: usize, to: usize) {
+        self.join_where(from, to, usize::MAX, |lower, upper| {
+            (lower.marks() & upper.marks()).contains(Marks::SACKED)
+        });
+    }
+
+    /// What was sent again at one time needs no borders.
+    fn join_resent(&mut self, from: usize, to: usize) {
+        self.join_where(from, to, usize::MAX, |lower, upper| {
+            lower.marks() == Marks::RETRANSMITTED
+                && upper.marks() == Marks::RETRANSMITTED
+                && lower.joined(*upper).spread() == Some(Duration::ZERO)
+        });
+    }
+
+    /// Makes room: every second border between runs that are alike goes. `false`: there was none.
+    fn compact_equal(&mut self) -> bool {
+        self.join_where(0, RUNS, 2, |lower, upper| lower.marks() == upper.marks())
+    }
+
+    /// Makes room at any price but forgetting what is held. `false`: marks alternate everywhere.
+    pub(super) fn compact(&mut self) -> bool {
+        self.compact_equal()
+            || self.join_where(0, RUNS, 2, |lower, upper| {
+                !(lower.marks() | upper.marks()).contains(Marks::SACKED)
+            })
+    }
+
+    /// One pass over the runs `from..=to`: neighbours that `may_join` become one, at most `group` of
+    /// them. `false`: nothing changed.
+    fn join_where(
+        &mut self,
+        from: usize,
+        to: usize,
+        group: usize,
+        may_join: impl Fn(&Run, &Run) -> bool,
+    ) -> bool {
+        let count = self.count();
+        if from >= count {
+            return false;
+        }
+        let (mut kept, mut joined) = (from, 1);
+        let (mut start, mut border) = (self.start_of(from), self.end_of(from));
+        for next in from + 1..count {
+            if next > to && kept + 1 == next {
+                return false;
+            }
+            let (lower, upper) = (self.run(kept), self.run(next));
+            let end = self.end_of(next);
+            if next <= to && joined < group && may_join(&lower, &upper) {
+                let both = lower.joined(upper);
+                let gone = |run: Run| run.marked(run.marks() - both.marks());
+                self.forget_marks(gone(lower), border - start);
+                self.forget_marks(gone(upper), end - border);
+                *self.run_mut(kept) = both;
+                joined += 1;
+            } else {
+                kept += 1;
+                (start, joined) = (border, 1);
+                *self.run_mut(kept) = upper;
+            }
+            border = end;
+        }
+        self.len -= u16::try_from(count - kept - 1).unwrap_or(0);
+        kept + 1 < count
+    }
+}

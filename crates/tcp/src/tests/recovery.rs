@@ -1,0 +1,135 @@
+//! Fast recovery as a whole: how much leaves (RFC 9937), when it begins again, what a peer that renounces
+//! or lies can do (RFC 2018 §8).
+
+use super::harness::{Script, with_sack};
+
+/// Twenty segments in flight, from 10,001 on, in congestion avoidance's place: ssthresh is not set yet.
+fn twenty_in_flight() -> Script {
+    let mut script = with_sack();
+    script.writes(60_000);
+    script.wait_us(20_000);
+    script.acked(10_001, &[]);
+    assert_eq!(script.ranges().len(), 20);
+    script.wait_us(20_000);
+    script
+}
+
+#[test]
+fn half_as_much_leaves_as_arrives_while_the_window_comes_down() {
+    let mut script = twenty_in_flight();
+    let mut sent = Vec::new();
+    // The first of twenty is lost, the others are reported one by one.
+    for held in 1..20 {
+        script.acked(10_001, &[(11_001, 11_001 + held * 1_000)]);
+        sent.push(script.ranges().len());
+        script.wait_us(100);
+    }
+    // Two of limited transmit, then the retransmission, then one for every second ACK.
+    assert_eq!(sent[..3], [1, 1, 1]);
+    assert_eq!(sent[3..].iter().sum::<usize>(), 8, "{sent:?}");
+    assert!(
+        sent[3..].windows(2).all(|pair| pair[0] + pair[1] <= 1 + 1),
+        "{sent:?}"
+    );
+    script.acked(32_001, &[]);
+    let info = script.conn.info();
+    assert!(!script.conn.recovery.is_active());
+    assert_eq!(info.ssthresh, 11_000, "half of 22 segments");
+    assert!((11_000..=13_000).contains(&info.cwnd), "{}", info.cwnd);
+}
+
+#[test]
+fn heavy_loss_is_repaired_by_slow_start_up_to_the_threshold() {
+    let mut script = twenty_in_flight();
+    // Only the last three of twenty arrive.
+    script.acked(10_001, &[(27_001, 30_001)]);
+    let mut repaired = script.ranges().len();
+    assert!((1..=4).contains(&repaired), "{repaired}");
+    let mut una = 10_001;
+    while una < 27_001 {
+        script.wait_us(20_000);
+        una += 1_000;
+        script.acked(una, &[(27_001, 30_001)]);
+        let sent = script.ranges();
+        assert!(sent.len() <= 2, "one more than arrived, at most: {sent:?}");
+        repaired += sent.iter().filter(|&&(seq, _)| seq < 30_001).count();
+    }
+    assert_eq!(repaired, 17, "each hole once");
+    assert_eq!(script.conn.info().ssthresh, 10_000);
+}
+
+#[test]
+fn losses_beyond_the_recovery_point_begin_another_recovery() {
+    let mut script = twenty_in_flight();
+    script.acked(10_001, &[(11_001, 30_001)]);
+    script.ranges();
+    let first = script.conn.info().ssthresh;
+    script.wait_us(20_000);
+    // The hole is repaired; of the new data the first segment is lost.
+    script.acked(30_001, &[(31_001, 34_001)]);
+    script.ranges();
+    assert!(script.conn.recovery.is_active());
+    assert!(script.conn.info().ssthresh < first);
+}
+
+#[test]
+fn a_peer_that_renounces_gets_everything_again() {
+    let mut script = with_sack();
+    script.wait_us(20_000);
+    script.acked(1, &[(2_001, 10_001)]);
+    script.ranges();
+    script.wait_us(20_000);
+    // The holes are filled, and yet the ACK stops where the peer said that it holds data.
+    script.acked(2_001, &[]);
+    script.ranges();
+    let (wait_ms, _) = script.next_timer();
+    assert!(
+        (10..=20).contains(&wait_ms),
+        "soon, not at once: {wait_ms} ms"
+    );
+    assert_eq!(script.ranges()[0], (2_001, 1_000));
+    assert_eq!(script.conn.snd.sent.sacked(), 0);
+    for segment in 2_u32..10 {
+        script.wait_us(20_000);
+        script.acked(segment * 1_000 + 1_001, &[]);
+        script.ranges();
+    }
+    assert_eq!(script.conn.acknowledged(), 10_000);
+}
+
+#[test]
+fn an_ack_that_comes_late_clears_the_suspicion() {
+    let mut script = with_sack();
+    script.wait_us(20_000);
+    script.acked(1, &[(2_001, 10_001)]);
+    script.ranges();
+    script.wait_us(20_000);
+    script.acked(2_001, &[]);
+    script.wait_us(2_000);
+    script.acked(10_001, &[]);
+    script.ranges();
+    assert_eq!(script.conn.info().backoff, 0);
+    let retransmissions = script.conn.info().retransmissions;
+    assert_eq!(retransmissions, 2, "the two holes");
+}
+
+#[test]
+fn a_timeout_keeps_what_is_held_unless_it_begins_at_the_hole() {
+    let mut script = with_sack();
+    script.wait_us(20_000);
+    script.acked(1, &[(9_001, 10_001)]);
+    script.ranges();
+    while script.conn.info().backoff == 0 {
+        script.next_timer();
+        script.ranges();
+    }
+    assert_eq!(script.conn.info().cwnd, 1_000);
+    assert!(script.conn.snd.sent.sacked() >= 1_000);
+    let mut again = Vec::new();
+    for segment in 1_u32..9 {
+        script.wait_us(20_000);
+        script.acked(segment * 1_000 + 1, &[(9_001, 10_001)]);
+        again.extend(script.ranges());
+    }
+    assert!(!again.contains(&(9_001, 1_000)), "{again:?}");
+}
