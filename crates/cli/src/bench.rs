@@ -5,3 +5,4 @@ mod cores;
 mod idle;
 mod interrupt;
 mod statistics;
+pub mod tcp;

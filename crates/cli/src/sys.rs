@@ -206,7 +206,8 @@ pub fn connect_with_congestion(to: SocketAddrV4, name: &str) -> io::Result<TcpSt
             name.as_ptr().cast(),
             length(name.len()),
         )
-    })?;
+    })
+    .map_err(|error| io::Error::new(error.kind(), format!("TCP_CONGESTION {name}: {error}")))?;
     // SAFETY: all zeros is a valid sockaddr_in.
     let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     address.sin_family =
@@ -222,6 +223,30 @@ pub fn connect_with_congestion(to: SocketAddrV4, name: &str) -> io::Result<TcpSt
         )
     })?;
     Ok(TcpStream::from(socket))
+}
+
+/// Makes closing a stream a reset that throws away what was not sent, see socket(7) on SO_LINGER.
+pub fn abort_on_close(stream: &TcpStream) -> io::Result<()> {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&linger))
+        .expect("invariant: the structure has eight bytes");
+    // SAFETY: the value is a `linger` of the given length and outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            length,
+        )
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Lets the command start in a session of its own: no terminal reaches it with signals.

@@ -40,65 +40,91 @@ pub struct Order {
     pub to: std::net::SocketAddrV4,
     /// Congestion control of the sending socket.
     pub congestion: String,
-    /// Bytes to send; with `seconds` the most.
+    /// Bytes to send; ignored with `span`.
     pub bytes: u64,
-    /// Stop after this time even if bytes are left.
-    pub seconds: Option<f64>,
-    /// The receiver counts bytes that come after this time as well, separately.
-    pub skip_seconds: f64,
+    /// Send for a time instead.
+    pub span: Option<Span>,
     /// Give up after this time.
     pub patience_seconds: f64,
 }
 
+/// What the receiver counts of a flow that is measured for a time.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Span {
+    /// Not counted at the start.
+    pub skip_seconds: f64,
+    /// Counted after it; then the connection is aborted.
+    pub seconds: f64,
+}
+
 /// What became of it, as a line of JSON.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// From before connect to the receiver's answer, which comes after the last byte.
     pub seconds: f64,
-    /// Bytes that the receiver got and found right.
+    /// Bytes that the receiver got and found right; of a span those within it.
     pub bytes: u64,
-    /// Bytes that came after the time to skip, and in which time.
-    pub later_bytes: u64,
-    /// Time from the end of the time to skip to the last byte.
-    pub later_seconds: f64,
     /// Why it failed.
     pub error: Option<String>,
 }
 
-/// What the sender says first on a connection: how long the receiver skips.
-const HELLO_BYTES: usize = 8;
-/// What the receiver answers: four words, see [`Answer`].
-const ANSWER_BYTES: usize = 32;
+/// What the sender says first on a connection: two words, see [`Hello`].
+const HELLO_BYTES: usize = 16;
+/// What the receiver answers: two words, see [`Answer`].
+const ANSWER_BYTES: usize = 16;
+
+/// What the receiver shall count; both zero: everything until the end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Hello {
+    skip_us: u64,
+    span_us: u64,
+}
 
 /// The receiver's count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Answer {
     bytes: u64,
-    /// 1 if every byte was the one expected.
-    right: u64,
-    later_bytes: u64,
-    later_us: u64,
+    /// Every byte was the one expected.
+    right: bool,
+}
+
+impl Hello {
+    fn emit(self) -> [u8; HELLO_BYTES] {
+        emit(self.skip_us, self.span_us)
+    }
+
+    fn parse(bytes: [u8; HELLO_BYTES]) -> Self {
+        let (skip_us, span_us) = parse(bytes);
+        Self { skip_us, span_us }
+    }
 }
 
 impl Answer {
     fn emit(self) -> [u8; ANSWER_BYTES] {
-        let mut bytes = [0; ANSWER_BYTES];
-        let words = [self.bytes, self.right, self.later_bytes, self.later_us];
-        for (slot, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *slot = word.to_le_bytes();
-        }
-        bytes
+        emit(self.bytes, u64::from(self.right))
     }
 
-    fn parse(bytes: &[u8; ANSWER_BYTES]) -> Self {
-        let word = |index: usize| u64::from_le_bytes(bytes.as_chunks::<8>().0[index]);
+    fn parse(bytes: [u8; ANSWER_BYTES]) -> Self {
+        let (bytes, right) = parse(bytes);
         Self {
-            bytes: word(0),
-            right: word(1),
-            later_bytes: word(2),
-            later_us: word(3),
+            bytes,
+            right: right == 1,
         }
     }
+}
+
+fn emit(first: u64, second: u64) -> [u8; 16] {
+    (u128::from(first) | u128::from(second) << 64).to_le_bytes()
+}
+
+fn parse(bytes: [u8; 16]) -> (u64, u64) {
+    let word = |at: usize| {
+        let half: [u8; 8] = bytes[at..at + 8]
+            .try_into()
+            .expect("invariant: half of sixteen bytes");
+        u64::from_le_bytes(half)
+    };
+    (word(0), word(8))
 }
 
 /// Content repeats after this many bytes: a prime, so that no segment or page size divides it.
@@ -128,14 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_survives_the_wire() {
+    fn words_survive_the_wire() {
         let answer = Answer {
-            bytes: 1,
-            right: 1,
-            later_bytes: 1 << 40,
-            later_us: 7,
+            bytes: 1 << 40,
+            right: true,
         };
-        assert_eq!(Answer::parse(&answer.emit()), answer);
+        assert_eq!(Answer::parse(answer.emit()), answer);
+        let hello = Hello {
+            skip_us: 1,
+            span_us: u64::MAX,
+        };
+        assert_eq!(Hello::parse(hello.emit()), hello);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::{Answer, HELLO_BYTES, PERIOD, content, place};
+use super::{Answer, HELLO_BYTES, Hello, PERIOD, content, place};
 
 /// Receive, check and count what senders send, until killed.
 #[derive(Debug, Args)]
@@ -47,28 +47,40 @@ fn serve(mut stream: TcpStream, content: &[u8]) -> io::Result<()> {
     let begun = Instant::now();
     let mut hello = [0; HELLO_BYTES];
     stream.read_exact(&mut hello)?;
-    let skip = Duration::from_micros(u64::from_le_bytes(hello));
+    let hello = Hello::parse(hello);
+    let skip = Duration::from_micros(hello.skip_us);
+    let end = (hello.span_us > 0).then(|| skip + Duration::from_micros(hello.span_us));
     let mut buffer = vec![0; PERIOD];
-    let mut answer = Answer {
-        right: 1,
-        ..Answer::default()
-    };
-    loop {
-        let len = match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let at = place(answer.bytes);
-        if buffer[..len] != content[at..at + len] {
-            answer.right = 0;
+    let mut received = 0;
+    let mut counted = 0;
+    let mut right = true;
+    while let len @ 1.. = read(&mut stream, &mut buffer)? {
+        let now = begun.elapsed();
+        if end.is_some_and(|end| now >= end) {
+            break;
         }
-        answer.bytes += len as u64;
-        if let Some(later) = begun.elapsed().checked_sub(skip) {
-            answer.later_bytes += len as u64;
-            answer.later_us = u64::try_from(later.as_micros()).unwrap_or(u64::MAX);
+        let at = place(received);
+        right &= buffer[..len] == content[at..at + len];
+        received += len as u64;
+        if now >= skip {
+            counted += len as u64;
         }
     }
-    stream.write_all(&answer.emit())
+    let answer = Answer {
+        bytes: counted,
+        right,
+    };
+    stream.write_all(&answer.emit())?;
+    // A sender that is measured for a time aborts what it has not sent: take it in until then.
+    while read(&mut stream, &mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
