@@ -26,6 +26,151 @@ pub fn hostile_peer(data: &[u8]) {
     }
 }
 
+/// A peer that acknowledges at will, cumulatively, selectively and twice, a program that writes, and
+/// timers, over a connection with a wide window: the table of what is in flight stays whole, nothing is
+/// sent that was not written, and there is always a timer.
+pub fn hostile_acks(data: &[u8]) {
+    let mut liar = Liar::new(data.first().copied().unwrap_or(0));
+    for operation in data.chunks_exact(OPERATION) {
+        liar.act(operation);
+        liar.transmit();
+    }
+}
+
+/// Bytes that the program of [`hostile_acks`] may have unacknowledged.
+const WIDE: u32 = 1 << 20;
+
+struct Liar {
+    connection: Connection,
+    now: Instant,
+    written: u64,
+    limits: TransmitLimits,
+}
+
+impl Liar {
+    fn new(choice: u8) -> Self {
+        let config = Config {
+            send_capacity: WIDE,
+            sack: choice & 1 == 0,
+            timestamps: choice & 2 == 0,
+            ..Config::default()
+        };
+        let now = Instant::from_us(5_000_000);
+        let limits = TransmitLimits {
+            mss: 1_460,
+            max_payload: if choice & 4 == 0 { 1_460 } else { 64_000 },
+        };
+        let mut liar = Self {
+            connection: Connection::connect(&config, SeqNumber(ISS), now),
+            now,
+            written: 0,
+            limits,
+        };
+        liar.transmit();
+        let mut syn_ack = liar.segment(1, 5_000);
+        syn_ack.seq = 0;
+        syn_ack.flags |= Flags::SYN;
+        syn_ack.options.mss = Some(1_460);
+        syn_ack.options.sack_permitted = true;
+        syn_ack.options.window_scale = Some(7);
+        liar.arrive(&syn_ack);
+        assert_eq!(liar.connection.state(), crate::State::Established);
+        liar
+    }
+
+    fn segment(&self, ack: u64, stamp: u32) -> Header {
+        Header {
+            seq: 1,
+            ack: self.connection.snd.space.wire(ack),
+            flags: Flags::ACK,
+            window: 40_000,
+            options: wire::tcp::Options {
+                timestamps: Some(wire::tcp::Timestamps {
+                    value: 1,
+                    echo: stamp,
+                }),
+                ..wire::tcp::Options::default()
+            },
+            ..Header::default()
+        }
+    }
+
+    fn arrive(&mut self, header: &Header) {
+        let mut nowhere = Bounded {
+            consumed: 0,
+            capacity: 0,
+        };
+        let _ = self
+            .connection
+            .handle_segment(self.now, header, &[], &mut nowhere);
+    }
+
+    fn act(&mut self, operation: &[u8]) {
+        let [kind, a, b, c, d, e, f, g] = *operation else {
+            return;
+        };
+        let (una, max) = (self.connection.snd.una, self.connection.snd.max);
+        let near = |fine: u8, coarse: u8| {
+            let step = u64::from(fine) * 100 + u64::from(coarse) * 20_000;
+            una + step % (max - una + 3_000).max(1)
+        };
+        match kind % 8 {
+            0 => {
+                let room = self.connection.acknowledged() + u64::from(WIDE);
+                self.written = (self.written + number(operation) as u64 % 80_000).min(room);
+                let _ = self.connection.handle_written(self.now, self.written);
+            }
+            1 => {
+                self.now += Duration::from_us(u64::from(number(operation)) >> (d % 24));
+                let _ = self.connection.handle_timeout(self.now);
+            }
+            2 => {
+                let wait = self.connection.deadline().unwrap_or(self.now);
+                self.now = self.now.max(wait);
+                let _ = self.connection.handle_timeout(self.now);
+            }
+            _ => {
+                // Mostly SND.UNA itself, so that a flight lives long enough to be cut to pieces.
+                let ack = if kind & 0x70 == 0 { near(a, b) } else { una };
+                let stamp = self.connection.timestamp_clock(self.now);
+                let mut header = self.segment(ack, stamp.wrapping_sub(u32::from(g)));
+                let ends = [near(c, d), near(e, f), near(g, a), near(b, c)];
+                for pair in ends.windows(2).take(usize::from(kind >> 3) % 4) {
+                    let len = 1_000 * (1 + u64::from(a % 4));
+                    let space = self.connection.snd.space;
+                    let start = pair[0].saturating_sub(u64::from(g) % 3 * 2_000);
+                    header
+                        .options
+                        .sack
+                        .push(space.wire(start), space.wire(start + len));
+                }
+                self.arrive(&header);
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        for sent in 0.. {
+            assert!(sent < 4_096, "transmission never ends");
+            let Some(transmit) = self.connection.poll_transmit(self.now, &self.limits) else {
+                break;
+            };
+            let end = transmit.offset + u64::from(transmit.len);
+            assert!(end <= self.written, "sends what nobody wrote");
+        }
+        let connection = &self.connection;
+        connection.snd.sent.check();
+        let info = connection.info();
+        assert!(connection.pipe() <= info.flight);
+        assert!(info.cwnd > 0 || !info.state.is_synchronized());
+        assert!(
+            info.flight == 0
+                || info.state == crate::State::Closed
+                || connection.deadline().is_some()
+        );
+    }
+}
+
 /// Bytes of one operation.
 const OPERATION: usize = 8;
 const ISS: u32 = 77;
@@ -158,6 +303,11 @@ mod tests {
         #[test]
         fn a_hostile_peer_breaks_nothing(data in proptest::collection::vec(any::<u8>(), 0..800)) {
             super::hostile_peer(&data);
+        }
+
+        #[test]
+        fn hostile_acks_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..2_400)) {
+            super::hostile_acks(&data);
         }
     }
 }

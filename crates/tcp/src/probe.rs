@@ -82,7 +82,6 @@ impl Connection {
         new_data: Option<Stretch>,
         segment: u64,
     ) -> Option<(Stretch, bool)> {
-        self.probe.owed = false;
         if self.snd.sent.is_empty() || self.probe.end > 0 {
             return None;
         }

@@ -163,7 +163,8 @@ impl Connection {
     }
 
     fn limit_window(&mut self, bytes: u64) {
-        let window = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let window = bytes.max(u64::from(self.snd.segment_payload));
+        let window = u32::try_from(window).unwrap_or(u32::MAX);
         self.congestion.set_recovery_cwnd(window);
     }
 

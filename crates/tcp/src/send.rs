@@ -33,8 +33,10 @@ impl Connection {
             return None;
         }
         let segment = self.segment_room(now, limits);
-        if self.probe.owed {
-            return self.transmit_tail_probe(now, segment, limits);
+        if self.probe.owed
+            && let Some(probe) = self.transmit_tail_probe(now, segment, limits)
+        {
+            return Some(probe);
         }
         let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
         if let Some(stretch) = self.next_retransmission(segment, usable, limits) {
@@ -53,6 +55,7 @@ impl Connection {
         segment: u64,
         limits: &TransmitLimits,
     ) -> Option<Transmit> {
+        self.probe.owed = false;
         let new_data = self.next_new_data(now, segment, segment, limits);
         let (stretch, is_new) = self.next_tail_probe(new_data, segment)?;
         if is_new {

@@ -131,6 +131,29 @@ impl Sent {
         })
     }
 
+    /// Panics unless the sums and the runs agree.
+    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+    pub fn check(&self) {
+        let (mut sacked, mut lost, mut start) = (0, 0, self.start);
+        for index in 0..self.count() {
+            let (marks, end) = (self.run(index).marks(), self.end_of(index));
+            assert!(start < end, "an empty run");
+            assert!(!marks.contains(Marks::SACKED | Marks::LOST));
+            sacked += if marks.contains(Marks::SACKED) {
+                end - start
+            } else {
+                0
+            };
+            lost += if marks.contains(Marks::LOST) {
+                end - start
+            } else {
+                0
+            };
+            start = end;
+        }
+        assert_eq!((start, sacked, lost), (self.end, self.sacked, self.lost));
+    }
+
     /// The lowest stretch that counts as lost.
     pub fn next_lost(&self) -> Option<(u64, u64)> {
         if self.lost == 0 {

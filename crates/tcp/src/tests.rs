@@ -12,6 +12,7 @@ mod probe;
 mod rack;
 mod recovery;
 mod reset;
+mod storm;
 mod timers;
 mod undo;
 mod window;

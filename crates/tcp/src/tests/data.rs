@@ -115,13 +115,67 @@ fn data_out_of_order_is_placed_at_once_and_each_segment_is_acknowledged() {
     assert_eq!(script.memory.bytes, b"abcdefghijkl");
 }
 
-#[test]
-fn sack_blocks_name_the_newest_range_first() {
+fn with_sack() -> Script {
     let config = Config {
         sack: true,
         ..plain()
     };
-    let mut script = Script::established_with(&config, seg("S.", 0, 1, b"").mss(1_000).sack_ok());
+    Script::established_with(&config, seg("S.", 0, 1, b"").mss(1_000).sack_ok())
+}
+
+#[test]
+fn a_segment_that_came_before_is_reported_once() {
+    // RFC 2883 §4.1.1.
+    let mut script = with_sack();
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.next_timer();
+    script.leaves(&[". 1:1 ack 1001"]);
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.leaves(&[". 1:1 ack 1001 sack 1:1001"]);
+    script.arrives(seg(".", 1_001, 1, &[0; 1_000]));
+    script.next_timer();
+    script.leaves(&[". 1:1 ack 2001"]);
+}
+
+#[test]
+fn of_a_segment_that_is_partly_new_the_old_part_is_reported() {
+    // RFC 2883 §4.2.
+    let mut script = with_sack();
+    script.arrives(seg(".", 1, 1, &[0; 500]));
+    script.next_timer();
+    script.sent();
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.next_timer();
+    script.leaves(&[". 1:1 ack 1001 sack 1:501"]);
+}
+
+#[test]
+fn a_duplicate_beyond_a_hole_is_followed_by_the_range_that_holds_it() {
+    // RFC 2883 §4.1.3, and §4.2 for a segment that ends in something new.
+    let mut script = with_sack();
+    script.arrives(seg(".", 501, 1, &[0; 500]));
+    script.arrives(seg(".", 1_001, 1, &[0; 500]));
+    script.sent();
+    script.arrives(seg(".", 1_001, 1, &[0; 500]));
+    script.leaves(&[". 1:1 ack 1 sack 1001:1501 sack 501:1501"]);
+    script.arrives(seg(".", 1_201, 1, &[0; 500]));
+    script.leaves(&[". 1:1 ack 1 sack 1201:1501 sack 501:1701"]);
+    script.leaves(&[]);
+}
+
+#[test]
+fn without_sack_nothing_is_reported() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.next_timer();
+    script.sent();
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.leaves(&[". 1:1 ack 1001"]);
+}
+
+#[test]
+fn sack_blocks_name_the_newest_range_first() {
+    let mut script = with_sack();
     script.arrives(seg(".", 11, 1, &[0; 10]));
     script.leaves(&[". 1:1 ack 1 sack 11:21"]);
     script.arrives(seg(".", 31, 1, &[0; 10]));

@@ -301,6 +301,32 @@ pub struct Pair {
     cable: BTreeMap<(u64, u64), (usize, Transmit)>,
     next_id: u64,
     pub segments: u64,
+    /// Large segments are cut before the cable, as a device cuts them; else they travel whole, as a
+    /// receiver merges them.
+    pub cuts: bool,
+}
+
+/// The segments that a device makes of one.
+fn cut(transmit: &Transmit) -> Vec<Transmit> {
+    let Some(size) = transmit.segment_size.map(u32::from) else {
+        return vec![*transmit];
+    };
+    let starts = (0..transmit.len).step_by(usize::try_from(size).unwrap());
+    let piece = |from: u32| {
+        let len = size.min(transmit.len - from);
+        let mut header = transmit.header;
+        header.seq = header.seq.wrapping_add(from);
+        if from + len < transmit.len {
+            header.flags -= Flags::FIN | Flags::PSH;
+        }
+        Transmit {
+            header,
+            offset: transmit.offset + u64::from(from),
+            len,
+            segment_size: None,
+        }
+    };
+    starts.map(piece).collect()
 }
 
 impl Pair {
@@ -317,6 +343,7 @@ impl Pair {
             cable: BTreeMap::new(),
             next_id: 0,
             segments: 0,
+            cuts: false,
         };
         // The listener: the first SYN that gets through makes the other end.
         for _ in 0..1_000 {
@@ -353,16 +380,27 @@ impl Pair {
     pub fn transmit(&mut self, from: usize) {
         while let Some(transmit) = self.ends[from].poll_transmit(self.now, &self.limits) {
             self.segments += 1;
-            let copies = 1 + u64::from(self.random() % 1_000 < self.weather.duplicate_per_mille);
-            for _ in 0..copies {
-                if self.random() % 1_000 < self.weather.loss_per_mille {
-                    continue;
-                }
-                let jitter = self.random() % (self.weather.jitter_us + 1);
-                let at = self.now.as_us() + self.weather.delay_us + jitter;
-                self.cable.insert((at, self.next_id), (from, transmit));
-                self.next_id += 1;
+            let pieces = if self.cuts {
+                cut(&transmit)
+            } else {
+                vec![transmit]
+            };
+            for piece in pieces {
+                self.carry(from, piece);
             }
+        }
+    }
+
+    fn carry(&mut self, from: usize, transmit: Transmit) {
+        let copies = 1 + u64::from(self.random() % 1_000 < self.weather.duplicate_per_mille);
+        for _ in 0..copies {
+            if self.random() % 1_000 < self.weather.loss_per_mille {
+                continue;
+            }
+            let jitter = self.random() % (self.weather.jitter_us + 1);
+            let at = self.now.as_us() + self.weather.delay_us + jitter;
+            self.cable.insert((at, self.next_id), (from, transmit));
+            self.next_id += 1;
         }
     }
 

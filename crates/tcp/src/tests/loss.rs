@@ -150,3 +150,21 @@ fn an_idle_connection_restarts_with_the_initial_window() {
     script.writes(1);
     assert_eq!(script.conn.info().cwnd, 10_000);
 }
+
+#[test]
+fn after_a_timeout_duplicate_acks_for_what_it_repaired_mean_nothing() {
+    // RFC 6582 §3.2 step 1: "recover" must be passed, not only reached.
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.next_timer();
+    assert_eq!(script.ranges(), [(1, 1_000)]);
+    script.wait_us(1_000);
+    script.acked(10_001, &[]);
+    let ssthresh = script.conn.info().ssthresh;
+    assert!(!script.ranges().is_empty());
+    // The peer had the rest already, and answers each copy.
+    for _ in 0..5 {
+        script.acked(10_001, &[]);
+    }
+    assert!(!script.conn.recovery.is_active());
+    assert_eq!(script.conn.info().ssthresh, ssthresh);
+}

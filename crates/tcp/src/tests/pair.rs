@@ -26,8 +26,14 @@ fn exchange(
     seed: u64,
     bytes: [u64; 2],
 ) -> Pair {
-    let mut pair = Pair::new(config, weather, limits, seed);
+    let pair = Pair::new(config, weather, limits, seed);
+    exchange_over(pair, bytes, |_| ())
+}
+
+/// [`exchange`] over a cable that exists; `check` looks at the pair after every event.
+pub fn exchange_over(mut pair: Pair, bytes: [u64; 2], check: impl Fn(&Pair)) -> Pair {
     pair.run(3_600, |pair| {
+        check(pair);
         let mut done = true;
         for (end, &bytes) in bytes.iter().enumerate() {
             let conn = &mut pair.ends[end];

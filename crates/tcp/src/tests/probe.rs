@@ -126,6 +126,17 @@ fn without_sack_there_is_no_probe() {
 }
 
 #[test]
+fn a_probe_that_is_overtaken_by_its_ack_holds_nothing_up() {
+    let mut script = in_flight(3_000);
+    let deadline = script.conn.deadline().unwrap();
+    script.now = deadline;
+    let _ = script.conn.handle_timeout(script.now);
+    script.acked(3_001, &[]);
+    script.writes(1_000);
+    script.leaves(&["P. 3001:4001 ack 1"]);
+}
+
+#[test]
 fn a_probe_carries_the_fin_when_that_is_the_tail() {
     let mut script = in_flight(3_000);
     let _ = script.conn.shutdown_write(script.now);
