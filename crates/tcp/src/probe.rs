@@ -97,10 +97,11 @@ impl Connection {
     }
 
     /// TLP_process_ack (RFC 8985 §7.4.2): what the answer to a probe says about the segment before it.
-    pub(crate) fn judge_probe(&mut self, now: Instant, feedback: &Feedback) {
+    /// Returns whether the duplicate that it reports is the probe.
+    pub(crate) fn judge_probe(&mut self, now: Instant, feedback: &Feedback) -> bool {
         let probe = self.probe;
         if probe.end == 0 || self.snd.una < probe.end {
-            return;
+            return false;
         }
         let was_duplicate = feedback.duplicate.is_some_and(|(_, end)| end == probe.end);
         if !probe.is_retransmission || was_duplicate {
@@ -117,5 +118,6 @@ impl Connection {
             // Both copies arrived, and the peer does not send D-SACKs.
             self.probe.end = 0;
         }
+        was_duplicate
     }
 }

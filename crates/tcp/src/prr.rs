@@ -49,7 +49,8 @@ impl Prr {
         self.delivered += ack.delivered;
         let mut allowed = if ack.in_flight > ack.ssthresh {
             // In proportion to what arrives.
-            (self.delivered * ack.ssthresh)
+            self.delivered
+                .saturating_mul(ack.ssthresh)
                 .div_ceil(self.flight.max(1))
                 .saturating_sub(self.out)
         } else {

@@ -86,11 +86,9 @@ impl Rack {
     /// RACK_sent_after (RFC 8985 §6.2): whether `piece` surely left before something that arrived.
     fn is_older(&self, piece: &Piece) -> bool {
         let is_original = !piece.marks.contains(Marks::RETRANSMITTED);
-        // Segments of one burst left in order; a round trip of nothing says that this was no burst.
-        let is_lower = piece.end < self.end && self.rtt > Duration::ZERO;
-        (is_original && piece.end <= self.originals)
-            || piece.sent < self.xmit
-            || (piece.sent == self.xmit && is_lower)
+        // Only what was sent once left in the order of its positions. Whoever runs us may pass one `now`
+        // for a whole batch of events: at equal times nothing is known of what was sent again.
+        (is_original && piece.end <= self.originals) || piece.sent < self.xmit
     }
 
     /// What was sent again had not been lost, so its ACKs were those of the first time: of `rtt`.
@@ -151,7 +149,7 @@ impl Connection {
         } else {
             Instant::NEVER
         };
-        self.recovery.lost += lost;
+        self.note_lost(lost);
         lost
     }
 
@@ -176,7 +174,8 @@ impl Connection {
             .sent
             .mark_lost(now, |piece| piece.sent + patience <= now);
         let head_end = self.snd.una + u64::from(self.snd.segment_payload);
-        self.recovery.lost += lost + self.snd.sent.mark_front_lost(now, head_end);
+        let head = self.snd.sent.mark_front_lost(now, head_end);
+        self.note_lost(lost + head);
         self.timers.reordering = Instant::NEVER;
     }
 }

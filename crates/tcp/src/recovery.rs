@@ -49,7 +49,9 @@ pub(crate) struct Recovery {
     pub frto: Frto,
     /// The first retransmission goes out whatever the pipe holds (RFC 6675 §5 step 4.3).
     pub first_owed: bool,
-    pub reserved: [u8; 5],
+    pub reserved: u8,
+    /// Duplicates that the peer reported (RFC 2883).
+    pub duplicates: u32,
     /// Segments sent again in the connection's life.
     pub retransmissions: u64,
     /// Bytes that ever counted as lost.
@@ -68,7 +70,7 @@ const RENOUNCE_DELAY: Duration = Duration::from_ms(10);
 impl Connection {
     /// Acts on what an ACK told, once `snd.una` is new; `before`: where delivery stood until then.
     pub(crate) fn recover(&mut self, now: Instant, feedback: &Feedback, before: &DeliveryMark) {
-        self.judge_probe(now, feedback);
+        let was_probe = self.judge_probe(now, feedback);
         let is_calm = self.recovery.phase == Phase::Open
             && self.snd.sent.sacked() + self.snd.sent.lost() == 0
             && feedback.acked > 0
@@ -79,7 +81,12 @@ impl Connection {
             return;
         }
         if feedback.duplicate.is_some() {
-            self.rack.on_duplicate(self.snd.una, self.snd.max);
+            self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
+            // Neither a probe that was too early nor what the network made twice tells of reordering.
+            let is_ours = u64::from(self.recovery.duplicates) <= self.recovery.retransmissions;
+            if is_ours && !was_probe {
+                self.rack.on_duplicate(self.snd.una, self.snd.max);
+            }
         }
         self.undo_if_spurious(now, feedback);
         if self.recovery.phase == Phase::Loss {
@@ -127,8 +134,13 @@ impl Connection {
         let end = self.snd.una + u64::from(self.snd.segment_payload);
         let lost = self.snd.sent.mark_front_lost(now, end);
         self.recovery.first_owed |= is_partial;
-        self.recovery.lost += lost;
+        self.note_lost(lost);
         lost
+    }
+
+    /// `bytes` count as lost that did not until now.
+    pub(crate) fn note_lost(&mut self, bytes: u64) {
+        self.recovery.lost += bytes;
     }
 
     pub(crate) fn enter_fast_recovery(&mut self, now: Instant, feedback: &Feedback) {
@@ -206,7 +218,8 @@ impl Connection {
         if self.snd.sent.is_renounced() || !self.rcv.sack {
             // RFC 2018 §8: nothing that was said to be held can be relied on.
             self.snd.sent.forget_sacks();
-            self.recovery.lost += self.snd.sent.mark_lost(now, |_| true);
+            let lost = self.snd.sent.mark_lost(now, |_| true);
+            self.note_lost(lost);
         } else {
             self.mark_lost_on_timeout(now);
         }

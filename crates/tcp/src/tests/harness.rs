@@ -301,6 +301,8 @@ pub struct Pair {
     cable: BTreeMap<(u64, u64), (usize, Transmit)>,
     next_id: u64,
     pub segments: u64,
+    /// Segments with payload that the cable lost.
+    pub lost: u64,
     /// Large segments are cut before the cable, as a device cuts them; else they travel whole, as a
     /// receiver merges them.
     pub cuts: bool,
@@ -343,6 +345,7 @@ impl Pair {
             cable: BTreeMap::new(),
             next_id: 0,
             segments: 0,
+            lost: 0,
             cuts: false,
         };
         // The listener: the first SYN that gets through makes the other end.
@@ -395,6 +398,7 @@ impl Pair {
         let copies = 1 + u64::from(self.random() % 1_000 < self.weather.duplicate_per_mille);
         for _ in 0..copies {
             if self.random() % 1_000 < self.weather.loss_per_mille {
+                self.lost += u64::from(transmit.len > 0);
                 continue;
             }
             let jitter = self.random() % (self.weather.jitter_us + 1);

@@ -70,11 +70,17 @@ fn a_probe_that_was_a_duplicate_changes_nothing() {
     script.acked(3_001, &[]);
     script.wait_us(500);
     script.acked(3_001, &[(2_001, 3_001)]);
-    script.writes(1_000);
+    script.writes(3_000);
     script.sent();
     script.wait_us(1_000);
-    script.acked(4_001, &[]);
+    script.acked(3_001, &[(4_001, 5_001)]);
     assert_eq!(script.conn.info().ssthresh, u32::MAX);
+    let patience = script.conn.timers.reordering.since(script.now);
+    assert_eq!(
+        patience.as_us(),
+        250,
+        "a probe does not widen the reordering window"
+    );
 }
 
 #[test]

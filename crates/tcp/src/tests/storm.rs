@@ -108,6 +108,27 @@ fn a_cable_that_only_reorders_costs_few_retransmissions() {
 }
 
 #[test]
+fn what_is_lost_is_sent_again_and_hardly_anything_else() {
+    let weather = Weather {
+        loss_per_mille: 20,
+        duplicate_per_mille: 0,
+        delay_us: 20_000,
+        jitter_us: 0,
+    };
+    let (mut again, mut lost) = (0, 0);
+    for seed in 0..40 {
+        let pair = on(weather, seed);
+        again += pair.ends[0].info().retransmissions;
+        lost += pair.lost;
+    }
+    // Each loss once; a few probes and timeouts, for lost ACKs and for the last segments.
+    assert!(
+        again >= lost && again <= lost + lost / 8,
+        "{again} for {lost}"
+    );
+}
+
+#[test]
 fn a_cable_that_only_duplicates_costs_no_retransmission() {
     let weather = Weather {
         loss_per_mille: 0,
