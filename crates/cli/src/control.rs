@@ -10,9 +10,9 @@ use std::{
 use anyhow::{Context, bail};
 use hostif::control::{self, QueryKind, Reply, Request};
 use rustix::{
-    fd::{AsFd as _, OwnedFd},
+    fd::{AsFd as _, BorrowedFd, OwnedFd},
     io::Errno,
-    net::{RecvFlags, sockopt},
+    net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt},
 };
 use serde_json::Value;
 
@@ -84,9 +84,48 @@ impl Channel {
         serde_json::from_reader(std::fs::File::from(file)).context("reading the engine's report")
     }
 
+    /// This channel to the engine's first core, and one to each other.
+    pub fn all_cores(self) -> anyhow::Result<Vec<Self>> {
+        let status = self.query(QueryKind::Status)?;
+        let cores = status["cores"].as_u64().unwrap_or(1);
+        let mut channels = vec![self];
+        for core in 1..u16::try_from(cores)? {
+            let channel = channels[0].to_core(core)?;
+            channels.push(channel);
+        }
+        Ok(channels)
+    }
+
+    fn to_core(&self, core: u16) -> anyhow::Result<Self> {
+        let (socket, engines) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .context("making a channel")?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))
+            .context("setting a timeout")?;
+        match self.ask_with(&Request::Join { core }, &[engines.as_fd()])? {
+            (Reply::Joined, _) => Ok(Self {
+                socket,
+                name: self.name.clone(),
+            }),
+            (other, _) => bail!("core {core} of the engine at {}: {other:?}", self.name),
+        }
+    }
+
     fn ask(&self, request: &Request) -> anyhow::Result<(Reply, Vec<OwnedFd>)> {
+        self.ask_with(request, &[])
+    }
+
+    fn ask_with(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> anyhow::Result<(Reply, Vec<OwnedFd>)> {
         let context = || format!("asking the engine at {}", self.name);
-        control::send(self.socket.as_fd(), &request.encode(), &[]).with_context(context)?;
+        control::send(self.socket.as_fd(), &request.encode(), descriptors).with_context(context)?;
         let received = match control::receive(self.socket.as_fd(), RecvFlags::empty()) {
             Err(Errno::AGAIN) => bail!(
                 "the engine at {} does not answer within {} s: it is stopped or hangs; end it and start it again",

@@ -21,6 +21,15 @@ fn skip(reason: &str) {
 
 #[test]
 fn programs_print_over_shunt_what_they_print_over_the_kernel() {
+    compare("t-parity", "1");
+}
+
+#[test]
+fn programs_print_over_two_cores_what_they_print_over_the_kernel() {
+    compare("t-parity2", "2");
+}
+
+fn compare(lab: &str, cores: &str) {
     for tool in ["cc", "python3"] {
         if !Command::new(tool)
             .arg("--version")
@@ -30,13 +39,13 @@ fn programs_print_over_shunt_what_they_print_over_the_kernel() {
             return skip(&format!("{tool} is not installed"));
         }
     }
-    let lab = match Lab::temporary("t-parity", &LabSpec::default()) {
+    let lab = match Lab::temporary(lab, &LabSpec::default()) {
         Ok(lab) => lab,
         Err(error) => return skip(&error.to_string()),
     };
     let shunt = testkit::shunt().to_str().unwrap();
     let a = host(&lab, "a");
-    let mut engine = testkit::start(a, shunt, &["engine"]);
+    let mut engine = testkit::start(a, shunt, &["engine", "--cores", cores]);
     let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
     engine.wait_until("engine", PATIENCE, serves).unwrap();
 

@@ -2,15 +2,15 @@
 
 mod background;
 mod checks;
+mod drivers;
 
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engine::{Address, Config, Engine};
-use nic::{Driver, af_packet::AfPacket, pcap::Recorder, tap::Tap};
+use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{control, output, sys};
 use checks::Claims;
@@ -59,9 +59,13 @@ pub struct Arguments {
     /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     name: String,
-    /// Processor to run on; the scheduler's choice otherwise.
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
+    /// Engine cores: threads that share nothing, over which connections are spread. Needs --driver
+    /// af_packet.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(hostif::CORES_MAX)))]
+    cores: u16,
+    /// Processor to run on, one for each core: 2 or 2,3; the scheduler's choice otherwise.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpu: Vec<usize>,
     /// How long an idle engine looks for work before it sleeps, in microseconds.
     #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=MAX_SPIN_US))]
     spin_us: u64,
@@ -134,18 +138,17 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let stop = catch_signals()?;
     log_to_stderr();
-    if let Some(cpu) = arguments.cpu {
-        pin(cpu)?;
-    }
+    checks::check_cores(arguments.cores, arguments.driver, &arguments.cpu)?;
     if arguments.driver == DriverName::AfPacket {
         checks::check_is_up(&arguments.nic)?;
     }
     checks::check_addresses(&arguments.address, &arguments.gateway)?;
     let _claims = Claims::take(&arguments.address)?;
-    let driver = open_driver(arguments)?;
+    let steering = choose_steering(arguments.cores)?;
+    let drivers = drivers::open(arguments, steering)?;
     control::remove_stale(&arguments.name)
         .with_context(|| format!("removing the old --name {}", arguments.name))?;
-    let engine = Engine::start(config(arguments)?, hostif::Steering::SINGLE, vec![driver])
+    let engine = Engine::start(config(arguments)?, steering, drivers)
         .with_context(|| format!("--name {}", arguments.name))?;
     announce(arguments);
     let result = engine.run(stop.as_fd());
@@ -188,6 +191,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.name.clone_from(&arguments.name);
     config.gateways.clone_from(&arguments.gateway);
     config.interface_index = sys::interface_index(&arguments.nic);
+    config.cpus.clone_from(&arguments.cpu);
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
     let window_bytes = arguments.window_kib * 1024;
@@ -204,8 +208,12 @@ fn announce(arguments: &Arguments) {
         .iter()
         .map(|own| own.address.to_string())
         .collect();
+    let cores = match arguments.cores {
+        1 => String::new(),
+        cores => format!(", {cores} cores"),
+    };
     tracing::info!(
-        "serving {} on {} ({}), control socket {}",
+        "serving {} on {} ({}{cores}), control socket {}",
         addresses.join(", "),
         arguments.nic,
         arguments.driver.name(),
@@ -213,73 +221,11 @@ fn announce(arguments: &Arguments) {
     );
 }
 
-fn pin(cpu: usize) -> anyhow::Result<()> {
-    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if cpu >= CpuSet::MAX_CPU {
-        bail!("--cpu {cpu}: no such processor, this machine has {count}");
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| {
-        format!("--cpu {cpu}: cannot run there (this machine has {count} processors)")
-    })
-}
-
-fn open_driver(arguments: &Arguments) -> anyhow::Result<Box<dyn Driver>> {
-    let nic = &arguments.nic;
-    let name = arguments.driver.name();
-    let driver: Box<dyn Driver> = match arguments.driver {
-        DriverName::AfPacket => {
-            let addresses = arguments.address.iter().map(|own| own.address).collect();
-            let config = nic::af_packet::Config {
-                addresses: Some(addresses),
-                ..nic::af_packet::Config::new(nic)
-            };
-            let opened = AfPacket::open(&config).map_err(|error| {
-                let is_privilege = matches!(error, nic::af_packet::OpenError::NoPrivilege);
-                (anyhow::Error::from(error), is_privilege)
-            });
-            Box::new(
-                opened
-                    .map_err(offer_the_lab)
-                    .with_context(|| format!("--nic {nic} with --driver {name}"))?,
-            )
-        }
-        DriverName::Tap => {
-            let config = nic::tap::Config {
-                name: Some(nic.clone()),
-                up: true,
-                ..nic::tap::Config::default()
-            };
-            let opened = Tap::create(&config).map_err(|error| {
-                let is_privilege = matches!(error, nic::tap::OpenError::NoPrivilege);
-                (anyhow::Error::from(error), is_privilege)
-            });
-            Box::new(
-                opened
-                    .map_err(offer_the_lab)
-                    .with_context(|| format!("--nic {nic} with --driver {name}"))?,
-            )
-        }
-    };
-    let Some(path) = &arguments.capture else {
-        return Ok(driver);
-    };
-    let recorder = Recorder::create(driver, path, nic)
-        .with_context(|| format!("creating the file of --capture, {}", path.display()))?;
-    Ok(Box::new(recorder))
-}
-
-/// Where a privilege is missing, there is a place that needs none.
-fn offer_the_lab((error, is_privilege): (anyhow::Error, bool)) -> anyhow::Error {
-    if !is_privilege {
-        return error;
-    }
-    // In a lab only a program that is not its root lacks the privilege.
-    let way_out = if std::env::var_os(lab::NIC_VARIABLE).is_some() {
-        "in a lab, start the engine without --as-user: `shunt lab exec HOST -- shunt engine --background`"
-    } else {
-        "`shunt lab up` makes two hosts where no privilege is needed"
-    };
-    anyhow::anyhow!("{error}; {way_out}")
+/// The key keeps strangers from choosing addresses and ports that all lead to one core.
+fn choose_steering(cores: u16) -> anyhow::Result<Steering> {
+    let mut key = [0; 4];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+        .context("getting random numbers")?;
+    let key = u32::from_ne_bytes(key);
+    Ok(Steering { cores, key })
 }

@@ -1,4 +1,6 @@
-//! `shunt status` and `shunt ss`: what an engine says about itself.
+//! `shunt status` and `shunt ss`: what an engine says about itself, all its cores together.
+
+mod merge;
 
 use std::process::ExitCode;
 
@@ -48,9 +50,10 @@ struct EngineName {
 }
 
 impl EngineName {
-    fn channel(&self) -> anyhow::Result<Channel> {
+    /// A channel to each core; at least one.
+    fn channels(&self) -> anyhow::Result<Vec<Channel>> {
         match Channel::open(&self.engine)? {
-            Some(channel) => Ok(channel),
+            Some(channel) => channel.all_cores(),
             None => bail!(
                 "no engine answers at {} in this network namespace: start one with `shunt engine`, name another with --engine, or ask inside a lab with `shunt lab exec HOST -- shunt status`",
                 self.engine
@@ -61,10 +64,13 @@ impl EngineName {
 
 /// Runs `shunt status`.
 pub fn status(arguments: &Status) -> anyhow::Result<ExitCode> {
-    let channel = arguments.engine.channel()?;
-    let status = channel.query(QueryKind::Status)?;
-    let programs = channel.query(QueryKind::Sessions)?;
-    let interfaces = channel.query(QueryKind::Interfaces)?;
+    let channels = arguments.engine.channels()?;
+    let ask = |kind| -> anyhow::Result<Vec<Value>> {
+        channels.iter().map(|channel| channel.query(kind)).collect()
+    };
+    let programs = merge::programs(&ask(QueryKind::Sessions)?);
+    let status = merge::status(&ask(QueryKind::Status)?, &programs);
+    let interfaces = channels[0].query(QueryKind::Interfaces)?;
     if arguments.json {
         let mut all = status;
         all["interfaces"] = interfaces;
@@ -97,6 +103,15 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
         status["memory_kib"]["shared"],
         status["bytes_per_connection"],
     );
+    if status["cores"].as_u64().unwrap_or(1) > 1 {
+        let shares = status["by_core"].as_array().into_iter().flatten();
+        let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
+        text += &format!(
+            "{} cores, with {} connections\n",
+            status["cores"],
+            shares.join(", ")
+        );
+    }
     for interface in interfaces.as_array().into_iter().flatten() {
         let addresses: Vec<String> = interface["addresses"]
             .as_array()
@@ -114,6 +129,11 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             addresses.join(", ")
         );
     }
+    text + &warnings(status) + &tables(status, programs)
+}
+
+fn warnings(status: &Value) -> String {
+    let mut text = String::new();
     let conflicts = status["stack_counters"]["ShuntArpConflicts"]
         .as_u64()
         .unwrap_or(0);
@@ -122,6 +142,11 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             "warning: another machine on the link claimed an address of this engine, {conflicts} times (RFC 5227); give it another --address\n"
         );
     }
+    text
+}
+
+fn tables(status: &Value, programs: &Value) -> String {
+    let mut text = String::new();
     let mut table = Table::new(["program", "user", "connections", "listeners"]);
     for program in programs.as_array().into_iter().flatten() {
         let cell = |name: &str| program[name].to_string();
@@ -150,7 +175,12 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
 
 /// Runs `shunt ss`.
 pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
-    let sockets = arguments.engine.channel()?.query(QueryKind::Sockets)?;
+    let channels = arguments.engine.channels()?;
+    let asked: anyhow::Result<Vec<Value>> = channels
+        .iter()
+        .map(|channel| channel.query(QueryKind::Sockets))
+        .collect();
+    let sockets = merge::sockets(&asked?);
     let rows: Vec<&Value> = sockets
         .as_array()
         .into_iter()
@@ -161,7 +191,7 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
         print_json(&rows)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["state", "recv-q", "send-q", "local", "peer", "pid"]);
+    let mut table = Table::new(["state", "recv-q", "send-q", "local", "peer", "pid", "core"]);
     for row in rows {
         let word = |name: &str| row[name].as_str().unwrap_or("*").to_owned();
         let pids: Vec<String> = row["pids"]
@@ -177,6 +207,7 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
             word("local"),
             word("remote"),
             pids.join(","),
+            row["core"].to_string(),
         ]);
     }
     print(&table.render())?;

@@ -47,6 +47,14 @@ pub struct Instruction {
     pub operand: u32,
 }
 
+/// A program that accepts no frame.
+pub(super) const NOTHING: [Instruction; 1] = [Instruction {
+    code: RETURN,
+    jump_true: 0,
+    jump_false: 0,
+    operand: REJECT,
+}];
+
 /// Why no program can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -3,11 +3,12 @@
 //!
 //! Read first: packet(7), and the kernel's `Documentation/networking/packet_mmap.rst`. On virtual
 //! interfaces the virtio header carries segments of 64 KiB both ways, which is where its throughput
-//! comes from; a transmit ring halves it and is not used. One socket, one queue; fanout and
-//! steering of single flows (an address shared with the kernel) come with the engine's BPF
-//! programs, and frames with a VLAN tag are dropped.
+//! comes from; a transmit ring halves it and is not used. One socket is one queue; several form a fanout
+//! group, and a program of ours says which gets a frame (`steering.rs`). Frames with a VLAN tag are
+//! dropped.
 
 pub mod filter;
+pub mod steering;
 mod sys;
 
 use std::io;
@@ -121,35 +122,74 @@ impl AfPacket {
     /// # Errors
     /// See [`OpenError`]; each message says what to do next.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let interface = config.interface.clone();
-        let failed = |call| {
-            let interface = interface.clone();
-            move |source: io::Error| OpenError::System {
-                call,
-                interface,
-                source,
+        let (opened, interface) = Self::prepare(config)?;
+        set_addresses(
+            &opened.socket,
+            &opened.interface,
+            config.addresses.as_deref(),
+        )?;
+        sys::bind(opened.socket.as_fd(), interface).map_err(opened.failed("bind"))?;
+        Ok(opened)
+    }
+
+    /// Opens the interface of `config` as `count` queues. `program` says which queue gets a frame, see
+    /// [`steering::program`].
+    ///
+    /// # Errors
+    /// As [`AfPacket::open`].
+    pub fn open_queues(
+        config: &Config,
+        count: u16,
+        program: &[filter::Instruction],
+    ) -> Result<Vec<Self>, OpenError> {
+        let mut queues: Vec<Self> = Vec::new();
+        let mut group = None;
+        for _ in 0..count {
+            let (mut queue, interface) = Self::prepare(config)?;
+            queue.caps.queues = count;
+            let socket = queue.socket.as_fd();
+            // A socket joins when it is bound; until then it shall not receive what another one gets.
+            sys::set_filter(socket, Some(&filter::NOTHING))
+                .map_err(queue.failed("attaching a filter"))?;
+            sys::bind(socket, interface).map_err(queue.failed("bind"))?;
+            match group {
+                None => {
+                    let founded = sys::found_group(socket, program);
+                    group = Some(founded.map_err(queue.failed("making a fanout group"))?);
+                }
+                Some(group) => sys::join_group(socket, group)
+                    .map_err(queue.failed("joining the fanout group"))?,
             }
-        };
+            queues.push(queue);
+        }
+        for queue in &queues {
+            set_addresses(&queue.socket, &queue.interface, config.addresses.as_deref())?;
+        }
+        Ok(queues)
+    }
+
+    /// A socket with its ring that receives nothing yet, and the interface's number.
+    fn prepare(config: &Config) -> Result<(Self, u32), OpenError> {
+        let interface = config.interface.clone();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0: nothing is received before the filter, the ring and the binding stand.
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|error| {
                 match error {
                     rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => OpenError::NoPrivilege,
-                    other => failed("socket(AF_PACKET)")(other.into()),
+                    other => failed(&interface, "socket(AF_PACKET)")(other.into()),
                 }
             })?;
         let link = link::read(&interface).map_err(|source| match source.raw_os_error() {
             Some(libc::ENODEV) => OpenError::UnknownInterface {
                 interface: interface.clone(),
             },
-            _ => failed("reading the interface")(source),
+            _ => failed(&interface, "reading the interface")(source),
         })?;
         if !link.is_ethernet {
             return Err(OpenError::NotEthernet { interface });
         }
-        configure(&socket, &link).map_err(failed("setting packet socket options"))?;
-        set_addresses(&socket, &interface, config.addresses.as_deref())?;
+        configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
         let (frame_bytes, frame_count) = (config.frame_bytes, config.frame_count);
         let ring = sys::Ring::map(&socket, frame_bytes, frame_count).map_err(|source| {
             OpenError::Ring {
@@ -158,19 +198,22 @@ impl AfPacket {
                 source,
             }
         })?;
-        sys::bind(socket.as_fd(), link.index).map_err(failed("bind"))?;
-        let caps = caps(&link);
-        Ok(Self {
+        let prepared = Self {
             ring,
             socket,
             interface,
-            caps,
+            caps: caps(&link),
             next: 0,
             slept: false,
             busy: false,
             counters: Counters::default(),
             ring_full: AtomicU64::new(0),
-        })
+        };
+        Ok((prepared, link.index))
+    }
+
+    fn failed(&self, call: &'static str) -> impl FnOnce(io::Error) -> OpenError + '_ {
+        failed(&self.interface, call)
     }
 
     /// Changes which addresses' frames are received; `None`: every frame.
@@ -220,6 +263,15 @@ impl AfPacket {
             self.counters.tx_frames += 1;
             self.counters.tx_bytes += frame.frame_len() as u64;
         }
+    }
+}
+
+fn failed(interface: &str, call: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let interface = interface.to_owned();
+    move |source| OpenError::System {
+        call,
+        interface,
+        source,
     }
 }
 

@@ -75,6 +75,15 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) ->
             _ => Ok(()),
         };
     };
+    set_program(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+}
+
+fn set_program(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    program: &[Instruction],
+) -> io::Result<()> {
     let mut filter: Vec<libc::sock_filter> = program
         .iter()
         .map(|instruction| libc::sock_filter {
@@ -90,7 +99,44 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) ->
         len,
         filter: filter.as_mut_ptr(),
     };
-    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    set(fd, level, option, &program)
+}
+
+/// The kernel's `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a group does not take it from its sockets.
+const IGNORE_OUTGOING: u32 = 0x4000;
+const UNIQUE_ID: u32 = 0x2000;
+const KIND: u32 = libc::PACKET_FANOUT_CBPF | IGNORE_OUTGOING;
+
+/// Makes a bound socket the first of a new group, which `program` distributes frames over.
+pub(super) fn found_group(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<Group> {
+    set_option(fd, libc::PACKET_FANOUT, &((KIND | UNIQUE_ID) << 16))?;
+    let mut group = 0_u32;
+    let mut len =
+        libc::socklen_t::try_from(size_of_val(&group)).expect("invariant: an option is small");
+    // SAFETY: pointer and length describe `group`, which the kernel fills.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT,
+            (&raw mut group).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    set_program(fd, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)?;
+    Ok(Group(group & 0xffff))
+}
+
+/// A group's number in its network namespace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group(u32);
+
+/// Makes a bound socket the next of a group.
+pub(super) fn join_group(fd: BorrowedFd<'_>, group: Group) -> io::Result<()> {
+    set_option(fd, libc::PACKET_FANOUT, &(KIND << 16 | group.0))
 }
 
 /// Frames lost for want of ring space since the last call: reading resets the kernel's count.

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use anyhow::{Context, bail};
 use engine::Address;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::{fd::OwnedFd, io::Errno};
 
+use super::DriverName;
 use crate::{control::Channel, sys};
 
 /// Refuses addresses that an engine cannot own here.
@@ -40,6 +42,37 @@ pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Re
                 holder.name
             );
         }
+    }
+    Ok(())
+}
+
+/// Refuses cores that cannot be, and says when they will be in each other's way.
+pub fn check_cores(cores: u16, driver: DriverName, cpus: &[usize]) -> anyhow::Result<()> {
+    if cores > 1 && driver != DriverName::AfPacket {
+        bail!(
+            "--cores {cores} needs --driver {}: {} has a single queue",
+            DriverName::AfPacket.name(),
+            driver.name()
+        );
+    }
+    let wanted = usize::from(cores);
+    if !cpus.is_empty() && cpus.len() != wanted {
+        bail!(
+            "--cpu names {} processors for --cores {cores}: name one for each core",
+            cpus.len()
+        );
+    }
+    let allowed = sched_getaffinity(None).context("asking which processors may be used")?;
+    let count = usize::try_from(allowed.count())?;
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+            bail!("--cpu {cpu}: cannot run there (this process may use {count} processors)");
+        }
+    }
+    if wanted > count {
+        tracing::warn!(
+            "--cores {cores} on {count} processors: cores that share a processor wait for each other; {count} would be faster"
+        );
     }
     Ok(())
 }

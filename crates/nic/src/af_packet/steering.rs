@@ -1,0 +1,198 @@
+//! The classic BPF program that tells a group of packet sockets (`PACKET_FANOUT_CBPF`) which of them gets
+//! a frame: for TCP a hash of both ends, for an ICMP error the hash of the packet that it quotes, for
+//! everything else, fragments included, 0.
+//!
+//! Read first: packet(7), `PACKET_FANOUT`, and `fanout_demux_bpf` in the kernel's af_packet.c: the program
+//! sees the packet from its network header on, a load past its end returns 0, and the result is taken
+//! modulo the number of sockets. The hash itself, and why it is made of so little, is the caller's.
+
+use super::filter::Instruction;
+
+/// The parts of a hash that mixes two words: see [`program`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mix {
+    /// Secret of the engine.
+    pub key: u32,
+    /// Odd multipliers.
+    pub multipliers: [u32; 3],
+    /// Right shifts.
+    pub shifts: [u32; 3],
+}
+
+const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
+const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const LOAD_BYTE_AT_X: u16 = 0x50; // BPF_LD | BPF_B | BPF_IND
+const LOAD_HALF_AT_X: u16 = 0x48; // BPF_LD | BPF_H | BPF_IND
+const LOAD_WORD_AT_X: u16 = 0x40; // BPF_LD | BPF_W | BPF_IND
+const LOAD_CELL: u16 = 0x60; // BPF_LD | BPF_MEM
+const LOAD_CELL_TO_X: u16 = 0x61; // BPF_LDX | BPF_MEM
+const STORE: u16 = 0x02; // BPF_ST
+const COPY_TO_X: u16 = 0x07; // BPF_MISC | BPF_TAX
+const ADD_X: u16 = 0x0c; // BPF_ALU | BPF_ADD | BPF_X
+const XOR_X: u16 = 0xac; // BPF_ALU | BPF_XOR | BPF_X
+const XOR: u16 = 0xa4; // BPF_ALU | BPF_XOR | BPF_K
+const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+const MULTIPLY: u16 = 0x24; // BPF_ALU | BPF_MUL | BPF_K
+const SHIFT_LEFT: u16 = 0x64; // BPF_ALU | BPF_LSH | BPF_K
+const SHIFT_RIGHT: u16 = 0x74; // BPF_ALU | BPF_RSH | BPF_K
+const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
+const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const JUMP_IF_SET: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const RETURN_ACCUMULATOR: u16 = 0x16; // BPF_RET | BPF_A
+
+/// `SKF_AD_OFF + SKF_AD_PROTOCOL`: the EtherType.
+const PROTOCOL: u32 = 0xffff_f000;
+const ETHERTYPE_IPV4: u32 = 0x0800;
+const TCP: u32 = 6;
+const ICMP: u32 = 1;
+/// RFC 791 §3.1: more fragments, or not the first; only the latter.
+const FRAGMENT: u32 = 0x3fff;
+const LATER_FRAGMENT: u32 = 0x1fff;
+/// RFC 792: destination unreachable, time exceeded, parameter problem.
+const ICMP_ERRORS: [u32; 3] = [3, 11, 12];
+/// RFC 792: what an error quotes comes after this many bytes.
+const QUOTE: u32 = 8;
+
+/// Cells of the program's memory.
+const HEADER_LEN: u32 = 0;
+const ADDRESSES: u32 = 1;
+const OTHER_ADDRESS: u32 = 2;
+const PORTS: u32 = 3;
+
+/// The program. With `a` both addresses and `p` both ports, each XORed, it returns
+///
+/// ```text
+/// h = (a ^ key) * m0;  h = (h ^ h >> s0 ^ p) * m1;  h = (h ^ h >> s1) * m2;  h >> s2
+/// ```
+#[must_use]
+pub fn program(mix: &Mix) -> Vec<Instruction> {
+    let mut program = vec![plain(LOAD_WORD, PROTOCOL)];
+    program.extend(only_if_equal(ETHERTYPE_IPV4));
+    program.extend([
+        plain(LOAD_BYTE, 0),
+        plain(AND, 0x0f),
+        plain(SHIFT_LEFT, 2),
+        plain(STORE, HEADER_LEN),
+        plain(LOAD_HALF, 6),
+    ]);
+    program.extend(only_if_clear(FRAGMENT));
+    program.push(plain(LOAD_BYTE, 9));
+
+    let mut tcp = vec![
+        plain(LOAD_WORD, 12),
+        plain(COPY_TO_X, 0),
+        plain(LOAD_WORD, 16),
+        plain(XOR_X, 0),
+        plain(STORE, ADDRESSES),
+        plain(LOAD_CELL_TO_X, HEADER_LEN),
+        plain(LOAD_WORD_AT_X, 0),
+    ];
+    let mut icmp = quoted_tcp();
+    icmp.push(plain(JUMP, length(&tcp)));
+    program.push(if_equal(TCP, 0, 1));
+    program.push(plain(JUMP, length(&icmp)));
+    program.append(&mut icmp);
+    program.append(&mut tcp);
+    program.extend(mixed(mix));
+    program
+}
+
+/// Of an ICMP error: loads the ports that it quotes, and keeps the addresses.
+fn quoted_tcp() -> Vec<Instruction> {
+    let mut program = Vec::from(only_if_equal(ICMP));
+    program.extend([
+        plain(LOAD_CELL_TO_X, HEADER_LEN),
+        plain(LOAD_BYTE_AT_X, 0),
+        if_equal(ICMP_ERRORS[0], 3, 0),
+        if_equal(ICMP_ERRORS[1], 2, 0),
+        if_equal(ICMP_ERRORS[2], 1, 0),
+        plain(RETURN, 0),
+        plain(LOAD_BYTE_AT_X, QUOTE + 9),
+    ]);
+    program.extend(only_if_equal(TCP));
+    program.push(plain(LOAD_HALF_AT_X, QUOTE + 6));
+    program.extend(only_if_clear(LATER_FRAGMENT));
+    program.extend([
+        plain(LOAD_WORD_AT_X, QUOTE + 12),
+        plain(STORE, ADDRESSES),
+        plain(LOAD_WORD_AT_X, QUOTE + 16),
+        plain(STORE, OTHER_ADDRESS),
+        plain(LOAD_BYTE_AT_X, QUOTE),
+        plain(AND, 0x0f),
+        plain(SHIFT_LEFT, 2),
+        plain(ADD_X, 0),
+        // Needed once more below, where X holds an address.
+        plain(STORE, HEADER_LEN),
+        plain(LOAD_CELL_TO_X, OTHER_ADDRESS),
+        plain(LOAD_CELL, ADDRESSES),
+        plain(XOR_X, 0),
+        plain(STORE, ADDRESSES),
+        plain(LOAD_CELL_TO_X, HEADER_LEN),
+        plain(LOAD_WORD_AT_X, QUOTE),
+    ]);
+    program
+}
+
+/// The hash of the kept addresses and the loaded ports.
+fn mixed(mix: &Mix) -> [Instruction; 20] {
+    [
+        plain(COPY_TO_X, 0),
+        plain(SHIFT_RIGHT, 16),
+        plain(XOR_X, 0),
+        plain(AND, 0xffff),
+        plain(STORE, PORTS),
+        plain(LOAD_CELL, ADDRESSES),
+        plain(XOR, mix.key),
+        plain(MULTIPLY, mix.multipliers[0]),
+        plain(COPY_TO_X, 0),
+        plain(SHIFT_RIGHT, mix.shifts[0]),
+        plain(XOR_X, 0),
+        plain(LOAD_CELL_TO_X, PORTS),
+        plain(XOR_X, 0),
+        plain(MULTIPLY, mix.multipliers[1]),
+        plain(COPY_TO_X, 0),
+        plain(SHIFT_RIGHT, mix.shifts[1]),
+        plain(XOR_X, 0),
+        plain(MULTIPLY, mix.multipliers[2]),
+        plain(SHIFT_RIGHT, mix.shifts[2]),
+        plain(RETURN_ACCUMULATOR, 0),
+    ]
+}
+
+fn plain(code: u16, operand: u32) -> Instruction {
+    Instruction {
+        code,
+        jump_true: 0,
+        jump_false: 0,
+        operand,
+    }
+}
+
+fn if_equal(operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction {
+        jump_true,
+        jump_false,
+        ..plain(JUMP_IF_EQUAL, operand)
+    }
+}
+
+/// Returns 0 unless the accumulator is `operand`.
+fn only_if_equal(operand: u32) -> [Instruction; 2] {
+    [if_equal(operand, 1, 0), plain(RETURN, 0)]
+}
+
+/// Returns 0 if the accumulator has one of these bits.
+fn only_if_clear(bits: u32) -> [Instruction; 2] {
+    let test = Instruction {
+        jump_true: 0,
+        jump_false: 1,
+        ..plain(JUMP_IF_SET, bits)
+    };
+    [test, plain(RETURN, 0)]
+}
+
+fn length(program: &[Instruction]) -> u32 {
+    u32::try_from(program.len()).expect("invariant: a program is short")
+}
