@@ -32,7 +32,9 @@ const CURL_RECEIVE_ERROR: i32 = 56;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Kernel,
+    /// An engine of one core, and of several.
     Shunt,
+    Cores,
 }
 
 /// Two hosts, a folder with a file to serve and, on Shunt's side, an engine on host `a`.
@@ -56,8 +58,10 @@ impl World {
             lab,
             folder,
         };
-        if side == Side::Shunt {
-            let mut engine = world.start("a", &testkit::shunt().display(), &["engine"]);
+        if side != Side::Kernel {
+            let cores = if side == Side::Cores { "2" } else { "1" };
+            let arguments = ["engine", "--cores", cores];
+            let mut engine = world.start("a", &testkit::shunt().display(), &arguments);
             engine
                 .wait_until("engine", PATIENCE, |engine| {
                     engine.stderr().contains("serving")
@@ -73,7 +77,7 @@ impl World {
         let spec = host(&self.lab, "a").spec();
         let address = match self.side {
             Side::Kernel => spec.address,
-            Side::Shunt => spec.engine_address,
+            Side::Shunt | Side::Cores => spec.engine_address,
         };
         address.address.to_string()
     }
@@ -246,7 +250,7 @@ fn can_run(test: &str, programs: &[&str]) -> bool {
     false
 }
 
-/// Runs the scenario on both sides; what it returns must be equal.
+/// Runs the scenario on the kernel and on engines of one core and of two; what it returns must be equal.
 fn on_both<T: PartialEq + std::fmt::Debug>(
     test: &str,
     programs: &[&str],
@@ -256,8 +260,10 @@ fn on_both<T: PartialEq + std::fmt::Debug>(
         return;
     }
     let kernel = scenario(&World::new(test, Side::Kernel));
-    let shunt = scenario(&World::new(test, Side::Shunt));
-    assert_eq!(shunt, kernel, "left: on Shunt, right: on the kernel");
+    for side in [Side::Shunt, Side::Cores] {
+        let shunt = scenario(&World::new(test, side));
+        assert_eq!(shunt, kernel, "left: on {side:?}, right: on the kernel");
+    }
 }
 
 #[test]
@@ -432,7 +438,7 @@ fn a_killed_engine_resets_its_programs_and_the_next_program_starts_another() {
     if !can_run(test, &["nginx", "curl", "sha256sum"]) {
         return;
     }
-    let world = World::new(test, Side::Shunt);
+    let world = World::new(test, Side::Cores);
     let sum = world.content();
     let address = world.peer_address();
     let _server = world.nginx("b", &address);
