@@ -321,7 +321,10 @@ fn prepare(steward: &mut Agent) -> anyhow::Result<Mac> {
     }
     if has_ip6 {
         let address = host_address(Side::Kernel, Family::Ip6).to_string();
-        steward.ask("address6", INTERFACE, &[address])?;
+        let done = steward.ask("address6", INTERFACE, &[address])?;
+        if done != "0" {
+            bail!("adding an IPv6 address to {INTERFACE}: {done}");
+        }
     }
     let text = steward.ask("mac", INTERFACE, &[])?;
     let bytes: Result<Vec<u8>, _> = text
