@@ -80,7 +80,21 @@ impl Tools {
         let tried = ask(&["engine", "--nic", "shunt-none", "--address", "fd77::1/64"])?;
         tools.serves_ip6 = !String::from_utf8_lossy(&tried.stderr).contains("invalid value");
         tools.shunt = Some(shunt);
+        tools.serves_ip6 = tools.serves_ip6 && tools.binds_ip6().unwrap_or(false);
         Ok(tools)
+    }
+
+    /// Whether a program can bind an engine's IPv6 address: the preload library has to serve it too.
+    fn binds_ip6(&self) -> anyhow::Result<bool> {
+        let setting = Setting {
+            side: Side::Shunt,
+            engine: Vec::new(),
+            mtu: 1_500,
+        };
+        let mut bench = Bench::build(setting, self)?;
+        let mut run = bench.next_run(Family::Ip6)?;
+        run.agent.ask_for(Some("s"), "socket", "-", &[])?;
+        Ok(run.agent.ask("bind", "s", &[])? == "0")
     }
 }
 
@@ -313,6 +327,9 @@ fn prepare(steward: &mut Agent) -> anyhow::Result<Mac> {
     };
     // Nothing learned from one script may change the next.
     set("tcp_no_metrics_save", "1")?;
+    // A kernel that saves up for a large segment sends nothing where one segment would do.
+    set("tcp_min_tso_segs", "1")?;
+    set("tcp_tso_rtt_log", "0")?;
     // An address that is checked for duplicates cannot be used for a second.
     let has_ip6 = set(&format!("ipv6.conf.{INTERFACE}.accept_dad"), "0").is_ok();
     let done = steward.ask("quiet", INTERFACE, &[])?;

@@ -1,6 +1,8 @@
 //! One connection of the scripted peer: its initial sequence numbers, and what it says where the script
 //! does not: the next sequence number, the last acknowledgment and window, timestamps.
 
+use std::collections::VecDeque;
+
 use crate::agent::{pattern, peer_port};
 use crate::expression::Values;
 use crate::frame::{Tcp, TcpOption, flags};
@@ -33,7 +35,12 @@ pub struct Flow {
     last_timestamp: u32,
     /// The cookie that the host gave or showed last.
     cookie: Vec<u8>,
+    /// Number and payload of the segments that the host has sent last, for quotations.
+    sent: VecDeque<(u32, usize)>,
 }
+
+/// Segments that an ICMP error can quote.
+const QUOTABLE: usize = 64;
 
 /// A number as a segment's field.
 fn narrow<T: TryFrom<i64>>(what: &str, number: i64) -> Result<T, String> {
@@ -66,6 +73,7 @@ impl Flow {
             has_clock: false,
             last_timestamp: 0,
             cookie: Vec::new(),
+            sent: VecDeque::new(),
         }
     }
 
@@ -90,6 +98,10 @@ impl Flow {
         if tcp.flags & (flags::ACK | flags::RST) == flags::ACK {
             self.host_ack = Some(tcp.ack);
         }
+        if self.sent.len() == QUOTABLE {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((tcp.seq, tcp.payload.len()));
         let len = u32::try_from(tcp.payload.len()).unwrap_or(0);
         let controls =
             u32::from(tcp.flags & flags::SYN != 0) + u32::from(tcp.flags & flags::FIN != 0);
@@ -277,10 +289,14 @@ impl Flow {
     /// The header of the host's segment that begins with this number, for ICMP's quotation.
     #[must_use]
     pub fn quotation(&self, relative: i64) -> Tcp {
+        let seq = self.host_number(relative);
+        let sent = self.sent.iter().rev().find(|(number, _)| *number == seq);
         Tcp {
+            // Its length alone matters: what is quoted ends with the header.
+            payload: vec![0; sent.map_or(0, |(_, len)| *len)],
             source_port: self.host_port,
             destination_port: self.peer_port,
-            seq: self.host_number(relative),
+            seq,
             ack: self.host_ack.unwrap_or(0),
             flags: flags::ACK,
             window: u16::MAX,

@@ -8,7 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::script::{Action, Event, Family, Reason, Scope, Script, Side, Span, When};
+use crate::script::{Action, Event, Family, Need, Reason, Scope, Script, Side, Span, When};
 
 /// Events of one script at most, those that a line stands for counted: a script is read by people.
 const MAX_EVENTS: usize = 2_000;
@@ -291,13 +291,14 @@ fn action(text: &str) -> Result<Action, String> {
     };
     match name {
         "in" => segment::arriving(self::flow(flow)?, rest),
-        "out" | "out?" => {
-            // `out?@2` and `out@2?` are both seen; only the first is the form.
+        "out" | "out?" | "out~" => {
             let segment = segment::expected(self::flow(flow)?, rest)?;
-            Ok(Action::Out {
-                segment,
-                optional: name.ends_with('?'),
-            })
+            let need = match name {
+                "out" => Need::Next,
+                "out?" => Need::Optional,
+                _ => Need::AfterAcks,
+            };
+            Ok(Action::Out { segment, need })
         }
         "silence" => Ok(Action::Silence(seconds(rest)?)),
         "renew" if rest.is_empty() => Ok(Action::Renew(self::flow(flow)?)),

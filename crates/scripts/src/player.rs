@@ -2,6 +2,7 @@
 //! order in which it leaves, and compares. Strict: what leaves and is not expected is a fault.
 
 mod events;
+mod expect;
 mod receive;
 
 use std::collections::{HashMap, VecDeque};

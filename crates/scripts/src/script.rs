@@ -137,12 +137,12 @@ pub enum Action {
     In(Segment),
     /// An ICMP error arrives at the host.
     IcmpIn(Icmp),
-    /// A segment leaves the host; `optional`: or not.
+    /// A segment leaves the host.
     Out {
         /// What it must look like.
         segment: Segment,
-        /// It may be missing.
-        optional: bool,
+        /// How strictly.
+        need: Need,
     },
     /// Nothing leaves for so long.
     Silence(Duration),
@@ -159,6 +159,17 @@ pub enum Action {
     },
     /// The host may choose a new initial sequence number on this flow.
     Renew(u16),
+}
+
+/// How strictly a segment is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is the next one.
+    Next,
+    /// It is the next one, or does not come.
+    Optional,
+    /// Pure acknowledgments may come before it: how many is the host's affair.
+    AfterAcks,
 }
 
 /// Numbers that must be equal, or lie in a range.

@@ -15,7 +15,7 @@ use scripts::script::{Family, Script, Side};
 use scripts::suite::{self, Plan};
 
 /// The number: fewer means that some were lost.
-const SCRIPTS_MIN: usize = 60;
+const SCRIPTS_MIN: usize = 220;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts")
@@ -133,6 +133,7 @@ fn every_difference_that_a_script_names_has_its_row_in_the_page_on_rfcs() {
     let (_, section) = page
         .split_once("## Differences that packet scripts show")
         .unwrap();
+    let section = section.split_once("\n## ").map_or(section, |(own, _)| own);
     let keys = section
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));

@@ -139,7 +139,21 @@ impl Agent {
         socket: &str,
         arguments: &[String],
     ) -> anyhow::Result<String> {
-        let number = self.send(None, name, socket, arguments)?;
+        self.ask_for(None, name, socket, arguments)
+    }
+
+    /// The same for a call that makes a socket of that name.
+    ///
+    /// # Errors
+    /// Where the agent is gone.
+    pub fn ask_for(
+        &mut self,
+        makes: Option<&str>,
+        name: &str,
+        socket: &str,
+        arguments: &[String],
+    ) -> anyhow::Result<String> {
+        let number = self.send(makes, name, socket, arguments)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.read()?;

@@ -61,7 +61,8 @@ impl Error {
 pub fn frame(link: &Link, error: Error, about: &Tcp) -> Vec<u8> {
     let fields = IpFields { ecn: 0, df: true };
     let segment = about.quoted(link);
-    let quote = ip(link.host, link.peer, TCP, fields, &segment);
+    let mut quote = ip(link.host, link.peer, TCP, fields, &segment);
+    quote.truncate(quote.len() - about.payload.len());
     let is_v4 = link.host.is_ipv4();
     let (kind, code, word) = if is_v4 { error.v4() } else { error.v6() };
     let mut message = vec![kind, code, 0, 0];

@@ -169,7 +169,7 @@ impl Tcp {
         wrap(link, TCP, fields, &self.emit(link.peer, link.host))
     }
 
-    /// The segment with these numbers as the host sent it, for a quotation: its header only.
+    /// The segment with these numbers as the host sent it, for a quotation.
     #[must_use]
     pub fn quoted(&self, link: &Link) -> Vec<u8> {
         self.emit(link.host, link.peer)

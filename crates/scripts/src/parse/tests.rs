@@ -49,7 +49,7 @@ fn a_segment_has_its_parts_in_any_order_after_its_bits() {
             .unwrap();
     let Action::Out {
         segment,
-        optional: true,
+        need: Need::Optional,
     } = &script.events[0].action
     else {
         panic!("not an expectation");
@@ -147,6 +147,7 @@ fn nearly() -> impl Strategy<Value = String> {
         "in",
         "out",
         "out?",
+        "out~",
         "+0.1",
         "@1",
         "SYN",

@@ -8,7 +8,7 @@ use crate::frame::{IpFields, flags, icmp};
 use crate::script::{Action, Call, CallResult, Event, Icmp, IcmpKind, Segment, Span, Wanted, When};
 
 /// How much later than allowed something is still waited for, so that the report can say "late".
-const LATENESS: Duration = Duration::from_millis(300);
+pub(super) const LATENESS: Duration = Duration::from_millis(300);
 /// How long a call may take that does not wait for anything.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A call that has not returned after this long has blocked.
@@ -25,7 +25,7 @@ impl Player<'_, '_> {
                 self.wait(event.when)?;
                 self.inject_icmp(error, &event.text)
             }
-            Action::Out { segment, optional } => self.expect(segment, *optional, event.when),
+            Action::Out { segment, need } => self.expect(segment, *need, event.when),
             Action::Silence(duration) => self.silence(*duration),
             Action::Call(call) => {
                 self.wait(event.when)?;
@@ -100,87 +100,8 @@ impl Player<'_, '_> {
         Ok(())
     }
 
-    /// A train is as many expectations as it has segments.
-    fn expect(&mut self, segment: &Segment, optional: bool, when: When) -> Result<(), String> {
-        let Some(size) = &segment.train else {
-            return self.expect_one(segment, optional, when);
-        };
-        let size = size.value(&self.values)?.max(1);
-        let number = |wanted: &Option<crate::script::Match>| match wanted {
-            Some(crate::script::Match::Is(expression, None)) => expression.value(&self.values),
-            _ => Err("a train has a first and a last number".to_owned()),
-        };
-        let (mut seq, mut left) = (number(&segment.seq)?, number(&segment.len)?);
-        let mut when = when;
-        while left > 0 {
-            let len = size.min(left);
-            let is = |number: i64| Some(crate::script::Match::Is(number.into(), None));
-            let one = Segment {
-                seq: is(seq),
-                len: is(len),
-                train: None,
-                ..segment.clone()
-            };
-            self.expect_one(&one, optional, when)?;
-            (seq, left, when) = (seq + len, left - len, When::AtOnce);
-        }
-        Ok(())
-    }
-
-    fn expect_one(&mut self, wanted: &Segment, optional: bool, when: When) -> Result<(), String> {
-        self.flow(wanted.flow);
-        let (base, span) = self.times(when);
-        let (latest, patience) = (
-            base + ns(span.until),
-            if optional { 0 } else { ns(LATENESS) },
-        );
-        while self.captured.is_empty() {
-            let is_running = self
-                .collect_once(latest + patience)
-                .map_err(|error| error.to_string())?;
-            if self.captured.is_empty() && !is_running {
-                return if optional {
-                    Ok(())
-                } else {
-                    Err(format!("nothing left until {}", self.clock(now_ns())))
-                };
-            }
-        }
-        let Some(got) = self.captured.pop_front() else {
-            return Ok(());
-        };
-        let is_same_flow = self
-            .flow_of(&got)
-            .is_some_and(|(number, _)| number == wanted.flow);
-        let flow = self.flow(wanted.flow);
-        if is_same_flow {
-            flow.on_host_segment(&got.tcp);
-        }
-        let flow = flow.clone();
-        let mut faults = if is_same_flow {
-            compare::faults(wanted, &got.received, &got.tcp, &flow, &mut self.values)
-        } else {
-            vec![format!(
-                "it belongs to another connection than {}",
-                wanted.flow
-            )]
-        };
-        faults.extend(self.lateness(base, span, when, got.at_ns));
-        if !faults.is_empty() && optional {
-            self.captured.push_front(got);
-            return Ok(());
-        }
-        let line = self.describe(&got);
-        self.note(got.at_ns, &line);
-        if !faults.is_empty() {
-            return Err(faults.join("; "));
-        }
-        self.last_ns = got.at_ns;
-        Ok(())
-    }
-
     /// What is wrong with the time of something that was not ours to choose.
-    fn lateness(&self, base: i64, span: Span, when: When, at_ns: i64) -> Option<String> {
+    pub(super) fn lateness(&self, base: i64, span: Span, when: When, at_ns: i64) -> Option<String> {
         let after_ms = (at_ns - base) / 1_000_000;
         if at_ns > base + ns(span.until) {
             let until = span.until.as_millis();
