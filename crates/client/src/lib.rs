@@ -1,4 +1,4 @@
-//! The program's side of the host interface: TCP sockets on an engine, as Rust objects.
+//! The program's side of the host interface: TCP and UDP sockets on an engine, as Rust objects.
 //!
 //! Start at `session` (attaching, one per process), then `socket` (what a socket is), `send` and `receive`
 //! (the fast path: shared memory and one descriptor, no lock but the socket's own), `wait` (sleeping),
@@ -15,6 +15,7 @@ mod attachment;
 mod attachments;
 mod command;
 mod control;
+mod datagram;
 mod death;
 mod files;
 mod fork;
@@ -37,9 +38,11 @@ mod waker;
 
 pub use accept::Accepted;
 pub use attach::{AttachError, engine_name};
+pub use datagram::{Inbox, Letter, Outbox};
 pub use files::SharedFile;
 pub use hostif::control::{EngineAddress, QueryKind};
-pub use hostif::{OptionChanges, ShutdownHow, SocketId};
+pub use hostif::datagram::{Failure, Outgoing, Received};
+pub use hostif::{DatagramOptions, OptionChanges, ShutdownHow, SocketId};
 pub use private::{PrivateFd, first_private, is_private};
 pub use readiness::{Readiness, State};
 pub use registry::Observer;

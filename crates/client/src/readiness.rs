@@ -66,6 +66,9 @@ impl TcpSocket {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let header = self.header();
+        if header.flags().contains(Flags::DATAGRAM) {
+            return self.datagram_readiness(&header);
+        }
         let state = self.state();
         let mut ready = Readiness::empty();
         ready.set(Readiness::ERR, self.has_error());
@@ -109,7 +112,13 @@ impl TcpSocket {
     /// Whether an error waits to be fetched.
     #[must_use]
     pub fn has_error(&self) -> bool {
-        self.header().error_pending() || self.is_reset_unreported()
+        let header = self.header();
+        let pending = if header.flags().contains(Flags::DATAGRAM) {
+            header.soft_error_pending()
+        } else {
+            header.error_pending()
+        };
+        pending || self.is_reset_unreported()
     }
 
     /// Whether enough of the send window is free (half of what is used, as in Linux). If not, the engine

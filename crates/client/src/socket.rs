@@ -148,7 +148,13 @@ impl TcpSocket {
     /// Takes the pending error (SO_ERROR), which the next call would report otherwise.
     #[must_use]
     pub fn take_error(&self) -> Option<Errno> {
-        if let Some(errno) = self.header().program_take_error() {
+        let header = self.header();
+        let error = if header.flags().contains(Flags::DATAGRAM) {
+            header.program_take_soft_error().map(u32::from)
+        } else {
+            header.program_take_error()
+        };
+        if let Some(errno) = error {
             return Some(i32::try_from(errno).map_or(Errno::IO, Errno::from_raw_os_error));
         }
         (self.is_reset() && !self.reset_reported.swap(true, Ordering::AcqRel))

@@ -79,16 +79,24 @@ impl EngineCore {
         }
     }
 
+    fn is_datagram(&self, row: u32) -> bool {
+        let kind = self.sockets.row(row).kind;
+        matches!(kind, Kind::FreshDatagram | Kind::Datagram)
+    }
+
     fn held(&self, slot: usize, id: SocketId) -> Option<u32> {
         self.sockets.held_by(id, slot)
     }
 
     /// `false`: the position cannot be. A stale socket or an old position says nothing.
     fn handle_consumed(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
-        let Some(connection) = self
-            .held(slot, id)
-            .and_then(|row| self.sockets.row(row).connection())
-        else {
+        let Some(row) = self.held(slot, id) else {
+            return true;
+        };
+        if let Some(id) = self.sockets.row(row).datagram() {
+            return self.consume_datagrams(id, end);
+        }
+        let Some(connection) = self.sockets.row(row).connection() else {
             return true;
         };
         self.advance_consumed(now, connection, end).is_ok()
@@ -124,8 +132,14 @@ impl EngineCore {
                 None => Err(Errno::BADF),
                 Some(row) => match op {
                     Op::Accept { handle } => return self.accept(slot, row, command.token, handle),
+                    Op::Bind { local } if self.is_datagram(row) => self.bind_datagram(row, local),
                     Op::Bind { local } => self.bind(row, local),
                     Op::Listen { backlog } => self.listen(now, row, backlog),
+                    Op::Connect { remote, local } if self.is_datagram(row) => {
+                        self.connect_datagram(row, remote, local)
+                    }
+                    Op::Disconnect => self.disconnect_datagram(row),
+                    Op::SetDatagramOptions(options) => self.set_datagram_options(row, &options),
                     Op::Connect { remote, local } => self.connect(now, row, remote, local),
                     Op::Shutdown { how, written } => {
                         self.settle_written_to(now, slot, row, written);
@@ -189,7 +203,7 @@ impl EngineCore {
 
     /// The port that the kernel holds for the backing socket. It decided about privilege, conflicts
     /// and `SO_REUSEADDR`; a program that asks for another port here has not asked the kernel.
-    fn kernel_port(&mut self, row: u32) -> Result<u16, Errno> {
+    pub(crate) fn kernel_port(&mut self, row: u32) -> Result<u16, Errno> {
         let backing = self
             .sockets
             .companion(row)
@@ -248,7 +262,7 @@ impl EngineCore {
         match record.kind {
             Kind::Fresh => {}
             Kind::Connection => self.leave_failed_connection(now, row)?,
-            Kind::Listener | Kind::Arriving | Kind::Free => return Err(Errno::ISCONN),
+            _ => return Err(Errno::ISCONN),
         }
         let local = local.unwrap_or_else(|| record.local());
         if local.port() != 0 && self.kernel_port(row)? != local.port() {
@@ -427,7 +441,9 @@ impl EngineCore {
             if closed.is_err() {
                 self.sockets.destroy(row);
             }
-        } else if record.kind == Kind::Fresh {
+        } else if let Some(id) = record.datagram() {
+            self.close_datagram(now, row, id);
+        } else if matches!(record.kind, Kind::Fresh | Kind::FreshDatagram) {
             self.sockets.destroy(row);
         }
     }

@@ -71,6 +71,8 @@ pub struct Limits {
     pub listeners: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,
+    /// UDP sockets.
+    pub datagrams: usize,
     /// Attached programs.
     pub sessions: usize,
     /// Rings, headers and windows of each attached program.
@@ -85,6 +87,7 @@ impl Default for Limits {
             connections: stack::tables::CONNECTIONS_DEFAULT,
             listeners: stack::tables::LISTENERS_DEFAULT,
             time_waits: stack::tables::TIME_WAITS_DEFAULT,
+            datagrams: stack::udp::UDP_SOCKETS_DEFAULT,
             sessions: 1_024,
             region: Layout::default(),
             ephemeral_ports: stack::Config::new([0; 16]).ephemeral_ports,

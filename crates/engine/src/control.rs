@@ -235,7 +235,11 @@ impl EngineCore {
             .region;
         let mut opened = Vec::new();
         for backing in descriptors {
-            let Some(row) = self.sockets.create(region, Kind::Fresh) else {
+            let kind = match sockopt::socket_type(&backing) {
+                Ok(SocketType::DGRAM) => Kind::FreshDatagram,
+                _ => Kind::Fresh,
+            };
+            let Some(row) = self.sockets.create(region, kind) else {
                 let text = "the engine's socket table is full: close sockets or raise its limits"
                     .to_owned();
                 if opened.is_empty() {
@@ -400,14 +404,18 @@ fn is_file(descriptors: &[OwnedFd]) -> bool {
 /// make it wait there, on a remote file system for instance.
 fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
     let is_backing = |fd| {
-        is_socket(fd, AddressFamily::INET, SocketType::STREAM)
-            || is_socket(fd, AddressFamily::INET6, SocketType::STREAM)
+        let families = [AddressFamily::INET, AddressFamily::INET6];
+        let is = |family, kind| is_socket(fd, family, kind);
+        families
+            .into_iter()
+            .any(|family| is(family, SocketType::STREAM) || is(family, SocketType::DGRAM))
     };
     if descriptors.iter().all(is_backing) {
         Ok(())
     } else {
         let text =
-            "a backing socket is an AF_INET or AF_INET6 socket of type SOCK_STREAM".to_owned();
+            "a backing socket is an AF_INET or AF_INET6 socket of type SOCK_STREAM or SOCK_DGRAM"
+                .to_owned();
         Err((Errno::NOTSOCK, text))
     }
 }

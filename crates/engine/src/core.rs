@@ -2,6 +2,7 @@
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
 use crate::config::Config;
+use crate::datagrams::Senders;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
 use crate::seat::{Message, Seat};
@@ -26,6 +27,8 @@ pub struct EngineCore {
     pub(crate) seat: Seat,
     pub(crate) stack: Stack<'static>,
     pub(crate) sockets: Sockets,
+    /// Datagram sockets with something to send.
+    pub(crate) senders: Senders,
     pub(crate) link: Link,
     replies: Replies,
     interface: InterfaceId,
@@ -68,12 +71,13 @@ impl EngineCore {
         now: Instant,
     ) -> Result<Self, StartError> {
         let limits = &config.limits;
-        let rows = limits.connections + limits.listeners + limits.sessions;
+        let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
         let sizes = StateSizes {
             connections: limits.connections,
             listeners: limits.listeners,
             time_waits: limits.time_waits,
             sockets: rows,
+            datagrams: limits.datagrams,
         };
         let state = State::create(&sizes)?;
         let mut stack = Stack::new(
@@ -113,8 +117,9 @@ impl EngineCore {
         }
         Ok(Self {
             stack,
-            sockets: Sockets::new(seat.core, seat.steering, state.sockets),
+            sockets: Sockets::new(seat.core, seat.steering, state.sockets, state.datagrams),
             seat,
+            senders: Senders::new(rows),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
             interface,
@@ -137,6 +142,7 @@ impl EngineCore {
         for slot in 0..self.sessions.len() {
             work += self.drain_rings(now, slot);
         }
+        work += self.send_datagrams(now);
         if self
             .stack
             .next_deadline()
@@ -304,7 +310,7 @@ impl EngineCore {
 
     /// Whether segments wait for a busy device, or frames for this engine itself.
     pub fn has_backlog(&self) -> bool {
-        self.stack.wants_transmit() || !self.link.loopback.is_empty()
+        self.stack.wants_transmit() || !self.senders.is_empty() || !self.link.loopback.is_empty()
     }
 
     /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring

@@ -1,6 +1,7 @@
 //! Refusals as the errno that the program will see. The numbers are Linux's; the shim passes them on.
 
 use rustix::io::Errno;
+use stack::udp::DatagramErrorKind;
 use tcp::ConnectionError;
 
 /// An errno as it travels in completions.
@@ -17,7 +18,26 @@ pub fn of_stack(error: stack::Error) -> Errno {
         stack::Error::NoMemory => Errno::NOBUFS,
         stack::Error::NotFound => Errno::BADF,
         stack::Error::BrokenPipe => Errno::NOTCONN,
+        stack::Error::AccessDenied => Errno::ACCESS,
+        stack::Error::MessageTooLong => Errno::MSGSIZE,
+        stack::Error::DestinationRequired => Errno::DESTADDRREQ,
         _ => Errno::INVAL,
+    }
+}
+
+/// What became of a datagram, as Linux's `icmp_err_convert`.
+pub fn of_datagram(kind: DatagramErrorKind) -> Errno {
+    match kind {
+        DatagramErrorKind::PortUnreachable => Errno::CONNREFUSED,
+        DatagramErrorKind::ProtocolUnreachable => Errno::NOPROTOOPT,
+        DatagramErrorKind::NetworkUnreachable => Errno::NETUNREACH,
+        DatagramErrorKind::HostUnknown => Errno::HOSTDOWN,
+        DatagramErrorKind::HostIsolated => Errno::NONET,
+        DatagramErrorKind::Prohibited => Errno::ACCESS,
+        DatagramErrorKind::SourceRouteFailed => Errno::OPNOTSUPP,
+        DatagramErrorKind::TooBig => Errno::MSGSIZE,
+        DatagramErrorKind::Protocol => Errno::PROTO,
+        _ => Errno::HOSTUNREACH,
     }
 }
 

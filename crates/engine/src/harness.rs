@@ -3,6 +3,7 @@
 //!
 //! Everything here panics where a test has to end.
 
+mod datagrams;
 mod program;
 
 pub use program::{Channel, Program, Socket};
@@ -25,6 +26,7 @@ pub fn small_limits() -> Limits {
         connections: 32,
         listeners: 4,
         time_waits: 16,
+        datagrams: 8,
         sessions: 8,
         region: Layout {
             cores: 1,

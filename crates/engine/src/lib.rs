@@ -13,6 +13,7 @@ mod config;
 mod control;
 mod core;
 mod core_loop;
+mod datagrams;
 mod egress;
 mod errno;
 mod files;

@@ -7,11 +7,12 @@
 //! first.
 
 use crate::core::EngineCore;
+use crate::datagrams::Noted;
 use crate::egress::{FileTooShort, IsMapped};
 use crate::files;
 use hostif::{FileSource, Written};
 use rustix::io::Errno;
-use stack::ConnectionId;
+use stack::{ConnectionId, UdpId};
 use tcp::Instant;
 
 /// Notes taken from one session in one turn.
@@ -90,10 +91,7 @@ impl EngineCore {
         let is_behind = |core: &Self| {
             core.sockets.holders(row).len() > 1
                 && core
-                    .sockets
-                    .row(row)
-                    .connection()
-                    .and_then(|connection| core.known_written(connection))
+                    .written_by_holders(row)
                     .is_some_and(|known| known < end)
         };
         for _ in 0..ROUNDS_MAX {
@@ -128,6 +126,9 @@ impl EngineCore {
         let Some(row) = self.sockets.held_by(note.socket, slot) else {
             return Taken::Done;
         };
+        if let Some(id) = self.sockets.row(row).datagram() {
+            return self.handle_records(slot, row, id, note);
+        }
         let Some(connection) = self.sockets.row(row).connection() else {
             return Taken::Done;
         };
@@ -157,6 +158,20 @@ impl EngineCore {
             (Err(_), _) => Taken::Impossible,
             (Ok(()), None) => Taken::Done,
             (Ok(()), Some(source)) => self.send_file(now, (slot, row, connection), note, source),
+        }
+    }
+
+    /// A note about a datagram socket.
+    fn handle_records(&mut self, slot: usize, row: u32, id: UdpId, note: &Written) -> Taken {
+        match self.note_datagrams(row, id, note) {
+            Noted::Done => Taken::Done,
+            Noted::Impossible => Taken::Impossible,
+            Noted::Early => {
+                if let Some(session) = &mut self.sessions[slot] {
+                    session.early = Some(*note);
+                }
+                Taken::Early
+            }
         }
     }
 
@@ -216,6 +231,15 @@ impl EngineCore {
         view.state.can_send().then_some(view.written)
     }
 
+    /// How far the stream, or the send ring of a datagram socket, is known to be written.
+    fn written_by_holders(&self, row: u32) -> Option<u64> {
+        let record = self.sockets.row(row);
+        match record.datagram() {
+            Some(id) => Some(self.sockets.datagram(id).written),
+            None => self.known_written(record.connection()?),
+        }
+    }
+
     /// Several holders report positions, so an older one may come later.
     pub(crate) fn advance_written(
         &mut self,
@@ -235,11 +259,7 @@ impl EngineCore {
     /// Frees the locks of a socket that a dead session held. If it died while it was writing, the next
     /// writer goes on where the last note ended.
     pub(crate) fn release_locks(&mut self, row: u32, session: u32) {
-        let known = self
-            .sockets
-            .row(row)
-            .connection()
-            .and_then(|connection| self.known_written(connection));
+        let known = self.written_by_holders(row);
         self.sockets.with_header(row, |header| {
             if let Some(known) = known
                 && header.send_lock().is_held_by(session)

@@ -1,7 +1,7 @@
 //! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
 
 use core::net::SocketAddr;
-use stack::{ConnectionId, ListenerId, PackedAddress};
+use stack::{ConnectionId, ListenerId, PackedAddress, UdpId};
 use tcp::SocketOptions;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -19,6 +19,10 @@ pub enum Kind {
     Arriving,
     /// Has a connection, in any state.
     Connection,
+    /// A datagram socket that is not bound.
+    FreshDatagram,
+    /// A datagram socket that the stack knows.
+    Datagram,
 }
 
 /// One socket.
@@ -73,6 +77,14 @@ impl SocketRow {
     /// The stack's listener, for [`Kind::Listener`].
     pub fn listener(&self) -> Option<ListenerId> {
         (self.kind == Kind::Listener).then_some(ListenerId {
+            index: self.object_index,
+            generation: self.object_generation,
+        })
+    }
+
+    /// The stack's UDP socket, for [`Kind::Datagram`].
+    pub fn datagram(&self) -> Option<UdpId> {
+        (self.kind == Kind::Datagram).then_some(UdpId {
             index: self.object_index,
             generation: self.object_generation,
         })

@@ -1,16 +1,20 @@
 //! The engine's sockets: rows, who holds them, their headers and windows. The stack's [`Host`].
 
+use crate::datagrams::DatagramRow;
 use crate::egress::SendWindow;
 use crate::errno;
 use crate::notify::Dirty;
 use crate::region::Regions;
 use crate::rows::{Kind, SocketRow};
 use core::net::SocketAddr;
+use hostif::datagram::Rings;
 use hostif::window::WindowSpan;
-use hostif::{Flags, SocketHeader, SocketId, Steering};
+use hostif::{DatagramOptions, Flags, SocketHeader, SocketId, Steering};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use stack::{ConnectionId, ConnectionView, Host, Incoming, IpOptions, ListenerId};
+use stack::{
+    ConnectionId, ConnectionView, Datagram, DatagramError, Host, Incoming, IpOptions, ListenerId,
+};
 use std::collections::VecDeque;
 use tcp::{Events, Instant, State};
 
@@ -28,6 +32,10 @@ pub struct Companion {
     receive: Option<WindowSpan>,
     /// The link has files mapped for it and must hear of acknowledgements.
     pub has_files: bool,
+    /// The rings of a datagram socket.
+    pub rings: Option<Rings>,
+    /// What the program chose for a datagram socket.
+    pub datagram_options: DatagramOptions,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -38,6 +46,8 @@ pub struct Sockets {
     core: u16,
     steering: Steering,
     rows: &'static mut [SocketRow],
+    /// Positions of datagram sockets.
+    pub datagrams: &'static mut [DatagramRow],
     companions: Vec<Companion>,
     free: Vec<u32>,
     used: u32,
@@ -52,15 +62,22 @@ pub struct Sockets {
     /// Backing sockets of connections in TIME-WAIT, until when.
     lingering: VecDeque<(Instant, OwnedFd)>,
     now: Instant,
+    /// The time of day in this turn, once somebody has asked.
+    wall_clock_ns: Option<u64>,
 }
 
-fn at(row: u32) -> usize {
+pub fn at(row: u32) -> usize {
     usize::try_from(row).expect("invariant: usize has at least 32 bits")
 }
 
 impl Sockets {
     /// No sockets yet, over these rows of a core.
-    pub fn new(core: u16, steering: Steering, rows: &'static mut [SocketRow]) -> Self {
+    pub fn new(
+        core: u16,
+        steering: Steering,
+        rows: &'static mut [SocketRow],
+        datagrams: &'static mut [DatagramRow],
+    ) -> Self {
         let mut companions = Vec::new();
         companions.resize_with(rows.len(), Companion::default);
         Self {
@@ -75,13 +92,25 @@ impl Sockets {
             acknowledged: Vec::new(),
             lingering: VecDeque::new(),
             now: Instant::ZERO,
+            wall_clock_ns: None,
             rows,
+            datagrams,
         }
     }
 
     /// Sets the time for what callbacks do.
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
+        self.wall_clock_ns = None;
+    }
+
+    /// The time of day, nanoseconds since 1970: of the turn rather than of the packet.
+    pub fn wall_clock_ns(&mut self) -> u64 {
+        *self.wall_clock_ns.get_or_insert_with(|| {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            let part = |number: i64| u64::try_from(number).unwrap_or(0);
+            part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+        })
     }
 
     /// Rows that were ever used.
@@ -274,7 +303,7 @@ impl Sockets {
     }
 
     /// Something made the socket readable.
-    fn count_rx(&mut self, row: u32) {
+    pub fn count_rx(&mut self, row: u32) {
         let count = self.change(row, |record| {
             record.rx_events = record.rx_events.wrapping_add(1);
             record.rx_events
@@ -284,7 +313,7 @@ impl Sockets {
     }
 
     /// Something made the socket writable.
-    fn count_tx(&mut self, row: u32) {
+    pub fn count_tx(&mut self, row: u32) {
         let count = self.change(row, |record| {
             record.tx_events = record.tx_events.wrapping_add(1);
             record.tx_events
@@ -293,7 +322,8 @@ impl Sockets {
         self.dirty.mark(row);
     }
 
-    fn row_of(&self, owner: u64) -> Option<u32> {
+    /// The row behind a token that the stack was given.
+    pub fn row_of(&self, owner: u64) -> Option<u32> {
         self.find(SocketId::from_bits(owner)?)
     }
 
@@ -430,6 +460,14 @@ impl Host for Sockets {
         };
         self.with_header(row, |header| header.engine_set_accept_ready(ready));
         self.count_rx(row);
+    }
+
+    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        self.place_datagram(owner, datagram)
+    }
+
+    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
+        self.place_failure(owner, error);
     }
 
     fn on_released(&mut self, connection: ConnectionId, owner: u64) {

@@ -9,8 +9,10 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use crate::id::SocketId;
 
 mod codec;
+mod datagram;
 mod options;
 
+pub use datagram::DatagramOptions;
 pub use options::OptionChanges;
 
 /// Payload words of a slot.
@@ -84,6 +86,10 @@ pub enum Op {
     },
     /// Change options.
     SetOptions(OptionChanges),
+    /// Take the peer of a datagram socket away.
+    Disconnect,
+    /// Change the options of a datagram socket.
+    SetDatagramOptions(DatagramOptions),
     /// Give back a backing socket that no accept used, or a shared file.
     CloseBacking {
         /// From `Prepare`.

@@ -2,8 +2,8 @@
 //!
 //! Lines 0 and 1 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
 //! program's, shared by every process that holds the socket, so positions are absolute stream offsets.
-//! The engine takes positions only from descriptors; the one word it reads here, `tx_wanted`, is a hint
-//! that can spoil nothing but the writer's own notifications.
+//! The engine takes positions only from descriptors; the two words it reads here, `tx_wanted` and
+//! `failures_taken`, can spoil nothing but the writer's own notifications and error queue.
 //!
 //! Every store that announces something is a release and every load an acquire. Waking a sleeper is
 //! `doorbell`'s business.
@@ -15,6 +15,8 @@ use crate::descriptor::{address_bytes, address_from_bytes, high, join, low};
 use crate::id::SocketId;
 use crate::lock::RegionLock;
 use crate::window::WindowSpan;
+
+mod datagram;
 
 bitflags::bitflags! {
     /// The state of a socket as the engine publishes it.
@@ -36,6 +38,8 @@ bitflags::bitflags! {
         const URGENT = 1 << 6;
         /// The connection is over and acknowledged (TIME-WAIT or closed).
         const CLOSED = 1 << 7;
+        /// A datagram socket that is bound: its windows hold records. With CONNECTED it has a peer.
+        const DATAGRAM = 1 << 8;
     }
 }
 
@@ -57,7 +61,8 @@ pub(crate) struct RawHeader {
     accept_ready: AtomicU32,
     padding_0: u32,
     id: AtomicU64,
-    padding_1: [u64; 2],
+    padding_1: u64,
+    failures_end: AtomicU64,
     // Line 1: engine, set before CONNECTED.
     send_offset: AtomicU64,
     receive_offset: AtomicU64,
@@ -70,7 +75,8 @@ pub(crate) struct RawHeader {
     receive_lock: AtomicU32,
     error_taken: AtomicU32,
     consumed: AtomicU64,
-    padding_2: [u64; 6],
+    padding_2: [u64; 5],
+    failures_taken: AtomicU64,
     // Line 3: program, sending.
     send_lock: AtomicU32,
     tx_wanted: AtomicU32,
@@ -125,6 +131,8 @@ impl<'a> SocketHeader<'a> {
             &raw.acknowledged,
             &raw.send_offset,
             &raw.receive_offset,
+            &raw.failures_end,
+            &raw.failures_taken,
         ] {
             word.store(0, Ordering::Relaxed);
         }

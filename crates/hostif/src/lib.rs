@@ -11,6 +11,8 @@
 #[cfg(not(loom))]
 pub mod control;
 mod cursor;
+#[cfg(not(loom))]
+pub mod datagram;
 pub mod descriptor;
 pub mod doorbell;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
@@ -33,7 +35,8 @@ pub mod window;
 
 pub use cursor::Cells;
 pub use descriptor::{
-    Command, Completion, Consumed, FileSource, Op, OptionChanges, ShutdownHow, Written,
+    Command, Completion, Consumed, DatagramOptions, FileSource, Op, OptionChanges, ShutdownHow,
+    Written,
 };
 pub use doorbell::{SleepWord, Sleepers};
 #[cfg(not(loom))]

@@ -244,6 +244,7 @@ impl Stack<'_> {
     pub(crate) fn neighbour_failed(&mut self, n: u32) {
         self.counters.neighbour_failures += 1;
         self.neighbours.set_failed(n);
+        self.udp.held.on_neighbour_changed();
         self.arm_neighbour(n);
         while let Some(index) = self.pop_waiter(n) {
             self.failed.push(index);
@@ -256,6 +257,7 @@ impl Stack<'_> {
         if matches!(self.neighbours.entry(n).state, S::Incomplete | S::Failed) {
             return;
         }
+        self.udp.held.on_neighbour_changed();
         while let Some(index) = self.pop_waiter(n) {
             self.senders.push(index);
         }

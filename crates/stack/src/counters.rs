@@ -86,8 +86,16 @@ counters! {
     icmp6_out_errors => "ShuntIcmp6OutErrors",
     /// UDP datagrams for which nobody listens.
     udp_no_ports => "UdpNoPorts",
-    /// UDP datagrams with a bad checksum or form.
+    /// UDP datagrams given to a socket.
+    udp_in_datagrams => "UdpInDatagrams",
+    /// UDP datagrams with a bad checksum or form, or without room in their socket.
     udp_in_errors => "UdpInErrors",
+    /// UDP datagrams with a bad checksum.
+    udp_in_csum_errors => "UdpInCsumErrors",
+    /// UDP datagrams for which their socket had no room.
+    udp_rcvbuf_errors => "UdpRcvbufErrors",
+    /// UDP datagrams sent.
+    udp_out_datagrams => "UdpOutDatagrams",
     /// Connections opened by a program.
     tcp_active_opens => "TcpActiveOpens",
     /// Connections opened by a peer's SYN.

@@ -3,6 +3,7 @@
 
 use crate::interface::InterfaceId;
 use crate::tables::{ConnectionId, ListenerId};
+use crate::udp::{Datagram, DatagramError};
 use core::net::{IpAddr, SocketAddr};
 use tcp::{ConnectionError, Events, SocketOptions, State};
 
@@ -180,6 +181,17 @@ pub trait Host {
     /// The connection is gone, its windows are free. Comes exactly once, and for a connection that a
     /// program holds only after it was closed.
     fn on_released(&mut self, connection: ConnectionId, owner: u64);
+
+    /// A datagram for the socket of `owner`; `false`: there is no room for it, it is lost.
+    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        let _ = (owner, datagram);
+        false
+    }
+
+    /// Something became known about a datagram that the socket of `owner` has sent.
+    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
+        let _ = (owner, error);
+    }
 
     /// Whether a new connection to `remote` may use this local port: the host may have to reserve it
     /// elsewhere, and lets go of it in [`Host::on_released`], or another core may serve what arrives there.

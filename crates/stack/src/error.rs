@@ -24,6 +24,15 @@ pub enum Error {
     /// `EBADF`: no such connection, listener, interface or route; the identifier may be stale.
     #[error("no such object")]
     NotFound,
+    /// `EACCES`: broadcast without permission.
+    #[error("the socket may not send to a broadcast address")]
+    AccessDenied,
+    /// `EMSGSIZE`: the datagram is longer than what can be sent in one piece.
+    #[error("the message is too long")]
+    MessageTooLong,
+    /// `EDESTADDRREQ`: neither the call nor the socket names a peer.
+    #[error("a destination is required")]
+    DestinationRequired,
     /// `EPIPE`: the sending direction is shut down.
     #[error("the sending direction is closed")]
     BrokenPipe,

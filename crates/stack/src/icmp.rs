@@ -11,6 +11,7 @@ use crate::intrusive::at;
 use crate::output::Envelope;
 use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use crate::stack::Stack;
+use crate::udp::Report;
 use core::net::Ipv4Addr;
 use tcp::{ConnectionError, Instant};
 use wire::icmpv4::{Message, unreachable};
@@ -87,6 +88,10 @@ impl Stack<'_> {
                 quoted,
             } => {
                 self.counters.icmp_in_dest_unreachs += 1;
+                let report = report(arrival, (3, code), next_hop_mtu, quoted);
+                if self.handle_udp_error(now, &report, host) {
+                    return;
+                }
                 if code == unreachable::FRAGMENTATION_NEEDED {
                     self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
                 } else {
@@ -94,10 +99,18 @@ impl Stack<'_> {
                     self.handle_unreachable(now, unreachable_error(code), quote, host);
                 }
             }
-            Message::TimeExceeded { quoted, .. } => {
+            Message::TimeExceeded { code, quoted } => {
                 self.counters.icmp_in_time_excds += 1;
+                let report = report(arrival, (11, code), 0, quoted);
+                if self.handle_udp_error(now, &report, host) {
+                    return;
+                }
                 let (error, quote) = (ConnectionError::HostUnreachable, Quote::parse(quoted));
                 self.handle_unreachable(now, error, quote, host);
+            }
+            Message::ParameterProblem { code, quoted, .. } => {
+                let report = report(arrival, (12, code), 0, quoted);
+                self.handle_udp_error(now, &report, host);
             }
             _ => {}
         }
@@ -167,6 +180,22 @@ impl Stack<'_> {
             record.path_mtu_until = now + PATH_MTU_LIFETIME;
         });
         self.counters.pmtu_lowered += 1;
+    }
+}
+
+pub(crate) fn report<'a>(
+    arrival: &Arrival<'_>,
+    (kind, code): (u8, u8),
+    next_hop_mtu: u16,
+    quoted: &'a [u8],
+) -> Report<'a> {
+    Report {
+        offender: arrival.source,
+        interface: arrival.interface,
+        kind,
+        code,
+        next_hop_mtu,
+        quoted,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host};
-use crate::icmp::Quote;
+use crate::icmp::{Quote, report};
 use crate::input::Arrival;
 use crate::interface::{InterfaceId, Resolution};
 use crate::output::Envelope;
@@ -49,6 +49,10 @@ impl Stack<'_> {
             }
             Message::PacketTooBig { mtu, quoted } => {
                 self.counters.icmp6_in_pkt_too_bigs += 1;
+                let known = u16::try_from(mtu).unwrap_or(u16::MAX);
+                if self.handle_udp_error(now, &report(arrival, (2, 0), known, quoted), host) {
+                    return;
+                }
                 if let Some(quote) = quote(quoted, link) {
                     // RFC 8201 §4: never below the minimum, whatever a router says.
                     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
@@ -57,14 +61,23 @@ impl Stack<'_> {
             }
             Message::DestinationUnreachable { code, quoted } => {
                 self.counters.icmp6_in_dest_unreachs += 1;
+                if self.handle_udp_error(now, &report(arrival, (1, code), 0, quoted), host) {
+                    return;
+                }
                 self.handle_unreachable(now, unreachable_error(code), quote(quoted, link), host);
             }
-            Message::TimeExceeded { quoted, .. } => {
+            Message::TimeExceeded { code, quoted } => {
                 self.counters.icmp6_in_time_excds += 1;
+                if self.handle_udp_error(now, &report(arrival, (3, code), 0, quoted), host) {
+                    return;
+                }
                 let error = ConnectionError::HostUnreachable;
                 self.handle_unreachable(now, error, quote(quoted, link), host);
             }
-            Message::ParameterProblem { quoted, .. } => {
+            Message::ParameterProblem { code, quoted, .. } => {
+                if self.handle_udp_error(now, &report(arrival, (4, code), 0, quoted), host) {
+                    return;
+                }
                 // As Linux `icmpv6_err_convert`: a protocol error of the peer.
                 let error = ConnectionError::PortUnreachable;
                 self.handle_unreachable(now, error, quote(quoted, link), host);

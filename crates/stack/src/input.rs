@@ -33,6 +33,8 @@ pub(crate) struct Arrival<'a> {
     /// Where in `packet` the byte stands that says so.
     pub(crate) next_header_at: usize,
     pub(crate) dscp_ecn: u8,
+    /// Time to live, or hop limit.
+    pub(crate) ttl: u8,
     /// From the IP header on.
     pub(crate) packet: &'a [u8],
     /// What follows the IP header with its options and extension headers.
@@ -149,17 +151,24 @@ impl Stack<'_> {
             protocol: ip.protocol,
             next_header_at: 9,
             dscp_ecn: ip.dscp_ecn,
+            ttl: ip.ttl,
             packet: &packet[..usize::from(ip.total_len)],
             payload,
             is_fragment: ip.is_fragment(),
             checksum: came.checksum,
         };
-        if !self.is_possible_source(&arrival) || !self.interfaces.owns(arrival.destination) {
+        // RFC 1122 §3.3.6: what is for everybody concerns UDP alone (§4.2.3.10 for TCP, §3.2.2.6 for echo).
+        let is_for_all = ip.protocol == Protocol::UDP
+            && self.interfaces.is_broadcast(ip.destination)
+            && came.config.resolution != Resolution::Loopback;
+        if !self.is_possible_source(&arrival)
+            || !(is_for_all || self.interfaces.owns(arrival.destination))
+        {
             self.counters.ip_in_addr_errors += 1;
             return;
         }
         // RFC 1122 §3.3.6: a unicast packet in a link-layer broadcast is a mistake of the sender.
-        if came.unicast {
+        if came.unicast || is_for_all {
             self.deliver(now, &arrival, host, egress);
         }
     }
@@ -187,6 +196,7 @@ impl Stack<'_> {
             protocol: ip.next_header,
             next_header_at: 6,
             dscp_ecn: ip.traffic_class,
+            ttl: ip.hop_limit,
             packet,
             payload,
             is_fragment: false,
@@ -266,30 +276,13 @@ impl Stack<'_> {
             Protocol::TCP => self.handle_tcp(now, arrival, host, egress),
             Protocol::ICMP if is_v4 => self.handle_icmp(now, arrival, host, egress),
             Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
-            Protocol::UDP => self.handle_udp(now, arrival, egress),
+            Protocol::UDP => self.handle_udp(now, arrival, host, egress),
             Protocol::NO_NEXT_HEADER if !is_v4 => {}
             _ => {
                 self.counters.ip_in_unknown_protos += 1;
                 self.refuse(now, arrival, Refusal::Protocol, egress);
             }
         }
-    }
-
-    /// There are no UDP sockets yet: nobody listens (RFC 1122 §4.1.3.1).
-    fn handle_udp(&mut self, now: Instant, arrival: &Arrival<'_>, egress: &mut dyn Egress) {
-        let Ok((_, payload)) = wire::udp::Header::parse(arrival.payload) else {
-            self.counters.udp_in_errors += 1;
-            return;
-        };
-        let datagram = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
-        if arrival.must_verify()
-            && !wire::checksum::verify_udp(arrival.source, arrival.destination, datagram)
-        {
-            self.counters.udp_in_errors += 1;
-            return;
-        }
-        self.counters.udp_no_ports += 1;
-        self.refuse(now, arrival, Refusal::Port, egress);
     }
 
     /// The link that the link-local addresses of a packet lie on. What came by the loopback was sent to
@@ -303,6 +296,11 @@ impl Stack<'_> {
         } else {
             arrival.interface
         }
+    }
+
+    /// Whether it reaches every host of some link; IPv6 has none such.
+    pub(crate) fn is_broadcast_ip(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V4(address) if self.interfaces.is_broadcast(address))
     }
 
     /// Whether `address` is one of this host's own.

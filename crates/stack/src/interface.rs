@@ -219,6 +219,25 @@ impl Interfaces {
         address.is_broadcast() || owned.any(|owned| owned.address.is_broadcast(address))
     }
 
+    /// The interface and the own address to speak to a group or to everybody with: the one asked for,
+    /// that of the network whose broadcast address it is, else the first that has an address.
+    pub(crate) fn speaking_to_many(
+        &self,
+        address: IpAddr,
+        wanted: Option<InterfaceId>,
+    ) -> Option<(InterfaceId, IpAddr)> {
+        let speaks = |(id, interface): (InterfaceId, &Interface)| {
+            let near = interface.source_for(address)?;
+            (interface.config.resolution != Resolution::Loopback).then_some((id, near))
+        };
+        if let Some(id) = wanted {
+            return speaks((id, self.find(id)?));
+        }
+        let near = |(_, interface): &(InterfaceId, &Interface)| interface.is_on_link(address);
+        let mut found = self.iter().filter(near).filter_map(speaks);
+        found.next().or_else(|| self.iter().find_map(speaks))
+    }
+
     /// Whether `address` can be one host's own, so that it may stand as a source (RFC 1122 §3.2.1.3,
     /// RFC 4291 §2.5).
     pub(crate) fn is_unicast(&self, address: IpAddr) -> bool {

@@ -7,8 +7,7 @@
 //! until [`Stack::next_deadline`]. Work per packet does not depend on the number of connections, and
 //! nothing is allocated after start.
 //!
-//! TCP over IPv4 and IPv6. Fragments are counted and dropped: putting them together is later work, as
-//! are UDP sockets.
+//! TCP and UDP over IPv4 and IPv6. Fragments are counted and dropped: putting them together is later work.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -45,6 +44,7 @@ pub mod tables;
 mod tests;
 mod time_wait;
 mod transmit;
+pub mod udp;
 mod wheel;
 
 pub use address::PackedAddress;
@@ -65,3 +65,4 @@ pub use route::Route;
 pub use socket::Connect;
 pub use stack::{Stack, Work};
 pub use tables::{ConnectionId, HeapTables, ListenerId, Tables};
+pub use udp::{Datagram, DatagramError, SendError, UdpBind, UdpId, UdpOptions};

@@ -36,6 +36,10 @@ impl Scratch {
             IP_START + ipv6::Header::LEN + 65_535,
         ))
     }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 /// Where a packet goes and what its IP header says. Both ends are of one family.

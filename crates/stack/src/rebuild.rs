@@ -20,6 +20,8 @@ pub struct Rebuilt {
     pub listeners: u32,
     /// TIME-WAIT records that go on.
     pub time_waits: u32,
+    /// UDP sockets that go on.
+    pub udp_sockets: u32,
     /// Connections and listeners given up because a change of their row was interrupted.
     pub interrupted: u32,
 }
@@ -39,6 +41,9 @@ impl<'m> Stack<'m> {
         stack.rebuild_listeners(&mut found);
         stack.rebuild_time_waits(&mut found);
         stack.rebuild_connections(&mut found);
+        let (udp_sockets, interrupted) = stack.rebuild_udp();
+        found.udp_sockets = udp_sockets;
+        found.interrupted += interrupted;
         stack.counters.interrupted = u64::from(found.interrupted);
         Ok((stack, found))
     }

@@ -22,6 +22,7 @@ use crate::rate::TokenBucket;
 use crate::route::{Route, Routes};
 use crate::tables::{ConnectionRecord, Row as _, Tables};
 use crate::transmit::Refused;
+use crate::udp::Udp;
 use crate::wheel::Wheel;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
@@ -68,6 +69,7 @@ pub struct Stack<'m> {
     pub(crate) ports: Ports,
     pub(crate) icmp_bucket: TokenBucket,
     pub(crate) questions: VecDeque<Question>,
+    pub(crate) udp: Udp,
     pub(crate) scratch: Scratch,
     pub(crate) flow_hasher: SipHasher13,
 
@@ -126,6 +128,7 @@ impl<'m> Stack<'m> {
             ports: Ports::new(&subkey(&config, b"ports"), first, last),
             icmp_bucket: TokenBucket::new(config.icmp_errors_per_second, config.icmp_errors_burst),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
+            udp: Udp::new(tables.udp.len(), &config),
             scratch: Scratch::new(),
             flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
             demux: Demux::new(connections + time_waits, &subkey(&config, b"demux")),
@@ -313,7 +316,10 @@ impl<'m> Stack<'m> {
 
     /// Whether [`Stack::poll_transmit`] has something to do.
     pub fn wants_transmit(&self) -> bool {
-        self.refused.is_some() || self.senders.len() > 0 || !self.questions.is_empty()
+        self.refused.is_some()
+            || self.senders.len() > 0
+            || !self.questions.is_empty()
+            || self.udp.held.wants_transmit()
     }
 
     /// What was counted since the start.
@@ -411,7 +417,7 @@ fn connected_route(interface: InterfaceId, address: InterfaceAddress) -> Route {
 }
 
 /// A key for one purpose, so that what one hash leaks says nothing about another.
-fn subkey(config: &Config, purpose: &[u8]) -> [u8; 16] {
+pub(crate) fn subkey(config: &Config, purpose: &[u8]) -> [u8; 16] {
     let hasher = SipHasher13::new_with_key(&config.secret);
     let half = |n: u8| hasher.hash(&[&[n], purpose].concat());
     (u128::from(half(1)) << 64 | u128::from(half(2))).to_le_bytes()

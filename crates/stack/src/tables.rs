@@ -9,6 +9,7 @@ use crate::address::PackedAddress;
 use crate::demux::FourTuple;
 use crate::egress::IpOptions;
 use crate::error::Error;
+use crate::udp::UdpRecord;
 use bitflags::bitflags;
 use core::net::IpAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -73,6 +74,7 @@ pub struct TablesHeader {
     pub(crate) connections_used: u32,
     pub(crate) listeners_used: u32,
     pub(crate) time_waits_used: u32,
+    pub(crate) udp_used: u32,
 }
 
 /// A connection.
@@ -240,6 +242,8 @@ pub struct Tables<'m> {
     pub listeners: &'m mut [ListenerRecord],
     /// Connections in TIME-WAIT.
     pub time_waits: &'m mut [TimeWaitRecord],
+    /// UDP sockets.
+    pub udp: &'m mut [UdpRecord],
 }
 
 impl Tables<'_> {
@@ -249,6 +253,7 @@ impl Tables<'_> {
             (self.header.connections_used, self.connections.len()),
             (self.header.listeners_used, self.listeners.len()),
             (self.header.time_waits_used, self.time_waits.len()),
+            (self.header.udp_used, self.udp.len()),
         ];
         // All timers share one index space of 31 bits.
         let fits = tables.iter().map(|(_, len)| len).sum::<usize>() < 1 << 30;
@@ -270,6 +275,7 @@ pub struct HeapTables {
     connections: Vec<ConnectionRecord>,
     listeners: Vec<ListenerRecord>,
     time_waits: Vec<TimeWaitRecord>,
+    udp: Vec<UdpRecord>,
 }
 
 impl HeapTables {
@@ -284,7 +290,17 @@ impl HeapTables {
                 .map_err(|_| Error::NoMemory)?,
             listeners: ListenerRecord::new_vec_zeroed(listeners).map_err(|_| Error::NoMemory)?,
             time_waits: TimeWaitRecord::new_vec_zeroed(time_waits).map_err(|_| Error::NoMemory)?,
+            udp: Vec::new(),
         })
+    }
+
+    /// As many rows for UDP sockets, of which there are none otherwise.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn with_udp(mut self, sockets: usize) -> Result<Self, Error> {
+        self.udp = UdpRecord::new_vec_zeroed(sockets).map_err(|_| Error::NoMemory)?;
+        Ok(self)
     }
 
     /// Lends the tables to a stack.
@@ -294,6 +310,7 @@ impl HeapTables {
             connections: &mut self.connections,
             listeners: &mut self.listeners,
             time_waits: &mut self.time_waits,
+            udp: &mut self.udp,
         }
     }
 }

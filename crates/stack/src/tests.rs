@@ -12,3 +12,5 @@ mod rebuild;
 mod scale;
 mod time_wait;
 mod traffic;
+mod udp;
+mod udp_v6;

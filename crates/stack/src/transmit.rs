@@ -48,6 +48,7 @@ impl Stack<'_> {
         budget: usize,
     ) -> usize {
         self.send_questions(egress);
+        self.send_held(now, egress);
         let mut sent = 0;
         if let Some(refused) = self.refused.take()
             && self.send_refused(now, &refused, &mut sent, egress).is_err()

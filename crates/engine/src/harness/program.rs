@@ -65,6 +65,11 @@ impl Socket {
             .expect("the engine named a header")
     }
 
+    /// The region that holds its header and windows.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// Its published state; nothing once the socket is gone.
     pub fn flags(&self) -> Flags {
         if self.header().is_of(self.id) {
@@ -215,6 +220,15 @@ impl Program {
             region: self.region.clone(),
             index: opened[0].header,
         })
+    }
+
+    /// A socket by what the engine answered.
+    pub fn socket(&self, id: SocketId, index: u32) -> Socket {
+        Socket {
+            id,
+            region: self.region.clone(),
+            index,
+        }
     }
 
     /// Takes what the engine says into `reaped`.

@@ -1,12 +1,14 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
+use crate::datagrams::DatagramRow;
 use crate::rows::SocketRow;
 use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use stack::Tables;
 use stack::tables::{ConnectionRecord, ListenerRecord, TablesHeader, TimeWaitRecord};
+use stack::udp::UdpRecord;
 use zerocopy::FromZeros;
 
 /// Tables begin at multiples of this.
@@ -19,6 +21,7 @@ pub struct StateSizes {
     pub listeners: usize,
     pub time_waits: usize,
     pub sockets: usize,
+    pub datagrams: usize,
 }
 
 /// Why there is no state region.
@@ -40,6 +43,8 @@ pub struct State {
     pub tables: Tables<'static>,
     /// The engine's sockets.
     pub sockets: &'static mut [SocketRow],
+    /// Positions of datagram sockets, by the stack's row.
+    pub datagrams: &'static mut [DatagramRow],
 }
 
 impl State {
@@ -63,6 +68,8 @@ impl State {
         let listeners_at = place(sizes.listeners.checked_mul(size_of::<ListenerRecord>()))?;
         let time_waits_at = place(sizes.time_waits.checked_mul(size_of::<TimeWaitRecord>()))?;
         let sockets_at = place(sizes.sockets.checked_mul(size_of::<SocketRow>()))?;
+        let udp_at = place(sizes.datagrams.checked_mul(size_of::<UdpRecord>()))?;
+        let datagrams_at = place(sizes.datagrams.checked_mul(size_of::<DatagramRow>()))?;
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
@@ -92,8 +99,10 @@ impl State {
                     connections: slice_at(base, connections_at, sizes.connections),
                     listeners: slice_at(base, listeners_at, sizes.listeners),
                     time_waits: slice_at(base, time_waits_at, sizes.time_waits),
+                    udp: slice_at(base, udp_at, sizes.datagrams),
                 },
                 sockets: slice_at(base, sockets_at, sizes.sockets),
+                datagrams: slice_at(base, datagrams_at, sizes.datagrams),
                 file,
             }
         };

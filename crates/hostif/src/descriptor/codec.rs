@@ -6,8 +6,8 @@
 use core::net::SocketAddr;
 
 use super::{
-    Command, Completion, Consumed, Descriptor, FileSource, Malformed, Op, OptionChanges,
-    ShutdownHow, Words, Written, address_bytes, address_from_bytes, high, join, low,
+    Command, Completion, Consumed, DatagramOptions, Descriptor, FileSource, Malformed, Op,
+    OptionChanges, ShutdownHow, Words, Written, address_bytes, address_from_bytes, high, join, low,
 };
 use crate::id::SocketId;
 
@@ -19,6 +19,8 @@ const SHUTDOWN: u8 = 5;
 const CLOSE: u8 = 6;
 const SET_OPTIONS: u8 = 7;
 const CLOSE_BACKING: u8 = 8;
+const DISCONNECT: u8 = 48;
+const SET_DATAGRAM_OPTIONS: u8 = 49;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -139,6 +141,11 @@ impl Descriptor for Command {
                 let [a, b, c, d, e] = changes.encode();
                 [plain(SET_OPTIONS), id, a, b, c, d, e]
             }
+            Op::Disconnect => [plain(DISCONNECT), id, 0, 0, 0, 0, 0],
+            Op::SetDatagramOptions(options) => {
+                let [a, b, c] = options.encode();
+                [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, 0, 0]
+            }
             Op::CloseBacking { handle } => {
                 [plain(CLOSE_BACKING), id, u64::from(handle), 0, 0, 0, 0]
             }
@@ -193,6 +200,10 @@ impl Descriptor for Command {
             SET_OPTIONS => Op::SetOptions(OptionChanges::decode([
                 words[2], words[3], words[4], words[5], words[6],
             ])?),
+            DISCONNECT => Op::Disconnect,
+            SET_DATAGRAM_OPTIONS => {
+                Op::SetDatagramOptions(DatagramOptions::decode([words[2], words[3], words[4]])?)
+            }
             CLOSE_BACKING => Op::CloseBacking {
                 handle: number(words[2])?,
             },

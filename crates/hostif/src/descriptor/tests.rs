@@ -52,8 +52,37 @@ fn any_op() -> impl Strategy<Value = Op> {
         (how, any::<u64>()).prop_map(|(how, written)| Op::Shutdown { how, written }),
         any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),
         any_options().prop_map(Op::SetOptions),
+        Just(Op::Disconnect),
+        any_datagram_options().prop_map(Op::SetDatagramOptions),
         any::<u32>().prop_map(|handle| Op::CloseBacking { handle }),
     ]
+}
+
+fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
+    (
+        any::<[bool; 5]>(),
+        any::<[u8; 4]>(),
+        any::<(u32, u32, u32)>(),
+    )
+        .prop_map(|(switches, numbers, sizes)| {
+            let [broadcast, reuse_port, error_queue, v6_only, multicast_loop] = switches;
+            let [ttl, tos, multicast_ttl, mtu_discovery] = numbers;
+            let (multicast_interface, send_bytes, receive_bytes) = sizes;
+            DatagramOptions {
+                broadcast,
+                reuse_port,
+                error_queue,
+                v6_only,
+                multicast_loop,
+                ttl,
+                tos,
+                multicast_ttl,
+                mtu_discovery,
+                multicast_interface,
+                send_bytes,
+                receive_bytes,
+            }
+        })
 }
 
 fn any_written() -> impl Strategy<Value = Written> {
@@ -112,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn what_arbitrary_words_decode_to_is_stable(mut words: Words, kind in 0u8..40) {
+    fn what_arbitrary_words_decode_to_is_stable(mut words: Words, kind in 0u8..64) {
         words[0] = words[0] & !0xff | u64::from(kind);
         if let Ok(written) = Written::decode(&words) {
             prop_assert!(written.start <= written.end);

@@ -1,5 +1,6 @@
 //! One host of a test: a stack, the windows of its programs, and an interface that keeps what is sent.
 
+use crate::udp::DatagramErrorKind;
 use crate::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,6 +36,10 @@ pub struct Programs {
     pub next_owner: u64,
     /// Windows that may still be given to incoming connections.
     pub windows_left: usize,
+    /// Datagrams with owner and sender.
+    pub datagrams: Vec<(u64, SocketAddr, Vec<u8>)>,
+    /// What became known of sent datagrams: owner, what, destination, payload.
+    pub failures: Vec<(u64, DatagramErrorKind, SocketAddr, Vec<u8>)>,
     /// Held ports that are refused.
     pub refused_ports: Vec<u16>,
 }
@@ -97,6 +102,21 @@ impl Host for TestHost {
         socket.released += 1;
         assert_eq!(socket.released, 1, "released twice");
         programs.windows_left += 1;
+    }
+
+    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        let payload = datagram.payload.to_vec();
+        let mut programs = self.0.borrow_mut();
+        programs.datagrams.push((owner, datagram.source, payload));
+        true
+    }
+
+    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
+        let (kind, payload) = (error.kind, error.payload.to_vec());
+        let mut programs = self.0.borrow_mut();
+        programs
+            .failures
+            .push((owner, kind, error.destination, payload));
     }
 
     fn try_hold_port(&mut self, local: SocketAddr, _remote: SocketAddr) -> bool {

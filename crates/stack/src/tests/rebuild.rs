@@ -137,6 +137,7 @@ fn queues_ports_and_time_wait_survive_in_order() {
             connections: 4,
             listeners: 1,
             time_waits: 1,
+            udp_sockets: 0,
             interrupted: 0
         }
     );

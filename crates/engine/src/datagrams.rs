@@ -1,0 +1,236 @@
+//! Datagram sockets of programs: their positions as plain data, and what commands do to them. Records
+//! that arrive are placed in `datagrams/receive.rs`, those that programs wrote are read in
+//! `datagrams/send.rs`.
+//!
+//! A socket gets its rings (`hostif::datagram`) with its first bind. The engine keeps all positions
+//! itself; a program's word is compared with them and never taken for one.
+
+mod receive;
+mod send;
+
+use crate::core::EngineCore;
+use crate::errno;
+use crate::rows::Kind;
+use core::net::SocketAddr;
+use hostif::datagram::Rings;
+use hostif::{DatagramOptions, Flags};
+use rustix::io::Errno;
+pub use send::{Noted, Senders};
+use stack::udp::MtuDiscovery;
+use stack::{InterfaceId, IpOptions, UdpBind, UdpId, UdpOptions};
+use tcp::Instant;
+use zerocopy::{FromZeros, Immutable, KnownLayout};
+
+/// Bytes of either ring unless the program asks for others: small enough to stay in the processor's
+/// caches, which a ring passes through as a whole, and more than Linux's 208 KiB.
+const RING_BYTES: u32 = 256 * 1024;
+
+/// The positions of one socket; the row of the same number as the stack's.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DatagramRow {
+    /// Odd while the row is being changed.
+    pub sequence: u32,
+    /// Errors told so far.
+    pub errors: u16,
+    pub reserved: u16,
+    /// Records up to here have been placed in the receive ring.
+    pub received_end: u64,
+    /// Records up to here have been consumed by the program.
+    pub consumed: u64,
+    /// Records up to here have been written into the send ring by the program.
+    pub written: u64,
+    /// Records up to here have been sent.
+    pub sent: u64,
+    /// Records up to here have been placed in the error queue.
+    pub failures_end: u64,
+    /// Bytes of the record at `sent` that have been sent already: it is cut into several datagrams.
+    pub partial: u32,
+    /// Datagrams lost because the receive ring was full.
+    pub drops: u32,
+    /// Sizes of the rings.
+    pub send_bytes: u32,
+    pub receive_bytes: u32,
+}
+
+const _: () = assert!(size_of::<DatagramRow>() == 64);
+
+/// What the stack has to know of a program's options.
+fn options_of(options: &DatagramOptions) -> UdpOptions {
+    let interface = |number: u32| {
+        let id = u16::try_from(number.checked_sub(1)?).ok()?;
+        Some(InterfaceId(id))
+    };
+    UdpOptions {
+        ip: IpOptions {
+            ttl: options.ttl,
+            tos: options.tos,
+        },
+        broadcast: options.broadcast,
+        reuse_port: options.reuse_port,
+        error_queue: options.error_queue,
+        v6_only: options.v6_only,
+        mtu_discovery: MtuDiscovery::from_number(options.mtu_discovery),
+        multicast_ttl: options.multicast_ttl,
+        multicast_loop: options.multicast_loop,
+        multicast_interface: interface(options.multicast_interface),
+    }
+}
+
+impl EngineCore {
+    /// Binds a datagram socket to an end whose port the backing socket holds.
+    pub(crate) fn bind_datagram(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
+        if self.sockets.row(row).kind != Kind::FreshDatagram {
+            return Err(Errno::INVAL);
+        }
+        // It decided about privilege, conflicts and SO_REUSEADDR.
+        let port = self.kernel_port(row)?;
+        if local.port() != 0 && local.port() != port {
+            return Err(Errno::ACCESS);
+        }
+        let options = self.sockets.companion(row).datagram_options;
+        let bind = UdpBind {
+            owner: self.sockets.id(row).ok_or(Errno::BADF)?.to_bits(),
+            local: SocketAddr::new(local.ip(), port),
+            shares: true,
+            options: options_of(&options),
+        };
+        let id = self.stack.udp_bind(&bind).map_err(errno::of_stack)?;
+        if self.sockets.give_rings(row, id, &options).is_none() {
+            let _ = self.stack.udp_close(id);
+            return Err(Errno::NOBUFS);
+        }
+        self.sockets.with_header(row, |header| {
+            header.engine_set_addresses(Some(bind.local), None)
+        });
+        self.sockets.publish(row, Flags::DATAGRAM);
+        Ok(u64::from(port))
+    }
+
+    /// Gives a datagram socket a peer; binds it first where that has not been done.
+    pub(crate) fn connect_datagram(
+        &mut self,
+        row: u32,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<u64, Errno> {
+        if let Some(local) = local
+            && self.sockets.row(row).kind == Kind::FreshDatagram
+        {
+            self.bind_datagram(row, local)?;
+        }
+        let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
+        let connected = self.stack.udp_connect(id, remote);
+        let local = connected.map_err(errno::of_stack)?;
+        self.sockets.with_header(row, |header| {
+            header.engine_set_addresses(Some(local), Some(remote));
+        });
+        self.sockets.publish(row, Flags::CONNECTED);
+        Ok(0)
+    }
+
+    /// Takes the peer away.
+    pub(crate) fn disconnect_datagram(&mut self, row: u32) -> Result<u64, Errno> {
+        let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
+        let local = self.stack.udp_disconnect(id).map_err(errno::of_stack)?;
+        self.sockets.unpublish(row, Flags::CONNECTED);
+        self.sockets
+            .with_header(row, |header| header.engine_set_addresses(Some(local), None));
+        Ok(0)
+    }
+
+    /// Changes a datagram socket's options; sizes of rings count before the first bind only.
+    pub(crate) fn set_datagram_options(
+        &mut self,
+        row: u32,
+        options: &DatagramOptions,
+    ) -> Result<u64, Errno> {
+        let record = self.sockets.row(row);
+        let (kind, id) = (record.kind, record.datagram());
+        if !matches!(kind, Kind::FreshDatagram | Kind::Datagram) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.sockets.companion(row).datagram_options = *options;
+        if let Some(id) = id {
+            let options = options_of(options);
+            self.stack
+                .udp_set_options(id, &options)
+                .map_err(errno::of_stack)?;
+        }
+        Ok(0)
+    }
+
+    /// The last holder is gone: what was written leaves, as far as the device takes it.
+    pub(crate) fn close_datagram(&mut self, now: Instant, row: u32, id: UdpId) {
+        self.send_datagrams_of(now, row, usize::MAX);
+        let _ = self.stack.udp_close(id);
+        self.sockets.destroy(row);
+    }
+
+    /// `false`: no honest program consumes what has not arrived.
+    pub(crate) fn consume_datagrams(&mut self, id: UdpId, end: u64) -> bool {
+        let row = self.sockets.datagram(id);
+        if end > row.received_end {
+            return false;
+        }
+        // Several holders report positions, so an older one may come later.
+        if end > row.consumed {
+            self.sockets.change_datagram(id, |row| row.consumed = end);
+        }
+        true
+    }
+}
+
+impl crate::sockets::Sockets {
+    /// The positions of a socket.
+    pub fn datagram(&self, id: UdpId) -> &DatagramRow {
+        &self.datagrams[crate::sockets::at(id.index)]
+    }
+
+    /// Changes them; see [`Self::change`].
+    pub fn change_datagram<R>(
+        &mut self,
+        id: UdpId,
+        change: impl FnOnce(&mut DatagramRow) -> R,
+    ) -> R {
+        let row = &mut self.datagrams[crate::sockets::at(id.index)];
+        row.sequence = row.sequence.wrapping_add(1);
+        let result = change(row);
+        row.sequence = row.sequence.wrapping_add(1);
+        result
+    }
+
+    /// Gives a socket that was just bound its rings; `None`: the region has no windows left.
+    fn give_rings(&mut self, row: u32, id: UdpId, options: &DatagramOptions) -> Option<()> {
+        let (region_number, header) = (self.row(row).region, self.row(row).header);
+        let pair = self.regions.take_pair(region_number)?;
+        let region = self.regions.find(region_number)?;
+        let (send, receive) = region.window_pair(pair)?;
+        let at_least = |bytes: u32| bytes.max(RING_BYTES);
+        let rings = Rings::new(
+            send,
+            receive,
+            at_least(options.send_bytes),
+            at_least(options.receive_bytes),
+        );
+        region
+            .socket_header(header)?
+            .engine_set_windows(rings.send, rings.receive);
+        self.change(row, |record| {
+            record.pair_plus_one = pair + 1;
+            record.kind = Kind::Datagram;
+            record.object_index = id.index;
+            record.object_generation = id.generation;
+        });
+        self.change_datagram(id, |row| {
+            *row = DatagramRow {
+                sequence: row.sequence,
+                send_bytes: rings.send.size,
+                receive_bytes: rings.receive.size,
+                ..DatagramRow::new_zeroed()
+            };
+        });
+        self.companion(row).rings = Some(rings);
+        Some(())
+    }
+}

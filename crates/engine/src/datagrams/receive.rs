@@ -1,0 +1,144 @@
+//! What arrives for datagram sockets: records into the receive ring, failures into the error queue.
+//! Where there is no room the newest is lost and counted, as Linux does beyond `SO_RCVBUF`.
+
+use crate::errno;
+use crate::sockets::Sockets;
+use core::net::SocketAddr;
+use hostif::Window;
+use hostif::datagram::{Failure, RECORD_BYTES, Received, record_bytes};
+use hostif::window::WindowSpan;
+use stack::{Datagram, DatagramError, UdpId};
+
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of linux/errqueue.h.
+const ORIGIN_ICMP: u8 = 2;
+const ORIGIN_ICMP6: u8 = 3;
+
+impl Sockets {
+    /// Places a datagram; `false`: there is no room.
+    pub(crate) fn place_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        let Some((row, id)) = self.datagram_of(owner) else {
+            return false;
+        };
+        let Some(rings) = self.companion(row).rings else {
+            return false;
+        };
+        let Ok(len) = u32::try_from(datagram.payload.len()) else {
+            return false;
+        };
+        let positions = *self.datagram(id);
+        let bytes = record_bytes(len);
+        let used = positions.received_end - positions.consumed;
+        if used + bytes > u64::from(rings.receive.size) {
+            self.change_datagram(id, |row| row.drops = row.drops.wrapping_add(1));
+            return false;
+        }
+        let record = Received {
+            len,
+            segment_bytes: 0,
+            source: datagram.source,
+            destination: datagram.destination.ip(),
+            interface: u32::from(datagram.interface.0) + 1,
+            tos: datagram.tos,
+            ttl: datagram.ttl,
+            timestamp_ns: self.wall_clock_ns(),
+        };
+        let start = positions.received_end;
+        let placed = self.with_window(row, rings.receive, |window| {
+            window.copy_in(start, &record.encode());
+            window.copy_in(start + RECORD_BYTES as u64, datagram.payload);
+        });
+        if placed.is_none() {
+            return false;
+        }
+        let end = start + bytes;
+        self.change_datagram(id, |row| row.received_end = end);
+        self.with_header(row, |header| header.engine_set_received_end(end));
+        self.count_rx(row);
+        true
+    }
+
+    /// Tells a socket what became of a datagram that it sent.
+    pub(crate) fn place_failure(&mut self, owner: u64, error: &DatagramError<'_>) {
+        let Some((row, id)) = self.datagram_of(owner) else {
+            return;
+        };
+        let errno = errno::code(errno::of_datagram(error.kind));
+        if error.is_queued {
+            self.queue_failure(row, id, errno, error);
+        }
+        if error.is_hard {
+            self.tell_error(row, id, errno);
+        } else {
+            self.count_rx(row);
+        }
+    }
+
+    /// The next call on the socket fails with this.
+    pub(crate) fn tell_error(&mut self, row: u32, id: UdpId, errno: u16) {
+        let count = self.change_datagram(id, |row| {
+            row.errors = row.errors.wrapping_add(1);
+            row.errors
+        });
+        self.with_header(row, |header| header.engine_set_soft_error(errno, count));
+        self.count_rx(row);
+        self.count_tx(row);
+    }
+
+    fn queue_failure(&mut self, row: u32, id: UdpId, errno: u16, error: &DatagramError<'_>) {
+        let Some(rings) = self.companion(row).rings else {
+            return;
+        };
+        let Ok(len) = u32::try_from(error.payload.len()) else {
+            return;
+        };
+        let (kind, code) = error.icmp;
+        let origin = match error.destination {
+            SocketAddr::V4(_) => ORIGIN_ICMP,
+            SocketAddr::V6(_) => ORIGIN_ICMP6,
+        };
+        let record = Failure {
+            len,
+            errno,
+            origin,
+            kind,
+            code,
+            info: u32::from(error.mtu),
+            destination: error.destination,
+            offender: error.offender,
+            timestamp_ns: self.wall_clock_ns(),
+        };
+        let start = self.datagram(id).failures_end;
+        let bytes = record_bytes(len);
+        // The program's word about what it has taken is good for nothing but its own queue.
+        let taken = self.with_header(row, |header| header.engine_failures_taken());
+        let used = start.wrapping_sub(taken.unwrap_or(0));
+        if used.saturating_add(bytes) > u64::from(rings.errors.size) {
+            return;
+        }
+        let placed = self.with_window(row, rings.errors, |window| {
+            window.copy_in(start, &record.encode());
+            window.copy_in(start + RECORD_BYTES as u64, error.payload);
+        });
+        if placed.is_some() {
+            let end = start + bytes;
+            self.change_datagram(id, |row| row.failures_end = end);
+            self.with_header(row, |header| header.engine_set_failures_end(end));
+        }
+    }
+
+    fn datagram_of(&self, owner: u64) -> Option<(u32, UdpId)> {
+        let row = self.row_of(owner)?;
+        Some((row, self.row(row).datagram()?))
+    }
+
+    /// Acts on a window of a socket.
+    pub(super) fn with_window<R>(
+        &self,
+        row: u32,
+        span: WindowSpan,
+        act: impl FnOnce(Window<'_>) -> R,
+    ) -> Option<R> {
+        let region = self.regions.find(self.row(row).region)?;
+        region.window(span).map(act)
+    }
+}

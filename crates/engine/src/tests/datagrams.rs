@@ -1,0 +1,199 @@
+//! Datagram sockets between two engines, and programs that write nonsense into their send rings.
+
+use crate::harness::{ADDRESSES, Program, Socket, Wired, small_limits};
+use core::net::{IpAddr, SocketAddr};
+use hostif::datagram::{Outgoing, RECORD_BYTES, record_bytes};
+use hostif::{Consumed, DatagramOptions, Flags, Op};
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+struct Scene {
+    wired: Wired,
+    programs: [Program; 2],
+    sockets: [(Socket, SocketAddr); 2],
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut wired = Wired::new(small_limits());
+        let mut programs = [wired.attach(0), wired.attach(1)];
+        let mut open = |side: usize| programs[side].datagram_socket(&mut wired).unwrap();
+        let sockets = [open(0), open(1)];
+        wired.settle();
+        Self {
+            wired,
+            programs,
+            sockets,
+        }
+    }
+
+    fn send(&mut self, from: usize, payload: &[u8]) {
+        let to = self.sockets[1 - from].1;
+        self.programs[from].send_datagram(&self.sockets[from].0, Some(to), payload);
+        self.wired.settle();
+    }
+
+    fn receive(&mut self, side: usize) -> Option<(SocketAddr, Vec<u8>)> {
+        let taken = self.programs[side].receive_datagram(&self.sockets[side].0);
+        self.wired.settle();
+        taken.map(|(record, payload)| (record.source, payload))
+    }
+
+    /// Both sides still serve each other.
+    fn goes_on(&mut self) {
+        for from in [0, 1] {
+            let source = self.sockets[from].1;
+            self.send(from, b"ping");
+            assert_eq!(self.receive(1 - from), Some((source, b"ping".to_vec())));
+        }
+    }
+
+    fn drops(&self, side: usize) -> u64 {
+        self.wired.cores[side].stack.counters().udp_rcvbuf_errors
+    }
+}
+
+#[test]
+fn datagrams_keep_their_bounds_and_senders_both_ways() {
+    let mut scene = Scene::new();
+    scene.goes_on();
+    let source = scene.sockets[0].1;
+    for len in [0, 1, 64, 1_472, 3_000] {
+        scene.send(0, &vec![7; len]);
+    }
+    for len in [0, 1, 64, 1_472] {
+        assert_eq!(scene.receive(1), Some((source, vec![7; len])));
+    }
+    scene.goes_on();
+}
+
+#[test]
+fn several_records_under_one_note_are_several_datagrams() {
+    let mut scene = Scene::new();
+    let mut bytes = Vec::new();
+    for payload in [&b"one"[..], b"two"] {
+        let record = Outgoing {
+            len: 3,
+            destination: Some(scene.sockets[1].1),
+            ..Outgoing::default()
+        };
+        bytes.extend_from_slice(&record.encode());
+        bytes.extend_from_slice(payload);
+        bytes.resize(bytes.len().next_multiple_of(RECORD_BYTES), 0);
+    }
+    scene.programs[0].write_records(&scene.sockets[0].0, &bytes);
+    scene.wired.settle();
+    let source = scene.sockets[0].1;
+    for payload in [b"one", b"two"] {
+        assert_eq!(scene.receive(1), Some((source, payload.to_vec())));
+    }
+}
+
+#[test]
+fn what_the_ring_has_no_room_for_is_lost_and_counted_until_the_program_reads() {
+    let mut scene = Scene::new();
+    let ring = 16_384 / record_bytes(1_000);
+    for _ in 0..ring + 3 {
+        scene.send(0, &[1; 1_000]);
+    }
+    assert_eq!(scene.drops(1), 3);
+    for _ in 0..ring {
+        assert!(scene.receive(1).is_some());
+    }
+    assert_eq!(scene.receive(1), None);
+    scene.goes_on();
+}
+
+#[test]
+fn a_connected_socket_is_refused_again_and_again() {
+    let mut scene = Scene::new();
+    let nobody = SocketAddr::new(IpAddr::V4(ADDRESSES[1]), 9);
+    let socket = scene.sockets[0].0.clone();
+    let connect = Op::Connect {
+        remote: nobody,
+        local: None,
+    };
+    let Scene {
+        wired, programs, ..
+    } = &mut scene;
+    assert_eq!(programs[0].try_call(wired, socket.id, connect), Ok(0));
+    assert!(socket.flags().contains(Flags::CONNECTED | Flags::DATAGRAM));
+    for _ in 0..3 {
+        programs[0].send_datagram(&socket, None, b"anybody?");
+        wired.settle();
+        let refused = u16::try_from(Errno::CONNREFUSED.raw_os_error()).unwrap();
+        assert_eq!(socket.header().program_take_soft_error(), Some(refused));
+        assert_eq!(socket.header().program_take_soft_error(), None);
+    }
+    let options = DatagramOptions {
+        error_queue: true,
+        ..DatagramOptions::default()
+    };
+    let set = Op::SetDatagramOptions(options);
+    assert_eq!(programs[0].try_call(wired, socket.id, set), Ok(0));
+    // Nobody takes them: the queue is bounded, and the socket goes on.
+    for _ in 0..100 {
+        programs[0].send_datagram(&socket, None, b"anybody?");
+        wired.settle();
+    }
+    let (end, taken) = socket.header().failures();
+    assert!(end > 0 && end <= 8_192 && taken == 0);
+    assert_eq!(
+        programs[0].try_call(wired, socket.id, Op::Disconnect),
+        Ok(0)
+    );
+    scene.goes_on();
+}
+
+#[test]
+fn a_closed_socket_still_sends_what_was_written() {
+    let mut scene = Scene::new();
+    let (source, to) = (scene.sockets[0].1, scene.sockets[1].1);
+    scene.goes_on();
+    scene.programs[0].send_datagram(&scene.sockets[0].0, Some(to), b"bye");
+    scene.programs[0].close(&scene.sockets[0].0.clone());
+    scene.wired.settle();
+    assert_eq!(scene.receive(1), Some((source, b"bye".to_vec())));
+    assert_eq!(scene.wired.cores[0].stack.udp_sockets(), 0);
+}
+
+#[test]
+fn a_program_that_consumes_what_never_came_is_dropped() {
+    let mut scene = Scene::new();
+    let (socket, end) = (scene.sockets[0].0.id, 64);
+    let note = Consumed { socket, end };
+    scene.programs[0].consumed.push(&note).unwrap();
+    scene.wired.settle();
+    assert!(scene.wired.cores[0].sessions[scene.programs[0].slot].is_none());
+    assert_eq!(scene.wired.cores[0].stack.udp_sockets(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn garbage_in_the_send_ring_harms_nobody_else(
+        chunks in proptest::collection::vec((any::<[u8; 32]>(), 1_usize..20, any::<bool>()), 1..12)
+    ) {
+        let mut scene = Scene::new();
+        let to = scene.sockets[1].1;
+        let mut hostile = scene.wired.attach(0);
+        let (socket, _) = hostile.datagram_socket(&mut scene.wired).unwrap();
+        for (seed, lines, plausible) in chunks {
+            let mut bytes: Vec<u8> = seed.iter().copied().cycle().take(lines * RECORD_BYTES).collect();
+            if plausible {
+                let len = u32::from(seed[0]) * 8;
+                let record = Outgoing { len, destination: Some(to), segment_bytes: u16::from(seed[1]), ..Outgoing::default() };
+                bytes[..RECORD_BYTES].copy_from_slice(&record.encode());
+            }
+            let used = socket.header().written() - socket.header().acknowledged();
+            if used + bytes.len() as u64 <= 8_192 {
+                hostile.write_records(&socket, &bytes);
+            }
+            scene.wired.settle();
+        }
+        let header = socket.header();
+        prop_assert_eq!(header.written(), header.acknowledged(), "everything was dealt with");
+        while scene.receive(1).is_some() {}
+        scene.goes_on();
+    }
+}

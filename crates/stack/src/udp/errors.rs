@@ -1,0 +1,223 @@
+//! What ICMP says of datagrams that were sent (RFC 1122 §4.1.3.3): told to the socket that sent them.
+//!
+//! A quote names both ends. It is believed if a socket here has that local end, and, if connected, that
+//! peer (RFC 5927 §4 has nothing more for a protocol without sequence numbers). What it can do is make a
+//! call fail, fill a bounded queue and lower the path MTU to no less than the minimum.
+
+use super::{DatagramError, DatagramErrorKind as Kind, MtuDiscovery};
+use crate::egress::Host;
+use crate::interface::InterfaceId;
+use crate::intrusive::at;
+use crate::stack::Stack;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use tcp::Instant;
+use wire::icmpv4::unreachable;
+use wire::ipv4::Protocol;
+use wire::ipv6::{self, extension};
+
+/// An ICMP error about something that this host is said to have sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report<'a> {
+    /// Who says so.
+    pub(crate) offender: IpAddr,
+    /// By which link.
+    pub(crate) interface: InterfaceId,
+    pub(crate) kind: u8,
+    pub(crate) code: u8,
+    pub(crate) next_hop_mtu: u16,
+    pub(crate) quoted: &'a [u8],
+}
+
+const DESTINATION_UNREACHABLE: u8 = 3;
+const PARAMETER_PROBLEM: u8 = 12;
+
+struct Quote<'a> {
+    source: SocketAddr,
+    destination: SocketAddr,
+    total_len: u16,
+    payload: &'a [u8],
+}
+
+impl<'a> Quote<'a> {
+    /// Reads the start of a UDP packet; its lengths say nothing about what is there.
+    fn parse(quoted: &'a [u8]) -> Option<Self> {
+        match quoted.first()? >> 4 {
+            4 => Self::parse_v4(quoted),
+            6 => Self::parse_v6(quoted),
+            _ => None,
+        }
+    }
+
+    fn parse_v4(quoted: &'a [u8]) -> Option<Self> {
+        let ip = quoted.first_chunk::<20>()?;
+        let header_len = usize::from(ip[0] & 0x0f) * 4;
+        let offset = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff;
+        if header_len < 20 || ip[9] != Protocol::UDP.0 || offset != 0 {
+            return None;
+        }
+        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+        let total_len = u16::from_be_bytes([ip[2], ip[3]]);
+        let ends = (address(12).into(), address(16).into());
+        Self::parse_udp(ends, total_len, quoted.get(header_len..)?)
+    }
+
+    fn parse_v6(quoted: &'a [u8]) -> Option<Self> {
+        let fixed = quoted.first_chunk::<{ ipv6::Header::LEN }>()?;
+        // The quote is cut, so its own length says nothing about what is there.
+        let mut whole = *fixed;
+        whole[4..6].fill(0);
+        let (header, _) = ipv6::Header::parse(&whole).ok()?;
+        let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
+        if chain.protocol != Protocol::UDP || chain.fragment.is_some_and(|part| part.offset != 0) {
+            return None;
+        }
+        let total_len = u16::from_be_bytes([fixed[4], fixed[5]]).saturating_add(40);
+        let ends = (header.source.into(), header.destination.into());
+        Self::parse_udp(ends, total_len, chain.payload)
+    }
+
+    fn parse_udp(
+        (source, destination): (IpAddr, IpAddr),
+        total_len: u16,
+        rest: &'a [u8],
+    ) -> Option<Self> {
+        let (udp, payload) = rest.split_first_chunk::<8>()?;
+        let port = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
+        let said = usize::from(port(4)).saturating_sub(8);
+        Some(Self {
+            source: SocketAddr::new(source, port(0)),
+            destination: SocketAddr::new(destination, port(2)),
+            total_len,
+            payload: &payload[..payload.len().min(said)],
+        })
+    }
+}
+
+impl Stack<'_> {
+    /// Takes in an error about a datagram; `false`: it quotes none of ours.
+    pub(crate) fn handle_udp_error(
+        &mut self,
+        now: Instant,
+        report: &Report<'_>,
+        host: &mut dyn Host,
+    ) -> bool {
+        let Some(quote) = Quote::parse(report.quoted) else {
+            return false;
+        };
+        // The socket that would get the answer is the one that sent the question.
+        let Some(index) = self
+            .udp
+            .table
+            .find(quote.destination, quote.source, report.interface)
+        else {
+            return false;
+        };
+        let record = &self.tables.udp[at(index)];
+        let (owner, options) = (record.owner, record.options());
+        let is_connected = record.ends.remote().is_some();
+        let Some((kind, mut is_hard)) = meaning(report) else {
+            return true;
+        };
+        let mut mtu = report.next_hop_mtu;
+        if kind == Kind::TooBig {
+            if options.mtu_discovery == MtuDiscovery::Dont {
+                return true;
+            }
+            if options.mtu_discovery.believes_path() {
+                // RFC 5927 §7.2: a router with a smaller MTU than the packet could not forward it.
+                if mtu >= quote.total_len {
+                    return true;
+                }
+                let named = if mtu == 0 { quote.total_len / 2 } else { mtu };
+                mtu = self.udp.path_mtus.lower(now, quote.destination.ip(), named);
+                self.counters.pmtu_lowered += 1;
+            }
+            is_hard = true;
+        }
+        // RFC 1122 §4.1.3.3 and udp(7): an unconnected socket hears of it only if it asked to.
+        if options.error_queue || (is_hard && is_connected) {
+            let error = DatagramError {
+                kind,
+                is_hard: is_hard || options.error_queue,
+                is_queued: options.error_queue,
+                destination: quote.destination,
+                offender: Some(report.offender),
+                icmp: (report.kind, report.code),
+                mtu,
+                payload: quote.payload,
+            };
+            host.on_datagram_error(owner, &error);
+        }
+        true
+    }
+}
+
+/// What a message means, and whether it is fatal.
+fn meaning(report: &Report<'_>) -> Option<(Kind, bool)> {
+    match report.offender {
+        IpAddr::V4(_) => meaning_v4(report),
+        IpAddr::V6(_) => meaning_v6(report),
+    }
+}
+
+/// As Linux's `icmp_err_convert`.
+fn meaning_v4(report: &Report<'_>) -> Option<(Kind, bool)> {
+    if report.kind == PARAMETER_PROBLEM {
+        return Some((Kind::Protocol, true));
+    }
+    if report.kind != DESTINATION_UNREACHABLE {
+        return Some((Kind::HostUnreachable, false)); // time exceeded
+    }
+    Some(match report.code {
+        unreachable::NETWORK | 11 => (Kind::NetworkUnreachable, false),
+        unreachable::HOST | 12 => (Kind::HostUnreachable, false),
+        unreachable::PROTOCOL => (Kind::ProtocolUnreachable, true),
+        unreachable::PORT => (Kind::PortUnreachable, true),
+        unreachable::FRAGMENTATION_NEEDED => (Kind::TooBig, false),
+        unreachable::SOURCE_ROUTE_FAILED => (Kind::SourceRouteFailed, false),
+        6 | 9 => (Kind::NetworkUnreachable, true),
+        7 => (Kind::HostUnknown, true),
+        8 => (Kind::HostIsolated, true),
+        10 | unreachable::ADMINISTRATIVELY_PROHIBITED..=15 => (Kind::HostUnreachable, true),
+        _ => return None,
+    })
+}
+
+/// As Linux's `icmpv6_err_convert`.
+fn meaning_v6(report: &Report<'_>) -> Option<(Kind, bool)> {
+    use wire::icmpv6::unreachable as code;
+    Some(match (report.kind, report.code) {
+        (1, code::NO_ROUTE) => (Kind::NetworkUnreachable, false),
+        (1, code::PORT) => (Kind::PortUnreachable, true),
+        // Administratively prohibited, source policy, reject route.
+        (1, 1 | 5 | 6) => (Kind::Prohibited, true),
+        (1, _) | (3, _) => (Kind::HostUnreachable, false),
+        (2, _) => (Kind::TooBig, false),
+        (4, _) => (Kind::Protocol, true),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_may_be_cut_anywhere_behind_the_ports() {
+        let mut quoted = vec![0_u8; 28];
+        quoted[0] = 0x45;
+        quoted[9] = 17;
+        quoted[23] = 53;
+        quoted[25] = 12;
+        quoted.extend_from_slice(b"what and padding");
+        let quote = Quote::parse(&quoted).unwrap();
+        assert_eq!(
+            (quote.destination.port(), quote.payload),
+            (53, &b"what"[..])
+        );
+        assert!(Quote::parse(&quoted[..30]).is_some_and(|quote| quote.payload == b"wh"));
+        assert!(Quote::parse(&quoted[..27]).is_none());
+        quoted[7] = 1;
+        assert!(Quote::parse(&quoted).is_none(), "not the first fragment");
+    }
+}

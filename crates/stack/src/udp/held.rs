@@ -1,0 +1,119 @@
+//! Packets that wait for a neighbour's hardware address (RFC 1122 §2.3.2.2 wants at least the latest
+//! kept). TCP waits in its window instead; a datagram has nobody else who would send it again.
+//!
+//! Bounded in packets and bytes over all neighbours; the oldest go first. Memory is taken when a packet
+//! is held, which happens before a neighbour is known and not per packet.
+
+use crate::egress::{Egress, Frame, PartialChecksum, Payload};
+use crate::interface::InterfaceId;
+use crate::neighbour::{NeighbourState, Readiness};
+use crate::stack::Stack;
+use std::collections::VecDeque;
+use tcp::Instant;
+
+/// Packets held at most.
+const PACKETS_MAX: usize = 256;
+/// Bytes held at most.
+const BYTES_MAX: usize = 1 << 20;
+
+/// A whole frame without its destination.
+#[derive(Debug)]
+struct Packet {
+    interface: InterfaceId,
+    neighbour: u32,
+    generation: u32,
+    bytes: Vec<u8>,
+    checksum: Option<PartialChecksum>,
+}
+
+/// All that wait, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    packets: VecDeque<Packet>,
+    bytes: usize,
+    /// A neighbour changed since the last look.
+    has_news: bool,
+}
+
+impl Held {
+    /// Some neighbour became known or failed.
+    pub(crate) fn on_neighbour_changed(&mut self) {
+        self.has_news = !self.packets.is_empty();
+    }
+
+    /// Whether there is something to do.
+    pub(crate) const fn wants_transmit(&self) -> bool {
+        self.has_news
+    }
+
+    /// Drops the oldest; false: there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(packet) = self.packets.pop_front() else {
+            return false;
+        };
+        self.bytes -= packet.bytes.len();
+        true
+    }
+}
+
+impl Stack<'_> {
+    /// Keeps a frame until neighbour `n` is known.
+    pub(super) fn hold(&mut self, frame: &Frame<'_>, n: u32) {
+        let mut bytes = frame.headers.to_vec();
+        if let Payload::Bytes(payload) = frame.payload {
+            bytes.extend_from_slice(payload);
+        }
+        let held = &mut self.udp.held;
+        while held.packets.len() >= PACKETS_MAX || held.bytes + bytes.len() > BYTES_MAX {
+            if !held.drop_oldest() {
+                break;
+            }
+            self.counters.ip_out_discards += 1;
+        }
+        held.bytes += bytes.len();
+        held.packets.push_back(Packet {
+            interface: frame.interface,
+            neighbour: n,
+            generation: self.neighbours.entry(n).generation,
+            bytes,
+            checksum: frame.checksum,
+        });
+    }
+
+    /// Sends what no longer has to wait and drops what waited in vain.
+    pub(crate) fn send_held(&mut self, now: Instant, egress: &mut dyn Egress) {
+        if !core::mem::take(&mut self.udp.held.has_news) {
+            return;
+        }
+        for _ in 0..self.udp.held.packets.len() {
+            let Some(mut packet) = self.udp.held.packets.pop_front() else {
+                return;
+            };
+            self.udp.held.bytes -= packet.bytes.len();
+            let entry = self.neighbours.entry(packet.neighbour);
+            let is_gone = entry.generation != packet.generation;
+            if is_gone || entry.state == NeighbourState::Failed {
+                self.counters.ip_out_discards += 1;
+                continue;
+            }
+            if let Readiness::Ready(hardware) = self.neighbours.ready(now, packet.neighbour) {
+                self.arm_neighbour(packet.neighbour);
+                packet.bytes[..6].copy_from_slice(&hardware.0);
+                let frame = Frame {
+                    interface: packet.interface,
+                    headers: &packet.bytes,
+                    payload: Payload::None,
+                    checksum: packet.checksum,
+                    segment_size: None,
+                };
+                if egress.transmit(&frame).is_ok() {
+                    self.counters.ip_out_requests += 1;
+                    continue;
+                }
+                self.udp.held.has_news = true;
+            }
+            self.udp.held.bytes += packet.bytes.len();
+            self.udp.held.packets.push_back(packet);
+        }
+    }
+}

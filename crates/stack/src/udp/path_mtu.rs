@@ -1,0 +1,82 @@
+//! Path MTUs that ICMP has told about datagrams (RFC 1191 §6.3): a small cache by destination. An entry
+//! that another destination needs is overwritten; a lost one costs a refused datagram and another ICMP
+//! message.
+
+use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use core::net::IpAddr;
+use siphasher::sip::SipHasher13;
+use tcp::Instant;
+
+const ENTRIES: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    destination: IpAddr,
+    mtu: u16,
+    until: Instant,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(super) struct PathMtus {
+    entries: Vec<Option<Entry>>,
+    hasher: SipHasher13,
+}
+
+impl PathMtus {
+    pub(super) fn new(key: &[u8; 16]) -> Self {
+        Self {
+            entries: vec![None; ENTRIES],
+            hasher: SipHasher13::new_with_key(key),
+        }
+    }
+
+    /// Largest packet that is known to reach `destination` over a link with `link_mtu`.
+    pub(super) fn find(&self, now: Instant, destination: IpAddr, link_mtu: u16) -> u16 {
+        self.entries[self.place(destination)]
+            .filter(|entry| entry.destination == destination && entry.until > now)
+            .map_or(link_mtu, |entry| entry.mtu.min(link_mtu))
+    }
+
+    /// A router could not forward a packet of more than `mtu` bytes. Returns what is believed of it.
+    pub(super) fn lower(&mut self, now: Instant, destination: IpAddr, mtu: u16) -> u16 {
+        let mtu = mtu.max(path_mtu_min(destination));
+        let place = self.place(destination);
+        self.entries[place] = Some(Entry {
+            destination,
+            mtu,
+            until: now + PATH_MTU_LIFETIME,
+        });
+        mtu
+    }
+
+    fn place(&self, destination: IpAddr) -> usize {
+        let hash = match destination {
+            IpAddr::V4(address) => self.hasher.hash(&address.octets()),
+            IpAddr::V6(address) => self.hasher.hash(&address.octets()),
+        };
+        let [low, ..] = hash.to_le_bytes();
+        usize::from(low) % ENTRIES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lowered_mtu_is_believed_for_a_while_and_never_below_the_minimum() {
+        let mut mtus = PathMtus::new(&[1; 16]);
+        let destination = "192.0.2.1".parse().unwrap();
+        let start = Instant::ZERO;
+        assert_eq!(mtus.find(start, destination, 1_500), 1_500);
+        assert_eq!(mtus.lower(start, destination, 1_280), 1_280);
+        assert_eq!(mtus.find(start, destination, 1_500), 1_280);
+        assert_eq!(mtus.find(start, destination, 1_000), 1_000);
+        assert_eq!(mtus.lower(start, destination, 0), path_mtu_min(destination));
+        assert_eq!(
+            mtus.find(start + PATH_MTU_LIFETIME, destination, 1_500),
+            1_500
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! A datagram arrives (RFC 768, RFC 1122 §4.1.3).
+
+use super::Datagram;
+use super::table::Entry;
+use crate::address::{same_family, socket_address};
+use crate::egress::{Egress, Host};
+use crate::input::Arrival;
+use crate::intrusive::at;
+use crate::refuse::Refusal;
+use crate::stack::Stack;
+use core::net::SocketAddr;
+use tcp::Instant;
+
+impl Stack<'_> {
+    /// Gives a datagram to its socket; answers with port unreachable where there is none
+    /// (RFC 1122 §4.1.3.1).
+    pub(crate) fn handle_udp(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        let (source, destination) = (arrival.source, arrival.destination);
+        let Ok((header, payload)) = wire::udp::Header::parse(arrival.payload) else {
+            self.counters.udp_in_errors += 1;
+            return;
+        };
+        let bytes = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
+        // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
+        if arrival.must_verify() && !wire::checksum::verify_udp(source, destination, bytes) {
+            self.counters.udp_in_csum_errors += 1;
+            self.counters.udp_in_errors += 1;
+            return;
+        }
+        let link = self.link_of(arrival);
+        let scope_id = self.interfaces.find(link);
+        let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
+        let datagram = Datagram {
+            interface: link,
+            source: socket_address(source, header.source_port, scope_id),
+            destination: SocketAddr::new(destination, header.destination_port),
+            tos: arrival.dscp_ecn,
+            ttl: arrival.ttl,
+            payload,
+        };
+        if self.owns_address(destination) {
+            if self.deliver_to_one(&datagram, host) {
+                return;
+            }
+            self.counters.udp_no_ports += 1;
+            self.refuse(now, arrival, Refusal::Port, egress);
+        } else {
+            // RFC 1122 §3.2.2: no error message answers a broadcast or multicast.
+            self.deliver_to_all(&datagram, host);
+        }
+    }
+
+    /// Whether there was a socket for it.
+    fn deliver_to_one(&mut self, datagram: &Datagram<'_>, host: &mut dyn Host) -> bool {
+        let (source, destination) = (datagram.source, datagram.destination);
+        let found = self.udp.table.find(source, destination, datagram.interface);
+        let Some(index) = found else {
+            return false;
+        };
+        self.give(index, datagram, host);
+        true
+    }
+
+    /// Every matching socket of the port gets a copy.
+    fn deliver_to_all(&mut self, datagram: &Datagram<'_>, host: &mut dyn Host) {
+        let port = datagram.destination.port();
+        let mut anybody = false;
+        for place in 0..self.udp.table.on_port(port).len() {
+            let entry = self.udp.table.on_port(port)[place];
+            if takes(&entry, datagram) {
+                self.give(entry.index, datagram, host);
+                anybody = true;
+            }
+        }
+        if !anybody {
+            self.counters.udp_no_ports += 1;
+        }
+    }
+
+    fn give(&mut self, index: u32, datagram: &Datagram<'_>, host: &mut dyn Host) {
+        let owner = self.tables.udp[at(index)].owner;
+        if host.on_datagram(owner, datagram) {
+            self.counters.udp_in_datagrams += 1;
+        } else {
+            self.counters.udp_rcvbuf_errors += 1;
+            self.counters.udp_in_errors += 1;
+        }
+    }
+}
+
+/// Whether a socket wants a datagram for many; as in Linux one that is connected has the address of its
+/// route and hears none.
+fn takes(entry: &Entry, datagram: &Datagram<'_>) -> bool {
+    let local = entry.ends.local().ip();
+    let destination = datagram.destination.ip();
+    let is_any = local.is_unspecified() && (same_family(local, destination) || entry.is_dual);
+    (is_any || local == destination)
+        && entry
+            .ends
+            .remote()
+            .is_none_or(|remote| remote == datagram.source)
+}

@@ -1,0 +1,515 @@
+//! A datagram leaves: way, source, headers, and what is done about the path MTU.
+//!
+//! The UDP checksum is left to the driver unless the datagram is fragmented, when nobody but us sees it
+//! whole. A payload to be cut (`UDP_SEGMENT`) leaves as one frame per datagram.
+
+use super::{Outgoing, SendError, UdpId, UdpOptions};
+use crate::address::same_family;
+use crate::egress::{Egress, Frame, PartialChecksum, Payload};
+use crate::error::Error;
+use crate::interface::InterfaceId;
+use crate::intrusive::at;
+use crate::neighbour::Readiness;
+use crate::output::ip_header_len;
+use crate::path::path_mtu_min;
+use crate::stack::Stack;
+use crate::udp::record::Ends;
+use core::net::{IpAddr, SocketAddr};
+use tcp::Instant;
+use wire::checksum::Sum;
+use wire::ethernet::{self, EtherType};
+use wire::ipv4::{self, Protocol};
+use wire::ipv6::{self, extension::Fragment};
+use wire::udp;
+
+/// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
+const SEGMENTS_MAX: usize = 128;
+const IP_START: usize = ethernet::Header::LEN;
+/// Everything before a payload: the longest is that of an IPv6 fragment.
+const HEADERS_MAX: usize = IP_START + ipv6::Header::LEN + Fragment::LEN + udp::Header::LEN;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) interface: InterfaceId,
+    /// The link of the addresses; other than the interface where the packet stays on this host.
+    pub(super) link: InterfaceId,
+    /// The neighbour to hand it to; `None`: everybody on the link, or this host.
+    next_hop: Option<IpAddr>,
+    /// The link-layer destination where there is no neighbour to ask.
+    hardware: ethernet::Address,
+    pub(super) source: Option<IpAddr>,
+}
+
+/// All that the headers of one datagram say. Both ends are of one family.
+#[derive(Clone, Copy, Debug)]
+struct Letter {
+    source: SocketAddr,
+    destination: SocketAddr,
+    ttl: u8,
+    tos: u8,
+    dont_fragment: bool,
+}
+
+/// How the first hop is reached.
+#[derive(Clone, Copy, Debug)]
+enum Delivery {
+    Now(ethernet::Address),
+    Held(u32),
+}
+
+/// Which part of a packet is written.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Where it begins.
+    offset: u16,
+    more: bool,
+    identification: u32,
+}
+
+impl Stack<'_> {
+    /// Sends one datagram, or the next of those that the payload is cut into: returns how many bytes of
+    /// it have been sent or are held for a neighbour. What is left is to be offered again.
+    ///
+    /// # Errors
+    /// [`SendError::Busy`]: nothing was sent. [`SendError::Refused`]: nothing ever will be.
+    pub fn udp_send(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        outgoing: &Outgoing,
+        payload: &[u8],
+        egress: &mut dyn Egress,
+    ) -> Result<usize, SendError> {
+        let index = self.check_udp(id).map_err(SendError::Refused)?;
+        let record = &self.tables.udp[at(index)];
+        let (ends, options) = (record.ends, record.options());
+        let destination = outgoing.destination.or_else(|| ends.remote());
+        let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
+        let (way, letter) = self
+            .address(&ends, &options, outgoing, destination)
+            .map_err(SendError::Refused)?;
+        let mtu = self.datagram_mtu(now, &way, &options, destination.ip());
+        let step = usize::from(outgoing.segment_bytes);
+        let headers_len = usize::from(ip_header_len(destination.ip())) + udp::Header::LEN;
+        if step > 0
+            && (headers_len + step.min(payload.len()) > mtu || payload.len() > step * SEGMENTS_MAX)
+        {
+            return Err(SendError::Refused(Error::InvalidArgument));
+        }
+        let fits = step > 0 || headers_len + payload.len() <= mtu;
+        if (!fits && !options.mtu_discovery.may_fragment()) || headers_len + payload.len() > 65_535
+        {
+            return Err(SendError::Refused(Error::MessageTooLong));
+        }
+        let delivery = self.delivery(now, &way).map_err(SendError::Refused)?;
+        let pieces = if step == 0 {
+            payload.len().max(1)
+        } else {
+            step
+        };
+        let mut sent = 0;
+        loop {
+            let piece = &payload[sent..payload.len().min(sent + pieces)];
+            let result = if fits {
+                self.send_whole(&way, delivery, &letter, piece, egress)
+            } else {
+                self.send_fragments(&way, delivery, &letter, piece, mtu, egress)
+            };
+            match result {
+                Ok(()) => sent += piece.len(),
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(busy) => return Err(busy),
+            }
+            self.counters.udp_out_datagrams += 1;
+            if sent == payload.len() {
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// The addresses and fields of a datagram of the socket at `ends`.
+    fn address(
+        &mut self,
+        ends: &Ends,
+        options: &UdpOptions,
+        outgoing: &Outgoing,
+        destination: SocketAddr,
+    ) -> Result<(Way, Letter), Error> {
+        let (local, target) = (ends.local(), destination.ip());
+        if destination.port() == 0 || target.is_unspecified() {
+            return Err(Error::InvalidArgument);
+        }
+        if self.is_broadcast_ip(target) && !options.broadcast {
+            return Err(Error::AccessDenied);
+        }
+        let multicast = target.is_multicast();
+        let interface = outgoing
+            .interface
+            .or(self.zone_of(destination))
+            .or(ends.zone())
+            .or(options.multicast_interface.filter(|_| multicast));
+        let way = self.udp_way(target, interface)?;
+        let bound = Some(local.ip()).filter(|ip| self.owns_address(*ip));
+        let source = outgoing.source.or(bound).or(way.source);
+        let source = source.ok_or(Error::AddressNotAvailable)?;
+        if !self.owns_address(source) {
+            return Err(Error::InvalidArgument);
+        }
+        if !same_family(source, target) {
+            return Err(Error::NetworkUnreachable);
+        }
+        let ttl = if multicast {
+            options.multicast_ttl
+        } else {
+            options.ip.ttl
+        };
+        let letter = Letter {
+            source: SocketAddr::new(source, local.port()),
+            destination,
+            ttl: outgoing.ttl.unwrap_or(ttl),
+            tos: outgoing.tos.unwrap_or(options.ip.tos),
+            dont_fragment: options.mtu_discovery.forbids_fragments(),
+        };
+        Ok((way, letter))
+    }
+
+    /// The way to an address: of a host, of everybody on a link, or of a group.
+    pub(super) fn udp_way(
+        &self,
+        destination: IpAddr,
+        interface: Option<InterfaceId>,
+    ) -> Result<Way, Error> {
+        let everybody = if destination.is_multicast() {
+            Some(multicast_hardware(destination))
+        } else {
+            self.is_broadcast_ip(destination)
+                .then_some(ethernet::Address::BROADCAST)
+        };
+        if let Some(hardware) = everybody {
+            let (interface, source) = self
+                .interfaces
+                .speaking_to_many(destination, interface)
+                .ok_or(Error::NetworkUnreachable)?;
+            return Ok(Way {
+                interface,
+                link: interface,
+                next_hop: None,
+                hardware,
+                source: Some(source),
+            });
+        }
+        let hop = self
+            .hop_to(destination, interface)
+            .ok_or(Error::NetworkUnreachable)?;
+        let own = hop.next_hop.is_none().then_some(destination);
+        let link = interface.or(own.and_then(|own| self.interfaces.owner_of(own)));
+        Ok(Way {
+            interface: hop.interface,
+            link: link.unwrap_or(hop.interface),
+            next_hop: hop.next_hop,
+            hardware: ethernet::Address([0; 6]),
+            source: hop.source,
+        })
+    }
+
+    /// Largest packet that may go this way in one piece.
+    fn datagram_mtu(
+        &self,
+        now: Instant,
+        way: &Way,
+        options: &UdpOptions,
+        destination: IpAddr,
+    ) -> usize {
+        let link = self.interfaces.find(way.interface);
+        let link = link.map_or(path_mtu_min(destination), |interface| interface.config.mtu);
+        usize::from(if options.mtu_discovery.believes_path() {
+            self.udp.path_mtus.find(now, destination, link)
+        } else {
+            link
+        })
+    }
+
+    /// The MTU towards the peer of a connected socket (`IP_MTU`).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::DestinationRequired`]: not connected.
+    pub fn udp_mtu(&self, now: Instant, id: UdpId) -> Result<u16, Error> {
+        let ends = self.tables.udp[at(self.check_udp(id)?)].ends;
+        let remote = ends.remote().ok_or(Error::DestinationRequired)?;
+        let way = self.udp_way(remote.ip(), ends.zone())?;
+        let mtu = self.datagram_mtu(now, &way, &UdpOptions::default(), remote.ip());
+        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    fn delivery(&mut self, now: Instant, way: &Way) -> Result<Delivery, Error> {
+        let Some(next_hop) = way.next_hop else {
+            return Ok(Delivery::Now(way.hardware));
+        };
+        let Some(n) = self.neighbours.want(now, way.interface, next_hop) else {
+            self.counters.neighbour_table_full += 1;
+            return Err(Error::NoMemory);
+        };
+        match self.neighbours.ready(now, n) {
+            Readiness::Ready(hardware) => {
+                self.arm_neighbour(n);
+                Ok(Delivery::Now(hardware))
+            }
+            Readiness::Waiting(probe) => {
+                if let Some(probe) = probe {
+                    self.ask(probe);
+                    self.arm_neighbour(n);
+                    if let Some(oldest) = self.neighbours.excess_incomplete() {
+                        self.neighbour_failed(oldest);
+                    }
+                }
+                Ok(Delivery::Held(n))
+            }
+        }
+    }
+
+    fn send_whole(
+        &mut self,
+        way: &Way,
+        delivery: Delivery,
+        letter: &Letter,
+        payload: &[u8],
+        egress: &mut dyn Egress,
+    ) -> Result<(), SendError> {
+        let ip_len = ip_header_len(letter.destination.ip());
+        let start = IP_START + usize::from(ip_len);
+        let datagram_len = udp::Header::LEN + payload.len();
+        let headers = self.scratch.bytes();
+        letter.emit_udp(payload.len(), &mut headers[start..]);
+        let partial = letter.pseudo_header(datagram_len).fold();
+        put_checksum(&mut headers[start..], partial);
+        // RFC 6864 §4: with DF set nobody looks at the identification.
+        let identification = if letter.dont_fragment {
+            0
+        } else {
+            self.udp.identifications.next(letter.destination.ip())
+        };
+        letter.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
+        let checksum = PartialChecksum {
+            start: 14 + ip_len,
+            offset: udp::CHECKSUM_OFFSET,
+        };
+        let headers_len = start + udp::Header::LEN;
+        self.dispatch(way, delivery, headers_len, payload, Some(checksum), egress)
+    }
+
+    /// RFC 791 §3.2, RFC 8200 §4.5: pieces of a multiple of eight bytes, under one identification.
+    fn send_fragments(
+        &mut self,
+        way: &Way,
+        delivery: Delivery,
+        letter: &Letter,
+        payload: &[u8],
+        mtu: usize,
+        egress: &mut dyn Egress,
+    ) -> Result<(), SendError> {
+        let identification = self.udp.identifications.next(letter.destination.ip());
+        let datagram_len = udp::Header::LEN + payload.len();
+        let before = letter.fragment_headers_len();
+        let step = (mtu - before) & !7;
+        let mut header = [0; udp::Header::LEN];
+        letter.emit_udp(payload.len(), &mut header);
+        let sum = letter.pseudo_header(datagram_len).add(&header).add(payload);
+        put_checksum(&mut header, wire::virtio::finish_partial(sum));
+        let mut at = 0;
+        while at < datagram_len {
+            let end = datagram_len.min(at + step);
+            let part = Part {
+                offset: u16::try_from(at).expect("invariant: a datagram fits 16 bits"),
+                more: end < datagram_len,
+                identification: identification.into(),
+            };
+            let headers = self.scratch.bytes();
+            letter.emit_fragment(part, end - at, &mut headers[IP_START..]);
+            // The UDP header stands in the first fragment only.
+            let (first, start) = (at == 0, IP_START + before);
+            let headers_len = if first {
+                headers[start..start + udp::Header::LEN].copy_from_slice(&header);
+                start + udp::Header::LEN
+            } else {
+                start
+            };
+            let from = at.max(udp::Header::LEN) - udp::Header::LEN;
+            let piece = &payload[from..end - udp::Header::LEN];
+            match self.dispatch(way, delivery, headers_len, piece, None, egress) {
+                Ok(()) => {}
+                Err(busy) if first => return Err(busy),
+                // The first are gone; the rest is lost, as on a full device queue.
+                Err(_) => {
+                    self.counters.ip_out_discards += 1;
+                    return Ok(());
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Sends or holds what is in the scratch, up to `headers_len`, with `payload`.
+    fn dispatch(
+        &mut self,
+        way: &Way,
+        delivery: Delivery,
+        headers_len: usize,
+        payload: &[u8],
+        checksum: Option<PartialChecksum>,
+        egress: &mut dyn Egress,
+    ) -> Result<(), SendError> {
+        let interface = self.interfaces.find(way.interface);
+        let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
+            interface.config.hardware
+        });
+        let destination = match delivery {
+            Delivery::Now(hardware) => hardware,
+            Delivery::Held(_) => ethernet::Address([0; 6]),
+        };
+        let mut headers = [0; HEADERS_MAX];
+        headers.copy_from_slice(&self.scratch.bytes()[..HEADERS_MAX]);
+        let is_v4 = headers[IP_START] >> 4 == 4;
+        let header = ethernet::Header {
+            destination,
+            source,
+            ethertype: if is_v4 {
+                EtherType::IPV4
+            } else {
+                EtherType::IPV6
+            },
+        };
+        header.emit(&mut headers);
+        let frame = Frame {
+            interface: way.interface,
+            headers: &headers[..headers_len],
+            payload: Payload::Bytes(payload),
+            checksum,
+            segment_size: None,
+        };
+        match delivery {
+            Delivery::Now(_) => {
+                egress.transmit(&frame).map_err(|_| SendError::Busy)?;
+                self.counters.ip_out_requests += 1;
+            }
+            Delivery::Held(n) => self.hold(&frame, n),
+        }
+        Ok(())
+    }
+}
+
+impl Letter {
+    /// Writes the IP header of a whole datagram of `len` bytes.
+    fn emit_ip(&self, identification: u16, len: usize, out: &mut [u8]) {
+        let whole = Part {
+            offset: 0,
+            more: false,
+            identification: identification.into(),
+        };
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                self.ipv6(source, destination, Protocol::UDP).emit(len, out);
+            }
+            _ => self.emit_ipv4(whole, self.dont_fragment, len, out),
+        }
+    }
+
+    /// Bytes of the headers in front of a fragment's data.
+    fn fragment_headers_len(&self) -> usize {
+        match self.destination {
+            SocketAddr::V4(_) => ipv4::Header::LEN,
+            SocketAddr::V6(_) => ipv6::Header::LEN + Fragment::LEN,
+        }
+    }
+
+    /// Writes the headers of a fragment with `len` bytes of data.
+    fn emit_fragment(&self, part: Part, len: usize, out: &mut [u8]) {
+        let (IpAddr::V6(source), IpAddr::V6(destination)) =
+            (self.source.ip(), self.destination.ip())
+        else {
+            return self.emit_ipv4(part, false, len, out);
+        };
+        self.ipv6(source, destination, Protocol::FRAGMENT)
+            .emit(Fragment::LEN + len, out);
+        let header = Fragment {
+            next_header: Protocol::UDP,
+            offset: part.offset,
+            more: part.more,
+            identification: part.identification,
+        };
+        header.emit(&mut out[ipv6::Header::LEN..]);
+    }
+
+    fn emit_ipv4(&self, part: Part, dont_fragment: bool, len: usize, out: &mut [u8]) {
+        let (IpAddr::V4(source), IpAddr::V4(destination)) =
+            (self.source.ip(), self.destination.ip())
+        else {
+            unreachable!("invariant: both ends of a datagram are of one family");
+        };
+        let header = ipv4::Header {
+            source,
+            destination,
+            protocol: Protocol::UDP,
+            ttl: self.ttl,
+            dscp_ecn: self.tos,
+            identification: u16::try_from(part.identification & 0xffff)
+                .expect("invariant: 16 bits remain"),
+            dont_fragment,
+            more_fragments: part.more,
+            fragment_offset: part.offset,
+            total_len: 0,
+            header_len: ipv4::Header::LEN,
+        };
+        header.emit(len, out);
+    }
+
+    fn ipv6(
+        &self,
+        source: core::net::Ipv6Addr,
+        destination: core::net::Ipv6Addr,
+        next_header: Protocol,
+    ) -> ipv6::Header {
+        ipv6::Header {
+            source,
+            destination,
+            next_header,
+            hop_limit: self.ttl,
+            traffic_class: self.tos,
+            // RFC 6437 §3 recommends a label for each flow; a datagram has none to speak of.
+            flow_label: 0,
+        }
+    }
+
+    fn emit_udp(&self, payload_len: usize, out: &mut [u8]) {
+        let header = udp::Header {
+            source_port: self.source.port(),
+            destination_port: self.destination.port(),
+        };
+        header.emit(payload_len, out);
+    }
+
+    fn pseudo_header(&self, datagram_len: usize) -> Sum {
+        let (source, destination) = (self.source.ip(), self.destination.ip());
+        Sum::new().pseudo_header(source, destination, Protocol::UDP, datagram_len)
+    }
+}
+
+fn put_checksum(header: &mut [u8], value: u16) {
+    let field = usize::from(udp::CHECKSUM_OFFSET);
+    header[field..field + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// RFC 1112 §6.4: the low 23 bits of the group in a prefix of their own; RFC 2464 §7: the low 32.
+pub(crate) const fn multicast_hardware(group: IpAddr) -> ethernet::Address {
+    match group {
+        IpAddr::V4(group) => {
+            let [_, b, c, d] = group.octets();
+            ethernet::Address([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            ethernet::Address([0x33, 0x33, a, b, c, d])
+        }
+    }
+}
