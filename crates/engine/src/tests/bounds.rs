@@ -16,6 +16,7 @@ fn wired(change: impl Fn(&mut Limits)) -> Wired {
 fn a_full_socket_table_is_enfile_until_one_closes() {
     let mut wired = wired(|limits| {
         (limits.connections, limits.listeners, limits.sessions) = (4, 1, 1);
+        limits.datagrams = 0;
     });
     let mut program = wired.attach(0);
     let sockets: Vec<Socket> = (0..6).map(|_| program.open(&mut wired).unwrap()).collect();

@@ -38,6 +38,7 @@ impl Scene {
     fn new() -> Self {
         let mut limits = small_limits();
         (limits.connections, limits.listeners, limits.sessions) = (2, 1, 1);
+        limits.datagrams = 0;
         let mut wired = Wired::new(limits);
         let program = wired.attach(0);
         Self {
