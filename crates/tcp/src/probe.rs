@@ -24,6 +24,8 @@ const BLIND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Probe {
     /// TLP.end_seq; 0: none is on its way.
     end: u64,
+    /// FlightSize when it left, bytes: the window in which the loss that it repairs happened.
+    flight: u32,
     /// Samples of the round-trip time when the last probe left.
     samples: u32,
     /// TLP.is_retrans.
@@ -32,7 +34,7 @@ pub(crate) struct Probe {
     was_sent: bool,
     /// One is due.
     pub owed: bool,
-    reserved: u8,
+    reserved: [u8; 5],
 }
 
 impl Probe {
@@ -90,6 +92,8 @@ impl Connection {
             end: self.snd.max,
         });
         self.probe.end = stretch.end;
+        let flight = self.snd.max - self.snd.una;
+        self.probe.flight = u32::try_from(flight).unwrap_or(u32::MAX);
         self.probe.is_retransmission = new_data.is_none();
         self.probe.was_sent = true;
         self.probe.samples = self.rtt.samples();
@@ -110,9 +114,7 @@ impl Connection {
             // The probe repaired the loss: congestion control hears of it all the same.
             self.probe.end = 0;
             let mut event = self.congestion_event(now, Cause::Loss);
-            event.flight = event
-                .flight
-                .saturating_add(u32::try_from(feedback.acked).unwrap_or(u32::MAX));
+            event.flight = probe.flight;
             self.congestion.on_congestion_event(&event);
         } else if feedback.is_duplicate && !feedback.has_blocks {
             // Both copies arrived, and the peer does not send D-SACKs.

@@ -108,7 +108,12 @@ fn a_loss_that_the_probe_repaired_still_reduces_the_window() {
     script.sent();
     script.wait_us(1_000);
     script.acked(9_001, &[]);
-    assert!(script.conn.info().ssthresh < 10_000);
+    let info = script.conn.info();
+    assert_eq!(
+        (info.ssthresh, info.cwnd),
+        (4_000, 4_000),
+        "half of the flight"
+    );
 }
 
 #[test]
