@@ -8,14 +8,15 @@ ARGS ?=
 # Random inputs for each body of a fuzz target.
 FUZZ_CASES ?= 4096
 
-.PHONY: help build demo check test unit integration loom fuzz bench soak
+.PHONY: help build demo check test unit integration loom fuzz bench soak coverage
 
 help:
 	@echo 'make build   the shunt binary, optimised'
 	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
-	@echo 'make soak    what takes minutes: slow packet scripts'
+	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths'
+	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make bench   the demonstration with more runs'
 
 build:
@@ -42,9 +43,15 @@ test: check integration loom fuzz
 integration:
 	$(CARGO) test --workspace --test '*' --quiet
 
-# Tests that wait for long timers.
+# Tests that wait for long timers, and many more bad paths than `make test` tries.
+SOAK_SEEDS ?= 20000
 soak:
 	$(CARGO) test --package scripts --test scripts --quiet -- --ignored
+	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
+
+# Line coverage of the pure crates, by their own tests and by the deterministic network.
+coverage:
+	scripts/coverage
 
 # Every interleaving of the lock-free code. A target folder of its own, because the flag would
 # otherwise rebuild everything each time.

@@ -12,6 +12,7 @@ use crate::config::{Address, Config, Limits};
 use crate::core::EngineCore;
 use core::net::Ipv4Addr;
 use hostif::{Layout, RingEntries};
+use nic::Driver;
 use nic::wire::{self, WireEnd};
 use tcp::{Duration, Instant};
 
@@ -46,7 +47,12 @@ pub fn small_limits() -> Limits {
 }
 
 /// A core over one end of a wire.
-pub fn core_on(end: WireEnd, address: Ipv4Addr, limits: Limits, now: Instant) -> EngineCore {
+pub fn core_on(
+    end: impl Driver + 'static,
+    address: Ipv4Addr,
+    limits: Limits,
+    now: Instant,
+) -> EngineCore {
     let own = Address {
         address: address.into(),
         prefix_len: 24,
@@ -69,9 +75,14 @@ pub struct Wired {
 impl Wired {
     /// Two idle cores with the same limits.
     pub fn new(limits: Limits) -> Self {
-        let now = Instant::from_us(1_000_000);
         let config = wire::Config::default();
         let (left, right) = WireEnd::pair(&config).expect("memory for a wire");
+        Self::over([left, right], limits)
+    }
+
+    /// Two idle cores on drivers that are joined somehow.
+    pub fn over<D: Driver + 'static>([left, right]: [D; 2], limits: Limits) -> Self {
+        let now = Instant::from_us(1_000_000);
         let cores = [
             core_on(left, ADDRESSES[0], limits, now),
             core_on(right, ADDRESSES[1], limits, now),

@@ -8,3 +8,4 @@ mod generations;
 mod hostile;
 mod loopback;
 mod scene;
+mod segments;

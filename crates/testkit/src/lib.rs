@@ -4,6 +4,7 @@
 //! the reason, because that is how a test ends.
 
 mod binary;
+pub mod network;
 pub mod workspace;
 
 use std::{
