@@ -184,7 +184,10 @@ impl EngineCore {
                 now,
                 *interface,
                 frame.bytes,
-                RxMeta { checksum },
+                RxMeta {
+                    checksum,
+                    merged: frame.segment_size.is_some(),
+                },
                 sockets,
                 replies,
             );
@@ -206,6 +209,7 @@ impl EngineCore {
             let interface = self.link.loopback.interface();
             let meta = RxMeta {
                 checksum: stack::RxChecksum::Partial,
+                merged: false,
             };
             let Self {
                 stack,
@@ -231,6 +235,7 @@ impl EngineCore {
                 Message::Frame { bytes, len } => {
                     let meta = RxMeta {
                         checksum: stack::RxChecksum::Unknown,
+                        merged: false,
                     };
                     let (interface, frame) = (self.interface, &bytes[..len]);
                     let Self {

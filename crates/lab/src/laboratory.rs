@@ -29,6 +29,7 @@ pub struct Lab {
     rootless: bool,
     cable: Cable,
     mtu: u32,
+    segment_bytes: u32,
     congestion: String,
     hosts: Vec<Host>,
     /// Both ends of a cable of TAPs, until somebody takes them.
@@ -132,6 +133,11 @@ impl Lab {
         self.mtu
     }
 
+    /// Largest packet that crosses the cable in one piece.
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
     /// Congestion control of both kernels.
     pub fn congestion(&self) -> &str {
         &self.congestion
@@ -192,6 +198,7 @@ impl Lab {
             rootless: !privileged(),
             cable: spec.cable,
             mtu: spec.mtu,
+            segment_bytes: spec.segment_bytes,
             congestion: String::new(),
             hosts: Vec::new(),
             taps: None,
@@ -248,7 +255,7 @@ impl Lab {
             return Ok(());
         };
         let far = second.namespaces()?;
-        let create = netlink::create_veth(far.net().as_fd(), self.mtu);
+        let create = netlink::create_veth(far.net().as_fd(), self.mtu, self.segment_bytes);
         setup(
             first,
             vec![("creating the veth pair", Step::Netlink(create))],
@@ -312,6 +319,7 @@ impl Lab {
             rootless: self.rootless,
             cable: self.cable,
             mtu: self.mtu,
+            segment_bytes: self.segment_bytes,
             congestion: self.congestion.clone(),
             hosts: self.hosts.iter().map(host).collect(),
             joiner: self.joiner,
@@ -332,6 +340,7 @@ impl Lab {
             rootless: saved.rootless,
             cable: saved.cable,
             mtu: saved.mtu,
+            segment_bytes: saved.segment_bytes,
             congestion: saved.congestion,
             hosts: saved.hosts.into_iter().map(host).collect(),
             taps: None,

@@ -25,6 +25,7 @@ pub use host::{Host, UNPRIVILEGED_UID};
 pub use laboratory::{DownReport, Lab};
 pub use program::{Finished, Program};
 pub use spec::{
-    ADDRESS_VARIABLE, Cable, Cidr, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE, ParseCidrError,
+    ADDRESS_VARIABLE, Cable, Cidr, HostSpec, INTERFACE, LabSpec, NIC_VARIABLE,
+    ORDINARY_SEGMENT_BYTES, ParseCidrError,
 };
 pub use sys::user_namespaces_usable;

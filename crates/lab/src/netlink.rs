@@ -19,7 +19,7 @@ use netlink_packet_route::{
     link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
-use crate::{Cidr, INTERFACE};
+use crate::{Cidr, INTERFACE, ORDINARY_SEGMENT_BYTES};
 
 /// Index of the loopback interface of every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
@@ -32,12 +32,12 @@ pub(crate) const CABLE_INDEX: u32 = 77;
 const TAP_QUEUE_PACKETS: u32 = 20_000;
 
 /// Creates a veth pair: one end here, its peer in the namespace `peer`.
-pub(crate) fn create_veth(peer: BorrowedFd<'_>, mtu: u32) -> Vec<u8> {
-    let mut far_end = end_of_cable(mtu);
+pub(crate) fn create_veth(peer: BorrowedFd<'_>, mtu: u32, segment_bytes: u32) -> Vec<u8> {
+    let mut far_end = end_of_cable(mtu, segment_bytes);
     far_end
         .attributes
         .push(LinkAttribute::NetNsFd(peer.as_raw_fd()));
-    let mut near_end = end_of_cable(mtu);
+    let mut near_end = end_of_cable(mtu, segment_bytes);
     near_end.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far_end))),
@@ -88,13 +88,22 @@ pub(crate) fn add_address(cidr: Cidr) -> Vec<u8> {
     )
 }
 
-fn end_of_cable(mtu: u32) -> LinkMessage {
+fn end_of_cable(mtu: u32, segment_bytes: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = CABLE_INDEX;
     message.attributes = vec![
         LinkAttribute::IfName(INTERFACE.to_owned()),
         LinkAttribute::Mtu(mtu),
     ];
+    // Kernels before 6.3 know no other size than the ordinary one, and need not be told of it.
+    if segment_bytes != ORDINARY_SEGMENT_BYTES {
+        message.attributes.extend([
+            LinkAttribute::GsoMaxSize(segment_bytes),
+            LinkAttribute::GroMaxSize(segment_bytes),
+            LinkAttribute::GsoIpv4MaxSize(segment_bytes),
+            LinkAttribute::GroIpv4MaxSize(segment_bytes),
+        ]);
+    }
     message
 }
 

@@ -132,6 +132,9 @@ impl HostSpec {
     }
 }
 
+/// What every interface passes in one piece, unless told otherwise.
+pub const ORDINARY_SEGMENT_BYTES: u32 = 64 * 1024;
+
 /// A whole lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabSpec {
@@ -141,6 +144,9 @@ pub struct LabSpec {
     pub cable: Cable,
     /// IP MTU of both ends.
     pub mtu: u32,
+    /// Largest packet that crosses the cable in one piece, to be cut by a device that never comes:
+    /// what the kernel calls GSO and GRO size. Above [`ORDINARY_SEGMENT_BYTES`] it is known as BIG TCP.
+    pub segment_bytes: u32,
     /// Congestion controls to try for both kernels, best first; the first that is allowed is used.
     pub congestion: Vec<String>,
 }
@@ -151,6 +157,7 @@ impl Default for LabSpec {
             hosts: vec![HostSpec::numbered("a", 0), HostSpec::numbered("b", 1)],
             cable: Cable::Veth,
             mtu: ETHERNET_MTU,
+            segment_bytes: ORDINARY_SEGMENT_BYTES,
             // BBR, the default of some systems, is two to three times slower than these on a veth
             // pair: a comparison against it would flatter whoever is compared with the kernel.
             congestion: vec!["cubic".to_owned(), "reno".to_owned()],
@@ -187,6 +194,13 @@ impl LabSpec {
             return Err(Error::Spec(format!(
                 "--mtu {} is outside 68..=65535",
                 self.mtu
+            )));
+        }
+        // The most is the kernel's GSO_MAX_SIZE, rounded down.
+        if !(ORDINARY_SEGMENT_BYTES..=512 * 1024).contains(&self.segment_bytes) {
+            return Err(Error::Spec(format!(
+                "--segment-kib {} is outside 64..=512",
+                self.segment_bytes / 1024
             )));
         }
         Ok(())

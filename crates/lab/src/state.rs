@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Cable, Error, HostSpec, holder::Identity, spec::check_name};
 
 /// Version of the file format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What is remembered of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,6 +28,7 @@ pub(crate) struct SavedLab {
     pub(crate) rootless: bool,
     pub(crate) cable: Cable,
     pub(crate) mtu: u32,
+    pub(crate) segment_bytes: u32,
     pub(crate) congestion: String,
     pub(crate) hosts: Vec<SavedHost>,
     /// The process that joins the TAPs of a cable of them.

@@ -11,9 +11,12 @@ use ::wire::ethernet;
 
 use crate::pool::SharedSlice;
 
-/// The largest TCP payload of one large segment: an IPv4 packet of 65535 bytes (RFC 791 §3.1,
-/// Total Length) less a 20-byte IP header and the longest TCP header (RFC 9293 §3.1, Data Offset).
-pub const LARGE_SEGMENT_BYTES: u32 = 65_535 - 20 - 60;
+/// A 20-byte IP header and the longest TCP header (RFC 9293 §3.1, Data Offset).
+pub const SEGMENT_HEADERS_BYTES: u32 = 20 + 60;
+
+/// The largest TCP payload of one large segment on an ordinary device: an IPv4 packet of 65535
+/// bytes (RFC 791 §3.1, Total Length) less its headers.
+pub const LARGE_SEGMENT_BYTES: u32 = 65_535 - SEGMENT_HEADERS_BYTES;
 
 /// The largest frame that crosses a driver: a full IPv4 packet behind an Ethernet header, with
 /// room for a VLAN tag.

@@ -317,7 +317,7 @@ fn a_full_ring_loses_the_newest_frames_and_counts_them() {
         return;
     };
     let config = Config {
-        frame_count: 16,
+        frame_count: Some(16),
         ..Config::new(VETH)
     };
     let mut right = right.run(|| AfPacket::open(&config).unwrap());
@@ -387,7 +387,7 @@ fn what_cannot_be_opened_is_named() {
         ));
         assert!(matches!(open(""), OpenError::UnknownInterface { .. }));
         let config = Config {
-            frame_bytes: 1000,
+            frame_bytes: Some(1000),
             ..Config::new("lo")
         };
         let error = AfPacket::open(&config).err().unwrap();

@@ -12,6 +12,9 @@ use tcp::{ConnectionError, Events, SocketOptions, State};
 pub struct RxMeta {
     /// State of the TCP or UDP checksum.
     pub checksum: RxChecksum,
+    /// The frame holds several segments that the device, or a sender on this machine, left in one piece:
+    /// it may be longer than its IPv4 header can say.
+    pub merged: bool,
 }
 
 /// How far the TCP or UDP checksum of a received frame has been taken care of.
@@ -30,7 +33,8 @@ pub enum RxChecksum {
 /// What an interface can take in one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCaps {
-    /// Largest IP packet that the interface cuts into segments itself, bytes; 0: it cannot.
+    /// Largest IP packet that the interface cuts into segments itself, bytes; 0: it cannot. Of IPv6 it
+    /// gets none beyond what 16 bits can say.
     pub max_segment_bytes: u32,
 }
 

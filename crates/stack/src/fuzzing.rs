@@ -277,7 +277,10 @@ impl<'m> Scene<'m> {
         };
         ip.emit(payload.len(), &mut frame[14..]);
         frame.extend_from_slice(payload);
-        let meta = RxMeta { checksum };
+        let meta = RxMeta {
+            checksum,
+            merged: checksum == RxChecksum::Partial,
+        };
         self.stack.handle_frame(
             self.now,
             InterfaceId(0),

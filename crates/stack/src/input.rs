@@ -53,6 +53,7 @@ struct Came {
     /// The frame was for this station alone.
     unicast: bool,
     checksum: RxChecksum,
+    merged: bool,
 }
 
 impl Arrival<'_> {
@@ -120,6 +121,7 @@ impl Stack<'_> {
             station: header.source,
             unicast,
             checksum: meta.checksum,
+            merged: meta.merged,
         };
         match header.ethertype {
             EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
@@ -138,7 +140,12 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         self.counters.ip_in_receives += 1;
-        let Ok((ip, payload)) = ipv4::Header::parse(packet) else {
+        let parsed = if came.merged {
+            ipv4::Header::parse_merged(packet)
+        } else {
+            ipv4::Header::parse(packet)
+        };
+        let Ok((ip, payload)) = parsed else {
             self.counters.ip_in_hdr_errors += 1;
             return;
         };
@@ -152,7 +159,7 @@ impl Stack<'_> {
             next_header_at: 9,
             dscp_ecn: ip.dscp_ecn,
             ttl: ip.ttl,
-            packet: &packet[..usize::from(ip.total_len)],
+            packet: &packet[..ip.header_len + payload.len()],
             payload,
             is_fragment: ip.is_fragment(),
             checksum: came.checksum,

@@ -14,8 +14,19 @@ use wire::ipv6;
 use wire::{icmpv4, icmpv6};
 
 const IP_START: usize = ethernet::Header::LEN;
-/// Largest IP packet that is ever built, before a device cuts it (IPv6 could say 40 bytes more).
+/// Largest IP packet that its header can announce (IPv6 could say 40 bytes more).
 pub(crate) const PACKET_MAX: u32 = 65_535;
+/// Largest TCP segment over IPv4 that is handed to a device that takes such (`GSO_MAX_SIZE` in Linux).
+const MERGED_PACKET_MAX: u32 = 8 * 65_535;
+
+/// Largest IP packet to `destination` that is ever built, before a device cuts it.
+pub(crate) const fn packet_max(destination: IpAddr) -> u32 {
+    match destination {
+        IpAddr::V4(_) => MERGED_PACKET_MAX,
+        // A longer one needs a hop-by-hop option (RFC 2675), which devices cannot cut.
+        IpAddr::V6(_) => PACKET_MAX,
+    }
+}
 
 /// Bytes of an IP header of the family of `address`, without options or extension headers.
 pub(crate) const fn ip_header_len(address: IpAddr) -> u16 {

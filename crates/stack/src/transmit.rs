@@ -8,7 +8,7 @@
 use crate::egress::{Busy, Egress, Host, Payload};
 use crate::interface::InterfaceId;
 use crate::intrusive::at;
-use crate::output::{Envelope, PACKET_MAX, ip_header_len, segments};
+use crate::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
 use crate::path::Gate;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags};
@@ -163,7 +163,8 @@ impl Stack<'_> {
             Some(interface) => {
                 let mtu = self.path_mtu(now, at(index), interface);
                 let mss = mtu.saturating_sub(ip_header + TCP_HEADER_MIN);
-                let device = egress.caps(interface).max_segment_bytes.min(PACKET_MAX);
+                let cut_by_device = egress.caps(interface).max_segment_bytes;
+                let device = cut_by_device.min(packet_max(remote));
                 TransmitLimits {
                     mss,
                     max_payload: device.saturating_sub(headers_max).max(u32::from(mss)),

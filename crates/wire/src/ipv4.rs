@@ -72,6 +72,40 @@ impl Header {
     /// version, contradicting lengths or a fragment past the largest packet, [`Error::Checksum`].
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
+        let (header, rest) = Self::parse_header(packet)?;
+        header.cut(rest, usize::from(header.total_len))
+    }
+
+    /// As [`Header::parse`], for a frame that a device or the kernel merged from several: a total length
+    /// of zero then means that the packet takes the whole frame, because 16 bits cannot say its length.
+    /// Linux calls it BIG TCP.
+    ///
+    /// # Errors
+    /// As [`Header::parse`].
+    #[inline]
+    pub fn parse_merged(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
+        let (header, rest) = Self::parse_header(packet)?;
+        let total_len = match header.total_len {
+            0 if !header.is_fragment() && header.protocol == Protocol::TCP => packet.len(),
+            len => usize::from(len),
+        };
+        header.cut(rest, total_len)
+    }
+
+    /// What follows the header, up to the packet's end.
+    fn cut(self, rest: &[u8], total_len: usize) -> Result<(Header, &[u8]), Error> {
+        let payload_len = total_len
+            .checked_sub(self.header_len)
+            .ok_or(Error::Malformed)?;
+        let payload = rest.get(..payload_len).ok_or(Error::Truncated)?;
+        // A fragment that would end past the largest packet is the "ping of death".
+        if self.is_fragment() && usize::from(self.fragment_offset) + total_len > 65_535 {
+            return Err(Error::Malformed);
+        }
+        Ok((self, payload))
+    }
+
+    fn parse_header(packet: &[u8]) -> Result<(Header, &[u8]), Error> {
         let (fixed, _) = split_header::<{ Header::LEN }>(packet)?;
         if fixed[0] >> 4 != 4 {
             return Err(Error::Malformed);
@@ -90,17 +124,8 @@ impl Header {
         if sum.fold() != 0xffff {
             return Err(Error::Checksum);
         }
-        let header = Header::from_fixed(fixed, header_len);
-        let total_len = usize::from(header.total_len);
-        if total_len < header_len {
-            return Err(Error::Malformed);
-        }
-        let payload = packet.get(header_len..total_len).ok_or(Error::Truncated)?;
-        // A fragment that would end past the largest packet is the "ping of death".
-        if usize::from(header.fragment_offset) + total_len > 65_535 {
-            return Err(Error::Malformed);
-        }
-        Ok((header, payload))
+        let rest = packet.get(header_len..).unwrap_or_default();
+        Ok((Header::from_fixed(fixed, header_len), rest))
     }
 
     fn from_fixed(fixed: &[u8; Header::LEN], header_len: usize) -> Header {
@@ -133,13 +158,19 @@ impl Header {
     ///
     /// # Panics
     /// When `out` is shorter than [`Header::LEN`], the payload longer than
-    /// [`Header::MAX_PAYLOAD_LEN`], or the fragment offset not a multiple of eight.
+    /// [`Header::MAX_PAYLOAD_LEN`] (except of TCP: see [`Header::parse_merged`]), or the fragment offset
+    /// not a multiple of eight.
     #[inline]
     #[track_caller]
     pub fn emit(&self, payload_len: usize, out: &mut [u8]) {
         let out = header_mut::<{ Header::LEN }>(out);
-        let total_len = u16::try_from(Header::LEN + payload_len)
-            .expect("invariant: an IPv4 packet is at most 65535 bytes long");
+        let total_len = u16::try_from(Header::LEN + payload_len).unwrap_or_else(|_| {
+            assert!(
+                self.protocol == Protocol::TCP,
+                "invariant: an IPv4 packet that no device cuts is at most 65535 bytes long"
+            );
+            0
+        });
         assert!(
             self.fragment_offset.is_multiple_of(8),
             "invariant: fragments start at multiples of eight"

@@ -65,9 +65,9 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Program {
-    /// nginx serves curl.
+    /// nginx serves curl, with ordinary segments and with large ones.
     Nginx,
-    /// curl fetches from nginx.
+    /// curl fetches from nginx, with ordinary segments and with large ones.
     Curl,
     /// redis-server serves redis-benchmark.
     Redis,
@@ -125,7 +125,15 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let context = Context::create(scale, interrupt)?;
     let mut collected = Vec::new();
     for case in &cases {
-        collected.push(measure(case.as_ref(), &context, &sides)?);
+        let other_lab;
+        let segment_bytes = case.segment_bytes();
+        let context = if segment_bytes == context.lab().segment_bytes() {
+            &context
+        } else {
+            other_lab = context.with_segments(segment_bytes)?;
+            &other_lab
+        };
+        collected.push(measure(case.as_ref(), context, &sides)?);
     }
     let report = report::Report::of(&context, &collected);
     if arguments.json {
@@ -141,9 +149,12 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn cases() -> Vec<(Program, Box<dyn Case>)> {
+    use nginx::Segments::{Big, Ordinary};
     vec![
-        (Program::Nginx, Box::new(nginx::Serves)),
-        (Program::Curl, Box::new(nginx::IsFetched)),
+        (Program::Nginx, Box::new(nginx::Serves(Ordinary))),
+        (Program::Nginx, Box::new(nginx::Serves(Big))),
+        (Program::Curl, Box::new(nginx::IsFetched(Ordinary))),
+        (Program::Curl, Box::new(nginx::IsFetched(Big))),
         (Program::Redis, Box::new(redis::Redis)),
         (Program::Python, Box::new(python::Python)),
         (Program::Sockperf, Box::new(sockperf::Sockperf)),

@@ -70,6 +70,7 @@ struct Description {
     rootless: bool,
     cable: String,
     mtu: u32,
+    segment_bytes: u32,
     congestion_control: String,
     hosts: Vec<HostDescription>,
 }
@@ -98,6 +99,7 @@ impl Description {
             rootless: lab.rootless(),
             cable: lab.cable().to_string(),
             mtu: lab.mtu(),
+            segment_bytes: lab.segment_bytes(),
             congestion_control: lab.congestion().to_owned(),
             hosts: lab.hosts().iter().map(host).collect(),
         }
@@ -115,8 +117,12 @@ impl Description {
             "root"
         };
         let mut text = format!(
-            "lab {}: {state} ({privilege}, cable {}, MTU {}, congestion control {} on both kernels)\n",
-            self.name, self.cable, self.mtu, self.congestion_control
+            "lab {}: {state} ({privilege}, cable {}, MTU {}, segments of up to {} KiB, congestion control {} on both kernels)\n",
+            self.name,
+            self.cable,
+            self.mtu,
+            self.segment_bytes / 1024,
+            self.congestion_control
         );
         for host in &self.hosts {
             text += &format!(

@@ -2,10 +2,10 @@
 //! gathering transmit. Needs CAP_NET_RAW.
 //!
 //! Read first: packet(7), and the kernel's `Documentation/networking/packet_mmap.rst`. On virtual
-//! interfaces the virtio header carries segments of 64 KiB both ways, which is where its throughput
-//! comes from; a transmit ring halves it and is not used. One socket is one queue; several form a fanout
-//! group, and a program of ours says which gets a frame (`steering.rs`). Frames with a VLAN tag are
-//! dropped.
+//! interfaces the virtio header carries segments of 64 KiB both ways, or of as much as the interface
+//! allows, which is where its throughput comes from; a transmit ring halves it and is not used. One socket
+//! is one queue; several form a fanout group, and a program of ours says which gets a frame
+//! (`steering.rs`). Frames with a VLAN tag are dropped.
 
 pub mod filter;
 pub mod steering;
@@ -16,15 +16,19 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ::wire::ethernet;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, TxFrame};
+use crate::driver::{
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
+};
 use crate::{link, vnet};
 
-/// Room for the ring's own header, the virtio header and a frame of 64 KiB, in whole pages.
-pub const FRAME_BYTES: u32 = 80 * 1024;
-/// Frames in the ring.
-pub const FRAME_COUNT: u32 = 256;
+/// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
+/// the Ethernet header, in whole pages.
+const FRAME_OVERHEAD_BYTES: u32 = 16 * 1024;
+/// Memory of the receive ring, whatever the size of its frames.
+const RING_BYTES: u32 = 20 << 20;
 /// How soon a busy device is asked again by a caller that sleeps.
 const BUSY_RETRY_US: u64 = 100;
 
@@ -35,10 +39,11 @@ pub struct Config {
     pub interface: String,
     /// Receive only ARP and IP for these addresses, and IPv6 for groups if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
-    /// Bytes per ring frame, a multiple of the page size; longer frames are dropped.
-    pub frame_bytes: u32,
-    /// Frames in the receive ring.
-    pub frame_count: u32,
+    /// Bytes per ring frame, a multiple of the page size; longer frames are dropped. `None`: what the
+    /// interface's largest merged packet takes.
+    pub frame_bytes: Option<u32>,
+    /// Frames in the receive ring; `None`: 20 MiB of them.
+    pub frame_count: Option<u32>,
 }
 
 impl Config {
@@ -48,8 +53,8 @@ impl Config {
         Self {
             interface: interface.into(),
             addresses: None,
-            frame_bytes: FRAME_BYTES,
-            frame_count: FRAME_COUNT,
+            frame_bytes: None,
+            frame_count: None,
         }
     }
 }
@@ -190,7 +195,9 @@ impl AfPacket {
             return Err(OpenError::NotEthernet { interface });
         }
         configure(&socket, &link).map_err(failed(&interface, "setting packet socket options"))?;
-        let (frame_bytes, frame_count) = (config.frame_bytes, config.frame_count);
+        let frame_bytes = config.frame_bytes.unwrap_or_else(|| frame_bytes(&link));
+        let fitting = RING_BYTES.checked_div(frame_bytes).unwrap_or_default();
+        let frame_count = config.frame_count.unwrap_or(fitting);
         let ring = sys::Ring::map(&socket, frame_bytes, frame_count).map_err(|source| {
             OpenError::Ring {
                 frame_bytes,
@@ -306,7 +313,7 @@ fn caps(link: &link::Link) -> Caps {
     Caps {
         tx_checksum: true,
         rx_checksum: true,
-        tso_max_bytes: LARGE_SEGMENT_BYTES,
+        tso_max_bytes: largest_payload(&link.segments),
         gro: true,
         queues: 1,
         moderation: false,
@@ -317,6 +324,29 @@ fn caps(link: &link::Link) -> Caps {
         mtu: link.mtu,
         hardware_address: link.hardware_address,
     }
+}
+
+/// `gso_ipv4_max_size` counts the Ethernet header too, and must not be reached
+/// (`netif_skb_features` in the kernel's net/core/dev.c).
+fn largest_payload(segments: &link::segments::Segments) -> u32 {
+    let ethernet_len = u32::try_from(ethernet::Header::LEN).expect("invariant: 14 bytes");
+    let overhead = SEGMENT_HEADERS_BYTES + ethernet_len + 1;
+    if segments.gso_bytes <= link::segments::ORDINARY_BYTES {
+        // The kernel cuts what a smaller limit of the interface forbids.
+        LARGE_SEGMENT_BYTES
+    } else {
+        segments.gso_bytes - overhead
+    }
+}
+
+/// A ring frame for the largest packet that the interface merges, or that a peer on the other end of
+/// a virtual cable sends uncut, in whole pages.
+fn frame_bytes(link: &link::Link) -> u32 {
+    let largest = link.segments.gro_bytes.max(link.segments.gso_bytes);
+    largest
+        .max(link::segments::ORDINARY_BYTES)
+        .next_multiple_of(4096)
+        + FRAME_OVERHEAD_BYTES
 }
 
 impl Driver for AfPacket {

@@ -1,8 +1,9 @@
-//! What the kernel knows of an interface: index, MTU, hardware address, memory node; and the two
-//! settings a TAP needs. Read netdevice(7) first.
+//! What the kernel knows of an interface: index, MTU, hardware address, memory node, largest
+//! segments; and the two settings a TAP needs. Read netdevice(7) first.
 //!
 //! Addresses and routes are not read here: the engine follows them over rtnetlink.
 
+pub(crate) mod segments;
 mod sys;
 
 use std::io;
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     pub numa_node: Option<u16>,
     /// The interface cuts large segments (or is virtual and hands them on whole).
     pub cuts_segments: bool,
+    pub segments: segments::Segments,
 }
 
 /// Any socket of the interface's namespace answers the interface ioctls.
@@ -49,6 +51,7 @@ pub(crate) fn read(name: &str) -> io::Result<Link> {
         is_ethernet: matches!(hardware_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
         numa_node: numa_node(name),
         cuts_segments: sys::cuts_segments(&socket, name),
+        segments: segments::read(index)?,
     })
 }
 

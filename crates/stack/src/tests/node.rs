@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tcp::{Duration, Events, Instant};
 use wire::ethernet::Address;
 
-pub const CAPACITY: u32 = 64 * 1024;
+pub const CAPACITY: u32 = 256 * 1024;
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_ms(ms)
@@ -421,7 +421,10 @@ impl<'m> Node<'m> {
             now,
             interface,
             &frame.bytes,
-            RxMeta { checksum },
+            RxMeta {
+                checksum,
+                merged: frame.partial,
+            },
             &mut self.host,
             &mut self.egress,
         );

@@ -35,6 +35,8 @@ pub struct Pair<'m> {
     pub nodes: [Node<'m>; 2],
     pub trouble: Trouble,
     pub delivered: u64,
+    /// Bytes of the longest frame so far.
+    pub longest: usize,
     random: Random,
     flying: BinaryHeap<Reverse<(Instant, u64, usize, Flying)>>,
     order: u64,
@@ -52,6 +54,7 @@ impl<'m> Pair<'m> {
             nodes,
             trouble,
             delivered: 0,
+            longest: 0,
             random,
             flying: BinaryHeap::new(),
             order: 0,
@@ -62,6 +65,7 @@ impl<'m> Pair<'m> {
     fn collect(&mut self) {
         for from in 0..2 {
             for frame in self.nodes[from].transmit(self.now) {
+                self.longest = self.longest.max(frame.bytes.len());
                 let to = if frame.interface == LOOPBACK.0 {
                     from
                 } else {

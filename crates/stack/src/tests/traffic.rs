@@ -130,6 +130,21 @@ fn large_segments_go_to_a_device_that_cuts_them() {
 }
 
 #[test]
+fn a_device_may_take_segments_longer_than_an_ipv4_header_can_say() {
+    let mut memory = memory(8, 8);
+    let mut pair = Pair::new(&mut memory, 1);
+    for node in &mut pair.nodes {
+        node.egress.max_segment_bytes = 196_000;
+    }
+    exchange(&mut pair, 1, 3_000_000, 80);
+    assert!(
+        (130_000..196_020).contains(&pair.longest),
+        "{}",
+        pair.longest
+    );
+}
+
+#[test]
 fn a_host_talks_to_itself_over_the_loopback() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);

@@ -50,6 +50,33 @@ fn ethernet_padding_is_cut_off() {
 }
 
 #[test]
+fn a_merged_packet_may_be_longer_than_its_header_can_say() {
+    let header = Header {
+        more_fragments: false,
+        ..Header::parse(&ipv4_packet(HELLO)).unwrap().0
+    };
+    let mut packet = vec![7; 20 + 100_000];
+    header.emit(100_000, &mut packet);
+    assert_eq!(Header::parse(&packet), Err(Error::Malformed));
+    let (parsed, payload) = Header::parse_merged(&packet).unwrap();
+    assert_eq!((parsed.total_len, payload.len()), (0, 100_000));
+    let ordinary = ipv4_packet(HELLO);
+    assert_eq!(Header::parse_merged(&ordinary), Header::parse(&ordinary));
+}
+
+#[test]
+fn a_merged_packet_of_length_zero_is_believed_of_whole_tcp_segments_only() {
+    let lies: [fn(&mut Vec<u8>); 2] = [|packet| packet[9] = 17, |packet| packet[6] = 0x20];
+    for lie in lies {
+        let packet = changed(ipv4_packet(HELLO), |packet| {
+            packet[2..4].fill(0);
+            lie(packet);
+        });
+        assert_eq!(Header::parse_merged(&packet), Err(Error::Malformed));
+    }
+}
+
+#[test]
 fn options_are_skipped() {
     let packet = changed(ipv4_packet(HELLO), |packet| {
         packet[0] = 0x47;
@@ -119,8 +146,10 @@ fn fragment_past_the_largest_packet_is_malformed() {
 #[test]
 #[should_panic(expected = "at most 65535 bytes")]
 fn emitting_an_impossible_length_is_a_bug_of_the_caller() {
-    let packet = ipv4_packet(HELLO);
-    let (header, _) = Header::parse(&packet).unwrap();
+    let header = Header {
+        protocol: Protocol::UDP,
+        ..Header::parse(&ipv4_packet(HELLO)).unwrap().0
+    };
     header.emit(Header::MAX_PAYLOAD_LEN + 1, &mut [0; 20]);
 }
 

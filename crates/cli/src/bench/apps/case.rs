@@ -8,6 +8,10 @@ use super::{context::Context, side::Side};
 pub trait Case {
     /// What happens, in a few words.
     fn title(&self) -> &'static str;
+    /// Largest packet that the lab's cable passes in one piece, for both sides.
+    fn segment_bytes(&self) -> u32 {
+        lab::ORDINARY_SEGMENT_BYTES
+    }
     /// Programs that must be installed.
     fn tools(&self) -> &'static [&'static str];
     /// Lets the program do its work once and checks the result; its time does not count.

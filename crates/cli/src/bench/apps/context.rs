@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Command,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -33,13 +34,29 @@ const PEER: &str = "b";
 #[derive(Debug)]
 pub struct Context {
     lab: Lab,
+    common: Rc<Common>,
+    engine: OnceCell<EngineFacts>,
+}
+
+/// What the labs of one invocation share.
+#[derive(Debug)]
+struct Common {
     scratch: Scratch,
     content: Content,
     idle: IdleLatency,
     interrupt: Interrupt,
     scale: Scale,
     begun: Instant,
-    engine: OnceCell<EngineFacts>,
+}
+
+/// A lab that goes with the process.
+fn laboratory(segment_bytes: u32) -> anyhow::Result<Lab> {
+    let name = format!("bench-{}-{}", std::process::id(), segment_bytes / 1024);
+    let spec = LabSpec {
+        segment_bytes,
+        ..LabSpec::default()
+    };
+    Ok(Lab::temporary(&name, &spec)?)
 }
 
 /// What the engine says about the path that programs take through it.
@@ -74,27 +91,37 @@ impl Context {
     /// Builds the lab and writes the file to serve.
     pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let lab = Lab::temporary(
-            &format!("bench-{}", std::process::id()),
-            &LabSpec::default(),
-        )?;
+        // First: what cannot be built is known before the file is written.
+        let lab = laboratory(lab::ORDINARY_SEGMENT_BYTES)?;
         let scratch = Scratch::create()?;
         let content = Content::create(&scratch.0, scale.file_bytes, &interrupt)?;
-        Ok(Self {
-            lab,
+        let common = Rc::new(Common {
             scratch,
             content,
             idle: IdleLatency::hold(),
             interrupt,
             scale,
             begun,
+        });
+        Ok(Self {
+            lab,
+            common,
+            engine: OnceCell::new(),
+        })
+    }
+
+    /// The same files and scale on a lab of its own, whose cable passes packets of `segment_bytes`.
+    pub fn with_segments(&self, segment_bytes: u32) -> anyhow::Result<Self> {
+        Ok(Self {
+            lab: laboratory(segment_bytes)?,
+            common: Rc::clone(&self.common),
             engine: OnceCell::new(),
         })
     }
 
     /// Sizes and counts.
     pub fn scale(&self) -> Scale {
-        self.scale
+        self.common.scale
     }
 
     /// The lab.
@@ -109,22 +136,22 @@ impl Context {
 
     /// Directory for everything that programs write; also the one that servers serve.
     pub fn scratch(&self) -> &Path {
-        &self.scratch.0
+        &self.common.scratch.0
     }
 
     /// The file to serve.
     pub fn content(&self) -> &Content {
-        &self.content
+        &self.common.content
     }
 
     /// Whether processors are kept from idling.
     pub fn idle(&self) -> &IdleLatency {
-        &self.idle
+        &self.common.idle
     }
 
     /// Whether somebody asked us to end.
     pub fn interrupt(&self) -> &Interrupt {
-        &self.interrupt
+        &self.common.interrupt
     }
 
     /// What the engine said about itself; None where none was started.
@@ -134,12 +161,12 @@ impl Context {
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+        self.common.begun.elapsed()
     }
 
     /// Progress, on standard error.
     pub fn say(&self, text: &str) {
-        eprintln!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
+        eprintln!("[{:>4} s] {text}", self.common.begun.elapsed().as_secs());
     }
 
     /// The address of the program under test when it serves.
@@ -200,9 +227,9 @@ impl Context {
     ) -> anyhow::Result<()> {
         let what = format!("answer at {address}");
         program.wait_until(&what, START_PATIENCE, |_| {
-            self.interrupt.came() || asking.wait_connect(address, Duration::ZERO).is_ok()
+            self.common.interrupt.came() || asking.wait_connect(address, Duration::ZERO).is_ok()
         })?;
-        self.interrupt.check()
+        self.common.interrupt.check()
     }
 
     /// Starts the engine where Shunt is measured, and waits for its control socket.
@@ -226,13 +253,13 @@ impl Context {
         engine.wait_until("control socket", START_PATIENCE, |engine| {
             // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
             let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
-            self.interrupt.came()
+            self.common.interrupt.came()
                 || sockets.is_ok_and(|text| {
                     text.lines()
                         .any(|line| line.ends_with(hostif::DEFAULT_ENGINE_NAME))
                 })
         })?;
-        self.interrupt.check()?;
+        self.common.interrupt.check()?;
         if self.engine.get().is_none() {
             let facts = self.ask_engine(host)?;
             self.engine.get_or_init(|| facts);
@@ -244,7 +271,7 @@ impl Context {
     fn ask_engine(&self, host: &Host) -> anyhow::Result<EngineFacts> {
         let mut command = host.command(own_binary()?)?;
         command.args(["status", "--json", "--engine", hostif::DEFAULT_ENGINE_NAME]);
-        let interrupt = self.interrupt.clone();
+        let interrupt = self.common.interrupt.clone();
         let finished = Program::start("shunt status", command)?
             .finish(START_PATIENCE, move || interrupt.came())?
             .success()?;
@@ -275,7 +302,7 @@ impl Context {
     ) -> anyhow::Result<Finished> {
         let mut command = self.command(self.lab.host(host)?, side, name, false)?;
         command.args(arguments);
-        let interrupt = self.interrupt.clone();
+        let interrupt = self.common.interrupt.clone();
         Ok(Program::start(name, command)?
             .finish(CLIENT_PATIENCE, move || interrupt.came())?
             .success()?)
@@ -298,7 +325,7 @@ impl Context {
         command
             .args(["-c", "\"$@\" | sha256sum", "sh"])
             .args(client);
-        let interrupt = self.interrupt.clone();
+        let interrupt = self.common.interrupt.clone();
         let finished = Program::start(name, command)?
             .finish(CLIENT_PATIENCE, move || interrupt.came())?
             .success()?;
@@ -307,10 +334,10 @@ impl Context {
             .split_ascii_whitespace()
             .next()
             .unwrap_or_default();
-        if sum != self.content.sha256() {
+        if sum != self.common.content.sha256() {
             bail!(
                 "{name} received other bytes than were served (SHA-256 {sum}, expected {}): {}",
-                self.content.sha256(),
+                self.common.content.sha256(),
                 finished.stderr.trim()
             );
         }

@@ -25,13 +25,41 @@ const RATE: Measure = Measure {
     better: Better::Higher,
 };
 
+/// What a cable passes in one piece where an administrator allows BIG TCP, as both stacks know it.
+pub const BIG_SEGMENT_BYTES: u32 = 192 * 1024;
+
+/// How large the packets are that cross the cable uncut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segments {
+    /// 64 KiB, as interfaces come.
+    Ordinary,
+    /// [`BIG_SEGMENT_BYTES`].
+    Big,
+}
+
+impl Segments {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::Ordinary => lab::ORDINARY_SEGMENT_BYTES,
+            Self::Big => BIG_SEGMENT_BYTES,
+        }
+    }
+}
+
 /// nginx is under test, curl is its peer.
 #[derive(Debug)]
-pub struct Serves;
+pub struct Serves(pub Segments);
 
 impl Case for Serves {
     fn title(&self) -> &'static str {
-        "nginx serves curl"
+        match self.0 {
+            Segments::Ordinary => "nginx serves curl",
+            Segments::Big => "nginx serves curl, BIG TCP",
+        }
+    }
+
+    fn segment_bytes(&self) -> u32 {
+        self.0.bytes()
     }
 
     fn tools(&self) -> &'static [&'static str] {
@@ -58,11 +86,18 @@ impl Case for Serves {
 
 /// curl is under test, nginx is its peer.
 #[derive(Debug)]
-pub struct IsFetched;
+pub struct IsFetched(pub Segments);
 
 impl Case for IsFetched {
     fn title(&self) -> &'static str {
-        "curl fetches from nginx"
+        match self.0 {
+            Segments::Ordinary => "curl fetches from nginx",
+            Segments::Big => "curl fetches from nginx, BIG TCP",
+        }
+    }
+
+    fn segment_bytes(&self) -> u32 {
+        self.0.bytes()
     }
 
     fn tools(&self) -> &'static [&'static str] {

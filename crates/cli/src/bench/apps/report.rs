@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{
     case::{Better, Collected, Measure, number},
     context::{Context, EngineFacts},
+    nginx::BIG_SEGMENT_BYTES,
     side::Side,
 };
 use crate::{
@@ -112,9 +113,15 @@ impl Report {
         };
         format!(
             "Linux {}, {} cores{distance}\n\
-             path: {}, MTU {}; kernel: its own TCP, {}{engine}; the peer is always the kernel of the other host\n\
+             path: {}, MTU {}, segments of up to {} KiB (BIG TCP: {} KiB, for both sides); kernel: its own TCP, {}{engine}; the peer is always the kernel of the other host\n\
              {idle}",
-            self.kernel, self.cores, self.cable, self.mtu_bytes, self.kernel_congestion_control,
+            self.kernel,
+            self.cores,
+            self.cable,
+            self.mtu_bytes,
+            lab::ORDINARY_SEGMENT_BYTES / 1024,
+            BIG_SEGMENT_BYTES / 1024,
+            self.kernel_congestion_control,
         )
     }
 

@@ -36,6 +36,9 @@ pub struct Arguments {
     mtu: u32,
     #[command(flatten)]
     impairments: Impairments,
+    /// Largest packet that crosses the cable uncut, KiB; above 64 it is what Linux calls BIG TCP.
+    #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=512))]
+    segment_kib: u32,
     /// Congestion controls to try for both kernels; the first that is allowed is set.
     #[arg(long, value_delimiter = ',', default_value = "cubic,reno")]
     congestion: Vec<String>,
@@ -100,12 +103,16 @@ impl Arguments {
                 bail!("--impair and --seed need the cable that can do it: add --cable tap")
             }
             CableKind::Veth => Cable::Veth,
+            CableKind::Tap if self.segment_kib != 64 => {
+                bail!("--segment-kib needs --cable veth: the other passes frames of the MTU only")
+            }
             CableKind::Tap => Cable::Tap,
         };
         Ok(LabSpec {
             hosts,
             cable,
             mtu: self.mtu,
+            segment_bytes: self.segment_kib * 1024,
             congestion: self.congestion.clone(),
         })
     }
