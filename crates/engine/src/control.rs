@@ -33,6 +33,11 @@ impl EngineCore {
     }
 
     pub(crate) fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
+        if !self.has_room_for_user(uid) {
+            let text = format!("user {uid} has half of all the engine's sessions already");
+            refuse(control.as_fd(), Errno::NFILE, text);
+            return None;
+        }
         let slot = match self.sessions.iter().position(Option::is_none) {
             Some(slot) => slot,
             None if self.sessions.len() < self.config.limits.sessions => {
@@ -52,6 +57,16 @@ impl EngineCore {
         self.sessions[slot] = Some(Session::new(self.last_session, pid, uid, control));
         self.new_sessions.push(slot);
         Some(slot)
+    }
+
+    /// Half of all sessions are for any one user at most, so that nobody keeps the others out; root and
+    /// whoever runs the engine could do worse anyway.
+    fn has_room_for_user(&self, uid: u32) -> bool {
+        let sessions = self.sessions.iter().flatten();
+        let held = sessions.filter(|session| session.uid == uid).count();
+        uid == 0
+            || uid == rustix::process::geteuid().as_raw()
+            || held < self.config.limits.sessions.div_ceil(2)
     }
 
     fn next_session_number(&self) -> u32 {
@@ -421,8 +436,15 @@ fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
 }
 
 /// Accepts a control connection; `None`: there is none.
-pub fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+///
+/// # Errors
+/// There is one, but no descriptor or memory for it now.
+pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(control) => Ok(Some(control)),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(errno),
+        Err(_) => Ok(None),
+    }
 }
 
 fn refusal(errno: Errno, text: String) -> Reply {

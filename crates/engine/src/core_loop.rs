@@ -37,6 +37,8 @@ pub struct CoreLoop {
     core: EngineCore,
     /// The control socket, at the first core.
     listener: Option<OwnedFd>,
+    /// Programs wait to be accepted until a descriptor is free.
+    accept_owed: bool,
     epoll: OwnedFd,
     origin: StdInstant,
     latency: Option<IdleLatency>,
@@ -58,17 +60,21 @@ impl CoreLoop {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
-        let watch = |fd: Option<BorrowedFd<'_>>, tag: u64| match fd {
-            Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), EventFlags::IN)
+        let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
+            Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
                 .map_err(system("watch a descriptor")),
             None => Ok(()),
         };
-        watch(listener.as_ref().map(OwnedFd::as_fd), TAG_LISTENER)?;
-        watch(core.link.driver.wait_fd(), TAG_DRIVER)?;
-        watch(core.seat.bell(), TAG_INBOX)?;
+        // Edge-triggered: a program that cannot be accepted for want of descriptors must not keep the
+        // engine awake.
+        let (listening, edge) = (listener.as_ref(), EventFlags::IN | EventFlags::ET);
+        watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
+        watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
+        watch(core.seat.bell(), TAG_INBOX, EventFlags::IN)?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
         Ok(Self {
             listener,
+            accept_owed: false,
             epoll,
             origin,
             latency: None,
@@ -191,6 +197,9 @@ impl CoreLoop {
             }
         }
         self.core.drop_faulty(now);
+        if self.accept_owed {
+            self.accept_programs();
+        }
         self.follow_sessions(now);
         Ok(ends)
     }
@@ -199,11 +208,25 @@ impl CoreLoop {
         let Some(listener) = &self.listener else {
             return;
         };
-        while let Some(control) = control::accept(listener.as_fd()) {
-            if let Some(guests) = &mut self.guests {
-                guests.welcome(control.as_fd());
+        loop {
+            match control::accept(listener.as_fd()) {
+                Ok(Some(control)) => {
+                    if let Some(guests) = &mut self.guests {
+                        guests.welcome(control.as_fd());
+                    }
+                    self.core.accept_session(control);
+                }
+                Ok(None) => {
+                    self.accept_owed = false;
+                    return;
+                }
+                Err(errno) => {
+                    if !std::mem::replace(&mut self.accept_owed, true) {
+                        tracing::warn!("programs wait to attach: {errno}; raise `ulimit -n`");
+                    }
+                    return;
+                }
             }
-            self.core.accept_session(control);
         }
     }
 

@@ -13,6 +13,24 @@ fn wired(change: impl Fn(&mut Limits)) -> Wired {
 }
 
 #[test]
+fn one_user_gets_half_of_the_sessions_and_another_still_attaches() {
+    let mut wired = wired(|limits| limits.sessions = 4);
+    let mut attach = |uid: u32| {
+        let (near, _far) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        wired.cores[0].add_session(near, 1, uid).is_some()
+    };
+    // Numbers that neither root nor whoever runs the tests has.
+    let attached = [65_532, 65_532, 65_532, 65_533, 65_533].map(&mut attach);
+    assert_eq!(attached, [true, true, false, true, true]);
+}
+
+#[test]
 fn a_full_socket_table_is_enfile_until_one_closes() {
     let mut wired = wired(|limits| {
         (limits.connections, limits.listeners, limits.sessions) = (4, 1, 1);
