@@ -37,9 +37,11 @@ mod seat;
 mod session;
 mod sockets;
 mod state;
+mod steering;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
 pub use run::{Engine, StartError};
+pub use steering::core_of_frame;

@@ -16,6 +16,13 @@ use engine_support::*;
 /// More than both windows hold, so that some of it is still unsent when the program dies.
 const UNSENT: usize = 300_000;
 
+/// Engines of one core, and of several.
+fn each() -> impl Iterator<Item = [EngineThread; 2]> {
+    [engines, || engines_of_cores([2, 2])]
+        .into_iter()
+        .map(|engines| engines())
+}
+
 #[test]
 #[ignore = "the programs of the other tests"]
 fn program_process() {
@@ -52,43 +59,45 @@ fn victim(part: &Part, session: &'static Session) {
 
 #[test]
 fn peers_of_a_killed_program_see_what_a_kernel_would_send() {
-    let engines = engines();
-    let session = Session::attach(&engines[1].name).unwrap();
-    let (listener, address) = listener(session, ADDRESSES[1]);
-    let mut program = ProgramProcess::start("victim", &engines[0].name, address);
-    let [idle, sending, unread] = [(); 3].map(|()| accept(&listener));
-    send_all(&unread, b"never read").unwrap();
-    let port: u16 = program.said().parse().unwrap();
-    let queued = connect(session, SocketAddr::from((ADDRESSES[0], port))).unwrap();
-    assert_eq!(program.said(), "ready");
-    program.kill();
+    for engines in each() {
+        let session = Session::attach(&engines[1].name).unwrap();
+        let (listener, address) = listener(session, ADDRESSES[1]);
+        let mut program = ProgramProcess::start("victim", &engines[0].name, address);
+        let [idle, sending, unread] = [(); 3].map(|()| accept(&listener));
+        send_all(&unread, b"never read").unwrap();
+        let port: u16 = program.said().parse().unwrap();
+        let queued = connect(session, SocketAddr::from((ADDRESSES[0], port))).unwrap();
+        assert_eq!(program.said(), "ready");
+        program.kill();
 
-    assert_eq!(recv_some(&idle, &mut [0; 8]), Ok(0), "FIN");
-    assert_eq!(recv_exact(&sending, UNSENT), pattern(0, UNSENT));
-    assert_eq!(recv_some(&sending, &mut [0; 8]), Ok(0), "FIN");
-    let reset = Err(Errno::CONNRESET);
-    assert_eq!(recv_some(&unread, &mut [0; 8]), reset, "RST: bytes unread");
-    assert_eq!(recv_some(&queued, &mut [0; 8]), reset, "RST: not accepted");
-    let late = connect(session, SocketAddr::from((ADDRESSES[0], port)));
-    assert_eq!(late.err(), Some(Errno::CONNREFUSED));
-    drop((idle, sending));
-    engines[0].wait_empty();
+        assert_eq!(recv_some(&idle, &mut [0; 8]), Ok(0), "FIN");
+        assert_eq!(recv_exact(&sending, UNSENT), pattern(0, UNSENT));
+        assert_eq!(recv_some(&sending, &mut [0; 8]), Ok(0), "FIN");
+        let reset = Err(Errno::CONNRESET);
+        assert_eq!(recv_some(&unread, &mut [0; 8]), reset, "RST: bytes unread");
+        assert_eq!(recv_some(&queued, &mut [0; 8]), reset, "RST: not accepted");
+        let late = connect(session, SocketAddr::from((ADDRESSES[0], port)));
+        assert_eq!(late.err(), Some(Errno::CONNREFUSED));
+        drop((idle, sending));
+        engines[0].wait_empty();
+    }
 }
 
 #[test]
 fn many_killed_programs_leave_an_engine_as_it_was() {
-    let engines = engines();
-    let session = Session::attach(&engines[1].name).unwrap();
-    let (listener, address) = listener(session, ADDRESSES[1]);
-    for _ in 0..5 {
-        let mut program = ProgramProcess::start("short", &engines[0].name, address);
-        let socket = accept(&listener);
-        assert_eq!(program.said(), "sent");
-        program.kill();
-        assert_eq!(recv_exact(&socket, 4), b"once");
-        assert_eq!(recv_some(&socket, &mut [0; 4]), Ok(0));
-        drop(socket);
-        engines[0].wait_empty();
+    for engines in each() {
+        let session = Session::attach(&engines[1].name).unwrap();
+        let (listener, address) = listener(session, ADDRESSES[1]);
+        for _ in 0..5 {
+            let mut program = ProgramProcess::start("short", &engines[0].name, address);
+            let socket = accept(&listener);
+            assert_eq!(program.said(), "sent");
+            program.kill();
+            assert_eq!(recv_exact(&socket, 4), b"once");
+            assert_eq!(recv_some(&socket, &mut [0; 4]), Ok(0));
+            drop(socket);
+            engines[0].wait_empty();
+        }
     }
 }
 
@@ -107,23 +116,29 @@ fn parent(part: &Part, session: &'static Session) {
 
 #[test]
 fn a_child_goes_on_with_a_connection_when_its_parent_has_ended() {
-    let engines = engines();
-    let session = Session::attach(&engines[1].name).unwrap();
-    let (listener, address) = listener(session, ADDRESSES[1]);
-    let mut program = ProgramProcess::start("parent", &engines[0].name, address);
-    let socket = accept(&listener);
-    assert_eq!(recv_exact(&socket, 6), b"parent");
-    assert_eq!(program.said(), "forked");
-    assert!(program.end(PATIENCE).success());
-    // The parent's end has come to the engine: one program is left.
-    testkit::wait_for("end of the parent's session", PATIENCE, || {
-        engines[0].status()["programs"] == 1
-    });
-    assert!(!socket.readiness().contains(Readiness::RDHUP));
-    program.go_on();
-    assert_eq!(recv_exact(&socket, 5), b"child");
-    send_all(&socket, b"peer!").unwrap();
-    assert_eq!(recv_some(&socket, &mut [0; 8]), Ok(0), "FIN");
-    drop(socket);
-    engines[0].wait_empty();
+    for engines in each() {
+        let session = Session::attach(&engines[1].name).unwrap();
+        let (listener, address) = listener(session, ADDRESSES[1]);
+        let mut program = ProgramProcess::start("parent", &engines[0].name, address);
+        let socket = accept(&listener);
+        assert_eq!(recv_exact(&socket, 6), b"parent");
+        assert_eq!(program.said(), "forked");
+        assert!(program.end(PATIENCE).success());
+        // The parent's end has come to the engine: one program is left.
+        testkit::wait_for("end of the parent's session", PATIENCE, || {
+            let programs = engines[0].status_of_cores();
+            programs
+                .iter()
+                .filter_map(|core| core["programs"].as_u64())
+                .sum::<u64>()
+                == 1
+        });
+        assert!(!socket.readiness().contains(Readiness::RDHUP));
+        program.go_on();
+        assert_eq!(recv_exact(&socket, 5), b"child");
+        send_all(&socket, b"peer!").unwrap();
+        assert_eq!(recv_some(&socket, &mut [0; 8]), Ok(0), "FIN");
+        drop(socket);
+        engines[0].wait_empty();
+    }
 }

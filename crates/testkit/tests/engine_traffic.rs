@@ -22,8 +22,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Scene {
-        let engines = engines();
+    /// On engines of one core, and of several.
+    fn each() -> impl Iterator<Item = Scene> {
+        [engines, || engines_of_cores([2, 3])]
+            .into_iter()
+            .map(|engines| Scene::of(engines()))
+    }
+
+    fn of(engines: [EngineThread; 2]) -> Scene {
         let sessions = [0, 1].map(|side: usize| Session::attach(&engines[side].name).unwrap());
         let (listener, address) = listener(sessions[1], ADDRESSES[1]);
         Scene {
@@ -42,130 +48,137 @@ impl Scene {
 
 #[test]
 fn bytes_go_both_ways_and_each_way_ends_for_itself() {
-    let scene = Scene::new();
-    let (near, far) = scene.connected();
-    assert_eq!(near.peer_address(), Some(scene.address));
-    assert_eq!(far.peer_address(), near.local_address());
-    send_all(&near, b"question").unwrap();
-    assert_eq!(recv_exact(&far, 8), b"question");
-    near.shutdown(ShutdownHow::Write).unwrap();
-    assert_eq!(recv_some(&far, &mut [0; 8]), Ok(0));
-    assert_eq!(
-        near.try_send(&[std::io::IoSlice::new(b"more")]),
-        Err(Errno::PIPE)
-    );
-    send_all(&far, b"answer").unwrap();
-    assert_eq!(recv_exact(&near, 6), b"answer");
-    drop(far);
-    assert_eq!(recv_some(&near, &mut [0; 8]), Ok(0));
-    wait_for(&near, Readiness::HUP);
-    assert_eq!(near.take_error(), None);
+    for scene in Scene::each() {
+        let (near, far) = scene.connected();
+        assert_eq!(near.peer_address(), Some(scene.address));
+        assert_eq!(far.peer_address(), near.local_address());
+        send_all(&near, b"question").unwrap();
+        assert_eq!(recv_exact(&far, 8), b"question");
+        near.shutdown(ShutdownHow::Write).unwrap();
+        assert_eq!(recv_some(&far, &mut [0; 8]), Ok(0));
+        assert_eq!(
+            near.try_send(&[std::io::IoSlice::new(b"more")]),
+            Err(Errno::PIPE)
+        );
+        send_all(&far, b"answer").unwrap();
+        assert_eq!(recv_exact(&near, 6), b"answer");
+        drop(far);
+        assert_eq!(recv_some(&near, &mut [0; 8]), Ok(0));
+        wait_for(&near, Readiness::HUP);
+        assert_eq!(near.take_error(), None);
+    }
 }
 
 #[test]
 fn a_port_that_nobody_listens_on_refuses() {
-    let scene = Scene::new();
-    let closed = SocketAddr::from((ADDRESSES[1], 1));
-    assert_eq!(
-        connect(scene.sessions[0], closed).err(),
-        Some(Errno::CONNREFUSED)
-    );
+    for scene in Scene::each() {
+        let closed = SocketAddr::from((ADDRESSES[1], 1));
+        assert_eq!(
+            connect(scene.sessions[0], closed).err(),
+            Some(Errno::CONNREFUSED)
+        );
+    }
 }
 
 #[test]
 fn an_aborted_connection_is_reset_at_the_other_end() {
-    let scene = Scene::new();
-    let (near, far) = scene.connected();
-    near.abort();
-    wait_for(&far, Readiness::ERR);
-    assert_eq!(recv_some(&far, &mut [0; 8]), Err(Errno::CONNRESET));
-    assert_eq!(recv_some(&far, &mut [0; 8]), Ok(0));
+    for scene in Scene::each() {
+        let (near, far) = scene.connected();
+        near.abort();
+        wait_for(&far, Readiness::ERR);
+        assert_eq!(recv_some(&far, &mut [0; 8]), Err(Errno::CONNRESET));
+        assert_eq!(recv_some(&far, &mut [0; 8]), Ok(0));
+    }
 }
 
 #[test]
 fn an_address_that_nobody_has_is_unreachable_by_a_timer_alone() {
-    let scene = Scene::new();
-    let nowhere = SocketAddr::from(([10, 9, 1, 77], 9));
-    let start = Instant::now();
-    let error = connect(scene.sessions[0], nowhere).err();
-    assert_eq!(error, Some(Errno::HOSTUNREACH));
-    assert!(start.elapsed() < Duration::from_secs(10));
+    for scene in Scene::each() {
+        let nowhere = SocketAddr::from(([10, 9, 1, 77], 9));
+        let start = Instant::now();
+        let error = connect(scene.sessions[0], nowhere).err();
+        assert_eq!(error, Some(Errno::HOSTUNREACH));
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
 }
 
 #[test]
 fn much_goes_both_ways_at_once_unchanged() {
     const BYTES: usize = 24 << 20;
     const CHUNK: usize = 100_000;
-    let scene = Scene::new();
-    let (near, far) = scene.connected();
-    let expected = pattern(0, BYTES);
-    std::thread::scope(|scope| {
-        for (from, to) in [(&near, &far), (&far, &near)] {
-            let expected = &expected;
-            scope.spawn(move || {
-                for chunk in expected.chunks(CHUNK) {
-                    send_all(from, chunk).unwrap();
-                }
-                from.shutdown(ShutdownHow::Write).unwrap();
-            });
-            scope.spawn(move || {
-                let (mut done, mut buffer) = (0, vec![0; CHUNK]);
-                loop {
-                    let received = recv_some(to, &mut buffer).unwrap();
-                    if received == 0 {
-                        break;
+    for scene in Scene::each() {
+        let (near, far) = scene.connected();
+        let expected = pattern(0, BYTES);
+        std::thread::scope(|scope| {
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let expected = &expected;
+                scope.spawn(move || {
+                    for chunk in expected.chunks(CHUNK) {
+                        send_all(from, chunk).unwrap();
                     }
-                    let wanted = &expected[done..done + received];
-                    assert!(buffer[..received] == *wanted, "wrong bytes after {done}");
-                    done += received;
-                }
-                assert_eq!(done, BYTES);
-            });
-        }
-    });
+                    from.shutdown(ShutdownHow::Write).unwrap();
+                });
+                scope.spawn(move || {
+                    let (mut done, mut buffer) = (0, vec![0; CHUNK]);
+                    loop {
+                        let received = recv_some(to, &mut buffer).unwrap();
+                        if received == 0 {
+                            break;
+                        }
+                        let wanted = &expected[done..done + received];
+                        assert!(buffer[..received] == *wanted, "wrong bytes after {done}");
+                        done += received;
+                    }
+                    assert_eq!(done, BYTES);
+                });
+            }
+        });
+    }
 }
 
 #[test]
 fn many_connections_at_once_each_have_their_own_bytes() {
     const COUNT: usize = 300;
-    let scene = Scene::new();
-    let near: Vec<_> = (0..COUNT)
-        .map(|_| begin_connect(scene.sessions[0], scene.address))
-        .collect();
-    let mut far = Vec::new();
-    while far.len() < COUNT {
-        far.push(accept(&scene.listener));
-    }
-    for (number, socket) in near.iter().enumerate() {
-        wait_until(&[socket], || socket.state() == State::Connected);
-        send_all(socket, &pattern(number * 1_000, 1_000)).unwrap();
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for socket in &far {
-                let bytes = recv_exact(socket, 1_000);
-                send_all(socket, &bytes).unwrap();
+    for scene in Scene::each() {
+        let near: Vec<_> = (0..COUNT)
+            .map(|_| begin_connect(scene.sessions[0], scene.address))
+            .collect();
+        let mut far = Vec::new();
+        while far.len() < COUNT {
+            far.push(accept(&scene.listener));
+        }
+        for (number, socket) in near.iter().enumerate() {
+            wait_until(&[socket], || socket.state() == State::Connected);
+            send_all(socket, &pattern(number * 1_000, 1_000)).unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for socket in &far {
+                    let bytes = recv_exact(socket, 1_000);
+                    send_all(socket, &bytes).unwrap();
+                }
+            });
+            for (number, socket) in near.iter().enumerate() {
+                assert_eq!(recv_exact(socket, 1_000), pattern(number * 1_000, 1_000));
             }
         });
-        for (number, socket) in near.iter().enumerate() {
-            assert_eq!(recv_exact(socket, 1_000), pattern(number * 1_000, 1_000));
+        drop((near, far));
+        for engine in &scene.engines {
+            testkit::wait_for("end of the connections", PATIENCE, || {
+                engine.status()["connections"] == 0
+            });
         }
-    });
-    drop((near, far));
-    for engine in &scene.engines {
-        testkit::wait_for("end of the connections", PATIENCE, || {
-            engine.status()["connections"] == 0
-        });
     }
 }
 
 #[test]
 fn an_idle_engine_with_a_program_and_a_connection_rests() {
-    let scene = Scene::new();
-    let (near, far) = scene.connected();
-    send_all(&near, b"hello").unwrap();
-    assert_eq!(recv_exact(&far, 5), b"hello");
-    assert_rests(&scene.engines[0]);
+    for scene in Scene::each() {
+        let (near, far) = scene.connected();
+        send_all(&near, b"hello").unwrap();
+        assert_eq!(recv_exact(&far, 5), b"hello");
+        assert_rests(&scene.engines[0]);
+    }
 }
 
 #[test]

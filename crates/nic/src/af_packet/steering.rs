@@ -1,6 +1,6 @@
 //! The classic BPF program that tells a group of packet sockets (`PACKET_FANOUT_CBPF`) which of them gets
 //! a frame: for TCP a hash of both ends, for an ICMP error the hash of the packet that it quotes, for
-//! everything else, fragments included, 0.
+//! everything else, fragments and IPv6 extension headers included, 0.
 //!
 //! Read first: packet(7), `PACKET_FANOUT`, and `fanout_demux_bpf` in the kernel's af_packet.c: the program
 //! sees the packet from its network header on, a load past its end returns 0, and the result is taken
@@ -45,6 +45,7 @@ const RETURN_ACCUMULATOR: u16 = 0x16; // BPF_RET | BPF_A
 /// `SKF_AD_OFF + SKF_AD_PROTOCOL`: the EtherType.
 const PROTOCOL: u32 = 0xffff_f000;
 const ETHERTYPE_IPV4: u32 = 0x0800;
+const ETHERTYPE_IPV6: u32 = 0x86dd;
 const TCP: u32 = 6;
 const ICMP: u32 = 1;
 /// RFC 791 §3.1: more fragments, or not the first; only the latter.
@@ -54,6 +55,14 @@ const LATER_FRAGMENT: u32 = 0x1fff;
 const ICMP_ERRORS: [u32; 3] = [3, 11, 12];
 /// RFC 792: what an error quotes comes after this many bytes.
 const QUOTE: u32 = 8;
+
+/// RFC 8200 §3: next header, source address, and what comes behind the header.
+const NEXT_HEADER: u32 = 6;
+const SOURCE: u32 = 8;
+const PAYLOAD: u32 = 40;
+const ICMPV6: u32 = 58;
+/// RFC 4443 §2.1: destination unreachable, packet too big, time exceeded, parameter problem.
+const ICMPV6_ERRORS: [u32; 4] = [1, 2, 3, 4];
 
 /// Cells of the program's memory.
 const HEADER_LEN: u32 = 0;
@@ -68,8 +77,24 @@ const PORTS: u32 = 3;
 /// ```
 #[must_use]
 pub fn program(mix: &Mix) -> Vec<Instruction> {
-    let mut program = vec![plain(LOAD_WORD, PROTOCOL)];
-    program.extend(only_if_equal(ETHERTYPE_IPV4));
+    let mut ipv4 = of_ipv4();
+    let mut ipv6 = of_ipv6(length(&ipv4));
+    let mut program = vec![
+        plain(LOAD_WORD, PROTOCOL),
+        if_equal(ETHERTYPE_IPV4, 2, 0),
+        if_equal(ETHERTYPE_IPV6, 2, 0),
+        plain(RETURN, 0),
+        plain(JUMP, length(&ipv6)),
+    ];
+    program.append(&mut ipv6);
+    program.append(&mut ipv4);
+    program.extend(mixed(mix));
+    program
+}
+
+/// Keeps the addresses of an IPv4 packet and loads its ports.
+fn of_ipv4() -> Vec<Instruction> {
+    let mut program = Vec::new();
     program.extend([
         plain(LOAD_BYTE, 0),
         plain(AND, 0x0f),
@@ -95,7 +120,49 @@ pub fn program(mix: &Mix) -> Vec<Instruction> {
     program.push(plain(JUMP, length(&icmp)));
     program.append(&mut icmp);
     program.append(&mut tcp);
-    program.extend(mixed(mix));
+    program
+}
+
+/// As [`of_ipv4`], of an IPv6 packet; `to_mix` instructions lie between this and the hash.
+fn of_ipv6(to_mix: u32) -> Vec<Instruction> {
+    let mut tcp = flow_of_ipv6(0);
+    tcp.push(plain(JUMP, to_mix));
+    let mut icmp = Vec::from(only_if_equal(ICMPV6));
+    icmp.extend([
+        plain(LOAD_BYTE, PAYLOAD),
+        if_equal(ICMPV6_ERRORS[0], 4, 0),
+        if_equal(ICMPV6_ERRORS[1], 3, 0),
+        if_equal(ICMPV6_ERRORS[2], 2, 0),
+        if_equal(ICMPV6_ERRORS[3], 1, 0),
+        plain(RETURN, 0),
+        plain(LOAD_BYTE, PAYLOAD + QUOTE + NEXT_HEADER),
+    ]);
+    icmp.extend(only_if_equal(TCP));
+    icmp.extend(flow_of_ipv6(PAYLOAD + QUOTE));
+    icmp.push(plain(JUMP, length(&tcp) + to_mix));
+
+    let mut program = vec![
+        plain(LOAD_BYTE, NEXT_HEADER),
+        if_equal(TCP, 0, 1),
+        plain(JUMP, length(&icmp)),
+    ];
+    program.append(&mut icmp);
+    program.append(&mut tcp);
+    program
+}
+
+/// Of the IPv6 packet at `start` whose header TCP follows: keeps the addresses, loads the ports.
+fn flow_of_ipv6(start: u32) -> Vec<Instruction> {
+    let words = (SOURCE..PAYLOAD).step_by(4).skip(1);
+    let mut program = vec![plain(LOAD_WORD, start + SOURCE)];
+    for word in words {
+        program.extend([
+            plain(COPY_TO_X, 0),
+            plain(LOAD_WORD, start + word),
+            plain(XOR_X, 0),
+        ]);
+    }
+    program.extend([plain(STORE, ADDRESSES), plain(LOAD_WORD, start + PAYLOAD)]);
     program
 }
 

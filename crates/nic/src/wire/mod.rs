@@ -8,6 +8,7 @@
 //! are shared, so it could make a wait of ours last. That it died is not noticed here; the ring then
 //! stays full.
 
+pub mod bundle;
 pub mod cable;
 mod ecn;
 pub mod impaired;
@@ -23,6 +24,7 @@ use std::sync::atomic::{Ordering, fence};
 use ::wire::ethernet;
 use rustix::event::{EventfdFlags, eventfd};
 
+pub use bundle::Bundle;
 pub use cable::{Cable, CableCounters};
 pub use impaired::Impaired;
 pub use impairment::{Impairment, ParseError};

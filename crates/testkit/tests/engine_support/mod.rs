@@ -1,4 +1,4 @@
-//! Two engines on one wire, each on a thread of this process, and what programs do with the client.
+//! Two engines on one wire, of one core or of several, each on a thread of this process, and what programs do with the client.
 
 #![allow(dead_code)] // each test binary uses a part of it
 
@@ -13,8 +13,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{Errno, Readiness, Session, State, TcpSocket, Woken};
+use hostif::Steering;
 use hostif::control::{QueryKind, Reply, Request};
-use nic::wire::{Config as WireConfig, WireEnd};
+use nic::Driver;
+use nic::wire::{Bundle, Config as WireConfig, WireEnd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
@@ -35,7 +37,7 @@ pub struct EngineThread {
 }
 
 impl EngineThread {
-    fn start(end: WireEnd, address: Ipv4Addr) -> EngineThread {
+    fn start(queues: Vec<Box<dyn Driver>>, steering: Steering, address: Ipv4Addr) -> EngineThread {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("@shunt/testkit/{}/{number}", std::process::id());
@@ -48,8 +50,7 @@ impl EngineThread {
             hold_idle_latency: false,
             ..engine::Config::new("test", "wire", vec![own])
         };
-        let engine =
-            engine::Engine::start(config, hostif::Steering::SINGLE, vec![Box::new(end)]).unwrap();
+        let engine = engine::Engine::start(config, steering, queues).unwrap();
         let stop = hostif::doorbell::create().unwrap();
         let stopped = stop.try_clone().unwrap();
         let (send, receive) = mpsc::channel();
@@ -67,22 +68,61 @@ impl EngineThread {
 
     /// Asks for the engine's own account, without being a program.
     pub fn status(&self) -> serde_json::Value {
-        let channel = dial(&self.name);
-        let kind = QueryKind::Status;
-        hostif::control::send(channel.as_fd(), &Request::Query { kind }.encode(), &[]).unwrap();
-        let received = hostif::control::receive(channel.as_fd(), RecvFlags::empty()).unwrap();
-        assert!(matches!(Reply::decode(&received.bytes), Ok(Reply::Report)));
-        let mut text = vec![0; 65_536];
-        let len = rustix::io::pread(&received.descriptors[0], &mut text[..], 0).unwrap();
-        serde_json::from_slice(&text[..len]).unwrap()
+        ask_status(&dial(&self.name))
     }
 
-    /// Waits until the engine holds nothing of any program.
+    /// As `status`, of each core.
+    pub fn status_of_cores(&self) -> Vec<serde_json::Value> {
+        let first = dial(&self.name);
+        let status = ask_status(&first);
+        let cores = u16::try_from(status["cores"].as_u64().unwrap()).unwrap();
+        let other = |core| {
+            let kind = SocketType::SEQPACKET;
+            let flags = SocketFlags::CLOEXEC;
+            let (ours, engines) =
+                rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+            sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(PATIENCE)).unwrap();
+            let join = Request::Join { core }.encode();
+            hostif::control::send(first.as_fd(), &join, &[engines.as_fd()]).unwrap();
+            let received = hostif::control::receive(first.as_fd(), RecvFlags::empty()).unwrap();
+            assert_eq!(Reply::decode(&received.bytes), Ok(Reply::Joined));
+            ask_status(&ours)
+        };
+        core::iter::once(status)
+            .chain((1..cores).map(other))
+            .collect()
+    }
+
+    /// Waits until no core holds anything of any program.
     pub fn wait_empty(&self) {
         let fields = ["programs", "sockets", "connections", "listeners", "regions"];
-        let held = || fields.map(|field| self.status()[field].as_u64().unwrap());
-        testkit::wait_for("empty engine", PATIENCE, || held() == [0; 5]);
+        self.wait_for_none_of(&fields);
     }
+
+    /// As `wait_empty`, with programs that stay attached.
+    pub fn wait_no_sockets(&self) {
+        self.wait_for_none_of(&["sockets", "connections", "listeners"]);
+    }
+
+    fn wait_for_none_of(&self, fields: &[&str]) {
+        testkit::wait_for("empty engine", PATIENCE, || {
+            let cores = self.status_of_cores();
+            let mut held = cores
+                .iter()
+                .flat_map(|core| fields.iter().map(|field| &core[*field]));
+            held.all(|count| count.as_u64() == Some(0))
+        });
+    }
+}
+
+fn ask_status(channel: &OwnedFd) -> serde_json::Value {
+    let kind = QueryKind::Status;
+    hostif::control::send(channel.as_fd(), &Request::Query { kind }.encode(), &[]).unwrap();
+    let received = hostif::control::receive(channel.as_fd(), RecvFlags::empty()).unwrap();
+    assert!(matches!(Reply::decode(&received.bytes), Ok(Reply::Report)));
+    let mut text = vec![0; 65_536];
+    let len = rustix::io::pread(&received.descriptors[0], &mut text[..], 0).unwrap();
+    serde_json::from_slice(&text[..len]).unwrap()
 }
 
 impl Drop for EngineThread {
@@ -102,24 +142,48 @@ pub fn dial(name: &str) -> OwnedFd {
     channel
 }
 
-/// Two engines.
+/// Two engines of one core.
 pub fn engines() -> [EngineThread; 2] {
     let (left, right) = WireEnd::pair(&WireConfig::default()).unwrap();
     [
-        EngineThread::start(left, ADDRESSES[0]),
-        EngineThread::start(right, ADDRESSES[1]),
+        EngineThread::start(vec![Box::new(left)], Steering::SINGLE, ADDRESSES[0]),
+        EngineThread::start(vec![Box::new(right)], Steering::SINGLE, ADDRESSES[1]),
     ]
 }
 
-/// A kernel socket that holds a free port.
-pub fn backing() -> OwnedFd {
-    let fd = rustix::net::socket_with(
+/// Two engines of several cores.
+pub fn engines_of_cores(cores: [u16; 2]) -> [EngineThread; 2] {
+    let steering = [0, 1].map(|side: usize| Steering {
+        cores: cores[side],
+        key: 7 + u32::from(cores[side]),
+    });
+    // What a side sends is steered as the other side's device would.
+    let towards = |side: usize| -> nic::wire::bundle::Steer {
+        Arc::new(move |headers| engine::core_of_frame(steering[side], headers))
+    };
+    let steer = [towards(1), towards(0)];
+    let sides = Bundle::pair(&WireConfig::default(), cores, steer).unwrap();
+    let mut sides = sides.into_iter();
+    [0, 1].map(|side: usize| {
+        let boxed = |queue| Box::new(queue) as Box<dyn Driver>;
+        let queues = sides.next().unwrap().into_iter().map(boxed).collect();
+        EngineThread::start(queues, steering[side], ADDRESSES[side])
+    })
+}
+
+fn kernel_socket() -> OwnedFd {
+    rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )
-    .unwrap();
+    .unwrap()
+}
+
+/// A kernel socket that holds a free port.
+pub fn backing() -> OwnedFd {
+    let fd = kernel_socket();
     rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     fd
 }
@@ -155,8 +219,13 @@ pub fn wait_for(socket: &TcpSocket, wanted: Readiness) {
 
 /// Starts to connect.
 pub fn begin_connect(session: &'static Session, remote: SocketAddr) -> Arc<TcpSocket> {
-    let socket = session.open(backing().as_fd()).unwrap();
-    socket.connect(remote, None).unwrap();
+    let backing = kernel_socket();
+    session.bind_towards(backing.as_fd(), remote).unwrap();
+    let local = SocketAddr::try_from(rustix::net::getsockname(&backing).unwrap()).unwrap();
+    let socket = session
+        .open_towards(backing.as_fd(), local, remote)
+        .unwrap();
+    socket.connect(remote, Some(local)).unwrap();
     socket
 }
 
