@@ -20,6 +20,9 @@ const HEADERS_IP6: u32 = 60;
 /// MTU of a cable unless the script says otherwise.
 pub const USUAL_MTU: u32 = 1_500;
 
+/// A runner that is late by more than this has no business judging others.
+const DISTURBED: Duration = Duration::from_millis(10);
+
 /// Why a script failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -31,6 +34,8 @@ pub struct Failure {
     pub problem: String,
     /// What happened so far, line by line with times.
     pub trace: Vec<String>,
+    /// The machine was too busy for the runner itself: the run says nothing about the host.
+    pub is_disturbed: bool,
 }
 
 /// A segment of the host that the script has not spoken of yet.
@@ -60,6 +65,10 @@ pub(crate) struct Player<'r, 'b> {
     /// When the script began, and when the last event was; ns since the epoch.
     start_ns: i64,
     last_ns: i64,
+    /// Until when we looked whether a call blocks: what leaves at once may leave until then.
+    watched_ns: i64,
+    /// How late we were ourselves at worst, ns.
+    late_ns: i64,
     trace: Vec<String>,
     buffer: Vec<u8>,
 }
@@ -103,6 +112,8 @@ pub fn play(
         pending: Vec::new(),
         start_ns,
         last_ns: start_ns,
+        watched_ns: start_ns,
+        late_ns: 0,
         trace: Vec::new(),
         buffer: vec![0; 65_536 + 64],
     };
@@ -161,6 +172,7 @@ impl Player<'_, '_> {
             text: event.text.clone(),
             problem,
             trace: std::mem::take(&mut self.trace),
+            is_disturbed: self.late_ns > ns(DISTURBED),
         }
     }
 
@@ -180,7 +192,7 @@ impl Player<'_, '_> {
     /// Base and span of an event's time.
     fn times(&self, when: When) -> (i64, Span) {
         match when {
-            When::AtOnce => (self.last_ns, crate::parse::at_once()),
+            When::AtOnce => (self.last_ns.max(self.watched_ns), crate::parse::at_once()),
             When::After(span) => (self.last_ns, span),
             When::At(span) => (self.start_ns, span),
         }

@@ -20,6 +20,8 @@ use crate::script::{Family, Reason, Script, Side};
 
 /// How often a script is run again that failed: a busy machine makes things late.
 const TRIES: u32 = 3;
+/// How often at most where the runner itself was late: that says nothing about the host.
+const DISTURBED_TRIES: u32 = 8;
 /// How often a worker without work looks for some.
 const IDLE: Duration = Duration::from_millis(20);
 
@@ -138,8 +140,12 @@ pub fn run(
                     };
                     job.tries += 1;
                     let outcome = perform(&job, tools, &benches);
-                    let is_failure = matches!(outcome.verdict, Verdict::Failed(_));
-                    if is_failure && plan.retry && job.tries < TRIES {
+                    let tries = match &outcome.verdict {
+                        Verdict::Failed(failure) if failure.is_disturbed => DISTURBED_TRIES,
+                        Verdict::Failed(_) => TRIES,
+                        _ => 0,
+                    };
+                    if plan.retry && job.tries < tries {
                         // At the end of the queue, when the machine is calmer.
                         locked(&jobs).push_back(job);
                         continue;
@@ -245,6 +251,7 @@ fn broken(problem: &anyhow::Error) -> Box<Failure> {
         text: String::new(),
         problem: format!("{problem:#}"),
         trace: Vec::new(),
+        is_disturbed: true,
     })
 }
 
@@ -298,7 +305,7 @@ fn on_bench(job: &Job<'_>, bench: &mut Bench) -> Result<(), Box<Failure>> {
 /// How many scripts may run at once by default: they wait, but each also has processes to start.
 #[must_use]
 pub fn usual_workers() -> usize {
-    std::thread::available_parallelism().map_or(8, |count| count.get() * 12)
+    std::thread::available_parallelism().map_or(8, |count| count.get() * 10)
 }
 
 /// Sum of the times of all runs: what they would have taken one after the other.

@@ -150,6 +150,7 @@ impl Player<'_, '_> {
                         ));
                     }
                 };
+                self.late_ns = self.late_ns.max(now_ns() - began);
                 self.note(
                     done.at_ns,
                     &format!("{}({}…) = {}", call.name, call.socket, done.result),
@@ -175,8 +176,8 @@ impl Player<'_, '_> {
         if let Some(done) = self.run.agent.take_done(number) {
             return Err(format!("the call returned {} at once", done.result));
         }
-        // What the call makes leave may have left already; only how late it may be counts.
-        self.last_ns = now_ns();
+        self.last_ns = began;
+        self.watched_ns = now_ns();
         self.pending.push(Pending {
             number,
             name: call.name.clone(),

@@ -19,7 +19,8 @@ impl Player<'_, '_> {
 
     /// Waits for anything and takes it in; false when the time is over.
     pub(super) fn collect_once(&mut self, deadline_ns: i64) -> anyhow::Result<bool> {
-        let left = deadline_ns - now_ns();
+        let now = now_ns();
+        let left = deadline_ns - now;
         let timeout = Timespec {
             tv_sec: left.max(0) / 1_000_000_000,
             tv_nsec: left.max(0) % 1_000_000_000,
@@ -33,6 +34,9 @@ impl Player<'_, '_> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        self.late_ns = self
+            .late_ns
+            .max(now_ns() - deadline_ns.max(now + left.max(0)));
         let (has_frames, has_words) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
         if has_frames {
             self.drain()?;
