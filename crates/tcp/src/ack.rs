@@ -4,6 +4,7 @@
 use crate::{
     connection::{Connection, Events},
     receive::Arrival,
+    recovery::Phase,
     state::State,
     time::Instant,
 };
@@ -69,6 +70,7 @@ impl Connection {
         if self.snd.una == 0 {
             self.rtt.on_syn_acknowledged(now);
         }
+        self.recovery.last_step = u32::try_from(ack - self.snd.una).unwrap_or(u32::MAX);
         self.snd.una = ack;
         self.snd.nxt = self.snd.nxt.max(ack);
         self.timers.retries = 0;
@@ -77,8 +79,14 @@ impl Connection {
         } else {
             Instant::NEVER
         };
-        // RFC 6298 §5.2 and §5.3.
-        self.arm_retransmit(now);
+        // RFC 6298 §5.2 and §5.3. RFC 6582 §3.2 step 3: of partial ACKs only the first; one hole for each
+        // round trip would take longer than a timeout.
+        let is_later_partial = self.recovery.partial_seen
+            && self.recovery.phase == Phase::Fast
+            && ack < self.recovery.point;
+        if !is_later_partial {
+            self.arm_retransmit(now);
+        }
     }
 
     /// RFC 9293 §3.10.7.4: SND.WND, SND.WL1 and SND.WL2.

@@ -49,7 +49,13 @@ pub(crate) struct Recovery {
     pub frto: Frto,
     /// The first retransmission goes out whatever the pipe holds (RFC 6675 §5 step 4.3).
     pub first_owed: bool,
-    pub reserved: u8,
+    /// Without SACK: what a timeout had sent twice may still be answered (RFC 6582 §3.2 step 1).
+    pub after_timeout: bool,
+    /// Without SACK: a partial ACK came in this recovery (RFC 6582 §3.2 step 3).
+    pub partial_seen: bool,
+    pub reserved: [u8; 3],
+    /// By how much SND.UNA moved last, bytes.
+    pub last_step: u32,
     /// Duplicates that the peer reported (RFC 2883).
     pub duplicates: u32,
     /// Segments sent again in the connection's life.
@@ -127,15 +133,23 @@ impl Connection {
         // RFC 6582 §3.2 step 1: not for what a timeout had sent twice.
         let is_third = self.recovery.phase == Phase::Open
             && u64::from(*duplicates) >= DUP_THRESH
-            && (self.snd.una > self.recovery.point || self.recovery.point == 0);
+            && self.are_duplicates_of_loss();
         if !is_partial && !is_third {
             return 0;
         }
         let end = self.snd.una + u64::from(self.snd.segment_payload);
         let lost = self.snd.sent.mark_front_lost(now, end);
         self.recovery.first_owed |= is_partial;
+        self.recovery.partial_seen |= is_partial;
         self.note_lost(lost);
         lost
+    }
+
+    /// RFC 6582 §3.2 step 1 and §4.1: after a timeout the peer also answers what it had already, and then
+    /// its last ACK has jumped over all of that.
+    fn are_duplicates_of_loss(&self) -> bool {
+        let is_small_step = self.recovery.last_step <= 4 * u32::from(self.snd.segment_payload);
+        !self.recovery.after_timeout || self.snd.una > self.recovery.point || is_small_step
     }
 
     /// `bytes` count as lost that did not until now.
@@ -152,6 +166,7 @@ impl Connection {
         self.recovery.phase = Phase::Fast;
         self.recovery.frto = Frto::Off;
         self.recovery.first_owed = true;
+        self.recovery.partial_seen = false;
         self.recovery.point = self.snd.max;
         self.undo = Undo::begin(self.snd.una);
         self.probe.reset();
@@ -193,6 +208,8 @@ impl Connection {
     }
 
     pub(crate) fn leave_recovery(&mut self) {
+        self.recovery.after_timeout = self.recovery.phase == Phase::Loss;
+        self.recovery.point = self.snd.max;
         self.recovery.phase = Phase::Open;
         self.recovery.frto = Frto::Off;
         self.recovery.first_owed = false;
@@ -330,7 +347,8 @@ impl Connection {
             self.undo.on_resent(start, end, stamp);
             self.prr.on_sent(end - start);
         }
-        if !self.timers.retransmit.is_set() || start == self.snd.una {
+        let timer_runs = self.timers.retransmit.is_set();
+        if !timer_runs || (start == self.snd.una && !self.recovery.partial_seen) {
             self.arm_retransmit(now);
         }
     }

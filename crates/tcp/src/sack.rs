@@ -4,6 +4,7 @@
 use crate::{
     connection::Connection,
     rack::Evidence,
+    recovery::Phase,
     sent::{Marks, Piece},
     seq::SeqNumber,
     time::{Duration, Instant},
@@ -178,8 +179,14 @@ impl Connection {
         if self.rcv.sack {
             return in_flight;
         }
-        // Each duplicate ACK stands for a segment that left (RFC 5681 §3.2 step 4).
-        let left = u64::from(self.snd.duplicate_acks) * u64::from(self.snd.segment_payload);
+        // Each duplicate ACK stands for a segment that left: in recovery (RFC 5681 §3.2 step 4), and for
+        // two segments before it (RFC 3042 §2). After a timeout they may answer what was there already.
+        let segments = match self.recovery.phase {
+            Phase::Open => self.snd.duplicate_acks.min(2),
+            Phase::Fast => self.snd.duplicate_acks,
+            Phase::Loss => 0,
+        };
+        let left = u64::from(segments) * u64::from(self.snd.segment_payload);
         in_flight.saturating_sub(left)
     }
 }

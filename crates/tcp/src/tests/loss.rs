@@ -168,3 +168,60 @@ fn after_a_timeout_duplicate_acks_for_what_it_repaired_mean_nothing() {
     assert!(!script.conn.recovery.is_active());
     assert_eq!(script.conn.info().ssthresh, ssthresh);
 }
+
+#[test]
+fn without_sack_only_two_segments_leave_for_duplicates_that_prove_nothing() {
+    // RFC 3042 §2, while RFC 6582 §3.2 step 1 forbids fast retransmit.
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.writes(40_000);
+    script.next_timer();
+    script.ranges();
+    script.wait_us(1_000);
+    script.acked(10_001, &[]);
+    script.ranges();
+    let mut sent = 0;
+    for _ in 0..20 {
+        script.acked(10_001, &[]);
+        sent += script.ranges().len();
+    }
+    assert_eq!(sent, 2);
+    assert!(!script.conn.recovery.is_active());
+}
+
+#[test]
+fn after_fast_recovery_duplicates_for_the_next_segment_count_at_once() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.writes(40_000);
+    for _ in 0..3 {
+        script.acked(1, &[]);
+    }
+    script.ranges();
+    script.wait_us(1_000);
+    let point = u32::try_from(script.conn.recovery.point).unwrap();
+    script.acked(point, &[]);
+    assert!(!script.ranges().is_empty());
+    for _ in 0..3 {
+        script.acked(point, &[]);
+    }
+    assert!(script.ranges().contains(&(point, 1_000)));
+}
+
+#[test]
+fn of_partial_acks_only_the_first_restarts_the_timer() {
+    // RFC 6582 §3.2 step 3 and §4: many holes are repaired sooner after a timeout.
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    for _ in 0..3 {
+        script.acked(1, &[]);
+    }
+    script.ranges();
+    let mut una = 1;
+    let mut deadlines = Vec::new();
+    for _ in 0..4 {
+        script.wait_us(40_000);
+        una += 1_000;
+        script.acked(una, &[]);
+        assert_eq!(script.ranges()[0], (una, 1_000));
+        deadlines.push(script.conn.timers.retransmit);
+    }
+    assert!(deadlines.iter().all(|&deadline| deadline == deadlines[0]));
+}
