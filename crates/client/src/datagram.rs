@@ -48,13 +48,14 @@ impl TcpSocket {
             .map(drop)
     }
 
-    /// Changes the options of a datagram socket; takes effect before what is sent afterwards.
+    /// Changes the options of a datagram socket: of what is sent from now on, and of nothing before.
     ///
     /// # Errors
     /// ECONNRESET: the engine is gone.
     pub fn set_datagram_options(&self, options: &DatagramOptions) -> Result<(), Errno> {
         self.session()
-            .post(self.id(), Op::SetDatagramOptions(*options))
+            .call_plain(self.id(), Op::SetDatagramOptions(*options))
+            .map(drop)
     }
 
     /// Marks directions of a datagram socket as shut; nothing goes over the wire for that.

@@ -136,10 +136,17 @@ impl EngineCore {
                     Op::Bind { local } => self.bind(row, local),
                     Op::Listen { backlog } => self.listen(now, row, backlog),
                     Op::Connect { remote, local } if self.is_datagram(row) => {
+                        self.send_before_change(now, slot, row);
                         self.connect_datagram(row, remote, local)
                     }
-                    Op::Disconnect => self.disconnect_datagram(row),
-                    Op::SetDatagramOptions(options) => self.set_datagram_options(row, &options),
+                    Op::Disconnect => {
+                        self.send_before_change(now, slot, row);
+                        self.disconnect_datagram(row)
+                    }
+                    Op::SetDatagramOptions(options) => {
+                        self.send_before_change(now, slot, row);
+                        self.set_datagram_options(row, &options)
+                    }
                     Op::Connect { remote, local } => self.connect(now, row, remote, local),
                     Op::Shutdown { how, written } => {
                         self.settle_written_to(now, slot, row, written);

@@ -186,7 +186,7 @@ impl EngineCore {
                 frame.bytes,
                 RxMeta {
                     checksum,
-                    merged: frame.segment_size.is_some(),
+                    segment_bytes: frame.segment_size,
                 },
                 sockets,
                 replies,
@@ -209,7 +209,7 @@ impl EngineCore {
             let interface = self.link.loopback.interface();
             let meta = RxMeta {
                 checksum: stack::RxChecksum::Partial,
-                merged: false,
+                ..RxMeta::default()
             };
             let Self {
                 stack,
@@ -235,7 +235,7 @@ impl EngineCore {
                 Message::Frame { bytes, len } => {
                     let meta = RxMeta {
                         checksum: stack::RxChecksum::Unknown,
-                        merged: false,
+                        ..RxMeta::default()
                     };
                     let (interface, frame) = (self.interface, &bytes[..len]);
                     let Self {

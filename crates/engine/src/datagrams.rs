@@ -70,6 +70,7 @@ fn options_of(options: &DatagramOptions) -> UdpOptions {
         reuse_port: options.reuse_port,
         error_queue: options.error_queue,
         v6_only: options.v6_only,
+        merged: options.merged,
         mtu_discovery: MtuDiscovery::from_number(options.mtu_discovery),
         multicast_ttl: options.multicast_ttl,
         multicast_loop: options.multicast_loop,
@@ -158,6 +159,13 @@ impl EngineCore {
                 .map_err(errno::of_stack)?;
         }
         Ok(0)
+    }
+
+    /// What a program wrote before it asked for a change is sent as it was before: the notes of it are in
+    /// another ring than the command.
+    pub(crate) fn send_before_change(&mut self, now: Instant, slot: usize, row: u32) {
+        self.settle_written(now, slot);
+        self.send_datagrams_of(now, row, usize::MAX);
     }
 
     /// The last holder is gone: what was written leaves, as far as the device takes it.

@@ -6,7 +6,7 @@
 //! on the way to libc's function no frame here has anything to clean up, so a cancelled `read` works
 //! as without Shunt. Our own panics end in `outcome::at_the_edge`.
 //!
-//! What is not here (IPv6, UDP, calls that libc makes inside itself) is the kernel's; see README.md.
+//! What is not here (IPv6, calls that libc makes inside itself) is the kernel's; see README.md.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use arguments::{
     accepted, counted, epoll_array, fortify, give_address, io_slices, name_bytes, poll_array,
     poll_concerns, polled, receive_message, receive_messages, received, received_from,
-    select_concerns, selected, send_message, send_messages, sets, slices_mut,
+    select_concerns, selected, send_message, send_messages, sent_to, sets, slices_mut,
 };
 
 use crate::descriptors::{forget, is_private, is_tracked};
@@ -128,9 +128,9 @@ switched! {
         counted(receive_message(fd, message, flags));
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => counted(transfer::send(fd, &[IoSlice::new(sys::bytes(buf, len))], flags));
-    fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, _addr: *const sockaddr,
-        _addr_len: socklen_t) -> ssize_t, if is_tracked(fd) =>
-        counted(transfer::send(fd, &[IoSlice::new(sys::bytes(buf, len))], flags));
+    fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
+        addr_len: socklen_t) -> ssize_t, if is_tracked(fd) =>
+        sent_to(fd, buf, len, flags, addr, addr_len);
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(send_message(fd, message, flags));
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, len: c_uint, flags: c_int,
@@ -198,7 +198,7 @@ fn beside(follow: impl FnOnce()) {
     });
 }
 
-/// As libc's socket; a TCP socket over IPv4 is followed from here on.
+/// As libc's socket; a TCP or UDP socket over IPv4 is followed from here on.
 ///
 /// # Safety
 /// None.
@@ -219,7 +219,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         beside(|| {
             forget(fd);
             if follow {
-                create::created(fd);
+                create::created(fd, kind);
             }
         });
     }

@@ -3,6 +3,7 @@
 //! One session per process, made by the first socket that could be accelerated. The rest of the crate
 //! knows streams, phases and sleeps, and nothing of rings and regions.
 
+mod datagram;
 mod sys;
 
 use core::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -94,6 +95,11 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
     Some(EngineNetworks {
         interfaces,
         has_gateway: gateway.is_some_and(|one| one.is_ipv4()),
+        mtu_bytes: addresses
+            .iter()
+            .map(|one| usize::try_from(one.mtu_bytes).unwrap_or(usize::MAX))
+            .min()
+            .unwrap_or(usize::MAX),
     })
 }
 

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
 use crate::address::{self, Name};
+use crate::datagram;
 use crate::descriptors;
 use crate::name;
 use crate::outcome::Switched;
@@ -27,6 +28,9 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
         return Ok(None);
     };
     let name = address::parse(name)?;
+    if socket.is_datagram() {
+        return datagram::connect(fd, socket, name);
+    }
     if let Some(stream) = socket.stream() {
         return again(fd, socket, &stream, name).map(Some);
     }

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
+use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
@@ -81,7 +82,10 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
         }
         Ok(Some(i32::try_from(bytes).unwrap_or(i32::MAX)))
     })?;
-    Ok(answer.flatten())
+    match answer {
+        None => datagram::ioctl(fd, request),
+        answer => Ok(answer.flatten()),
+    }
 }
 
 /// FIONBIO on a listener whose backing socket is non-blocking for the library's sake.

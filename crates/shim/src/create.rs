@@ -11,13 +11,14 @@ use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
 
-/// Whether a socket of this kind can be accelerated: TCP over IPv4. The rest is the kernel's.
+/// Whether a socket of this kind can be accelerated: TCP or UDP over IPv4. The rest is the kernel's.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
-    let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    domain == libc::AF_INET
-        && kind == libc::SOCK_STREAM
-        && (protocol == 0 || protocol == libc::IPPROTO_TCP)
-        && policy().may_accelerate()
+    let own = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        libc::SOCK_STREAM => libc::IPPROTO_TCP,
+        libc::SOCK_DGRAM => libc::IPPROTO_UDP,
+        _ => return false,
+    };
+    domain == libc::AF_INET && (protocol == 0 || protocol == own) && policy().may_accelerate()
 }
 
 /// Whether sockets are to be followed: attaches on the first question. ENETDOWN where there is no
@@ -28,7 +29,7 @@ pub fn attach() -> Result<bool, Errno> {
         Err(reason) => {
             if let Some(reason) = reason {
                 let instead = if policy().require_engine {
-                    "SHUNT_REQUIRE=1 refuses TCP sockets"
+                    "SHUNT_REQUIRE=1 refuses sockets"
                 } else {
                     "using the kernel"
                 };
@@ -47,6 +48,10 @@ pub fn attach() -> Result<bool, Errno> {
 }
 
 /// The kernel has made the backing socket: follow it.
-pub fn created(fd: RawFd) {
-    descriptors::insert(fd, File::new(Kind::Socket(Socket::default())));
+pub fn created(fd: RawFd, kind: i32) {
+    let socket = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        libc::SOCK_DGRAM => Socket::datagram(),
+        _ => Socket::default(),
+    };
+    descriptors::insert(fd, File::new(Kind::Socket(socket)));
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Shut};
+use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
@@ -45,8 +46,9 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
         Ok(socket.kernel_listens())
     })?;
     match result {
+        None => datagram::shutdown(fd, how),
         // The backing socket of a listener on ANY stops listening as well.
-        Some(true) | None => Ok(None),
+        Some(true) => Ok(None),
         Some(false) => Ok(Some(0)),
     }
 }
@@ -97,6 +99,7 @@ fn release(fd: RawFd) {
         return;
     };
     if let Some(socket) = file.socket()
+        && !socket.is_datagram()
         && file.is_last_reference()
     {
         linger(socket);

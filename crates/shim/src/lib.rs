@@ -12,6 +12,7 @@ mod address;
 mod connect;
 mod control;
 mod create;
+mod datagram;
 mod descriptors;
 mod ending;
 mod epoll;

@@ -25,7 +25,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let Some(file) = descriptors::lookup(fd) else {
         return Ok(None);
     };
-    let Some(socket) = file.socket() else {
+    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
         return Ok(None);
     };
     if let Some(stream) = socket.stream() {
@@ -66,7 +66,7 @@ pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, SocketAddrV4)> {
     let Some(file) = descriptors::lookup(fd) else {
         return Ok(None);
     };
-    let Some(socket) = file.socket() else {
+    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
         return Ok(None);
     };
     let Some(stream) = socket.stream() else {

@@ -12,6 +12,7 @@ use rustix::net::{SocketAddrAny, sockopt};
 
 use crate::accelerated;
 use crate::address::{self, Name};
+use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
@@ -51,10 +52,15 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     } else {
         rustix::net::bind(backing, &address)?;
     }
-    socket.set_bound(Bound {
+    let bound = Bound {
         address: local_of(backing)?,
         owner,
-    });
+    };
+    if socket.is_datagram() {
+        datagram::bind(fd, socket, bound)?;
+    } else {
+        socket.set_bound(bound);
+    }
     Ok(Some(0))
 }
 
@@ -72,6 +78,12 @@ pub fn local_of(backing: BorrowedFd<'_>) -> Result<SocketAddrV4, Errno> {
     v4(&rustix::net::getsockname(backing)?).ok_or(Errno::INVAL)
 }
 
+/// The peer that the backing socket has in the kernel.
+pub fn peer_of(backing: BorrowedFd<'_>) -> Option<SocketAddrV4> {
+    let peer = rustix::net::getpeername(backing).ok()??;
+    v4(&peer)
+}
+
 /// An IPv4 address out of any.
 pub fn v4(any: &SocketAddrAny) -> Option<SocketAddrV4> {
     SocketAddrV4::try_from(any.clone()).ok()
@@ -80,19 +92,26 @@ pub fn v4(any: &SocketAddrAny) -> Option<SocketAddrV4> {
 /// getsockname(2) of an accelerated connection; a socket that is only bound is asked in the kernel.
 pub fn local(fd: RawFd) -> Switched<SocketAddrV4> {
     let known = with_stream(fd, |call| Ok(only_v4(call.stream().local())))?;
-    Ok(known.flatten())
+    match known {
+        None => Ok(datagram::names(fd).and_then(|(local, _)| only_v4(local))),
+        known => Ok(known.flatten()),
+    }
 }
 
 /// getpeername(2).
 pub fn peer(fd: RawFd) -> Switched<SocketAddrV4> {
-    with_stream(fd, |call| {
+    let known = with_stream(fd, |call| {
         // Linux has no peer in TCP_CLOSE, nor before the connection stands.
         if call.stream().phase() == Phase::Connected {
             only_v4(call.stream().peer()).ok_or(Errno::NOTCONN)
         } else {
             Err(Errno::NOTCONN)
         }
-    })
+    })?;
+    match known {
+        None => Ok(datagram::names(fd).and_then(|(_, peer)| only_v4(peer))),
+        known => Ok(known),
+    }
 }
 
 fn only_v4(address: Option<SocketAddr>) -> Option<SocketAddrV4> {

@@ -11,6 +11,7 @@ use arc_swap::ArcSwapOption;
 use hostif::OptionChanges;
 use rustix::io::Errno;
 
+use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::socket::Socket;
@@ -66,6 +67,13 @@ impl Log {
         changes
     }
 
+    /// Tells of everything that was set: level, name, value.
+    pub fn each(&self, tell: &mut dyn FnMut(i32, i32, &[u8])) {
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            tell(setting.level, setting.name, &setting.value);
+        }
+    }
+
     /// SO_LINGER's time, if it is on.
     pub fn linger_s(&self) -> Option<u32> {
         self.changes().linger_s.flatten()
@@ -112,6 +120,13 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     sys::set_option(fd, level, name, value)?;
     socket.log.record(level, name, value);
     keep(socket, level, name, value);
+    if socket.is_datagram() {
+        datagram::follow(socket, level, name, value);
+        if let Some(stream) = socket.stream() {
+            stream.set_datagram_options(&datagram::engine_options(&socket.log));
+        }
+        return Ok(Some(0));
+    }
     let mut changes = OptionChanges::default();
     if note(&mut changes, level, name, value) {
         with_stream(fd, |call| {
@@ -153,7 +168,10 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             _ => None,
         })
     })?;
-    Ok(answer.flatten())
+    match answer {
+        None => datagram::ask(fd, level, name),
+        answer => Ok(answer.flatten()),
+    }
 }
 
 fn int(value: &[u8]) -> Option<i32> {

@@ -36,6 +36,9 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
     for target in &targets {
         if !target.in_kernel {
             kernel[target.index].fd = -1;
+        } else if target.stream.is_some() {
+            // Whether there is room to send is the engine's to say.
+            kernel[target.index].events &= !SENDABLE;
         }
     }
     let _open: Vec<_> = targets.iter().map(|target| target.file.sleeper()).collect();
@@ -102,6 +105,9 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd], targets: &[Target]) 
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
+/// POLLOUT and POLLWRNORM.
+const SENDABLE: i16 = libc::POLLOUT | libc::POLLWRNORM;
+
 /// One number that the kernel cannot answer for alone.
 struct Target {
     index: usize,
@@ -131,7 +137,7 @@ impl Target {
         }
         let socket = file.socket()?;
         let stream = Some(socket.stream()?);
-        let in_kernel = socket.kernel_listens();
+        let in_kernel = socket.is_on_both();
         Some(Target {
             index,
             wish,

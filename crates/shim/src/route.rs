@@ -49,6 +49,22 @@ pub struct EngineNetworks {
     pub interfaces: Vec<Network>,
     /// Whether it has a gateway for everything else.
     pub has_gateway: bool,
+    /// Largest packet that it sends.
+    pub mtu_bytes: usize,
+}
+
+impl EngineNetworks {
+    /// Whether the address reaches every host of one of its networks.
+    pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        let is_last = |network: &Network| {
+            // RFC 3021: a /31 has no broadcast address, nor has a /32.
+            let host = u32::MAX
+                .checked_shr(u32::from(network.prefix_len))
+                .unwrap_or(0);
+            network.prefix_len < 31 && network.contains(address) && address.to_bits() & host == host
+        };
+        address.is_broadcast() || self.interfaces.iter().any(is_last)
+    }
 }
 
 /// The kernel's routes: those of its main table, and its own addresses as /32.
@@ -191,6 +207,7 @@ mod tests {
         EngineNetworks {
             interfaces: vec![network("10.0.0.2/24")],
             has_gateway,
+            mtu_bytes: 1_500,
         }
     }
 
@@ -232,9 +249,22 @@ mod tests {
         let all = EngineNetworks {
             interfaces: vec![network("127.0.0.1/8")],
             has_gateway: true,
+            mtu_bytes: 1_500,
         };
         assert_eq!(stack_for("127.0.0.1".parse().unwrap(), &all), Stack::Kernel);
         assert_eq!(stack_for(Ipv4Addr::UNSPECIFIED, &all), Stack::Kernel);
+    }
+
+    #[test]
+    fn the_last_address_of_a_network_reaches_everybody() {
+        let engine = engine(false);
+        for (address, expected) in [
+            ("10.0.0.255", true),
+            ("10.0.1.255", false),
+            ("10.0.0.2", false),
+        ] {
+            assert_eq!(engine.is_broadcast(address.parse().unwrap()), expected);
+        }
     }
 
     #[test]

@@ -53,6 +53,14 @@ const SEND_SHUT: u32 = 1 << 4;
 const CONNECT_REPORTED: u32 = 1 << 5;
 /// The last accept took from the engine: the kernel's queue comes first next time.
 const KERNEL_FIRST: u32 = 1 << 6;
+/// A UDP socket has a peer that the engine reaches.
+const ENGINE_PEER: u32 = 1 << 16;
+/// Datagrams arrive on the backing socket too and are the program's.
+const KERNEL_RECEIVES: u32 = 1 << 17;
+/// IP_MTU_DISCOVER rules fragments out.
+const FORBIDS_FRAGMENTS: u32 = 1 << 18;
+/// Of so many receiving calls on both stacks one asks the kernel first.
+const KERNEL_TURN: u32 = 16;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
@@ -65,6 +73,14 @@ pub struct Socket {
     send_timeout_us: AtomicU64,
     bound: ArcSwapOption<Bound>,
     stream: ArcSwapOption<Stream>,
+    /// It is a UDP socket.
+    is_datagram: bool,
+    /// What a program wants to hear with each datagram (`datagram::message::want`).
+    wanted: AtomicU32,
+    /// UDP_SEGMENT.
+    segment_bytes: AtomicU32,
+    /// Receiving calls so far.
+    turns: AtomicU32,
     /// Options that the program has set.
     pub log: Log,
     /// The epoll interests in this socket.
@@ -80,6 +96,10 @@ impl Default for Socket {
             send_timeout_us: AtomicU64::new(0),
             bound: ArcSwapOption::const_empty(),
             stream: ArcSwapOption::const_empty(),
+            is_datagram: false,
+            wanted: AtomicU32::new(0),
+            segment_bytes: AtomicU32::new(0),
+            turns: AtomicU32::new(0),
             log: Log::default(),
             watchers: Arc::default(),
         }
@@ -102,6 +122,14 @@ impl Socket {
         socket.set(CONNECT_REPORTED, true);
         socket.stream.store(Some(stream));
         socket
+    }
+
+    /// A UDP socket.
+    pub fn datagram() -> Socket {
+        Socket {
+            is_datagram: true,
+            ..Socket::default()
+        }
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -143,7 +171,7 @@ impl Socket {
             stream.observe(Arc::clone(&self.watchers));
         }
         self.stream.store(Some(stream));
-        if self.kernel_listens() {
+        if self.is_on_both() {
             self.watchers.moved_to_both();
         } else {
             self.watchers.moved_to_engine();
@@ -154,7 +182,7 @@ impl Socket {
     pub fn undecide(&self) {
         if let Some(stream) = self.stream.swap(None) {
             self.flags.fetch_and(
-                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED),
+                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED | KERNEL_RECEIVES),
                 Ordering::Relaxed,
             );
             self.watchers.moved_to_kernel();
@@ -170,6 +198,80 @@ impl Socket {
     /// Remembers a bind.
     pub fn set_bound(&self, bound: Bound) {
         self.bound.store(Some(Arc::new(bound)));
+    }
+
+    /// Forgets it: the kernel has taken the port back.
+    pub fn forget_bound(&self) {
+        self.bound.store(None);
+    }
+
+    /// Whether it is a UDP socket.
+    pub fn is_datagram(&self) -> bool {
+        self.is_datagram
+    }
+
+    /// Whether a UDP socket has a peer that the engine reaches.
+    pub fn has_engine_peer(&self) -> bool {
+        self.has(ENGINE_PEER)
+    }
+
+    /// Remembers it.
+    pub fn set_engine_peer(&self, on: bool) {
+        self.set(ENGINE_PEER, on);
+    }
+
+    /// Whether datagrams arrive on the backing socket too.
+    pub fn kernel_receives(&self) -> bool {
+        self.has(KERNEL_RECEIVES)
+    }
+
+    /// Remembers it.
+    pub fn set_kernel_receives(&self, on: bool) {
+        self.set(KERNEL_RECEIVES, on);
+    }
+
+    /// Whether this receiving call is to ask the kernel first, so that a busy engine does not hide it.
+    pub fn is_kernels_turn(&self) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed) % KERNEL_TURN == KERNEL_TURN - 1
+    }
+
+    /// What a program wants to hear with each datagram.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Remembers it.
+    pub fn set_wanted(&self, what: u32, on: bool) {
+        if on {
+            self.wanted.fetch_or(what, Ordering::Relaxed);
+        } else {
+            self.wanted.fetch_and(!what, Ordering::Relaxed);
+        }
+    }
+
+    /// UDP_SEGMENT.
+    pub fn segment_bytes(&self) -> u16 {
+        u16::try_from(self.segment_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Sets it.
+    pub fn set_segment_bytes(&self, bytes: u16) {
+        self.segment_bytes.store(bytes.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a datagram that does not fit is refused rather than fragmented.
+    pub fn forbids_fragments(&self) -> bool {
+        self.has(FORBIDS_FRAGMENTS)
+    }
+
+    /// Sets it.
+    pub fn set_forbids_fragments(&self, on: bool) {
+        self.set(FORBIDS_FRAGMENTS, on);
+    }
+
+    /// Whether the kernel has a part in it besides the engine.
+    pub fn is_on_both(&self) -> bool {
+        self.has(KERNEL_LISTENS | KERNEL_RECEIVES)
     }
 
     /// Whether connections arrive on the backing socket too.
@@ -266,6 +368,9 @@ impl Socket {
     /// The event bits that hold now.
     pub fn events(&self, stream: &Stream) -> u32 {
         let events = stream.events();
+        if self.is_datagram {
+            return events;
+        }
         let low_water = usize::try_from(self.low_water()).unwrap_or(usize::MAX);
         // Fewer bytes than SO_RCVLOWAT are not news, unless no more will come (tcp_poll).
         let too_few = low_water > 1

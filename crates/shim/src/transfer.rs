@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
+use crate::datagram;
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
@@ -23,23 +24,33 @@ use crate::sys;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
-    with_stream(fd, |call| call.receive(slices, flags))
+    match with_stream(fd, |call| call.receive(slices, flags))? {
+        None => datagram::receive(fd, slices, flags),
+        received => Ok(received),
+    }
 }
 
 /// read(2) and readv(2): as recv without flags, but nothing asked for is nothing done.
 pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
-    with_stream(fd, |call| {
+    let received = with_stream(fd, |call| {
         if total_mut(slices) == 0 {
             Ok(0)
         } else {
             call.receive(slices, 0)
         }
-    })
+    })?;
+    match received {
+        None if total_mut(slices) > 0 => datagram::receive(fd, slices, 0),
+        received => Ok(received),
+    }
 }
 
 /// send(2) with its flags.
 pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
-    with_stream(fd, |call| call.send(slices, flags))
+    match with_stream(fd, |call| call.send(slices, flags))? {
+        None => datagram::send(fd, slices, flags),
+        sent => Ok(sent),
+    }
 }
 
 /// A call on data of one socket.
@@ -50,7 +61,7 @@ pub struct Call<'a> {
     stream: &'a Arc<Stream>,
 }
 
-/// Runs `body` if an engine serves the socket.
+/// Runs `body` if an engine serves the socket and it is TCP.
 pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
     let Some(entry) = descriptors::borrow(fd) else {
         return Ok(None);
@@ -58,7 +69,7 @@ pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno
     let Some(file) = entry.as_ref() else {
         return Ok(None);
     };
-    let Some(socket) = file.socket() else {
+    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
         return Ok(None);
     };
     let stream = socket.borrow_stream();

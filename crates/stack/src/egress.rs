@@ -12,9 +12,9 @@ use tcp::{ConnectionError, Events, SocketOptions, State};
 pub struct RxMeta {
     /// State of the TCP or UDP checksum.
     pub checksum: RxChecksum,
-    /// The frame holds several segments that the device, or a sender on this machine, left in one piece:
-    /// it may be longer than its IPv4 header can say.
-    pub merged: bool,
+    /// Payload of each of the packets that the device, or a sender on this machine, left in one frame, if
+    /// it is such a one: it may be longer than its IPv4 header can say.
+    pub segment_bytes: Option<u16>,
 }
 
 /// How far the TCP or UDP checksum of a received frame has been taken care of.

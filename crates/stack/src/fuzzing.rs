@@ -279,7 +279,7 @@ impl<'m> Scene<'m> {
         frame.extend_from_slice(payload);
         let meta = RxMeta {
             checksum,
-            merged: checksum == RxChecksum::Partial,
+            segment_bytes: (checksum == RxChecksum::Partial).then_some(1_000),
         };
         self.stack.handle_frame(
             self.now,

@@ -42,6 +42,8 @@ pub(crate) struct Arrival<'a> {
     /// A part of a larger packet.
     pub(crate) is_fragment: bool,
     pub(crate) checksum: RxChecksum,
+    /// Payload of each of the packets that it was merged from.
+    pub(crate) segment_bytes: Option<u16>,
 }
 
 /// How a frame came.
@@ -52,8 +54,7 @@ struct Came {
     station: ethernet::Address,
     /// The frame was for this station alone.
     unicast: bool,
-    checksum: RxChecksum,
-    merged: bool,
+    meta: RxMeta,
 }
 
 impl Arrival<'_> {
@@ -120,8 +121,7 @@ impl Stack<'_> {
             config,
             station: header.source,
             unicast,
-            checksum: meta.checksum,
-            merged: meta.merged,
+            meta,
         };
         match header.ethertype {
             EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
@@ -140,7 +140,7 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         self.counters.ip_in_receives += 1;
-        let parsed = if came.merged {
+        let parsed = if came.meta.segment_bytes.is_some() {
             ipv4::Header::parse_merged(packet)
         } else {
             ipv4::Header::parse(packet)
@@ -162,7 +162,8 @@ impl Stack<'_> {
             packet: &packet[..ip.header_len + payload.len()],
             payload,
             is_fragment: ip.is_fragment(),
-            checksum: came.checksum,
+            checksum: came.meta.checksum,
+            segment_bytes: came.meta.segment_bytes,
         };
         // RFC 1122 §3.3.6: what is for everybody concerns UDP alone (§4.2.3.10 for TCP, §3.2.2.6 for echo).
         let is_for_all = ip.protocol == Protocol::UDP
@@ -207,7 +208,8 @@ impl Stack<'_> {
             packet,
             payload,
             is_fragment: false,
-            checksum: came.checksum,
+            checksum: came.meta.checksum,
+            segment_bytes: came.meta.segment_bytes,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
             self.counters.ip6_in_addr_errors += 1;

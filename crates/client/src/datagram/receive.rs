@@ -94,7 +94,12 @@ impl TcpSocket {
         window.copy_out(taken, &mut raw);
         let record = Failure::decode(&raw).map_err(|_| Errno::PROTO)?;
         let copied = copy(&window, taken, record.len, slices);
-        header.program_set_failures_taken(taken + record_bytes(record.len));
+        let next = taken + record_bytes(record.len);
+        header.program_set_failures_taken(next);
+        if next == end {
+            // With the last entry the pending error is gone too (sock_dequeue_err_skb).
+            let _ = header.program_take_soft_error();
+        }
         Ok(Some(Letter { record, copied }))
     }
 }

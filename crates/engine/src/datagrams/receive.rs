@@ -34,7 +34,7 @@ impl Sockets {
         }
         let record = Received {
             len,
-            segment_bytes: 0,
+            segment_bytes: datagram.segment_bytes,
             source: datagram.source,
             destination: datagram.destination.ip(),
             interface: u32::from(datagram.interface.0) + 1,

@@ -146,6 +146,30 @@ fn a_connected_socket_is_refused_again_and_again() {
 }
 
 #[test]
+fn what_was_written_before_a_change_of_options_leaves_as_it_was_before() {
+    let mut scene = Scene::new();
+    let to = scene.sockets[1].1;
+    let socket = scene.sockets[0].0.clone();
+    for ttl in [64, 9, 7] {
+        let options = DatagramOptions {
+            ttl,
+            ..DatagramOptions::default()
+        };
+        // The command is taken from its ring before the note of what was written before it.
+        scene.programs[0].send_datagram(&socket, Some(to), b"x");
+        let set = Op::SetDatagramOptions(options);
+        scene.programs[0].post(Some(socket.id), set);
+        scene.wired.settle();
+    }
+    let receiver = scene.sockets[1].0.clone();
+    let mut seen = Vec::new();
+    while let Some((record, _)) = scene.programs[1].receive_datagram(&receiver) {
+        seen.push(record.ttl);
+    }
+    assert_eq!(seen, [64, 64, 9]);
+}
+
+#[test]
 fn a_closed_socket_still_sends_what_was_written() {
     let mut scene = Scene::new();
     let (source, to) = (scene.sockets[0].1, scene.sockets[1].1);

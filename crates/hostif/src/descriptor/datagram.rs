@@ -13,6 +13,8 @@ pub struct DatagramOptions {
     pub error_queue: bool,
     /// IPV6_V6ONLY.
     pub v6_only: bool,
+    /// UDP_GRO.
+    pub merged: bool,
     /// IP_MULTICAST_LOOP.
     pub multicast_loop: bool,
     /// IP_TTL.
@@ -38,6 +40,7 @@ impl Default for DatagramOptions {
             reuse_port: false,
             error_queue: false,
             v6_only: false,
+            merged: false,
             multicast_loop: true,
             ttl: 64,
             tos: 0,
@@ -56,7 +59,8 @@ const REUSE_PORT: u32 = 1 << 1;
 const ERROR_QUEUE: u32 = 1 << 2;
 const MULTICAST_LOOP: u32 = 1 << 3;
 const V6_ONLY: u32 = 1 << 4;
-const ALL: u32 = (1 << 5) - 1;
+const MERGED: u32 = 1 << 5;
+const ALL: u32 = (1 << 6) - 1;
 
 impl DatagramOptions {
     /// As two words of switches and numbers.
@@ -66,6 +70,7 @@ impl DatagramOptions {
             | given(self.reuse_port, REUSE_PORT)
             | given(self.error_queue, ERROR_QUEUE)
             | given(self.v6_only, V6_ONLY)
+            | given(self.merged, MERGED)
             | given(self.multicast_loop, MULTICAST_LOOP);
         let small = [self.ttl, self.tos, self.multicast_ttl, self.mtu_discovery];
         [
@@ -87,6 +92,7 @@ impl DatagramOptions {
             reuse_port: has(REUSE_PORT),
             error_queue: has(ERROR_QUEUE),
             v6_only: has(V6_ONLY),
+            merged: has(MERGED),
             multicast_loop: has(MULTICAST_LOOP),
             ttl,
             tos,

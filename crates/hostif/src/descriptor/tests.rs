@@ -60,12 +60,19 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
     (
-        any::<[bool; 5]>(),
+        any::<[bool; 6]>(),
         any::<[u8; 4]>(),
         any::<(u32, u32, u32)>(),
     )
         .prop_map(|(switches, numbers, sizes)| {
-            let [broadcast, reuse_port, error_queue, v6_only, multicast_loop] = switches;
+            let [
+                broadcast,
+                reuse_port,
+                error_queue,
+                v6_only,
+                merged,
+                multicast_loop,
+            ] = switches;
             let [ttl, tos, multicast_ttl, mtu_discovery] = numbers;
             let (multicast_interface, send_bytes, receive_bytes) = sizes;
             DatagramOptions {
@@ -73,6 +80,7 @@ fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
                 reuse_port,
                 error_queue,
                 v6_only,
+                merged,
                 multicast_loop,
                 ttl,
                 tos,

@@ -14,7 +14,9 @@ use rustix::io::Errno;
 
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
-use crate::{address, listen as listening, poll as polling, select as selecting, sys, transfer};
+use crate::{
+    address, datagram, listen as listening, poll as polling, select as selecting, sys, transfer,
+};
 
 pub(super) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
     Ok(result?.map(count))
@@ -94,6 +96,10 @@ pub(super) unsafe fn received_from(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Switched<ssize_t> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return counted(unsafe { datagram::receive_from(fd, buf, len, flags, addr, addr_len) });
+    }
     // SAFETY: the caller's contract.
     let received = unsafe { received(fd, buf, len, flags)? };
     if received.is_some() && !addr.is_null() && !addr_len.is_null() {
@@ -104,11 +110,32 @@ pub(super) unsafe fn received_from(
     Ok(received)
 }
 
+pub(super) unsafe fn sent_to(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> Switched<ssize_t> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return counted(unsafe { datagram::send_to(fd, buf, len, flags, addr, addr_len) });
+    }
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { sys::bytes(buf, len) };
+    counted(transfer::send(fd, &[IoSlice::new(bytes)], flags))
+}
+
 pub(super) unsafe fn receive_message(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
 ) -> Switched<usize> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return unsafe { datagram::receive_message(fd, message, flags) };
+    }
     // SAFETY: the caller's contract.
     let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
     // SAFETY: as above, for the iovecs it names.
@@ -127,6 +154,10 @@ pub(super) unsafe fn send_message(
     message: *const msghdr,
     flags: c_int,
 ) -> Switched<usize> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return unsafe { datagram::send_message(fd, message, flags) };
+    }
     // SAFETY: the caller's contract.
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
     // SAFETY: as above, for the iovecs it names.
@@ -141,6 +172,10 @@ pub(super) unsafe fn receive_messages(
     mut flags: c_int,
     timeout: *mut timespec,
 ) -> Switched<c_int> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return unsafe { datagram::receive_messages(fd, messages, len, flags, timeout) };
+    }
     // SAFETY: the caller's contract.
     let deadline = Deadline::from_timespec(unsafe { sys::optional(timeout.cast_const()) })?;
     // SAFETY: as above.
@@ -174,6 +209,10 @@ pub(super) unsafe fn send_messages(
     len: c_uint,
     flags: c_int,
 ) -> Switched<c_int> {
+    if datagram::is_followed(fd) {
+        // SAFETY: the caller's contract.
+        return unsafe { datagram::send_messages(fd, messages, len, flags) };
+    }
     // SAFETY: the caller's contract.
     let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
     let mut done = 0;

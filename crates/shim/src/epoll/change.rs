@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::set::{EXCLUSIVE, Interest, Place, Refused, Set, Watched};
 use crate::file::File;
 use crate::outcome::Switched;
+use crate::readiness::{OUT, WRNORM};
 use crate::socket::Socket;
 use crate::{descriptors, sys};
 
@@ -71,13 +72,13 @@ fn add(
     target: Arc<dyn Watched>,
     wish: (u32, u64),
 ) -> Result<(), Errno> {
-    let place = match (socket.borrow_stream().is_some(), socket.kernel_listens()) {
+    let place = match (socket.borrow_stream().is_some(), socket.is_on_both()) {
         (false, _) => Place::Kernel,
         (true, false) => Place::Engine,
         (true, true) => Place::Both,
     };
     if place != Place::Engine {
-        let (mask, data) = for_kernel(wish);
+        let (mask, data) = for_kernel(wish, place);
         epoll::add(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
     }
     let interest = set.add(fd, target, wish, place)?;
@@ -85,7 +86,7 @@ fn add(
     if let Some(stream) = socket.stream() {
         stream.observe(Arc::clone(&socket.watchers));
         // Another thread may have decided the socket between the question and the entry in the list.
-        if socket.kernel_listens() {
+        if socket.is_on_both() {
             socket.watchers.moved_to_both();
         } else {
             socket.watchers.moved_to_engine();
@@ -109,7 +110,7 @@ fn modify(
         return Err(Errno::INVAL);
     }
     if interest.place() != Place::Engine {
-        let (mask, data) = for_kernel(wish);
+        let (mask, data) = for_kernel(wish, interest.place());
         epoll::modify(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
     }
     set.modify(fd, target, wish)?.notify(u32::MAX);
@@ -171,6 +172,12 @@ pub fn kick(set: &'static Set) {
     let _ = epoll::delete(epoll, &ring);
 }
 
-fn for_kernel((mask, data): (u32, u64)) -> (EventFlags, EventData) {
+/// What the kernel's epoll is to watch for: whether there is room to send is the engine's to say.
+pub fn for_kernel((mask, data): (u32, u64), place: Place) -> (EventFlags, EventData) {
+    let mask = if place == Place::Both {
+        mask & !(OUT | WRNORM)
+    } else {
+        mask
+    };
     (EventFlags::from_bits_retain(mask), EventData::new_u64(data))
 }

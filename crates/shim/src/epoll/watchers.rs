@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll;
 
+use super::change::for_kernel;
 use super::set::{Interest, Place};
 use crate::sys;
 
@@ -70,7 +71,7 @@ impl Watchers {
     /// not connected.
     pub fn moved_to_engine(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            if interest.place() == Place::Kernel {
+            if interest.place() != Place::Engine {
                 with_kernel(interest, |epoll, fd| epoll::delete(epoll, fd));
                 interest.set().set_place(interest, Place::Engine);
                 super::change::kick(interest.set());
@@ -79,26 +80,39 @@ impl Watchers {
         }
     }
 
-    /// The socket listens on an engine and in the kernel.
+    /// Engine and kernel have a part in the socket: a listener, or a UDP socket on ANY.
     pub fn moved_to_both(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            if interest.place() == Place::Kernel {
-                interest.set().set_place(interest, Place::Both);
-                super::change::kick(interest.set());
-                interest.notify(u32::MAX);
+            let (mask, data) = for_kernel(interest.wish(), Place::Both);
+            match interest.place() {
+                Place::Both => continue,
+                Place::Kernel => {
+                    with_kernel(interest, |epoll, fd| epoll::modify(epoll, fd, data, mask));
+                }
+                Place::Engine => {
+                    with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
+                }
             }
+            interest.set().set_place(interest, Place::Both);
+            super::change::kick(interest.set());
+            interest.notify(u32::MAX);
         }
     }
 
     /// The socket is undecided again.
     pub fn moved_to_kernel(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            if interest.place() == Place::Engine {
-                let (mask, data) = interest.wish();
-                let (mask, data) = (EventFlags::from_bits_retain(mask), EventData::new_u64(data));
-                with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
-                interest.set().set_place(interest, Place::Kernel);
+            let (mask, data) = for_kernel(interest.wish(), Place::Kernel);
+            match interest.place() {
+                Place::Kernel => continue,
+                Place::Both => {
+                    with_kernel(interest, |epoll, fd| epoll::modify(epoll, fd, data, mask));
+                }
+                Place::Engine => {
+                    with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
+                }
             }
+            interest.set().set_place(interest, Place::Kernel);
         }
     }
 }

@@ -1,6 +1,6 @@
 /*
  * What the parity programs share. Each program has a server half and a client half that talk over TCP
- * and print the results of their socket calls: values, errno names, event bits; never addresses, ports
+ * (over UDP where PARITY_UDP is defined; the server's socket is bound then) and print the results of their socket calls: values, errno names, event bits; never addresses, ports
  * or times, so that the output over the kernel and over Shunt can be compared line by line.
  *
  *   PROGRAM both ADDRESS            both halves in one process, the server half in a thread
@@ -134,6 +134,16 @@ static void await(int fd) {
         say("await: lost");
 }
 
+#ifdef PARITY_UDP
+static int listening(struct sockaddr_in address) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        perror("bind");
+        exit(1);
+    }
+    return fd;
+}
+#else
 static int listening(struct sockaddr_in address) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -143,6 +153,7 @@ static int listening(struct sockaddr_in address) {
     }
     return fd;
 }
+#endif
 
 static void *server_thread(void *argument) {
     FILE **mine = argument;

@@ -36,6 +36,7 @@ fn arp(operation: Operation, sender: (Address, Ipv4Addr), target: (Address, Ipv4
         bytes,
         partial: false,
         interface: NIC.0,
+        segment_bytes: None,
     }
 }
 

@@ -25,7 +25,7 @@ proptest! {
                 let ethertype = if kind == 1 { EtherType::ARP } else { EtherType::IPV4 };
                 bytes[12..14].copy_from_slice(&ethertype.0.to_be_bytes());
             }
-            let mut flying = Flying { bytes, partial: false, interface: NIC.0 };
+            let mut flying = Flying { bytes, partial: false, interface: NIC.0, segment_bytes: None };
             if kind == 3 {
                 let protocol = wire::ipv4::Protocol([1, 6, 17][flying.bytes.len() % 3]);
                 flying = frame(&ipv4_header(ip(PEER), ip(ME), protocol), &flying.bytes);

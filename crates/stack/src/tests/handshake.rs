@@ -35,7 +35,7 @@ fn flood(node: &mut Node<'_>, now: Instant, first: u32, count: u32) -> usize {
         header(1_024, 80, n, 0, Flags::SYN).emit(&mut bytes[34..]);
         let meta = RxMeta {
             checksum: RxChecksum::Verified,
-            merged: false,
+            ..RxMeta::default()
         };
         node.stack
             .handle_frame(now, NIC, &bytes, meta, &mut node.host, &mut node.egress);

@@ -130,6 +130,8 @@ pub struct Flying {
     pub bytes: Vec<u8>,
     pub partial: bool,
     pub interface: u16,
+    /// Merged from datagrams with so much payload each.
+    pub segment_bytes: Option<u16>,
 }
 
 /// The transmitting face: payload comes from the sockets, frames go to a list.
@@ -176,6 +178,7 @@ impl Egress for TestEgress {
             bytes,
             partial,
             interface: frame.interface.0,
+            segment_bytes: None,
         });
         Ok(())
     }
@@ -423,7 +426,7 @@ impl<'m> Node<'m> {
             &frame.bytes,
             RxMeta {
                 checksum,
-                merged: frame.partial,
+                segment_bytes: frame.segment_bytes.or(frame.partial.then_some(1_448)),
             },
             &mut self.host,
             &mut self.egress,

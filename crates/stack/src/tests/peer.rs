@@ -42,6 +42,7 @@ pub fn frame(ip: &Ipv4Header, payload: &[u8]) -> Flying {
         bytes,
         partial: false,
         interface: NIC.0,
+        segment_bytes: None,
     }
 }
 

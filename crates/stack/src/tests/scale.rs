@@ -81,7 +81,7 @@ impl Crowd<'_> {
     fn deliver(&mut self, frame: &Flying) {
         let meta = RxMeta {
             checksum: RxChecksum::Verified,
-            merged: false,
+            ..RxMeta::default()
         };
         self.stack.handle_frame(
             self.now,

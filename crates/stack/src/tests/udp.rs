@@ -269,6 +269,26 @@ fn a_payload_is_cut_into_datagrams_and_goes_on_where_the_interface_was_busy() {
 }
 
 #[test]
+fn merged_datagrams_are_cut_again_for_who_did_not_ask_for_them() {
+    let mut memory = memory();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    let id = bind(&mut node, 7, any(53));
+    let mut flying = datagram((ip(PEER), 4_000), (ip(ME), 53), b"abcdefgh");
+    flying.segment_bytes = Some(3);
+    node.deliver(NOW, &flying);
+    let payloads = |node: &Node<'_>| -> Vec<Vec<u8>> {
+        taken(node)
+            .into_iter()
+            .map(|(.., payload)| payload)
+            .collect()
+    };
+    assert_eq!(payloads(&node), [&b"abc"[..], b"def", b"gh"]);
+    with_options(&mut node, id, |options| options.merged = true);
+    node.deliver(NOW, &flying);
+    assert_eq!(payloads(&node), [&b"abcdefgh"[..]]);
+}
+
+#[test]
 fn broadcast_needs_permission_and_reaches_every_socket_of_the_port() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);

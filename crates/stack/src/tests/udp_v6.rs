@@ -85,6 +85,7 @@ fn packet(from: Ipv6Addr, to: Ipv6Addr, protocol: Protocol, payload: &[u8]) -> F
         bytes,
         partial: false,
         interface: NIC.0,
+        segment_bytes: None,
     }
 }
 

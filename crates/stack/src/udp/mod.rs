@@ -111,6 +111,8 @@ pub struct UdpOptions {
     pub error_queue: bool,
     /// `IPV6_V6ONLY`: a socket on `::` gets no IPv4.
     pub v6_only: bool,
+    /// `UDP_GRO`: takes merged datagrams as they come.
+    pub merged: bool,
     /// `IP_MTU_DISCOVER`.
     pub mtu_discovery: MtuDiscovery,
     /// `IP_MULTICAST_TTL`.
@@ -129,6 +131,7 @@ impl Default for UdpOptions {
             reuse_port: false,
             error_queue: false,
             v6_only: false,
+            merged: false,
             mtu_discovery: MtuDiscovery::default(),
             // RFC 1112 §6.1: multicast does not leave the link unless asked to.
             multicast_ttl: 1,
@@ -153,6 +156,9 @@ pub struct Datagram<'a> {
     pub ttl: u8,
     /// Its payload.
     pub payload: &'a [u8],
+    /// Several datagrams stand in it one after the other, each with so many bytes but the last; 0: it is
+    /// one.
+    pub segment_bytes: u16,
 }
 
 /// A datagram to send.

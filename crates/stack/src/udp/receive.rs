@@ -43,6 +43,11 @@ impl Stack<'_> {
             tos: arrival.dscp_ecn,
             ttl: arrival.ttl,
             payload,
+            // A run of datagrams that a device or a local sender has merged (`UDP_SEGMENT`).
+            segment_bytes: arrival
+                .segment_bytes
+                .filter(|bytes| *bytes > 0 && usize::from(*bytes) < payload.len())
+                .unwrap_or(0),
         };
         if self.owns_address(destination) {
             if self.deliver_to_one(&datagram, host) {
@@ -84,8 +89,24 @@ impl Stack<'_> {
     }
 
     fn give(&mut self, index: u32, datagram: &Datagram<'_>, host: &mut dyn Host) {
-        let owner = self.tables.udp[at(index)].owner;
-        if host.on_datagram(owner, datagram) {
+        let record = &self.tables.udp[at(index)];
+        let (owner, merged) = (record.owner, record.options().merged);
+        if datagram.segment_bytes == 0 || merged {
+            self.count(host.on_datagram(owner, datagram));
+            return;
+        }
+        for payload in datagram.payload.chunks(datagram.segment_bytes.into()) {
+            let one = Datagram {
+                payload,
+                segment_bytes: 0,
+                ..*datagram
+            };
+            self.count(host.on_datagram(owner, &one));
+        }
+    }
+
+    fn count(&mut self, was_taken: bool) {
+        if was_taken {
             self.counters.udp_in_datagrams += 1;
         } else {
             self.counters.udp_rcvbuf_errors += 1;

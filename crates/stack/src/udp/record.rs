@@ -82,6 +82,7 @@ const REUSE_PORT: u16 = 1 << 1;
 const ERROR_QUEUE: u16 = 1 << 2;
 const MULTICAST_LOOP: u16 = 1 << 3;
 const V6_ONLY: u16 = 1 << 4;
+const MERGED: u16 = 1 << 5;
 
 /// A UDP socket.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
@@ -129,6 +130,7 @@ impl UdpRecord {
             reuse_port: has(REUSE_PORT),
             error_queue: has(ERROR_QUEUE),
             v6_only: has(V6_ONLY),
+            merged: has(MERGED),
             mtu_discovery: MtuDiscovery::from_number(self.mtu_discovery),
             multicast_ttl: self.multicast_ttl,
             multicast_loop: has(MULTICAST_LOOP),
@@ -142,6 +144,7 @@ impl UdpRecord {
             | given(options.reuse_port, REUSE_PORT)
             | given(options.error_queue, ERROR_QUEUE)
             | given(options.v6_only, V6_ONLY)
+            | given(options.merged, MERGED)
             | given(options.multicast_loop, MULTICAST_LOOP);
         self.ttl = options.ip.ttl;
         self.tos = options.ip.tos;
@@ -184,6 +187,7 @@ mod tests {
             reuse_port: false,
             error_queue: true,
             v6_only: true,
+            merged: true,
             mtu_discovery: MtuDiscovery::Probe,
             multicast_ttl: 3,
             multicast_loop: false,

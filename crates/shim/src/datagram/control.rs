@@ -1,0 +1,70 @@
+//! shutdown(2), ioctl(2) and getsockopt(2) of UDP sockets.
+
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+
+use super::Call;
+use crate::outcome::Switched;
+
+/// shutdown(2): nothing goes over the wire; readers and writers wake. ENOTCONN without a peer, although
+/// it takes effect even then (`inet_shutdown`).
+pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
+    let Some(call) = Call::begin(fd) else {
+        return Ok(None);
+    };
+    let Some(served) = call.served() else {
+        return Ok(None);
+    };
+    let (read, write) = match how {
+        libc::SHUT_RD => (true, false),
+        libc::SHUT_WR => (false, true),
+        libc::SHUT_RDWR => (true, true),
+        _ => return Err(Errno::INVAL),
+    };
+    served.stream.shut_datagrams(read, write);
+    served.socket.set_shut(read, write);
+    served.socket.watchers.notify(u32::MAX);
+    if served.socket.has_engine_peer() {
+        Ok(Some(0))
+    } else {
+        Ok(None)
+    }
+}
+
+/// FIONREAD is the length of the next datagram, on whichever stack it is; SIOCOUTQ what has not left.
+pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
+    let Some(call) = Call::begin(fd) else {
+        return Ok(None);
+    };
+    let Some(served) = call.served() else {
+        return Ok(None);
+    };
+    let bytes = match request {
+        libc::FIONREAD => match served.stream.next_datagram_bytes()? {
+            Some(bytes) => bytes,
+            None if served.socket.kernel_receives() => return Ok(None),
+            None => 0,
+        },
+        libc::TIOCOUTQ => served.stream.unacknowledged_bytes(),
+        _ => return Ok(None),
+    };
+    Ok(Some(i32::try_from(bytes).unwrap_or(i32::MAX)))
+}
+
+/// A getsockopt(2) that the kernel would answer wrongly.
+pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
+    let Some(call) = Call::begin(fd) else {
+        return Ok(None);
+    };
+    let Some(served) = call.served() else {
+        return Ok(None);
+    };
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            let error = served.stream.take_error().map(Errno::raw_os_error);
+            Ok(error.map(|error| error.to_ne_bytes().to_vec()))
+        }
+        _ => Ok(None),
+    }
+}

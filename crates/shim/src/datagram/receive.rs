@@ -1,0 +1,124 @@
+//! Receiving datagrams, in the order of checks that Linux has in `__skb_recv_udp`. A socket on ANY asks
+//! both stacks: the engine first, and the kernel whenever the engine has nothing or has had many turns.
+
+use std::io::IoSliceMut;
+use std::os::fd::RawFd;
+
+use client::{Failure, Letter, Received};
+use rustix::io::Errno;
+
+use super::{Call, Served};
+use crate::accelerated;
+use crate::readiness::{ALWAYS, IN};
+use crate::sleep::{Deadline, after_interruption};
+use crate::sys as system;
+
+/// The next thing that a receiving call has to do.
+pub enum Step {
+    /// A datagram.
+    Letter(Letter<Received>),
+    /// An entry of the error queue.
+    Failure(Letter<Failure>),
+    /// Ask the kernel without sleeping; say with [`Receiving::kernel_was_empty`] if it had nothing.
+    AskKernel,
+    /// Nothing more will come: shut down.
+    End,
+}
+
+/// A receiving call.
+pub struct Receiving {
+    call: Call,
+    flags: i32,
+    deadline: Option<Deadline>,
+    kernel_asked: bool,
+}
+
+impl Receiving {
+    /// `None`: the engine has nothing of the socket, the call is the kernel's.
+    pub fn begin(fd: RawFd, flags: i32) -> Option<Receiving> {
+        let call = Call::begin(fd)?;
+        call.socket()?.borrow_stream().as_ref()?;
+        Some(Receiving {
+            call,
+            flags,
+            deadline: None,
+            kernel_asked: false,
+        })
+    }
+
+    /// The kernel had nothing.
+    pub fn kernel_was_empty(&mut self) {
+        self.kernel_asked = true;
+    }
+
+    /// What comes next; sleeps where the call may. `None`: the engine's side is gone meanwhile.
+    pub fn step(&mut self, slices: &mut [IoSliceMut<'_>]) -> Result<Option<Step>, Errno> {
+        loop {
+            let Some(served) = self.call.served() else {
+                return Ok(None);
+            };
+            if let Some(step) = self.try_once(&served, slices)? {
+                return Ok(Some(step));
+            }
+            let deadline = match self.deadline {
+                Some(deadline) => deadline,
+                None if self.flags & libc::MSG_DONTWAIT != 0
+                    || served.socket.is_nonblocking(served.fd)? =>
+                {
+                    return Err(Errno::AGAIN);
+                }
+                None if served.socket.receive_shut() => return Ok(Some(Step::End)),
+                None => Deadline::after_option(served.socket.receive_timeout()),
+            };
+            sleep(&served, deadline)?;
+            self.deadline = Some(deadline);
+            self.kernel_asked = false;
+        }
+    }
+
+    fn try_once(
+        &self,
+        served: &Served<'_>,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Step>, Errno> {
+        let (stream, socket) = (&served.stream, served.socket);
+        let both = socket.kernel_receives();
+        if self.flags & libc::MSG_ERRQUEUE != 0 {
+            return match stream.take_failure(slices)? {
+                Some(failure) => Ok(Some(Step::Failure(failure))),
+                None if both && !self.kernel_asked => Ok(Some(Step::AskKernel)),
+                None => Err(Errno::AGAIN),
+            };
+        }
+        if let Some(error) = stream.take_error() {
+            return Err(error);
+        }
+        let peek = self.flags & libc::MSG_PEEK != 0;
+        if both && !self.kernel_asked && socket.is_kernels_turn() {
+            return Ok(Some(Step::AskKernel));
+        }
+        if let Some(letter) = stream.receive_datagram(slices, peek)? {
+            return Ok(Some(Step::Letter(letter)));
+        }
+        Ok((both && !self.kernel_asked).then_some(Step::AskKernel))
+    }
+}
+
+fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
+    if deadline.is_over() {
+        return Err(Errno::AGAIN);
+    }
+    let _open = served.file.sleeper();
+    let mut backing = [system::poll_in(served.fd)];
+    let kernel = if served.socket.kernel_receives() {
+        &mut backing[..]
+    } else {
+        &mut []
+    };
+    let (stream, socket) = (&served.stream, served.socket);
+    let mut news = || stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut();
+    match accelerated::sleep(&[stream], kernel, None, deadline, &mut news) {
+        Err(Errno::INTR) => after_interruption(deadline),
+        result => result,
+    }
+}
