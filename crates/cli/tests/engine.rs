@@ -177,7 +177,7 @@ fn name_and_address_belong_to_one_engine() {
     let report = status(&lab, "@shunt/engine");
     assert_eq!(report["pid"], again.pid());
     assert_eq!(report["programs"], 0, "who asks is no program");
-    assert_eq!(report["congestion_control"], "reno");
+    assert_eq!(report["congestion_control"], "cubic");
     assert_eq!(ok(&lab, &["ss", "--json"]).trim(), "[]");
 }
 

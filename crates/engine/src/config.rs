@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
 use stack::InterfaceAddress;
+use tcp::SocketOptions;
 
 /// An address that the engine owns, with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub struct Config {
     pub interface_index: u32,
     /// Bounds.
     pub limits: Limits,
+    /// What sockets begin with, congestion control among it.
+    pub socket_options: SocketOptions,
     /// The processor for each core's thread; empty: the scheduler's choice.
     pub cpus: Vec<usize>,
     /// How long an idle engine looks for work before it sleeps, microseconds.
@@ -134,6 +137,7 @@ impl Config {
             gateways: Vec::new(),
             interface_index: 0,
             limits: Limits::default(),
+            socket_options: SocketOptions::default(),
             cpus: Vec::new(),
             spin_us: 50,
             hold_idle_latency: true,

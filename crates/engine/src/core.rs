@@ -117,7 +117,13 @@ impl EngineCore {
         }
         Ok(Self {
             stack,
-            sockets: Sockets::new(seat.core, seat.steering, state.sockets, state.datagrams),
+            sockets: Sockets::new(
+                seat.core,
+                seat.steering,
+                config.socket_options,
+                state.sockets,
+                state.datagrams,
+            ),
             seat,
             senders: Senders::new(rows),
             replies: Replies::new(&*driver),

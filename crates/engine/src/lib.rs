@@ -45,3 +45,4 @@ pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
 pub use run::{Engine, StartError};
 pub use steering::core_of_frame;
+pub use tcp::{Algorithm as CongestionControl, EcnMode};

@@ -25,7 +25,8 @@ pub fn status(core: &EngineCore) -> Value {
         "cores": core.seat.steering.cores,
         "interface": core.config.interface,
         "driver": core.config.driver,
-        "congestion_control": "reno",
+        "congestion_control": core.config.socket_options.congestion.name(),
+        "ecn": core.config.socket_options.ecn as u8,
         "caps": {
             "tx_checksum": caps.tx_checksum,
             "rx_checksum": caps.rx_checksum,
@@ -85,6 +86,7 @@ pub fn sockets(core: &EngineCore) -> Value {
             "core": here, "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
             "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
+            "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
             "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,
             "retransmissions": row.info.retransmissions, "sack": row.info.sack, "timestamps": row.info.timestamps,
         }));

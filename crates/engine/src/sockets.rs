@@ -16,7 +16,7 @@ use stack::{
     ConnectionId, ConnectionView, Datagram, DatagramError, Host, Incoming, IpOptions, ListenerId,
 };
 use std::collections::VecDeque;
-use tcp::{Events, Instant, State};
+use tcp::{Events, Instant, SocketOptions, State};
 
 /// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
 const LINGERING_MAX: usize = 4_096;
@@ -45,6 +45,8 @@ pub struct Sockets {
     /// Which core; part of their names.
     core: u16,
     steering: Steering,
+    /// What sockets begin with.
+    defaults: SocketOptions,
     rows: &'static mut [SocketRow],
     /// Positions of datagram sockets.
     pub datagrams: &'static mut [DatagramRow],
@@ -75,6 +77,7 @@ impl Sockets {
     pub fn new(
         core: u16,
         steering: Steering,
+        defaults: SocketOptions,
         rows: &'static mut [SocketRow],
         datagrams: &'static mut [DatagramRow],
     ) -> Self {
@@ -83,6 +86,7 @@ impl Sockets {
         Self {
             core,
             steering,
+            defaults,
             dirty: Dirty::new(rows.len()),
             companions,
             free: Vec::new(),
@@ -168,6 +172,7 @@ impl Sockets {
             self.used += 1;
             self.used - 1
         });
+        let options = self.defaults;
         self.change(row, |record| {
             *record = SocketRow {
                 sequence: record.sequence,
@@ -177,7 +182,7 @@ impl Sockets {
                 header,
                 ..zerocopy::FromZeros::new_zeroed()
             };
-            record.options = tcp::SocketOptions::default();
+            record.options = options;
         });
         self.companions[at(row)] = Companion::default();
         let id = self

@@ -211,6 +211,7 @@ impl<'m> Scene<'m> {
                 c,
             ),
             flags,
+            ae: false,
             window: u16::from(d) * 64,
             urgent: u16::from(e),
             options: Options {

@@ -16,6 +16,7 @@ use crate::tables::{ConnectionRecord, Flags, ListenerId};
 use core::net::IpAddr;
 use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
 use tcp::{Events, Instant, SeqNumber};
+use wire::ecn::Ecn;
 use wire::tcp::Header;
 
 /// A SYN and where it came from.
@@ -52,7 +53,9 @@ impl Stack<'_> {
             _ => iss,
         };
         let opened = self.open_passive(now, listener, &syn.tuple, iss, host, |config| {
-            tcp::Connection::accept(config, iss, now, syn.header)
+            let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
+            connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
+            connection
         });
         if let Some(index) = opened {
             let before = self.record(index).tcp.state();

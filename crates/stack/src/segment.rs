@@ -9,6 +9,7 @@ use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::Flags;
 use tcp::{Instant, ReceiveWindow};
+use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header};
 
@@ -48,6 +49,7 @@ impl Stack<'_> {
             self.counters.tcp_in_errs += 1;
             return;
         };
+        let mark = Ecn::from_tos(arrival.dscp_ecn);
         let tuple = FourTuple::new(
             destination,
             header.destination_port,
@@ -59,7 +61,7 @@ impl Stack<'_> {
         if let Some(found) = self.demux.find(&tuple) {
             let connections = crate::intrusive::slot(self.tables.connections.len());
             let Some(w) = found.checked_sub(connections) else {
-                self.handle_in_connection(now, found, &header, payload, host);
+                self.handle_in_connection(now, found, mark, &header, payload, host);
                 return;
             };
             iss_at_least =
@@ -93,7 +95,7 @@ impl Stack<'_> {
             {
                 match self.handle_cookie(now, listener, tuple, &header, host) {
                     Ok(Some(index)) => {
-                        self.handle_in_connection(now, index, &header, payload, host)
+                        self.handle_in_connection(now, index, mark, &header, payload, host)
                     }
                     Ok(None) => {}
                     Err(NoCookie) => self.reset(arrival, &header, payload.len(), egress),
@@ -108,6 +110,7 @@ impl Stack<'_> {
         &mut self,
         now: Instant,
         index: u32,
+        mark: Ecn,
         header: &Header,
         payload: &[u8],
         host: &mut dyn Host,
@@ -126,7 +129,9 @@ impl Stack<'_> {
         }
         let mut window = OwnedWindow { host, owner };
         let events = self.change(index, |record| {
-            record.tcp.handle_segment(now, header, payload, &mut window)
+            record
+                .tcp
+                .handle_marked_segment(now, mark, header, payload, &mut window)
         });
         if self.record(index).tcp.acknowledged() > acknowledged {
             self.confirm_path(now, at(index));

@@ -218,6 +218,10 @@ impl Stack<'_> {
         transmit: &Transmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
+        let envelope = &Envelope {
+            tos: transmit.ecn.in_tos(envelope.tos),
+            ..*envelope
+        };
         let record = self.record(index);
         let header = wire::tcp::Header {
             source_port: record.tuple.local_port(),

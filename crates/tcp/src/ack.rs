@@ -28,6 +28,7 @@ impl Connection {
             // The first segment after the handshake: its window is the first that is scaled.
             self.update_window(header, arrival, 1);
             events |= self.become_established(now);
+            self.take_handshake_ace(header);
         }
         let Some(ack) = ack else {
             return Err(self.owe_challenge_ack(now));
@@ -62,7 +63,7 @@ impl Connection {
             events |= self.on_window_opened(now);
         }
         // Last, when all is known about what arrived and what was lost.
-        self.congestion_on_ack(now, &before);
+        self.congestion_on_ack(now, header, &before);
         Ok(events)
     }
 

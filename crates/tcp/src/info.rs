@@ -21,6 +21,8 @@ pub struct Info {
     pub congestion: Algorithm,
     /// Bytes per second at which segments leave; `None`: not paced.
     pub pacing_rate: Option<u64>,
+    /// Bytes per second that arrived lately; 0 before the first measurement.
+    pub delivery_rate: u64,
     /// Payload of a full segment we send, bytes.
     pub snd_mss: u16,
     /// Payload of a full segment we receive, bytes.
@@ -68,7 +70,8 @@ impl Connection {
             cwnd: self.congestion.cwnd(),
             ssthresh: self.congestion.ssthresh(),
             congestion: self.congestion.algorithm(),
-            pacing_rate: self.congestion.pacing_rate(),
+            pacing_rate: self.pacing_rate(),
+            delivery_rate: self.rate.latest(),
             snd_mss: self.snd.segment_payload,
             rcv_mss: self.rcv.segment_payload,
             snd_wnd: self.snd.window,

@@ -102,7 +102,7 @@ impl Connection {
 
     /// TLP_process_ack (RFC 8985 §7.4.2): what the answer to a probe says about the segment before it.
     /// Returns whether the duplicate that it reports is the probe.
-    pub(crate) fn judge_probe(&mut self, now: Instant, feedback: &Feedback) -> bool {
+    pub(crate) fn judge_probe(&mut self, feedback: &Feedback) -> bool {
         let probe = self.probe;
         if probe.end == 0 || self.snd.una < probe.end {
             return false;
@@ -113,7 +113,7 @@ impl Connection {
         } else if self.snd.una > probe.end {
             // The probe repaired the loss: congestion control hears of it all the same.
             self.probe.end = 0;
-            let mut event = self.congestion_event(now, Cause::Loss);
+            let mut event = self.congestion_event(Cause::Loss);
             event.flight = probe.flight;
             self.congestion.on_congestion_event(&event);
         } else if feedback.is_duplicate && !feedback.has_blocks {

@@ -160,7 +160,7 @@ impl Connection {
             return Events::empty();
         }
         if !self.recovery.is_active() {
-            self.enter_fast_recovery(now, &crate::sack::Feedback::default());
+            self.enter_fast_recovery(&crate::sack::Feedback::default());
         }
         self.arm_retransmit(now);
         Events::TRANSMIT

@@ -5,6 +5,7 @@ use crate::{
     state::State,
     time::{Duration, Instant},
 };
+use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header};
 
 /// Delayed ACK (RFC 9293 §3.8.6.3 allows 500 ms at most; hosts use 40).
@@ -38,16 +39,32 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
+        self.handle_marked_segment(now, Ecn::NotEct, header, payload, window)
+    }
+
+    /// [`Self::handle_segment`] for a packet whose IP header had `mark` (RFC 3168 §5).
+    pub fn handle_marked_segment(
+        &mut self,
+        now: Instant,
+        mark: Ecn,
+        header: &Header,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
         match self.state {
             State::Closed => Events::empty(),
-            State::SynSent => self.handle_in_syn_sent(now, header),
-            _ => self.handle_synchronized(now, header, payload, window),
+            State::SynSent => {
+                self.note_handshake_mark(mark);
+                self.handle_in_syn_sent(now, header)
+            }
+            _ => self.handle_synchronized(now, mark, header, payload, window),
         }
     }
 
     fn handle_synchronized(
         &mut self,
         now: Instant,
+        mark: Ecn,
         header: &Header,
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
@@ -77,6 +94,7 @@ impl Connection {
         }
         self.timers.last_received = now;
         self.timers.keepalive_probes = 0;
+        self.on_marked_arrival(mark, header, payload.len());
         self.update_ts_recent(now, header, &arrival);
         let mut events = match self.handle_ack(now, header, &arrival) {
             Ok(events) => events,

@@ -76,7 +76,7 @@ const RENOUNCE_DELAY: Duration = Duration::from_ms(10);
 impl Connection {
     /// Acts on what an ACK told, once `snd.una` is new; `before`: where delivery stood until then.
     pub(crate) fn recover(&mut self, now: Instant, feedback: &Feedback, before: &DeliveryMark) {
-        let was_probe = self.judge_probe(now, feedback);
+        let was_probe = self.judge_probe(feedback);
         let is_calm = self.recovery.phase == Phase::Open
             && self.snd.sent.sacked() + self.snd.sent.lost() == 0
             && feedback.acked > 0
@@ -107,7 +107,7 @@ impl Connection {
         self.watch_for_renouncing(now);
         let is_new_episode = self.recovery.phase == Phase::Open && self.snd.sent.lost() > 0;
         if is_new_episode {
-            self.enter_fast_recovery(now, feedback);
+            self.enter_fast_recovery(feedback);
         }
         if self.recovery.phase == Phase::Fast {
             let is_safe = feedback.acked > 0 && lost == 0 && !is_new_episode;
@@ -157,7 +157,7 @@ impl Connection {
         self.recovery.lost += bytes;
     }
 
-    pub(crate) fn enter_fast_recovery(&mut self, now: Instant, feedback: &Feedback) {
+    pub(crate) fn enter_fast_recovery(&mut self, feedback: &Feedback) {
         let sent = &self.snd.sent;
         // RFC 9937 §6: what was held before will not be reported again, this ACK's news will be counted.
         let flight = (self.snd.max - self.snd.una + feedback.acked)
@@ -171,8 +171,11 @@ impl Connection {
         self.undo = Undo::begin(self.snd.una);
         self.probe.reset();
         self.timers.probe = Instant::NEVER;
-        let event = self.congestion_event(now, Cause::Loss);
-        self.congestion.on_congestion_event(&event);
+        // RFC 3168 §6.1.2: one window of data is one reason, whether it was marked or lost.
+        if !self.is_reduced_by_marks() {
+            let event = self.congestion_event(Cause::Loss);
+            self.congestion.on_congestion_event(&event);
+        }
         self.limit_window(self.pipe());
     }
 
@@ -202,8 +205,8 @@ impl Connection {
         if self.recovery.phase == Phase::Fast {
             // RFC 9937 §6: the window ends where congestion control wanted it.
             self.limit_window(u64::from(self.congestion.ssthresh()));
-            self.congestion.on_recovery_exit(now);
         }
+        self.congestion.on_recovery_exit(now);
         self.leave_recovery();
     }
 
@@ -219,7 +222,7 @@ impl Connection {
 
     /// The retransmission timer fired with data in flight (RFC 5681 §3.1, RFC 8985 §6.3).
     pub(crate) fn enter_loss_recovery(&mut self, now: Instant) {
-        let event = self.congestion_event(now, Cause::Loss);
+        let event = self.congestion_event(Cause::Loss);
         self.congestion.on_timeout(&event, self.timers.retries == 1);
         // RFC 5682 §3.1 step 1: not when an earlier recovery is unfinished.
         let may_be_spurious =
@@ -342,6 +345,8 @@ impl Connection {
         self.recovery.first_owed = false;
         self.recovery.retransmissions += (end - start).div_ceil(segment);
         self.snd.sent.resend(now, start, end);
+        self.rate.on_sent_again(start, end);
+        self.on_departed(now, end - start);
         if self.recovery.is_active() {
             let stamp = self.timestamp_clock(now);
             self.undo.on_resent(start, end, stamp);

@@ -3,6 +3,7 @@
 
 use crate::{
     connection::Connection,
+    rate::Flight,
     recovery::Phase,
     state::State,
     time::{Duration, Instant},
@@ -38,14 +39,23 @@ impl Connection {
         {
             return Some(probe);
         }
-        let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
+        let mut allowance = self.pacing_allowance(now)?;
+        if self.must_send_singly() {
+            allowance = allowance.min(segment);
+        }
+        let usable = u64::from(self.congestion.cwnd())
+            .saturating_sub(self.pipe())
+            .min(allowance);
         if let Some(stretch) = self.next_retransmission(segment, usable, limits) {
             self.on_retransmitted(now, stretch, segment);
             return Some(self.transmit_stretch(now, stretch, segment));
         }
         let stretch = self.next_new_data(now, segment, usable, limits)?;
         self.on_sent(now, stretch, segment);
-        Some(self.transmit_stretch(now, stretch, segment))
+        let mut transmit = self.transmit_stretch(now, stretch, segment);
+        transmit.ecn = self.data_mark();
+        self.tell_reduced(&mut transmit.header);
+        Some(transmit)
     }
 
     /// RFC 8985 §7.3: one segment, whatever the congestion window says.
@@ -96,6 +106,9 @@ impl Connection {
         let start = self.snd.max;
         let room = self.snd.window_edge().saturating_sub(start);
         if start >= self.snd.written {
+            if usable > 0 {
+                self.rate.on_app_limited(self.pipe());
+            }
             return self.lone_fin(now, start, room);
         }
         let available = self.snd.written - start;
@@ -177,6 +190,13 @@ impl Connection {
 
     fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
         let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
+        let flight = Flight {
+            in_flight: self.pipe(),
+            cwnd: self.congestion.cwnd(),
+            lost: self.recovery.lost,
+        };
+        self.rate.on_sent(now, stretch, &flight);
+        self.on_departed(now, stretch.end - stretch.start);
         let snd = &mut self.snd;
         snd.sent.append(now, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
@@ -202,10 +222,9 @@ impl Connection {
 
     /// RFC 5681 §4.1.
     pub(crate) fn restart_after_idle(&mut self, now: Instant) {
-        let idle =
-            self.snd.max == self.snd.una && now.since(self.timers.last_sent) > self.rtt.rto();
-        if idle {
-            self.congestion.on_idle(now);
+        if self.snd.max == self.snd.una {
+            let long = now.since(self.timers.last_sent) > self.rtt.rto();
+            self.congestion.on_idle(now, long);
         }
     }
 

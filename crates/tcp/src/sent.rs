@@ -154,6 +154,12 @@ impl Sent {
         assert_eq!((start, sacked, lost), (self.end, self.sacked, self.lost));
     }
 
+    /// Whether the peer holds `position`.
+    pub fn is_sacked(&self, position: u64) -> bool {
+        let found = (0..self.count()).find(|&index| position < self.end_of(index));
+        found.is_some_and(|index| self.run(index).marks().contains(Marks::SACKED))
+    }
+
     /// The lowest stretch that counts as lost.
     pub fn next_lost(&self) -> Option<(u64, u64)> {
         if self.lost == 0 {

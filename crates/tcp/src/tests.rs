@@ -2,8 +2,11 @@
 //!
 //! `harness` gives both; the other files are named after what they hold.
 
+mod bottleneck;
 mod close;
+mod congestion;
 mod data;
+mod ecn;
 mod harness;
 mod loss;
 mod open;

@@ -35,6 +35,8 @@ pub(crate) struct Timers {
     pub delayed_ack: Instant,
     pub keepalive: Instant,
     pub cork: Instant,
+    /// When the next paced segment may leave.
+    pub pacing: Instant,
     /// FIN-WAIT-2 of an orphan.
     pub linger: Instant,
     /// When the oldest unacknowledged data was first sent, for the user timeout.
@@ -60,6 +62,7 @@ impl Timers {
             delayed_ack: Instant::NEVER,
             keepalive: Instant::NEVER,
             cork: Instant::NEVER,
+            pacing: Instant::NEVER,
             linger: Instant::NEVER,
             unacknowledged_since: Instant::NEVER,
             last_received: Instant::ZERO,
@@ -79,6 +82,7 @@ impl Timers {
             .min(self.delayed_ack)
             .min(self.keepalive)
             .min(self.cork)
+            .min(self.pacing)
             .min(self.linger)
     }
 }
@@ -98,6 +102,10 @@ impl Connection {
             events |= Events::TRANSMIT;
         }
         if self.timers.cork <= now {
+            events |= Events::TRANSMIT;
+        }
+        if self.timers.pacing <= now {
+            self.timers.pacing = Instant::NEVER;
             events |= Events::TRANSMIT;
         }
         if self.timers.linger <= now {

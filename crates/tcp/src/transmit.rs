@@ -1,6 +1,7 @@
 //! From a decision to a segment: header fields, options, and the books that sending one changes.
 
 use crate::{connection::Connection, state::State, time::Instant};
+use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header, Options, SackBlocks, Timestamps};
 
 /// What the path and the device allow for one segment.
@@ -23,6 +24,8 @@ pub struct Transmit {
     pub len: u32,
     /// The device must cut the payload into pieces of this size, bytes.
     pub segment_size: Option<u16>,
+    /// The codepoint for the IP header (RFC 3168 §5).
+    pub ecn: Ecn,
 }
 
 /// A stretch of our sequence space about to be sent, `[start, end)`; `end` may include the FIN.
@@ -72,7 +75,7 @@ impl Connection {
     }
 
     pub(crate) fn header(&mut self, now: Instant, position: u64, flags: Flags) -> Header {
-        let header = Header {
+        let mut header = Header {
             seq: self.snd.space.wire(position),
             ack: self.rcv.space.wire(self.rcv.nxt),
             flags: flags | Flags::ACK,
@@ -80,6 +83,7 @@ impl Connection {
             options: self.segment_options(now),
             ..Header::default()
         };
+        self.echo_ecn(&mut header);
         self.on_ack_sent();
         header
     }
@@ -98,7 +102,7 @@ impl Connection {
             return None;
         }
         let passive = self.state == State::SynReceived;
-        let header = Header {
+        let mut header = Header {
             seq: self.snd.space.wire(0),
             ack: if passive {
                 self.rcv.space.wire(self.rcv.nxt)
@@ -114,6 +118,11 @@ impl Connection {
             options: self.syn_options(now, mss),
             ..Header::default()
         };
+        if passive {
+            self.tell_ecn(&mut header);
+        } else {
+            self.ask_for_ecn(&mut header);
+        }
         if self.snd.max == 0 {
             self.rtt.start_timing(now);
             self.timers.unacknowledged_since = now;
@@ -133,6 +142,7 @@ impl Connection {
             offset: 0,
             len: 0,
             segment_size: None,
+            ecn: Ecn::NotEct,
         })
     }
 
@@ -164,17 +174,21 @@ impl Connection {
             offset: stretch.start - 1,
             len: u32::try_from(len).expect("invariant: a stretch is at most max_payload long"),
             segment_size: (len > segment).then(|| u16::try_from(segment).unwrap_or(u16::MAX)),
+            ecn: Ecn::NotEct,
         }
     }
 
     /// A segment without payload at `position`.
     pub(crate) fn transmit_empty(&mut self, now: Instant, position: u64) -> Transmit {
-        let header = self.header(now, position, Flags::empty());
+        let option = self.accurate_ecn_option();
+        let mut header = self.header(now, position, Flags::empty());
+        header.options.accurate_ecn = option;
         Transmit {
             header,
             offset: 0,
             len: 0,
             segment_size: None,
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -203,6 +217,7 @@ impl Connection {
             offset: 0,
             len: 0,
             segment_size: None,
+            ecn: Ecn::NotEct,
         })
     }
 }

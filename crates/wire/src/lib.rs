@@ -13,6 +13,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod ecn;
 pub mod ethernet;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -9,10 +9,13 @@ mod sack;
 #[cfg(test)]
 mod tests;
 
-pub use options::{Options, Timestamps};
+pub use options::{AccurateEcn, Options, Timestamps};
 pub use sack::SackBlocks;
 
 use crate::{Error, header_mut, split_header};
+
+/// Accurate ECN, beside the data offset.
+const AE: u8 = 1;
 
 /// Where the checksum stands in the header, as partial checksums need it.
 pub const CHECKSUM_OFFSET: u16 = 16;
@@ -53,6 +56,8 @@ pub struct Header {
     pub ack: u32,
     /// Control bits.
     pub flags: Flags,
+    /// The bit before [`Flags::CWR`]: accurate ECN (RFC 9768 §3.1).
+    pub ae: bool,
     /// Receive window of the sender, not scaled.
     pub window: u16,
     /// Offset of the end of urgent data from `seq`, if [`Flags::URG`] is set.
@@ -90,6 +95,7 @@ impl Header {
             seq: u32_at(4),
             ack: u32_at(8),
             flags: Flags::from_bits_retain(fixed[13]),
+            ae: fixed[12] & AE != 0,
             window: u16_at(14),
             urgent: u16_at(18),
             options: Options::parse(options)?,
@@ -118,8 +124,8 @@ impl Header {
         fixed[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
         fixed[4..8].copy_from_slice(&self.seq.to_be_bytes());
         fixed[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        fixed[12] =
-            u8::try_from(len / 4).expect("invariant: a header is at most 15 words long") << 4;
+        let words = u8::try_from(len / 4).expect("invariant: a header is at most 15 words long");
+        fixed[12] = words << 4 | if self.ae { AE } else { 0 };
         fixed[13] = self.flags.bits();
         fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
         fixed[16..18].copy_from_slice(&[0, 0]);

@@ -8,7 +8,7 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engine::{Address, Config, Engine};
+use engine::{Address, Config, CongestionControl, EcnMode, Engine};
 use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
 
@@ -76,6 +76,13 @@ pub struct Arguments {
     /// rate and delay need more. Only pages in use cost memory.
     #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = parse_window)]
     window_kib: u32,
+    /// Congestion control of connections whose program sets none: reno, cubic, bbr or dctcp.
+    #[arg(long, value_name = "NAME", default_value = CongestionControl::default().name(), value_parser = parse_congestion)]
+    congestion: CongestionControl,
+    /// Explicit congestion notification, numbered as the kernel's net.ipv4.tcp_ecn: 0 off, 1 ask and grant,
+    /// 2 grant, 3 ask for accurate ECN and grant either, 4 ask for the older one and grant either, 5 grant either.
+    #[arg(long, value_name = "MODE", default_value_t = EcnMode::default() as u8, value_parser = clap::value_parser!(u8).range(..=5))]
+    ecn: u8,
     /// Let processors sleep deeply even while programs are attached.
     #[arg(long)]
     allow_deep_idle: bool,
@@ -93,6 +100,13 @@ pub struct Arguments {
     /// [default: named after the control socket, beside the state of this user's labs].
     #[arg(long, value_name = "FILE", requires = "background")]
     log: Option<PathBuf>,
+}
+
+fn parse_congestion(text: &str) -> Result<CongestionControl, String> {
+    CongestionControl::from_name(text).ok_or_else(|| {
+        let names = CongestionControl::ALL.map(CongestionControl::name);
+        format!("give one of {}", names.join(", "))
+    })
 }
 
 fn parse_window(text: &str) -> Result<u32, String> {
@@ -192,6 +206,8 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.gateways.clone_from(&arguments.gateway);
     config.interface_index = sys::interface_index(&arguments.nic);
     config.cpus.clone_from(&arguments.cpu);
+    config.socket_options.congestion = arguments.congestion;
+    config.socket_options.ecn = EcnMode::from_number(arguments.ecn).unwrap_or_default();
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
     let window_bytes = arguments.window_kib * 1024;

@@ -4,6 +4,10 @@
 //! it is decided how much may be in flight and how fast it leaves. Windows count bytes, so that one ACK
 //! for 64 KiB weighs as much as many small ones.
 
+mod bbr;
+mod cubic;
+mod dctcp;
+mod hystart;
 mod reno;
 mod sample;
 mod window;
@@ -11,9 +15,12 @@ mod window;
 use crate::time::Instant;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use bbr::Bbr;
+use cubic::Cubic;
+use dctcp::Dctcp;
 use reno::Reno;
 pub use reno::initial_window;
-pub(crate) use sample::{AckSample, Cause, CongestionEvent};
+pub(crate) use sample::{AckSample, Cause, CongestionEvent, RateSample};
 pub(crate) use window::Window;
 
 /// The algorithms there are.
@@ -21,18 +28,27 @@ pub(crate) use window::Window;
 #[repr(u8)]
 pub enum Algorithm {
     /// RFC 5681.
-    #[default]
     Reno = 0,
+    /// RFC 9438.
+    #[default]
+    Cubic = 1,
+    /// draft-ietf-ccwg-bbr.
+    Bbr = 2,
+    /// RFC 8257; asks for ECN.
+    Dctcp = 3,
 }
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Reno];
+    pub const ALL: [Self; 4] = [Self::Reno, Self::Cubic, Self::Bbr, Self::Dctcp];
 
     /// The name that `TCP_CONGESTION` knows it by.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Dctcp => "dctcp",
         }
     }
 
@@ -46,7 +62,7 @@ impl Algorithm {
 /// changes the [`Window`] that all share.
 pub(crate) trait Controller {
     /// The connection begins, or changes to this algorithm: `self` is all zero, `window` stands.
-    fn start(&mut self, _window: &mut Window, _now: Instant) {}
+    fn start(&mut self, _window: &mut Window, _now: Instant, _srtt_us: u64) {}
 
     /// Once for every ACK that told something, after loss was marked.
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample);
@@ -61,25 +77,37 @@ pub(crate) trait Controller {
     fn on_timeout(&mut self, window: &mut Window, event: &CongestionEvent, first: bool);
 
     /// The last reduction was for nothing (RFC 3522, RFC 2883, RFC 5682).
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     fn undo(&mut self, window: &mut Window, _now: Instant) {
         window.restore();
     }
 
-    /// The program begins to send after more than a retransmission timeout of silence.
-    fn on_idle(&mut self, window: &mut Window, _now: Instant) {
-        window.restart();
+    /// The program begins to send when nothing is in flight; `long`: after more than a retransmission
+    /// timeout of silence.
+    fn on_idle(&mut self, window: &mut Window, _now: Instant, long: bool) {
+        if long {
+            window.restart();
+        }
     }
 
     /// Whether it governs the window during recovery itself, instead of PRR (RFC 9937).
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     fn owns_recovery(&self) -> bool {
         false
     }
 }
 
+/// What the handshake has found out about the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// The SYN had to be sent again.
+    pub syn_lost: bool,
+    /// Microseconds; 0: not known.
+    pub srtt_us: u64,
+}
+
 /// Words that the variables of the largest algorithm take.
-const AREA_WORDS: usize = 24;
+const AREA_WORDS: usize = 25;
 
 /// Congestion control of one connection, whichever algorithm it is.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
@@ -94,16 +122,17 @@ pub(crate) struct Congestion {
 
 impl Congestion {
     /// The connection has an MSS: RFC 6928 §2, where a lost SYN leaves one segment.
-    pub fn start(&mut self, algorithm: Algorithm, now: Instant, mss: u32, syn_lost: bool) {
-        self.window = Window::initial(mss, syn_lost);
-        self.choose(algorithm, now);
+    pub fn start(&mut self, algorithm: Algorithm, now: Instant, path: &Path) {
+        self.window = Window::initial(path.mss, path.syn_lost);
+        self.choose(algorithm, now, path.srtt_us);
     }
 
     /// Changes the algorithm; what the last one found out about the window stands.
-    pub fn choose(&mut self, algorithm: Algorithm, now: Instant) {
+    pub fn choose(&mut self, algorithm: Algorithm, now: Instant, srtt_us: u64) {
         self.algorithm = algorithm;
         self.area = [0; AREA_WORDS];
-        self.act(|controller, window| controller.start(window, now));
+        self.window.pacing_rate = 0;
+        self.act(|controller, window| controller.start(window, now, srtt_us));
     }
 
     pub const fn algorithm(&self) -> Algorithm {
@@ -132,14 +161,12 @@ impl Congestion {
 
     /// What proportional rate reduction allows during recovery (RFC 9937); an algorithm that governs
     /// recovery itself takes no notice.
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     pub fn set_recovery_cwnd(&mut self, bytes: u32) {
         if !self.owns_recovery() {
             self.window.cwnd = bytes.min(window::MAX_CWND);
         }
     }
 
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     pub fn owns_recovery(&mut self) -> bool {
         self.act(|controller, _| controller.owns_recovery())
     }
@@ -165,18 +192,20 @@ impl Congestion {
     }
 
     /// The last reduction was for nothing.
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     pub fn undo(&mut self, now: Instant) {
         self.act(|controller, window| controller.undo(window, now));
     }
 
-    pub fn on_idle(&mut self, now: Instant) {
-        self.act(|controller, window| controller.on_idle(window, now));
+    pub fn on_idle(&mut self, now: Instant, long: bool) {
+        self.act(|controller, window| controller.on_idle(window, now, long));
     }
 
     fn act<R>(&mut self, act: impl FnOnce(&mut dyn Controller, &mut Window) -> R) -> R {
         match self.algorithm {
             Algorithm::Reno => act(view::<Reno>(&mut self.area), &mut self.window),
+            Algorithm::Cubic => act(view::<Cubic>(&mut self.area), &mut self.window),
+            Algorithm::Bbr => act(view::<Bbr>(&mut self.area), &mut self.window),
+            Algorithm::Dctcp => act(view::<Dctcp>(&mut self.area), &mut self.window),
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Reno: slow start, congestion avoidance and halving (RFC 5681), initial window 10 (RFC 6928).
+//! Reno: slow start, congestion avoidance and halving (RFC 5681), initial window 10 (RFC 6928). The first
+//! slow start ends by HyStart++.
 
-use super::{AckSample, CongestionEvent, Controller, Window};
+use super::{AckSample, CongestionEvent, Controller, Window, hystart::HyStart};
+use crate::time::Instant;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Initial window for segments of `mss` bytes (RFC 6928 §2).
@@ -8,53 +10,79 @@ pub fn initial_window(mss: u32) -> u32 {
     (10 * mss).min((2 * mss).max(14_600))
 }
 
-/// Reno needs nothing beyond the window.
+/// Reno needs nothing beyond the window, but for a sense of when slow start has done its work.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Reno {}
+pub(super) struct Reno {
+    hystart: HyStart,
+}
 
 impl Controller for Reno {
-    /// RFC 5681 §3.1.
+    fn start(&mut self, _window: &mut Window, _now: Instant, _srtt_us: u64) {
+        self.hystart.start();
+    }
+
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
-        if !sample.cwnd_limited || sample.in_recovery {
-            return;
-        }
-        let rest = if window.in_slow_start() {
-            window.slow_start(sample.acked)
+        if window.in_first_slow_start() && !sample.in_recovery {
+            self.hystart.on_ack(window, sample);
         } else {
-            sample.acked
-        };
-        if rest > 0 {
-            window.avoid(rest, window.cwnd);
+            on_ack(window, sample);
         }
     }
 
-    /// RFC 5681 §3.1 equation (4), then §3.2 step 2.
     fn on_congestion_event(&mut self, window: &mut Window, event: &CongestionEvent) {
-        window.reduce_to(event.flight / 2);
+        on_congestion(window, event);
     }
 
-    /// RFC 5681 §3.1: the loss window is one segment; the threshold is halved once per episode.
     fn on_timeout(&mut self, window: &mut Window, event: &CongestionEvent, first: bool) {
-        if first {
-            window.reduce_to(event.flight / 2);
-        }
-        window.collapse();
+        on_timeout(window, event, first);
     }
+}
+
+/// RFC 5681 §3.1.
+pub(super) fn on_ack(window: &mut Window, sample: &AckSample) {
+    if !sample.cwnd_limited || sample.in_recovery {
+        return;
+    }
+    let rest = if window.in_slow_start() {
+        window.slow_start(sample.acked)
+    } else {
+        sample.acked
+    };
+    if rest > 0 {
+        window.avoid(rest, window.cwnd);
+    }
+}
+
+/// RFC 5681 §3.1 equation (4), then §3.2 step 2; RFC 3168 §6.1.2 wants the same for a mark.
+pub(super) fn on_congestion(window: &mut Window, event: &CongestionEvent) {
+    window.reduce_to(event.flight / 2);
+}
+
+/// RFC 5681 §3.1: the loss window is one segment; the threshold is halved once per episode.
+pub(super) fn on_timeout(window: &mut Window, event: &CongestionEvent, first: bool) {
+    if first {
+        on_congestion(window, event);
+    }
+    window.collapse();
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Algorithm, Cause, Congestion};
+    use super::super::{Algorithm, Cause, Congestion, Path};
     use super::*;
-    use crate::Instant;
     use zerocopy::FromZeros as _;
 
     const MSS: u32 = 1_000;
 
     fn reno() -> Congestion {
         let mut congestion = Congestion::new_zeroed();
-        congestion.start(Algorithm::Reno, Instant::ZERO, MSS, false);
+        let path = Path {
+            mss: MSS,
+            syn_lost: false,
+            srtt_us: 0,
+        };
+        congestion.start(Algorithm::Reno, Instant::ZERO, &path);
         congestion
     }
 
@@ -69,7 +97,6 @@ mod tests {
 
     fn loss(flight: u32) -> CongestionEvent {
         CongestionEvent {
-            now: Instant::ZERO,
             cause: Cause::Loss,
             flight,
         }
@@ -134,7 +161,7 @@ mod tests {
         reno.on_timeout(&loss(20_000), true);
         reno.undo(Instant::ZERO);
         assert_eq!(reno.cwnd(), 20_000);
-        reno.on_idle(Instant::ZERO);
+        reno.on_idle(Instant::ZERO, true);
         reno.undo(Instant::ZERO);
         assert_eq!(reno.cwnd(), 10_000, "nothing is left to undo");
     }

@@ -43,6 +43,11 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
+    /// No congestion was ever met.
+    pub const fn in_first_slow_start(&self) -> bool {
+        self.ssthresh == u32::MAX
+    }
+
     pub fn grow(&mut self, bytes: u32) {
         self.cwnd = self.cwnd.saturating_add(bytes).min(MAX_CWND);
     }
@@ -89,14 +94,20 @@ impl Window {
         self.prior_ssthresh = self.ssthresh;
     }
 
-    #[allow(dead_code, reason = "loss recovery takes it up next")]
     /// After a reduction that was for nothing; growth since then stays.
-    pub fn restore(&mut self) {
+    /// Returns whether there was something to restore.
+    pub fn restore(&mut self) -> bool {
         if self.prior_ssthresh == 0 {
-            return;
+            return false;
         }
         self.cwnd = self.cwnd.max(self.prior_cwnd);
         self.ssthresh = self.ssthresh.max(self.prior_ssthresh);
         self.prior_ssthresh = 0;
+        true
     }
+}
+
+/// `bytes` times a fraction that is at most one.
+pub(crate) fn scaled(bytes: u32, (numerator, denominator): (u64, u64)) -> u32 {
+    u32::try_from(u64::from(bytes) * numerator / denominator).unwrap_or(bytes)
 }

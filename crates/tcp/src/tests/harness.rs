@@ -2,8 +2,8 @@
 //! virtual time. Numbers in scripts are relative to the initial sequence numbers, as tcpdump shows.
 
 use crate::{
-    Config, Connection, Duration, Events, Instant, ReceiveWindow, SeqNumber, Transmit,
-    TransmitLimits,
+    Algorithm, Config, Connection, Duration, Events, Instant, ReceiveWindow, SeqNumber,
+    SocketOptions, Transmit, TransmitLimits,
 };
 use std::collections::BTreeMap;
 use wire::tcp::{Flags, Header, Options, SackBlocks};
@@ -36,6 +36,10 @@ pub fn plain() -> Config {
         receive_capacity: 65_536,
         send_capacity: 1 << 20,
         mss: 1_000,
+        options: SocketOptions {
+            congestion: Algorithm::Reno,
+            ..SocketOptions::default()
+        },
         ..Config::default()
     }
 }
@@ -326,6 +330,7 @@ fn cut(transmit: &Transmit) -> Vec<Transmit> {
             offset: transmit.offset + u64::from(from),
             len,
             segment_size: None,
+            ecn: transmit.ecn,
         }
     };
     starts.map(piece).collect()

@@ -14,6 +14,9 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+/// AccECN0 and AccECN1 (RFC 9768 §3.2.3): the same counters in two orders.
+const ACCURATE_ECN_0: u8 = 172;
+const ACCURATE_ECN_1: u8 = 174;
 
 /// Two NOPs that align the timestamps, and the timestamps' kind and length (RFC 7323 appendix A).
 const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
@@ -31,6 +34,47 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
+/// The AccECN option (RFC 9768 §3.2.3): counters of payload bytes modulo 2^24. A short option leaves out
+/// those at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AccurateEcn {
+    /// `EE0B`: marked ECT(0).
+    pub ect0: Option<u32>,
+    /// `ECEB`: marked CE.
+    pub ce: Option<u32>,
+    /// `EE1B`: marked ECT(1).
+    pub ect1: Option<u32>,
+}
+
+impl AccurateEcn {
+    /// From the body of the option of order 0; order 1 exchanges the first and the last.
+    fn parse(body: &[u8]) -> AccurateEcn {
+        let mut counters = body
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .map(|&[a, b, c]| u32::from_be_bytes([0, a, b, c]));
+        AccurateEcn {
+            ect0: counters.next(),
+            ce: counters.next(),
+            ect1: counters.next(),
+        }
+    }
+
+    fn swapped(self) -> AccurateEcn {
+        AccurateEcn {
+            ect0: self.ect1,
+            ect1: self.ect0,
+            ..self
+        }
+    }
+
+    /// Padded to words. Emission always has the first two counters.
+    const fn emit_len(self) -> usize {
+        if self.ect1.is_some() { 12 } else { 8 }
+    }
+}
+
 /// The options that this stack knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -44,6 +88,8 @@ pub struct Options {
     pub timestamps: Option<Timestamps>,
     /// Runs that the sender has received beyond its acknowledgment.
     pub sack: SackBlocks,
+    /// Bytes that the sender has received, by ECN codepoint.
+    pub accurate_ecn: Option<AccurateEcn>,
 }
 
 impl Options {
@@ -108,6 +154,12 @@ impl Options {
                     );
                 }
             }
+            (ACCURATE_ECN_0, counters) if counters.len().is_multiple_of(3) => {
+                self.accurate_ecn = Some(AccurateEcn::parse(counters));
+            }
+            (ACCURATE_ECN_1, counters) if counters.len().is_multiple_of(3) => {
+                self.accurate_ecn = Some(AccurateEcn::parse(counters).swapped());
+            }
             (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS | SACK, _) => {
                 return Err(Error::Malformed);
             }
@@ -150,7 +202,8 @@ impl Options {
             0
         };
         let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
-        mss + timestamps + sack_permitted + window_scale
+        let accurate_ecn = self.accurate_ecn.map_or(0, AccurateEcn::emit_len);
+        mss + timestamps + sack_permitted + window_scale + accurate_ecn
     }
 
     /// Fills `out`, which is [`Options::emit_len`] bytes long.
@@ -178,6 +231,9 @@ impl Options {
         if let Some(shift) = self.window_scale {
             writer.put([NOP, WINDOW_SCALE, 3, shift]);
         }
+        if let Some(counters) = self.accurate_ecn {
+            writer.put_accurate_ecn(counters);
+        }
         let sack_blocks = self.sack.len().min(self.sack_capacity());
         if sack_blocks > 0 {
             let len = u8::try_from(2 + sack_blocks * SACK_BLOCK_LEN)
@@ -197,6 +253,19 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    #[cold]
+    fn put_accurate_ecn(&mut self, counters: AccurateEcn) {
+        let [_, e0, e1, e2] = counters.ect0.unwrap_or(0).to_be_bytes();
+        let [_, c0, c1, c2] = counters.ce.unwrap_or(0).to_be_bytes();
+        let len = if counters.ect1.is_some() { 11 } else { 8 };
+        self.put([ACCURATE_ECN_0, len, e0, e1]);
+        self.put([e2, c0, c1, c2]);
+        if let Some(ect1) = counters.ect1 {
+            let [_, f0, f1, f2] = ect1.to_be_bytes();
+            self.put([f0, f1, f2, NOP]);
+        }
+    }
+
     #[inline]
     fn put(&mut self, word: [u8; 4]) {
         let (first, rest) = core::mem::take(&mut self.out)

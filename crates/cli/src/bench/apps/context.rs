@@ -249,6 +249,10 @@ impl Context {
         if let Some(cpu) = cores::for_engine() {
             command.args(["--cpu", &cpu.to_string()]);
         }
+        // The same control on both sides, where the engine has the kernel's; the report names both.
+        if engine::CongestionControl::from_name(self.lab.congestion()).is_some() {
+            command.args(["--congestion", self.lab.congestion()]);
+        }
         let mut engine = Program::start("shunt engine", command)?;
         engine.wait_until("control socket", START_PATIENCE, |engine| {
             // /proc/PID/net/unix shows the process's own network namespace, see unix(7).

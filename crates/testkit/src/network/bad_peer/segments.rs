@@ -168,6 +168,7 @@ impl BadPeer {
             ack: self.acknowledgment(),
             flags: Flags::ACK,
             window: self.window(),
+            ae: false,
             urgent: 0,
             options: Options {
                 timestamps,
