@@ -48,6 +48,7 @@ pub fn of_connection(error: ConnectionError) -> Errno {
         ConnectionError::TimedOut => Errno::TIMEDOUT,
         ConnectionError::HostUnreachable => Errno::HOSTUNREACH,
         ConnectionError::NetworkUnreachable => Errno::NETUNREACH,
+        ConnectionError::BrokenPipe => Errno::PIPE,
         _ => Errno::CONNRESET,
     }
 }

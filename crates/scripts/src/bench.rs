@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PEER_MAC: Mac = [2, 0x5c, 0x41, 0, 0, 1];
 /// Network that both ends are in.
 const PREFIX_LEN: u8 = 16;
+/// The engine's flag for what scripts about windows rely upon.
+const CONGESTION_FLAG: &str = "--congestion";
 const HOST: &str = "a";
 const PEER: &str = "b";
 
@@ -178,7 +180,7 @@ impl Bench {
                     .shunt
                     .as_deref()
                     .context("no shunt binary was given")?;
-                let engine = start_engine(host, shunt, &setting, tools.serves_ip6)?;
+                let engine = start_engine(host, shunt, &setting, tools)?;
                 (Some(engine), Some(library(host, shunt)?))
             }
         };
@@ -402,7 +404,7 @@ fn start_engine(
     host: &Host,
     shunt: &Path,
     setting: &Setting,
-    serves_ip6: bool,
+    tools: &Tools,
 ) -> anyhow::Result<Program> {
     let mut command = host.command(shunt)?;
     // Dozens of engines share few processors here: none may spin.
@@ -410,7 +412,20 @@ fn start_engine(
     command.args(["--max-connections", "4096"]);
     let address = host_address(Side::Shunt, Family::Ip4);
     command.args(["--address", &format!("{address}/{PREFIX_LEN}")]);
-    if serves_ip6 {
+    // The kernel's side has reno too.
+    let is_chosen = setting
+        .engine
+        .iter()
+        .any(|flag| flag.starts_with(CONGESTION_FLAG));
+    if !is_chosen
+        && tools
+            .engine_flags
+            .iter()
+            .any(|flag| flag == CONGESTION_FLAG)
+    {
+        command.args([CONGESTION_FLAG, "reno"]);
+    }
+    if tools.serves_ip6 {
         let address = host_address(Side::Shunt, Family::Ip6);
         command.args(["--address", &format!("{address}/64")]);
     }

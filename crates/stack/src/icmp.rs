@@ -12,8 +12,8 @@ use crate::output::Envelope;
 use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use crate::stack::Stack;
 use crate::udp::Report;
-use core::net::Ipv4Addr;
-use tcp::{ConnectionError, Instant};
+use core::net::{IpAddr, Ipv4Addr};
+use tcp::{ConnectionError, Events, Instant};
 use wire::icmpv4::{Message, unreachable};
 use wire::ipv4::Protocol;
 
@@ -175,11 +175,16 @@ impl Stack<'_> {
         if !lowers {
             return;
         }
-        self.change(index, |record| {
+        let mss = mtu.saturating_sub(headers_len(quote.tuple.remote()));
+        let events = self.change(index, |record| {
             record.path_mtu = mtu;
             record.path_mtu_until = now + PATH_MTU_LIFETIME;
+            record.tcp.handle_packet_too_big(now, mss)
         });
         self.counters.pmtu_lowered += 1;
+        if events.contains(Events::TRANSMIT) && !self.is_waiting(at(index)) {
+            self.senders.push(index);
+        }
     }
 }
 
@@ -196,6 +201,14 @@ pub(crate) fn report<'a>(
         code,
         next_hop_mtu,
         quoted,
+    }
+}
+
+/// Bytes of the headers of IP and TCP without options.
+const fn headers_len(address: IpAddr) -> u16 {
+    match address {
+        IpAddr::V4(_) => 40,
+        IpAddr::V6(_) => 60,
     }
 }
 

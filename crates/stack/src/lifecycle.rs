@@ -106,8 +106,10 @@ impl Stack<'_> {
         match before {
             State::SynSent | State::SynReceived => self.counters.tcp_attempt_fails += 1,
             State::Established | State::CloseWait
-                if self.record(index).tcp.error() == Some(ConnectionError::Reset)
-                    || self.record(index).tcp.is_orphan() =>
+                if matches!(
+                    self.record(index).tcp.error(),
+                    Some(ConnectionError::Reset | ConnectionError::BrokenPipe)
+                ) || self.record(index).tcp.is_orphan() =>
             {
                 self.counters.tcp_estab_resets += 1;
             }

@@ -75,6 +75,7 @@ impl Connection {
         self.snd.una = ack;
         self.snd.nxt = self.snd.nxt.max(ack);
         self.timers.retries = 0;
+        self.soft_error_code = 0;
         self.timers.unacknowledged_since = if self.snd.max > ack {
             now
         } else {

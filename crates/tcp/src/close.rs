@@ -68,7 +68,10 @@ impl Connection {
             State::Closed | State::TimeWait => Events::empty(),
             State::SynSent | State::SynReceived => self.fail(error),
             _ if hard => self.fail(error),
-            _ => Events::empty(),
+            _ => {
+                self.soft_error_code = error.code();
+                Events::empty()
+            }
         }
     }
 

@@ -72,6 +72,8 @@ pub enum ConnectionError {
     NetworkUnreachable,
     /// The peer's host has no such protocol or port (ICMP).
     PortUnreachable,
+    /// The peer reset a connection that it had closed for its part: only sending was left.
+    BrokenPipe,
 }
 
 impl ConnectionError {
@@ -83,6 +85,7 @@ impl ConnectionError {
             Self::HostUnreachable => 4,
             Self::NetworkUnreachable => 5,
             Self::PortUnreachable => 6,
+            Self::BrokenPipe => 7,
         }
     }
 
@@ -94,6 +97,7 @@ impl ConnectionError {
             4 => Some(Self::HostUnreachable),
             5 => Some(Self::NetworkUnreachable),
             6 => Some(Self::PortUnreachable),
+            7 => Some(Self::BrokenPipe),
             _ => None,
         }
     }
@@ -127,7 +131,9 @@ pub struct Connection {
     pub(crate) reset_owed: bool,
     /// A reset in answer to an unacceptable ACK waits, with this sequence number (RFC 9293 §3.10.7.3).
     pub(crate) reset_reply_owed: bool,
-    pub(crate) reserved: [u8; 2],
+    /// What ICMP said while it was not to be believed, for the timeout that may follow; 0: nothing.
+    pub(crate) soft_error_code: u8,
+    pub(crate) reserved: u8,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
     pub(crate) snd: Sender,
@@ -275,6 +281,12 @@ impl Connection {
         self.error_code = error.code();
         self.enter_closed();
         Events::ERROR | Events::CLOSED | Events::TRANSMIT
+    }
+
+    /// Nobody answers. What a router has said is the better reason (RFC 1122 §4.2.3.9).
+    pub(crate) fn time_out(&mut self) -> Events {
+        let reason = ConnectionError::from_code(self.soft_error_code);
+        self.fail(reason.unwrap_or(ConnectionError::TimedOut))
     }
 
     pub(crate) fn enter_closed(&mut self) {

@@ -1,7 +1,7 @@
 //! Keep-alives (RFC 9293 §3.8.4): off unless the program asks.
 
 use crate::{
-    connection::{Connection, ConnectionError, Events},
+    connection::{Connection, Events},
     state::State,
     time::{Duration, Instant},
 };
@@ -36,7 +36,7 @@ impl Connection {
             self.timers.keepalive_probes >= self.options.keepalive_count
         };
         if out_of_time {
-            let events = self.fail(ConnectionError::TimedOut);
+            let events = self.time_out();
             self.reset_owed = true;
             return events;
         }

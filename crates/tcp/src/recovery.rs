@@ -3,7 +3,7 @@
 
 use crate::{
     congestion::Cause,
-    connection::Connection,
+    connection::{Connection, Events},
     prr::{Prr, PrrAck},
     rack::DUP_THRESH,
     rate::DeliveryMark,
@@ -150,6 +150,21 @@ impl Connection {
     fn are_duplicates_of_loss(&self) -> bool {
         let is_small_step = self.recovery.last_step <= 4 * u32::from(self.snd.segment_payload);
         !self.recovery.after_timeout || self.snd.una > self.recovery.point || is_small_step
+    }
+
+    /// A router took nothing longer than segments of `mss` (RFC 1191 §6.5, RFC 8201 §5.4): what was longer
+    /// was lost, but not to congestion, and leaves again at once. Segments that left together are known as
+    /// one run: of a run that is longer, short segments go again too.
+    pub fn handle_packet_too_big(&mut self, now: Instant, mss: u16) -> Events {
+        let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
+        let longest = u64::from(mss.saturating_sub(timestamps_len));
+        let lost = self.snd.sent.mark_lost(now, |piece| piece.len() > longest);
+        if lost == 0 {
+            return Events::empty();
+        }
+        self.note_lost(lost);
+        self.recovery.first_owed = true;
+        Events::TRANSMIT
     }
 
     /// `bytes` count as lost that did not until now.

@@ -53,6 +53,8 @@ impl Connection {
                 self.enter_closed();
                 Events::CLOSED
             }
+            // As Linux: the stream has been read to its end, and reading goes on to say so.
+            State::CloseWait => self.fail(ConnectionError::BrokenPipe),
             _ => self.fail(ConnectionError::Reset),
         }
     }

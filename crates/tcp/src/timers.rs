@@ -1,7 +1,7 @@
 //! The timers of a connection and what happens when each fires (RFC 9293 §3.8, RFC 6298).
 
 use crate::{
-    connection::{Connection, ConnectionError, Events},
+    connection::{Connection, Events},
     state::State,
     time::{Duration, Instant},
 };
@@ -135,7 +135,7 @@ impl Connection {
     fn on_retransmit_timeout(&mut self, now: Instant) -> Events {
         self.timers.retries = self.timers.retries.saturating_add(1);
         if self.gives_up(now) {
-            return self.fail(ConnectionError::TimedOut);
+            return self.time_out();
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
             self.enter_loss_recovery(now);
@@ -181,7 +181,7 @@ impl Connection {
             || (self.orphan && self.timers.retries > ORPHAN_RETRIES)
             || self.user_timeout_expired(now)
         {
-            return self.fail(ConnectionError::TimedOut);
+            return self.time_out();
         }
         self.snd.probe_owed = true;
         self.timers.retransmit = self.retransmit_deadline(now);

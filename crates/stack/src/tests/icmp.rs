@@ -233,6 +233,19 @@ fn largest_after(node: &mut Node<'_>, now: Instant) -> usize {
 }
 
 #[test]
+fn what_was_too_long_for_the_path_leaves_again_at_once() {
+    established(|node, _, large| {
+        let message = Message::DestinationUnreachable {
+            code: unreachable::FRAGMENTATION_NEEDED,
+            next_hop_mtu: 1_000,
+            quoted: quote(&large),
+        };
+        node.deliver(NOW, &icmp(ip(PEER), &message));
+        assert_eq!(largest_after(node, NOW), 1_000);
+    });
+}
+
+#[test]
 fn fragmentation_needed_lowers_the_path_mtu_of_that_connection_only() {
     established(|node, owner, large| {
         assert_eq!(large.bytes.len(), 14 + 1_500);

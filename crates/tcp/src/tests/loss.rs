@@ -30,6 +30,23 @@ fn a_partial_ack_retransmits_the_next_hole_without_sack() {
 }
 
 #[test]
+fn what_was_too_long_for_the_path_leaves_again_at_once_and_shorter() {
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    let window = script.conn.info().cwnd;
+    let events = script.conn.handle_packet_too_big(script.now, 600);
+    assert!(events.contains(crate::Events::TRANSMIT));
+    script.limits.mss = 600;
+    script.limits.max_payload = 600;
+    let sent = script.ranges();
+    assert_eq!(sent[..2], [(1, 600), (601, 600)]);
+    assert!(sent.iter().all(|&(_, len)| len <= 600), "{sent:?}");
+    assert_eq!(script.conn.info().cwnd, window, "no sign of congestion");
+    // Nothing in flight is as long as this.
+    let again = script.conn.handle_packet_too_big(script.now, 20_000);
+    assert!(again.is_empty());
+}
+
+#[test]
 fn sack_retransmits_each_hole_once_and_nothing_else() {
     let mut script = with_sack();
     // Segments 1 and 5 of ten are lost.

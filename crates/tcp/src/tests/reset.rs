@@ -17,6 +17,14 @@ fn a_reset_at_the_expected_number_ends_the_connection() {
 }
 
 #[test]
+fn a_reset_after_the_peers_fin_is_a_broken_pipe() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg("F.", 1, 1, b""));
+    script.arrives(seg("R", 2, 0, b""));
+    assert_eq!(script.conn.error(), Some(ConnectionError::BrokenPipe));
+}
+
+#[test]
 fn a_reset_elsewhere_in_the_window_is_challenged() {
     let mut script = Script::established(&plain());
     script.arrives(seg("R", 100, 0, b""));

@@ -29,6 +29,23 @@ fn an_acknowledgement_restarts_the_timer_for_what_is_left() {
 }
 
 #[test]
+fn a_timeout_tells_what_a_router_has_said() {
+    let mut script = Script::established(&plain());
+    script.writes(2_000);
+    script.sent();
+    let said = ConnectionError::NetworkUnreachable;
+    assert!(script.conn.handle_unreachable(said, false).is_empty());
+    // An answer from the peer disproves it.
+    script.arrives(seg(".", 1, 1_001, b""));
+    let said = ConnectionError::HostUnreachable;
+    assert!(script.conn.handle_unreachable(said, false).is_empty());
+    while !script.next_timer().1.contains(Events::ERROR) {
+        script.sent();
+    }
+    assert_eq!(script.conn.error(), Some(said));
+}
+
+#[test]
 fn a_dead_peer_ends_in_a_timeout() {
     let mut script = Script::established(&plain());
     script.writes(1);
