@@ -184,7 +184,7 @@ impl Scene {
         let channel = program.control.as_fd();
         let backing = [program.backing.as_fd()];
         let wrong = [program.file.as_fd()];
-        let request = match kind % 8 {
+        let request = match kind % 9 {
             0 => Request::Hello {
                 min_version: u16::from(a),
                 max_version: u16::from(b),
@@ -200,6 +200,9 @@ impl Scene {
                 kind: QueryKind::Sockets,
             },
             6 => Request::Addresses,
+            7 => Request::Join {
+                core: u16::from(a % 4),
+            },
             _ => {
                 let _ = send(channel, &[a, b, c, d, e, f], &backing);
                 return;

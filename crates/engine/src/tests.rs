@@ -1,6 +1,7 @@
 //! Whole engine cores on a wire, in virtual time.
 
 mod bounds;
+mod cores;
 mod datagrams;
 mod death;
 mod files;

@@ -416,4 +416,11 @@ impl Program {
         self.request(wired, &Request::Fork, &[theirs.as_fd()])?;
         Ok(ours)
     }
+
+    /// A channel to another core of the engine, which has yet to look at it.
+    pub fn join(&self, wired: &mut Wired, core: u16) -> Result<Channel, Errno> {
+        let (ours, theirs) = pair();
+        self.request(wired, &Request::Join { core }, &[theirs.as_fd()])?;
+        Ok(ours)
+    }
 }
