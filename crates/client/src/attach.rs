@@ -114,7 +114,6 @@ pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> 
     let region = Region::map(file.as_fd())?;
     let plausible = (1..=hostif::lock::MAX_SESSION).contains(&welcome.session)
         && region.id() == welcome.region
-        && region.layout().cores == 1
         && (1..=CORES_MAX).contains(&welcome.steering.cores)
         && welcome.core < welcome.steering.cores;
     if !plausible {

@@ -18,8 +18,6 @@ use crate::command::Calls;
 use crate::control::Control;
 use crate::private::PrivateFd;
 
-/// Rings in the region of a session with one core.
-const CORE: u32 = 0;
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
 const YIELDS: u32 = 64;
 const NAP: Timespec = Timespec {
@@ -76,14 +74,14 @@ impl Attachment {
         Attachment {
             core,
             session,
-            commands: region.command_producer(CORE),
-            sends: region.send_producer(CORE),
-            receives: region.receive_producer(CORE),
-            completions: Mutex::new(region.completion_consumer(CORE)),
+            commands: region.command_producer(),
+            sends: region.send_producer(),
+            receives: region.receive_producer(),
+            completions: Mutex::new(region.completion_consumer()),
             calls: Calls::default(),
             sleepers: Sleepers::default(),
-            program_word: region.program_sleep_word(CORE),
-            engine_word: region.engine_sleep_word(CORE),
+            program_word: region.program_sleep_word(),
+            engine_word: region.engine_sleep_word(),
             region,
             control,
             program_bell,

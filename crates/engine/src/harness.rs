@@ -30,7 +30,6 @@ pub fn small_limits() -> Limits {
         datagrams: 8,
         sessions: 8,
         region: Layout {
-            cores: 1,
             ring_entries: RingEntries {
                 command: 64,
                 send: 64,

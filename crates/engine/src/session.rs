@@ -42,12 +42,12 @@ impl Rings {
     pub fn new(region: &Region, program_bell: OwnedFd, engine_bell: OwnedFd) -> Self {
         Self {
             region: region.id(),
-            commands: region.command_consumer(0),
-            written: region.send_consumer(0),
-            consumed: region.receive_consumer(0),
-            completions: region.completion_producer(0),
-            engine_word: region.engine_sleep_word(0),
-            program_word: region.program_sleep_word(0),
+            commands: region.command_consumer(),
+            written: region.send_consumer(),
+            consumed: region.receive_consumer(),
+            completions: region.completion_producer(),
+            engine_word: region.engine_sleep_word(),
+            program_word: region.program_sleep_word(),
             program_bell,
             engine_bell,
             must_look: false,

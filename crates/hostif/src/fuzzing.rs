@@ -10,7 +10,6 @@ const ENTRIES: u32 = 8;
 
 fn layout() -> Layout {
     Layout {
-        cores: 1,
         ring_entries: RingEntries {
             command: ENTRIES,
             send: ENTRIES,
@@ -28,10 +27,10 @@ fn layout() -> Layout {
 /// everything after each.
 pub fn hostile_program(data: &[u8]) {
     let region = Region::create(layout(), 1, 1).expect("invariant: the layout is good");
-    let mut commands = region.command_consumer(0);
-    let mut sends = region.send_consumer(0);
-    let mut receives = region.receive_consumer(0);
-    let completions = region.completion_producer(0);
+    let mut commands = region.command_consumer();
+    let mut sends = region.send_consumer();
+    let mut receives = region.receive_consumer();
+    let completions = region.completion_producer();
     let mut rest = data;
     while let Some((head, tail)) = rest.split_first_chunk::<4>() {
         let offset = u64::from(u16::from_le_bytes([head[0], head[1]]));
@@ -60,8 +59,8 @@ pub fn hostile_program(data: &[u8]) {
         let _ = completions.push(&Completion::Event { socket });
         let _ = completions.pending();
         read_headers(&region);
-        let _ = region.engine_sleep_word(0).must_ring();
-        let _ = region.program_sleep_word(0).must_ring();
+        let _ = region.engine_sleep_word().must_ring();
+        let _ = region.program_sleep_word().must_ring();
         let _ = Request::decode(rest);
     }
     for _ in 0..=ENTRIES {

@@ -1,6 +1,6 @@
 //! Where things lie in a region. Both sides compute the same offsets from the same few numbers.
 //!
-//! Order: header page · sleep words (128 B per core) · rings (per core: cmd, snd, rcv, cpl) · socket
+//! Order: header page · sleep words (128 B) · rings (cmd, snd, rcv, cpl) · socket
 //! headers · window pairs. Each part starts on a page. This file maps no memory.
 
 /// Page size that offsets are aligned to.
@@ -11,7 +11,7 @@ pub const SLOT_BYTES: u64 = 64;
 pub const RING_PREFIX_BYTES: u64 = 64;
 /// Size of one socket header.
 pub const SOCKET_HEADER_BYTES: u64 = 256;
-/// Sleep words of one core: the engine's and the program's, a cache line each.
+/// Sleep words: the engine's and the program's, a cache line each.
 pub const SLEEP_BLOCK_BYTES: u64 = 128;
 /// No region is larger than this (64 TiB would not fit a process's address space beside others).
 pub const MAX_REGION_BYTES: u64 = 1 << 42;
@@ -32,9 +32,7 @@ pub struct RingEntries {
 /// The numbers that a region's layout follows from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Engine cores, each with rings and sleep words of its own; 1 to 64.
-    pub cores: u32,
-    /// Sizes of each core's rings.
+    /// Sizes of the rings.
     pub ring_entries: RingEntries,
     /// Number of socket headers.
     pub socket_headers: u32,
@@ -49,7 +47,6 @@ pub struct Layout {
 impl Default for Layout {
     fn default() -> Layout {
         Layout {
-            cores: 1,
             ring_entries: RingEntries {
                 command: 1024,
                 send: 1024,
@@ -64,7 +61,7 @@ impl Default for Layout {
     }
 }
 
-/// One of the four rings of a core.
+/// One of the four rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingKind {
     /// Commands, program to engine.
@@ -114,7 +111,6 @@ impl Layout {
                 Err(LayoutError::OutOfBounds(name))
             }
         };
-        within(self.cores, 1, 64, "number of cores")?;
         for kind in RING_ORDER {
             power(self.entries(kind), 2, 65536, "ring size")?;
         }
@@ -145,37 +141,34 @@ impl Layout {
         }
     }
 
-    /// Offset of the sleep words of `core`.
+    /// Offset of the sleep words.
     #[must_use]
-    pub fn sleep_block(&self, core: u32) -> u64 {
-        PAGE_BYTES + u64::from(core) * SLEEP_BLOCK_BYTES
+    pub fn sleep_block(&self) -> u64 {
+        PAGE_BYTES
     }
 
     fn rings_start(&self) -> u64 {
-        page_up(PAGE_BYTES + u64::from(self.cores) * SLEEP_BLOCK_BYTES)
+        page_up(PAGE_BYTES + SLEEP_BLOCK_BYTES)
     }
 
     fn ring_bytes(&self, kind: RingKind) -> u64 {
         page_up(RING_PREFIX_BYTES + u64::from(self.entries(kind)) * SLOT_BYTES)
     }
 
-    fn core_rings_bytes(&self) -> u64 {
-        RING_ORDER.iter().map(|kind| self.ring_bytes(*kind)).sum()
-    }
-
-    /// Offset of a ring of `core`.
+    /// Offset of a ring.
     #[must_use]
-    pub fn ring(&self, core: u32, kind: RingKind) -> u64 {
+    pub fn ring(&self, kind: RingKind) -> u64 {
         let before: u64 = RING_ORDER
             .iter()
             .take_while(|other| **other != kind)
             .map(|other| self.ring_bytes(*other))
             .sum();
-        self.rings_start() + u64::from(core) * self.core_rings_bytes() + before
+        self.rings_start() + before
     }
 
     fn headers_start(&self) -> u64 {
-        self.rings_start() + u64::from(self.cores) * self.core_rings_bytes()
+        let rings: u64 = RING_ORDER.iter().map(|kind| self.ring_bytes(*kind)).sum();
+        self.rings_start() + rings
     }
 
     /// Offset of a socket header; `None` when there is none with that index.
@@ -220,18 +213,13 @@ mod tests {
 
     #[test]
     fn the_default_layout_is_valid_and_its_parts_do_not_overlap() {
-        let layout = Layout {
-            cores: 3,
-            ..Layout::default()
-        };
+        let layout = Layout::default();
         layout.check().unwrap();
-        let mut last_end = layout.sleep_block(2) + SLEEP_BLOCK_BYTES;
-        for core in 0..3 {
-            for kind in RING_ORDER {
-                let start = layout.ring(core, kind);
-                assert!(start >= last_end && start.is_multiple_of(PAGE_BYTES));
-                last_end = start + RING_PREFIX_BYTES + u64::from(layout.entries(kind)) * SLOT_BYTES;
-            }
+        let mut last_end = layout.sleep_block() + SLEEP_BLOCK_BYTES;
+        for kind in RING_ORDER {
+            let start = layout.ring(kind);
+            assert!(start >= last_end && start.is_multiple_of(PAGE_BYTES));
+            last_end = start + RING_PREFIX_BYTES + u64::from(layout.entries(kind)) * SLOT_BYTES;
         }
         assert!(layout.socket_header(0).unwrap() >= last_end);
         let last = layout.socket_header(layout.socket_headers - 1).unwrap();
@@ -248,8 +236,6 @@ mod tests {
     #[test]
     fn numbers_out_of_bounds_are_refused() {
         let good = Layout::default();
-        assert!(Layout { cores: 0, ..good }.check().is_err());
-        assert!(Layout { cores: 65, ..good }.check().is_err());
         assert!(
             Layout {
                 send_window_bytes: 5000,

@@ -112,7 +112,7 @@ impl Region {
         let words = [
             u64::from(MAX_VERSION),
             join(id, session),
-            join(layout.cores, entries.command),
+            u64::from(entries.command),
             join(entries.send, entries.receive),
             join(entries.completion, layout.socket_headers),
             join(layout.window_pairs, layout.send_window_bytes),
@@ -154,9 +154,8 @@ impl Region {
         region.id = low(words[2]);
         region.session = high(words[2]);
         region.layout = Layout {
-            cores: low(words[3]),
             ring_entries: RingEntries {
-                command: high(words[3]),
+                command: low(words[3]),
                 send: low(words[4]),
                 receive: high(words[4]),
                 completion: low(words[5]),
@@ -218,75 +217,68 @@ impl Region {
         unsafe { Cells::from_raw(owner, first.cast::<AtomicU64>(), words) }
     }
 
-    fn ring_cells(&self, core: u32, kind: RingKind) -> Cells {
-        assert!(
-            core < self.layout.cores,
-            "invariant: callers know how many cores there are"
-        );
-        self.cells(
-            self.layout.ring(core, kind),
-            words_for(self.layout.entries(kind)),
-        )
+    fn ring_cells(&self, kind: RingKind) -> Cells {
+        self.cells(self.layout.ring(kind), words_for(self.layout.entries(kind)))
     }
 
-    /// Engine: the emptying end of a core's command ring. Once per region and core, as all of these.
+    /// Engine: the emptying end of the command ring. Once per region, as all of these.
     #[must_use]
-    pub fn command_consumer(&self, core: u32) -> Consumer<Command> {
-        Consumer::new(self.ring_cells(core, RingKind::Command))
+    pub fn command_consumer(&self) -> Consumer<Command> {
+        Consumer::new(self.ring_cells(RingKind::Command))
     }
 
-    /// Engine: the emptying end of a core's ring of `Written`.
+    /// Engine: the emptying end of the ring of `Written`.
     #[must_use]
-    pub fn send_consumer(&self, core: u32) -> Consumer<Written> {
-        Consumer::new(self.ring_cells(core, RingKind::Send))
+    pub fn send_consumer(&self) -> Consumer<Written> {
+        Consumer::new(self.ring_cells(RingKind::Send))
     }
 
-    /// Engine: the emptying end of a core's ring of `Consumed`.
+    /// Engine: the emptying end of the ring of `Consumed`.
     #[must_use]
-    pub fn receive_consumer(&self, core: u32) -> Consumer<Consumed> {
-        Consumer::new(self.ring_cells(core, RingKind::Receive))
+    pub fn receive_consumer(&self) -> Consumer<Consumed> {
+        Consumer::new(self.ring_cells(RingKind::Receive))
     }
 
-    /// Engine: the filling end of a core's completion ring.
+    /// Engine: the filling end of the completion ring.
     #[must_use]
-    pub fn completion_producer(&self, core: u32) -> Producer<Completion> {
-        Producer::new(self.ring_cells(core, RingKind::Completion))
+    pub fn completion_producer(&self) -> Producer<Completion> {
+        Producer::new(self.ring_cells(RingKind::Completion))
     }
 
-    /// Program: the filling end of a core's command ring.
+    /// Program: the filling end of the command ring.
     #[must_use]
-    pub fn command_producer(&self, core: u32) -> Producer<Command> {
-        Producer::new(self.ring_cells(core, RingKind::Command))
+    pub fn command_producer(&self) -> Producer<Command> {
+        Producer::new(self.ring_cells(RingKind::Command))
     }
 
-    /// Program: the filling end of a core's ring of `Written`.
+    /// Program: the filling end of the ring of `Written`.
     #[must_use]
-    pub fn send_producer(&self, core: u32) -> Producer<Written> {
-        Producer::new(self.ring_cells(core, RingKind::Send))
+    pub fn send_producer(&self) -> Producer<Written> {
+        Producer::new(self.ring_cells(RingKind::Send))
     }
 
-    /// Program: the filling end of a core's ring of `Consumed`.
+    /// Program: the filling end of the ring of `Consumed`.
     #[must_use]
-    pub fn receive_producer(&self, core: u32) -> Producer<Consumed> {
-        Producer::new(self.ring_cells(core, RingKind::Receive))
+    pub fn receive_producer(&self) -> Producer<Consumed> {
+        Producer::new(self.ring_cells(RingKind::Receive))
     }
 
-    /// Program: the emptying end of a core's completion ring.
+    /// Program: the emptying end of the completion ring.
     #[must_use]
-    pub fn completion_consumer(&self, core: u32) -> Consumer<Completion> {
-        Consumer::new(self.ring_cells(core, RingKind::Completion))
+    pub fn completion_consumer(&self) -> Consumer<Completion> {
+        Consumer::new(self.ring_cells(RingKind::Completion))
     }
 
-    /// The word by which a core says that it sleeps.
+    /// The word by which the engine says that it sleeps.
     #[must_use]
-    pub fn engine_sleep_word(&self, core: u32) -> SleepWord {
-        SleepWord::new(self.cells(self.layout.sleep_block(core), 1))
+    pub fn engine_sleep_word(&self) -> SleepWord {
+        SleepWord::new(self.cells(self.layout.sleep_block(), 1))
     }
 
-    /// The word by which the program says to a core that it sleeps.
+    /// The word by which the program says that it sleeps.
     #[must_use]
-    pub fn program_sleep_word(&self, core: u32) -> SleepWord {
-        SleepWord::new(self.cells(self.layout.sleep_block(core) + SLEEP_BLOCK_BYTES / 2, 1))
+    pub fn program_sleep_word(&self) -> SleepWord {
+        SleepWord::new(self.cells(self.layout.sleep_block() + SLEEP_BLOCK_BYTES / 2, 1))
     }
 
     /// A socket's header; `None` when there is none with that index.
@@ -383,14 +375,14 @@ mod tests {
         ours.punch_hole(send).unwrap();
         theirs.window(send).unwrap().copy_out(0, &mut read);
         assert_eq!(read, [0; 5]);
-        let producer = theirs.command_producer(0);
+        let producer = theirs.command_producer();
         let command = Command {
             token: 1,
             socket: None,
             op: crate::Op::CloseBacking { handle: 2 },
         };
         producer.push(&command).unwrap();
-        assert_eq!(ours.command_consumer(0).pop(), Ok(Some(command)));
+        assert_eq!(ours.command_consumer().pop(), Ok(Some(command)));
     }
 
     #[test]

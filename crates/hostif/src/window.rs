@@ -94,7 +94,6 @@ mod tests {
         };
         Region::create(
             Layout {
-                cores: 1,
                 ring_entries,
                 socket_headers: 2,
                 window_pairs: 2,

@@ -31,7 +31,6 @@ fn limits(connections: usize) -> Limits {
             window_pairs: many,
             send_window_bytes: 65_536,
             receive_window_bytes: 65_536,
-            ..small_limits().region
         },
         ..small_limits()
     }

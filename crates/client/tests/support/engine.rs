@@ -21,7 +21,6 @@ use sockets::{Attached, Program, Socket};
 /// Small windows and rings, so that tests fill them.
 pub fn small_layout() -> Layout {
     Layout {
-        cores: 1,
         ring_entries: RingEntries {
             command: 16,
             send: 16,
@@ -284,13 +283,13 @@ impl Core {
         let packet = Reply::Welcome(welcome).encode();
         let _ = control::send(program.channel.as_fd(), &packet, &fds);
         program.attached = Some(Attached {
-            commands: region.command_consumer(0),
-            sends: region.send_consumer(0),
-            receives: region.receive_consumer(0),
-            completions: region.completion_producer(0),
+            commands: region.command_consumer(),
+            sends: region.send_consumer(),
+            receives: region.receive_consumer(),
+            completions: region.completion_producer(),
             pending: VecDeque::new(),
-            engine_word: region.engine_sleep_word(0),
-            program_word: region.program_sleep_word(0),
+            engine_word: region.engine_sleep_word(),
+            program_word: region.program_sleep_word(),
             program_bell,
             region,
             next_header: 0,

@@ -65,7 +65,7 @@ fn garbage_in_the_rings_ends_the_program_alone() {
 fn an_impossible_completion_index_ends_the_program_alone() {
     let mut scene = Scene::new();
     let layout = *scene.hostile.region.layout();
-    let at = layout.ring(0, hostif::layout::RingKind::Completion);
+    let at = layout.ring(hostif::layout::RingKind::Completion);
     rustix::io::pwrite(&scene.hostile.file, &[0xff; 8], at).unwrap();
     for _ in 0..70 {
         scene

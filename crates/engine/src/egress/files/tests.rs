@@ -69,7 +69,6 @@ impl Scene {
             completion: 2,
         };
         let layout = Layout {
-            cores: 1,
             ring_entries,
             socket_headers: 1,
             window_pairs: 1,
