@@ -43,6 +43,7 @@ mod tests;
 
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
+pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
 pub use steering::core_of_frame;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};

@@ -63,6 +63,9 @@ pub struct SocketRow {
     pub options: SocketOptions,
 }
 
+/// Bytes of the row that the engine keeps for each socket.
+pub const SOCKET_ROW_BYTES: usize = size_of::<SocketRow>();
+
 const _: () = assert!(size_of::<SocketRow>() <= 128);
 
 impl SocketRow {

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["stack", "tcp", "wire", "nic", "hostif"]),
     ("client", &["hostif"]),
     ("shim", &["client", "hostif"]),
+    ("packetbench", &["stack", "tcp", "wire"]),
     ("lab", &[]),
     ("scripts", &["lab"]),
     (

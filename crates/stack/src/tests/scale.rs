@@ -228,6 +228,47 @@ fn work_per_packet_is_the_same_with_100_000_connections() {
 }
 
 #[test]
+fn a_timer_costs_the_same_among_100_000_others() {
+    let mut memory = HeapTables::new(110_000, 4, 131_072).unwrap();
+    let mut crowd = Crowd::new(&mut memory);
+    crowd.gather();
+    // One answer to each client, which nobody acknowledges: a retransmission timer each.
+    let all: Vec<_> = crowd
+        .stack
+        .connections()
+        .map(|row| row.connection)
+        .collect();
+    for id in all {
+        crowd
+            .stack
+            .written(crowd.now, id, 100, &mut crowd.host)
+            .unwrap();
+        crowd.transmit();
+    }
+    let worst = (0..CONNECTIONS)
+        .step_by(1_000)
+        .map(|n| crowd.request(n))
+        .max()
+        .unwrap();
+    assert!(worst < 20, "{worst} steps to move one timer");
+
+    let (frames, steps) = (crowd.egress.frames, crowd.steps());
+    let end = crowd.now + tcp::Duration::from_secs(3);
+    while let Some(due) = crowd.stack.next_deadline().filter(|due| *due <= end) {
+        crowd.now = crowd.now.max(due);
+        crowd.stack.handle_timeouts(crowd.now, &mut crowd.host);
+        crowd.transmit();
+    }
+    let sent = (crowd.egress.frames - frames) as u64;
+    assert!(
+        sent >= u64::from(CONNECTIONS),
+        "{sent} timers brought a frame"
+    );
+    let each = (crowd.steps() - steps) / sent;
+    assert!(each < 20, "{each} steps for each timer that fired");
+}
+
+#[test]
 fn records_are_as_small_as_promised() {
     let sizes = [
         size_of::<tables::ConnectionRecord>(),

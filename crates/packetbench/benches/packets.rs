@@ -1,0 +1,31 @@
+//! Times of the stack's work per packet (criterion): `cargo bench -p packetbench`.
+//!
+//! The goal is less than 150 ns for a received full segment with its share of ACKs.
+
+#![allow(missing_docs)] // what criterion's macros make
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use packetbench::{Flow, memory};
+
+fn packets(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("packets");
+    group.throughput(Throughput::Elements(1));
+    let mut memory = memory();
+    let mut flow = Flow::established(&mut memory);
+    group.bench_function(
+        "receive a full segment, with its share of ACKs",
+        |bencher| {
+            bencher.iter(|| flow.receive_segment());
+        },
+    );
+    group.bench_function("send two full segments and take their ACK", |bencher| {
+        bencher.iter(|| flow.send_two_segments());
+    });
+    group.bench_function("handshake, accept, reset, close", |bencher| {
+        bencher.iter(|| flow.connect_and_reset());
+    });
+    group.finish();
+}
+
+criterion_group!(benches, packets);
+criterion_main!(benches);

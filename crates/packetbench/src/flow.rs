@@ -1,0 +1,311 @@
+//! One established connection, and what happens to it. Payload is neither copied nor summed, because that is
+//! the window's and the device's work: what is measured is the stack's.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use stack::{
+    Busy, Config, ConnectionId, ConnectionView, Egress, EgressCaps, Frame, HeapTables, Host,
+    Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen, ListenerId,
+    Payload, Resolution, RxChecksum, RxMeta, Stack,
+};
+use tcp::{Duration, Events, Instant, SocketOptions};
+use wire::{
+    ethernet, ipv4,
+    tcp::{Flags, Header, Options, Timestamps},
+};
+
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const HARDWARE: [ethernet::Address; 2] = [
+    ethernet::Address([2, 0, 0, 0, 0, 1]),
+    ethernet::Address([2, 0, 0, 0, 0, 2]),
+];
+const NIC: InterfaceId = InterfaceId(0);
+const PORT: u16 = 80;
+const WINDOW: u32 = 1 << 22;
+/// Payload of a full segment with time stamps.
+pub const SEGMENT: u32 = 1_448;
+const TCP_AT: usize = 34;
+const SEQ_AT: usize = TCP_AT + 4;
+const ACK_AT: usize = TCP_AT + 8;
+
+/// Windows that nobody looks into.
+#[derive(Default)]
+struct Windows {
+    released: u64,
+}
+
+impl Host for Windows {
+    fn receive(&mut self, _: u64, offset: u64, data: &[u8]) {
+        black_box((offset, data.len()));
+    }
+
+    fn on_events(&mut self, _: ConnectionId, _: u64, events: Events, view: &ConnectionView) {
+        black_box((events, view.readable_end));
+    }
+
+    fn on_incoming(&mut self, _: ListenerId, _: u64, _: SocketAddr) -> Option<Incoming> {
+        Some(Incoming {
+            owner: 1,
+            receive_capacity: WINDOW,
+            send_capacity: WINDOW,
+            options: SocketOptions::default(),
+            ip: IpOptions::default(),
+        })
+    }
+
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+
+    fn on_released(&mut self, _: ConnectionId, _: u64) {
+        self.released += 1;
+    }
+}
+
+/// A device that takes everything and keeps what the next step needs to know.
+#[derive(Default)]
+struct Device {
+    frames: u64,
+    /// Sequence number one past the last frame's payload.
+    end: u32,
+}
+
+impl Egress for Device {
+    fn caps(&self, _: InterfaceId) -> EgressCaps {
+        EgressCaps::default()
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
+        self.frames += 1;
+        let seq = frame.headers.get(SEQ_AT..SEQ_AT + 4);
+        let seq = seq.and_then(|bytes| bytes.try_into().ok());
+        let len = match frame.payload {
+            Payload::Window { len, .. } => len,
+            _ => 0,
+        };
+        self.end = seq.map_or(0, u32::from_be_bytes).wrapping_add(len);
+        black_box(frame.headers);
+        Ok(())
+    }
+
+    fn resolve(&mut self, _: InterfaceId, _: IpAddr) {}
+}
+
+/// A stack with one listener and, after [`Flow::established`], one connection.
+pub struct Flow<'m> {
+    stack: Stack<'m>,
+    host: Windows,
+    device: Device,
+    now: Instant,
+    listener: ListenerId,
+    connection: ConnectionId,
+    /// What the peer sends next, and what we sent.
+    their_seq: u32,
+    our_seq: u32,
+    full: Vec<u8>,
+    ack: Vec<u8>,
+    port: u16,
+    written: u64,
+}
+
+/// Memory for a flow.
+pub fn memory() -> HeapTables {
+    HeapTables::new(1_024, 4, 1_024).expect("a few rows are no burden")
+}
+
+impl<'m> Flow<'m> {
+    /// A connection that has sent and received nothing.
+    pub fn established(memory: &'m mut HeapTables) -> Self {
+        let now = Instant::from_us(1_000_000_000);
+        let mut stack = Stack::new(memory.tables(), Config::new([7; 16])).expect("sound tables");
+        let config = InterfaceConfig {
+            hardware: HARDWARE[0],
+            mtu: 1_500,
+            resolution: Resolution::External,
+            scope_id: 1,
+        };
+        stack.add_interface(config).expect("room for one");
+        let own = InterfaceAddress {
+            address: OURS.into(),
+            prefix_len: 24,
+        };
+        stack.add_address(now, NIC, own).expect("room for one");
+        stack
+            .set_neighbour(now, NIC, THEIRS.into(), Some(HARDWARE[1]))
+            .expect("room for one");
+        let listen = Listen {
+            owner: 9,
+            local: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT),
+            backlog: 128,
+            reuse_address: true,
+            v6_only: false,
+        };
+        let listener = stack.listen(&listen).expect("a free port");
+        let mut flow = Self {
+            stack,
+            host: Windows::default(),
+            device: Device::default(),
+            now,
+            listener,
+            connection: ConnectionId::default(),
+            their_seq: 0,
+            our_seq: 0,
+            full: Vec::new(),
+            ack: Vec::new(),
+            port: 1_000,
+            written: 0,
+        };
+        flow.connect();
+        flow.full = flow.frame(Flags::ACK, SEGMENT);
+        flow.ack = flow.frame(Flags::ACK, 0);
+        // Past the start, when every segment is acknowledged at once.
+        for _ in 0..64 {
+            flow.receive_segment();
+        }
+        flow
+    }
+
+    /// A frame of the peer's.
+    fn frame(&self, flags: Flags, payload: u32) -> Vec<u8> {
+        let syn = flags.contains(Flags::SYN);
+        let header = Header {
+            source_port: self.port,
+            destination_port: PORT,
+            seq: self.their_seq,
+            ack: self.our_seq,
+            flags,
+            window: if syn { 65_535 } else { 60_000 },
+            options: Options {
+                mss: syn.then_some(1_460),
+                window_scale: syn.then_some(7),
+                sack_permitted: syn,
+                timestamps: Some(Timestamps { value: 1, echo: 0 }),
+                ..Options::default()
+            },
+            ..Header::default()
+        };
+        let payload = usize::try_from(payload).expect("a segment fits");
+        let len = header.header_len() + payload;
+        let mut bytes = vec![0; TCP_AT + len];
+        let link = ethernet::Header {
+            destination: HARDWARE[0],
+            source: HARDWARE[1],
+            ethertype: ethernet::EtherType::IPV4,
+        };
+        link.emit(&mut bytes);
+        let ip = ipv4::Header {
+            source: THEIRS,
+            destination: OURS,
+            protocol: ipv4::Protocol::TCP,
+            ttl: 64,
+            dscp_ecn: 0,
+            identification: 1,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            total_len: 0,
+            header_len: ipv4::Header::LEN,
+        };
+        ip.emit(len, &mut bytes[ethernet::Header::LEN..]);
+        header.emit(&mut bytes[TCP_AT..]);
+        bytes
+    }
+
+    fn deliver(&mut self, frame: &[u8]) {
+        let meta = RxMeta {
+            checksum: RxChecksum::Verified,
+            ..RxMeta::default()
+        };
+        let Self {
+            stack,
+            host,
+            device,
+            now,
+            ..
+        } = self;
+        stack.handle_frame(*now, NIC, frame, meta, host, device);
+    }
+
+    fn transmit(&mut self) {
+        while self.stack.wants_transmit() {
+            self.stack
+                .poll_transmit(self.now, &mut self.host, &mut self.device, 64);
+        }
+    }
+
+    /// A handshake from the peer's SYN to accept.
+    pub fn connect(&mut self) {
+        self.port = self.port.wrapping_add(1).max(1_000);
+        self.their_seq = 100;
+        self.our_seq = 0;
+        let syn = self.frame(Flags::SYN, 0);
+        self.deliver(&syn);
+        self.transmit();
+        self.their_seq = 101;
+        self.our_seq = self.device.end.wrapping_add(1);
+        let ack = self.frame(Flags::ACK, 0);
+        self.deliver(&ack);
+        self.transmit();
+        let accepted = self.stack.accept(self.listener).expect("a listener");
+        self.connection = accepted.expect("a connection").connection;
+    }
+
+    /// A handshake, and the reset that makes room for the next one.
+    pub fn connect_and_reset(&mut self) {
+        self.connect();
+        let rst = self.frame(Flags::RST, 0);
+        self.deliver(&rst);
+        let Self {
+            stack, host, now, ..
+        } = self;
+        stack
+            .close(*now, self.connection, host)
+            .expect("still held");
+        self.transmit();
+        self.now += Duration::from_us(10);
+    }
+
+    /// A full segment in order, the program's reading of it, and the ACK if one is due.
+    pub fn receive_segment(&mut self) {
+        let mut frame = std::mem::take(&mut self.full);
+        frame[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
+        frame[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
+        self.deliver(&frame);
+        self.full = frame;
+        self.their_seq = self.their_seq.wrapping_add(SEGMENT);
+        let Self {
+            stack, host, now, ..
+        } = self;
+        let view = stack.view(self.connection).expect("it stands");
+        stack
+            .consumed(*now, self.connection, view.readable_end, host)
+            .expect("it was received");
+        self.transmit();
+        self.now += Duration::from_us(2);
+    }
+
+    /// Two full segments that leave, and the peer's ACK of both.
+    pub fn send_two_segments(&mut self) {
+        self.written += 2 * u64::from(SEGMENT);
+        let Self {
+            stack, host, now, ..
+        } = self;
+        stack
+            .written(*now, self.connection, self.written, host)
+            .expect("there is room");
+        self.transmit();
+        self.our_seq = self.device.end;
+        let mut frame = std::mem::take(&mut self.ack);
+        frame[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
+        frame[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
+        self.now += Duration::from_us(100);
+        self.deliver(&frame);
+        self.ack = frame;
+        self.transmit();
+    }
+
+    /// Frames that left so far: to see that what is measured happens.
+    pub fn frames(&self) -> u64 {
+        self.device.frames
+    }
+}

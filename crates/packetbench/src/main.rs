@@ -1,0 +1,24 @@
+//! Does one thing to a flow many times, for whoever counts instructions: `packetbench receive 1000`.
+
+use packetbench::{Flow, memory};
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(what), Some(times)) = (arguments.next(), arguments.next()) else {
+        eprintln!("packetbench receive|send|connect TIMES");
+        return;
+    };
+    let times: u32 = times.parse().expect("the second argument is a number");
+    let mut memory = memory();
+    let mut flow = Flow::established(&mut memory);
+    let before = flow.frames();
+    for _ in 0..times {
+        match what.as_str() {
+            "receive" => flow.receive_segment(),
+            "send" => flow.send_two_segments(),
+            "connect" => flow.connect_and_reset(),
+            other => panic!("{other} is none of receive, send, connect"),
+        }
+    }
+    println!("{} frames", flow.frames() - before);
+}
