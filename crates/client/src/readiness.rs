@@ -92,6 +92,12 @@ impl TcpSocket {
         ready
     }
 
+    /// Name of the congestion control that the engine uses.
+    #[must_use]
+    pub fn congestion(&self) -> Option<&'static str> {
+        self.header().congestion()
+    }
+
     /// Whether the peer's FIN has arrived. Bytes before it may still be there.
     #[must_use]
     pub fn fin_received(&self) -> bool {

@@ -477,11 +477,13 @@ impl EngineCore {
             options.receive_limit = changes
                 .receive_buffer_bytes
                 .unwrap_or(options.receive_limit);
+            crate::congestion::take(options, changes);
             if let Some(linger) = changes.linger_s {
                 record.linger = linger.is_some();
                 record.linger_s = linger.unwrap_or(0);
             }
         });
+        self.sockets.publish_congestion(row);
         let record = *self.sockets.row(row);
         if let Some(connection) = record.connection() {
             let _ = self

@@ -10,6 +10,7 @@
 
 mod commands;
 mod config;
+mod congestion;
 mod control;
 mod core;
 mod core_loop;

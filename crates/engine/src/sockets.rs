@@ -45,7 +45,6 @@ pub struct Sockets {
     /// Which core; part of their names.
     core: u16,
     steering: Steering,
-    /// What sockets begin with.
     defaults: SocketOptions,
     rows: &'static mut [SocketRow],
     /// Positions of datagram sockets.
@@ -189,6 +188,7 @@ impl Sockets {
             .id(row)
             .expect("invariant: generations of rows in use are not 0");
         self.with_header(row, |header| header.engine_reset(id));
+        self.publish_congestion(row);
         Some(row)
     }
 
@@ -449,6 +449,7 @@ impl Host for Sockets {
             record.linger = parent.linger;
             record.linger_s = parent.linger_s;
         });
+        self.publish_congestion(row);
         let owner = self.id(row)?.to_bits();
         Some(Incoming {
             owner,

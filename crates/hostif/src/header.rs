@@ -59,7 +59,8 @@ pub(crate) struct RawHeader {
     rx_events: AtomicU32,
     tx_events: AtomicU32,
     accept_ready: AtomicU32,
-    padding_0: u32,
+    /// Congestion control, plus one; 0: not said.
+    congestion: AtomicU32,
     id: AtomicU64,
     padding_1: u64,
     failures_end: AtomicU64,
@@ -112,6 +113,7 @@ impl<'a> SocketHeader<'a> {
             &raw.rx_events,
             &raw.tx_events,
             &raw.accept_ready,
+            &raw.congestion,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -185,6 +187,13 @@ impl<'a> SocketHeader<'a> {
         self.raw.accept_ready.store(count, Ordering::Release);
     }
 
+    /// The congestion control, a number of [`crate::congestion`].
+    pub fn engine_set_congestion(&self, code: u8) {
+        self.raw
+            .congestion
+            .store(u32::from(code) + 1, Ordering::Release);
+    }
+
     /// Places the windows; before `Flags::CONNECTED`.
     pub fn engine_set_windows(&self, send: WindowSpan, receive: WindowSpan) {
         self.raw.send_offset.store(send.offset, Ordering::Relaxed);
@@ -251,6 +260,13 @@ impl<'a> SocketHeader<'a> {
     #[must_use]
     pub fn error(&self) -> u32 {
         self.raw.error.load(Ordering::Acquire)
+    }
+
+    /// Name of the congestion control, once the engine has said it.
+    #[must_use]
+    pub fn congestion(&self) -> Option<&'static str> {
+        let code = self.raw.congestion.load(Ordering::Acquire).checked_sub(1)?;
+        crate::congestion::name(u8::try_from(code).ok()?)
     }
 
     /// Whether the error is still to be reported (SO_ERROR reports it once).

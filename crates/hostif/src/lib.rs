@@ -8,6 +8,7 @@
 //!
 //! It does not decide when anything runs and knows no TCP.
 
+pub mod congestion;
 #[cfg(not(loom))]
 pub mod control;
 mod cursor;

@@ -301,6 +301,11 @@ impl Stream {
         bits | twin(IN, RDNORM) | twin(OUT, WRNORM)
     }
 
+    /// Name of the congestion control.
+    pub fn congestion(&self) -> Option<&'static str> {
+        self.socket.congestion()
+    }
+
     /// Whether the peer's FIN has arrived.
     pub fn fin_received(&self) -> bool {
         self.socket.fin_received()

@@ -18,6 +18,9 @@ use crate::socket::Socket;
 use crate::sys;
 use crate::transfer::with_stream;
 
+/// Level and name of TCP_CONGESTION, whose value is a name.
+const CONGESTION: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+
 /// One option as the program set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
@@ -82,6 +85,10 @@ impl Log {
 
 /// Translates one option; `false` if the engine has no use for it.
 fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
+    if (level, name) == CONGESTION {
+        changes.congestion = hostif::congestion::code(value);
+        return changes.congestion.is_some();
+    }
     let Some(number) = int(value) else {
         return false;
     };
@@ -96,6 +103,12 @@ fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> boo
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => changes.user_timeout_ms = amount,
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => changes.receive_buffer_bytes = amount,
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => changes.send_buffer_bytes = amount,
+        // 32 or 64 bits; -1 is no limit.
+        (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
+            let rate = value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+            let rate = rate.unwrap_or(u64::from(number.cast_unsigned()));
+            changes.max_pacing_rate = Some(u32::try_from(rate).unwrap_or(u32::MAX));
+        }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let Some(seconds) = value.get(4..).and_then(int) else {
                 return false;
@@ -117,7 +130,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
-    sys::set_option(fd, level, name, value)?;
+    set_on_backing(socket, fd, level, name, value)?;
     socket.log.record(level, name, value);
     keep(socket, level, name, value);
     if socket.is_datagram() {
@@ -135,6 +148,26 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         })?;
     }
     Ok(Some(0))
+}
+
+/// The kernel keeps the option. It may lack a congestion control that the engine has, and an accelerated
+/// socket cannot have one that only the kernel has.
+fn set_on_backing(
+    socket: &Socket,
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    value: &[u8],
+) -> Result<(), Errno> {
+    if (level, name) != CONGESTION || socket.is_datagram() {
+        return sys::set_option(fd, level, name, value);
+    }
+    let is_ours = hostif::congestion::code(value).is_some();
+    if !is_ours && socket.stream().is_some() {
+        return Err(Errno::NOENT);
+    }
+    let kept = sys::set_option(fd, level, name, value);
+    if is_ours { Ok(()) } else { kept }
 }
 
 /// Options that the switch itself acts on.
@@ -165,13 +198,29 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             (libc::IPPROTO_TCP, libc::TCP_INFO) => {
                 Some(crate::tcp_info::emit(stream, call.socket().send_shut()).to_vec())
             }
+            CONGESTION => stream.congestion().map(padded_name),
             _ => None,
         })
     })?;
     match answer {
+        None if (level, name) == CONGESTION => Ok(chosen_congestion(fd)),
         None => datagram::ask(fd, level, name),
         answer => Ok(answer.flatten()),
     }
+}
+
+/// What the program has chosen for a socket that is not decided yet: the kernel may not have it.
+fn chosen_congestion(fd: RawFd) -> Option<Vec<u8>> {
+    let file = descriptors::lookup(fd)?;
+    let code = file.socket()?.log.changes().congestion?;
+    hostif::congestion::name(code).map(padded_name)
+}
+
+/// A name as the kernel answers it, in TCP_CA_NAME_MAX bytes.
+fn padded_name(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(16, 0);
+    bytes
 }
 
 fn int(value: &[u8]) -> Option<i32> {
@@ -234,6 +283,25 @@ mod tests {
         assert_eq!(timeval_us(&value), 2_500_000);
         assert_eq!(timeval_us(&[0; 16]), 0);
         assert_eq!(timeval_us(&[1]), 0);
+    }
+
+    #[test]
+    fn a_congestion_control_is_a_name_and_a_pacing_rate_has_two_sizes() {
+        let of = |level, name, value: &[u8]| {
+            let mut changes = OptionChanges::default();
+            note(&mut changes, level, name, value).then_some(changes)
+        };
+        let congestion = |name: &[u8]| of(libc::IPPROTO_TCP, libc::TCP_CONGESTION, name);
+        assert_eq!(congestion(b"bbr").unwrap().congestion, Some(2));
+        assert_eq!(congestion(b"reno\0\0").unwrap().congestion, Some(0));
+        assert_eq!(congestion(b"vegas"), None);
+        let pacing = |value: &[u8]| {
+            let changes = of(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value);
+            changes.unwrap().max_pacing_rate
+        };
+        assert_eq!(pacing(&125_000_u32.to_ne_bytes()), Some(125_000));
+        assert_eq!(pacing(&125_000_u64.to_ne_bytes()), Some(125_000));
+        assert_eq!(pacing(&u64::MAX.to_ne_bytes()), Some(u32::MAX));
     }
 
     #[test]

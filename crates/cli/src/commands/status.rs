@@ -191,7 +191,9 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
         print_json(&rows)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["state", "recv-q", "send-q", "local", "peer", "pid", "core"]);
+    let mut table = Table::new([
+        "state", "recv-q", "send-q", "local", "peer", "pid", "core", "control",
+    ]);
     for row in rows {
         let word = |name: &str| row[name].as_str().unwrap_or("*").to_owned();
         let pids: Vec<String> = row["pids"]
@@ -208,6 +210,7 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
             word("remote"),
             pids.join(","),
             row["core"].to_string(),
+            word("congestion_control"),
         ]);
     }
     print(&table.render())?;

@@ -25,6 +25,10 @@ pub struct OptionChanges {
     pub receive_buffer_bytes: Option<u32>,
     /// SO_SNDBUF.
     pub send_buffer_bytes: Option<u32>,
+    /// TCP_CONGESTION, a number of [`crate::congestion`].
+    pub congestion: Option<u8>,
+    /// SO_MAX_PACING_RATE, bytes per second; the largest number: no limit.
+    pub max_pacing_rate: Option<u32>,
 }
 
 const NO_DELAY: u32 = 1;
@@ -36,7 +40,11 @@ const USER_TIMEOUT: u32 = 1 << 5;
 const LINGER: u32 = 1 << 6;
 const RECEIVE_BUFFER: u32 = 1 << 7;
 const SEND_BUFFER: u32 = 1 << 8;
-const ALL: u32 = (1 << 9) - 1;
+const CONGESTION: u32 = 1 << 9;
+const PACING_RATE: u32 = 1 << 10;
+const ALL: u32 = (1 << 11) - 1;
+/// Where the number of the congestion control lies beside the switches.
+const CONGESTION_SHIFT: u32 = 24;
 
 impl OptionChanges {
     /// As five words: mask and switches, then the numbers in pairs.
@@ -50,18 +58,21 @@ impl OptionChanges {
             | given(self.user_timeout_ms.is_some(), USER_TIMEOUT)
             | given(self.linger_s.is_some(), LINGER)
             | given(self.receive_buffer_bytes.is_some(), RECEIVE_BUFFER)
-            | given(self.send_buffer_bytes.is_some(), SEND_BUFFER);
+            | given(self.send_buffer_bytes.is_some(), SEND_BUFFER)
+            | given(self.congestion.is_some(), CONGESTION)
+            | given(self.max_pacing_rate.is_some(), PACING_RATE);
         let linger = self.linger_s.flatten();
         let switches = given(self.no_delay == Some(true), NO_DELAY)
             | given(self.keep_alive == Some(true), KEEP_ALIVE)
-            | given(linger.is_some(), LINGER);
+            | given(linger.is_some(), LINGER)
+            | u32::from(self.congestion.unwrap_or(0)) << CONGESTION_SHIFT;
         let number = |value: Option<u32>| value.unwrap_or(0);
         [
             join(mask, switches),
             join(number(self.keep_idle_s), number(self.keep_interval_s)),
             join(number(self.keep_count), number(self.user_timeout_ms)),
             join(number(linger), number(self.receive_buffer_bytes)),
-            join(number(self.send_buffer_bytes), 0),
+            join(number(self.send_buffer_bytes), number(self.max_pacing_rate)),
         ]
     }
 
@@ -82,6 +93,9 @@ impl OptionChanges {
             linger_s: switch(LINGER).map(|on| on.then_some(low(words[3]))),
             receive_buffer_bytes: number(RECEIVE_BUFFER, high(words[3])),
             send_buffer_bytes: number(SEND_BUFFER, low(words[4])),
+            congestion: (mask & CONGESTION != 0)
+                .then(|| (switches >> CONGESTION_SHIFT).to_le_bytes()[0]),
+            max_pacing_rate: number(PACING_RATE, high(words[4])),
         })
     }
 }

@@ -20,11 +20,12 @@ fn any_socket() -> impl Strategy<Value = SocketId> {
 
 fn any_options() -> impl Strategy<Value = OptionChanges> {
     (
-        any::<[Option<u32>; 6]>(),
+        any::<[Option<u32>; 7]>(),
         any::<[Option<bool>; 2]>(),
         any::<Option<Option<u32>>>(),
+        any::<Option<u8>>(),
     )
-        .prop_map(|(numbers, switches, linger_s)| OptionChanges {
+        .prop_map(|(numbers, switches, linger_s, congestion)| OptionChanges {
             no_delay: switches[0],
             keep_alive: switches[1],
             keep_idle_s: numbers[0],
@@ -34,6 +35,8 @@ fn any_options() -> impl Strategy<Value = OptionChanges> {
             linger_s,
             receive_buffer_bytes: numbers[4],
             send_buffer_bytes: numbers[5],
+            congestion,
+            max_pacing_rate: numbers[6],
         })
 }
 

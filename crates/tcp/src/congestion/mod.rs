@@ -42,6 +42,16 @@ impl Algorithm {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Reno, Self::Cubic, Self::Bbr, Self::Dctcp];
 
+    /// A number that stands for it.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The algorithm of that number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.code() == code)
+    }
+
     /// The name that `TCP_CONGESTION` knows it by.
     pub const fn name(self) -> &'static str {
         match self {
