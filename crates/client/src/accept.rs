@@ -1,11 +1,13 @@
 //! Accepting: look at the header whether a connection waits, then ask the engine for it.
 
 use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use hostif::{Completion, Op};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use rustix::net::AddressFamily;
 
 use crate::lock::read;
 use crate::readiness::State;
@@ -28,8 +30,13 @@ impl TcpSocket {
         if self.state() != State::Listening {
             return Err(self.take_error().unwrap_or(Errno::INVAL));
         }
+        let family = if self.is_v6.load(Ordering::Relaxed) {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
         for part in self.parts_by_turns() {
-            if let Some(accepted) = part.try_accept_here()? {
+            if let Some(accepted) = part.try_accept_here(family)? {
                 return Ok(Some(accepted));
             }
         }
@@ -37,7 +44,7 @@ impl TcpSocket {
     }
 
     /// As `try_accept`, on the core of this very socket.
-    fn try_accept_here(&self) -> Result<Option<Accepted>, Errno> {
+    fn try_accept_here(&self, family: AddressFamily) -> Result<Option<Accepted>, Errno> {
         if self.header().accept_ready() == 0 {
             self.on_idle_call();
             return Ok(None);
@@ -45,7 +52,7 @@ impl TcpSocket {
         // A fork waits until the connection is known to this process (see `fork`).
         let _opening = read(&self.session().opening);
         self.living()?;
-        let backing = self.session().take_backing(self.id().core())?;
+        let backing = self.session().take_backing(self.id().core(), family)?;
         match self.session().call(
             self.id(),
             Op::Accept {

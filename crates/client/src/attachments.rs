@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hostif::control::EngineAddress;
+use hostif::control::Addresses;
 use hostif::{CORES_MAX, Steering};
 use rustix::io::Errno;
 
@@ -14,9 +14,6 @@ use crate::lock::{lock, try_lock};
 use crate::sleeping::Sleeping;
 use crate::sys::Slot;
 use crate::waker::Waker;
-
-/// The addresses of an engine, and its default gateway.
-pub type Addresses = (Vec<EngineAddress>, Option<core::net::IpAddr>);
 
 /// See the file's head.
 pub struct Attachments {

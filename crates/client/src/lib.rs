@@ -40,7 +40,7 @@ pub use accept::Accepted;
 pub use attach::{AttachError, engine_name};
 pub use datagram::{Inbox, Letter, Outbox};
 pub use files::SharedFile;
-pub use hostif::control::{EngineAddress, QueryKind};
+pub use hostif::control::{Addresses, EngineAddress, QueryKind};
 pub use hostif::datagram::{Failure, Outgoing, Received};
 pub use hostif::{DatagramOptions, OptionChanges, ShutdownHow, SocketId};
 pub use private::{PrivateFd, first_private, is_private};

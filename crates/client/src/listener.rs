@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hostif::{Op, SocketId};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::readiness::State;
 use crate::socket::TcpSocket;
@@ -24,6 +25,9 @@ impl TcpSocket {
     /// shall not be refused earlier than one core would refuse it.
     pub fn listen(&self, backing: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
         let first = self.state() != State::Listening;
+        let family = sockopt::socket_domain(backing)?;
+        self.is_v6
+            .store(family == AddressFamily::INET6, Ordering::Relaxed);
         if first && self.session().attachments()?.steering.cores > 1 {
             let twins = self.make_twins(backing)?;
             // A second thread that listens at the same time finds the port taken by the first.

@@ -2,14 +2,14 @@
 //! where its packets arrive. A port that the program did not choose is chosen so that a process's
 //! connections go round the cores. With one core nothing here does anything.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use hostif::control::EngineAddress;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::attachments::Attachments;
 use crate::session::Session;
@@ -111,8 +111,10 @@ impl Session {
                 all.addresses.get_or_init(|| asked)
             }
         };
-        let (own, gateway) = addresses;
-        Ok(on_link(own, remote).or_else(|| gateway.and_then(|gateway| on_link(own, gateway))))
+        let own = &addresses.addresses;
+        let same_family = |gateway: &&IpAddr| gateway.is_ipv4() == remote.is_ipv4();
+        let gateway = addresses.gateways.iter().find(same_family);
+        Ok(on_link(own, remote).or_else(|| gateway.and_then(|gateway| on_link(own, *gateway))))
     }
 }
 
@@ -141,7 +143,12 @@ fn shared_bits(one: IpAddr, other: IpAddr) -> u8 {
 }
 
 fn bind_any(backing: BorrowedFd<'_>, port: u16) -> Result<(), Errno> {
-    rustix::net::bind(backing, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))
+    let any: IpAddr = if sockopt::socket_domain(backing)? == AddressFamily::INET6 {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    rustix::net::bind(backing, &SocketAddr::new(any, port))
 }
 
 fn random() -> Result<u32, Errno> {

@@ -19,8 +19,8 @@ const BATCH: usize = 32;
 /// The sockets that wait, and how many listeners there are to want them.
 #[derive(Default)]
 pub struct Pool {
-    /// By core, as far as there were any.
-    ready: Vec<Vec<Backing>>,
+    /// By core, as far as there were any, for IPv4 and for IPv6.
+    ready: Vec<[Vec<Backing>; 2]>,
     refilled: bool,
     listeners: usize,
 }
@@ -28,6 +28,7 @@ pub struct Pool {
 /// A socket that an engine core knows under a handle.
 pub struct Backing {
     core: u16,
+    family: AddressFamily,
     /// The engine's handle.
     pub handle: u32,
     /// Our end of it.
@@ -35,12 +36,12 @@ pub struct Backing {
 }
 
 impl Pool {
-    fn of_core(&mut self, core: u16) -> &mut Vec<Backing> {
+    fn of(&mut self, core: u16, family: AddressFamily) -> &mut Vec<Backing> {
         let core = usize::from(core);
         if self.ready.len() <= core {
-            self.ready.resize_with(core + 1, Vec::new);
+            self.ready.resize_with(core + 1, Default::default);
         }
-        &mut self.ready[core]
+        &mut self.ready[core][usize::from(family == AddressFamily::INET6)]
     }
 
     /// Forgets everything: the handles are those of an engine, or a process, that is gone.
@@ -52,16 +53,16 @@ impl Pool {
 
 impl Session {
     /// A backing socket for an accept on a core.
-    pub(crate) fn take_backing(&self, core: u16) -> Result<Backing, Errno> {
+    pub(crate) fn take_backing(&self, core: u16, family: AddressFamily) -> Result<Backing, Errno> {
         let wanted = {
             let mut pool = lock(&self.pool);
-            if let Some(backing) = pool.of_core(core).pop() {
+            if let Some(backing) = pool.of(core, family).pop() {
                 return Ok(backing);
             }
             if pool.refilled { BATCH } else { FIRST_BATCH }
         };
         // Two threads may do this at once: then there are more in stock.
-        let sockets = make_sockets(wanted)?;
+        let sockets = make_sockets(family, wanted)?;
         let count = u16::try_from(sockets.len()).map_err(|_| Errno::INVAL)?;
         let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let (reply, _) = self.request(core, &Request::Prepare { count }, &borrowed)?;
@@ -71,12 +72,15 @@ impl Session {
                 count: prepared,
             } if prepared == count => {
                 let mut pool = lock(&self.pool);
-                let ready = (first..)
-                    .zip(sockets)
-                    .map(|(handle, fd)| Backing { core, handle, fd });
-                pool.of_core(core).extend(ready);
+                let ready = (first..).zip(sockets).map(|(handle, fd)| Backing {
+                    core,
+                    family,
+                    handle,
+                    fd,
+                });
+                pool.of(core, family).extend(ready);
                 pool.refilled = true;
-                pool.of_core(core).pop().ok_or(Errno::MFILE)
+                pool.of(core, family).pop().ok_or(Errno::MFILE)
             }
             _ => Err(Errno::PROTO),
         }
@@ -84,7 +88,9 @@ impl Session {
 
     /// The accept found no connection.
     pub(crate) fn return_backing(&self, backing: Backing) {
-        lock(&self.pool).of_core(backing.core).push(backing);
+        lock(&self.pool)
+            .of(backing.core, backing.family)
+            .push(backing);
     }
 
     /// One more listener.
@@ -102,7 +108,7 @@ impl Session {
             }
             core::mem::take(&mut pool.ready)
         };
-        for backing in given_back.into_iter().flatten() {
+        for backing in given_back.into_iter().flatten().flatten() {
             // It fails only when the engine is gone, and the handle with it.
             let _ = self.post_to(
                 backing.core,
@@ -116,15 +122,10 @@ impl Session {
 }
 
 /// As many sockets as the limit of open files allows, at least one.
-fn make_sockets(wanted: usize) -> Result<Vec<PrivateFd>, Errno> {
+fn make_sockets(family: AddressFamily, wanted: usize) -> Result<Vec<PrivateFd>, Errno> {
     let mut sockets = Vec::with_capacity(wanted);
     while sockets.len() < wanted {
-        let made = rustix::net::socket_with(
-            AddressFamily::INET,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        );
+        let made = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         match made {
             Ok(fd) => sockets.push(PrivateFd::new(fd)),
             Err(errno) if sockets.is_empty() => return Err(errno),

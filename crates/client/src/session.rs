@@ -5,9 +5,7 @@
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use core::net::IpAddr;
-
-use hostif::control::{EngineAddress, QueryKind, Reply, Request};
+use hostif::control::{Addresses, QueryKind, Reply, Request};
 use hostif::{Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -174,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Makes an engine socket for a backing socket (AF_INET, SOCK_STREAM), which the engine gets a
+    /// Makes an engine socket for a backing socket (SOCK_STREAM), which the engine gets a
     /// duplicate of. For a connection see [`Session::open_towards`].
     pub fn open(&'static self, backing: BorrowedFd<'_>) -> Result<Arc<TcpSocket>, Errno> {
         self.open_at(0, backing)
@@ -231,10 +229,10 @@ impl Session {
         }
     }
 
-    /// The addresses that the engine owns, and its default gateway.
-    pub fn addresses(&self) -> Result<(Vec<EngineAddress>, Option<IpAddr>), Errno> {
+    /// The addresses that the engine owns, and its gateways.
+    pub fn addresses(&self) -> Result<Addresses, Errno> {
         match self.request(0, &Request::Addresses, &[])? {
-            (Reply::Addresses { addresses, gateway }, _) => Ok((addresses, gateway)),
+            (Reply::Addresses(addresses), _) => Ok(addresses),
             _ => Err(Errno::PROTO),
         }
     }

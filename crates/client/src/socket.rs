@@ -35,6 +35,8 @@ pub struct TcpSocket {
     reset_reported: AtomicBool,
     /// Of a listener: its like on the engine's other cores.
     pub(crate) twins: OnceLock<Twins>,
+    /// Of a listener: its connections get backing sockets of AF_INET6, as it has one itself.
+    pub(crate) is_v6: AtomicBool,
 }
 
 impl TcpSocket {
@@ -56,6 +58,7 @@ impl TcpSocket {
             lost: AtomicBool::new(false),
             reset_reported: AtomicBool::new(false),
             twins: OnceLock::new(),
+            is_v6: AtomicBool::new(false),
         }))
     }
 

@@ -243,7 +243,7 @@ impl EngineCore {
         let listen = Listen {
             owner,
             local: record.local(),
-            v6_only: record.v6_only,
+            v6_only: self.is_v6_only(row),
             backlog,
             reuse_address: true,
         };
@@ -272,6 +272,7 @@ impl EngineCore {
             _ => return Err(Errno::ISCONN),
         }
         let local = local.unwrap_or_else(|| record.local());
+        let remote = self.scoped(remote);
         if local.port() != 0 && self.kernel_port(row)? != local.port() {
             return Err(Errno::ACCESS);
         }

@@ -109,8 +109,10 @@ pub struct Config {
     pub addresses: Vec<Address>,
     /// Where packets for other networks go: at most one for each family.
     pub gateways: Vec<IpAddr>,
-    /// The interface's number, as programs name it beside link-local addresses; 0: they cannot.
+    /// The interface's number, as programs name it beside link-local addresses.
     pub interface_index: u32,
+    /// Take IPv6 addresses and default routers from what the link's routers announce.
+    pub router_discovery: bool,
     /// Bounds.
     pub limits: Limits,
     /// What sockets begin with, congestion control among it.
@@ -135,7 +137,8 @@ impl Config {
             driver: driver.to_owned(),
             addresses,
             gateways: Vec::new(),
-            interface_index: 0,
+            interface_index: 1,
+            router_discovery: false,
             limits: Limits::default(),
             socket_options: SocketOptions::default(),
             cpus: Vec::new(),

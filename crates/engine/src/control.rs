@@ -7,7 +7,8 @@ use crate::rows::Kind;
 use crate::seat::Message;
 use crate::session::{Rings, Session};
 use hostif::control::{
-    EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate, receive, send,
+    Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate,
+    receive, send,
 };
 use hostif::{Region, doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -351,10 +352,11 @@ impl EngineCore {
             prefix_len: address.prefix_len,
             mtu_bytes,
         };
-        Reply::Addresses {
+        Reply::Addresses(Addresses {
             addresses: self.config.addresses.iter().map(own).collect(),
-            gateway: self.config.gateways.first().copied(),
-        }
+            gateways: self.config.gateways.clone(),
+            scope_id: self.config.interface_index,
+        })
     }
 
     /// The process is gone (or broke the protocol): its last words count, its locks are freed, its

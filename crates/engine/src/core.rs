@@ -96,6 +96,7 @@ impl EngineCore {
             mtu,
             resolution: Resolution::Arp,
             scope_id: config.interface_index,
+            router_discovery: config.router_discovery,
         })?;
         let loopback = stack.add_interface(Loopback::CONFIG)?;
         for own in &config.addresses {

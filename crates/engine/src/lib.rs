@@ -17,6 +17,7 @@ mod core_loop;
 mod datagrams;
 mod egress;
 mod errno;
+mod families;
 mod files;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -55,9 +55,7 @@ pub struct SocketRow {
     pub active: bool,
     /// `SO_LINGER` is on, with this time.
     pub linger: bool,
-    /// `IPV6_V6ONLY`.
-    pub v6_only: bool,
-    pub reserved: [u8; 2],
+    pub reserved: [u8; 3],
     pub linger_s: u32,
     /// What the program may change.
     pub options: SocketOptions,

@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Messages that wait for a core at most. Programs are refused beyond it; neighbours are asked again.
 const MESSAGES_MAX: usize = 256;
-/// Bytes of the longest frame that is passed on: an ARP packet, padded by the link.
-const FRAME_MAX: usize = 64;
+/// Bytes of the longest frame that is passed on: an advertisement with a few prefixes.
+const FRAME_MAX: usize = 160;
 
 /// What one core leaves for another.
 pub enum Message {
@@ -127,9 +127,12 @@ impl Seat {
         if self.siblings.is_empty() || !concerns_all(frame, own) {
             return;
         }
-        let len = frame.len().min(FRAME_MAX);
+        let len = frame.len();
         let mut bytes = [0; FRAME_MAX];
-        bytes[..len].copy_from_slice(&frame[..len]);
+        let Some(place) = bytes.get_mut(..len) else {
+            return; // Its checksum covers it to the end.
+        };
+        place.copy_from_slice(frame);
         for sibling in &self.siblings {
             // What is lost here is asked for again.
             let _ = sibling.leave(Message::Frame { bytes, len });

@@ -11,7 +11,8 @@ mod message;
 pub use channel::{Received, connect, listen, receive, send};
 pub use codec::Invalid;
 pub use message::{
-    EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply, Request, Welcome,
+    Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
+    Request, Welcome,
 };
 
 use crate::{MAX_VERSION, MIN_VERSION};

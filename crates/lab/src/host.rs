@@ -3,7 +3,7 @@
 use std::{
     ffi::{CString, OsStr},
     io,
-    net::SocketAddrV4,
+    net::SocketAddr,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     process::Command,
@@ -13,6 +13,7 @@ use std::{
 use crate::{
     ADDRESS_VARIABLE, Error, HostSpec, INTERFACE, NIC_VARIABLE,
     holder::Holder,
+    spec::IPV6_PREFIX_LEN,
     state,
     sys::{self, IdMap, Namespaces, Step},
 };
@@ -30,14 +31,17 @@ pub struct Host {
     pub(crate) holder: Holder,
     /// `NAME/HOST/…` of the lab; proves that a program belongs to it.
     pub(crate) mark: String,
+    /// The cable carries IPv6.
+    pub(crate) ipv6: bool,
     /// Where the lab is remembered, so that programs on the host find it; None for a temporary one.
     pub(crate) state_directory: Option<PathBuf>,
 }
 
 impl Host {
-    pub(crate) fn new(spec: HostSpec, holder: Holder, mark: String) -> Self {
+    pub(crate) fn new(spec: HostSpec, holder: Holder, mark: String, ipv6: bool) -> Self {
         Self {
             spec,
+            ipv6,
             holder,
             mark,
             state_directory: None,
@@ -47,6 +51,21 @@ impl Host {
     /// Name and addresses.
     pub fn spec(&self) -> &HostSpec {
         &self.spec
+    }
+
+    /// Whether the host has IPv6 addresses on the cable.
+    pub fn has_ipv6(&self) -> bool {
+        self.ipv6
+    }
+
+    /// What an engine may own, as [`ADDRESS_VARIABLE`] tells it.
+    fn engine_addresses(&self) -> String {
+        let v4 = self.spec.engine_address;
+        if self.ipv6 {
+            format!("{v4},{}/{IPV6_PREFIX_LEN}", self.spec.engine_address_v6())
+        } else {
+            v4.to_string()
+        }
     }
 
     /// Number of the process that holds the namespaces.
@@ -92,7 +111,7 @@ impl Host {
         command
             .env(ENVIRONMENT, &self.mark)
             .env(NIC_VARIABLE, INTERFACE)
-            .env(ADDRESS_VARIABLE, self.spec.engine_address.to_string());
+            .env(ADDRESS_VARIABLE, self.engine_addresses());
         if let Some(directory) = &self.state_directory {
             command.env(state::DIRECTORY_VARIABLE, directory);
         }
@@ -109,7 +128,7 @@ impl Host {
     }
 
     /// Tries to connect from this host until it succeeds; the last error when time runs out.
-    pub fn wait_connect(&self, address: SocketAddrV4, patience: Duration) -> Result<(), Error> {
+    pub fn wait_connect(&self, address: SocketAddr, patience: Duration) -> Result<(), Error> {
         let namespaces = self.namespaces()?;
         let deadline = Instant::now() + patience;
         loop {

@@ -12,7 +12,7 @@ use crate::{
     Cable, Error, Host, LabSpec,
     holder::{Holder, Identity, Lifetime, privileged},
     host::ENVIRONMENT,
-    netlink,
+    netlink, spec,
     state::{self, SavedHost, SavedLab},
     sys::{self, Step},
     tap,
@@ -212,8 +212,12 @@ impl Lab {
                 None
             };
             let holder = Holder::start(&host.name, lifetime, sibling)?;
-            lab.hosts
-                .push(Host::new(host.clone(), holder, lab.mark.clone()));
+            lab.hosts.push(Host::new(
+                host.clone(),
+                holder,
+                lab.mark.clone(),
+                carries_ipv6(spec.mtu),
+            ));
         }
         lab.join_hosts()?;
         lab.congestion = lab.choose_congestion(&spec.congestion)?;
@@ -231,21 +235,24 @@ impl Lab {
                 c"/proc/sys/net/ipv4/ip_unprivileged_port_start".to_owned(),
                 b"0".to_vec(),
             );
-            setup(
-                host,
-                vec![
-                    (
-                        "switching loopback on",
-                        Step::Netlink(netlink::loopback_up()),
-                    ),
-                    (
-                        "adding the address",
-                        Step::Netlink(netlink::add_address(host.spec().address)),
-                    ),
-                    ("switching eth0 on", Step::Netlink(netlink::cable_up())),
-                    ("writing net.ipv4.ip_unprivileged_port_start", ports),
-                ],
-            )?;
+            let mut steps = vec![
+                (
+                    "switching loopback on",
+                    Step::Netlink(netlink::loopback_up()),
+                ),
+                (
+                    "adding the address",
+                    Step::Netlink(netlink::add_address(host.spec().address)),
+                ),
+                ("switching eth0 on", Step::Netlink(netlink::cable_up())),
+                ("writing net.ipv4.ip_unprivileged_port_start", ports),
+            ];
+            if host.has_ipv6() {
+                let address = host.spec().address_v6();
+                let add = netlink::add_address_v6(address, spec::IPV6_PREFIX_LEN);
+                steps.push(("adding the IPv6 address", Step::Netlink(add)));
+            }
+            setup(host, steps)?;
         }
         Ok(())
     }
@@ -333,6 +340,7 @@ impl Lab {
                 host.spec,
                 Holder::known(host.holder, host.net_inode),
                 mark.clone(),
+                carries_ipv6(saved.mtu),
             )
         };
         Self {
@@ -432,6 +440,11 @@ impl Drop for Lab {
 }
 
 /// Performs named steps on a host; the first that fails is the error.
+/// Whether a cable of this MTU carries IPv6 here: a kernel may lack it.
+fn carries_ipv6(mtu: u32) -> bool {
+    mtu >= spec::IPV6_MINIMUM_MTU && std::path::Path::new("/proc/sys/net/ipv6").exists()
+}
+
 fn setup(host: &Host, steps: Vec<(&str, Step)>) -> Result<(), Error> {
     let failed = |step: &str, source: io::Error| Error::Setup {
         host: host.spec().name.clone(),

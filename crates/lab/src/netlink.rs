@@ -5,7 +5,7 @@
 //! look one up.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     os::fd::{AsRawFd, BorrowedFd},
 };
 
@@ -15,7 +15,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressMessage, AddressScope},
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope},
     link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
@@ -82,6 +82,22 @@ pub(crate) fn add_address(cidr: Cidr) -> Vec<u8> {
         AddressAttribute::Address(address),
         AddressAttribute::Broadcast(cidr.broadcast()),
     ];
+    bytes(
+        RouteNetlinkMessage::NewAddress(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+}
+
+/// Gives the cable's end an IPv6 address, to be used at once: there is nobody else on the cable who
+/// could have it.
+pub(crate) fn add_address_v6(address: Ipv6Addr, prefix_len: u8) -> Vec<u8> {
+    let mut message = AddressMessage::default();
+    message.header.family = AddressFamily::Inet6;
+    message.header.prefix_len = prefix_len;
+    message.header.scope = AddressScope::Universe;
+    message.header.flags = AddressHeaderFlags::Nodad;
+    message.header.index = CABLE_INDEX;
+    message.attributes = vec![AddressAttribute::Address(IpAddr::V6(address))];
     bytes(
         RouteNetlinkMessage::NewAddress(message),
         NLM_F_CREATE | NLM_F_EXCL,

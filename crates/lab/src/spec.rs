@@ -2,7 +2,11 @@
 //!
 //! Only data and parsing; nothing here calls the system.
 
-use std::{fmt, net::Ipv4Addr, str::FromStr};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +21,12 @@ pub const INTERFACE: &str = "eth0";
 pub const NIC_VARIABLE: &str = "SHUNT_NIC";
 /// See [`NIC_VARIABLE`].
 pub const ADDRESS_VARIABLE: &str = "SHUNT_ADDRESS";
+
+/// Length of the prefix of a lab's IPv6 network.
+pub const IPV6_PREFIX_LEN: u8 = 64;
+
+/// Every IPv6 link carries packets of this size, RFC 8200 §5: on a cable with less there is none.
+pub(crate) const IPV6_MINIMUM_MTU: u32 = 1280;
 
 /// IP MTU of Ethernet (RFC 894), and of the cable unless the caller says otherwise.
 const ETHERNET_MTU: u32 = 1500;
@@ -134,6 +144,25 @@ impl HostSpec {
 
 /// What every interface passes in one piece, unless told otherwise.
 pub const ORDINARY_SEGMENT_BYTES: u32 = 64 * 1024;
+
+impl HostSpec {
+    /// Address that the host's kernel owns on the cable besides, where the cable carries IPv6.
+    pub fn address_v6(&self) -> Ipv6Addr {
+        beside(self.address.address)
+    }
+
+    /// IPv6 address that is left free for an engine, likewise.
+    pub fn engine_address_v6(&self) -> Ipv6Addr {
+        beside(self.engine_address.address)
+    }
+}
+
+/// The address of the lab's unique local network (RFC 4193) that ends as an IPv4 address does.
+fn beside(address: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, c, d] = address.octets();
+    let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, high, low)
+}
 
 /// A whole lab.
 #[derive(Debug, Clone, PartialEq, Eq)]

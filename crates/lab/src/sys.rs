@@ -10,7 +10,7 @@ use std::{
     ffi::{CStr, CString},
     fs::File,
     io::{self, Read},
-    net::SocketAddrV4,
+    net::SocketAddr,
     os::{
         fd::{AsFd, OwnedFd},
         unix::process::CommandExt,
@@ -198,7 +198,7 @@ pub(crate) enum Step {
     /// Writes a file that exists, such as one below /proc/sys.
     Write(CString, Vec<u8>),
     /// Connects and closes at once, see connect(2).
-    Connect(SocketAddrV4, Duration),
+    Connect(SocketAddr, Duration),
 }
 
 impl Step {
@@ -326,9 +326,13 @@ fn request(message: &[u8]) -> io::Result<()> {
 }
 
 /// Connects within `timeout` and closes again.
-fn connect(address: SocketAddrV4, timeout: Duration) -> io::Result<()> {
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => return Ok(()),
         Err(Errno::INPROGRESS) => {}

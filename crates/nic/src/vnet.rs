@@ -79,6 +79,18 @@ mod tests {
     }
 
     #[test]
+    fn over_ipv6_the_kernel_is_told_so() {
+        let mut headers = [0; 74];
+        headers[12..14].copy_from_slice(&[0x86, 0xdd]);
+        let mut large = frame(&headers, &[0; 3000], Some(1440));
+        large.checksum = Some(PartialChecksum {
+            start: 54,
+            offset: 16,
+        });
+        assert_eq!(emit(&large), [1, 4, 74, 0, 0xa0, 0x05, 54, 0, 16, 0]);
+    }
+
+    #[test]
     fn a_segment_that_fits_one_frame_asks_for_no_cutting() {
         let bytes = emit(&frame(&[0; 54], &[0; 1460], Some(1460)));
         assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 34, 0, 16, 0]);

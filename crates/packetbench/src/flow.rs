@@ -123,6 +123,7 @@ impl<'m> Flow<'m> {
             mtu: 1_500,
             resolution: Resolution::External,
             scope_id: 1,
+            router_discovery: false,
         };
         stack.add_interface(config).expect("room for one");
         let own = InterfaceAddress {

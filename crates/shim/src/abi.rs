@@ -219,7 +219,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         beside(|| {
             forget(fd);
             if follow {
-                create::created(fd, kind);
+                create::created(fd, domain, kind);
             }
         });
     }

@@ -6,7 +6,7 @@
 mod datagram;
 mod sys;
 
-use core::net::{IpAddr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -81,21 +81,18 @@ pub fn networks() -> Arc<EngineNetworks> {
 }
 
 fn ask_networks(session: &Session) -> Option<EngineNetworks> {
-    let (addresses, gateway) = session.addresses().ok()?;
-    let interfaces = addresses
-        .iter()
-        .filter_map(|one| match one.address {
-            IpAddr::V4(address) => Some(Network {
-                address,
-                prefix_len: one.prefix_len,
-            }),
-            IpAddr::V6(_) => None,
-        })
-        .collect();
+    let own = session.addresses().ok()?;
+    let interfaces = own.addresses.iter().map(|one| Network {
+        address: one.address,
+        prefix_len: one.prefix_len,
+    });
     Some(EngineNetworks {
-        interfaces,
-        has_gateway: gateway.is_some_and(|one| one.is_ipv4()),
-        mtu_bytes: addresses
+        interfaces: interfaces.collect(),
+        has_gateway_v4: own.gateways.iter().any(IpAddr::is_ipv4),
+        has_gateway_v6: own.gateways.iter().any(IpAddr::is_ipv6),
+        scope_id: own.scope_id,
+        mtu_bytes: own
+            .addresses
             .iter()
             .map(|one| usize::try_from(one.mtu_bytes).unwrap_or(usize::MAX))
             .min()
@@ -104,10 +101,10 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
 }
 
 /// Gives the backing socket of a connection to `remote` a local port, on any address.
-pub fn bind_towards(backing: BorrowedFd<'_>, remote: SocketAddrV4) -> Result<(), Errno> {
+pub fn bind_towards(backing: BorrowedFd<'_>, remote: SocketAddr) -> Result<(), Errno> {
     session()
         .ok_or(Errno::NETDOWN)?
-        .bind_towards(backing, SocketAddr::V4(remote))
+        .bind_towards(backing, remote)
 }
 
 /// Takes what the engine has reported, without sleeping.
@@ -183,7 +180,7 @@ pub struct Accepted {
     /// Its backing socket, at a high number.
     pub backing: OwnedFd,
     /// The peer.
-    pub peer: SocketAddrV4,
+    pub peer: SocketAddr,
 }
 
 /// A socket on the engine.
@@ -201,11 +198,11 @@ impl Stream {
     /// As `open`, for a connection from a local port that the backing socket holds.
     pub fn open_towards(
         backing: BorrowedFd<'_>,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: SocketAddr,
+        remote: SocketAddr,
     ) -> Result<Arc<Stream>, Errno> {
         let session = session().ok_or(Errno::NETDOWN)?;
-        let socket = session.open_towards(backing, local.into(), remote.into())?;
+        let socket = session.open_towards(backing, local, remote)?;
         Ok(Arc::new(Stream { socket }))
     }
 
@@ -237,19 +234,18 @@ impl Stream {
     }
 
     /// Starts to connect from a local port that the backing socket holds.
-    pub fn connect(&self, local: SocketAddrV4, remote: SocketAddrV4) -> Result<(), Errno> {
-        self.socket
-            .connect(SocketAddr::V4(remote), Some(SocketAddr::V4(local)))
+    pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), Errno> {
+        self.socket.connect(remote, Some(local))
     }
 
     /// Listens on an address and port that the backing socket holds.
     pub fn listen(
         &self,
         backing: BorrowedFd<'_>,
-        local: SocketAddrV4,
+        local: SocketAddr,
         backlog: i32,
     ) -> Result<(), Errno> {
-        self.socket.bind(SocketAddr::V4(local))?;
+        self.socket.bind(local)?;
         // Linux reads a negative backlog as the largest.
         let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
         self.socket.listen(backing, backlog)
@@ -260,16 +256,13 @@ impl Stream {
         let Some(accepted) = self.socket.try_accept()? else {
             return Ok(None);
         };
-        let SocketAddr::V4(peer) = accepted.peer else {
-            return Err(Errno::PROTO);
-        };
         let stream = Arc::new(Stream {
             socket: accepted.socket,
         });
         Ok(Some(Accepted {
             stream,
             backing: accepted.backing,
-            peer,
+            peer: accepted.peer,
         }))
     }
 

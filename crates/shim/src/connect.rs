@@ -1,13 +1,14 @@
 //! connect(2): the last moment to decide which stack a socket is on. The states and their errno are
 //! those of `__inet_stream_connect` in Linux.
 
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Name};
+use crate::address::{self, Family, Name};
 use crate::datagram;
 use crate::descriptors;
 use crate::name;
@@ -27,16 +28,19 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
-    let name = address::parse(name)?;
+    let name = address::parse(name, socket.family())?;
     if socket.is_datagram() {
         return datagram::connect(fd, socket, name);
     }
     if let Some(stream) = socket.stream() {
         return again(fd, socket, &stream, name).map(Some);
     }
-    let Name::V4(destination) = name else {
+    let Name::Ip(destination) = name else {
         return Ok(None);
     };
+    if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
+        return Ok(None); // The kernel says why not.
+    }
     match stack_for(socket, destination)? {
         Stack::Engine => begin(fd, socket, destination).map(Some),
         Stack::Kernel => {
@@ -47,7 +51,11 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     }
 }
 
-fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno> {
+fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {
+    sockopt::ipv6_v6only(sys::borrow(fd)?)
+}
+
+fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
     // Bound to an address of the engine: nobody else could send from it.
     if socket
         .bound()
@@ -55,7 +63,7 @@ fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno>
     {
         return Ok(Stack::Engine);
     }
-    let stack = route::stack_for(*destination.ip(), &accelerated::networks());
+    let stack = route::stack_for(destination, &accelerated::networks());
     let loopback = destination.ip().is_loopback() || destination.ip().is_unspecified();
     if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !loopback {
         return Err(Errno::NETUNREACH);
@@ -63,7 +71,7 @@ fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno>
     Ok(stack)
 }
 
-fn begin(fd: RawFd, socket: &Socket, destination: SocketAddrV4) -> Result<i32, Errno> {
+fn begin(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<i32, Errno> {
     let backing = sys::borrow(fd)?;
     let local = match socket.bound() {
         Some(bound) => bound.address,

@@ -5,20 +5,23 @@ use std::os::fd::RawFd;
 use rustix::io::Errno;
 
 use crate::accelerated;
+use crate::address::Family;
 use crate::descriptors;
 use crate::file::{File, Kind};
 use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
 
-/// Whether a socket of this kind can be accelerated: TCP or UDP over IPv4. The rest is the kernel's.
+/// Whether a socket of this kind can be accelerated: TCP, and UDP over IPv4. The rest is the kernel's.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
     let own = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
         libc::SOCK_STREAM => libc::IPPROTO_TCP,
-        libc::SOCK_DGRAM => libc::IPPROTO_UDP,
+        libc::SOCK_DGRAM if domain == libc::AF_INET => libc::IPPROTO_UDP,
         _ => return false,
     };
-    domain == libc::AF_INET && (protocol == 0 || protocol == own) && policy().may_accelerate()
+    matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && (protocol == 0 || protocol == own)
+        && policy().may_accelerate()
 }
 
 /// Whether sockets are to be followed: attaches on the first question. ENETDOWN where there is no
@@ -48,10 +51,15 @@ pub fn attach() -> Result<bool, Errno> {
 }
 
 /// The kernel has made the backing socket: follow it.
-pub fn created(fd: RawFd, kind: i32) {
+pub fn created(fd: RawFd, domain: i32, kind: i32) {
+    let family = if domain == libc::AF_INET6 {
+        Family::V6
+    } else {
+        Family::V4
+    };
     let socket = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
         libc::SOCK_DGRAM => Socket::datagram(),
-        _ => Socket::default(),
+        _ => Socket::new(family),
     };
     descriptors::insert(fd, File::new(Kind::Socket(socket)));
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Name};
+use crate::address::{self, Family, Name};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
@@ -102,7 +102,7 @@ fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno>
     if owner == Some(Owner::Engine) && !is_local {
         return Ok(Stack::Engine);
     }
-    let stack = route::stack_for(*destination.ip(), &accelerated::networks());
+    let stack = route::stack_for(destination.into(), &accelerated::networks());
     if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !is_local {
         return Err(Errno::NETUNREACH);
     }
@@ -127,13 +127,13 @@ pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
 }
 
 /// The engine's side of a socket whose port the kernel holds.
-fn open(fd: RawFd, socket: &Socket, local: SocketAddrV4) -> Result<Arc<Stream>, Errno> {
+fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Errno> {
     let stream = Stream::open(system::borrow(fd)?)?;
     let options = engine_options(&socket.log);
     if options != client::DatagramOptions::default() {
         stream.set_datagram_options(&options);
     }
-    stream.bind(SocketAddr::V4(local))?;
+    stream.bind(local)?;
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     socket.set_kernel_receives(owner == Owner::Any);
     socket.decide(Arc::clone(&stream));
@@ -151,11 +151,11 @@ fn ensure(fd: RawFd, socket: &Socket) -> Result<Arc<Stream>, Errno> {
     open(
         fd,
         socket,
-        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, any.port()),
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, any.port())),
     )
 }
 
-fn bound_in_kernel(backing: BorrowedFd<'_>) -> Result<SocketAddrV4, Errno> {
+fn bound_in_kernel(backing: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
     let local = name::local_of(backing)?;
     if local.port() == 0 {
         rustix::net::bind(backing, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
@@ -166,9 +166,9 @@ fn bound_in_kernel(backing: BorrowedFd<'_>) -> Result<SocketAddrV4, Errno> {
 /// connect(2): gives the socket a peer on the stack that reaches it, or takes the peer away.
 pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     let destination = match name {
-        Name::V4(destination) => destination,
+        Name::Ip(SocketAddr::V4(destination)) => destination,
         Name::Unspecified => return disconnect(fd, socket),
-        Name::Other => return Ok(None),
+        Name::Ip(_) | Name::Other => return Ok(None),
     };
     if stack_for(socket, destination)? == Stack::Kernel {
         // From now on only the kernel's peer is heard.
@@ -231,9 +231,9 @@ fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddrV4) -> bool {
 
 /// The destination that a sending call names.
 fn destination(name: &[u8]) -> Result<Option<SocketAddrV4>, Errno> {
-    match address::parse(name)? {
-        Name::V4(destination) if destination.port() == 0 => Err(Errno::INVAL),
-        Name::V4(destination) => Ok(Some(destination)),
-        Name::Unspecified | Name::Other => Ok(None),
+    match address::parse(name, Family::V4)? {
+        Name::Ip(SocketAddr::V4(destination)) if destination.port() == 0 => Err(Errno::INVAL),
+        Name::Ip(SocketAddr::V4(destination)) => Ok(Some(destination)),
+        Name::Ip(_) | Name::Unspecified | Name::Other => Ok(None),
     }
 }

@@ -1,7 +1,7 @@
 //! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both
 //! queues, by turns.
 
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::accelerated::{self, Accepted, Stream};
+use crate::address::{self, Emitted};
 use crate::descriptors;
 use crate::file::{File, Kind};
 use crate::name;
@@ -62,7 +63,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
 }
 
 /// accept4(2): the new descriptor and the peer.
-pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, SocketAddrV4)> {
+pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, Emitted)> {
     let Some(file) = descriptors::lookup(fd) else {
         return Ok(None);
     };
@@ -96,7 +97,7 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    fn accept(&self) -> Result<(RawFd, SocketAddrV4), Errno> {
+    fn accept(&self) -> Result<(RawFd, Emitted), Errno> {
         let mut deadline = None;
         loop {
             let kernel_first = self.socket.kernel_accepts_first();
@@ -140,14 +141,19 @@ impl Listener<'_> {
     }
 
     /// A connection of the kernel's own; it is the kernel's from then on.
-    fn accept_in_kernel(&self) -> Result<Option<(RawFd, SocketAddrV4)>, Errno> {
+    fn accept_in_kernel(&self) -> Result<Option<(RawFd, Emitted)>, Errno> {
         if !self.socket.kernel_listens() {
             return Ok(None);
         }
         let flags = SocketFlags::from_bits_retain(self.flags.cast_unsigned());
         match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, flags) {
             Ok((fd, peer)) => {
-                let peer = peer.as_ref().and_then(name::v4).ok_or(Errno::CONNABORTED)?;
+                let peer = SocketAddr::try_from(peer.ok_or(Errno::CONNABORTED)?)?;
+                let scope_id = match peer {
+                    SocketAddr::V6(v6) => v6.scope_id(),
+                    SocketAddr::V4(_) => 0,
+                };
+                let peer = address::emit(peer, self.socket.family(), scope_id);
                 let fd = fd.into_raw_fd();
                 descriptors::forget(fd);
                 Ok(Some((fd, peer)))
@@ -160,7 +166,7 @@ impl Listener<'_> {
 
     /// Gives an engine's connection a descriptor: its backing socket at the lowest free number, with
     /// the flags asked for and the options that a connection inherits from its listener.
-    fn adopt(&self, accepted: Accepted) -> Result<(RawFd, SocketAddrV4), Errno> {
+    fn adopt(&self, accepted: Accepted) -> Result<(RawFd, Emitted), Errno> {
         let Accepted {
             stream,
             backing,
@@ -179,7 +185,7 @@ impl Listener<'_> {
         let socket = Socket::accepted(self.socket, stream);
         descriptors::forget(fd);
         descriptors::insert(fd, File::new(Kind::Socket(socket)));
-        Ok((fd, peer))
+        Ok((fd, name::shown(peer, self.socket.family())))
     }
 
     fn place(&self, backing: OwnedFd) -> Result<OwnedFd, Errno> {

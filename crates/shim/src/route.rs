@@ -4,7 +4,7 @@
 //! The kernel's side is read from /proc/net once per second at most, when a connect asks; following
 //! changes over rtnetlink comes with the stack table (DESIGN §4).
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,17 +28,23 @@ pub enum Stack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Any address of it; for an interface, the interface's own.
-    pub address: Ipv4Addr,
-    /// 0 to 32.
+    pub address: IpAddr,
+    /// 0 to 32, or to 128.
     pub prefix_len: u8,
 }
 
 impl Network {
-    fn contains(self, address: Ipv4Addr) -> bool {
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(self.prefix_len.min(32)))
-            .unwrap_or(0);
-        (self.address.to_bits() ^ address.to_bits()) & mask == 0
+    fn contains(self, address: IpAddr) -> bool {
+        let shared = match (self.address, address) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => {
+                (one.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => {
+                (one.to_bits() ^ other.to_bits()).leading_zeros()
+            }
+            _ => return false,
+        };
+        shared >= u32::from(self.prefix_len)
     }
 }
 
@@ -47,8 +53,12 @@ impl Network {
 pub struct EngineNetworks {
     /// Its interfaces' addresses with their networks.
     pub interfaces: Vec<Network>,
-    /// Whether it has a gateway for everything else.
-    pub has_gateway: bool,
+    /// Whether it has a gateway for everything else of IPv4.
+    pub has_gateway_v4: bool,
+    /// The same of IPv6.
+    pub has_gateway_v6: bool,
+    /// The number of its interface, as programs name it beside link-local addresses.
+    pub scope_id: u32,
     /// Largest packet that it sends.
     pub mtu_bytes: usize,
 }
@@ -61,18 +71,20 @@ impl EngineNetworks {
             let host = u32::MAX
                 .checked_shr(u32::from(network.prefix_len))
                 .unwrap_or(0);
-            network.prefix_len < 31 && network.contains(address) && address.to_bits() & host == host
+            network.prefix_len < 31
+                && network.contains(address.into())
+                && address.to_bits() & host == host
         };
         address.is_broadcast() || self.interfaces.iter().any(is_last)
     }
 }
 
-/// The kernel's routes: those of its main table, and its own addresses as /32.
+/// The kernel's routes: those of its main table, and its own addresses as whole ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KernelRoutes(Vec<Network>);
 
 /// Who owns a local address that a program binds to; `None` is the kernel.
-pub fn owner(address: Ipv4Addr, engine: &EngineNetworks) -> Option<Owner> {
+pub fn owner(address: IpAddr, engine: &EngineNetworks) -> Option<Owner> {
     if address.is_unspecified() {
         return Some(Owner::Any);
     }
@@ -84,12 +96,23 @@ pub fn owner(address: Ipv4Addr, engine: &EngineNetworks) -> Option<Owner> {
 }
 
 /// Where a connection to `destination` goes.
-pub fn stack_for(destination: Ipv4Addr, engine: &EngineNetworks) -> Stack {
-    // 0.0.0.0 is loopback to Linux; broadcast and multicast get the kernel's errno.
+pub fn stack_for(destination: SocketAddr, engine: &EngineNetworks) -> Stack {
+    let scope_id = match destination {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(v6.scope_id()),
+        _ => None,
+    };
+    let destination = destination.ip();
+    // The unspecified address is loopback to Linux; broadcast and multicast get the kernel's errno.
     if destination.is_loopback()
         || destination.is_unspecified()
-        || destination.is_broadcast()
+        || destination == IpAddr::V4(Ipv4Addr::BROADCAST)
         || destination.is_multicast()
+    {
+        return Stack::Kernel;
+    }
+    // A link-local address lies on the link that the program names.
+    if let Some(scope_id) = scope_id
+        && scope_id != engine.scope_id
     {
         return Stack::Kernel;
     }
@@ -97,7 +120,7 @@ pub fn stack_for(destination: Ipv4Addr, engine: &EngineNetworks) -> Stack {
 }
 
 fn choose(
-    destination: Ipv4Addr,
+    destination: IpAddr,
     engine: &EngineNetworks,
     kernel: impl FnOnce() -> Arc<KernelRoutes>,
 ) -> Stack {
@@ -106,7 +129,12 @@ fn choose(
         .iter()
         .any(|network| network.address == destination);
     let network = longest(&engine.interfaces, destination);
-    let engine_len = match (own, network, engine.has_gateway) {
+    let has_gateway = if destination.is_ipv4() {
+        engine.has_gateway_v4
+    } else {
+        engine.has_gateway_v6
+    };
+    let engine_len = match (own, network, has_gateway) {
         (true, ..) => return Stack::Engine,
         (false, Some(len), _) => len,
         (false, None, true) => 0,
@@ -118,7 +146,7 @@ fn choose(
     }
 }
 
-fn longest(networks: &[Network], address: Ipv4Addr) -> Option<u8> {
+fn longest(networks: &[Network], address: IpAddr) -> Option<u8> {
     networks
         .iter()
         .filter(|one| one.contains(address))
@@ -137,6 +165,7 @@ fn kernel_routes(now: Instant) -> Arc<KernelRoutes> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let mut networks = parse_route_table(&read("/proc/net/route"));
     networks.extend(parse_local_addresses(&read("/proc/net/fib_trie")));
+    networks.extend(parse_ipv6_routes(&read("/proc/net/ipv6_route")));
     let routes = Arc::new(KernelRoutes(networks));
     CACHE.store(Some(Arc::new((now, Arc::clone(&routes)))));
     routes
@@ -162,8 +191,27 @@ fn parse_route_table(text: &str) -> Vec<Network> {
             let mask = address(fields.get(7)?)?.to_bits();
             let prefix_len = u8::try_from(mask.leading_ones()).ok()?;
             Some(Network {
-                address: address(fields.get(1)?)?,
+                address: address(fields.get(1)?)?.into(),
                 prefix_len,
+            })
+        })
+        .collect()
+}
+
+/// `/proc/net/ipv6_route`: destination and its prefix length first, flags last but one, in hexadecimal;
+/// own addresses are among them as /128.
+fn parse_ipv6_routes(text: &str) -> Vec<Network> {
+    text.lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let flags = u32::from_str_radix(fields.get(8)?, 16).ok()?;
+            if flags & 1 == 0 || flags & 0x200 != 0 {
+                return None;
+            }
+            let bits = u128::from_str_radix(fields.first()?, 16).ok()?;
+            Some(Network {
+                address: Ipv6Addr::from_bits(bits).into(),
+                prefix_len: u8::from_str_radix(fields.get(1)?, 16).ok()?,
             })
         })
         .collect()
@@ -206,8 +254,9 @@ mod tests {
     fn engine(has_gateway: bool) -> EngineNetworks {
         EngineNetworks {
             interfaces: vec![network("10.0.0.2/24")],
-            has_gateway,
+            has_gateway_v4: has_gateway,
             mtu_bytes: 1_500,
+            ..EngineNetworks::default()
         }
     }
 
@@ -248,11 +297,18 @@ mod tests {
     fn loopback_never_reaches_an_engine() {
         let all = EngineNetworks {
             interfaces: vec![network("127.0.0.1/8")],
-            has_gateway: true,
-            mtu_bytes: 1_500,
+            has_gateway_v4: true,
+            ..EngineNetworks::default()
         };
-        assert_eq!(stack_for("127.0.0.1".parse().unwrap(), &all), Stack::Kernel);
-        assert_eq!(stack_for(Ipv4Addr::UNSPECIFIED, &all), Stack::Kernel);
+        assert_eq!(
+            stack_for("127.0.0.1:80".parse().unwrap(), &all),
+            Stack::Kernel
+        );
+        assert_eq!(
+            stack_for("0.0.0.0:80".parse().unwrap(), &all),
+            Stack::Kernel
+        );
+        assert_eq!(stack_for("[::1]:80".parse().unwrap(), &all), Stack::Kernel);
     }
 
     #[test]
@@ -270,12 +326,58 @@ mod tests {
     #[test]
     fn owners_of_local_addresses_are_told_apart() {
         let engine = engine(true);
-        assert_eq!(owner(Ipv4Addr::UNSPECIFIED, &engine), Some(Owner::Any));
+        for any in ["0.0.0.0", "::"] {
+            assert_eq!(owner(any.parse().unwrap(), &engine), Some(Owner::Any));
+        }
         assert_eq!(
             owner("10.0.0.2".parse().unwrap(), &engine),
             Some(Owner::Engine)
         );
         assert_eq!(owner("10.0.0.3".parse().unwrap(), &engine), None);
+    }
+
+    #[test]
+    fn ipv6_goes_by_its_own_prefixes_and_gateway() {
+        let engine = EngineNetworks {
+            interfaces: vec![network("10.0.0.2/24"), network("2001:db8::2/64")],
+            has_gateway_v4: true,
+            ..EngineNetworks::default()
+        };
+        let kernel = ["::/0", "2001:db8::7/128"];
+        assert_eq!(route("2001:db8::9", &engine, &kernel), Stack::Engine);
+        assert_eq!(route("2001:db8::7", &engine, &kernel), Stack::Kernel);
+        assert_eq!(route("2a00::1", &engine, &[]), Stack::Kernel);
+        let with_gateway = EngineNetworks {
+            has_gateway_v6: true,
+            ..engine
+        };
+        assert_eq!(route("2a00::1", &with_gateway, &kernel), Stack::Engine);
+    }
+
+    #[test]
+    fn a_link_local_destination_goes_to_whoever_has_the_named_link() {
+        let engine = EngineNetworks {
+            interfaces: vec![network("fe80::2/64")],
+            scope_id: 3,
+            ..EngineNetworks::default()
+        };
+        let there = |scope| stack_for(format!("[fe80::9%{scope}]:80").parse().unwrap(), &engine);
+        assert_eq!(there(4), Stack::Kernel);
+        assert_eq!(there(3), Stack::Engine);
+    }
+
+    #[test]
+    fn the_kernels_ipv6_routes_are_read() {
+        let table = "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 \
+                     00000000000000000000000000000000 00000100 00000001 00000000 00000001 eth0\n\
+                     20010db8000000000000000000000005 80 00000000000000000000000000000000 00 \
+                     00000000000000000000000000000000 00000000 00000002 00000000 80200001 eth0\n\
+                     00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
+                     00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo\n";
+        assert_eq!(
+            parse_ipv6_routes(table),
+            [network("2001:db8::/64"), network("2001:db8::5/128")]
+        );
     }
 
     #[test]

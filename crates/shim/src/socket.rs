@@ -4,7 +4,7 @@
 //! call goes to the backing socket, whose answers are by definition the kernel's. A socket whose
 //! connect failed is undecided again, as Linux allows another connect.
 
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::accelerated::Stream;
+use crate::address::Family;
 use crate::epoll::Watchers;
 use crate::options::Log;
 use crate::readiness::{IN, Phase, RDHUP, RDNORM};
@@ -34,7 +35,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     /// Address and port as the kernel reports them, port 0 resolved.
-    pub address: SocketAddrV4,
+    pub address: SocketAddr,
     /// Who has the address.
     pub owner: Owner,
 }
@@ -64,6 +65,7 @@ const KERNEL_TURN: u32 = 16;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
+    family: Family,
     flags: AtomicU32,
     /// SO_RCVLOWAT.
     receive_low_water: AtomicU32,
@@ -90,6 +92,7 @@ pub struct Socket {
 impl Default for Socket {
     fn default() -> Self {
         Self {
+            family: Family::V4,
             flags: AtomicU32::new(0),
             receive_low_water: AtomicU32::new(1),
             receive_timeout_us: AtomicU64::new(0),
@@ -107,9 +110,22 @@ impl Default for Socket {
 }
 
 impl Socket {
+    /// A socket that nothing was done with.
+    pub fn new(family: Family) -> Socket {
+        Socket {
+            family,
+            ..Socket::default()
+        }
+    }
+
+    /// Its family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
     /// A connection that a listener accepted: it has the listener's options, as tcp(7) says.
     pub fn accepted(listener: &Socket, stream: Arc<Stream>) -> Socket {
-        let socket = Socket::default();
+        let socket = Socket::new(listener.family);
         socket
             .receive_low_water
             .store(listener.low_water(), Ordering::Relaxed);

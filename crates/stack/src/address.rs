@@ -113,6 +113,12 @@ pub(crate) const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
+/// The hardware address that an IPv6 group is sent to (RFC 2464 §7).
+pub(crate) const fn group_hardware(group: Ipv6Addr) -> wire::ethernet::Address {
+    let [.., a, b, c, d] = group.octets();
+    wire::ethernet::Address([0x33, 0x33, a, b, c, d])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +132,8 @@ mod tests {
     fn groups_follow_the_last_three_bytes() {
         let address = v6("2001:db8::12:3456");
         assert_eq!(solicited_node(address), v6("ff02::1:ff12:3456"));
+        let hardware = wire::ethernet::Address([0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
+        assert_eq!(group_hardware(solicited_node(address)), hardware);
     }
 
     #[test]

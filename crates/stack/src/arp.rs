@@ -9,14 +9,11 @@ use crate::interface::{InterfaceId, Resolution};
 use crate::neighbour::{Expiry, Probe};
 use crate::stack::{QUESTIONS_MAX, Stack};
 use crate::tables::Flags;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::{ConnectionError, Duration, Instant};
 use wire::arp::{Operation, Packet};
 use wire::ethernet::{Address, EtherType, Header};
 
-/// RFC 5227 §1.1, ANNOUNCE_NUM and ANNOUNCE_INTERVAL.
-pub(crate) const ANNOUNCEMENTS: u8 = 2;
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// RFC 5227 §1.1, DEFEND_INTERVAL.
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -28,6 +25,10 @@ pub(crate) enum Question {
     Who(Probe),
     /// This own address is ours (a gratuitous request, RFC 5227 §3).
     Announce(InterfaceId, IpAddr),
+    /// Does somebody else have this own address? (RFC 4862 §5.4.2)
+    Duplicate(InterfaceId, Ipv6Addr),
+    /// Which routers are there? (RFC 4861 §6.3.7)
+    Routers(InterfaceId),
 }
 
 impl Stack<'_> {
@@ -137,7 +138,7 @@ impl Stack<'_> {
         self.question(Question::Who(probe));
     }
 
-    fn question(&mut self, question: Question) {
+    pub(crate) fn question(&mut self, question: Question) {
         // Bounded: whoever asks has a timer and asks again.
         if self.questions.len() < QUESTIONS_MAX {
             self.questions.push_back(question);
@@ -152,6 +153,8 @@ impl Stack<'_> {
         let (id, target, unicast) = match *question {
             Question::Who(probe) => (probe.interface, probe.address, probe.hardware),
             Question::Announce(id, address) => (id, address, None),
+            Question::Duplicate(id, address) => return self.probe_duplicate(id, address, egress),
+            Question::Routers(id) => return self.ask_routers(id, egress),
         };
         let Some(interface) = self.interfaces.find(id) else {
             return Ok(());
@@ -160,11 +163,32 @@ impl Stack<'_> {
             egress.resolve(id, target);
             return Ok(());
         }
-        let sender = match question {
-            Question::Announce(_, address) => Some(*address),
-            Question::Who(_) => interface.source_for(target),
+        match target {
+            IpAddr::V4(target) => {
+                let is_announcement = matches!(question, Question::Announce(..));
+                self.send_request(id, target, unicast, is_announcement, egress)
+            }
+            IpAddr::V6(target) => self.solicit_neighbour(id, target, unicast, egress),
+        }
+    }
+
+    fn send_request(
+        &mut self,
+        id: InterfaceId,
+        target: Ipv4Addr,
+        unicast: Option<Address>,
+        is_announcement: bool,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Busy> {
+        let Some(interface) = self.interfaces.find(id) else {
+            return Ok(());
         };
-        let (Some(IpAddr::V4(sender_protocol)), IpAddr::V4(target)) = (sender, target) else {
+        let sender = if is_announcement {
+            Some(target.into())
+        } else {
+            interface.source_for(target.into(), target.into())
+        };
+        let Some(IpAddr::V4(sender_protocol)) = sender else {
             return Ok(());
         };
         let request = Packet {
@@ -177,45 +201,6 @@ impl Stack<'_> {
         send(id, unicast.unwrap_or(Address::BROADCAST), &request, egress)?;
         self.counters.arp_out_requests += 1;
         Ok(())
-    }
-
-    /// Sets the timer for the announcements that are still due.
-    pub(crate) fn schedule_announcements(&mut self) {
-        let owned = self
-            .interfaces
-            .iter()
-            .flat_map(|(_, interface)| &interface.addresses);
-        let first = owned
-            .map(|owned| owned.announce_at)
-            .min()
-            .and_then(Instant::if_set);
-        let timer = self.announcement_timer();
-        match first {
-            Some(first) => self.wheel.set(timer, first.as_us()),
-            None => self.wheel.cancel(timer),
-        }
-    }
-
-    pub(crate) fn handle_announcement_timer(&mut self, now: Instant) {
-        let mut due = [None; crate::interface::ADDRESSES_MAX];
-        let owned = self.interfaces.iter_mut().flat_map(|(id, interface)| {
-            interface.addresses.iter_mut().map(move |owned| (id, owned))
-        });
-        let owned = owned.filter(|(_, owned)| owned.announce_at <= now);
-        for (place, (id, owned)) in due.iter_mut().zip(owned) {
-            owned.announcements_left = owned.announcements_left.saturating_sub(1);
-            let more = owned.announcements_left > 0;
-            owned.announce_at = if more {
-                now + ANNOUNCE_INTERVAL
-            } else {
-                Instant::NEVER
-            };
-            *place = Some(Question::Announce(id, owned.address.address));
-        }
-        for question in due.into_iter().flatten() {
-            self.question(question);
-        }
-        self.schedule_announcements();
     }
 
     /// Puts the deadline of neighbour `n` into the wheel.

@@ -84,6 +84,22 @@ counters! {
     icmp6_out_echo_replies => "Icmp6OutEchoReplies",
     /// ICMPv6 errors sent.
     icmp6_out_errors => "ShuntIcmp6OutErrors",
+    /// Neighbour solicitations received.
+    icmp6_in_neighbor_solicits => "Icmp6InNeighborSolicits",
+    /// Neighbour advertisements received.
+    icmp6_in_neighbor_advertisements => "Icmp6InNeighborAdvertisements",
+    /// Router advertisements received.
+    icmp6_in_router_advertisements => "Icmp6InRouterAdvertisements",
+    /// Neighbour solicitations sent.
+    icmp6_out_neighbor_solicits => "Icmp6OutNeighborSolicits",
+    /// Neighbour advertisements sent.
+    icmp6_out_neighbor_advertisements => "Icmp6OutNeighborAdvertisements",
+    /// Router solicitations sent.
+    icmp6_out_router_solicits => "Icmp6OutRouterSolicits",
+    /// Messages of neighbour discovery that must not be believed (RFC 4861 §6.1, §7.1).
+    ndp_in_errors => "ShuntNdpInErrors",
+    /// Somebody else has one of our IPv6 addresses (RFC 4862 §5.4).
+    duplicate_addresses => "ShuntDuplicateAddresses",
     /// UDP datagrams for which nobody listens.
     udp_no_ports => "UdpNoPorts",
     /// UDP datagrams given to a socket.

@@ -132,6 +132,7 @@ impl<'m> Scene<'m> {
             mtu: 1_500,
             resolution: Resolution::Arp,
             scope_id: 0,
+            router_discovery: false,
         };
         let nic = stack.add_interface(config)?;
         stack.add_address(

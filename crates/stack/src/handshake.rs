@@ -187,9 +187,9 @@ impl Stack<'_> {
             .hop_to(remote, zone)
             .map_or(InterfaceId(0), |hop| hop.interface);
         let headers = ip_header_len(remote) + 20;
-        self.interfaces
-            .find(interface)
-            .map_or(536, |interface| interface.config.mtu - headers)
+        self.interfaces.find(interface).map_or(536, |interface| {
+            interface.mtu_for(remote.is_ipv6()) - headers
+        })
     }
 
     /// RFC 6528.

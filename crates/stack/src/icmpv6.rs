@@ -82,6 +82,7 @@ impl Stack<'_> {
                 let error = ConnectionError::PortUnreachable;
                 self.handle_unreachable(now, error, quote(quoted, link), host);
             }
+            Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
             _ => {}
         }
     }

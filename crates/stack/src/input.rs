@@ -32,6 +32,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) protocol: Protocol,
     /// Where in `packet` the byte stands that says so.
     pub(crate) next_header_at: usize,
+    pub(crate) hop_limit: u8,
     pub(crate) dscp_ecn: u8,
     /// Time to live, or hop limit.
     pub(crate) ttl: u8,
@@ -157,6 +158,7 @@ impl Stack<'_> {
             destination: ip.destination.into(),
             protocol: ip.protocol,
             next_header_at: 9,
+            hop_limit: ip.ttl,
             dscp_ecn: ip.dscp_ecn,
             ttl: ip.ttl,
             packet: &packet[..ip.header_len + payload.len()],
@@ -203,6 +205,7 @@ impl Stack<'_> {
             destination: ip.destination.into(),
             protocol: ip.next_header,
             next_header_at: 6,
+            hop_limit: ip.hop_limit,
             dscp_ecn: ip.traffic_class,
             ttl: ip.hop_limit,
             packet,

@@ -3,8 +3,10 @@
 //! Hosts are weak here (RFC 1122 §3.3.4.2, as Linux): a packet for any own address is taken on any
 //! interface. Bounds: [`INTERFACES_MAX`] interfaces with [`ADDRESSES_MAX`] addresses each.
 
-use crate::address::{is_in_prefix, mask_v4, needs_zone, same_family, solicited_node};
+use crate::address::{is_in_prefix, mask_v4, needs_zone, solicited_node};
+use crate::autoconf::Discovery;
 use crate::error::Error;
+use crate::source::{self, Candidate};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet;
@@ -22,7 +24,8 @@ pub struct InterfaceId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resolution {
-    /// This stack owns its addresses: it asks and answers by ARP (RFC 826).
+    /// This stack owns its addresses: it asks and answers by ARP (RFC 826) and by neighbour discovery
+    /// (RFC 4861).
     Arp,
     /// The kernel owns the addresses and answers ARP, echo and strays; the stack asks through
     /// [`crate::Egress::resolve`] and is told with [`crate::Stack::set_neighbour`].
@@ -43,6 +46,9 @@ pub struct InterfaceConfig {
     /// How programs name the link beside link-local addresses (RFC 4007 §6; the kernel's interface
     /// index); 0: not at all.
     pub scope_id: u32,
+    /// Listen to routers: default routes, prefixes and addresses made from them (RFC 4861 §6.3,
+    /// RFC 4862 §5.5).
+    pub router_discovery: bool,
 }
 
 /// An own address with the length of its on-link prefix.
@@ -70,21 +76,70 @@ impl InterfaceAddress {
     }
 }
 
-/// An own address and its announcements.
+/// Where an own address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The host has named it.
+    Configured,
+    /// Made up here, after so many that were duplicates.
+    Autoconfigured { tried: u8 },
+}
+
+/// What an own address is good for (RFC 4862 §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressState {
+    /// Nothing yet: others are still asked whether they have it.
+    Tentative,
+    /// Everything.
+    Preferred,
+    /// Connections that have it.
+    Deprecated,
+    /// Nothing: somebody else has it.
+    Duplicate,
+}
+
+/// An own address, and what is due for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owned {
     pub(crate) address: InterfaceAddress,
-    /// When the next announcement leaves; [`Instant::NEVER`] when none is due.
-    pub(crate) announce_at: Instant,
-    pub(crate) announcements_left: u8,
+    pub(crate) origin: Origin,
+    pub(crate) state: AddressState,
+    /// When the next announcement or probe leaves, or the test for duplicates is over;
+    /// [`Instant::NEVER`] when nothing is due.
+    pub(crate) act_at: Instant,
+    /// Announcements or probes that are still to leave.
+    pub(crate) acts_left: u8,
     /// When the address was last defended against somebody else who uses it.
     pub(crate) defended_at: Option<Instant>,
+    pub(crate) preferred_until: Instant,
+    pub(crate) valid_until: Instant,
+}
+
+impl Owned {
+    /// Whether packets for it are ours.
+    const fn is_usable(&self) -> bool {
+        matches!(
+            self.state,
+            AddressState::Preferred | AddressState::Deprecated
+        )
+    }
+
+    /// Whether it was made from a prefix that a router has announced.
+    pub(crate) fn is_made(&self) -> bool {
+        matches!(self.origin, Origin::Autoconfigured { .. }) && !needs_zone(self.address.address)
+    }
+
+    fn next_event(&self) -> Instant {
+        self.act_at.min(self.preferred_until).min(self.valid_until)
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) config: InterfaceConfig,
     pub(crate) addresses: Vec<Owned>,
+    /// What its routers have announced.
+    pub(crate) discovery: Discovery,
 }
 
 impl Interface {
@@ -97,7 +152,20 @@ impl Interface {
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.addresses
             .iter()
-            .any(|owned| owned.address.address == address)
+            .any(|owned| owned.address.address == address && owned.is_usable())
+    }
+
+    /// Largest packet of a family.
+    pub(crate) fn mtu_for(&self, is_v6: bool) -> u16 {
+        let learned = self.discovery.mtu.filter(|_| is_v6);
+        learned.map_or(self.config.mtu, |mtu| mtu.min(self.config.mtu))
+    }
+
+    /// When something is due.
+    pub(crate) fn next_event(&self) -> Instant {
+        let own = self.addresses.iter().map(Owned::next_event);
+        let own = own.min().unwrap_or(Instant::NEVER);
+        own.min(self.discovery.next_event())
     }
 
     pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
@@ -106,15 +174,27 @@ impl Interface {
             .any(|owned| owned.address.contains(address))
     }
 
-    /// The own address to speak to `next_hop` with: one of its prefix, else the first
-    /// (RFC 1122 §3.3.4.3).
-    pub(crate) fn source_for(&self, next_hop: IpAddr) -> Option<IpAddr> {
-        let usable = || {
-            let addresses = self.addresses.iter().map(|owned| owned.address);
-            addresses.filter(|own| same_family(own.address, next_hop))
+    /// The own address to speak to `destination` with. IPv4: one of the next hop's prefix, else the
+    /// first (RFC 1122 §3.3.4.3); IPv6: as RFC 6724 says.
+    pub(crate) fn source_for(&self, destination: IpAddr, next_hop: IpAddr) -> Option<IpAddr> {
+        let usable = || self.addresses.iter().filter(|owned| owned.is_usable());
+        let IpAddr::V6(destination) = destination else {
+            let own = || {
+                let addresses = usable().map(|owned| owned.address);
+                addresses.filter(|own| own.address.is_ipv4())
+            };
+            let near = own().find(|own| own.contains(next_hop));
+            return near.or(own().next()).map(|own| own.address);
         };
-        let near = usable().find(|own| own.contains(next_hop));
-        near.or(usable().next()).map(|own| own.address)
+        let candidates = usable().filter_map(|owned| match owned.address.address {
+            IpAddr::V6(address) => Some(Candidate {
+                address,
+                prefix_len: owned.address.prefix_len,
+                deprecated: owned.state == AddressState::Deprecated,
+            }),
+            IpAddr::V4(_) => None,
+        });
+        source::select(candidates, destination).map(IpAddr::V6)
     }
 }
 
@@ -137,6 +217,7 @@ impl Interfaces {
         self.list.push(Interface {
             config,
             addresses: Vec::with_capacity(ADDRESSES_MAX),
+            discovery: Discovery::new(config.router_discovery),
         });
         Ok(id)
     }
@@ -162,8 +243,8 @@ impl Interfaces {
         named.next().map(|(id, _)| id)
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (InterfaceId, &mut Interface)> {
-        (0..).map(InterfaceId).zip(&mut self.list)
+    pub(crate) fn ids(&self) -> impl Iterator<Item = InterfaceId> + use<> {
+        (0..).map(InterfaceId).take(self.list.len())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (InterfaceId, &Interface)> {
@@ -227,7 +308,7 @@ impl Interfaces {
         wanted: Option<InterfaceId>,
     ) -> Option<(InterfaceId, IpAddr)> {
         let speaks = |(id, interface): (InterfaceId, &Interface)| {
-            let near = interface.source_for(address)?;
+            let near = interface.source_for(address, address)?;
             (interface.config.resolution != Resolution::Loopback).then_some((id, near))
         };
         if let Some(id) = wanted {
@@ -266,6 +347,7 @@ mod tests {
             mtu: 1_500,
             resolution: Resolution::Arp,
             scope_id: 0,
+            router_discovery: false,
         };
         let id = interfaces.add(config).unwrap();
         let address = InterfaceAddress {
@@ -274,9 +356,13 @@ mod tests {
         };
         let owned = Owned {
             address,
-            announce_at: Instant::NEVER,
-            announcements_left: 0,
+            origin: Origin::Configured,
+            state: AddressState::Preferred,
+            act_at: Instant::NEVER,
+            acts_left: 0,
             defended_at: None,
+            preferred_until: Instant::NEVER,
+            valid_until: Instant::NEVER,
         };
         interfaces.find_mut(id).unwrap().addresses.push(owned);
         interfaces

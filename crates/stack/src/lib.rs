@@ -12,6 +12,7 @@
 
 mod address;
 mod arp;
+mod autoconf;
 pub mod config;
 pub mod counters;
 mod demux;
@@ -28,8 +29,10 @@ mod intrusive;
 mod lifecycle;
 mod listener;
 mod listing;
+mod ndp;
 mod neighbour;
 mod output;
+mod own;
 mod path;
 mod ports;
 mod rate;
@@ -38,6 +41,7 @@ mod refuse;
 pub mod route;
 mod segment;
 mod socket;
+mod source;
 mod stack;
 pub mod tables;
 #[cfg(test)]

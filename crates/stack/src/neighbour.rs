@@ -4,7 +4,7 @@
 //! What a stranger can do to it is bounded: entries learned from requests of others live in a share
 //! of their own and replace each other; unanswered ones likewise; an entry that somebody here uses
 //! and that was confirmed is replaced only after it was idle for [`IDLE`]. Packets do not wait here:
-//! connections do, and send when they are woken. This file sends nothing; `arp.rs` does.
+//! connections do, and send when they are woken. This file sends nothing; `arp.rs` and `ndp.rs` do.
 
 use crate::demux::{Demux, FourTuple};
 use crate::interface::InterfaceId;
@@ -461,5 +461,6 @@ fn key(interface: InterfaceId, address: IpAddr) -> FourTuple {
     FourTuple::new(address, interface.0, IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)
 }
 
+mod advertised;
 #[cfg(test)]
 mod tests;

@@ -224,7 +224,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    fn hardware_of(&self, interface: InterfaceId) -> ethernet::Address {
+    pub(crate) fn hardware_of(&self, interface: InterfaceId) -> ethernet::Address {
         self.interfaces
             .find(interface)
             .map_or(ethernet::Address::UNSPECIFIED, |interface| {

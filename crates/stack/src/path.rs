@@ -81,13 +81,18 @@ impl Stack<'_> {
             return Some(Hop {
                 interface,
                 next_hop: Some(destination),
-                source: self.interfaces.find(interface)?.source_for(destination),
+                source: self
+                    .interfaces
+                    .find(interface)?
+                    .source_for(destination, destination),
             });
         }
         let route = self.routes.lookup(destination)?;
         let interface = self.interfaces.find(route.interface)?;
         let next_hop = route.gateway.unwrap_or(destination);
-        let source = route.source.or_else(|| interface.source_for(next_hop));
+        let source = route
+            .source
+            .or_else(|| interface.source_for(destination, next_hop));
         let stays_here = interface.config.resolution == Resolution::Loopback;
         Some(Hop {
             interface: route.interface,
@@ -160,10 +165,11 @@ impl Stack<'_> {
 
     /// Largest packet towards the peer of connection `index`.
     pub(crate) fn path_mtu(&mut self, now: Instant, index: usize, interface: InterfaceId) -> u16 {
+        let is_v6 = self.tables.connections[index].tuple.remote().is_ipv6();
         let mtu = self
             .interfaces
             .find(interface)
-            .map_or(PATH_MTU_MIN_V4, |interface| interface.config.mtu);
+            .map_or(PATH_MTU_MIN_V4, |interface| interface.mtu_for(is_v6));
         let record = &mut self.tables.connections[index];
         if record.path_mtu == 0 {
             return mtu;

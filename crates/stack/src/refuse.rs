@@ -150,7 +150,7 @@ impl Stack<'_> {
             return Some(envelope);
         }
         let interface = self.interfaces.find(arrival.interface)?;
-        let source = interface.source_for(arrival.source);
+        let source = interface.source_for(arrival.source, arrival.source);
         source
             .filter(IpAddr::is_ipv6)
             .map(|source| Envelope { source, ..envelope })

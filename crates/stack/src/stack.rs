@@ -3,16 +3,13 @@
 //! Everything beside [`Tables`] is derived from them or from what the host configures; `rebuild.rs`
 //! does that after a restart.
 
-use crate::address::{bits_of_family, needs_zone};
 use crate::arp::Question;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::demux::Demux;
 use crate::egress::{Egress, Host};
 use crate::error::Error;
-use crate::interface::{
-    ADDRESSES_MAX, InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces, Owned,
-};
+use crate::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces};
 use crate::intrusive::{Links, ListHead, TurnQueue, at, slot, zeroed};
 use crate::neighbour::{Neighbour, Neighbours};
 use crate::output::Scratch;
@@ -72,6 +69,7 @@ pub struct Stack<'m> {
     pub(crate) udp: Udp,
     pub(crate) scratch: Scratch,
     pub(crate) flow_hasher: SipHasher13,
+    pub(crate) identifier_hasher: SipHasher13,
 
     pub(crate) demux: Demux,
     pub(crate) wheel: Wheel,
@@ -131,6 +129,7 @@ impl<'m> Stack<'m> {
             udp: Udp::new(tables.udp.len(), &config),
             scratch: Scratch::new(),
             flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
+            identifier_hasher: SipHasher13::new_with_key(&subkey(&config, b"identifiers")),
             demux: Demux::new(connections + time_waits, &subkey(&config, b"demux")),
             wheel: Wheel::new(timers),
             senders: TurnQueue::new(connections),
@@ -162,7 +161,11 @@ impl<'m> Stack<'m> {
             return Err(Error::InvalidArgument);
         }
         self.routes.touch();
-        self.interfaces.add(config)
+        let id = self.interfaces.add(config)?;
+        if config.router_discovery {
+            self.ensure_link_local(Instant::ZERO, id)?;
+        }
+        Ok(id)
     }
 
     /// Changes the MTU of an interface.
@@ -178,59 +181,6 @@ impl<'m> Stack<'m> {
             .ok_or(Error::NotFound)?
             .config
             .mtu = mtu;
-        Ok(())
-    }
-
-    /// Gives an interface an own address and a route to its prefix, and announces it (RFC 5227 §3).
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::NoMemory`], [`Error::InvalidArgument`].
-    pub fn add_address(
-        &mut self,
-        now: Instant,
-        id: InterfaceId,
-        address: InterfaceAddress,
-    ) -> Result<(), Error> {
-        let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
-        let announces = self.config.announces_addresses
-            && interface.config.resolution == crate::interface::Resolution::Arp
-            && address.address.is_ipv4();
-        if address.prefix_len > bits_of_family(address.address)
-            || interface.addresses.len() >= ADDRESSES_MAX
-        {
-            return Err(Error::InvalidArgument);
-        }
-        interface
-            .addresses
-            .retain(|owned| owned.address.address != address.address);
-        interface.addresses.push(Owned {
-            address,
-            announce_at: if announces { now } else { Instant::NEVER },
-            announcements_left: crate::arp::ANNOUNCEMENTS,
-            defended_at: None,
-        });
-        self.schedule_announcements();
-        if needs_zone(address.address) {
-            self.routes.touch();
-            return Ok(()); // Every link has that prefix: `hop_to` goes by the interface.
-        }
-        self.routes.add(connected_route(id, address))
-    }
-
-    /// Takes an own address away. Connections that use it stay until they fail, as in Linux.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn remove_address(&mut self, id: InterfaceId, address: IpAddr) -> Result<(), Error> {
-        let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
-        let place = interface
-            .addresses
-            .iter()
-            .position(|owned| owned.address.address == address);
-        let owned = interface.addresses.remove(place.ok_or(Error::NotFound)?);
-        self.routes.touch();
-        // The host may have removed the route itself.
-        let _ = self.routes.remove(&connected_route(id, owned.address));
         Ok(())
     }
 
@@ -302,7 +252,7 @@ impl<'m> Stack<'m> {
         } else if timer < connections + time_waits + self.config.neighbours_max {
             self.handle_neighbour_timer(now, slot(timer - connections - time_waits));
         } else {
-            self.handle_announcement_timer(now);
+            self.handle_interface_timer(now);
         }
     }
 
@@ -398,21 +348,6 @@ impl<'m> Stack<'m> {
                 return;
             }
         }
-    }
-}
-
-fn connected_route(interface: InterfaceId, address: InterfaceAddress) -> Route {
-    let InterfaceAddress {
-        address,
-        prefix_len,
-    } = address;
-    Route {
-        destination: address,
-        prefix_len,
-        gateway: None,
-        interface,
-        metric: 0,
-        source: Some(address),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The lab itself: two hosts that reach each other and nothing else, and leave nothing behind.
 
-use std::{net::SocketAddrV4, path::Path, process::Command, time::Duration};
+use std::{net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use testkit::{PATIENCE, host, run, start, two_hosts, wait_for};
 
@@ -62,7 +62,7 @@ fn both_kernels_use_the_congestion_control_that_the_lab_names() {
 #[test]
 fn waiting_for_a_connection_ends_when_nobody_listens() {
     let lab = two_hosts("refused");
-    let address = SocketAddrV4::new([10, 77, 0, 2].into(), 9);
+    let address = SocketAddr::from(([10, 77, 0, 2], 9));
     let error = host(&lab, "a")
         .wait_connect(address, Duration::from_millis(300))
         .unwrap_err();
@@ -74,7 +74,7 @@ fn two_labs_with_equal_addresses_do_not_meet() {
     let (first, second) = (two_hosts("twin1"), two_hosts("twin2"));
     let mut server = start(host(&first, "a"), "python3", &["-c", SERVE]);
     server.wait_listening(8000, PATIENCE).unwrap();
-    let address = SocketAddrV4::new([10, 77, 0, 1].into(), 8000);
+    let address = SocketAddr::from(([10, 77, 0, 1], 8000));
     host(&first, "b").wait_connect(address, PATIENCE).unwrap();
     assert!(
         host(&second, "b")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use hostif::control::{self, EngineAddress, Reply, Request, Welcome};
+use hostif::control::{self, Addresses, EngineAddress, Reply, Request, Welcome};
 use hostif::{Consumed, Layout, Region, RingEntries, SocketId, doorbell};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -332,10 +332,10 @@ fn addresses() -> Reply {
         prefix_len: 24,
         mtu_bytes: 1500,
     };
-    Reply::Addresses {
+    Reply::Addresses(Addresses {
         addresses: vec![entry],
-        gateway: None,
-    }
+        ..Addresses::default()
+    })
 }
 
 fn report() -> OwnedFd {

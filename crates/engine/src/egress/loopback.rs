@@ -25,6 +25,7 @@ impl Loopback {
         mtu: MTU_BYTES,
         resolution: Resolution::Loopback,
         scope_id: 0,
+        router_discovery: false,
     };
     /// What it can take in one frame.
     pub const CAPS: EgressCaps = EgressCaps {

@@ -6,7 +6,8 @@
 use core::net::IpAddr;
 
 use super::message::{
-    EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply, Request, Welcome,
+    Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
+    Request, Welcome,
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
@@ -15,6 +16,8 @@ use crate::{MAX_VERSION, MIN_VERSION};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SHNT");
 const MAX_ADDRESSES: usize = 150;
+/// One for each family.
+const MAX_GATEWAYS: usize = 2;
 const MAX_TEXT_BYTES: usize = 1024;
 
 const HELLO: u16 = 1;
@@ -273,10 +276,15 @@ impl Reply {
             Reply::Forked { session } => Writer::new(REPLY | FORK).u32(*session).finish(),
             Reply::Joined => Writer::new(REPLY | JOIN).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
-            Reply::Addresses { addresses, gateway } => {
-                let addresses = &addresses[..addresses.len().min(MAX_ADDRESSES)];
+            Reply::Addresses(own) => {
+                let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
+                let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
                 let mut writer = Writer::new(REPLY | ADDRESSES);
-                writer.address(*gateway).count(addresses.len());
+                writer.u32(own.scope_id).count(gateways.len());
+                for gateway in gateways {
+                    writer.address(Some(*gateway));
+                }
+                writer.count(addresses.len());
                 for entry in addresses {
                     writer
                         .address(Some(entry.address))
@@ -359,7 +367,10 @@ impl Reply {
                 region: reader.u32()?,
             },
             ADDRESSES => {
-                let gateway = reader.address()?;
+                let scope_id = reader.u32()?;
+                let count = reader.count(0, MAX_GATEWAYS)?;
+                let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
+                let gateways = gateways.collect::<Result<_, Invalid>>()?;
                 let count = reader.count(0, MAX_ADDRESSES)?;
                 let addresses = (0..count).map(|_| {
                     Ok(EngineAddress {
@@ -369,7 +380,11 @@ impl Reply {
                     })
                 });
                 let addresses = addresses.collect::<Result<_, Invalid>>()?;
-                Reply::Addresses { addresses, gateway }
+                Reply::Addresses(Addresses {
+                    addresses,
+                    gateways,
+                    scope_id,
+                })
             }
             QUERY => Reply::Report,
             other => return Err(Invalid::Kind(REPLY | other)),

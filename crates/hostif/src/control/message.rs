@@ -121,6 +121,17 @@ pub struct EngineAddress {
     pub mtu_bytes: u32,
 }
 
+/// What the engine owns.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Addresses {
+    /// All addresses, at most 150.
+    pub addresses: Vec<EngineAddress>,
+    /// The default gateways, at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// How programs name the engine's link beside link-local addresses: its interface's number.
+    pub scope_id: u32,
+}
+
 /// What the engine answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
@@ -148,12 +159,7 @@ pub enum Reply {
         region: u32,
     },
     /// To `Addresses`.
-    Addresses {
-        /// All addresses, at most 150.
-        addresses: Vec<EngineAddress>,
-        /// The default gateway.
-        gateway: Option<IpAddr>,
-    },
+    Addresses(Addresses),
     /// To `Query`: one descriptor, a memory file with JSON.
     Report,
     /// The request failed.

@@ -71,9 +71,16 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         any::<u32>().prop_map(|region| Reply::Region { region }),
         (
             proptest::collection::vec(address, 0..=150),
-            proptest::option::of(any_ip())
+            proptest::collection::vec(any_ip(), 0..=2),
+            any::<u32>(),
         )
-            .prop_map(|(addresses, gateway)| Reply::Addresses { addresses, gateway }),
+            .prop_map(|(addresses, gateways, scope_id)| {
+                Reply::Addresses(Addresses {
+                    addresses,
+                    gateways,
+                    scope_id,
+                })
+            }),
         Just(Reply::Report),
         (any::<u16>(), "\\PC{0,80}").prop_map(|(errno, text)| Reply::Refused { errno, text }),
     ]

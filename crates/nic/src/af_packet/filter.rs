@@ -14,6 +14,7 @@ const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
 const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
 const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
 const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 
@@ -68,7 +69,8 @@ pub struct TooManyAddresses {
 
 /// A program that accepts IP frames for one of `addresses`, ARP frames whose target or sender is one
 /// of them (the sender, so that somebody else's use of our address is seen), and where one is of IPv6
-/// all frames for IPv6 groups: neighbour discovery speaks to groups.
+/// all frames for IPv6 groups and link-local addresses: neighbour discovery speaks to groups, and the
+/// stack makes up link-local addresses of its own.
 ///
 /// # Errors
 /// More than [`ADDRESSES_MAX`] addresses.
@@ -115,12 +117,16 @@ fn len(program: &[Instruction]) -> u32 {
     u32::try_from(program.len()).expect("invariant: a program is short")
 }
 
-/// Accepts if the packet is for one of `addresses` or, where there are any, for a group.
+/// Accepts if the packet is for one of `addresses` or, where there are any, for a group or a link-local
+/// address.
 fn match_ipv6(addresses: &[Ipv6Addr]) -> Vec<Instruction> {
     let mut program = Vec::new();
     if !addresses.is_empty() {
         program.push(plain(LOAD_BYTE, IPV6_DESTINATION_AT));
-        program.push(condition(0xff, 0, 1)); // RFC 4291 §2.7
+        program.push(condition(0xff, 3, 0)); // RFC 4291 §2.7
+        program.push(plain(LOAD_HALF, IPV6_DESTINATION_AT));
+        program.push(plain(AND, 0xffc0));
+        program.push(condition(0xfe80, 0, 1)); // RFC 4291 §2.5.6
         program.push(plain(RETURN, ACCEPT_WHOLE));
     }
     for address in addresses {
@@ -211,6 +217,7 @@ mod tests {
                     };
                     at += usize::from(skip);
                 }
+                AND => accumulator &= operand,
                 JUMP => at += usize::try_from(operand).unwrap(),
                 RETURN => return operand,
                 other => panic!("instruction {other:#x}"),
@@ -233,10 +240,13 @@ mod tests {
                 Some(target) => target || listed(28) == Some(true),
             },
             Some([0x86, 0xdd]) if addresses.iter().any(IpAddr::is_ipv6) => {
+                // A load past the end rejects, wherever it stands.
                 let group = frame.get(38) == Some(&0xff);
+                let link_local =
+                    matches!(frame.get(38..40), Some([0xfe, low]) if low & 0xc0 == 0x80);
                 let address = frame.get(38..54).and_then(|bytes| bytes.first_chunk());
                 let address = address.map(|octets: &[u8; 16]| IpAddr::from(*octets));
-                group || address.is_some_and(|address| addresses.contains(&address))
+                group || link_local || address.is_some_and(|address| addresses.contains(&address))
             }
             _ => false,
         }
@@ -257,7 +267,7 @@ mod tests {
         #[test]
         fn exactly_the_frames_of_listed_addresses_pass(
             addresses in proptest::collection::vec(any_address(), 0..8),
-            destination in prop_oneof![any_address(), Just(IpAddr::from([0xff02_u16, 0, 0, 0, 0, 0, 0, 1]))],
+            destination in prop_oneof![any_address(), Just(IpAddr::from([0xff02_u16, 0, 0, 0, 0, 0, 0, 1])), Just(IpAddr::from([0xfe80_u16, 0, 0, 0, 0, 0, 0, 1]))],
             ethertype in prop_oneof![Just([8_u8, 0]), Just([8, 6]), Just([0x86, 0xdd])],
             fields in (address(), address(), address()),
             length in 0_usize..80,

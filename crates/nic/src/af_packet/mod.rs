@@ -37,7 +37,7 @@ const BUSY_RETRY_US: u64 = 100;
 pub struct Config {
     /// Name of the interface in the calling thread's network namespace.
     pub interface: String,
-    /// Receive only ARP and IP for these addresses, and IPv6 for groups if one is of IPv6; `None`: every frame.
+    /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
     /// Bytes per ring frame, a multiple of the page size; longer frames are dropped. `None`: what the
     /// interface's largest merged packet takes.

@@ -3,7 +3,8 @@
 //!
 //! Read first: RFC 1071 (the checksum), RFC 9293 §3.1 (the TCP header), and the kernel's
 //! `Documentation/networking/segmentation-offloads.rst`, whose rules for flags and identification
-//! the cutting follows. TCP over IPv4 only; a frame behind a VLAN tag is not cut.
+//! the cutting follows. TCP only, over IPv4 and over IPv6 without extension headers; a frame behind a
+//! VLAN tag is not cut.
 
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 use ::wire::checksum::Sum;
 use ::wire::ethernet::{self, EtherType};
 use ::wire::ipv4::{self, Protocol};
+use ::wire::ipv6;
 use ::wire::virtio::fill_partial;
 
 use crate::driver::{PartialChecksum, TxFrame};
@@ -36,9 +38,9 @@ pub enum Error {
         /// Bytes of the frame.
         len: usize,
     },
-    /// Only TCP over IPv4 can be cut.
-    #[error("a large segment that is not TCP over IPv4 cannot be cut")]
-    NotTcpOverIpv4,
+    /// Only TCP right behind its IP header can be cut.
+    #[error("a large segment that is not TCP over IPv4 or IPv6 cannot be cut")]
+    NotTcp,
     /// The segment size is zero.
     #[error("a segment size of 0 cannot be cut to")]
     NoSegmentSize,
@@ -54,24 +56,31 @@ pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> Result<
     fill_partial(frame, start, offset).map_err(|_| Error::ChecksumOutside { start, offset, len })
 }
 
-/// Where the transport checksum of a received IPv4 frame lies, for frames that arrive as
+/// Where the transport checksum of a received IP frame lies, for frames that arrive as
 /// [`crate::RxChecksum::Partial`]; `None` for anything but unfragmented TCP and UDP.
 #[must_use]
 pub fn locate_checksum(frame: &[u8]) -> Option<PartialChecksum> {
     let (link, packet) = ethernet::Header::parse(frame).ok()?;
-    if link.ethertype != EtherType::IPV4 {
-        return None;
-    }
-    let (header, _) = ipv4::Header::parse(packet).ok()?;
-    if header.is_fragment() {
-        return None;
-    }
-    let offset = match header.protocol {
+    let (protocol, header_len) = match link.ethertype {
+        EtherType::IPV4 => {
+            let (header, _) = ipv4::Header::parse(packet).ok()?;
+            if header.is_fragment() {
+                return None;
+            }
+            (header.protocol, header.header_len)
+        }
+        EtherType::IPV6 => {
+            let (header, _) = ipv6::Header::parse(packet).ok()?;
+            (header.next_header, ipv6::Header::LEN)
+        }
+        _ => return None,
+    };
+    let offset = match protocol {
         Protocol::TCP => 16,
         Protocol::UDP => 6,
         _ => return None,
     };
-    let start = u16::try_from(ethernet::Header::LEN + header.header_len).ok()?;
+    let start = u16::try_from(ethernet::Header::LEN + header_len).ok()?;
     Some(PartialChecksum { start, offset })
 }
 
@@ -123,7 +132,7 @@ impl Finisher {
     /// of `frame` is not looked at.
     ///
     /// # Errors
-    /// The frame is not TCP over IPv4; nothing was handed on.
+    /// The frame is not TCP over IP; nothing was handed on.
     pub fn unmerge(
         &mut self,
         frame: &[u8],
@@ -136,6 +145,7 @@ impl Finisher {
 
 /// Where the headers of a large segment lie.
 struct Layout {
+    is_v6: bool,
     ip: usize,
     tcp: usize,
     payload: usize,
@@ -144,17 +154,25 @@ struct Layout {
 
 fn layout(frame: &[u8]) -> Option<Layout> {
     let ip = ethernet::Header::LEN;
-    if *frame.get(12..14)? != EtherType::IPV4.0.to_be_bytes() {
+    let ethertype: [u8; 2] = *frame.get(12..14)?.first_chunk()?;
+    let is_v6 = ethertype == EtherType::IPV6.0.to_be_bytes();
+    if !is_v6 && ethertype != EtherType::IPV4.0.to_be_bytes() {
         return None;
     }
     let version_and_length = *frame.get(ip)?;
-    if version_and_length >> 4 != 4 || *frame.get(ip + 9)? != Protocol::TCP.0 {
+    let (version, protocol_at, header_len) = if is_v6 {
+        (6, 6, ipv6::Header::LEN)
+    } else {
+        (4, 9, usize::from(version_and_length & 0x0f) * 4)
+    };
+    if version_and_length >> 4 != version || *frame.get(ip + protocol_at)? != Protocol::TCP.0 {
         return None;
     }
-    let tcp = ip + usize::from(version_and_length & 0x0f) * 4;
+    let tcp = ip + header_len;
     let payload = tcp + usize::from(*frame.get(tcp + 12)? >> 4) * 4;
-    let shortest = tcp >= ip + ipv4::Header::LEN && payload >= tcp + TCP_HEADER_LEN;
+    let shortest = header_len >= ipv4::Header::LEN && payload >= tcp + TCP_HEADER_LEN;
     (shortest && payload <= frame.len()).then_some(Layout {
+        is_v6,
         ip,
         tcp,
         payload,
@@ -168,7 +186,7 @@ fn cut(
     segment: &mut Vec<u8>,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<usize, Error> {
-    let layout = layout(frame).ok_or(Error::NotTcpOverIpv4)?;
+    let layout = layout(frame).ok_or(Error::NotTcp)?;
     let step = usize::from(segment_size);
     if step == 0 {
         return Err(Error::NoSegmentSize);
@@ -200,15 +218,15 @@ fn cut(
 fn rewrite(segment: &mut [u8], layout: &Layout, index: u16, offset: usize, is_last: bool) {
     let (front, tcp) = segment.split_at_mut(layout.tcp);
     let ip = &mut front[layout.ip..];
-    let total_len = u16::try_from(ip.len() + tcp.len()).unwrap_or(u16::MAX);
-    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
-    // RFC 6864 §4.1 lets atomic datagrams repeat the identification; counting up is what the
-    // kernel's cutting does and what receivers merge best.
-    let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index);
-    ip[4..6].copy_from_slice(&identification.to_be_bytes());
-    ip[10..12].fill(0);
-    let sum = Sum::new().add(ip).finish();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let tcp_len = u16::try_from(tcp.len()).unwrap_or(u16::MAX);
+    let addresses = if layout.is_v6 {
+        // RFC 8200 §3: the length of what follows the header.
+        ip[4..6].copy_from_slice(&tcp_len.to_be_bytes());
+        &ip[8..40]
+    } else {
+        rewrite_ipv4(ip, index, tcp.len());
+        &ip[12..20]
+    };
 
     let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     // A sequence number wraps (RFC 9293 §3.4), so the truncated offset is the right one.
@@ -222,12 +240,24 @@ fn rewrite(segment: &mut [u8], layout: &Layout, index: u16, offset: usize, is_la
         tcp[13] &= !TCP_CWR;
     }
     tcp[16..18].fill(0);
-    let length = u16::try_from(tcp.len()).unwrap_or(u16::MAX);
+    // Both pseudo headers add up to this: addresses, protocol, length, and zeros.
     let sum = Sum::new()
-        .add(&ip[12..20])
+        .add(addresses)
         .add_u16(u16::from(Protocol::TCP.0))
-        .add_u16(length)
+        .add_u16(tcp_len)
         .add(tcp)
         .finish();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn rewrite_ipv4(ip: &mut [u8], index: u16, tcp_len: usize) {
+    let total_len = u16::try_from(ip.len() + tcp_len).unwrap_or(u16::MAX);
+    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
+    // RFC 6864 §4.1 lets atomic datagrams repeat the identification; counting up is what the
+    // kernel's cutting does and what receivers merge best.
+    let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(index);
+    ip[4..6].copy_from_slice(&identification.to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = Sum::new().add(ip).finish();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
 }

@@ -19,6 +19,7 @@ fn naive_sum(parts: &[&[u8]]) -> u16 {
 
 #[derive(Debug, Clone)]
 struct Segment {
+    is_v6: bool,
     identification: u16,
     seq: u32,
     flags: u8,
@@ -30,16 +31,8 @@ struct Segment {
 impl Segment {
     /// The frame, complete, written field by field.
     fn frame(&self) -> Vec<u8> {
-        let ip_len = 20 + self.ip_options;
         let tcp_len = 20 + self.tcp_options.len();
-        let total = u16::try_from(ip_len + tcp_len + self.payload.len()).unwrap();
-        let mut ip = vec![0x40 | u8::try_from(ip_len / 4).unwrap(), 0x02];
-        ip.extend(total.to_be_bytes());
-        ip.extend(self.identification.to_be_bytes());
-        ip.extend([0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        ip.extend(vec![1; self.ip_options]);
-        let sum = !naive_sum(&[&ip]);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let ip = self.ip_header(tcp_len + self.payload.len());
         let mut tcp = vec![0x12, 0x34, 0x00, 0x50];
         tcp.extend(self.seq.to_be_bytes());
         tcp.extend([
@@ -55,23 +48,55 @@ impl Segment {
         let length = u16::try_from(tcp_len + self.payload.len())
             .unwrap()
             .to_be_bytes();
-        let pseudo = [&ip[12..20], &[0, 6], &length].concat();
+        let pseudo = [self.addresses(&ip), &[0, 6], &length].concat();
         let sum = !naive_sum(&[&pseudo, &tcp, &self.payload]);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-        let ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        let mut ethernet = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        if self.is_v6 {
+            ethernet[12..].copy_from_slice(&[0x86, 0xdd]);
+        }
         [&ethernet[..], &ip, &tcp, &self.payload].concat()
     }
 
+    fn ip_len(&self) -> usize {
+        if self.is_v6 { 40 } else { 20 + self.ip_options }
+    }
+
+    fn ip_header(&self, payload: usize) -> Vec<u8> {
+        if self.is_v6 {
+            let mut ip = vec![0x61, 0x23, 0x45, 0x67];
+            ip.extend(u16::try_from(payload).unwrap().to_be_bytes());
+            ip.extend([6, 64]);
+            ip.extend((0..32).map(|n| n * 7));
+            return ip;
+        }
+        let ip_len = self.ip_len();
+        let total = u16::try_from(ip_len + payload).unwrap();
+        let mut ip = vec![0x40 | u8::try_from(ip_len / 4).unwrap(), 0x02];
+        ip.extend(total.to_be_bytes());
+        ip.extend(self.identification.to_be_bytes());
+        ip.extend([0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        ip.extend(vec![1; self.ip_options]);
+        let sum = !naive_sum(&[&ip]);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        ip
+    }
+
+    fn addresses<'a>(&self, ip: &'a [u8]) -> &'a [u8] {
+        if self.is_v6 { &ip[8..40] } else { &ip[12..20] }
+    }
+
     fn headers_len(&self) -> usize {
-        14 + 20 + self.ip_options + 20 + self.tcp_options.len()
+        14 + self.ip_len() + 20 + self.tcp_options.len()
     }
 
     /// The headers as the stack leaves them: the field holds the folded pseudo-header sum.
     fn partial_headers(&self) -> (Vec<u8>, PartialChecksum) {
         let mut headers = self.frame()[..self.headers_len()].to_vec();
-        let tcp = 14 + 20 + self.ip_options;
+        let tcp = 14 + self.ip_len();
         let length = u16::try_from(20 + self.tcp_options.len() + self.payload.len()).unwrap();
-        let pseudo = [&headers[26..34], &[0, 6], &length.to_be_bytes()[..]].concat();
+        let addresses = self.addresses(&headers[14..]);
+        let pseudo = [addresses, &[0, 6], &length.to_be_bytes()[..]].concat();
         let sum = naive_sum(&[&pseudo]);
         headers[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
         (
@@ -115,6 +140,7 @@ fn segment(payload_max: usize) -> impl Strategy<Value = Segment> {
     let tcp_options = (0_usize..=10).prop_map(|words| vec![1; words * 4]);
     let payload = proptest::collection::vec(any::<u8>(), 1..payload_max);
     (
+        any::<bool>(),
         any::<u16>(),
         any::<u32>(),
         any::<u8>(),
@@ -123,7 +149,8 @@ fn segment(payload_max: usize) -> impl Strategy<Value = Segment> {
         payload,
     )
         .prop_map(
-            |(identification, seq, flags, ip_options, tcp_options, payload)| Segment {
+            |(is_v6, identification, seq, flags, ip_options, tcp_options, payload)| Segment {
+                is_v6,
                 identification,
                 seq,
                 flags,
@@ -191,7 +218,7 @@ proptest! {
         segment in segment(9000), size in 1_u16..3000, field in any::<[u8; 2]>(),
     ) {
         let mut merged = segment.frame();
-        let at = 14 + 20 + segment.ip_options + 16;
+        let at = 14 + segment.ip_len() + 16;
         merged[at..at + 2].copy_from_slice(&field);
         let mut frames = Vec::new();
         Finisher::new().unmerge(&merged, size, &mut |bytes| frames.push(bytes.to_vec())).unwrap();
@@ -241,12 +268,13 @@ fn a_large_segment_of_another_protocol_is_an_error() {
         segment_size: Some(10),
         ..TxFrame::plain(&headers)
     };
-    assert_eq!(finish(&frame), Err(Error::NotTcpOverIpv4));
+    assert_eq!(finish(&frame), Err(Error::NotTcp));
 }
 
 #[test]
 fn the_checksum_of_udp_and_tcp_is_found_and_no_other() {
     let segment = Segment {
+        is_v6: false,
         identification: 1,
         seq: 2,
         flags: 0x10,
@@ -278,4 +306,15 @@ fn the_checksum_of_udp_and_tcp_is_found_and_no_other() {
     );
     set_protocol(&mut frame, 1);
     assert_eq!(locate_checksum(&frame), None);
+    let over_v6 = Segment {
+        is_v6: true,
+        ..segment
+    };
+    assert_eq!(
+        locate_checksum(&over_v6.frame()),
+        Some(PartialChecksum {
+            start: 54,
+            offset: 16
+        })
+    );
 }

@@ -35,13 +35,13 @@ pub(super) unsafe fn name_bytes<'a>(start: *const sockaddr, len: socklen_t) -> &
 }
 
 pub(super) unsafe fn give_address(
-    known: Option<core::net::SocketAddrV4>,
+    known: Option<address::Emitted>,
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> Switched<c_int> {
     let Some(known) = known else { return Ok(None) };
     // SAFETY: the caller's contract.
-    unsafe { sys::give_result(&address::emit(known), addr.cast(), len, true)? };
+    unsafe { sys::give_result(known.as_bytes(), addr.cast(), len, true)? };
     Ok(Some(0))
 }
 
@@ -55,7 +55,7 @@ pub(super) unsafe fn accepted(
         return Ok(None);
     };
     // SAFETY: the caller's contract.
-    unsafe { sys::give_result(&address::emit(peer), addr.cast(), len, true)? };
+    unsafe { sys::give_result(peer.as_bytes(), addr.cast(), len, true)? };
     Ok(Some(new))
 }
 

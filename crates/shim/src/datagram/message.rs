@@ -162,18 +162,18 @@ impl Control {
         data.extend_from_slice(&failure.info.to_ne_bytes());
         data.extend_from_slice(&[0; 4]);
         if let Some(IpAddr::V4(offender)) = failure.offender {
-            data.extend_from_slice(&address::emit(SocketAddrV4::new(offender, 0)));
+            data.extend_from_slice(&address::emit_v4(SocketAddrV4::new(offender, 0)));
         } else {
-            data.extend_from_slice(&[0; address::LEN]);
+            data.extend_from_slice(&[0; address::LEN_V4]);
         }
         self.put(libc::IPPROTO_IP, libc::IP_RECVERR, &data);
     }
 }
 
 /// An address of a datagram as a C program sees it.
-pub fn name(address: SocketAddr) -> Option<[u8; address::LEN]> {
+pub fn name(address: SocketAddr) -> Option<[u8; address::LEN_V4]> {
     match address {
-        SocketAddr::V4(address) => Some(address::emit(address)),
+        SocketAddr::V4(address) => Some(address::emit_v4(address)),
         SocketAddr::V6(_) => None,
     }
 }

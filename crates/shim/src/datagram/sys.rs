@@ -259,7 +259,13 @@ unsafe fn give_failure(message: &mut msghdr, letter: &Letter<Failure>) -> usize 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.
 fn spoken_to(destination: IpAddr) -> Ipv4Addr {
     let networks = accelerated::networks();
-    let own = networks.interfaces.first().map(|network| network.address);
+    let own = networks
+        .interfaces
+        .iter()
+        .find_map(|network| match network.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
     match destination {
         IpAddr::V4(address) if !address.is_multicast() && !networks.is_broadcast(address) => {
             address

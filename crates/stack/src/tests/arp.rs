@@ -366,6 +366,7 @@ fn an_interface_of_the_kernel_resolves_through_the_host_and_answers_nothing() {
         mtu: 1_500,
         resolution: Resolution::External,
         scope_id: 0,
+        router_discovery: false,
     };
     let nic = stack.add_interface(external).unwrap();
     stack

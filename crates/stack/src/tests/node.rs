@@ -214,6 +214,7 @@ pub fn configure(stack: &mut Stack<'_>, now: Instant, n: u8) {
         mtu: 1_500,
         resolution: Resolution::Arp,
         scope_id: 5,
+        router_discovery: false,
     };
     assert_eq!(stack.add_interface(config), Ok(NIC));
     let config = InterfaceConfig {
@@ -221,6 +222,7 @@ pub fn configure(stack: &mut Stack<'_>, now: Instant, n: u8) {
         mtu: 65_535,
         resolution: Resolution::Loopback,
         scope_id: 0,
+        router_discovery: false,
     };
     assert_eq!(stack.add_interface(config), Ok(LOOPBACK));
     stack

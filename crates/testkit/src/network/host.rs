@@ -328,6 +328,7 @@ fn prepare(stack: &mut Stack<'_>, now: Instant, index: usize) {
         mtu: 1_500,
         resolution: Resolution::External,
         scope_id: 1,
+        router_discovery: false,
     };
     let own = InterfaceAddress {
         address: address(index).into(),

@@ -227,7 +227,8 @@ impl Context {
     ) -> anyhow::Result<()> {
         let what = format!("answer at {address}");
         program.wait_until(&what, START_PATIENCE, |_| {
-            self.common.interrupt.came() || asking.wait_connect(address, Duration::ZERO).is_ok()
+            self.common.interrupt.came()
+                || asking.wait_connect(address.into(), Duration::ZERO).is_ok()
         })?;
         self.common.interrupt.check()
     }

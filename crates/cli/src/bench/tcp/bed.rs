@@ -133,7 +133,7 @@ impl Bed {
         }
         let asking = self.lab.host(SENDING)?;
         for stack in [Stack::Kernel, Stack::Shunt] {
-            asking.wait_connect(self.receiver_address(stack)?, START_PATIENCE)?;
+            asking.wait_connect(self.receiver_address(stack)?.into(), START_PATIENCE)?;
         }
         Ok(())
     }

@@ -30,12 +30,23 @@ pub struct Wanted {
     /// Interface of an engine for this program; with --driver tap, the one to create.
     #[arg(long, value_name = "IFACE", conflicts_with = "engine")]
     nic: Option<String>,
-    /// Address that this engine owns, with its prefix length; the kernel must not have it.
-    #[arg(long, value_name = "ADDRESS/PREFIX", conflicts_with = "engine")]
-    address: Option<Address>,
-    /// Its router for destinations outside the address's network.
-    #[arg(long, value_name = "ADDRESS", requires = "address")]
-    gateway: Option<IpAddr>,
+    /// IPv4 or IPv6 address that this engine owns, with its prefix length; the kernel must not have it.
+    /// Repeatable.
+    #[arg(
+        long,
+        value_name = "ADDRESS/PREFIX",
+        conflicts_with = "engine",
+        value_delimiter = ','
+    )]
+    address: Vec<Address>,
+    /// Its router for destinations outside the address's network; one for IPv4 and one for IPv6.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "address",
+        value_delimiter = ','
+    )]
+    gateway: Vec<IpAddr>,
     /// How it reaches the interface [default: af_packet].
     #[arg(long, value_enum, requires = "nic")]
     driver: Option<DriverName>,
@@ -44,7 +55,7 @@ pub struct Wanted {
 /// The control socket of a reachable engine: the one asked for, or the usual one. Where the usual
 /// one does not answer, or flags ask for another, an engine is started.
 pub fn find(asked: Option<&OsStr>, wanted: &Wanted) -> anyhow::Result<OsString> {
-    let is_described = wanted.nic.is_some() || wanted.address.is_some();
+    let is_described = wanted.nic.is_some() || !wanted.address.is_empty();
     let inherited = || env::var_os(hostif::ENGINE_VARIABLE).filter(|name| !name.is_empty());
     let named = match asked {
         Some(name) => Some((name.to_owned(), "--engine")),
@@ -71,15 +82,15 @@ pub fn find(asked: Option<&OsStr>, wanted: &Wanted) -> anyhow::Result<OsString> 
 fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     let variable = |name| env::var(name).ok().filter(|text| !text.is_empty());
     let nic = wanted.nic.clone().or_else(|| variable(lab::NIC_VARIABLE));
-    let address = match (wanted.address, variable(lab::ADDRESS_VARIABLE)) {
-        (Some(address), _) => Some(address),
-        (None, Some(text)) => {
-            let address = text.parse::<Address>().map_err(anyhow::Error::msg);
-            Some(address.context(lab::ADDRESS_VARIABLE)?)
+    let addresses = match variable(lab::ADDRESS_VARIABLE) {
+        Some(text) if wanted.address.is_empty() => {
+            let parse = |one: &str| one.parse::<Address>().map_err(anyhow::Error::msg);
+            let addresses = text.split(',').map(parse).collect::<Result<Vec<_>, _>>();
+            addresses.context(lab::ADDRESS_VARIABLE)?
         }
-        (None, None) => None,
+        _ => wanted.address.clone(),
     };
-    let (Some(nic), Some(address)) = (nic, address) else {
+    let (Some(nic), Some(address)) = (nic, addresses.first()) else {
         bail!("{}", missing(wanted));
     };
     let name = format!("@shunt/run/{}", address.address);
@@ -90,9 +101,11 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     command.args(["engine", "--background", "--name", &name]);
     command.args(["--until-idle", &UNTIL_IDLE_S.to_string()]);
     command.args(["--nic", &nic]);
-    let own = format!("{}/{}", address.address, address.prefix_len);
-    command.args(["--address", &own]);
-    if let Some(gateway) = wanted.gateway {
+    for own in &addresses {
+        let own = format!("{}/{}", own.address, own.prefix_len);
+        command.args(["--address", &own]);
+    }
+    for gateway in &wanted.gateway {
         command.args(["--gateway", &gateway.to_string()]);
     }
     if let Some(driver) = wanted.driver {
@@ -121,7 +134,7 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
 
 /// Which flags are missing, and why they are needed.
 fn missing(wanted: &Wanted) -> String {
-    let flags = match (&wanted.nic, wanted.address) {
+    let flags = match (&wanted.nic, wanted.address.first()) {
         (None, None) => "--nic IFACE --address ADDRESS/PREFIX",
         (Some(_), None) => "--address ADDRESS/PREFIX",
         (None, Some(_)) | (Some(_), Some(_)) => "--nic IFACE",
@@ -153,8 +166,8 @@ mod tests {
 
     const NOTHING: Wanted = Wanted {
         nic: None,
-        address: None,
-        gateway: None,
+        address: Vec::new(),
+        gateway: Vec::new(),
         driver: None,
     };
 
