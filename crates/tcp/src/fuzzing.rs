@@ -1,6 +1,9 @@
 //! Bodies of the fuzz targets, also run by property tests.
 
-use crate::{Config, Connection, Duration, Instant, ReceiveWindow, SeqNumber, TransmitLimits};
+use crate::{
+    Algorithm, Config, Connection, Duration, EcnMode, Instant, ReceiveWindow, SeqNumber,
+    SocketOptions, TransmitLimits,
+};
 use wire::tcp::{Flags, Header};
 
 /// A window that checks the one promise: never outside the capacity beyond what was consumed.
@@ -49,10 +52,21 @@ struct Liar {
 
 impl Liar {
     fn new(choice: u8) -> Self {
+        let is_accurate = choice & 0x20 != 0;
+        let options = SocketOptions {
+            congestion: Algorithm::from_code(choice >> 3 & 3).unwrap_or_default(),
+            ecn: if is_accurate {
+                EcnMode::RequestAccurate
+            } else {
+                EcnMode::Request
+            },
+            ..SocketOptions::default()
+        };
         let config = Config {
             send_capacity: WIDE,
             sack: choice & 1 == 0,
             timestamps: choice & 2 == 0,
+            options,
             ..Config::default()
         };
         let now = Instant::from_us(5_000_000);
@@ -70,6 +84,7 @@ impl Liar {
         let mut syn_ack = liar.segment(1, 5_000);
         syn_ack.seq = 0;
         syn_ack.flags |= Flags::SYN;
+        syn_ack.flags |= if is_accurate { Flags::CWR } else { Flags::ECE };
         syn_ack.options.mss = Some(1_460);
         syn_ack.options.sack_permitted = true;
         syn_ack.options.window_scale = Some(7);
@@ -134,6 +149,9 @@ impl Liar {
                 let ack = if kind & 0x70 == 0 { near(a, b) } else { una };
                 let stamp = self.connection.timestamp_clock(self.now);
                 let mut header = self.segment(ack, stamp.wrapping_sub(u32::from(g)));
+                if kind & 0x80 != 0 {
+                    tell_marks(&mut header, f, number(operation));
+                }
                 let ends = [near(c, d), near(e, f), near(g, a), near(b, c)];
                 for pair in ends.windows(2).take(usize::from(kind >> 3) % 4) {
                     let len = 1_000 * (1 + u64::from(a % 4));
@@ -163,12 +181,26 @@ impl Liar {
         let info = connection.info();
         assert!(connection.pipe() <= info.flight);
         assert!(info.cwnd > 0 || !info.state.is_synchronized());
+        assert!(info.cwnd <= 1 << 30 && info.pacing_rate != Some(0));
         assert!(
             info.flight == 0
                 || info.state == crate::State::Closed
                 || connection.deadline().is_some()
         );
     }
+}
+
+/// Echoes congestion, with counters that may be anything.
+fn tell_marks(header: &mut Header, choice: u8, number: u32) {
+    header.ae = choice & 1 != 0;
+    header.flags.set(Flags::CWR, choice & 2 != 0);
+    header.flags.set(Flags::ECE, choice & 4 != 0);
+    let counter = |shift: u8| (choice >> shift & 1 != 0).then_some(number >> (choice >> 5));
+    header.options.accurate_ecn = (choice & 8 != 0).then(|| wire::tcp::AccurateEcn {
+        ect0: counter(4),
+        ce: counter(5),
+        ect1: counter(6),
+    });
 }
 
 /// Bytes of one operation.
