@@ -74,6 +74,9 @@ impl Connection {
         self.recovery.last_step = u32::try_from(ack - self.snd.una).unwrap_or(u32::MAX);
         self.snd.una = ack;
         self.snd.nxt = self.snd.nxt.max(ack);
+        if let Some(first) = self.snd.sent.oldest(now) {
+            self.timers.oldest_sent = self.timers.oldest_sent.max(first);
+        }
         self.timers.retries = 0;
         self.soft_error_code = 0;
         self.timers.unacknowledged_since = if self.snd.max > ack {

@@ -152,21 +152,6 @@ impl Connection {
         !self.recovery.after_timeout || self.snd.una > self.recovery.point || is_small_step
     }
 
-    /// A router took nothing longer than segments of `mss` (RFC 1191 §6.5, RFC 8201 §5.4): what was longer
-    /// was lost, but not to congestion, and leaves again at once. Segments that left together are known as
-    /// one run: of a run that is longer, short segments go again too.
-    pub fn handle_packet_too_big(&mut self, now: Instant, mss: u16) -> Events {
-        let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
-        let longest = u64::from(mss.saturating_sub(timestamps_len));
-        let lost = self.snd.sent.mark_lost(now, |piece| piece.len() > longest);
-        if lost == 0 {
-            return Events::empty();
-        }
-        self.note_lost(lost);
-        self.recovery.first_owed = true;
-        Events::TRANSMIT
-    }
-
     /// `bytes` count as lost that did not until now.
     pub(crate) fn note_lost(&mut self, bytes: u64) {
         self.recovery.lost += bytes;
@@ -258,12 +243,37 @@ impl Connection {
         } else {
             self.mark_lost_on_timeout(now);
         }
+        self.begin_loss_phase();
+    }
+
+    fn begin_loss_phase(&mut self) {
         self.recovery.phase = Phase::Loss;
         self.recovery.first_owed = true;
         self.recovery.point = self.snd.max;
         self.snd.duplicate_acks = 0;
         self.probe.reset();
         self.timers.probe = Instant::NEVER;
+    }
+
+    /// A router could not forward segments of the size that was sent: what is too large for `mss`, the
+    /// payload of a packet without options, goes out again at once, and congestion control does not hear
+    /// of it (RFC 1191 §6.3, RFC 8201 §5.4).
+    pub fn handle_packet_too_big(&mut self, now: Instant, mss: u16) -> Events {
+        if !self.state.is_synchronized() {
+            return Events::empty();
+        }
+        let options_len = if self.rcv.timestamps { 12 } else { 0 };
+        let fits = u64::from(mss.saturating_sub(options_len));
+        // Neighbours of one burst are one run, so a run that is longer may hold small segments too.
+        let lost = self.snd.sent.mark_lost(now, |piece| piece.len() > fits);
+        if lost == 0 {
+            return Events::empty();
+        }
+        if self.recovery.phase == Phase::Open {
+            self.undo = Undo::new_zeroed();
+            self.begin_loss_phase();
+        }
+        Events::TRANSMIT
     }
 
     /// RFC 5682 §3.1 steps 2 and 3. `snd.una` is new.

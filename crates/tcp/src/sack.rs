@@ -11,6 +11,9 @@ use crate::{
 };
 use wire::tcp::{Header, SackBlocks};
 
+/// Of the clock that our timestamps carry.
+const CLOCK_TICK: Duration = Duration::from_ms(1);
+
 /// Positions `[start, end)` that the peer names.
 type Block = (u64, u64);
 
@@ -155,13 +158,18 @@ impl Connection {
             now.since(first)
         } else if feedback.acked > 0
             && feedback.resent_acked
+            // The answer to a duplicate echoes what came in order before it, however long ago.
+            && feedback.duplicate.is_none()
             && let Some(echo) = feedback.echo
         {
             let elapsed_ms = self.timestamp_clock(now).wrapping_sub(echo);
-            if elapsed_ms == 0 || elapsed_ms >= 1 << 30 {
+            let elapsed = Duration::from_ms(u64::from(elapsed_ms));
+            // An echo older than anything in flight is the peer's fancy: no timeout grows from it.
+            let longest = now.since(self.timers.oldest_sent) + CLOCK_TICK;
+            if elapsed_ms == 0 || elapsed > longest {
                 return;
             }
-            Duration::from_ms(u64::from(elapsed_ms))
+            elapsed
         } else {
             return;
         };

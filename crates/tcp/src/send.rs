@@ -198,6 +198,9 @@ impl Connection {
         self.rate.on_sent(now, stretch, &flight);
         self.on_departed(now, stretch.end - stretch.start);
         let snd = &mut self.snd;
+        if snd.sent.is_empty() {
+            self.timers.oldest_sent = now;
+        }
         snd.sent.append(now, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
         snd.max = stretch.end;

@@ -172,6 +172,17 @@ impl Sent {
         Some((self.start_of(first), self.end_of(last)))
     }
 
+    /// When the lowest position in flight left, at the earliest, if it left only once.
+    pub fn oldest(&self, now: Instant) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        let piece = self.run(0).piece(now, self.start, self.end_of(0));
+        piece
+            .first
+            .filter(|_| !piece.marks.contains(Marks::RETRANSMITTED))
+    }
+
     /// Whether the receiver said that it holds what it now asks for: it has renounced (RFC 2018 §8).
     pub fn is_renounced(&self) -> bool {
         self.len > 0 && self.run(0).marks().contains(Marks::SACKED)

@@ -39,6 +39,8 @@ pub(crate) struct Timers {
     pub pacing: Instant,
     /// FIN-WAIT-2 of an orphan.
     pub linger: Instant,
+    /// No later than the first transmission of what is at SND.UNA.
+    pub oldest_sent: Instant,
     /// When the oldest unacknowledged data was first sent, for the user timeout.
     pub unacknowledged_since: Instant,
     pub last_received: Instant,
@@ -64,6 +66,7 @@ impl Timers {
             cork: Instant::NEVER,
             pacing: Instant::NEVER,
             linger: Instant::NEVER,
+            oldest_sent: Instant::ZERO,
             unacknowledged_since: Instant::NEVER,
             last_received: Instant::ZERO,
             last_sent: Instant::ZERO,

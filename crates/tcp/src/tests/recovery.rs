@@ -1,7 +1,7 @@
 //! Fast recovery as a whole: how much leaves (RFC 9937), when it begins again, what a peer that renounces
 //! or lies can do (RFC 2018 §8).
 
-use super::harness::{Script, with_sack};
+use super::harness::{Script, seg, with_sack};
 
 /// Twenty segments in flight, from 10,001 on, in congestion avoidance's place: ssthresh is not set yet.
 fn twenty_in_flight() -> Script {
@@ -132,4 +132,82 @@ fn a_timeout_keeps_what_is_held_unless_it_begins_at_the_hole() {
         again.extend(script.ranges());
     }
     assert!(!again.contains(&(9_001, 1_000)), "{again:?}");
+}
+
+#[test]
+fn what_was_too_large_for_the_path_goes_again_at_once_and_smaller() {
+    let mut script = with_sack();
+    let before = script.conn.info();
+    script.wait_us(1_000);
+    script.limits.mss = 600;
+    script.limits.max_payload = 600;
+    let events = script.conn.handle_packet_too_big(script.now, 600);
+    assert!(events.contains(crate::Events::TRANSMIT));
+    let sent = script.ranges();
+    assert_eq!(sent[..3], [(1, 600), (601, 600), (1_201, 600)]);
+    assert!(sent.iter().all(|&(_, len)| len <= 600));
+    script.wait_us(20_000);
+    script.acked(10_001, &[]);
+    let after = script.conn.info();
+    assert!(!script.conn.recovery.is_active());
+    assert!(
+        after.cwnd >= before.cwnd && after.ssthresh == before.ssthresh,
+        "no congestion"
+    );
+}
+
+#[test]
+fn the_answer_to_a_duplicate_measures_no_round_trip() {
+    // The peer had everything; its ACKs were lost for half a minute, and its echo is as old.
+    let config = crate::Config {
+        sack: true,
+        timestamps: true,
+        ..super::harness::plain()
+    };
+    let syn_ack = seg("S.", 0, 1, b"")
+        .mss(1_000)
+        .win(60_000)
+        .sack_ok()
+        .ts(900, 0);
+    let mut script = Script::established_with(&config, syn_ack);
+    script.writes(3_000);
+    script.sent();
+    while script.now.as_us() < 12_000_000 {
+        script.next_timer();
+        script.ranges();
+    }
+    script.wait_us(1_000);
+    script.arrives(
+        seg(".", 1, 2_965, b"")
+            .win(60_000)
+            .ts(30_000, 1)
+            .sack(1, 989),
+    );
+    assert!(
+        script.conn.info().rto_us < 1_000_000,
+        "{}",
+        script.conn.info().rto_us
+    );
+}
+
+#[test]
+fn an_echo_from_before_the_flight_measures_no_round_trip() {
+    let config = crate::Config {
+        timestamps: true,
+        ..super::harness::plain()
+    };
+    let syn_ack = seg("S.", 0, 1, b"").mss(1_000).win(60_000).ts(900, 0);
+    let mut script = Script::established_with(&config, syn_ack);
+    script.wait_us(60_000_000);
+    script.writes(100);
+    script.sent();
+    script.next_timer();
+    script.ranges();
+    script.wait_us(1_000);
+    script.arrives(seg(".", 1, 101, b"").win(60_000).ts(901, 7));
+    assert!(
+        script.conn.info().rto_us < 300_000,
+        "{}",
+        script.conn.info().rto_us
+    );
 }
