@@ -2,7 +2,7 @@
 //! when the first socket needs it, and the threads that sleep on all of them. Replaced as a whole in a
 //! forked child and when the engine was lost, so it holds nothing of a socket.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hostif::control::Addresses;
@@ -28,6 +28,8 @@ pub struct Attachments {
     pub sleeping: Sleeping,
     wakers: Mutex<Vec<Arc<Waker>>>,
     dead: AtomicBool,
+    /// Which core the next connection goes to; see `placement`.
+    pub turn: OnceLock<AtomicU32>,
     /// As they were when a connection was first placed; see `placement`.
     pub addresses: OnceLock<Addresses>,
 }
@@ -43,6 +45,7 @@ impl Attachments {
             sleeping: Sleeping::default(),
             wakers: Mutex::default(),
             dead: AtomicBool::new(false),
+            turn: OnceLock::new(),
             addresses: OnceLock::new(),
         };
         all.add(main);

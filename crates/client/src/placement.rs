@@ -46,15 +46,14 @@ impl Session {
         backing: BorrowedFd<'_>,
         remote: SocketAddr,
     ) -> Result<bool, Errno> {
-        static TURN: AtomicU32 = AtomicU32::new(u32::MAX);
         let Some(source) = self.source_for(all, remote.ip())? else {
             return Ok(false);
         };
         let mut random = random()?;
         // Processes with one connection each shall not all begin at the same core.
-        let _ = TURN.compare_exchange(u32::MAX, random, Ordering::Relaxed, Ordering::Relaxed);
+        let turn = all.turn.get_or_init(|| AtomicU32::new(random));
         let cores = u32::from(all.steering.cores);
-        let wanted = TURN.fetch_add(1, Ordering::Relaxed) % cores;
+        let wanted = turn.fetch_add(1, Ordering::Relaxed) % cores;
         let mut taken = 0;
         for _ in 0..TRIES {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
