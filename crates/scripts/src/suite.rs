@@ -305,7 +305,7 @@ fn on_bench(job: &Job<'_>, bench: &mut Bench) -> Result<(), Box<Failure>> {
 /// How many scripts may run at once by default: they wait, but each also has processes to start.
 #[must_use]
 pub fn usual_workers() -> usize {
-    std::thread::available_parallelism().map_or(8, |count| count.get() * 10)
+    std::thread::available_parallelism().map_or(8, |count| count.get() * 5)
 }
 
 /// Sum of the times of all runs: what they would have taken one after the other.
