@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal};
 use crate::Error;
 
 /// Output kept per stream; more is read and dropped, so that the program never blocks on us.
-const CAPTURE_LIMIT_BYTES: usize = 4 << 20;
+const CAPTURE_LIMIT_BYTES: usize = 16 << 20;
 
 /// How long a program may take to end after SIGTERM before it is killed.
 const TERMINATION_GRACE: Duration = Duration::from_secs(1);

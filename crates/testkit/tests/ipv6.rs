@@ -35,11 +35,15 @@ for _ in range(int(sys.argv[2])):
 
 /// Connects to an address, perhaps with a scope, and says what the names are.
 const CLIENT: &str = r#"
-import socket, sys
+import errno, socket, sys, time
 family, kind, protocol, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
 connection = socket.socket(int(sys.argv[3]) if len(sys.argv) > 3 else family, kind)
 connection.settimeout(10)
-connection.connect(address)
+deadline = time.monotonic() + 10
+while (refusal := connection.connect_ex(address)) == errno.ENETUNREACH and time.monotonic() < deadline:
+    time.sleep(0.05)  # our own link-local address may still be tentative (RFC 4862 section 5.4)
+if refusal:
+    raise OSError(refusal, errno.errorcode[refusal])
 connection.sendall(b"question")
 print(connection.recv(100).decode(), connection.getpeername()[0], flush=True)
 "#;
