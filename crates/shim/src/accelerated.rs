@@ -246,6 +246,11 @@ impl Stream {
         backlog: i32,
     ) -> Result<(), Errno> {
         self.socket.bind(local)?;
+        self.set_backlog(backing, backlog)
+    }
+
+    /// Changes the backlog of a listener, or makes one of what is bound.
+    pub fn set_backlog(&self, backing: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
         // Linux reads a negative backlog as the largest.
         let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
         self.socket.listen(backing, backlog)

@@ -31,11 +31,11 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     };
     if let Some(stream) = socket.stream() {
         // A second listen changes the backlog; a connection cannot listen.
-        return if stream.phase() == Phase::Listening {
-            Ok(None)
-        } else {
-            Err(Errno::INVAL)
-        };
+        if stream.phase() != Phase::Listening {
+            return Err(Errno::INVAL);
+        }
+        stream.set_backlog(sys::borrow(fd)?, backlog)?;
+        return Ok(None);
     }
     let backing = sys::borrow(fd)?;
     rustix::net::listen(backing, backlog)?;
