@@ -14,6 +14,7 @@ use hostif::{Region, doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use stack::Resolution;
 use tcp::Instant;
 
 /// Messages answered in one turn, so that a program that asks without pause does not keep the engine
@@ -347,13 +348,20 @@ impl EngineCore {
 
     fn addresses(&self) -> Reply {
         let mtu_bytes = self.link.driver.caps().mtu;
-        let own = |address: &crate::Address| EngineAddress {
-            address: address.address,
-            prefix_len: address.prefix_len,
-            mtu_bytes,
-        };
+        // What the stack has rather than what was configured: link-local addresses are its own making.
+        let of_links = self
+            .stack
+            .interfaces()
+            .filter(|(_, interface, _)| interface.resolution != Resolution::Loopback);
+        let own = of_links
+            .flat_map(|(_, _, addresses)| addresses)
+            .map(|own| EngineAddress {
+                address: own.address,
+                prefix_len: own.prefix_len,
+                mtu_bytes,
+            });
         Reply::Addresses(Addresses {
-            addresses: self.config.addresses.iter().map(own).collect(),
+            addresses: own.collect(),
             gateways: self.config.gateways.clone(),
             scope_id: self.config.interface_index,
         })
