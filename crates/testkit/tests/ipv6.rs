@@ -15,7 +15,8 @@ use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host};
 
 const FILE_BYTES: usize = 8 << 20;
 
-/// Accepts on `::` what comes, and says who it was and where it arrived, as Python shows it.
+/// Accepts on `::` what comes, and says of who asks something who it was and where it arrived, as Python
+/// shows it.
 const DUAL_STACK_SERVER: &str = r#"
 import socket, sys
 listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
@@ -24,28 +25,46 @@ listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(sys.argv[1]))
 listener.bind(("::", 7000))
 listener.listen()
 print("listening", flush=True)
-for _ in range(int(sys.argv[2])):
+questions = 0
+while questions < int(sys.argv[2]):
     connection, peer = listener.accept()
     local = connection.getsockname()
     assert connection.getpeername() == peer and connection.family == socket.AF_INET6
-    print(peer[0], local[0], peer[3] != 0, connection.recv(100).decode(), flush=True)
-    connection.sendall(b"answer")
+    if question := connection.recv(100).decode():
+        questions += 1
+        print(peer[0], local[0], peer[3] != 0, question, flush=True)
+        connection.sendall(b"answer")
     connection.close()
 "#;
 
 /// Connects to an address, perhaps with a scope, and says what the names are.
 const CLIENT: &str = r#"
-import errno, socket, sys, time
+import socket, sys
 family, kind, protocol, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
 connection = socket.socket(int(sys.argv[3]) if len(sys.argv) > 3 else family, kind)
 connection.settimeout(10)
-deadline = time.monotonic() + 10
-while (refusal := connection.connect_ex(address)) == errno.ENETUNREACH and time.monotonic() < deadline:
-    time.sleep(0.05)  # our own link-local address may still be tentative (RFC 4862 section 5.4)
-if refusal:
-    raise OSError(refusal, errno.errorcode[refusal])
+connection.connect(address)
 connection.sendall(b"question")
 print(connection.recv(100).decode(), connection.getpeername()[0], flush=True)
+"#;
+
+/// Connects to a link-local address until its own one is a source too, which it is not before the test for
+/// duplicates is over (RFC 4862 §5.4); says what the names are.
+const LINK_LOCAL_CLIENT: &str = r#"
+import socket, sys, time
+family, kind, protocol, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
+deadline = time.monotonic() + 20
+while True:
+    connection = socket.socket(family, kind)
+    connection.settimeout(10)
+    connection.connect(address)
+    if connection.getsockname()[0].startswith("fe80:") or time.monotonic() > deadline:
+        break
+    connection.close()
+    time.sleep(0.05)
+connection.sendall(b"question")
+answer, peer = connection.recv(100).decode(), connection.getpeername()
+print(answer, peer[0], peer[3] == address[3] != 0, flush=True)
 "#;
 
 struct World {
@@ -212,16 +231,27 @@ fn one_listener_of_both_families_names_its_peers_as_the_kernel_does() {
 }
 
 #[test]
-fn an_ipv6_socket_reaches_ipv4_peers() {
-    let Some(world) = World::new("ipv6-mapped", &["python3"]) else {
+fn an_ipv6_socket_reaches_ipv4_and_link_local_peers() {
+    let Some(world) = World::new("ipv6-mapped", &["python3", "ip"]) else {
         return;
     };
-    let mut server = world.start_peer("python3", &["-c", DUAL_STACK_SERVER, "0", "1"]);
+    let mut server = world.start_peer("python3", &["-c", DUAL_STACK_SERVER, "0", "2"]);
     wait_listening(&mut server);
     let (a, b) = (host(&world.lab, "a").spec(), host(&world.lab, "b").spec());
     let mapped = format!("::ffff:{}", b.address.address);
     let client = world.start_tested("python3", &["-c", CLIENT, &mapped, "7000", "10"]);
     assert_eq!(output(client), format!("answer {mapped}\n"));
+    let show = [
+        "-6", "-o", "address", "show", "dev", "eth0", "scope", "link",
+    ];
+    let shown = output(world.start_peer("ip", &show));
+    let link_local = shown
+        .split_whitespace()
+        .find_map(|word| word.strip_suffix("/64"))
+        .unwrap();
+    let scoped = format!("{link_local}%eth0");
+    let client = world.start_tested("python3", &["-c", LINK_LOCAL_CLIENT, &scoped, "7000"]);
+    assert_eq!(output(client), format!("answer {link_local} True\n"));
     let served = output(server);
     let lines: Vec<&str> = served.lines().collect();
     let from4 = format!(
@@ -229,6 +259,11 @@ fn an_ipv6_socket_reaches_ipv4_peers() {
         a.engine_address.address
     );
     assert_eq!(lines[1], from4);
+    assert!(lines[2].starts_with("fe80::"), "{served}");
+    assert!(
+        lines[2].ends_with(&format!(" {link_local} True question")),
+        "{served}"
+    );
 }
 
 #[test]

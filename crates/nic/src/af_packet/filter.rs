@@ -6,17 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::bpf::{AND, Instruction, JUMP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_HALF, LOAD_WORD, RETURN};
+
 /// Most addresses in one program: a jump of classic BPF reaches 255 instructions, and a program has
 /// 4096 at most.
 pub const ADDRESSES_MAX: usize = 200;
-
-const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
-const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
-const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
-const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
-const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 
 /// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`.
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
@@ -34,19 +28,6 @@ const IPV6_DESTINATION_AT: u32 = 14 + 24;
 
 const ACCEPT_WHOLE: u32 = u32::MAX;
 const REJECT: u32 = 0;
-
-/// One instruction, laid out as the kernel's `struct sock_filter`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
-    /// Operation.
-    pub code: u16,
-    /// Instructions to skip if the condition holds.
-    pub jump_true: u8,
-    /// Instructions to skip if it does not.
-    pub jump_false: u8,
-    /// Operand.
-    pub operand: u32,
-}
 
 /// A program that accepts no frame.
 pub(super) const NOTHING: [Instruction; 1] = [Instruction {

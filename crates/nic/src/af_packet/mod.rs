@@ -7,6 +7,7 @@
 //! is one queue; several form a fanout group, and a program of ours says which gets a frame
 //! (`steering.rs`). Frames with a VLAN tag are dropped.
 
+pub mod bpf;
 pub mod filter;
 pub mod steering;
 mod sys;
@@ -145,7 +146,7 @@ impl AfPacket {
     pub fn open_queues(
         config: &Config,
         count: u16,
-        program: &[filter::Instruction],
+        program: &[bpf::Instruction],
     ) -> Result<Vec<Self>, OpenError> {
         let mut queues: Vec<Self> = Vec::new();
         let mut group = None;

@@ -6,7 +6,12 @@
 //! sees the packet from its network header on, a load past its end returns 0, and the result is taken
 //! modulo the number of sockets. The hash itself, and why it is made of so little, is the caller's.
 
-use super::filter::Instruction;
+use super::bpf::{
+    ADD_X, AND, COPY_TO_X, Instruction, JUMP, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_BYTE,
+    LOAD_BYTE_AT_X, LOAD_CELL, LOAD_CELL_TO_X, LOAD_HALF, LOAD_HALF_AT_X, LOAD_WORD,
+    LOAD_WORD_AT_X, MULTIPLY, RETURN, RETURN_ACCUMULATOR, SHIFT_LEFT, SHIFT_RIGHT, STORE, XOR,
+    XOR_X,
+};
 
 /// The parts of a hash that mixes two words: see [`program`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,29 +23,6 @@ pub struct Mix {
     /// Right shifts.
     pub shifts: [u32; 3],
 }
-
-const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
-const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
-const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-const LOAD_BYTE_AT_X: u16 = 0x50; // BPF_LD | BPF_B | BPF_IND
-const LOAD_HALF_AT_X: u16 = 0x48; // BPF_LD | BPF_H | BPF_IND
-const LOAD_WORD_AT_X: u16 = 0x40; // BPF_LD | BPF_W | BPF_IND
-const LOAD_CELL: u16 = 0x60; // BPF_LD | BPF_MEM
-const LOAD_CELL_TO_X: u16 = 0x61; // BPF_LDX | BPF_MEM
-const STORE: u16 = 0x02; // BPF_ST
-const COPY_TO_X: u16 = 0x07; // BPF_MISC | BPF_TAX
-const ADD_X: u16 = 0x0c; // BPF_ALU | BPF_ADD | BPF_X
-const XOR_X: u16 = 0xac; // BPF_ALU | BPF_XOR | BPF_X
-const XOR: u16 = 0xa4; // BPF_ALU | BPF_XOR | BPF_K
-const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
-const MULTIPLY: u16 = 0x24; // BPF_ALU | BPF_MUL | BPF_K
-const SHIFT_LEFT: u16 = 0x64; // BPF_ALU | BPF_LSH | BPF_K
-const SHIFT_RIGHT: u16 = 0x74; // BPF_ALU | BPF_RSH | BPF_K
-const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
-const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-const JUMP_IF_SET: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
-const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-const RETURN_ACCUMULATOR: u16 = 0x16; // BPF_RET | BPF_A
 
 /// `SKF_AD_OFF + SKF_AD_PROTOCOL`: the EtherType.
 const PROTOCOL: u32 = 0xffff_f000;

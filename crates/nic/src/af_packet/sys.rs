@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::filter::Instruction;
+use super::bpf::Instruction;
 use crate::driver::TxFrame;
 use crate::vnet;
 

@@ -6,6 +6,7 @@
 
 mod errors;
 mod held;
+mod letter;
 mod path_mtu;
 mod receive;
 mod record;

@@ -13,12 +13,11 @@ use crate::neighbour::Readiness;
 use crate::output::ip_header_len;
 use crate::path::path_mtu_min;
 use crate::stack::Stack;
+use crate::udp::letter::{Letter, Part, put_checksum};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
-use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType};
-use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, extension::Fragment};
 use wire::udp;
 
@@ -41,30 +40,11 @@ pub(super) struct Way {
     pub(super) source: Option<IpAddr>,
 }
 
-/// All that the headers of one datagram say. Both ends are of one family.
-#[derive(Clone, Copy, Debug)]
-struct Letter {
-    source: SocketAddr,
-    destination: SocketAddr,
-    ttl: u8,
-    tos: u8,
-    dont_fragment: bool,
-}
-
 /// How the first hop is reached.
 #[derive(Clone, Copy, Debug)]
 enum Delivery {
     Now(ethernet::Address),
     Held(u32),
-}
-
-/// Which part of a packet is written.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    /// Where it begins.
-    offset: u16,
-    more: bool,
-    identification: u32,
 }
 
 impl Stack<'_> {
@@ -397,107 +377,6 @@ impl Stack<'_> {
         }
         Ok(())
     }
-}
-
-impl Letter {
-    /// Writes the IP header of a whole datagram of `len` bytes.
-    fn emit_ip(&self, identification: u16, len: usize, out: &mut [u8]) {
-        let whole = Part {
-            offset: 0,
-            more: false,
-            identification: identification.into(),
-        };
-        match (self.source.ip(), self.destination.ip()) {
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                self.ipv6(source, destination, Protocol::UDP).emit(len, out);
-            }
-            _ => self.emit_ipv4(whole, self.dont_fragment, len, out),
-        }
-    }
-
-    /// Bytes of the headers in front of a fragment's data.
-    fn fragment_headers_len(&self) -> usize {
-        match self.destination {
-            SocketAddr::V4(_) => ipv4::Header::LEN,
-            SocketAddr::V6(_) => ipv6::Header::LEN + Fragment::LEN,
-        }
-    }
-
-    /// Writes the headers of a fragment with `len` bytes of data.
-    fn emit_fragment(&self, part: Part, len: usize, out: &mut [u8]) {
-        let (IpAddr::V6(source), IpAddr::V6(destination)) =
-            (self.source.ip(), self.destination.ip())
-        else {
-            return self.emit_ipv4(part, false, len, out);
-        };
-        self.ipv6(source, destination, Protocol::FRAGMENT)
-            .emit(Fragment::LEN + len, out);
-        let header = Fragment {
-            next_header: Protocol::UDP,
-            offset: part.offset,
-            more: part.more,
-            identification: part.identification,
-        };
-        header.emit(&mut out[ipv6::Header::LEN..]);
-    }
-
-    fn emit_ipv4(&self, part: Part, dont_fragment: bool, len: usize, out: &mut [u8]) {
-        let (IpAddr::V4(source), IpAddr::V4(destination)) =
-            (self.source.ip(), self.destination.ip())
-        else {
-            unreachable!("invariant: both ends of a datagram are of one family");
-        };
-        let header = ipv4::Header {
-            source,
-            destination,
-            protocol: Protocol::UDP,
-            ttl: self.ttl,
-            dscp_ecn: self.tos,
-            identification: u16::try_from(part.identification & 0xffff)
-                .expect("invariant: 16 bits remain"),
-            dont_fragment,
-            more_fragments: part.more,
-            fragment_offset: part.offset,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
-        };
-        header.emit(len, out);
-    }
-
-    fn ipv6(
-        &self,
-        source: core::net::Ipv6Addr,
-        destination: core::net::Ipv6Addr,
-        next_header: Protocol,
-    ) -> ipv6::Header {
-        ipv6::Header {
-            source,
-            destination,
-            next_header,
-            hop_limit: self.ttl,
-            traffic_class: self.tos,
-            // RFC 6437 §3 recommends a label for each flow; a datagram has none to speak of.
-            flow_label: 0,
-        }
-    }
-
-    fn emit_udp(&self, payload_len: usize, out: &mut [u8]) {
-        let header = udp::Header {
-            source_port: self.source.port(),
-            destination_port: self.destination.port(),
-        };
-        header.emit(payload_len, out);
-    }
-
-    fn pseudo_header(&self, datagram_len: usize) -> Sum {
-        let (source, destination) = (self.source.ip(), self.destination.ip());
-        Sum::new().pseudo_header(source, destination, Protocol::UDP, datagram_len)
-    }
-}
-
-fn put_checksum(header: &mut [u8], value: u16) {
-    let field = usize::from(udp::CHECKSUM_OFFSET);
-    header[field..field + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 /// RFC 1112 §6.4: the low 23 bits of the group in a prefix of their own; RFC 2464 §7: the low 32.

@@ -1,8 +1,8 @@
 //! How much two engine cores move compared with one, with the load made inside the engine's thread: no other
-//! process, no other thread. A measurement and no test:
+//! process, no other thread.
 //!
 //! ```text
-//! cargo test -p testkit --release --test cores_scaling -- --ignored --nocapture
+//! cargo bench --package testkit --bench cores_scaling
 //! ```
 //!
 //! Each thread turns a sending and a receiving core, joined by shared memory, and the two programs that talk
@@ -100,9 +100,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn two_cores_beside_one() {
+fn main() {
     let (mut scaling, mut efficiency) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let (one, two) = (run_cores(1), run_cores(2));
