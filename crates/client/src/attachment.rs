@@ -50,6 +50,8 @@ pub struct Attachment {
     pub completions: Mutex<Consumer<Completion>>,
     /// Commands whose completion somebody awaits.
     pub calls: Calls,
+    /// Held while a question is asked and its answer read.
+    pub asking: Mutex<()>,
     /// Threads that sleep.
     pub sleepers: Sleepers,
     /// The word that says so.
@@ -79,6 +81,7 @@ impl Attachment {
             receives: region.receive_producer(),
             completions: Mutex::new(region.completion_consumer()),
             calls: Calls::default(),
+            asking: Mutex::default(),
             sleepers: Sleepers::default(),
             program_word: region.program_sleep_word(),
             engine_word: region.engine_sleep_word(),

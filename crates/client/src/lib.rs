@@ -33,6 +33,7 @@ mod session;
 mod sleeping;
 mod socket;
 mod sys;
+mod urgent;
 mod wait;
 mod waker;
 
@@ -42,7 +43,9 @@ pub use datagram::{Inbox, Letter, Outbox};
 pub use files::SharedFile;
 pub use hostif::control::{Addresses, EngineAddress, QueryKind};
 pub use hostif::datagram::{Failure, Outgoing, Received};
-pub use hostif::{DatagramOptions, OptionChanges, ShutdownHow, SocketId};
+pub use hostif::{
+    DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
+};
 pub use private::{PrivateFd, first_private, is_private};
 pub use readiness::{Readiness, State};
 pub use registry::Observer;
@@ -50,4 +53,5 @@ pub use rustix::io::Errno;
 pub use send::SendSpace;
 pub use session::Session;
 pub use socket::TcpSocket;
+pub use urgent::UrgentByte;
 pub use wait::{SignalMask, Woken};

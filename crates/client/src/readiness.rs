@@ -1,5 +1,7 @@
 //! What poll(2) and epoll(7) say about a socket, computed from its header: `tcp_poll` of Linux.
 
+use core::sync::atomic::Ordering;
+
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
 use hostif::{Flags, SocketHeader};
@@ -88,7 +90,10 @@ impl TcpSocket {
         ready.set(Readiness::RDHUP, receive_over);
         ready.set(Readiness::HUP, receive_over && send_over);
         ready.set(Readiness::OUT, send_over || self.is_writable());
-        ready.set(Readiness::PRI, header.flags().contains(Flags::URGENT));
+        ready.set(
+            Readiness::PRI,
+            self.urgent().is_some_and(|byte| byte.is_readable),
+        );
         ready
     }
 
@@ -102,12 +107,6 @@ impl TcpSocket {
     #[must_use]
     pub fn fin_received(&self) -> bool {
         self.header().flags().contains(Flags::FIN)
-    }
-
-    /// Whether urgent data waits.
-    #[must_use]
-    pub fn is_urgent(&self) -> bool {
-        self.header().flags().contains(Flags::URGENT)
     }
 
     /// Whether nothing more will come: FIN, or shut down for reading.
@@ -135,11 +134,15 @@ impl TcpSocket {
             return false;
         };
         let header = self.header();
+        let limit = self.unsent_limit.load(Ordering::Relaxed);
         let enough = |header: &SocketHeader<'_>| {
-            is_writable(
-                send.size,
-                header.written().saturating_sub(header.acknowledged()),
-            )
+            let written = header.written();
+            let has_room = is_writable(
+                header.send_limit(send.size),
+                written.saturating_sub(header.acknowledged()),
+            );
+            // TCP_NOTSENT_LOWAT (Linux tcp_stream_memory_free).
+            has_room && (limit == 0 || written.saturating_sub(header.sent()) < u64::from(limit))
         };
         if enough(&header) {
             return true;
@@ -167,12 +170,32 @@ impl TcpSocket {
         !self.is_reset() && self.parts().any(|part| part.header().accept_ready() > 0)
     }
 
-    /// Bytes that wait to be read (FIONREAD).
+    /// Sets TCP_NOTSENT_LOWAT for this process; the engine is told by itself. 0: no limit.
+    pub fn set_unsent_limit(&self, bytes: u32) {
+        self.unsent_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that a read would get, also beyond the urgent byte; that one itself is not counted at the
+    /// mark unless the program wants it in line (`tcp_poll`).
     #[must_use]
     pub fn readable_bytes(&self) -> usize {
         let header = self.header();
         let consumed = header.consumed();
-        usize::try_from(header.received_end().saturating_sub(consumed)).unwrap_or(usize::MAX)
+        let there = header.received_end().saturating_sub(consumed);
+        let skipped = there > 0 && self.is_skipped(consumed);
+        usize::try_from(there - u64::from(skipped)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that wait to be read (FIONREAD): up to the urgent byte, if that lies ahead (`tcp_inq`).
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        let header = self.header();
+        let (consumed, end) = (header.consumed(), header.received_end());
+        let end = match self.urgent() {
+            Some(byte) if byte.position < end && !self.urgent_in_line() => byte.position,
+            _ => end,
+        };
+        usize::try_from(end.saturating_sub(consumed)).unwrap_or(usize::MAX)
     }
 
     /// Bytes written and not acknowledged (SIOCOUTQ).
@@ -186,9 +209,11 @@ impl TcpSocket {
     /// Bytes that fit into the send window now; 0 while there is none.
     #[must_use]
     pub fn send_room_bytes(&self) -> usize {
-        let size = self.spans().map_or(0, |(send, _)| send.size);
-        let size = usize::try_from(size).unwrap_or(0);
-        size.saturating_sub(self.unacknowledged_bytes())
+        let limit = self
+            .spans()
+            .map_or(0, |(send, _)| self.header().send_limit(send.size));
+        let limit = usize::try_from(limit).unwrap_or(0);
+        limit.saturating_sub(self.unacknowledged_bytes())
     }
 
     /// Bytes that the peer has acknowledged since the connection stands.

@@ -21,8 +21,11 @@ struct Arrived<'a> {
     attachment: &'static Attachment,
     header: SocketHeader<'a>,
     window: Window<'a>,
+    /// Where what can be received begins: behind an urgent byte that is skipped.
     consumed: u64,
     available: usize,
+    /// An urgent byte before `consumed` is skipped.
+    skips: bool,
     _held: Held<'a>,
 }
 
@@ -33,6 +36,11 @@ impl TcpSocket {
         let Some(arrived) = self.arrived()? else {
             return self.nothing_arrived();
         };
+        if arrived.available == 0 {
+            arrived.consume(0)?;
+            drop(arrived);
+            return self.nothing_arrived();
+        }
         let mut done = 0;
         for slice in slices {
             let len = slice.len().min(arrived.available - done);
@@ -63,7 +71,8 @@ impl TcpSocket {
         let Some((_, receive)) = self.spans() else {
             return Ok(None);
         };
-        if self.readable_bytes() == 0 {
+        // An urgent byte alone stays until it was received out of band.
+        if self.readable_bytes() == 0 && !self.is_taken(self.header().consumed()) {
             return Ok(None);
         }
         let window = self.region().window(receive).ok_or(Errno::PROTO)?;
@@ -78,20 +87,33 @@ impl TcpSocket {
             .received_end()
             .saturating_sub(consumed)
             .min(u64::from(receive.size));
-        let available = usize::try_from(available).unwrap_or(0);
         if available == 0 {
             return Ok(None);
         }
+        let (start, available) = self.around_urgent(consumed, available);
         let socket = self;
         Ok(Some(Arrived {
             socket,
             attachment,
             header,
             window,
-            consumed,
-            available,
+            consumed: start,
+            available: usize::try_from(available).unwrap_or(0),
+            skips: start > consumed,
             _held: held,
         }))
+    }
+
+    /// A read stops before the urgent byte, and the next begins behind it, or with it where the program
+    /// wants it in line (`tcp_recvmsg_locked` of Linux). Takes and gives start and length.
+    fn around_urgent(&self, start: u64, len: u64) -> (u64, u64) {
+        if self.is_skipped(start) {
+            return (start + 1, len - 1);
+        }
+        match self.urgent().map(|byte| byte.position) {
+            Some(position) if position > start => (start, len.min(position - start)),
+            _ => (start, len),
+        }
     }
 
     /// What an empty window means.
@@ -122,7 +144,7 @@ impl TcpSocket {
 
 impl Arrived<'_> {
     fn consume(&self, bytes: usize) -> Result<(), Errno> {
-        if bytes == 0 {
+        if bytes == 0 && !self.skips {
             return Ok(());
         }
         let end = self.consumed + bytes as u64;

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
-use hostif::{FileSource, SocketHeader, Window, WindowSpan, Written};
+use hostif::{FileSource, SocketHeader, Window, WindowSpan, WriteMode, Written};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
@@ -23,6 +23,7 @@ struct Room<'a> {
     window: Window<'a>,
     written: u64,
     free: usize,
+    mode: WriteMode,
     _held: Held<'a>,
 }
 
@@ -30,13 +31,20 @@ impl TcpSocket {
     /// Sends what fits now and returns how many bytes that was. EAGAIN: no room, or still connecting;
     /// EPIPE: nothing can be sent (any more); else the pending error.
     pub fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let room = self.room()?;
+        self.try_send_as(slices, WriteMode::Plain)
+    }
+
+    /// As `try_send`, in a mode that holds for what the call sends last. Where not all
+    /// of it fits, nothing of what is sent is urgent.
+    pub fn try_send_as(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
+        let mut room = self.room()?;
+        room.mode = mode;
         let (mut done, mut told) = (0, 0);
         for slice in slices {
             let len = slice.len().min(room.free - done);
             for piece in slice[..len].chunks(CHUNK_BYTES) {
                 if done - told + piece.len() > CHUNK_BYTES {
-                    room.tell(told, done, None)?;
+                    room.tell_more(told, done)?;
                     told = done;
                 }
                 done += room.window.copy_in(room.written + done as u64, piece);
@@ -44,6 +52,8 @@ impl TcpSocket {
             if len < slice.len() {
                 // A short send shows up as not writable, as in Linux (SOCK_NOSPACE).
                 room.header.program_want_tx();
+                // What follows will be sent by another call, which says how.
+                room.mode = WriteMode::Plain;
                 break;
             }
         }
@@ -105,7 +115,8 @@ impl TcpSocket {
         let written = header.written();
         let free = |header: &SocketHeader<'_>| {
             let used = written.saturating_sub(header.acknowledged());
-            usize::try_from(u64::from(send.size).saturating_sub(used)).unwrap_or(0)
+            let size = header.send_limit(send.size);
+            usize::try_from(u64::from(size).saturating_sub(used)).unwrap_or(0)
         };
         let mut room = free(&header);
         if room == 0 {
@@ -124,6 +135,7 @@ impl TcpSocket {
             window,
             written,
             free: room,
+            mode: WriteMode::Plain,
             _held: held,
         })
     }
@@ -132,6 +144,21 @@ impl TcpSocket {
 impl Room<'_> {
     /// Tells the engine of bytes `from` to `to` of this room, if any.
     fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
+        self.tell_as(from, to, source, self.mode)
+    }
+
+    /// As `tell`, for a piece that is not the last.
+    fn tell_more(&self, from: usize, to: usize) -> Result<(), Errno> {
+        self.tell_as(from, to, None, WriteMode::Plain)
+    }
+
+    fn tell_as(
+        &self,
+        from: usize,
+        to: usize,
+        source: Option<FileSource>,
+        mode: WriteMode,
+    ) -> Result<(), Errno> {
         if from == to {
             return Ok(());
         }
@@ -141,6 +168,7 @@ impl Room<'_> {
             start: self.written + from as u64,
             end,
             source,
+            mode,
         };
         // Still under the lock, and before the position moves on: where the bytes are is known from the
         // note alone, so no process may see, and act on, a position whose note is in no ring.

@@ -3,12 +3,13 @@
 //! All calls take `&self` and may come from several threads at once. The last reference closes it.
 
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::{
-    Flags, Op, OptionChanges, Region, RegionLock, ShutdownHow, SocketHeader, SocketId, WindowSpan,
+    Figures, Flags, Op, OptionChanges, Query, Region, RegionLock, ShutdownHow, SocketHeader,
+    SocketId, SocketOption, WindowSpan,
 };
 use rustix::io::Errno;
 
@@ -37,6 +38,10 @@ pub struct TcpSocket {
     pub(crate) twins: OnceLock<Twins>,
     /// Of a listener: its connections get backing sockets of AF_INET6, as it has one itself.
     pub(crate) is_v6: AtomicBool,
+    /// TCP_NOTSENT_LOWAT; 0: none.
+    pub(crate) unsent_limit: AtomicU32,
+    /// SO_OOBINLINE.
+    pub(crate) urgent_in_line: AtomicBool,
 }
 
 impl TcpSocket {
@@ -59,6 +64,8 @@ impl TcpSocket {
             reset_reported: AtomicBool::new(false),
             twins: OnceLock::new(),
             is_v6: AtomicBool::new(false),
+            unsent_limit: AtomicU32::new(0),
+            urgent_in_line: AtomicBool::new(false),
         }))
     }
 
@@ -204,6 +211,38 @@ impl TcpSocket {
             part.session.post(part.id, Op::SetOptions(*changes))?;
         }
         Ok(())
+    }
+
+    /// Changes one of the rarer options; takes effect soon.
+    pub fn set_option(&self, option: SocketOption, value: u64) -> Result<(), Errno> {
+        for part in self.parts() {
+            part.session
+                .post(part.id, Op::SetOption { option, value })?;
+        }
+        Ok(())
+    }
+
+    /// Asks the engine for more than a completion holds; the bytes of the answer.
+    pub fn query(&self, what: Query) -> Result<Vec<u8>, Errno> {
+        let attachment = self.living()?;
+        // The region has room for one answer.
+        let _asking = lock(&attachment.asking);
+        let len = self.session.call_plain(self.id, Op::Query { what })?;
+        let answer = attachment.region.answer();
+        let bytes = answer.iter().flat_map(|word| word.to_le_bytes());
+        Ok(bytes.take(usize::try_from(len).unwrap_or(0)).collect())
+    }
+
+    /// The connection's figures (`TCP_INFO`).
+    pub fn figures(&self) -> Result<Figures, Errno> {
+        let bytes = self.query(Query::Figures)?;
+        let words: Vec<u64> = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .collect();
+        Ok(Figures::from_words(&words))
     }
 
     /// Ends one or both directions; what is written goes out first.

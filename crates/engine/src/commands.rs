@@ -6,10 +6,10 @@ use crate::errno;
 use crate::rows::Kind;
 use crate::session::Session;
 use core::net::SocketAddr;
-use hostif::{Command, Completion, Flags, Op, OptionChanges, ShutdownHow, SocketId};
+use hostif::{Command, Completion, Flags, Op, ShutdownHow, SocketId};
 use rustix::io::Errno;
-use stack::{Connect, IpOptions, Listen, PackedAddress};
-use tcp::{Duration, Instant};
+use stack::{Connect, Listen, PackedAddress};
+use tcp::Instant;
 
 /// Descriptors taken from one ring of one session in one turn.
 const RING_BUDGET: usize = 256;
@@ -161,6 +161,10 @@ impl EngineCore {
                         self.set_options(now, row, &changes);
                         Ok(0)
                     }
+                    Op::SetOption { option, value } => {
+                        self.set_option(now, slot, row, option, value)
+                    }
+                    Op::Query { what } => self.answer_query(now, slot, row, what),
                     Op::CloseBacking { .. } => Ok(0),
                 },
             },
@@ -288,7 +292,7 @@ impl EngineCore {
             receive_capacity,
             send_capacity,
             options: record.options,
-            ip: IpOptions::default(),
+            ip: record.ip(),
         };
         let connection = self
             .stack
@@ -453,43 +457,6 @@ impl EngineCore {
             self.close_datagram(now, row, id);
         } else if matches!(record.kind, Kind::Fresh | Kind::FreshDatagram) {
             self.sockets.destroy(row);
-        }
-    }
-
-    fn set_options(&mut self, now: Instant, row: u32, changes: &OptionChanges) {
-        self.sockets.change(row, |record| {
-            let options = &mut record.options;
-            options.nodelay = changes.no_delay.unwrap_or(options.nodelay);
-            options.keepalive = changes.keep_alive.unwrap_or(options.keepalive);
-            // Within Linux's MAX_TCP_KEEPIDLE, _KEEPINTVL, _KEEPCNT: 0 would be a timer that never rests.
-            if let Some(seconds) = changes.keep_idle_s {
-                options.keepalive_idle = Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
-            }
-            if let Some(seconds) = changes.keep_interval_s {
-                options.keepalive_interval =
-                    Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
-            }
-            if let Some(count) = changes.keep_count {
-                options.keepalive_count = u8::try_from(count.clamp(1, 127)).unwrap_or(127);
-            }
-            if let Some(ms) = changes.user_timeout_ms {
-                options.user_timeout = Duration::from_ms(u64::from(ms));
-            }
-            options.receive_limit = changes
-                .receive_buffer_bytes
-                .unwrap_or(options.receive_limit);
-            crate::congestion::take(options, changes);
-            if let Some(linger) = changes.linger_s {
-                record.linger = linger.is_some();
-                record.linger_s = linger.unwrap_or(0);
-            }
-        });
-        self.sockets.publish_congestion(row);
-        let record = *self.sockets.row(row);
-        if let Some(connection) = record.connection() {
-            let _ = self
-                .stack
-                .set_options(now, connection, &record.options, &mut self.sockets);
         }
     }
 }

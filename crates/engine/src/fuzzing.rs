@@ -250,6 +250,7 @@ impl Scene {
                 start,
                 end,
                 source,
+                mode: hostif::WriteMode::Plain,
             };
             let _ = program.written.push(&note);
         } else {

@@ -8,6 +8,7 @@
 //!
 //! One core serves one driver queue. A second process that takes over, and sharing the kernel's address are not here yet.
 
+mod answers;
 mod commands;
 mod config;
 mod congestion;
@@ -30,6 +31,7 @@ mod housekeeping;
 mod latency;
 mod notes;
 mod notify;
+mod options;
 mod pace;
 mod region;
 mod report;

@@ -151,9 +151,14 @@ impl EngineCore {
         if note.source.is_some() && note.start < known {
             return Taken::Done;
         }
+        let mode = match note.mode {
+            hostif::WriteMode::Plain => tcp::WriteMode::Plain,
+            hostif::WriteMode::More => tcp::WriteMode::More,
+            hostif::WriteMode::Urgent => tcp::WriteMode::Urgent,
+        };
         let accepted = self
             .stack
-            .written(now, connection, note.end, &mut self.sockets);
+            .written_as(now, connection, note.end, mode, &mut self.sockets);
         match (accepted, note.source) {
             (Err(_), _) => Taken::Impossible,
             (Ok(()), None) => Taken::Done,

@@ -1,7 +1,7 @@
 //! The engine's sockets as plain data: what must survive of a socket besides its TCP connection.
 
 use core::net::SocketAddr;
-use stack::{ConnectionId, ListenerId, PackedAddress, UdpId};
+use stack::{ConnectionId, IpOptions, ListenerId, PackedAddress, UdpId};
 use tcp::SocketOptions;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -55,8 +55,17 @@ pub struct SocketRow {
     pub active: bool,
     /// `SO_LINGER` is on, with this time.
     pub linger: bool,
-    pub reserved: [u8; 3],
+    /// `IP_TTL`; 0: the default.
+    pub ttl: u8,
+    /// `IP_TOS`.
+    pub tos: u8,
+    /// `TCP_SAVE_SYN`: connections that arrive keep the headers of their SYN.
+    pub save_syn: bool,
     pub linger_s: u32,
+    /// The process (or, below 0, the group) that hears of urgent data by SIGURG; 0: nobody.
+    pub signal_owner: i32,
+    /// How much of the send window the program is to use; 0: all of it (`SO_SNDBUF`).
+    pub send_limit: u32,
     /// What the program may change.
     pub options: SocketOptions,
 }
@@ -64,7 +73,7 @@ pub struct SocketRow {
 /// Bytes of the row that the engine keeps for each socket.
 pub const SOCKET_ROW_BYTES: usize = size_of::<SocketRow>();
 
-const _: () = assert!(size_of::<SocketRow>() <= 128);
+const _: () = assert!(size_of::<SocketRow>() <= 144);
 
 impl SocketRow {
     /// The stack's connection, for [`Kind::Connection`].
@@ -89,6 +98,15 @@ impl SocketRow {
             index: self.object_index,
             generation: self.object_generation,
         })
+    }
+
+    /// What the IP header of its packets says.
+    pub fn ip(&self) -> IpOptions {
+        let default = IpOptions::default();
+        IpOptions {
+            ttl: if self.ttl == 0 { default.ttl } else { self.ttl },
+            tos: self.tos,
+        }
     }
 
     /// The window pair in the region.

@@ -1,4 +1,7 @@
-//! The engine's sockets: rows, who holds them, their headers and windows. The stack's [`Host`].
+//! The engine's sockets: rows, who holds them, their headers and windows. What the stack tells them is in
+//! `host.rs`.
+
+mod host;
 
 use crate::datagrams::DatagramRow;
 use crate::egress::SendWindow;
@@ -12,11 +15,9 @@ use hostif::window::WindowSpan;
 use hostif::{DatagramOptions, Flags, SocketHeader, SocketId, Steering};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use stack::{
-    ConnectionId, ConnectionView, Datagram, DatagramError, Host, Incoming, IpOptions, ListenerId,
-};
+use stack::ConnectionId;
 use std::collections::VecDeque;
-use tcp::{Events, Instant, SocketOptions, State};
+use tcp::{Instant, SocketOptions};
 
 /// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
 const LINGERING_MAX: usize = 4_096;
@@ -36,6 +37,8 @@ pub struct Companion {
     pub rings: Option<Rings>,
     /// What the program chose for a datagram socket.
     pub datagram_options: DatagramOptions,
+    /// Headers of the SYN that opened the connection (`TCP_SAVE_SYN`).
+    pub saved_syn: Option<Box<[u8]>>,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -341,160 +344,3 @@ impl Sockets {
 
 /// As long as the stack's TIME-WAIT.
 const TIME_WAIT: tcp::Duration = tcp::Duration::from_secs(60);
-
-impl Host for Sockets {
-    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        let Some(span) = self.companions[at(row)].receive else {
-            return;
-        };
-        if let Some(window) = self
-            .regions
-            .find(self.row(row).region)
-            .and_then(|region| region.window(span))
-        {
-            window.copy_in(offset, data);
-        }
-    }
-
-    fn on_events(
-        &mut self,
-        connection: ConnectionId,
-        owner: u64,
-        events: Events,
-        view: &ConnectionView,
-    ) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        if self.row(row).kind == Kind::Arriving {
-            self.adopt(row, connection);
-        } else if self.row(row).connection() != Some(connection) {
-            return;
-        }
-        let mut flags = Flags::empty();
-        if events.contains(Events::READABLE) {
-            self.with_header(row, |header| {
-                header.engine_set_received_end(view.readable_end)
-            });
-        }
-        if events.contains(Events::WRITABLE) {
-            self.with_header(row, |header| {
-                header.engine_set_acknowledged(view.acknowledged)
-            });
-        }
-        if self.companions[at(row)].has_files
-            && events.intersects(Events::WRITABLE | Events::CLOSED)
-        {
-            let is_over = view.state == State::Closed;
-            let acknowledged = if is_over { u64::MAX } else { view.acknowledged };
-            self.acknowledged.push((row, acknowledged));
-        }
-        if events.contains(Events::ESTABLISHED) {
-            flags |= Flags::CONNECTED;
-            self.unpublish(row, Flags::CONNECTING);
-        }
-        if view.fin {
-            flags |= Flags::FIN;
-        }
-        if events.contains(Events::URGENT) {
-            flags |= Flags::URGENT;
-        }
-        if let Some(error) = view.error {
-            let errno = errno::code(errno::of_connection(error));
-            self.with_header(row, |header| header.engine_set_error(errno));
-            flags |= Flags::ERROR;
-        }
-        if matches!(view.state, State::Closed | State::TimeWait) {
-            flags |= Flags::HUP | Flags::CLOSED;
-        }
-        if !flags.is_empty() {
-            self.publish(row, flags);
-        }
-        let for_readers = Events::READABLE
-            | Events::FIN
-            | Events::ERROR
-            | Events::URGENT
-            | Events::CLOSED
-            | Events::TIME_WAIT;
-        if events.intersects(for_readers) {
-            self.count_rx(row);
-        }
-        let opens = events.intersects(Events::ESTABLISHED | Events::ERROR | Events::CLOSED);
-        let is_wanted = |sockets: &Self| {
-            sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
-        };
-        if opens || (events.contains(Events::WRITABLE) && is_wanted(self)) {
-            self.count_tx(row);
-        }
-    }
-
-    fn on_incoming(
-        &mut self,
-        _listener: ListenerId,
-        listener_owner: u64,
-        _peer: SocketAddr,
-    ) -> Option<Incoming> {
-        let listener = self.row_of(listener_owner)?;
-        let parent = *self.row(listener);
-        let row = self.create(parent.region, Kind::Arriving)?;
-        let Some((receive_capacity, send_capacity)) = self.give_windows(row) else {
-            self.destroy(row);
-            return None;
-        };
-        self.change(row, |record| {
-            record.options = parent.options;
-            record.linger = parent.linger;
-            record.linger_s = parent.linger_s;
-        });
-        self.publish_congestion(row);
-        let owner = self.id(row)?.to_bits();
-        Some(Incoming {
-            owner,
-            receive_capacity,
-            send_capacity,
-            options: parent.options,
-            ip: IpOptions::default(),
-        })
-    }
-
-    fn on_accept_ready(&mut self, _listener: ListenerId, listener_owner: u64, ready: u32) {
-        let Some(row) = self.row_of(listener_owner) else {
-            return;
-        };
-        self.with_header(row, |header| header.engine_set_accept_ready(ready));
-        self.count_rx(row);
-    }
-
-    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
-        self.place_datagram(owner, datagram)
-    }
-
-    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
-        self.place_failure(owner, error);
-    }
-
-    fn on_released(&mut self, connection: ConnectionId, owner: u64) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        // A socket that has connected again since is not this connection's any more.
-        let is_its =
-            self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
-        if !is_its || !self.holders(row).is_empty() {
-            return;
-        }
-        if self.row(row).active
-            && let Some(backing) = self.companions[at(row)].backing.take()
-        {
-            self.keep_lingering(backing);
-        }
-        self.destroy(row);
-    }
-
-    fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.is_home(local, remote)
-    }
-}

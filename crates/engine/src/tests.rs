@@ -8,5 +8,6 @@ mod files;
 mod generations;
 mod hostile;
 mod loopback;
+mod options;
 mod scene;
 mod segments;

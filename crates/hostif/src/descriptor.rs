@@ -13,7 +13,7 @@ mod datagram;
 mod options;
 
 pub use datagram::DatagramOptions;
-pub use options::OptionChanges;
+pub use options::{OptionChanges, SocketOption};
 
 /// Payload words of a slot.
 pub const WORDS: usize = 7;
@@ -90,11 +90,50 @@ pub enum Op {
     Disconnect,
     /// Change the options of a datagram socket.
     SetDatagramOptions(DatagramOptions),
+    /// Change one of the rarer options.
+    SetOption {
+        /// Which.
+        option: SocketOption,
+        /// Its new value.
+        value: u64,
+    },
+    /// Ask for more than a completion holds: the answer lies in the region, Done's value is its length
+    /// in bytes. One question of a region is asked at a time.
+    Query {
+        /// For what.
+        what: Query,
+    },
     /// Give back a backing socket that no accept used, or a shared file.
     CloseBacking {
         /// From `Prepare`.
         handle: u32,
     },
+}
+
+/// What a program can ask about a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Query {
+    /// The connection's figures, as [`crate::Figures`].
+    Figures,
+    /// The headers of the SYN that opened the connection (`TCP_SAVED_SYN`).
+    SavedSyn,
+}
+
+impl Query {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Figures => 1,
+            Self::SavedSyn => 2,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Figures),
+            2 => Some(Self::SavedSyn),
+            _ => None,
+        }
+    }
 }
 
 /// A command of the program (`cmd` ring).
@@ -123,6 +162,20 @@ pub struct Written {
     pub end: u64,
     /// Where the bytes are, if they are not in the window.
     pub source: Option<FileSource>,
+    /// What kind of write it was.
+    pub mode: WriteMode,
+}
+
+/// How bytes were written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteMode {
+    /// As usual.
+    #[default]
+    Plain,
+    /// More will follow at once (`MSG_MORE`): a partial segment may wait.
+    More,
+    /// The last byte is urgent (`MSG_OOB`).
+    Urgent,
 }
 
 /// Bytes of a shared file in place of bytes in the window.

@@ -1,6 +1,6 @@
-//! A socket's header: 256 bytes that engine and programs share, one cache line per writer and purpose.
+//! A socket's header: 320 bytes that engine and programs share, one cache line per writer and purpose.
 //!
-//! Lines 0 and 1 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
+//! Lines 0, 1 and 4 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
 //! program's, shared by every process that holds the socket, so positions are absolute stream offsets.
 //! The engine takes positions only from descriptors; the two words it reads here, `tx_wanted` and
 //! `failures_taken`, can spoil nothing but the writer's own notifications and error queue.
@@ -62,7 +62,7 @@ pub(crate) struct RawHeader {
     /// Congestion control, plus one; 0: not said.
     congestion: AtomicU32,
     id: AtomicU64,
-    padding_1: u64,
+    urgent_end: AtomicU64,
     failures_end: AtomicU64,
     // Line 1: engine, set before CONNECTED.
     send_offset: AtomicU64,
@@ -76,7 +76,8 @@ pub(crate) struct RawHeader {
     receive_lock: AtomicU32,
     error_taken: AtomicU32,
     consumed: AtomicU64,
-    padding_2: [u64; 5],
+    urgent_taken: AtomicU64,
+    padding_2: [u64; 4],
     failures_taken: AtomicU64,
     // Line 3: program, sending.
     send_lock: AtomicU32,
@@ -84,12 +85,17 @@ pub(crate) struct RawHeader {
     written: AtomicU64,
     shut: AtomicU32,
     padding_3: [u32; 11],
+    // Line 4: engine, for those who ask.
+    sent: AtomicU64,
+    send_limit: AtomicU32,
+    padding_4: [u32; 13],
 }
 
-const _: () = assert!(core::mem::size_of::<RawHeader>() == 256);
+const _: () = assert!(core::mem::size_of::<RawHeader>() == 320);
 const _: () = assert!(core::mem::offset_of!(RawHeader, send_offset) == 64);
 const _: () = assert!(core::mem::offset_of!(RawHeader, receive_lock) == 128);
 const _: () = assert!(core::mem::offset_of!(RawHeader, send_lock) == 192);
+const _: () = assert!(core::mem::offset_of!(RawHeader, sent) == 256);
 
 /// A view of one socket's header.
 #[derive(Clone, Copy)]
@@ -122,6 +128,7 @@ impl<'a> SocketHeader<'a> {
             &raw.receive_size,
             &raw.receive_lock,
             &raw.error_taken,
+            &raw.send_limit,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -136,6 +143,9 @@ impl<'a> SocketHeader<'a> {
             &raw.failures_end,
             &raw.failures_taken,
         ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&raw.urgent_end, &raw.urgent_taken, &raw.sent] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
@@ -170,6 +180,21 @@ impl<'a> SocketHeader<'a> {
     /// Bytes up to this stream offset of the send window are free again.
     pub fn engine_set_acknowledged(&self, end: u64) {
         self.raw.acknowledged.store(end, Ordering::Release);
+    }
+
+    /// The peer's last urgent byte ends at this stream offset; before `Flags::URGENT` and its event.
+    pub fn engine_set_urgent_end(&self, end: u64) {
+        self.raw.urgent_end.store(end, Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset have left at least once.
+    pub fn engine_set_sent(&self, end: u64) {
+        self.raw.sent.store(end, Ordering::Release);
+    }
+
+    /// How much of the send window the program is to use; 0: all of it.
+    pub fn engine_set_send_limit(&self, bytes: u32) {
+        self.raw.send_limit.store(bytes, Ordering::Release);
     }
 
     /// Counts what made the socket readable (the engine keeps the count).
@@ -299,6 +324,38 @@ impl<'a> SocketHeader<'a> {
         self.raw.acknowledged.load(Ordering::Acquire)
     }
 
+    /// Stream offset after the peer's last urgent byte; 0: there was none.
+    #[must_use]
+    pub fn urgent_end(&self) -> u64 {
+        self.raw.urgent_end.load(Ordering::Acquire)
+    }
+
+    /// `urgent_end` of the urgent byte that was received out of band last.
+    #[must_use]
+    pub fn urgent_taken(&self) -> u64 {
+        self.raw.urgent_taken.load(Ordering::Acquire)
+    }
+
+    /// Notes that the urgent byte before `end` was received out of band.
+    pub fn program_set_urgent_taken(&self, end: u64) {
+        self.raw.urgent_taken.store(end, Ordering::Release);
+    }
+
+    /// Bytes up to this stream offset have left at least once.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.raw.sent.load(Ordering::Acquire)
+    }
+
+    /// How much of a send window of `size` bytes is to be used.
+    #[must_use]
+    pub fn send_limit(&self, size: u32) -> u32 {
+        match self.raw.send_limit.load(Ordering::Acquire) {
+            0 => size,
+            limit => limit.min(size),
+        }
+    }
+
     /// How often the socket became readable.
     #[must_use]
     pub fn rx_events(&self) -> u32 {
@@ -405,48 +462,4 @@ impl<'a> SocketHeader<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Layout, Region};
-
-    #[test]
-    fn a_header_tells_the_program_what_the_engine_set() {
-        let region = Region::create(Layout::default(), 1, 1).unwrap();
-        let header = region.socket_header(3).unwrap();
-        let id = SocketId {
-            index: 4,
-            generation: 1,
-        };
-        header.engine_reset(id);
-        assert!(header.is_of(id));
-        let local: SocketAddr = "10.0.0.1:80".parse().unwrap();
-        let remote: SocketAddr = "[2001:db8::1]:99".parse().unwrap();
-        header.engine_set_addresses(Some(local), Some(remote));
-        assert_eq!(header.addresses(), (Some(local), Some(remote)));
-        let (send, receive) = region.window_pair(5).unwrap();
-        header.engine_set_windows(send, receive);
-        assert_eq!(header.windows(), (send, receive));
-        header.engine_set_error(111);
-        header.engine_set_flags(Flags::ERROR | Flags::HUP);
-        assert!(header.error_pending());
-        assert_eq!(header.program_take_error(), Some(111));
-        assert_eq!(header.program_take_error(), None);
-        assert!(!header.error_pending());
-        header.engine_reset(SocketId {
-            index: 4,
-            generation: 2,
-        });
-        assert!(!header.is_of(id));
-        assert_eq!(header.addresses(), (None, None));
-    }
-
-    #[test]
-    fn wanting_space_is_taken_once() {
-        let region = Region::create(Layout::default(), 1, 1).unwrap();
-        let header = region.socket_header(0).unwrap();
-        assert!(!header.engine_take_tx_wanted());
-        header.program_want_tx();
-        assert!(header.engine_take_tx_wanted());
-        assert!(!header.engine_take_tx_wanted());
-    }
-}
+mod tests;

@@ -10,7 +10,11 @@ pub const SLOT_BYTES: u64 = 64;
 /// Bytes before the slots of a ring (the consumer's index, on a cache line of its own).
 pub const RING_PREFIX_BYTES: u64 = 64;
 /// Size of one socket header.
-pub const SOCKET_HEADER_BYTES: u64 = 256;
+pub const SOCKET_HEADER_BYTES: u64 = 320;
+/// Where in the header page answers to queries lie.
+pub const ANSWER_OFFSET: u64 = 1024;
+/// Words of an answer at most.
+pub const ANSWER_WORDS: usize = 64;
 /// Sleep words: the engine's and the program's, a cache line each.
 pub const SLEEP_BLOCK_BYTES: u64 = 128;
 /// No region is larger than this (64 TiB would not fit a process's address space beside others).

@@ -16,6 +16,7 @@ mod cursor;
 pub mod datagram;
 pub mod descriptor;
 pub mod doorbell;
+pub mod figures;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[cfg(not(loom))]
 #[doc(hidden)]
@@ -36,10 +37,11 @@ pub mod window;
 
 pub use cursor::Cells;
 pub use descriptor::{
-    Command, Completion, Consumed, DatagramOptions, FileSource, Op, OptionChanges, ShutdownHow,
-    Written,
+    Command, Completion, Consumed, DatagramOptions, FileSource, Op, OptionChanges, Query,
+    ShutdownHow, SocketOption, WriteMode, Written,
 };
 pub use doorbell::{SleepWord, Sleepers};
+pub use figures::Figures;
 #[cfg(not(loom))]
 pub use header::{Flags, SocketHeader};
 pub use id::SocketId;

@@ -19,7 +19,9 @@ use crate::cursor::{Cells, SharedBytes};
 use crate::descriptor::{Command, Completion, Consumed, Written, high, join, low};
 use crate::doorbell::SleepWord;
 use crate::header::{RawHeader, SocketHeader};
-use crate::layout::{Layout, LayoutError, RingEntries, RingKind, SLEEP_BLOCK_BYTES};
+use crate::layout::{
+    ANSWER_OFFSET, ANSWER_WORDS, Layout, LayoutError, RingEntries, RingKind, SLEEP_BLOCK_BYTES,
+};
 use crate::ring::{Consumer, Producer, words_for};
 use crate::sync::{AtomicU64, Ordering};
 use crate::window::{Window, WindowSpan};
@@ -267,6 +269,21 @@ impl Region {
     #[must_use]
     pub fn completion_consumer(&self) -> Consumer<Completion> {
         Consumer::new(self.ring_cells(RingKind::Completion))
+    }
+
+    /// Engine: places the answer to a query; what does not fit is left out.
+    pub fn engine_set_answer(&self, words: &[u64]) {
+        let cells = self.cells(ANSWER_OFFSET, ANSWER_WORDS);
+        for (cell, word) in cells.iter().zip(words) {
+            cell.store(*word, Ordering::Release);
+        }
+    }
+
+    /// Program: the last answer, after its completion.
+    #[must_use]
+    pub fn answer(&self) -> [u64; ANSWER_WORDS] {
+        let cells = self.cells(ANSWER_OFFSET, ANSWER_WORDS);
+        core::array::from_fn(|index| cells[index].load(Ordering::Acquire))
     }
 
     /// The word by which the engine says that it sleeps.

@@ -21,8 +21,8 @@ use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
 use arguments::{
-    accepted, counted, epoll_array, fortify, give_address, io_slices, name_bytes, poll_array,
-    poll_concerns, polled, receive_message, receive_messages, received, received_from,
+    accepted, counted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes,
+    poll_array, poll_concerns, polled, receive_message, receive_messages, received, received_from,
     select_concerns, selected, send_message, send_messages, sent_to, sets, slices_mut,
 };
 
@@ -106,10 +106,7 @@ switched! {
     fn setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t)
         -> c_int, if is_tracked(fd) => options::set(fd, level, option, name_bytes(value.cast(), len));
     fn getsockopt(fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut socklen_t)
-        -> c_int, if is_tracked(fd) => match options::ask(fd, level, option)? {
-            Some(answer) => sys::give_result(&answer, value, len, false).map(|()| Some(0)),
-            None => Ok(None),
-        };
+        -> c_int, if is_tracked(fd) => give_option(fd, level, option, value, len);
 
     fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::read(fd, &mut [IoSliceMut::new(sys::bytes_mut(buf, len))]));

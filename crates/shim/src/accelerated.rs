@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use client::{Observer, Session, ShutdownHow, State, TcpSocket};
-use hostif::OptionChanges;
+use hostif::{Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
 use crate::epoll::Watchers;
-use crate::readiness::{IN, OUT, Phase, RDHUP, RDNORM, WRNORM};
+use crate::readiness::{IN, OUT, PRI, Phase, RDHUP, RDNORM, WRNORM};
 use crate::route::{EngineNetworks, Network};
 use crate::sleep::{Deadline, SignalMask};
 
-pub use client::{PrivateFd, SharedFile};
+pub use client::{PrivateFd, SharedFile, WriteMode};
 
 /// How long the engine's list of addresses serves before it is asked again.
 const NETWORKS_AGE: Duration = Duration::from_secs(5);
@@ -233,6 +233,47 @@ impl Stream {
         let _ = self.socket.set_options(changes);
     }
 
+    /// Changes one of the rarer options.
+    pub fn set_option(&self, option: SocketOption, value: u64) {
+        // As above.
+        let _ = self.socket.set_option(option, value);
+    }
+
+    /// TCP_NOTSENT_LOWAT, as far as it concerns readiness; 0: none.
+    pub fn set_unsent_limit(&self, bytes: u32) {
+        self.socket.set_unsent_limit(bytes);
+    }
+
+    /// SO_OOBINLINE.
+    pub fn set_urgent_in_line(&self, on: bool) {
+        self.socket.set_urgent_in_line(on);
+    }
+
+    /// The connection's figures.
+    pub fn figures(&self) -> Result<Figures, Errno> {
+        self.socket.figures()
+    }
+
+    /// The headers of the SYN that opened the connection; empty where they were not kept.
+    pub fn saved_syn(&self) -> Result<Vec<u8>, Errno> {
+        self.socket.query(Query::SavedSyn)
+    }
+
+    /// Whether the next byte to be read is the urgent one.
+    pub fn is_at_mark(&self) -> bool {
+        self.socket.is_at_mark()
+    }
+
+    /// Receives the urgent byte out of band.
+    pub fn try_receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        self.socket.try_recv_urgent(peek)
+    }
+
+    /// Bytes that FIONREAD counts.
+    pub fn queued_bytes(&self) -> usize {
+        self.socket.queued_bytes()
+    }
+
     /// Starts to connect from a local port that the backing socket holds.
     pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), Errno> {
         self.socket.connect(remote, Some(local))
@@ -341,8 +382,8 @@ impl Stream {
     }
 
     /// Sends what fits; 0 is a full window.
-    pub fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        or_nothing(self.socket.try_send(slices))
+    pub fn try_send(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
+        or_nothing(self.socket.try_send_as(slices, mode))
     }
 
     /// Reads up to `max` bytes of a file straight into the send window, from `offset` or else from the
@@ -408,16 +449,6 @@ impl Stream {
     pub fn unacknowledged_bytes(&self) -> usize {
         self.socket.unacknowledged_bytes()
     }
-
-    /// Bytes that the peer has acknowledged.
-    pub fn acknowledged_bytes(&self) -> u64 {
-        self.socket.acknowledged_bytes()
-    }
-
-    /// Bytes that have arrived.
-    pub fn received_bytes(&self) -> u64 {
-        self.socket.received_bytes()
-    }
 }
 
 fn or_nothing(result: Result<usize, Errno>) -> Result<usize, Errno> {
@@ -445,7 +476,7 @@ impl Observer for Bell {
         let sent = news(&self.tx_events, socket.tx_events());
         let mut changed = 0;
         if received {
-            changed |= IN | RDNORM | RDHUP;
+            changed |= IN | RDNORM | RDHUP | PRI;
         }
         if sent {
             changed |= OUT | WRNORM;

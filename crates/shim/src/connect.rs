@@ -86,7 +86,7 @@ fn begin(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<i32, Err
         }
     };
     let stream = Stream::open_towards(backing, local, destination)?;
-    stream.set_options(&socket.log.changes());
+    socket.log.apply(&stream);
     stream.connect(local, destination)?;
     socket.decide(stream);
     if socket.is_nonblocking(fd)? {

@@ -26,6 +26,11 @@ pub fn after_fcntl(fd: RawFd, command: i32, argument: u64, result: i32) -> i32 {
             result
         }
         libc::F_GETFL => hidden_flags(fd, result),
+        libc::F_SETOWN => {
+            // The kernel has judged it; the argument of this command is an int, the low half of a register.
+            crate::options::set_owner(fd, hostif::descriptor::low(argument).cast_signed());
+            result
+        }
         libc::F_SETFL => {
             hide_nonblocking(fd, argument & u64::from(NONBLOCK) != 0);
             result
@@ -71,10 +76,10 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
         let listening = stream.phase() == Phase::Listening;
         let bytes = match request {
             // FIONREAD and SIOCINQ are one number, as are TIOCOUTQ and SIOCOUTQ.
-            libc::FIONREAD => stream.readable_bytes(),
+            libc::FIONREAD => stream.queued_bytes(),
             libc::TIOCOUTQ => stream.unacknowledged_bytes(),
-            SIOCOUTQNSD => stream.unacknowledged_bytes(),
-            SIOCATMARK => return Ok(Some(0)),
+            SIOCOUTQNSD => usize::try_from(stream.figures()?.notsent_bytes).unwrap_or(usize::MAX),
+            SIOCATMARK => return Ok(Some(i32::from(stream.is_at_mark()))),
             _ => return Ok(None),
         };
         if listening {

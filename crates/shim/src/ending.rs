@@ -115,7 +115,8 @@ fn linger(socket: &Socket) {
     let Some(stream) = socket.stream() else {
         return;
     };
-    if stream.phase() != Phase::Connected {
+    // Bytes that nobody read turn the close into a reset, which waits for nothing (tcp_close).
+    if stream.phase() != Phase::Connected || stream.queued_bytes() > 0 {
         return;
     }
     if stream.shutdown(Shut::Write).is_err() {

@@ -41,7 +41,10 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     rustix::net::listen(backing, backlog)?;
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     let started = Stream::open(backing).and_then(|stream| {
+        // Before, so that the first connection has them; after, for the engine's other cores.
+        socket.log.apply(&stream);
         stream.listen(backing, name::local_of(backing)?, backlog)?;
+        socket.log.apply(&stream);
         Ok(stream)
     });
     match (started, owner) {
@@ -181,7 +184,7 @@ impl Listener<'_> {
             }
         };
         self.socket.log.replay(fd);
-        stream.set_options(&self.socket.log.changes());
+        self.socket.log.apply(&stream);
         let socket = Socket::accepted(self.socket, stream);
         descriptors::forget(fd);
         descriptors::insert(fd, File::new(Kind::Socket(socket)));

@@ -4,6 +4,8 @@
 //! What the program has set is also written down, for the moment when the socket is decided and for
 //! the connections that inherit from a listener.
 
+mod rare;
+
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -11,9 +13,11 @@ use arc_swap::ArcSwapOption;
 use hostif::OptionChanges;
 use rustix::io::Errno;
 
+use crate::accelerated::Stream;
 use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
+use crate::readiness::Phase;
 use crate::socket::Socket;
 use crate::sys;
 use crate::transfer::with_stream;
@@ -50,14 +54,28 @@ impl Log {
 
     /// Starts with what another socket has.
     pub fn adopt(&self, other: &Log) {
-        self.0.store(other.0.load_full());
+        let settings = other.0.load();
+        let inherited = settings.iter().flat_map(|settings| settings.iter());
+        // Who hears of urgent data belongs to the descriptor, not to the connection.
+        let inherited = inherited.filter(|setting| setting.level != rare::FCNTL);
+        self.0.store(Some(Arc::new(inherited.cloned().collect())));
     }
 
     /// Sets everything on another backing socket, as an accepted connection inherits it.
     pub fn replay(&self, fd: RawFd) {
-        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+        let settings = self.0.load();
+        let inherited = settings.iter().flat_map(|settings| settings.iter());
+        for setting in inherited.filter(|setting| setting.level != rare::FCNTL) {
             // What cannot be set twice (an option of the listener's state) was not inheritable.
             let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
+        }
+    }
+
+    /// Tells the engine's side of a socket everything.
+    pub fn apply(&self, stream: &Stream) {
+        stream.set_options(&self.changes());
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            rare::apply(stream, setting.level, setting.name, &setting.value);
         }
     }
 
@@ -101,13 +119,18 @@ fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> boo
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => changes.keep_interval_s = amount,
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => changes.keep_count = amount,
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => changes.user_timeout_ms = amount,
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => changes.receive_buffer_bytes = amount,
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => changes.send_buffer_bytes = amount,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
+            changes.receive_buffer_bytes = amount;
+        }
         // 32 or 64 bits; -1 is no limit.
         (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
             let rate = value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
             let rate = rate.unwrap_or(u64::from(number.cast_unsigned()));
             changes.max_pacing_rate = Some(u32::try_from(rate).unwrap_or(u32::MAX));
+        }
+        // Linux doubles the number and counts its own overhead, which the engine has not.
+        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
+            changes.send_buffer_bytes = amount.map(|bytes| bytes.saturating_mul(2));
         }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let Some(seconds) = value.get(4..).and_then(int) else {
@@ -131,6 +154,8 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         return Ok(None);
     };
     set_on_backing(socket, fd, level, name, value)?;
+    let granted = rare::granted(fd, level, name);
+    let value = granted.as_ref().map_or(value, |granted| granted.as_slice());
     socket.log.record(level, name, value);
     keep(socket, level, name, value);
     if socket.is_datagram() {
@@ -141,12 +166,13 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         return Ok(Some(0));
     }
     let mut changes = OptionChanges::default();
-    if note(&mut changes, level, name, value) {
-        with_stream(fd, |call| {
+    with_stream(fd, |call| {
+        if note(&mut changes, level, name, value) {
             call.stream().set_options(&changes);
-            Ok(())
-        })?;
-    }
+        }
+        rare::apply(call.stream(), level, name, value);
+        Ok(())
+    })?;
     Ok(Some(0))
 }
 
@@ -170,6 +196,21 @@ fn set_on_backing(
     if is_ours { Ok(()) } else { kept }
 }
 
+/// F_SETOWN: who hears of urgent data.
+pub fn set_owner(fd: RawFd, owner: i32) {
+    let Some(file) = descriptors::lookup(fd) else {
+        return;
+    };
+    let Some(socket) = file.socket() else {
+        return;
+    };
+    let value = owner.to_ne_bytes();
+    socket.log.record(rare::FCNTL, libc::F_SETOWN, &value);
+    if let Some(stream) = socket.stream() {
+        rare::apply(&stream, rare::FCNTL, libc::F_SETOWN, &value);
+    }
+}
+
 /// Options that the switch itself acts on.
 fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
     if level != libc::SOL_SOCKET {
@@ -186,8 +227,23 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
     }
 }
 
-/// A getsockopt(2) that the kernel would answer wrongly: the bytes of the answer.
-pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
+/// What a getsockopt(2) is answered with.
+pub enum Answer {
+    /// The value.
+    Value(Vec<u8>),
+    /// EINVAL, and a value needs so many bytes.
+    Needs(usize),
+}
+
+/// A getsockopt(2) that the kernel would answer wrongly, for a value of at most `room` bytes.
+pub fn ask(fd: RawFd, level: i32, name: i32, room: usize) -> Switched<Answer> {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN) {
+        return with_stream(fd, |call| call.socket().take_saved_syn(call.stream(), room));
+    }
+    Ok(ask_value(fd, level, name)?.map(Answer::Value))
+}
+
+fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
     let answer = with_stream(fd, |call| {
         let stream = call.stream();
         Ok(match (level, name) {
@@ -195,8 +251,10 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
                 let error = stream.take_error().map_or(0, Errno::raw_os_error);
                 Some(error.to_ne_bytes().to_vec())
             }
-            (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-                Some(crate::tcp_info::emit(stream, call.socket().send_shut()).to_vec())
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => Some(crate::tcp_info::answer(fd, stream)?),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream.phase() == Phase::Connected => {
+                let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
+                Some(mss.to_ne_bytes().to_vec())
             }
             CONGESTION => stream.congestion().map(padded_name),
             _ => None,

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::accelerated::Stream;
 use crate::address::Family;
 use crate::epoll::Watchers;
-use crate::options::Log;
+use crate::options::{Answer, Log};
 use crate::readiness::{IN, Phase, RDHUP, RDNORM};
 use crate::sys;
 
@@ -62,6 +62,9 @@ const KERNEL_RECEIVES: u32 = 1 << 17;
 const FORBIDS_FRAGMENTS: u32 = 1 << 18;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
+
+/// TCP_SAVED_SYN has been fetched: a second time there is nothing (tcp(7)).
+const SYN_TAKEN: u32 = 1 << 7;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
@@ -379,6 +382,20 @@ impl Socket {
     /// Whether connect has already reported success, and notes that it has now.
     pub fn report_connected(&self) -> bool {
         self.flags.fetch_or(CONNECT_REPORTED, Ordering::Relaxed) & CONNECT_REPORTED != 0
+    }
+
+    /// TCP_SAVED_SYN: once, then nothing. A place that is too small leaves it there (tcp(7)).
+    pub fn take_saved_syn(&self, stream: &Stream, room: usize) -> Result<Answer, Errno> {
+        let saved = if self.has(SYN_TAKEN) {
+            Vec::new()
+        } else {
+            stream.saved_syn()?
+        };
+        if saved.len() > room {
+            return Ok(Answer::Needs(saved.len()));
+        }
+        self.set(SYN_TAKEN, true);
+        Ok(Answer::Value(saved))
     }
 
     /// The event bits that hold now.

@@ -312,6 +312,24 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
     done(result).map(drop)
 }
 
+/// getsockopt(2) on the kernel's socket; the length of the value.
+pub fn option(fd: RawFd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize, Errno> {
+    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel writes at most `len` bytes of the value, and the new length.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd,
+            level,
+            name,
+            value.as_mut_ptr(),
+            &raw mut len,
+        )
+    };
+    done(result)?;
+    usize::try_from(len).map_err(|_| Errno::INVAL)
+}
+
 /// What the kernel's epoll has ready, without sleeping.
 pub fn epoll_wait_now(epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
     let room = c_int::try_from(events.len()).unwrap_or(c_int::MAX);

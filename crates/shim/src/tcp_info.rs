@@ -1,85 +1,178 @@
-//! TCP_INFO as the bytes of Linux's `struct tcp_info` (linux/tcp.h), as far as the program's side
-//! knows them: state, sizes of segments, and what is in flight. The rest is zero, which Linux uses for
-//! "not known" too.
+//! TCP_INFO as the bytes of Linux's `struct tcp_info` (linux/tcp.h), filled with the engine's figures.
+//!
+//! The structure has grown with every few kernels: it is as long as this kernel's own, which is asked
+//! through the backing socket, and what the engine does not know is zero, as Linux has it.
+
+use std::os::fd::RawFd;
+
+use hostif::Figures;
+use rustix::io::Errno;
 
 use crate::accelerated::Stream;
-use crate::readiness::Phase;
+use crate::sys;
 
-/// Length of the structure up to `tcpi_delivery_rate`, which every reader of today expects.
-const LEN: usize = 168;
+/// Longer than the structure of any kernel yet.
+const LEN_MAX: usize = 512;
 
-/// Numbers of the states in `tcpi_state` (net/tcp_states.h).
-const ESTABLISHED: u8 = 1;
-const SYN_SENT: u8 = 2;
-const FIN_WAIT1: u8 = 4;
-const CLOSE: u8 = 7;
-const CLOSE_WAIT: u8 = 8;
-const LAST_ACK: u8 = 9;
-const LISTEN: u8 = 10;
-
-const UNACKED: usize = 24;
-const BYTES_ACKED: usize = 120;
-const BYTES_RECEIVED: usize = 128;
-
-/// The structure for one connection.
-pub fn emit(stream: &Stream, send_over: bool) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
-    bytes[0] = state(stream.phase(), stream.fin_received(), send_over);
-    let in_flight = u32::try_from(stream.unacknowledged_bytes()).unwrap_or(u32::MAX);
-    // Linux counts packets here; without the segment size the least that it can be.
-    put(&mut bytes, UNACKED, &u32::from(in_flight > 0).to_ne_bytes());
-    put(
-        &mut bytes,
-        BYTES_ACKED,
-        &stream.acknowledged_bytes().to_ne_bytes(),
-    );
-    put(
-        &mut bytes,
-        BYTES_RECEIVED,
-        &stream.received_bytes().to_ne_bytes(),
-    );
-    bytes
+/// Offsets in the structure.
+mod at {
+    pub const STATE: usize = 0;
+    pub const CA_STATE: usize = 1;
+    pub const RETRANSMITS: usize = 2;
+    pub const PROBES: usize = 3;
+    pub const BACKOFF: usize = 4;
+    pub const OPTIONS: usize = 5;
+    pub const WINDOW_SCALES: usize = 6;
+    /// The first of the 32-bit numbers, `tcpi_rto`; they follow each other up to `tcpi_total_retrans`.
+    pub const WORDS: usize = 8;
+    pub const PACING_RATE: usize = 104;
+    pub const SEGS_OUT: usize = 136;
+    pub const DELIVERY_RATE: usize = 160;
+    pub const DELIVERED: usize = 192;
+    pub const BYTES_SENT: usize = 200;
+    pub const DSACK_DUPS: usize = 216;
 }
 
-fn state(phase: Phase, receive_over: bool, send_over: bool) -> u8 {
-    match (phase, receive_over, send_over) {
-        (Phase::Listening, ..) => LISTEN,
-        (Phase::Connecting, ..) => SYN_SENT,
-        (Phase::Closed, ..) => CLOSE,
-        (Phase::Connected, false, false) => ESTABLISHED,
-        (Phase::Connected, false, true) => FIN_WAIT1,
-        (Phase::Connected, true, false) => CLOSE_WAIT,
-        (Phase::Connected, true, true) => LAST_ACK,
+/// The structure for one connection.
+pub fn answer(fd: RawFd, stream: &Stream) -> Result<Vec<u8>, Errno> {
+    let mut bytes = [0; LEN_MAX];
+    let len = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+    bytes.fill(0);
+    fill(&mut bytes, &stream.figures()?);
+    Ok(bytes[..len.min(LEN_MAX)].to_vec())
+}
+
+fn fill(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
+    let byte = |value: u64| u8::try_from(value).unwrap_or(u8::MAX);
+    bytes[at::STATE] = byte(figures.state);
+    bytes[at::CA_STATE] = byte(figures.recovery);
+    bytes[at::RETRANSMITS] = byte(figures.retransmits);
+    bytes[at::PROBES] = byte(figures.probes);
+    bytes[at::BACKOFF] = byte(figures.backoff);
+    bytes[at::OPTIONS] = byte(figures.options);
+    // Two bit fields of four bits: the first one is the low one on little-endian machines.
+    bytes[at::WINDOW_SCALES] = byte(figures.snd_wscale & 15) | byte(figures.rcv_wscale & 15) << 4;
+    let words = [
+        figures.rto_us,
+        figures.ato_us,
+        figures.snd_mss,
+        figures.rcv_mss,
+        figures.unacked,
+        figures.sacked,
+        figures.lost,
+        figures.retrans,
+        0,
+        figures.last_data_sent_ms,
+        0,
+        figures.last_data_recv_ms,
+        figures.last_ack_recv_ms,
+        figures.pmtu,
+        figures.rcv_ssthresh,
+        figures.rtt_us,
+        figures.rttvar_us,
+        figures.snd_ssthresh,
+        figures.snd_cwnd,
+        figures.advmss,
+        figures.reordering,
+        figures.rcv_rtt_us,
+        figures.rcv_space,
+        figures.total_retrans,
+    ];
+    put_words(bytes, at::WORDS, &words);
+    let rates = [
+        figures.pacing_rate,
+        u64::MAX,
+        figures.bytes_acked,
+        figures.bytes_received,
+    ];
+    put_longs(bytes, at::PACING_RATE, &rates);
+    let segments = [
+        figures.segs_out,
+        figures.segs_in,
+        figures.notsent_bytes,
+        figures.min_rtt_us,
+        figures.data_segs_in,
+        figures.data_segs_out,
+    ];
+    put_words(bytes, at::SEGS_OUT, &segments);
+    put_longs(bytes, at::DELIVERY_RATE, &[figures.delivery_rate]);
+    put_words(
+        bytes,
+        at::DELIVERED,
+        &[figures.delivered, figures.delivered_ce],
+    );
+    put_longs(
+        bytes,
+        at::BYTES_SENT,
+        &[figures.bytes_sent, figures.bytes_retrans],
+    );
+    let last = [
+        figures.dsack_dups,
+        figures.reord_seen,
+        figures.rcv_ooopack,
+        figures.snd_wnd,
+    ];
+    put_words(bytes, at::DSACK_DUPS, &last);
+}
+
+fn put_words(bytes: &mut [u8; LEN_MAX], at: usize, values: &[u64]) {
+    for (place, value) in bytes[at..].chunks_exact_mut(4).zip(values) {
+        let value = u32::try_from(*value).unwrap_or(u32::MAX);
+        place.copy_from_slice(&value.to_ne_bytes());
     }
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
+fn put_longs(bytes: &mut [u8; LEN_MAX], at: usize, values: &[u64]) {
+    for (place, value) in bytes[at..].chunks_exact_mut(8).zip(values) {
+        place.copy_from_slice(&value.to_ne_bytes());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::offset_of;
 
     #[test]
     fn offsets_are_those_of_the_c_structure() {
-        assert_eq!(UNACKED, std::mem::offset_of!(libc::tcp_info, tcpi_unacked));
+        assert_eq!(at::WORDS, offset_of!(libc::tcp_info, tcpi_rto));
         assert_eq!(
-            BYTES_ACKED,
-            std::mem::offset_of!(libc::tcp_info, tcpi_bytes_acked)
+            at::WORDS + 4 * 23,
+            offset_of!(libc::tcp_info, tcpi_total_retrans)
         );
         assert_eq!(
-            BYTES_RECEIVED,
-            std::mem::offset_of!(libc::tcp_info, tcpi_bytes_received)
+            at::PACING_RATE,
+            offset_of!(libc::tcp_info, tcpi_pacing_rate)
         );
-        assert_eq!(LEN, std::mem::offset_of!(libc::tcp_info, tcpi_busy_time));
+        assert_eq!(at::SEGS_OUT, offset_of!(libc::tcp_info, tcpi_segs_out));
+        assert_eq!(
+            at::DELIVERY_RATE,
+            offset_of!(libc::tcp_info, tcpi_delivery_rate)
+        );
+        assert_eq!(at::DELIVERED, offset_of!(libc::tcp_info, tcpi_delivered));
+        assert_eq!(at::BYTES_SENT, offset_of!(libc::tcp_info, tcpi_bytes_sent));
+        assert_eq!(at::DSACK_DUPS, offset_of!(libc::tcp_info, tcpi_dsack_dups));
     }
 
     #[test]
-    fn states_follow_both_directions() {
-        assert_eq!(state(Phase::Connected, false, false), ESTABLISHED);
-        assert_eq!(state(Phase::Connected, true, false), CLOSE_WAIT);
-        assert_eq!(state(Phase::Connected, false, true), FIN_WAIT1);
-        assert_eq!(state(Phase::Closed, true, true), CLOSE);
+    fn numbers_too_large_for_their_place_become_the_largest_that_fits() {
+        let figures = Figures {
+            state: 1,
+            snd_wscale: 7,
+            rcv_wscale: 9,
+            rtt_us: u64::MAX,
+            snd_cwnd: 10,
+            bytes_acked: 77,
+            snd_wnd: 5,
+            ..Figures::default()
+        };
+        let mut bytes = [0; LEN_MAX];
+        fill(&mut bytes, &figures);
+        let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
+        assert_eq!((bytes[0], bytes[6]), (1, 0x97));
+        assert_eq!(word(offset_of!(libc::tcp_info, tcpi_rtt)), u32::MAX);
+        assert_eq!(word(offset_of!(libc::tcp_info, tcpi_snd_cwnd)), 10);
+        assert_eq!(word(offset_of!(libc::tcp_info, tcpi_bytes_acked)), 77);
+        assert_eq!(word(at::DSACK_DUPS + 12), 5);
     }
 }

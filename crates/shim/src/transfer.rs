@@ -2,8 +2,7 @@
 //! in `tcp_recvmsg` and `tcp_sendmsg`, so that a program sees the same errno in the same state.
 //!
 //! Nothing here allocates or takes a lock of the process; a call that must sleep asks the kernel file
-//! for O_NONBLOCK only then. MSG_MORE is a hint that is not used: bytes leave when there is room.
-//! MSG_OOB is refused.
+//! for O_NONBLOCK only then.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::accelerated::{self, Stream};
+use crate::accelerated::{self, Stream, WriteMode};
 use crate::datagram;
 use crate::descriptors;
 use crate::file::File;
@@ -103,8 +102,7 @@ impl Call<'_> {
 
     fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         if flags & libc::MSG_OOB != 0 {
-            // No urgent data is kept out of line: as Linux answers when there is none.
-            return Err(Errno::INVAL);
+            return self.receive_urgent(slices, flags);
         }
         if flags & libc::MSG_ERRQUEUE != 0 {
             return Err(Errno::AGAIN);
@@ -121,7 +119,8 @@ impl Call<'_> {
                 copied += self.take(slices, copied, total, flags)?;
                 copied
             };
-            let done = available >= wanted || (available > 0 && self.no_more_comes());
+            let stops = self.no_more_comes() || (!peeking && self.stream.is_at_mark());
+            let done = available >= wanted || (available > 0 && stops);
             if !done
                 && available == 0
                 && let Some(end) = self.end_of_data()?
@@ -144,6 +143,28 @@ impl Call<'_> {
                 Err(_) if copied > 0 => return Ok(copied),
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// MSG_OOB never waits (tcp_recv_urg).
+    fn receive_urgent(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
+        if self.stream.phase() == Phase::Listening {
+            return Err(Errno::NOTCONN);
+        }
+        let target = slices.iter_mut().find(|slice| !slice.is_empty());
+        match self.stream.try_receive_urgent(flags & libc::MSG_PEEK != 0) {
+            Err(Errno::AGAIN)
+                if self.stream.phase() == Phase::Closed || self.socket.receive_shut() =>
+            {
+                Ok(0)
+            }
+            Err(error) => Err(error),
+            Ok(byte) => Ok(target.map_or(0, |target| {
+                if flags & libc::MSG_TRUNC == 0 {
+                    target[0] = byte;
+                }
+                1
+            })),
         }
     }
 
@@ -173,7 +194,8 @@ impl Call<'_> {
             return self.stream.discard(total - copied);
         }
         let mut moved = 0;
-        while copied + moved < total {
+        // What was read before the mark is returned first (tcp_recvmsg_locked).
+        while copied + moved < total && (copied + moved == 0 || !self.stream.is_at_mark()) {
             let part = receive_part(self.stream, slices, copied + moved)?;
             if part == 0 {
                 break;
@@ -227,14 +249,18 @@ impl Call<'_> {
     }
 
     fn send(&self, slices: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
+        let mode = if flags & libc::MSG_OOB != 0 {
+            WriteMode::Urgent
+        } else if flags & libc::MSG_MORE != 0 {
+            WriteMode::More
+        } else {
+            WriteMode::Plain
+        };
         let total = slices.iter().map(|slice| slice.len()).sum();
         let signal = flags & libc::MSG_NOSIGNAL == 0;
         let dont_wait = flags & libc::MSG_DONTWAIT != 0;
         self.push(total, signal, dont_wait, &mut |done, _| {
-            send_part(self.stream, slices, done)
+            send_part(self.stream, slices, done, mode)
         })
     }
 
@@ -376,13 +402,18 @@ fn receive_part(
 }
 
 /// Sends what lies `done` bytes after the start of `slices`.
-fn send_part(stream: &Stream, slices: &[IoSlice<'_>], done: usize) -> Result<Part, Errno> {
+fn send_part(
+    stream: &Stream,
+    slices: &[IoSlice<'_>],
+    done: usize,
+    mode: WriteMode,
+) -> Result<Part, Errno> {
     let (index, offset) = position(slices.iter().map(|slice| slice.len()), done);
     let rest = &slices[index..];
     let sent = if offset == 0 {
-        stream.try_send(rest)?
+        stream.try_send(rest, mode)?
     } else {
-        stream.try_send(&[IoSlice::new(&rest[0][offset..])])?
+        stream.try_send(&[IoSlice::new(&rest[0][offset..])], mode)?
     };
     Ok(if sent == 0 {
         Part::Full

@@ -179,6 +179,17 @@ pub trait Host {
         peer: SocketAddr,
     ) -> Option<Incoming>;
 
+    /// IP and TCP headers of the SYN that opened the connection just asked for (`TCP_SAVE_SYN`).
+    fn on_syn(&mut self, owner: u64, headers: &[u8]) {
+        let _ = (owner, headers);
+    }
+
+    /// Bytes up to stream offset `sent` have left at least once. Comes only where the program has set
+    /// [`SocketOptions::notsent_low_water`].
+    fn on_sent(&mut self, owner: u64, sent: u64) {
+        let _ = (owner, sent);
+    }
+
     /// The number of connections that [`crate::Stack::accept`] would return has changed.
     fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: u32);
 

@@ -340,9 +340,13 @@ impl<'m> Scene<'m> {
             2 => self.stack.shutdown(now, id, world),
             3 => self.stack.consumed(now, id, view.readable_end, world),
             4 => self.stack.consumed(now, id, u64::from(what), world),
-            5 => self
-                .stack
-                .written_urgent(now, id, view.acknowledged + u64::from(what), world),
+            5 => self.stack.written_as(
+                now,
+                id,
+                view.acknowledged + u64::from(what),
+                tcp::WriteMode::Urgent,
+                world,
+            ),
             _ => self
                 .stack
                 .written(now, id, view.acknowledged + u64::from(what) * 16, world),

@@ -58,6 +58,7 @@ impl Stack<'_> {
             connection
         });
         if let Some(index) = opened {
+            host.on_syn(self.record(index).owner, headers_of(arrival));
             let before = self.record(index).tcp.state();
             self.apply(now, index, before, Events::TRANSMIT, host);
         }
@@ -215,6 +216,17 @@ impl Stack<'_> {
             generation: self.tables.listeners[at(listener)].generation,
         }
     }
+}
+
+/// IP and TCP headers of a segment; its TCP header has been parsed.
+fn headers_of<'a>(arrival: &Arrival<'a>) -> &'a [u8] {
+    let ip_len = arrival.packet.len() - arrival.payload.len();
+    let tcp_len = arrival
+        .payload
+        .get(12)
+        .map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let packet: &'a [u8] = arrival.packet;
+    &packet[..(ip_len + tcp_len).min(packet.len())]
 }
 
 /// The ACK carries no cookie of ours.

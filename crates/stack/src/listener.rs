@@ -173,6 +173,15 @@ impl Stack<'_> {
         Ok(self.listener_queues[at(id.index)].ready.len())
     }
 
+    /// The backlog as it counts.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn backlog(&self, id: ListenerId) -> Result<u32, Error> {
+        self.check_listener(id)?;
+        Ok(self.tables.listeners[at(id.index)].backlog)
+    }
+
     /// The listener for a packet: the one for its address before the one for all of its family, and
     /// that before the one for both.
     pub(crate) fn find_listener(&self, address: IpAddr, port: u16) -> Option<u32> {

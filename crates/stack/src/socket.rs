@@ -14,7 +14,7 @@ use crate::listener::{ends, halves};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
 use core::net::{IpAddr, SocketAddr};
-use tcp::{Events, Info, Instant, OffsetError, SocketOptions, State};
+use tcp::{Events, Info, Instant, OffsetError, SocketOptions, State, WriteMode};
 
 /// What to connect, and with what.
 #[derive(Clone, Copy, Debug)]
@@ -168,18 +168,35 @@ impl Stack<'_> {
         self.positioned(now, id, host, |tcp| tcp.handle_written(now, end))
     }
 
-    /// Like [`Stack::written`], and the last byte is urgent (`MSG_OOB`).
+    /// Like [`Stack::written`], with more to say of how it was written.
     ///
     /// # Errors
     /// As [`Stack::written`].
-    pub fn written_urgent(
+    pub fn written_as(
         &mut self,
         now: Instant,
         id: ConnectionId,
         end: u64,
+        mode: WriteMode,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        self.positioned(now, id, host, |tcp| tcp.handle_written_urgent(now, end))
+        self.positioned(now, id, host, |tcp| tcp.handle_written_as(now, end, mode))
+    }
+
+    /// `TCP_QUICKACK`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn set_quick_ack(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        on: bool,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.run(now, index, host, |tcp| tcp.set_quick_ack(on));
+        Ok(())
     }
 
     /// The program has consumed bytes of its receive window up to stream offset `end`.
@@ -304,6 +321,21 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn info(&self, id: ConnectionId) -> Result<Info, Error> {
         Ok(self.find(id)?.tcp.info())
+    }
+
+    /// Largest packet on the path of the connection; `None`: there is no path.
+    pub fn path_mtu_of(&self, now: Instant, id: ConnectionId) -> Option<u16> {
+        let record = self.find(id).ok()?;
+        let interface = self
+            .hop_to(record.tuple.remote(), record.tuple.zone())?
+            .interface;
+        let mtu = self.interfaces.find(interface)?.config.mtu;
+        let is_lowered = record.path_mtu != 0 && now < record.path_mtu_until;
+        Some(if is_lowered {
+            mtu.min(record.path_mtu)
+        } else {
+            mtu
+        })
     }
 
     /// What the host is told with each event.

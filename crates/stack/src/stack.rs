@@ -124,7 +124,11 @@ impl<'m> Stack<'m> {
             routes: Routes::new(),
             neighbours: Neighbours::new(config.neighbours_max, &subkey(&config, b"neighbours")),
             ports: Ports::new(&subkey(&config, b"ports"), first, last),
-            icmp_bucket: TokenBucket::new(config.icmp_errors_per_second, config.icmp_errors_burst),
+            icmp_bucket: TokenBucket::new(
+                config.icmp_errors_per_second,
+                config.icmp_errors_burst,
+                &subkey(&config, b"icmp"),
+            ),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
             udp: Udp::new(tables.udp.len(), &config),
             scratch: Scratch::new(),

@@ -9,6 +9,7 @@ mod ipv6;
 mod listener;
 mod ndp;
 mod node;
+mod options;
 mod pair;
 mod peer;
 mod peer6;

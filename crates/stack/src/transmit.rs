@@ -62,7 +62,12 @@ impl Stack<'_> {
             };
             self.transmit_turns += 1;
             let quantum = QUANTUM.min(budget - sent);
-            match self.take_turn(now, index, quantum, &mut sent, egress) {
+            let turn = self.take_turn(now, index, quantum, &mut sent, egress);
+            let record = self.record(index);
+            if record.tcp.socket_options().notsent_low_water > 0 {
+                host.on_sent(record.owner, record.tcp.sent());
+            }
+            match turn {
                 Turn::Over => self.end_of_sending(index, host),
                 Turn::More => self.senders.push(index),
                 Turn::Busy => {

@@ -25,6 +25,9 @@ impl Connection {
                 // RFC 9293 §3.10.7.4: <SEQ=SEG.ACK><CTL=RST>.
                 return Err(self.owe_reset_reply(header.ack));
             }
+            if self.defers_open(arrival) {
+                return Err(Events::empty());
+            }
             // The first segment after the handshake: its window is the first that is scaled.
             self.update_window(header, arrival, 1);
             events |= self.become_established(now);

@@ -1,9 +1,10 @@
 //! Closing: FIN both ways, half close, orphans, abort (RFC 9293 §3.6, §3.10.4, §3.10.5).
 
 use crate::{
+    config::NO_FIN_TIMEOUT,
     connection::{Connection, ConnectionError, Events},
     state::State,
-    time::Instant,
+    time::{Duration, Instant},
     timers::FIN_WAIT_2_LIMIT,
 };
 
@@ -37,8 +38,7 @@ impl Connection {
             }
             _ => {
                 let events = self.shutdown_write(now);
-                self.limit_fin_wait_2(now);
-                events
+                events | self.limit_fin_wait_2(now)
             }
         }
     }
@@ -91,8 +91,7 @@ impl Connection {
             State::FinWait2 => return events | self.enter_time_wait(),
             _ => {}
         }
-        self.limit_fin_wait_2(now);
-        events
+        events | self.limit_fin_wait_2(now)
     }
 
     /// Our FIN may just have been acknowledged.
@@ -103,8 +102,7 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                self.limit_fin_wait_2(now);
-                Events::empty()
+                self.limit_fin_wait_2(now)
             }
             State::Closing => self.enter_time_wait(),
             State::LastAck => {
@@ -124,9 +122,20 @@ impl Connection {
         Events::TIME_WAIT
     }
 
-    fn limit_fin_wait_2(&mut self, now: Instant) {
-        if self.state == State::FinWait2 && self.orphan && !self.timers.linger.is_set() {
-            self.timers.linger = now + FIN_WAIT_2_LIMIT;
+    /// An orphan does not wait for ever in FIN-WAIT-2 (`TCP_LINGER2`).
+    fn limit_fin_wait_2(&mut self, now: Instant) -> Events {
+        if self.state != State::FinWait2 || !self.orphan || self.timers.linger.is_set() {
+            return Events::empty();
         }
+        self.timers.linger = match self.options.fin_timeout_s {
+            NO_FIN_TIMEOUT => {
+                // Linux with a negative TCP_LINGER2: what still comes is answered with a reset.
+                self.enter_closed();
+                return Events::CLOSED;
+            }
+            0 => now + FIN_WAIT_2_LIMIT,
+            seconds => now + Duration::from_secs(u64::from(seconds)),
+        };
+        Events::empty()
     }
 }

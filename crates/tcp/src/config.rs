@@ -3,6 +3,9 @@
 use crate::{congestion::Algorithm, ecn::EcnMode, time::Duration};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
+/// In [`SocketOptions::fin_timeout_s`]: an orphan does not wait in FIN-WAIT-2 at all.
+pub const NO_FIN_TIMEOUT: u16 = u16::MAX;
+
 /// Fixed parameters of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -51,6 +54,12 @@ pub struct SocketOptions {
     pub keepalive: bool,
     /// Unanswered keep-alive probes before the connection is given up.
     pub keepalive_count: u8,
+    /// `TCP_SYNCNT`: retransmissions of a SYN or SYN-ACK; 0: the default.
+    pub syn_retries: u8,
+    /// `TCP_DEFER_ACCEPT`: SYN-ACK timeouts for which a bare ACK does not complete a passive open.
+    pub defer_accept: u8,
+    /// `TCP_LINGER2`: how long an orphan waits in FIN-WAIT-2; 0: the default.
+    pub fin_timeout_s: u16,
     /// Silence before the first keep-alive probe.
     pub keepalive_idle: Duration,
     /// Time between keep-alive probes.
@@ -59,14 +68,18 @@ pub struct SocketOptions {
     pub user_timeout: Duration,
     /// Upper limit on the advertised receive window, bytes; zero: the window's capacity.
     pub receive_limit: u32,
+    /// `TCP_WINDOW_CLAMP`, likewise.
+    pub window_clamp: u32,
     /// `SO_MAX_PACING_RATE`, bytes per second; 0: no limit.
     pub max_pacing_rate: u64,
+    /// `TCP_NOTSENT_LOWAT`: above so many unsent bytes the program is not asked for more; 0: no limit.
+    pub notsent_low_water: u32,
+    /// `TCP_MAXSEG`: largest payload either way, bytes; 0: what the path carries.
+    pub max_segment: u16,
     /// `TCP_CONGESTION`.
     pub congestion: Algorithm,
     /// Explicit congestion notification: what to ask for and to grant.
     pub ecn: EcnMode,
-    /// Keeps the layout free of padding.
-    pub reserved: [u8; 2],
 }
 
 impl Default for SocketOptions {
@@ -76,14 +89,19 @@ impl Default for SocketOptions {
             cork: false,
             keepalive: false,
             keepalive_count: 9,
+            syn_retries: 0,
+            defer_accept: 0,
+            fin_timeout_s: 0,
             keepalive_idle: Duration::from_secs(7_200),
             keepalive_interval: Duration::from_secs(75),
             user_timeout: Duration::ZERO,
             receive_limit: 0,
+            window_clamp: 0,
             max_pacing_rate: 0,
+            notsent_low_water: 0,
+            max_segment: 0,
             congestion: Algorithm::default(),
             ecn: EcnMode::default(),
-            reserved: [0; 2],
         }
     }
 }

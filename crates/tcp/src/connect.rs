@@ -22,7 +22,7 @@ const MAX_WINDOW_SHIFT: u8 = 14;
 /// Leaves room for windows of 8 MiB without renegotiation.
 const MIN_OWN_SHIFT: u8 = 7;
 /// In-order segments acknowledged at once while the peer's window opens.
-const QUICK_ACKS: u8 = 16;
+pub(crate) const QUICK_ACKS: u8 = 16;
 
 impl Connection {
     /// A connection in SYN-SENT whose SYN waits in [`Self::poll_transmit`].
@@ -56,12 +56,13 @@ impl Connection {
 
     /// What the peer's SYN tells us: its sequence numbers, options and window.
     fn take_syn(&mut self, now: Instant, syn: &Header) {
+        let offered = self.syn_window_field();
         let rcv = &mut self.rcv;
         rcv.space = SequenceSpace::new(SeqNumber(syn.seq));
         rcv.nxt = 1;
         rcv.consumed = 1;
         rcv.last_ack_sent = 1;
-        rcv.advertised_edge = 1 + u64::from(rcv.capacity.min(u32::from(u16::MAX)));
+        rcv.advertised_edge = 1 + u64::from(offered);
         rcv.timestamps &= syn.options.timestamps.is_some();
         rcv.sack &= syn.options.sack_permitted;
         rcv.window_scaling &= syn.options.window_scale.is_some();
@@ -77,7 +78,11 @@ impl Connection {
         } else {
             0
         };
-        self.snd.mss = syn.options.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS);
+        self.snd.mss = limit_mss(
+            self.options.max_segment,
+            syn.options.mss.unwrap_or(DEFAULT_MSS),
+        )
+        .max(MIN_MSS);
         // RFC 7323 §2.2: the window of a SYN is never scaled.
         self.snd.window = u64::from(syn.window);
         self.snd.max_window = self.snd.window;
@@ -160,14 +165,22 @@ impl Connection {
     }
 
     /// Options of our SYN or SYN-ACK: those offered, or those both sides know.
-    pub(crate) fn syn_options(&self, now: Instant, limit_mss: u16) -> Options {
+    pub(crate) fn syn_options(&self, now: Instant, path_mss: u16) -> Options {
         Options {
-            mss: Some(limit_mss),
+            mss: Some(limit_mss(self.options.max_segment, path_mss)),
             window_scale: self.rcv.window_scaling.then_some(self.rcv.window_shift),
             sack_permitted: self.rcv.sack,
             timestamps: self.timestamps_option(now),
             ..Options::default()
         }
+    }
+}
+
+/// `TCP_MAXSEG` bounds what is announced and what is sent.
+fn limit_mss(max_segment: u16, mss: u16) -> u16 {
+    match max_segment {
+        0 => mss,
+        limit => mss.min(limit),
     }
 }
 
@@ -187,6 +200,7 @@ fn receiver(config: &Config) -> Receiver {
         consumed: 1,
         capacity: config.receive_capacity,
         segment_payload: DEFAULT_MSS,
+        advertised_mss: config.mss,
         window_shift: own_window_shift(config.receive_capacity),
         timestamps: config.timestamps,
         sack: config.sack,

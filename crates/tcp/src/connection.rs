@@ -16,6 +16,7 @@ use crate::{
     rtt::RttEstimator,
     sender::Sender,
     state::State,
+    tally::Tally,
     time::Instant,
     timers::Timers,
     undo::Undo,
@@ -103,6 +104,18 @@ impl ConnectionError {
     }
 }
 
+/// How a program has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteMode {
+    /// As usual.
+    #[default]
+    Plain,
+    /// More follows at once: a partial segment waits, 200 ms at most (`MSG_MORE`).
+    More,
+    /// The last byte is urgent (`MSG_OOB`).
+    Urgent,
+}
+
 /// A program's position that cannot be: behind the last one, or beyond its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stream offset {given} is outside {lowest}..={highest}")]
@@ -133,7 +146,11 @@ pub struct Connection {
     pub(crate) reset_reply_owed: bool,
     /// What ICMP said while it was not to be believed, for the timeout that may follow; 0: nothing.
     pub(crate) soft_error_code: u8,
-    pub(crate) reserved: u8,
+    /// The peer has acknowledged our SYN-ACK and sent nothing yet (`TCP_DEFER_ACCEPT`).
+    pub(crate) deferred: bool,
+    /// The program has said that it will write more at once (`MSG_MORE`).
+    pub(crate) more_follows: bool,
+    pub(crate) reserved: [u8; 3],
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
     pub(crate) snd: Sender,
@@ -151,6 +168,7 @@ pub struct Connection {
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
     pub(crate) options: SocketOptions,
+    pub(crate) tally: Tally,
 }
 
 /// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
@@ -227,11 +245,39 @@ impl Connection {
         &self.options
     }
 
+    /// Stream offset up to which bytes have left at least once.
+    pub fn sent(&self) -> u64 {
+        self.snd.max.saturating_sub(1).min(self.written())
+    }
+
+    /// `TCP_QUICKACK`: in-order data is acknowledged at once for a while, or no longer.
+    pub fn set_quick_ack(&mut self, on: bool) -> Events {
+        self.rcv.quick_acks = if on { crate::connect::QUICK_ACKS } else { 0 };
+        if on && self.timers.delayed_ack.is_set() {
+            self.rcv.ack_now = true;
+            return Events::TRANSMIT;
+        }
+        Events::empty()
+    }
+
+    /// As [`Self::handle_written_as`] in plain mode.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn handle_written(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
+        self.handle_written_as(now, end, WriteMode::Plain)
+    }
+
     /// The program has placed bytes in its send window up to stream offset `end`.
     ///
     /// # Errors
     /// `end` lies behind the last one, beyond the window, or after the program's own FIN.
-    pub fn handle_written(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
+    pub fn handle_written_as(
+        &mut self,
+        now: Instant,
+        end: u64,
+        mode: WriteMode,
+    ) -> Result<Events, OffsetError> {
         let lowest = self.snd.written_offset();
         let highest = if self.snd.fin_requested {
             lowest
@@ -250,6 +296,11 @@ impl Connection {
         }
         self.restart_after_idle(now);
         self.snd.written = end + 1;
+        self.more_follows = mode == WriteMode::More;
+        if mode == WriteMode::Urgent {
+            // RFC 9293 §3.8.5 as hosts have it: the pointer names the byte after the urgent one.
+            self.snd.urgent = self.snd.written;
+        }
         Ok(Events::TRANSMIT)
     }
 

@@ -1,6 +1,8 @@
 //! A connection's figures, for `ss` and `TCP_INFO`.
 
-use crate::{congestion::Algorithm, connection::Connection, state::State};
+use crate::{
+    congestion::Algorithm, connection::Connection, state::State, tally::Tally, time::Instant,
+};
 
 /// A snapshot of a connection's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,26 @@ pub struct Info {
     pub timestamps: bool,
     /// Window shifts: the peer's and ours.
     pub window_shifts: (u8, u8),
+    /// MSS that we announced, bytes.
+    pub advertised_mss: u16,
+    /// Keep-alive or window probes in a row without an answer.
+    pub probes: u8,
+    /// When a segment with data was sent last.
+    pub last_sent: Instant,
+    /// When a segment arrived last.
+    pub last_received: Instant,
+    /// Acknowledged by the peer, bytes.
+    pub bytes_acked: u64,
+    /// Received in order, bytes.
+    pub bytes_received: u64,
+    /// Sent at least once, bytes.
+    pub bytes_sent_once: u64,
+    /// Written by the program and never sent, bytes.
+    pub unsent: u64,
+    /// What the program reads in a round trip, bytes; 0: not measured.
+    pub receive_space: u64,
+    /// Counts of segments.
+    pub tally: Tally,
 }
 
 impl Connection {
@@ -92,6 +114,21 @@ impl Connection {
             sack: self.rcv.sack,
             timestamps: self.rcv.timestamps,
             window_shifts: (self.snd.window_shift, self.rcv.window_shift),
+            advertised_mss: self.rcv.advertised_mss,
+            probes: if self.timers.persisting {
+                self.timers.retries
+            } else {
+                self.timers.keepalive_probes
+            },
+            last_sent: self.timers.last_sent,
+            last_received: self.timers.last_received,
+            // As Linux counts: our SYN is among them, unless it was a SYN-ACK, and so is our FIN.
+            bytes_acked: self.snd.una.saturating_sub(u64::from(self.passive)),
+            bytes_received: self.rcv.readable_end(),
+            bytes_sent_once: self.sent(),
+            unsent: self.written() - self.sent(),
+            receive_space: 0,
+            tally: self.tally,
         }
     }
 

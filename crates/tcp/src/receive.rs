@@ -51,6 +51,7 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
+        self.tally.count_in(payload.len(), self.rcv.segment_payload);
         match self.state {
             State::Closed => Events::empty(),
             State::SynSent => {
@@ -255,6 +256,7 @@ impl Connection {
         if let Some(held) = self.rcv.held_part(start, end) {
             self.rcv.note_duplicate(held.start, held.end);
         }
+        self.tally.out_of_order_in = self.tally.out_of_order_in.wrapping_add(1);
         if self.rcv.out_of_order.insert(start, end) {
             window.write(start - 1, bytes);
             self.rcv.touch_recent(start);

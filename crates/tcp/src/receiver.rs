@@ -54,6 +54,9 @@ pub(crate) struct Receiver {
     pub challenge_acks: u8,
     pub window_scaling: bool,
     pub reserved: u8,
+    /// MSS that our SYN announced.
+    pub advertised_mss: u16,
+    pub reserved_2: [u16; 3],
     /// Starts of the ranges that arrived last, newest first (RFC 2018 §4); 0: none.
     pub recent: [u64; RECENT],
     /// What arrived once more, for the next ACK to report (RFC 2883); an end of 0: nothing.

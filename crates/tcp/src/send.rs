@@ -15,6 +15,12 @@ use wire::tcp::Header;
 impl Connection {
     /// The next segment to send at `now`, or `None`. Call until `None` or until the device is busy.
     pub fn poll_transmit(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
+        let transmit = self.next_transmit(now, limits)?;
+        self.tally.count_out(&transmit);
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
         if self.reset_owed || self.reset_reply_owed {
             return self.transmit_reset();
         }
@@ -178,7 +184,7 @@ impl Connection {
         if self.snd.fin_requested {
             return true;
         }
-        if self.options.cork {
+        if self.options.cork || self.more_follows {
             if !self.timers.cork.is_set() {
                 self.timers.cork = now + CORK_LIMIT;
             }

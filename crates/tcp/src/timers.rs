@@ -142,6 +142,9 @@ impl Connection {
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
             self.enter_loss_recovery(now);
+        } else if self.is_waiting_for_first_data() {
+            self.timers.retransmit = self.retransmit_deadline(now);
+            return Events::empty();
         } else {
             self.timers.syn_retransmitted = true;
             self.rtt.stop_timing();
@@ -157,7 +160,13 @@ impl Connection {
             return true;
         }
         let limit = match self.state {
+            State::SynSent | State::SynReceived if self.options.syn_retries > 0 => {
+                return self.timers.retries > self.options.syn_retries;
+            }
             State::SynSent => return self.timers.retries > SYN_RETRIES,
+            State::SynReceived if self.deferred => {
+                return self.timers.retries > SYN_ACK_RETRIES.max(self.options.defer_accept);
+            }
             State::SynReceived => return self.timers.retries > SYN_ACK_RETRIES,
             _ if self.options.user_timeout > Duration::ZERO => return false,
             _ if self.orphan => ORPHAN_RETRIES,

@@ -102,6 +102,8 @@ impl Connection {
             return None;
         }
         let passive = self.state == State::SynReceived;
+        let options = self.syn_options(now, mss);
+        self.rcv.advertised_mss = options.mss.unwrap_or(0);
         let mut header = Header {
             seq: self.snd.space.wire(0),
             ack: if passive {
@@ -115,7 +117,7 @@ impl Connection {
                 Flags::SYN
             },
             window: self.syn_window_field(),
-            options: self.syn_options(now, mss),
+            options,
             ..Header::default()
         };
         if passive {

@@ -2,23 +2,12 @@
 //! program sees it out of band is decided at the socket.
 
 use crate::{
-    connection::{Connection, Events, OffsetError},
+    connection::{Connection, Events},
     receive::Arrival,
-    time::Instant,
 };
 use wire::tcp::Header;
 
 impl Connection {
-    /// Like [`Self::handle_written`], and the last byte before `end` is urgent.
-    ///
-    /// # Errors
-    /// As [`Self::handle_written`].
-    pub fn handle_written_urgent(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
-        let events = self.handle_written(now, end)?;
-        self.snd.urgent = self.snd.written;
-        Ok(events)
-    }
-
     /// RFC 9293 §3.10.7.4 sixth check; the pointer names the byte after the urgent one (RFC 6093 §3).
     pub(crate) fn handle_urgent(&mut self, header: &Header, arrival: &Arrival) -> Events {
         let end = arrival.seq + u64::from(header.urgent);

@@ -4,12 +4,11 @@ use crate::connection::Connection;
 
 impl Connection {
     fn receive_capacity(&self) -> u64 {
-        let limit = self.options.receive_limit;
-        let capacity = if limit == 0 {
-            self.rcv.capacity
-        } else {
-            limit.min(self.rcv.capacity)
-        };
+        let limits = [self.options.receive_limit, self.options.window_clamp];
+        let capacity = limits
+            .into_iter()
+            .filter(|limit| *limit > 0)
+            .fold(self.rcv.capacity, u32::min);
         // RFC 7323 §2.2: sixteen bits and the shift express no more.
         u64::from(capacity).min(u64::from(u16::MAX) << self.rcv.window_shift)
     }

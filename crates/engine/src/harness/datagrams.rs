@@ -48,6 +48,7 @@ impl Program {
             start,
             end,
             source: None,
+            mode: hostif::WriteMode::Plain,
         };
         header.program_set_written(end);
         self.written.push(&note).expect("room for a note");

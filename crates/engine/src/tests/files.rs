@@ -62,6 +62,7 @@ fn send_file(program: &Program, socket: &Socket, handle: u32, offset: u64, len: 
         start,
         end: start + len,
         source: Some(FileSource { handle, offset }),
+        mode: hostif::WriteMode::Plain,
     };
     program.written.push(&note).unwrap();
     header.program_set_written(start + len);
@@ -209,6 +210,7 @@ fn an_older_note_of_a_file_says_nothing() {
             start,
             end,
             source,
+            mode: hostif::WriteMode::Plain,
         };
         scene.active.written.push(&note).unwrap();
     }

@@ -123,6 +123,7 @@ impl Scene {
                     start: 0,
                     end,
                     source: None,
+                    mode: hostif::WriteMode::Plain,
                 };
                 self.program.written.push(&note).unwrap();
                 self.program

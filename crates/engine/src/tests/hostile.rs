@@ -92,6 +92,7 @@ fn a_position_outside_the_window_ends_the_program_alone() {
         start: 0,
         end: 1 << 40,
         source: None,
+        mode: hostif::WriteMode::Plain,
     };
     scene.hostile.written.push(&note).unwrap();
     scene.wired.settle();

@@ -7,7 +7,8 @@ use core::net::SocketAddr;
 
 use super::{
     Command, Completion, Consumed, DatagramOptions, Descriptor, FileSource, Malformed, Op,
-    OptionChanges, ShutdownHow, Words, Written, address_bytes, address_from_bytes, high, join, low,
+    OptionChanges, Query, ShutdownHow, SocketOption, Words, WriteMode, Written, address_bytes,
+    address_from_bytes, high, join, low,
 };
 use crate::id::SocketId;
 
@@ -21,6 +22,8 @@ const SET_OPTIONS: u8 = 7;
 const CLOSE_BACKING: u8 = 8;
 const DISCONNECT: u8 = 48;
 const SET_DATAGRAM_OPTIONS: u8 = 49;
+const SET_OPTION: u8 = 9;
+const QUERY: u8 = 10;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -28,6 +31,10 @@ const ACCEPTED: u8 = 33;
 const EVENT: u8 = 34;
 /// In the small argument of WRITTEN: the bytes are in a file.
 const FROM_FILE: u8 = 1;
+/// In the small argument of WRITTEN: more follows.
+const MORE: u8 = 2;
+/// In the small argument of WRITTEN: the last byte is urgent.
+const URGENT: u8 = 4;
 
 struct Word0 {
     kind: u8,
@@ -93,6 +100,15 @@ fn port(half: u32) -> Result<u16, Malformed> {
     u16::try_from(half).map_err(|_| Malformed)
 }
 
+fn shutdown_how(small: u8) -> Result<ShutdownHow, Malformed> {
+    match small {
+        1 => Ok(ShutdownHow::Read),
+        2 => Ok(ShutdownHow::Write),
+        3 => Ok(ShutdownHow::Both),
+        _ => Err(Malformed),
+    }
+}
+
 fn socket(word: u64) -> Result<SocketId, Malformed> {
     SocketId::from_bits(word).ok_or(Malformed)
 }
@@ -146,6 +162,20 @@ impl Descriptor for Command {
                 let [a, b, c] = options.encode();
                 [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, 0, 0]
             }
+            Op::SetOption { option, value } => {
+                let word = Word0 {
+                    small: option.code(),
+                    ..Word0::plain(SET_OPTION, self.token)
+                };
+                [word.encode(), id, value, 0, 0, 0, 0]
+            }
+            Op::Query { what } => {
+                let word = Word0 {
+                    small: what.code(),
+                    ..Word0::plain(QUERY, self.token)
+                };
+                [word.encode(), id, 0, 0, 0, 0, 0]
+            }
             Op::CloseBacking { handle } => {
                 [plain(CLOSE_BACKING), id, u64::from(handle), 0, 0, 0, 0]
             }
@@ -185,12 +215,7 @@ impl Descriptor for Command {
                 handle: number(words[2])?,
             },
             SHUTDOWN => Op::Shutdown {
-                how: match first.small {
-                    1 => ShutdownHow::Read,
-                    2 => ShutdownHow::Write,
-                    3 => ShutdownHow::Both,
-                    _ => return Err(Malformed),
-                },
+                how: shutdown_how(first.small)?,
                 written: words[2],
             },
             CLOSE => Op::Close {
@@ -204,6 +229,13 @@ impl Descriptor for Command {
             SET_DATAGRAM_OPTIONS => {
                 Op::SetDatagramOptions(DatagramOptions::decode([words[2], words[3], words[4]])?)
             }
+            SET_OPTION => Op::SetOption {
+                option: SocketOption::from_code(first.small).ok_or(Malformed)?,
+                value: words[2],
+            },
+            QUERY => Op::Query {
+                what: Query::from_code(first.small).ok_or(Malformed)?,
+            },
             CLOSE_BACKING => Op::CloseBacking {
                 handle: number(words[2])?,
             },
@@ -244,15 +276,21 @@ impl Descriptor for Written {
     fn encode(&self) -> Words {
         let mut words = position_words(WRITTEN, self.socket, self.end);
         words[3] = self.start;
+        let mut small = match self.mode {
+            WriteMode::Plain => 0,
+            WriteMode::More => MORE,
+            WriteMode::Urgent => URGENT,
+        };
         if let Some(source) = self.source {
-            let word = Word0 {
-                small: FROM_FILE,
-                ..Word0::plain(WRITTEN, 0)
-            };
-            words[0] = word.encode();
+            small |= FROM_FILE;
             words[4] = u64::from(source.handle);
             words[5] = source.offset;
         }
+        words[0] = Word0 {
+            small,
+            ..Word0::plain(WRITTEN, 0)
+        }
+        .encode();
         words
     }
 
@@ -260,9 +298,16 @@ impl Descriptor for Written {
         let (socket, end) = position(WRITTEN, words)?;
         let start = words[3];
         let len = end.checked_sub(start).ok_or(Malformed)?;
-        let source = match Word0::decode(words[0]).small {
-            0 => None,
-            FROM_FILE => Some(source([words[4], words[5]], len)?),
+        let small = Word0::decode(words[0]).small;
+        let source = if small & FROM_FILE == 0 {
+            None
+        } else {
+            Some(source([words[4], words[5]], len)?)
+        };
+        let mode = match small & !FROM_FILE {
+            0 => WriteMode::Plain,
+            MORE => WriteMode::More,
+            URGENT => WriteMode::Urgent,
             _ => return Err(Malformed),
         };
         Ok(Written {
@@ -270,6 +315,7 @@ impl Descriptor for Written {
             start,
             end,
             source,
+            mode,
         })
     }
 }

@@ -31,6 +31,63 @@ pub struct OptionChanges {
     pub max_pacing_rate: Option<u32>,
 }
 
+/// Declares the options with the codes by which they travel.
+macro_rules! socket_options {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal,)*) => {
+        /// An option that is changed by itself, with a number as its value.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum SocketOption {
+            $($(#[doc = $doc])* $name = $code,)*
+        }
+
+        impl SocketOption {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub(super) const fn code(self) -> u8 {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
+
+            pub(super) const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+socket_options! {
+    /// `TCP_CORK`: 0 or 1.
+    Cork = 1,
+    /// `TCP_QUICKACK`: 0 or 1.
+    QuickAck = 2,
+    /// `TCP_MAXSEG`, bytes.
+    MaxSegment = 3,
+    /// `TCP_NOTSENT_LOWAT`, bytes.
+    NotSentLowWater = 4,
+    /// `TCP_LINGER2`, seconds; the largest value: an orphan does not wait at all.
+    FinTimeout = 5,
+    /// `TCP_SYNCNT`.
+    SynCount = 6,
+    /// `TCP_WINDOW_CLAMP`, bytes.
+    WindowClamp = 7,
+    /// `TCP_DEFER_ACCEPT`, seconds.
+    DeferAccept = 8,
+    /// `TCP_SAVE_SYN`: 0 or 1.
+    SaveSyn = 9,
+    /// `IP_TOS`.
+    TypeOfService = 10,
+    /// `IP_TTL`.
+    TimeToLive = 11,
+    /// The process that hears of urgent data by SIGURG (`F_SETOWN`), as fcntl(2) names it, in 32 bits.
+    Owner = 12,
+}
+
 const NO_DELAY: u32 = 1;
 const KEEP_ALIVE: u32 = 1 << 1;
 const KEEP_IDLE: u32 = 1 << 2;

@@ -57,6 +57,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         any_options().prop_map(Op::SetOptions),
         Just(Op::Disconnect),
         any_datagram_options().prop_map(Op::SetDatagramOptions),
+        (proptest::sample::select(SocketOption::ALL), any::<u64>())
+            .prop_map(|(option, value)| Op::SetOption { option, value }),
+        prop_oneof![Just(Query::Figures), Just(Query::SavedSyn)]
+            .prop_map(|what| Op::Query { what }),
         any::<u32>().prop_map(|handle| Op::CloseBacking { handle }),
     ]
 }
@@ -98,8 +102,13 @@ fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
 
 fn any_written() -> impl Strategy<Value = Written> {
     let source = proptest::option::of((any::<u32>(), 0..=u64::MAX >> 2));
-    (any_socket(), any::<u64>(), 0..=u64::MAX >> 2, source).prop_map(
-        |(socket, start, len, source)| {
+    let mode = prop_oneof![
+        Just(WriteMode::Plain),
+        Just(WriteMode::More),
+        Just(WriteMode::Urgent)
+    ];
+    (any_socket(), any::<u64>(), 0..=u64::MAX >> 2, source, mode).prop_map(
+        |(socket, start, len, source, mode)| {
             let end = start.saturating_add(len);
             let source = source.map(|(handle, offset)| FileSource { handle, offset });
             Written {
@@ -107,6 +116,7 @@ fn any_written() -> impl Strategy<Value = Written> {
                 start,
                 end,
                 source,
+                mode,
             }
         },
     )
@@ -180,6 +190,7 @@ fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
             handle: 3,
             offset: 4096,
         }),
+        mode: WriteMode::Plain,
     };
     let mut words = note.encode();
     assert_eq!(Written::decode(&words), Ok(note));
@@ -194,6 +205,6 @@ fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
     words[4] = 1 << 32;
     assert_eq!(Written::decode(&words), Err(Malformed));
     words = note.encode();
-    words[0] |= 2 << 8;
+    words[0] |= 8 << 8;
     assert_eq!(Written::decode(&words), Err(Malformed));
 }

@@ -12,10 +12,12 @@ use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
+use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
-    address, datagram, listen as listening, poll as polling, select as selecting, sys, transfer,
+    address, datagram, listen as listening, options, poll as polling, select as selecting, sys,
+    transfer,
 };
 
 pub(super) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
@@ -43,6 +45,31 @@ pub(super) unsafe fn give_address(
     // SAFETY: the caller's contract.
     unsafe { sys::give_result(known.as_bytes(), addr.cast(), len, true)? };
     Ok(Some(0))
+}
+
+pub(super) unsafe fn give_option(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Switched<c_int> {
+    // SAFETY: the caller's contract.
+    let room = unsafe { sys::optional(len.cast_const()) }.unwrap_or(0);
+    let room = usize::try_from(room).unwrap_or(0);
+    match options::ask(fd, level, name, room)? {
+        None => Ok(None),
+        Some(Answer::Value(answer)) => {
+            // SAFETY: the caller's contract.
+            unsafe { sys::give_result(&answer, value, len, false)? };
+            Ok(Some(0))
+        }
+        Some(Answer::Needs(bytes)) => {
+            // SAFETY: `len` was not null, or there would have been room for nothing and no answer.
+            unsafe { len.write(socklen_t::try_from(bytes).unwrap_or(socklen_t::MAX)) };
+            Err(Errno::INVAL)
+        }
+    }
 }
 
 pub(super) unsafe fn accepted(
@@ -144,7 +171,11 @@ pub(super) unsafe fn receive_message(
     if received.is_some() {
         message.msg_namelen = 0;
         message.msg_controllen = 0;
-        message.msg_flags = 0;
+        message.msg_flags = match flags & libc::MSG_OOB {
+            0 => 0,
+            out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
+            out_of_band => out_of_band,
+        };
     }
     Ok(received)
 }

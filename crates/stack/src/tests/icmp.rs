@@ -98,10 +98,10 @@ fn udp_to_nobody_gets_port_unreachable_at_a_limited_rate() {
             node.deliver(NOW, &frame);
         }
         let errors = answers(&node.transmit(NOW));
-        assert_eq!(
-            (errors.len(), node.stack.counters().icmp_out_rate_limit),
-            (50, 150)
-        );
+        // 50 tokens; an answer costs one to three of them, which only we know.
+        assert!((17..=50).contains(&errors.len()), "{}", errors.len());
+        let refused = node.stack.counters().icmp_out_rate_limit;
+        assert_eq!(u64::try_from(errors.len()).unwrap() + refused, 200);
         let Ok(Message::DestinationUnreachable { code, quoted, .. }) = Message::parse(&errors[0].1)
         else {
             panic!()

@@ -33,6 +33,10 @@ pub struct Socket {
 pub struct Programs {
     pub sockets: BTreeMap<u64, Socket>,
     pub ready: BTreeMap<u64, u32>,
+    /// Headers of SYNs by owner.
+    pub syns: BTreeMap<u64, Vec<u8>>,
+    /// How far bytes have left, of those who asked.
+    pub sent_to: BTreeMap<u64, u64>,
     pub next_owner: u64,
     /// Windows that may still be given to incoming connections.
     pub windows_left: usize,
@@ -90,6 +94,14 @@ impl Host for TestHost {
             options,
             ip: IpOptions::default(),
         })
+    }
+
+    fn on_syn(&mut self, owner: u64, headers: &[u8]) {
+        self.0.borrow_mut().syns.insert(owner, headers.to_vec());
+    }
+
+    fn on_sent(&mut self, owner: u64, sent: u64) {
+        self.0.borrow_mut().sent_to.insert(owner, sent);
     }
 
     fn on_accept_ready(&mut self, _: ListenerId, listener_owner: u64, ready: u32) {

@@ -269,7 +269,10 @@ fn urgent_data_is_announced_and_stays_in_the_stream() {
 #[test]
 fn urgent_data_we_send_carries_the_pointer() {
     let mut script = Script::established(&plain());
-    script.conn.handle_written_urgent(script.now, 4).unwrap();
+    script
+        .conn
+        .handle_written_as(script.now, 4, crate::WriteMode::Urgent)
+        .unwrap();
     let sent = script.sent();
     assert_eq!(sent[0].header.urgent, 4);
     assert!(sent[0].header.flags.contains(wire::tcp::Flags::URG));

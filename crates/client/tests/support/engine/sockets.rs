@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use hostif::control::Opened;
 use hostif::{
-    Command, Completion, Consumed, Consumer, Flags, Op, Producer, Region, ShutdownHow, SleepWord,
-    SocketHeader, SocketId, WindowSpan, Written, doorbell,
+    Command, Completion, Consumed, Consumer, Figures, Flags, Op, Producer, Region, ShutdownHow,
+    SleepWord, SocketHeader, SocketId, WindowSpan, WriteMode, Written, doorbell,
 };
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -168,6 +168,14 @@ impl Core {
             window.copy_in(note.start, &bytes);
         }
         self.on_written(note.socket, note.end);
+        if note.mode == WriteMode::Urgent {
+            let to = match self.sockets[&note.socket].peer {
+                Peer::Socket(peer) => peer,
+                _ => note.socket,
+            };
+            self.sockets[&to].header().engine_set_urgent_end(note.end);
+            self.announce(to, true);
+        }
     }
 
     pub fn on_written(&mut self, id: SocketId, end: u64) {
@@ -250,9 +258,19 @@ impl Core {
                 self.sockets.get_mut(&id).unwrap().linger_zero = changes.linger_s == Some(Some(0));
                 done(0, 0)
             }
+            Op::SetOption { .. } => done(0, 0),
+            Op::Query { .. } => done(0, self.place_figures(session)),
             Op::CloseBacking { .. } => done(22, 0),
         };
         self.complete(session, token, completion);
+    }
+
+    /// Figures that count upwards.
+    fn place_figures(&self, session: u32) -> u64 {
+        let words: Vec<u64> = (1..=Figures::WORDS as u64).collect();
+        let attached = self.programs[&session].attached.as_ref().unwrap();
+        attached.region.engine_set_answer(&words);
+        words.len() as u64 * 8
     }
 
     fn fresh_port(&mut self) -> u16 {

@@ -1,0 +1,172 @@
+//! Socket options: what a program sets on a socket, and what its connections inherit (tcp(7), ip(7)).
+//!
+//! The kernel has judged the values on the backing socket; they are bounded here all the same.
+
+use crate::core::EngineCore;
+use hostif::{OptionChanges, SocketOption};
+use rustix::io::Errno;
+use tcp::{Duration, Instant, SocketOptions};
+
+/// Longest deferring of an accept that is counted in SYN-ACK timeouts.
+const DEFER_RETRIES_MAX: u8 = 16;
+/// First timeout of a SYN-ACK, doubled each time up to the largest, in seconds.
+const FIRST_TIMEOUT_S: u64 = 1;
+const LAST_TIMEOUT_S: u64 = 120;
+
+impl EngineCore {
+    pub(crate) fn set_options(&mut self, now: Instant, row: u32, changes: &OptionChanges) {
+        self.sockets.change(row, |record| {
+            let options = &mut record.options;
+            options.nodelay = changes.no_delay.unwrap_or(options.nodelay);
+            options.keepalive = changes.keep_alive.unwrap_or(options.keepalive);
+            // Within Linux's MAX_TCP_KEEPIDLE, _KEEPINTVL, _KEEPCNT: 0 would be a timer that never rests.
+            if let Some(seconds) = changes.keep_idle_s {
+                options.keepalive_idle = Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
+            }
+            if let Some(seconds) = changes.keep_interval_s {
+                options.keepalive_interval =
+                    Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
+            }
+            if let Some(count) = changes.keep_count {
+                options.keepalive_count = u8::try_from(count.clamp(1, 127)).unwrap_or(127);
+            }
+            if let Some(ms) = changes.user_timeout_ms {
+                options.user_timeout = Duration::from_ms(u64::from(ms));
+            }
+            options.receive_limit = changes
+                .receive_buffer_bytes
+                .unwrap_or(options.receive_limit);
+            crate::congestion::take(options, changes);
+            if let Some(linger) = changes.linger_s {
+                record.linger = linger.is_some();
+                record.linger_s = linger.unwrap_or(0);
+            }
+        });
+        self.sockets.publish_congestion(row);
+        if let Some(bytes) = changes.send_buffer_bytes {
+            self.sockets.change(row, |record| record.send_limit = bytes);
+            self.sockets
+                .with_header(row, |header| header.engine_set_send_limit(bytes));
+        }
+        self.apply_options(now, row);
+    }
+
+    /// One of the rarer options.
+    pub(crate) fn set_option(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        row: u32,
+        option: SocketOption,
+        value: u64,
+    ) -> Result<u64, Errno> {
+        let byte = u8::try_from(value).unwrap_or(u8::MAX);
+        let word = u32::try_from(value).unwrap_or(u32::MAX);
+        match option {
+            SocketOption::QuickAck => {
+                if let Some(connection) = self.sockets.row(row).connection() {
+                    let _ =
+                        self.stack
+                            .set_quick_ack(now, connection, value != 0, &mut self.sockets);
+                }
+            }
+            SocketOption::SaveSyn => {
+                self.sockets
+                    .change(row, |record| record.save_syn = value != 0);
+            }
+            SocketOption::TypeOfService | SocketOption::TimeToLive => {
+                self.sockets.change(row, |record| match option {
+                    SocketOption::TypeOfService => record.tos = byte,
+                    _ => record.ttl = byte,
+                });
+                let record = *self.sockets.row(row);
+                if let Some(connection) = record.connection() {
+                    let _ = self.stack.set_ip_options(connection, record.ip());
+                }
+            }
+            SocketOption::Owner => {
+                let owner = self.permitted_owner(slot, word.cast_signed())?;
+                self.sockets
+                    .change(row, |record| record.signal_owner = owner);
+            }
+            _ => {
+                self.sockets.change(row, |record| {
+                    set_tcp_option(&mut record.options, option, value)
+                });
+                self.apply_options(now, row);
+            }
+        }
+        Ok(0)
+    }
+
+    fn apply_options(&mut self, now: Instant, row: u32) {
+        let record = *self.sockets.row(row);
+        if let Some(connection) = record.connection() {
+            let _ = self
+                .stack
+                .set_options(now, connection, &record.options, &mut self.sockets);
+        }
+    }
+
+    /// Only itself, or the group that it leads, may a program have signalled through the engine, which may
+    /// have privileges that the program has not.
+    fn permitted_owner(&self, slot: usize, owner: i32) -> Result<i32, Errno> {
+        let pid = self.sessions[slot]
+            .as_ref()
+            .map_or(0, |session| session.pid);
+        // Not -1, which kill(2) reads as everybody: a program may be the first process of its namespace.
+        let is_group = owner < -1 && owner == -pid;
+        if owner == 0 || owner == pid || is_group {
+            Ok(owner)
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+}
+
+fn set_tcp_option(options: &mut SocketOptions, option: SocketOption, value: u64) {
+    let byte = u8::try_from(value).unwrap_or(u8::MAX);
+    let half = u16::try_from(value).unwrap_or(u16::MAX);
+    let word = u32::try_from(value).unwrap_or(u32::MAX);
+    match option {
+        SocketOption::Cork => options.cork = value != 0,
+        SocketOption::MaxSegment => options.max_segment = half,
+        SocketOption::NotSentLowWater => options.notsent_low_water = word,
+        SocketOption::FinTimeout => options.fin_timeout_s = half,
+        // Linux MAX_TCP_SYNCNT.
+        SocketOption::SynCount => options.syn_retries = byte.min(127),
+        SocketOption::WindowClamp => options.window_clamp = word,
+        SocketOption::DeferAccept => options.defer_accept = retries_within(value),
+        _ => {}
+    }
+}
+
+/// How many SYN-ACK timeouts fit into so many seconds (Linux `secs_to_retrans`).
+fn retries_within(seconds: u64) -> u8 {
+    let (mut retries, mut timeout, mut period) = (0, FIRST_TIMEOUT_S, FIRST_TIMEOUT_S);
+    if seconds == 0 {
+        return 0;
+    }
+    retries += 1;
+    while seconds > period && retries < DEFER_RETRIES_MAX {
+        retries += 1;
+        timeout = (2 * timeout).min(LAST_TIMEOUT_S);
+        period += timeout;
+    }
+    retries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_become_timeouts_as_linux_counts_them() {
+        // secs_to_retrans of Linux: 1, 3, 7, 15, 31, 63, 127, 247 seconds are reached by so many.
+        let told: Vec<u8> = [0, 1, 2, 3, 4, 7, 8, 30, 127, 128, u64::MAX]
+            .into_iter()
+            .map(retries_within)
+            .collect();
+        assert_eq!(told, [0, 1, 2, 2, 3, 3, 4, 5, 7, 8, 16]);
+    }
+}

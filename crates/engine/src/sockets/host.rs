@@ -1,0 +1,207 @@
+//! The stack's [`Host`]: what happens to connections, listeners and datagrams, told to sockets and their
+//! headers.
+
+use super::{Sockets, at};
+use crate::errno;
+use crate::rows::Kind;
+use core::net::SocketAddr;
+use hostif::Flags;
+use stack::{ConnectionId, ConnectionView, Datagram, DatagramError, Host, Incoming, ListenerId};
+use tcp::{Events, State};
+
+/// Tells a process, or below 0 a group, of urgent data; whether it is still there is its affair.
+fn signal_urgent(owner: i32) {
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    let _ = match Pid::from_raw(owner.wrapping_abs()) {
+        Some(pid) if owner > 0 => kill_process(pid, Signal::URG),
+        Some(group) => kill_process_group(group, Signal::URG),
+        None => Ok(()),
+    };
+}
+
+impl Host for Sockets {
+    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        let Some(span) = self.companions[at(row)].receive else {
+            return;
+        };
+        if let Some(window) = self
+            .regions
+            .find(self.row(row).region)
+            .and_then(|region| region.window(span))
+        {
+            window.copy_in(offset, data);
+        }
+    }
+
+    fn on_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        view: &ConnectionView,
+    ) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        if self.row(row).kind == Kind::Arriving {
+            self.adopt(row, connection);
+        } else if self.row(row).connection() != Some(connection) {
+            return;
+        }
+        let mut flags = Flags::empty();
+        if events.contains(Events::READABLE) {
+            self.with_header(row, |header| {
+                header.engine_set_received_end(view.readable_end)
+            });
+        }
+        if events.contains(Events::WRITABLE) {
+            self.with_header(row, |header| {
+                header.engine_set_acknowledged(view.acknowledged)
+            });
+        }
+        if self.companions[at(row)].has_files
+            && events.intersects(Events::WRITABLE | Events::CLOSED)
+        {
+            let is_over = view.state == State::Closed;
+            let acknowledged = if is_over { u64::MAX } else { view.acknowledged };
+            self.acknowledged.push((row, acknowledged));
+        }
+        if events.contains(Events::ESTABLISHED) {
+            flags |= Flags::CONNECTED;
+            self.unpublish(row, Flags::CONNECTING);
+        }
+        if view.fin {
+            flags |= Flags::FIN;
+        }
+        if events.contains(Events::URGENT) {
+            let end = view.urgent_end.unwrap_or(0);
+            self.with_header(row, |header| header.engine_set_urgent_end(end));
+            flags |= Flags::URGENT;
+            signal_urgent(self.row(row).signal_owner);
+        }
+        if let Some(error) = view.error {
+            let errno = errno::code(errno::of_connection(error));
+            self.with_header(row, |header| header.engine_set_error(errno));
+            flags |= Flags::ERROR;
+        }
+        if matches!(view.state, State::Closed | State::TimeWait) {
+            flags |= Flags::HUP | Flags::CLOSED;
+        }
+        if !flags.is_empty() {
+            self.publish(row, flags);
+        }
+        let for_readers = Events::READABLE
+            | Events::FIN
+            | Events::ERROR
+            | Events::URGENT
+            | Events::CLOSED
+            | Events::TIME_WAIT;
+        if events.intersects(for_readers) {
+            self.count_rx(row);
+        }
+        let opens = events.intersects(Events::ESTABLISHED | Events::ERROR | Events::CLOSED);
+        let is_wanted = |sockets: &Self| {
+            sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
+        };
+        if opens || (events.contains(Events::WRITABLE) && is_wanted(self)) {
+            self.count_tx(row);
+        }
+    }
+
+    fn on_incoming(
+        &mut self,
+        _listener: ListenerId,
+        listener_owner: u64,
+        _peer: SocketAddr,
+    ) -> Option<Incoming> {
+        let listener = self.row_of(listener_owner)?;
+        let parent = *self.row(listener);
+        let row = self.create(parent.region, Kind::Arriving)?;
+        let Some((receive_capacity, send_capacity)) = self.give_windows(row) else {
+            self.destroy(row);
+            return None;
+        };
+        self.change(row, |record| {
+            record.options = parent.options;
+            record.linger = parent.linger;
+            record.linger_s = parent.linger_s;
+            (record.ttl, record.tos) = (parent.ttl, parent.tos);
+            record.save_syn = parent.save_syn;
+        });
+        self.change(row, |record| record.send_limit = parent.send_limit);
+        self.with_header(row, |header| {
+            header.engine_set_send_limit(parent.send_limit)
+        });
+        self.publish_congestion(row);
+        let owner = self.id(row)?.to_bits();
+        Some(Incoming {
+            owner,
+            receive_capacity,
+            send_capacity,
+            options: parent.options,
+            ip: parent.ip(),
+        })
+    }
+
+    fn on_syn(&mut self, owner: u64, headers: &[u8]) {
+        if let Some(row) = self.row_of(owner)
+            && self.row(row).save_syn
+        {
+            self.companions[at(row)].saved_syn = Some(headers.into());
+        }
+    }
+
+    fn on_sent(&mut self, owner: u64, sent: u64) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        let is_wanted = self.with_header(row, |header| {
+            header.engine_set_sent(sent);
+            header.engine_take_tx_wanted()
+        });
+        if is_wanted == Some(true) {
+            self.count_tx(row);
+        }
+    }
+
+    fn on_accept_ready(&mut self, _listener: ListenerId, listener_owner: u64, ready: u32) {
+        let Some(row) = self.row_of(listener_owner) else {
+            return;
+        };
+        self.with_header(row, |header| header.engine_set_accept_ready(ready));
+        self.count_rx(row);
+    }
+
+    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        self.place_datagram(owner, datagram)
+    }
+
+    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
+        self.place_failure(owner, error);
+    }
+
+    fn on_released(&mut self, connection: ConnectionId, owner: u64) {
+        let Some(row) = self.row_of(owner) else {
+            return;
+        };
+        // A socket that has connected again since is not this connection's any more.
+        let is_its =
+            self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
+        if !is_its || !self.holders(row).is_empty() {
+            return;
+        }
+        if self.row(row).active
+            && let Some(backing) = self.companions[at(row)].backing.take()
+        {
+            self.keep_lingering(backing);
+        }
+        self.destroy(row);
+    }
+
+    fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.is_home(local, remote)
+    }
+}

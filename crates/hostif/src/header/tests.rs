@@ -1,0 +1,67 @@
+//! Headers as both sides see them.
+
+use super::*;
+use crate::{Layout, Region};
+
+#[test]
+fn a_header_tells_the_program_what_the_engine_set() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(3).unwrap();
+    let id = SocketId {
+        index: 4,
+        generation: 1,
+    };
+    header.engine_reset(id);
+    assert!(header.is_of(id));
+    let local: SocketAddr = "10.0.0.1:80".parse().unwrap();
+    let remote: SocketAddr = "[2001:db8::1]:99".parse().unwrap();
+    header.engine_set_addresses(Some(local), Some(remote));
+    assert_eq!(header.addresses(), (Some(local), Some(remote)));
+    let (send, receive) = region.window_pair(5).unwrap();
+    header.engine_set_windows(send, receive);
+    assert_eq!(header.windows(), (send, receive));
+    header.engine_set_error(111);
+    header.engine_set_flags(Flags::ERROR | Flags::HUP);
+    assert!(header.error_pending());
+    assert_eq!(header.program_take_error(), Some(111));
+    assert_eq!(header.program_take_error(), None);
+    assert!(!header.error_pending());
+    header.engine_reset(SocketId {
+        index: 4,
+        generation: 2,
+    });
+    assert!(!header.is_of(id));
+    assert_eq!(header.addresses(), (None, None));
+}
+
+#[test]
+fn urgent_positions_and_limits_are_told_and_forgotten_with_the_socket() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(5).unwrap();
+    let id = SocketId {
+        index: 4,
+        generation: 1,
+    };
+    header.engine_reset(id);
+    assert_eq!(header.send_limit(4096), 4096, "no limit but the window");
+    header.engine_set_send_limit(1000);
+    header.engine_set_urgent_end(7);
+    header.engine_set_sent(9);
+    header.program_set_urgent_taken(7);
+    let told = (header.urgent_end(), header.urgent_taken(), header.sent());
+    assert_eq!((told, header.send_limit(4096)), ((7, 7, 9), 1000));
+    assert_eq!(header.send_limit(512), 512);
+    header.engine_reset(id);
+    let told = (header.urgent_end(), header.urgent_taken(), header.sent());
+    assert_eq!((told, header.send_limit(4096)), ((0, 0, 0), 4096));
+}
+
+#[test]
+fn wanting_space_is_taken_once() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(0).unwrap();
+    assert!(!header.engine_take_tx_wanted());
+    header.program_want_tx();
+    assert!(header.engine_take_tx_wanted());
+    assert!(!header.engine_take_tx_wanted());
+}
