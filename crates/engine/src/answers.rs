@@ -89,7 +89,8 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The numbers of net/tcp_states.h.
+/// The numbers of net/tcp_states.h. As in Linux a socket hears of CLOSED as soon as the connection needs it no more,
+/// in TIME-WAIT.
 fn state_number(state: State) -> u64 {
     match state {
         State::Established => 1,
@@ -97,7 +98,6 @@ fn state_number(state: State) -> u64 {
         State::SynReceived => 3,
         State::FinWait1 => 4,
         State::FinWait2 => 5,
-        State::TimeWait => 6,
         State::CloseWait => 8,
         State::LastAck => 9,
         State::Closing => 11,
