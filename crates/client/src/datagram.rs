@@ -13,7 +13,7 @@ use hostif::window::is_writable;
 use hostif::{DatagramOptions, Flags, Op, SocketHeader, WindowSpan};
 use rustix::io::Errno;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::readiness::Readiness;
 use crate::socket::TcpSocket;
@@ -56,6 +56,25 @@ impl TcpSocket {
         self.session()
             .call_plain(self.id(), Op::SetDatagramOptions(*options))
             .map(drop)
+    }
+
+    /// Makes a datagram socket a member of a group on the engine's interface, or ends that.
+    ///
+    /// # Errors
+    /// As setsockopt(2) with IP_ADD_MEMBERSHIP (ip(7)).
+    pub fn change_membership(
+        &self,
+        join: bool,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<(), Errno> {
+        let op = Op::Membership {
+            join,
+            group,
+            source,
+            interface: 0,
+        };
+        self.session().call_plain(self.id(), op).map(drop)
     }
 
     /// Marks directions of a datagram socket as shut; nothing goes over the wire for that.

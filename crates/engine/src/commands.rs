@@ -143,6 +143,12 @@ impl EngineCore {
                         self.send_before_change(now, slot, row);
                         self.disconnect_datagram(row)
                     }
+                    Op::Membership {
+                        join,
+                        group,
+                        source,
+                        interface,
+                    } => self.change_membership(row, join, (group, source), interface),
                     Op::SetDatagramOptions(options) => {
                         self.send_before_change(now, slot, row);
                         self.set_datagram_options(row, &options)

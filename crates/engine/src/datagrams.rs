@@ -11,13 +11,13 @@ mod send;
 use crate::core::EngineCore;
 use crate::errno;
 use crate::rows::Kind;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use hostif::datagram::Rings;
 use hostif::{DatagramOptions, Flags};
 use rustix::io::Errno;
 pub use send::{Noted, Senders};
 use stack::udp::MtuDiscovery;
-use stack::{InterfaceId, IpOptions, UdpBind, UdpId, UdpOptions};
+use stack::{InterfaceId, IpOptions, Membership, UdpBind, UdpId, UdpOptions};
 use tcp::Instant;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -55,12 +55,14 @@ pub struct DatagramRow {
 
 const _: () = assert!(size_of::<DatagramRow>() == 64);
 
+/// Programs count interfaces from 1; 0 is none in particular.
+fn interface_of(number: u32) -> Option<InterfaceId> {
+    let id = u16::try_from(number.checked_sub(1)?).ok()?;
+    Some(InterfaceId(id))
+}
+
 /// What the stack has to know of a program's options.
 fn options_of(options: &DatagramOptions) -> UdpOptions {
-    let interface = |number: u32| {
-        let id = u16::try_from(number.checked_sub(1)?).ok()?;
-        Some(InterfaceId(id))
-    };
     UdpOptions {
         ip: IpOptions {
             ttl: options.ttl,
@@ -74,7 +76,7 @@ fn options_of(options: &DatagramOptions) -> UdpOptions {
         mtu_discovery: MtuDiscovery::from_number(options.mtu_discovery),
         multicast_ttl: options.multicast_ttl,
         multicast_loop: options.multicast_loop,
-        multicast_interface: interface(options.multicast_interface),
+        multicast_interface: interface_of(options.multicast_interface),
     }
 }
 
@@ -159,6 +161,32 @@ impl EngineCore {
                 .map_err(errno::of_stack)?;
         }
         Ok(0)
+    }
+
+    /// Makes a datagram socket a member of a group, or ends that.
+    pub(crate) fn change_membership(
+        &mut self,
+        row: u32,
+        join: bool,
+        (group, source): (IpAddr, Option<IpAddr>),
+        interface: u32,
+    ) -> Result<u64, Errno> {
+        let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
+        let membership = Membership {
+            group,
+            interface: interface_of(interface),
+            source,
+        };
+        let changed = if join {
+            self.stack.udp_join(id, &membership)
+        } else {
+            self.stack.udp_leave(id, &membership)
+        };
+        match changed {
+            Ok(()) => Ok(0),
+            Err(stack::Error::NotFound) => Err(Errno::NODEV),
+            Err(error) => Err(errno::of_stack(error)),
+        }
     }
 
     /// What a program wrote before it asked for a change is sent as it was before: the notes of it are in

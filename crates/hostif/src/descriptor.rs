@@ -88,6 +88,17 @@ pub enum Op {
     SetOptions(OptionChanges),
     /// Take the peer of a datagram socket away.
     Disconnect,
+    /// Make a datagram socket a member of a group, or end that (RFC 3376 §2).
+    Membership {
+        /// Join, or leave.
+        join: bool,
+        /// The group.
+        group: IpAddr,
+        /// Only this source; `None`: all of them.
+        source: Option<IpAddr>,
+        /// The engine's interface counted from 1; 0: as routed.
+        interface: u32,
+    },
     /// Change the options of a datagram socket.
     SetDatagramOptions(DatagramOptions),
     /// Change one of the rarer options.

@@ -6,6 +6,7 @@
 //! again. Nothing is on an engine before one of these.
 
 mod control;
+pub mod groups;
 mod message;
 mod options;
 mod receive;
@@ -102,6 +103,12 @@ fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno>
     if owner == Some(Owner::Engine) && !is_local {
         return Ok(Stack::Engine);
     }
+    // Groups have no route that would decide: IP_MULTICAST_IF does, and a policy without a kernel.
+    if destination.ip().is_multicast()
+        && (socket.has_engine_multicast() || policy().policy == Policy::EngineOnly)
+    {
+        return Ok(Stack::Engine);
+    }
     let stack = route::stack_for(destination.into(), &accelerated::networks());
     if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !is_local {
         return Err(Errno::NETUNREACH);
@@ -134,6 +141,10 @@ fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Er
         stream.set_datagram_options(&options);
     }
     stream.bind(local)?;
+    for membership in socket.memberships().iter() {
+        // As when it was asked for beside the kernel: one of the two is enough.
+        let _ = stream.change_membership(true, membership.group, membership.source);
+    }
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     socket.set_kernel_receives(owner == Owner::Any);
     socket.decide(Arc::clone(&stream));

@@ -32,7 +32,11 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Name::Ip(address) = address::parse(name, socket.family())? else {
         return Ok(None);
     };
-    let owner = route::owner(address.ip(), &accelerated::networks());
+    let mut owner = route::owner(address.ip(), &accelerated::networks());
+    if socket.is_datagram() && address.ip().is_multicast() {
+        // A group is no host's: what arrives for it on either stack is meant.
+        owner = Some(Owner::Any);
+    }
     if socket.borrow_stream().is_some() || socket.bound().is_some() {
         // Linux looks at the address first: one that is not the kernel's either gets its answer there.
         return if owner.is_some() {

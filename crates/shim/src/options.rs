@@ -153,6 +153,11 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
+    if socket.is_datagram()
+        && let Some(done) = datagram::groups::set(fd, socket, level, name, value)?
+    {
+        return Ok(Some(done));
+    }
     set_on_backing(socket, fd, level, name, value)?;
     let granted = rare::granted(fd, level, name);
     let value = granted.as_ref().map_or(value, |granted| granted.as_slice());

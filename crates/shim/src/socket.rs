@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::Stream;
 use crate::address::Family;
+use crate::datagram::groups::Membership;
 use crate::epoll::Watchers;
 use crate::options::{Answer, Log};
 use crate::readiness::{IN, Phase, RDHUP, RDNORM};
@@ -60,6 +61,8 @@ const ENGINE_PEER: u32 = 1 << 16;
 const KERNEL_RECEIVES: u32 = 1 << 17;
 /// IP_MTU_DISCOVER rules fragments out.
 const FORBIDS_FRAGMENTS: u32 = 1 << 18;
+/// IP_MULTICAST_IF names an address of the engine.
+const ENGINE_MULTICAST: u32 = 1 << 19;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
 
@@ -86,6 +89,8 @@ pub struct Socket {
     segment_bytes: AtomicU32,
     /// Receiving calls so far.
     turns: AtomicU32,
+    /// Groups that it is in on the engine, or will be.
+    memberships: ArcSwapOption<Vec<Membership>>,
     /// Options that the program has set.
     pub log: Log,
     /// The epoll interests in this socket.
@@ -106,6 +111,7 @@ impl Default for Socket {
             wanted: AtomicU32::new(0),
             segment_bytes: AtomicU32::new(0),
             turns: AtomicU32::new(0),
+            memberships: ArcSwapOption::const_empty(),
             log: Log::default(),
             watchers: Arc::default(),
         }
@@ -266,6 +272,36 @@ impl Socket {
         } else {
             self.wanted.fetch_and(!what, Ordering::Relaxed);
         }
+    }
+
+    /// Groups that a UDP socket is in on the engine, or will be once it is there.
+    pub fn memberships(&self) -> Arc<Vec<Membership>> {
+        self.memberships.load_full().unwrap_or_default()
+    }
+
+    /// Notes that it has joined one, or left.
+    pub fn note_membership(&self, join: bool, membership: Membership) {
+        self.memberships.rcu(|list| {
+            let mut list = list.as_deref().cloned().unwrap_or_default();
+            let is_it = |one: &Membership| {
+                *one == membership || (membership.source.is_none() && one.group == membership.group)
+            };
+            list.retain(|one| !is_it(one));
+            if join {
+                list.push(membership);
+            }
+            (!list.is_empty()).then(|| Arc::new(list))
+        });
+    }
+
+    /// Whether IP_MULTICAST_IF names an address of the engine.
+    pub fn has_engine_multicast(&self) -> bool {
+        self.has(ENGINE_MULTICAST)
+    }
+
+    /// Remembers it.
+    pub fn set_engine_multicast(&self, on: bool) {
+        self.set(ENGINE_MULTICAST, on);
     }
 
     /// UDP_SEGMENT.

@@ -100,6 +100,12 @@ counters! {
     ndp_in_errors => "ShuntNdpInErrors",
     /// Somebody else has one of our IPv6 addresses (RFC 4862 §5.4).
     duplicate_addresses => "ShuntDuplicateAddresses",
+    /// IGMP messages received.
+    igmp_in_msgs => "ShuntIgmpInMsgs",
+    /// IGMP messages with a bad checksum or form.
+    igmp_in_errors => "ShuntIgmpInErrors",
+    /// IGMP messages sent.
+    igmp_out_msgs => "ShuntIgmpOutMsgs",
     /// UDP datagrams for which nobody listens.
     udp_no_ports => "UdpNoPorts",
     /// UDP datagrams given to a socket.

@@ -13,7 +13,7 @@ use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::output::Envelope;
 use crate::refuse::Refusal;
 use crate::stack::Stack;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use tcp::Instant;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
@@ -167,11 +167,10 @@ impl Stack<'_> {
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
         };
-        // RFC 1122 §3.3.6: what is for everybody concerns UDP alone (§4.2.3.10 for TCP, §3.2.2.6 for echo).
-        let is_for_all = ip.protocol == Protocol::UDP
-            && self.interfaces.is_broadcast(ip.destination)
-            && came.config.resolution != Resolution::Loopback;
-        if !self.is_possible_source(&arrival)
+        let is_for_all = self.is_for_many(&arrival, ip.destination);
+        // RFC 3376 §4.2.13: who has no address yet speaks of groups without one.
+        let is_nobody = ip.protocol == Protocol::IGMP && ip.source.is_unspecified();
+        if !(is_nobody || self.is_possible_source(&arrival))
             || !(is_for_all || self.interfaces.owns(arrival.destination))
         {
             self.counters.ip_in_addr_errors += 1;
@@ -180,6 +179,32 @@ impl Stack<'_> {
         // RFC 1122 §3.3.6: a unicast packet in a link-layer broadcast is a mistake of the sender.
         if came.unicast || is_for_all {
             self.deliver(now, &arrival, host, egress);
+        }
+    }
+
+    /// Whether a packet is for everybody on the link, or for a group that somebody here has joined. That
+    /// concerns UDP alone (RFC 1122 §4.2.3.10 for TCP, §3.2.2.6 for echo), and what is said of groups.
+    fn is_for_many(&self, arrival: &Arrival<'_>, destination: Ipv4Addr) -> bool {
+        let is_local = arrival.resolution == Resolution::Loopback;
+        match arrival.protocol {
+            Protocol::UDP => {
+                let link = self.link_of_many(arrival);
+                self.interfaces.is_broadcast(destination)
+                    || (destination.is_multicast() && self.multicast.listens(link, destination))
+            }
+            Protocol::IGMP => destination.is_multicast() && !is_local,
+            _ => false,
+        }
+    }
+
+    /// The link of a packet for many: of what this host has sent, that of the sender.
+    pub(crate) fn link_of_many(&self, arrival: &Arrival<'_>) -> InterfaceId {
+        if arrival.resolution == Resolution::Loopback {
+            self.interfaces
+                .owner_of(arrival.source)
+                .unwrap_or(arrival.interface)
+        } else {
+            arrival.interface
         }
     }
 
@@ -289,6 +314,7 @@ impl Stack<'_> {
             Protocol::ICMP if is_v4 => self.handle_icmp(now, arrival, host, egress),
             Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
             Protocol::UDP => self.handle_udp(now, arrival, host, egress),
+            Protocol::IGMP if is_v4 && arrival.is_to_group() => self.handle_igmp(now, arrival),
             Protocol::NO_NEXT_HEADER if !is_v4 => {}
             _ => {
                 self.counters.ip_in_unknown_protos += 1;

@@ -11,6 +11,7 @@ use crate::egress::{Egress, Host};
 use crate::error::Error;
 use crate::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces};
 use crate::intrusive::{Links, ListHead, TurnQueue, at, slot, zeroed};
+use crate::multicast::Multicast;
 use crate::neighbour::{Neighbour, Neighbours};
 use crate::output::Scratch;
 use crate::path::Path;
@@ -67,6 +68,7 @@ pub struct Stack<'m> {
     pub(crate) icmp_bucket: TokenBucket,
     pub(crate) questions: VecDeque<Question>,
     pub(crate) udp: Udp,
+    pub(crate) multicast: Multicast,
     pub(crate) scratch: Scratch,
     pub(crate) flow_hasher: SipHasher13,
     pub(crate) identifier_hasher: SipHasher13,
@@ -115,7 +117,7 @@ impl<'m> Stack<'m> {
         tables.check()?;
         let (connections, listeners) = (tables.connections.len(), tables.listeners.len());
         let time_waits = tables.time_waits.len();
-        let timers = connections + time_waits + config.neighbours_max + 1;
+        let timers = connections + time_waits + config.neighbours_max + 2;
         let (first, last) = config.ephemeral_ports;
         Ok(Self {
             config,
@@ -131,6 +133,7 @@ impl<'m> Stack<'m> {
             ),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
             udp: Udp::new(tables.udp.len(), &config),
+            multicast: Multicast::new(&subkey(&config, b"multicast")),
             scratch: Scratch::new(),
             flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
             identifier_hasher: SipHasher13::new_with_key(&subkey(&config, b"identifiers")),
@@ -255,8 +258,10 @@ impl<'m> Stack<'m> {
             self.handle_time_wait_timer(now, slot(timer - connections));
         } else if timer < connections + time_waits + self.config.neighbours_max {
             self.handle_neighbour_timer(now, slot(timer - connections - time_waits));
-        } else {
+        } else if timer == at(self.announcement_timer()) {
             self.handle_interface_timer(now);
+        } else {
+            self.handle_multicast_timer();
         }
     }
 
@@ -274,6 +279,7 @@ impl<'m> Stack<'m> {
             || self.senders.len() > 0
             || !self.questions.is_empty()
             || self.udp.held.wants_transmit()
+            || self.multicast.wants_transmit()
     }
 
     /// What was counted since the start.
@@ -342,6 +348,10 @@ impl<'m> Stack<'m> {
 
     pub(crate) fn announcement_timer(&self) -> u32 {
         self.neighbour_timer(slot(self.config.neighbours_max))
+    }
+
+    pub(crate) fn multicast_timer(&self) -> u32 {
+        self.announcement_timer() + 1
     }
 
     /// Sends what may not wait for a turn: questions to the link.

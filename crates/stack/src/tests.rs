@@ -7,6 +7,7 @@ mod handshake;
 mod icmp;
 mod ipv6;
 mod listener;
+mod multicast;
 mod ndp;
 mod node;
 mod options;

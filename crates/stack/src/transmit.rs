@@ -49,6 +49,7 @@ impl Stack<'_> {
     ) -> usize {
         self.send_questions(egress);
         self.send_held(now, egress);
+        self.send_reports(now, egress);
         let mut sent = 0;
         if let Some(refused) = self.refused.take()
             && self.send_refused(now, &refused, &mut sent, egress).is_err()

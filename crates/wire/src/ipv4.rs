@@ -25,6 +25,8 @@ impl Protocol {
     pub const ICMP: Protocol = Protocol(1);
     /// TCP, RFC 9293.
     pub const TCP: Protocol = Protocol(6);
+    /// IGMP, RFC 3376.
+    pub const IGMP: Protocol = Protocol(2);
     /// UDP, RFC 768.
     pub const UDP: Protocol = Protocol(17);
 }
@@ -59,6 +61,8 @@ pub struct Header {
 impl Header {
     /// Bytes of a header without options.
     pub const LEN: usize = 20;
+    /// Bytes of a header with the router alert option.
+    pub const ROUTER_ALERT_LEN: usize = 24;
     /// Bytes of the longest header.
     pub const MAX_LEN: usize = 60;
     /// The longest payload that a header without options can announce.
@@ -145,6 +149,21 @@ impl Header {
             total_len: u16_at(2),
             header_len,
         }
+    }
+
+    /// As [`Header::emit`], with the option that has routers look at the packet (RFC 2113).
+    ///
+    /// # Panics
+    /// As [`Header::emit`], with [`Header::ROUTER_ALERT_LEN`] for the length.
+    #[track_caller]
+    pub fn emit_with_router_alert(&self, payload_len: usize, out: &mut [u8]) {
+        let out = &mut out[..Header::ROUTER_ALERT_LEN];
+        self.emit(payload_len + 4, out);
+        out[0] = 0x46;
+        out[20..].copy_from_slice(&[0x94, 4, 0, 0]);
+        out[10..12].fill(0);
+        let checksum = Sum::new().add(out).finish();
+        out[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
     /// Whether this is a part of a larger packet.

@@ -20,6 +20,7 @@ pub mod ethernet;
 pub mod fuzzing;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod tcp;

@@ -10,7 +10,7 @@ use crate::sockets::at;
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, record_bytes};
 use hostif::{Written, window::WindowSpan};
 use rustix::io::Errno;
-use stack::{InterfaceId, SendError, UdpId, udp};
+use stack::{SendError, UdpId, udp};
 use std::collections::VecDeque;
 use tcp::Instant;
 
@@ -175,7 +175,7 @@ impl EngineCore {
         let outgoing = udp::Outgoing {
             destination: record.destination,
             source: record.source,
-            interface: interface(record.interface),
+            interface: super::interface_of(record.interface),
             tos: record.tos,
             ttl: record.ttl,
             segment_bytes: record.segment_bytes,
@@ -217,10 +217,4 @@ impl EngineCore {
         }
         Fate::Over
     }
-}
-
-/// Programs count interfaces from 1.
-fn interface(number: u32) -> Option<InterfaceId> {
-    let id = u16::try_from(number.checked_sub(1)?).ok()?;
-    Some(InterfaceId(id))
 }

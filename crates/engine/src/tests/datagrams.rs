@@ -170,6 +170,32 @@ fn what_was_written_before_a_change_of_options_leaves_as_it_was_before() {
 }
 
 #[test]
+fn a_group_is_heard_across_the_wire_by_who_has_joined_it() {
+    let mut scene = Scene::new();
+    let group: IpAddr = "239.1.2.3".parse().unwrap();
+    let to = SocketAddr::new(group, scene.sockets[1].1.port());
+    let receiver = scene.sockets[1].0.clone();
+    let membership = |join| Op::Membership {
+        join,
+        group,
+        source: None,
+        interface: 0,
+    };
+    for (join, heard) in [(true, true), (false, false)] {
+        let changed = scene.programs[1].try_call(&mut scene.wired, receiver.id, membership(join));
+        assert_eq!(changed, Ok(0));
+        let sender = scene.sockets[0].0.clone();
+        scene.programs[0].send_datagram(&sender, Some(to), b"news");
+        scene.wired.settle();
+        let taken = scene.programs[1].receive_datagram(&receiver);
+        assert_eq!(taken.is_some(), heard);
+        assert!(taken.is_none_or(|(record, _)| record.destination == group));
+    }
+    let again = scene.programs[1].try_call(&mut scene.wired, receiver.id, membership(false));
+    assert_eq!(again, Err(Errno::ADDRNOTAVAIL));
+}
+
+#[test]
 fn a_closed_socket_still_sends_what_was_written() {
     let mut scene = Scene::new();
     let (source, to) = (scene.sockets[0].1, scene.sockets[1].1);

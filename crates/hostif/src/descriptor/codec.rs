@@ -24,11 +24,15 @@ const DISCONNECT: u8 = 48;
 const SET_DATAGRAM_OPTIONS: u8 = 49;
 const SET_OPTION: u8 = 9;
 const QUERY: u8 = 10;
+const MEMBERSHIP: u8 = 50;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
 const ACCEPTED: u8 = 33;
 const EVENT: u8 = 34;
+/// In the small argument of MEMBERSHIP.
+const JOIN: u8 = 1;
+const LEAVE: u8 = 2;
 /// In the small argument of WRITTEN: the bytes are in a file.
 const FROM_FILE: u8 = 1;
 /// In the small argument of WRITTEN: more follows.
@@ -113,6 +117,44 @@ fn socket(word: u64) -> Result<SocketId, Malformed> {
     SocketId::from_bits(word).ok_or(Malformed)
 }
 
+fn membership_words(op: Op, id: u64, token: u32) -> Words {
+    let Op::Membership {
+        join,
+        group,
+        source,
+        interface,
+    } = op
+    else {
+        unreachable!("invariant: called for memberships only");
+    };
+    let (family, group) = address_bytes(group);
+    let (source_family, source) = source.map_or((0, [0; 16]), address_bytes);
+    let ([a, b], [c, d]) = (halves(group), halves(source));
+    let word = Word0 {
+        small: if join { JOIN } else { LEAVE },
+        families: [family, source_family],
+        ..Word0::plain(MEMBERSHIP, token)
+    };
+    [word.encode(), id, a, b, c, d, u64::from(interface)]
+}
+
+fn membership(first: &Word0, words: &Words) -> Result<Op, Malformed> {
+    let [family, source_family] = first.families;
+    Ok(Op::Membership {
+        join: match first.small {
+            JOIN => true,
+            LEAVE => false,
+            _ => return Err(Malformed),
+        },
+        group: address(family, [words[2], words[3]], 0)?.ip(),
+        source: match source_family {
+            0 => None,
+            family => Some(address(family, [words[4], words[5]], 0)?.ip()),
+        },
+        interface: u32::try_from(words[6]).map_err(|_| Malformed)?,
+    })
+}
+
 impl Descriptor for Command {
     fn encode(&self) -> Words {
         let id = self.socket.map_or(0, SocketId::to_bits);
@@ -158,6 +200,7 @@ impl Descriptor for Command {
                 [plain(SET_OPTIONS), id, a, b, c, d, e]
             }
             Op::Disconnect => [plain(DISCONNECT), id, 0, 0, 0, 0, 0],
+            Op::Membership { .. } => membership_words(self.op, id, self.token),
             Op::SetDatagramOptions(options) => {
                 let [a, b, c] = options.encode();
                 [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, 0, 0]
@@ -226,6 +269,7 @@ impl Descriptor for Command {
                 words[2], words[3], words[4], words[5], words[6],
             ])?),
             DISCONNECT => Op::Disconnect,
+            MEMBERSHIP => membership(&first, words)?,
             SET_DATAGRAM_OPTIONS => {
                 Op::SetDatagramOptions(DatagramOptions::decode([words[2], words[3], words[4]])?)
             }

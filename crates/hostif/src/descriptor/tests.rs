@@ -56,6 +56,17 @@ fn any_op() -> impl Strategy<Value = Op> {
         any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),
         any_options().prop_map(Op::SetOptions),
         Just(Op::Disconnect),
+        (
+            any::<(bool, u32)>(),
+            any_address(),
+            proptest::option::of(any_address()),
+        )
+            .prop_map(|((join, interface), group, source)| Op::Membership {
+                join,
+                group: group.ip(),
+                source: source.map(|source| source.ip()),
+                interface,
+            }),
         any_datagram_options().prop_map(Op::SetDatagramOptions),
         (proptest::sample::select(SocketOption::ALL), any::<u64>())
             .prop_map(|(option, value)| Op::SetOption { option, value }),

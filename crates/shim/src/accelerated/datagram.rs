@@ -1,6 +1,6 @@
 //! The door to the engine for datagram sockets.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::io::{IoSlice, IoSliceMut};
 
 use client::{DatagramOptions, Failure, Letter, Outgoing, Received};
@@ -28,6 +28,16 @@ impl Stream {
     pub fn set_datagram_options(&self, options: &DatagramOptions) {
         // It fails only when the engine is gone, which the next call on data reports.
         let _ = self.socket.set_datagram_options(options);
+    }
+
+    /// Joins a group, or leaves it.
+    pub fn change_membership(
+        &self,
+        join: bool,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> Result<(), Errno> {
+        self.socket.change_membership(join, group, source)
     }
 
     /// Sends one datagram. EAGAIN: no room now.

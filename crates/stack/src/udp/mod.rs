@@ -24,6 +24,7 @@ pub(crate) use errors::Report;
 pub(crate) use held::Held;
 use path_mtu::PathMtus;
 pub use record::UdpRecord;
+pub(crate) use send::multicast_hardware;
 use siphasher::sip::SipHasher13;
 pub use socket::UdpBind;
 use table::Table;

@@ -33,7 +33,12 @@ impl Stack<'_> {
             self.counters.udp_in_errors += 1;
             return;
         }
-        let link = self.link_of(arrival);
+        let is_ours = self.owns_address(destination);
+        let link = if is_ours {
+            self.link_of(arrival)
+        } else {
+            self.link_of_many(arrival)
+        };
         let scope_id = self.interfaces.find(link);
         let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
         let datagram = Datagram {
@@ -49,7 +54,7 @@ impl Stack<'_> {
                 .filter(|bytes| *bytes > 0 && usize::from(*bytes) < payload.len())
                 .unwrap_or(0),
         };
-        if self.owns_address(destination) {
+        if is_ours {
             if self.deliver_to_one(&datagram, host) {
                 return;
             }
@@ -78,7 +83,11 @@ impl Stack<'_> {
         let mut anybody = false;
         for place in 0..self.udp.table.on_port(port).len() {
             let entry = self.udp.table.on_port(port)[place];
-            if takes(&entry, datagram) {
+            let (group, source) = (datagram.destination.ip(), datagram.source.ip());
+            let multicast = &self.multicast;
+            let hears = !group.is_multicast()
+                || multicast.takes(entry.index, datagram.interface, group, source);
+            if hears && takes(&entry, datagram) {
                 self.give(entry.index, datagram, host);
                 anybody = true;
             }

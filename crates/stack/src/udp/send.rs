@@ -38,6 +38,10 @@ pub(super) struct Way {
     /// The link-layer destination where there is no neighbour to ask.
     hardware: ethernet::Address,
     pub(super) source: Option<IpAddr>,
+    /// It leaves this host.
+    leaves: bool,
+    /// Sockets of this host get a copy (RFC 1112 §6.1; broadcasts as in Linux).
+    loops: bool,
 }
 
 /// How the first hop is reached.
@@ -129,7 +133,7 @@ impl Stack<'_> {
             .or(self.zone_of(destination))
             .or(ends.zone())
             .or(options.multicast_interface.filter(|_| multicast));
-        let way = self.udp_way(target, interface)?;
+        let mut way = self.udp_way(target, interface)?;
         let bound = Some(local.ip()).filter(|ip| self.owns_address(*ip));
         let source = outgoing.source.or(bound).or(way.source);
         let source = source.ok_or(Error::AddressNotAvailable)?;
@@ -144,10 +148,18 @@ impl Stack<'_> {
         } else {
             options.ip.ttl
         };
+        let ttl = outgoing.ttl.unwrap_or(ttl);
+        if let IpAddr::V4(group) = target
+            && multicast
+        {
+            way.loops = options.multicast_loop && self.multicast.listens(way.link, group);
+            // RFC 1112 §6.1: a time to live of 0 keeps it on this host.
+            way.leaves = ttl > 0;
+        }
         let letter = Letter {
             source: SocketAddr::new(source, local.port()),
             destination,
-            ttl: outgoing.ttl.unwrap_or(ttl),
+            ttl,
             tos: outgoing.tos.unwrap_or(options.ip.tos),
             dont_fragment: options.mtu_discovery.forbids_fragments(),
         };
@@ -177,6 +189,8 @@ impl Stack<'_> {
                 next_hop: None,
                 hardware,
                 source: Some(source),
+                leaves: true,
+                loops: !destination.is_multicast(),
             });
         }
         let hop = self
@@ -190,6 +204,8 @@ impl Stack<'_> {
             next_hop: hop.next_hop,
             hardware: ethernet::Address([0; 6]),
             source: hop.source,
+            leaves: true,
+            loops: false,
         })
     }
 
@@ -370,8 +386,14 @@ impl Stack<'_> {
         };
         match delivery {
             Delivery::Now(_) => {
-                egress.transmit(&frame).map_err(|_| SendError::Busy)?;
-                self.counters.ip_out_requests += 1;
+                if way.leaves {
+                    egress.transmit(&frame).map_err(|_| SendError::Busy)?;
+                    self.counters.ip_out_requests += 1;
+                }
+                if let Some(interface) = self.interfaces.loopback().filter(|_| way.loops) {
+                    // Lost where there is no room, as on a full queue of the device.
+                    let _ = egress.transmit(&Frame { interface, ..frame });
+                }
             }
             Delivery::Held(n) => self.hold(&frame, n),
         }

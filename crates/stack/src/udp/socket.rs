@@ -192,6 +192,7 @@ impl Stack<'_> {
         let index = self.check_udp(id)?;
         self.unlink_udp(index);
         self.tables.udp[at(index)].change(|record| record.used = 0);
+        self.leave_all(index);
         self.udp.free.push(index);
         Ok(())
     }

@@ -218,7 +218,7 @@ impl Core {
             return self.complete(session, token, done(9, 0));
         }
         let completion = match command.op {
-            Op::Disconnect | Op::SetDatagramOptions(_) => done(22, 0),
+            Op::Disconnect | Op::SetDatagramOptions(_) | Op::Membership { .. } => done(22, 0),
             Op::Bind { local } => {
                 let port = if local.port() == 0 {
                     self.fresh_port()

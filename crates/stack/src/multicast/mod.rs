@@ -1,0 +1,215 @@
+//! Multicast groups: which sockets have joined, what the interfaces listen to for them (RFC 1112 §7.2,
+//! RFC 3376 §3), and what routers are told (`igmp`).
+//!
+//! Bounded: [`MEMBERSHIPS_MAX`] memberships of all sockets together, [`PER_SOCKET_MAX`] of one, each with a
+//! bounded list of sources. Memory is taken by joining, never by a packet. Memberships are no plain data:
+//! after a restart sockets have to join again. IPv6 groups are not joined yet.
+
+mod filter;
+mod igmp;
+
+use crate::error::Error;
+use crate::interface::InterfaceId;
+use crate::stack::Stack;
+use crate::udp::UdpId;
+use core::hash::BuildHasher;
+use core::net::{IpAddr, Ipv4Addr};
+pub(crate) use filter::Filter;
+use igmp::{Querier, Reports};
+use siphasher::sip::SipHasher13;
+use std::collections::HashMap;
+
+/// Memberships of all sockets together at most.
+const MEMBERSHIPS_MAX: usize = 4_096;
+/// Memberships of one socket at most (Linux `igmp_max_memberships`).
+const PER_SOCKET_MAX: usize = 20;
+/// Everybody on a link (RFC 1112 §4): joined without asking, never reported.
+const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
+/// What to join, or to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The group.
+    pub group: IpAddr,
+    /// On which interface; `None`: the one that packets to the group leave by.
+    pub interface: Option<InterfaceId>,
+    /// Only what this source sends there (RFC 4607); `None`: everybody.
+    pub source: Option<IpAddr>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed(SipHasher13);
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        self.0
+    }
+}
+
+/// A group on an interface.
+type Place = (InterfaceId, IpAddr);
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Multicast {
+    members: HashMap<(u32, Place), Filter, Keyed>,
+    /// What interfaces listen to, and what is still to be said of it.
+    groups: HashMap<Place, Reports, Keyed>,
+    queriers: HashMap<InterfaceId, Querier, Keyed>,
+    hasher: SipHasher13,
+    draws: u64,
+    /// Something may have to be said now.
+    is_due: bool,
+}
+
+impl Multicast {
+    pub(crate) fn new(key: &[u8; 16]) -> Self {
+        let hasher = SipHasher13::new_with_key(key);
+        let keyed = Keyed(hasher);
+        Self {
+            members: HashMap::with_hasher(keyed.clone()),
+            groups: HashMap::with_hasher(keyed.clone()),
+            queriers: HashMap::with_hasher(keyed),
+            hasher,
+            draws: 0,
+            is_due: false,
+        }
+    }
+
+    /// Whether the interface takes packets for the group.
+    pub(crate) fn listens(&self, interface: InterfaceId, group: Ipv4Addr) -> bool {
+        let reports = self.groups.get(&(interface, group.into()));
+        group == ALL_SYSTEMS || reports.is_some_and(Reports::listens)
+    }
+
+    /// Whether a socket takes what `source` sends to the group. One that has not joined hears what
+    /// others of this host have joined for (Linux `IP_MULTICAST_ALL`).
+    pub(crate) fn takes(
+        &self,
+        socket: u32,
+        interface: InterfaceId,
+        group: IpAddr,
+        source: IpAddr,
+    ) -> bool {
+        let filter = self.members.get(&(socket, (interface, group)));
+        filter.is_none_or(|filter| filter.takes(source))
+    }
+
+    /// Whether [`Stack::poll_transmit`] has something to say.
+    pub(crate) const fn wants_transmit(&self) -> bool {
+        self.is_due
+    }
+
+    /// A number below `limit`, which is not 0.
+    fn random(&mut self, limit: u64) -> u64 {
+        self.draws += 1;
+        self.hasher.hash(&self.draws.to_le_bytes()) % limit
+    }
+}
+
+impl Stack<'_> {
+    /// Makes a socket a member of a group.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: no group of IPv4, or a source beside a membership for everybody;
+    /// [`Error::NotFound`]: no such interface; [`Error::AddressInUse`]: it is a member;
+    /// [`Error::AddressNotAvailable`]: it listens to that source; [`Error::NoMemory`].
+    pub fn udp_join(&mut self, id: UdpId, join: &Membership) -> Result<(), Error> {
+        let (socket, place) = self.place_of(id, join)?;
+        let multicast = &mut self.multicast;
+        let held = multicast
+            .members
+            .keys()
+            .filter(|(other, _)| *other == socket);
+        let is_full = held.count() >= PER_SOCKET_MAX || multicast.members.len() >= MEMBERSHIPS_MAX;
+        match (multicast.members.get_mut(&(socket, place)), join.source) {
+            (None, _) if is_full => return Err(Error::NoMemory),
+            (None, source) => {
+                let filter = match source {
+                    None => Filter::EVERYBODY,
+                    Some(source) => Filter {
+                        excludes: false,
+                        sources: vec![source],
+                    },
+                };
+                multicast.members.insert((socket, place), filter);
+            }
+            (Some(_), None) => return Err(Error::AddressInUse),
+            (Some(filter), Some(_)) if filter.excludes => return Err(Error::InvalidArgument),
+            (Some(filter), Some(source)) if filter.takes(source) => {
+                return Err(Error::AddressNotAvailable);
+            }
+            (Some(filter), Some(source)) => {
+                if !filter.add(source) {
+                    return Err(Error::NoMemory);
+                }
+            }
+        }
+        self.group_changed(place);
+        Ok(())
+    }
+
+    /// Ends a membership, or takes a source out of it.
+    ///
+    /// # Errors
+    /// [`Error::AddressNotAvailable`]: there is no such membership; else as [`Stack::udp_join`].
+    pub fn udp_leave(&mut self, id: UdpId, leave: &Membership) -> Result<(), Error> {
+        let (socket, place) = self.place_of(id, leave)?;
+        let key = (socket, place);
+        let filter = self.multicast.members.get_mut(&key);
+        let filter = filter.ok_or(Error::AddressNotAvailable)?;
+        let is_over = match leave.source {
+            None => true,
+            Some(_) if filter.excludes => return Err(Error::InvalidArgument),
+            Some(source) if filter.remove(source) => filter.sources.is_empty(),
+            Some(_) => return Err(Error::AddressNotAvailable),
+        };
+        if is_over {
+            self.multicast.members.remove(&key);
+        }
+        self.group_changed(place);
+        Ok(())
+    }
+
+    /// The socket is gone, and its memberships with it.
+    pub(crate) fn leave_all(&mut self, socket: u32) {
+        let keys = self.multicast.members.keys();
+        let places = keys.filter(|(other, _)| *other == socket);
+        let places: Vec<Place> = places.map(|(_, place)| *place).collect();
+        for place in places {
+            self.multicast.members.remove(&(socket, place));
+            self.group_changed(place);
+        }
+    }
+
+    fn place_of(&self, id: UdpId, membership: &Membership) -> Result<(u32, Place), Error> {
+        let socket = self.check_udp(id)?;
+        let group = membership.group;
+        let is_group = matches!(group, IpAddr::V4(group) if group.is_multicast());
+        let same_family = membership.source.is_none_or(|source| source.is_ipv4());
+        if !is_group || !same_family {
+            return Err(Error::InvalidArgument);
+        }
+        let interface = match membership.interface {
+            Some(interface) => self.interfaces.find(interface).map(|_| interface),
+            None => self
+                .interfaces
+                .speaking_to_many(group, None)
+                .map(|(interface, _)| interface),
+        };
+        Ok((socket, (interface.ok_or(Error::NotFound)?, group)))
+    }
+
+    /// What sockets want of a group has changed: what the interface listens to follows, and routers hear.
+    fn group_changed(&mut self, place: Place) {
+        let multicast = &mut self.multicast;
+        let members = multicast.members.iter();
+        let here = members.filter(|((_, other), _)| *other == place);
+        let wanted = Filter::together(here.map(|(_, filter)| filter));
+        let reports = multicast.groups.entry(place).or_default();
+        reports.change(wanted);
+        multicast.is_due = true;
+    }
+}
