@@ -5,14 +5,12 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::{
-    collections::VecDeque,
-    io::Write as _,
-    os::fd::OwnedFd,
-    time::{Duration, Instant as Clock},
-};
+mod peer_support;
 
-use nic::wire::{Cable as Line, Impairment};
+use std::{collections::VecDeque, os::fd::OwnedFd, time::Instant as Clock};
+
+use nic::wire::Cable as Line;
+use peer_support::{Far, PATIENCE, PORT, active_program, content, lab, passive_program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::{
     iface::{Config, Interface, SocketHandle, SocketSet},
@@ -21,50 +19,12 @@ use smoltcp::{
     time::Instant,
     wire::{EthernetAddress, IpAddress, IpCidr},
 };
-use testkit::{Cable, Lab, LabSpec, Program, host, shunt};
+use testkit::{Program, host};
 
-const PORT: u16 = 7;
-const BYTES: usize = 1_000_000;
-const PATIENCE: Duration = Duration::from_secs(90);
+const PEER: &str = "smoltcp peer";
 
-/// What both sides send.
-fn content() -> Vec<u8> {
-    (0..BYTES)
-        .map(|at| (at * 31 % 251).to_le_bytes()[0])
-        .collect()
-}
-
-/// The same in the program's words.
-const CONTENT: &str = "content = bytes(at * 31 % 251 for at in range(1000000))";
-
-/// The TAP of host a, behind a line each way.
-struct Far {
-    tap: OwnedFd,
-    /// From the host, and to it.
-    lines: [Line; 2],
-    start: Clock,
-}
-
-impl Far {
-    fn now_us(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_micros()).unwrap()
-    }
-
-    /// Takes in what the host has sent, and lets out what has crossed.
-    fn exchange(&mut self) {
-        let now_us = self.now_us();
-        let mut buffer = [0; 2_048];
-        while let Ok(len) = rustix::io::read(&self.tap, &mut buffer) {
-            self.lines[0].push(now_us, &buffer[..len]);
-        }
-        while let Some(frame) = self.lines[1].pop(now_us) {
-            rustix::io::write(&self.tap, &frame).unwrap();
-            self.lines[1].give_back(frame);
-        }
-    }
-}
-
-struct Frame(Vec<u8>);
+/// A frame for smoltcp.
+pub struct Frame(Vec<u8>);
 
 impl RxToken for Frame {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
@@ -72,7 +32,8 @@ impl RxToken for Frame {
     }
 }
 
-struct Room<'l> {
+/// Where smoltcp puts a frame.
+pub struct Room<'l> {
     line: &'l mut Line,
     now_us: u64,
 }
@@ -126,12 +87,7 @@ struct Peer {
 
 impl Peer {
     fn new(tap: OwnedFd, address: std::net::Ipv4Addr, to_send: Vec<u8>) -> Self {
-        let impairment: Impairment = "delay=1ms,duplicate=1%".parse().unwrap();
-        let mut far = Far {
-            tap,
-            lines: [Line::new(impairment, 1), Line::new(impairment, 2)],
-            start: Clock::now(),
-        };
+        let mut far = Far::new(tap, "delay=1ms,duplicate=1%");
         let hardware = EthernetAddress([2, 0, 0, 0, 7, 7]);
         let now = Instant::from_micros(0);
         let mut interface = Interface::new(Config::new(hardware.into()), &mut far, now);
@@ -217,57 +173,15 @@ impl Peer {
     }
 }
 
-fn skip(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: smoltcp peer: {reason}");
-}
-
-/// A lab whose host b is smoltcp; None where there can be none.
-fn lab(test: &str) -> Option<(Lab, OwnedFd)> {
-    let spec = LabSpec {
-        cable: Cable::Tap,
-        ..LabSpec::default()
-    };
-    match Lab::temporary(&format!("t-{test}"), &spec) {
-        Ok(mut lab) => {
-            let [near, _] = lab.take_taps().unwrap();
-            Some((lab, near))
-        }
-        Err(error) => {
-            skip(&error.to_string());
-            None
-        }
-    }
-}
-
-/// A Python program on host a, on Shunt.
-fn program(lab: &Lab, script: &str) -> Program {
-    let mut command = host(lab, "a").command(shunt()).unwrap();
-    let script = format!("import socket\n{CONTENT}\n{script}");
-    command.args(["run", "--policy", "engine-only", "--", "python3", "-c"]);
-    command.arg(script);
-    Program::start("python3 on Shunt", command).unwrap()
-}
-
-const EXCHANGE: &str = "
-import threading
-threading.Thread(target=lambda: (s.sendall(content), s.shutdown(socket.SHUT_WR))).start()
-got = b''
-while True:
-    piece = s.recv(100000)
-    if not piece: break
-    got += piece
-print('right' if got == content else 'wrong: %d bytes' % len(got))";
-
 #[test]
 fn a_program_connects_to_smoltcp_and_both_get_every_byte() {
-    let Some((lab, tap)) = lab("smol-active") else {
+    let Some((lab, tap)) = lab(PEER, "smol-active") else {
         return;
     };
     let address = host(&lab, "b").spec().address.address;
     let mut peer = Peer::new(tap, address, content());
     peer.socket().listen(PORT).unwrap();
-    let connect = format!("s = socket.create_connection(('{address}', {PORT})){EXCHANGE}");
-    let mut program = program(&lab, &connect);
+    let mut program = active_program(&lab);
     peer.run(&mut program);
     assert_eq!(program.stdout().trim(), "right", "{}", program.stderr());
     assert!(peer.received == content(), "{} bytes", peer.received.len());
@@ -275,16 +189,13 @@ fn a_program_connects_to_smoltcp_and_both_get_every_byte() {
 
 #[test]
 fn smoltcp_connects_to_a_program_and_both_get_every_byte() {
-    let Some((lab, tap)) = lab("smol-passive") else {
+    let Some((lab, tap)) = lab(PEER, "smol-passive") else {
         return;
     };
     let (near, far) = (host(&lab, "a").spec(), host(&lab, "b").spec());
     let ours = near.engine_address.address;
     let mut peer = Peer::new(tap, far.address.address, content());
-    let accept = format!(
-        "l = socket.create_server(('{ours}', {PORT}))\nprint('ready', flush=True)\ns, _ = l.accept(){EXCHANGE}"
-    );
-    let mut program = program(&lab, &accept);
+    let mut program = passive_program(&lab);
     let deadline = Clock::now() + PATIENCE;
     while !program.stdout().contains("ready") {
         assert!(Clock::now() < deadline, "{}", program.stderr());
