@@ -10,7 +10,7 @@ mod send;
 use hostif::datagram::Rings;
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
-use hostif::{DatagramOptions, Flags, Op, SocketHeader, WindowSpan};
+use hostif::{DatagramOptions, Flags, MembershipChange, Op, SocketHeader, WindowSpan};
 use rustix::io::Errno;
 
 use core::net::{IpAddr, SocketAddr};
@@ -58,21 +58,22 @@ impl TcpSocket {
             .map(drop)
     }
 
-    /// Makes a datagram socket a member of a group on the engine's interface, or ends that.
+    /// Changes what a datagram socket hears of a group, on the interface with that scope; 0: as routed.
     ///
     /// # Errors
     /// As setsockopt(2) with IP_ADD_MEMBERSHIP (ip(7)).
     pub fn change_membership(
         &self,
-        join: bool,
+        change: MembershipChange,
         group: IpAddr,
         source: Option<IpAddr>,
+        interface: u32,
     ) -> Result<(), Errno> {
         let op = Op::Membership {
-            join,
+            change,
             group,
             source,
-            interface: 0,
+            interface,
         };
         self.session().call_plain(self.id(), op).map(drop)
     }

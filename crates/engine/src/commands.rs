@@ -144,11 +144,11 @@ impl EngineCore {
                         self.disconnect_datagram(row)
                     }
                     Op::Membership {
-                        join,
+                        change,
                         group,
                         source,
                         interface,
-                    } => self.change_membership(row, join, (group, source), interface),
+                    } => self.change_membership(row, change, (group, source), interface),
                     Op::SetDatagramOptions(options) => {
                         self.send_before_change(now, slot, row);
                         self.set_datagram_options(row, &options)

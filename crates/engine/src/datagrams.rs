@@ -13,11 +13,11 @@ use crate::errno;
 use crate::rows::Kind;
 use core::net::{IpAddr, SocketAddr};
 use hostif::datagram::Rings;
-use hostif::{DatagramOptions, Flags};
+use hostif::{DatagramOptions, Flags, MembershipChange};
 use rustix::io::Errno;
 pub use send::{Noted, Senders};
 use stack::udp::MtuDiscovery;
-use stack::{InterfaceId, IpOptions, Membership, UdpBind, UdpId, UdpOptions};
+use stack::{FamilyOptions, InterfaceId, IpOptions, Membership, UdpBind, UdpId, UdpOptions};
 use tcp::Instant;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -55,32 +55,40 @@ pub struct DatagramRow {
 
 const _: () = assert!(size_of::<DatagramRow>() == 64);
 
-/// Programs count interfaces from 1; 0 is none in particular.
-fn interface_of(number: u32) -> Option<InterfaceId> {
-    let id = u16::try_from(number.checked_sub(1)?).ok()?;
-    Some(InterfaceId(id))
-}
-
-/// What the stack has to know of a program's options.
-fn options_of(options: &DatagramOptions) -> UdpOptions {
-    UdpOptions {
-        ip: IpOptions {
-            ttl: options.ttl,
-            tos: options.tos,
-        },
-        broadcast: options.broadcast,
-        reuse_port: options.reuse_port,
-        error_queue: options.error_queue,
-        v6_only: options.v6_only,
-        merged: options.merged,
-        mtu_discovery: MtuDiscovery::from_number(options.mtu_discovery),
-        multicast_ttl: options.multicast_ttl,
-        multicast_loop: options.multicast_loop,
-        multicast_interface: interface_of(options.multicast_interface),
-    }
-}
-
 impl EngineCore {
+    /// What the stack has to know of a program's options.
+    fn options_of(&self, options: &DatagramOptions) -> UdpOptions {
+        let of_family = |options: &hostif::FamilyOptions| FamilyOptions {
+            ip: IpOptions {
+                ttl: options.ttl,
+                tos: options.tos,
+            },
+            error_queue: options.error_queue,
+            mtu_discovery: MtuDiscovery::from_number(options.mtu_discovery),
+            multicast_ttl: options.multicast_ttl,
+            multicast_loop: options.multicast_loop,
+            multicast_all: options.multicast_all,
+            multicast_interface: self.stack.interface_with_scope(options.multicast_interface),
+        };
+        UdpOptions {
+            broadcast: options.broadcast,
+            reuse_port: options.reuse_port,
+            v6_only: options.v6_only,
+            merged: options.merged,
+            v4: of_family(&options.v4),
+            v6: of_family(&options.v6),
+        }
+    }
+
+    /// The interface that a program names; 0: none in particular.
+    fn interface_named(&self, scope_id: u32) -> Result<Option<InterfaceId>, stack::Error> {
+        let found = self.stack.interface_with_scope(scope_id);
+        if found.is_none() && scope_id != 0 {
+            return Err(stack::Error::NotFound);
+        }
+        Ok(found)
+    }
+
     /// Binds a datagram socket to an end whose port the backing socket holds.
     pub(crate) fn bind_datagram(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
         if self.sockets.row(row).kind != Kind::FreshDatagram {
@@ -96,7 +104,7 @@ impl EngineCore {
             owner: self.sockets.id(row).ok_or(Errno::BADF)?.to_bits(),
             local: SocketAddr::new(local.ip(), port),
             shares: true,
-            options: options_of(&options),
+            options: self.options_of(&options),
         };
         let id = self.stack.udp_bind(&bind).map_err(errno::of_stack)?;
         if self.sockets.give_rings(row, id, &options).is_none() {
@@ -155,7 +163,7 @@ impl EngineCore {
         }
         self.sockets.companion(row).datagram_options = *options;
         if let Some(id) = id {
-            let options = options_of(options);
+            let options = self.options_of(options);
             self.stack
                 .udp_set_options(id, &options)
                 .map_err(errno::of_stack)?;
@@ -163,24 +171,25 @@ impl EngineCore {
         Ok(0)
     }
 
-    /// Makes a datagram socket a member of a group, or ends that.
+    /// Changes what a datagram socket hears of a group.
     pub(crate) fn change_membership(
         &mut self,
         row: u32,
-        join: bool,
+        change: MembershipChange,
         (group, source): (IpAddr, Option<IpAddr>),
         interface: u32,
     ) -> Result<u64, Errno> {
         let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
         let membership = Membership {
             group,
-            interface: interface_of(interface),
+            interface: self.interface_named(interface).map_err(|_| Errno::NODEV)?,
             source,
         };
-        let changed = if join {
-            self.stack.udp_join(id, &membership)
-        } else {
-            self.stack.udp_leave(id, &membership)
+        let changed = match change {
+            MembershipChange::Join => self.stack.udp_join(id, &membership),
+            MembershipChange::Leave => self.stack.udp_leave(id, &membership),
+            MembershipChange::Block => self.stack.udp_block(id, &membership),
+            MembershipChange::Unblock => self.stack.udp_unblock(id, &membership),
         };
         match changed {
             Ok(()) => Ok(0),

@@ -87,7 +87,7 @@ pub struct Received {
     pub source: SocketAddr,
     /// To which address; a group or a broadcast address perhaps.
     pub destination: IpAddr,
-    /// By which of the engine's interfaces it came, counted from 1.
+    /// By which of the engine's interfaces it came: its scope.
     pub interface: u32,
     /// Type of service, or traffic class.
     pub tos: u8,
@@ -108,7 +108,7 @@ pub struct Outgoing {
     pub destination: Option<SocketAddr>,
     /// Source address (`IP_PKTINFO`), if the program chose one with this call.
     pub source: Option<IpAddr>,
-    /// Interface counted from 1; 0: as routed.
+    /// Interface by its scope; 0: as routed.
     pub interface: u32,
     /// Type of service, if other than the socket's.
     pub tos: Option<u8>,

@@ -12,7 +12,7 @@ mod codec;
 mod datagram;
 mod options;
 
-pub use datagram::DatagramOptions;
+pub use datagram::{DatagramOptions, FamilyOptions};
 pub use options::{OptionChanges, SocketOption};
 
 /// Payload words of a slot.
@@ -43,6 +43,36 @@ pub enum ShutdownHow {
     Write,
     /// Both.
     Both,
+}
+
+/// What becomes of a membership.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MembershipChange {
+    /// Hear the group, or this source of it.
+    Join,
+    /// Hear it no more.
+    Leave,
+    /// Of a group that is heard as a whole, do not hear this source.
+    Block,
+    /// Hear it again.
+    Unblock,
+}
+
+impl MembershipChange {
+    const ALL: [Self; 4] = [Self::Join, Self::Leave, Self::Block, Self::Unblock];
+
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Join => 0,
+            Self::Leave => 1,
+            Self::Block => 2,
+            Self::Unblock => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 }
 
 /// What a command asks for.
@@ -88,15 +118,15 @@ pub enum Op {
     SetOptions(OptionChanges),
     /// Take the peer of a datagram socket away.
     Disconnect,
-    /// Make a datagram socket a member of a group, or end that (RFC 3376 §2).
+    /// Change what a datagram socket hears of a group (RFC 3376 §2, RFC 3678).
     Membership {
-        /// Join, or leave.
-        join: bool,
+        /// How.
+        change: MembershipChange,
         /// The group.
         group: IpAddr,
-        /// Only this source; `None`: all of them.
+        /// The source that it is about; `None`: all of them.
         source: Option<IpAddr>,
-        /// The engine's interface counted from 1; 0: as routed.
+        /// The interface by its scope; 0: as routed.
         interface: u32,
     },
     /// Change the options of a datagram socket.

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use rustix::io::Errno;
 
 /// Length of `sockaddr_in`.
-pub const LEN_V4: usize = 16;
+const LEN_V4: usize = 16;
 /// Length of `sockaddr_in6`.
 const LEN_V6: usize = 28;
 /// Length of a `sockaddr_in6` without scope, which Linux still takes (`SIN6_LEN_RFC2133`).
@@ -125,11 +125,20 @@ pub fn emit(address: SocketAddr, family: Family, scope_id: u32) -> Emitted {
     Emitted { bytes, len }
 }
 
-/// Writes a `sockaddr_in`.
-pub fn emit_v4(address: SocketAddrV4) -> [u8; LEN_V4] {
-    let mut bytes = [0; LEN_V4];
-    bytes.copy_from_slice(emit(address.into(), Family::V4, 0).as_bytes());
-    bytes
+/// Length of an address as a socket of `family` shows it.
+pub fn len(family: Family) -> usize {
+    match family {
+        Family::V4 => LEN_V4,
+        Family::V6 => LEN_V6,
+    }
+}
+
+/// The family of an address.
+pub fn family(address: SocketAddr) -> Family {
+    match address {
+        SocketAddr::V4(_) => Family::V4,
+        SocketAddr::V6(_) => Family::V6,
+    }
 }
 
 /// The families as they stand in a `sockaddr`.

@@ -28,10 +28,10 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
-    let name = address::parse(name, socket.family())?;
     if socket.is_datagram() {
-        return datagram::connect(fd, socket, name);
+        return datagram::connect(fd, socket, datagram::parse(name, socket.family())?);
     }
+    let name = address::parse(name, socket.family())?;
     if let Some(stream) = socket.stream() {
         return again(fd, socket, &stream, name).map(Some);
     }

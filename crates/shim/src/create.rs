@@ -12,11 +12,11 @@ use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
 
-/// Whether a socket of this kind can be accelerated: TCP, and UDP over IPv4. The rest is the kernel's.
+/// Whether a socket of this kind can be accelerated: TCP and UDP. The rest is the kernel's.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
     let own = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
         libc::SOCK_STREAM => libc::IPPROTO_TCP,
-        libc::SOCK_DGRAM if domain == libc::AF_INET => libc::IPPROTO_UDP,
+        libc::SOCK_DGRAM => libc::IPPROTO_UDP,
         _ => return false,
     };
     matches!(domain, libc::AF_INET | libc::AF_INET6)
@@ -58,7 +58,7 @@ pub fn created(fd: RawFd, domain: i32, kind: i32) {
         Family::V4
     };
     let socket = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-        libc::SOCK_DGRAM => Socket::datagram(),
+        libc::SOCK_DGRAM => Socket::datagram(family),
         _ => Socket::new(family),
     };
     descriptors::insert(fd, File::new(Kind::Socket(socket)));

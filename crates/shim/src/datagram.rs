@@ -6,6 +6,7 @@
 //! again. Nothing is on an engine before one of these.
 
 mod control;
+mod describe;
 pub mod groups;
 mod message;
 mod options;
@@ -13,14 +14,14 @@ mod receive;
 mod send;
 mod sys;
 
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Family, Name};
+use crate::address::{self, Emitted, Family, Name};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
@@ -29,6 +30,7 @@ use crate::report;
 use crate::route::{self, Stack};
 use crate::socket::{Bound, Owner, Socket};
 use crate::{name, sys as system};
+use hostif::MembershipChange;
 
 pub use control::{ask, ioctl, shutdown};
 pub use options::{engine_options, follow};
@@ -63,15 +65,35 @@ impl Call {
     }
 }
 
-/// The local end and the peer, where the engine knows better than the kernel.
-pub fn names(fd: RawFd) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
+/// The two ends of a socket, where the engine knows better than the kernel.
+pub struct Names {
+    family: Family,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+}
+
+impl Names {
+    /// The local end as the program sees it.
+    pub fn local(&self) -> Option<Emitted> {
+        name::specific(self.local).map(|address| name::shown(address, self.family))
+    }
+
+    /// The peer.
+    pub fn peer(&self) -> Option<Emitted> {
+        name::specific(self.peer).map(|address| name::shown(address, self.family))
+    }
+}
+
+/// See [`Names`].
+pub fn names(fd: RawFd) -> Option<Names> {
     let call = Call::begin(fd)?;
     let served = call.served()?;
-    let peer = served
-        .stream
-        .peer()
-        .filter(|_| served.socket.has_engine_peer());
-    Some((served.stream.local(), peer))
+    let peer = served.stream.peer();
+    Some(Names {
+        family: served.socket.family(),
+        local: served.stream.local(),
+        peer: peer.filter(|_| served.socket.has_engine_peer()),
+    })
 }
 
 /// What the engine has of it, with the socket.
@@ -96,24 +118,33 @@ impl Call {
 }
 
 /// Where a datagram to this destination goes.
-fn stack_for(socket: &Socket, destination: SocketAddrV4) -> Result<Stack, Errno> {
+fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
     // Bound to an address of the engine: nobody else could send from it, but only to others.
     let owner = socket.bound().map(|bound| bound.owner);
     let is_local = destination.ip().is_loopback() || destination.ip().is_unspecified();
     if owner == Some(Owner::Engine) && !is_local {
         return Ok(Stack::Engine);
     }
-    // Groups have no route that would decide: IP_MULTICAST_IF does, and a policy without a kernel.
-    if destination.ip().is_multicast()
-        && (socket.has_engine_multicast() || policy().policy == Policy::EngineOnly)
-    {
+    let networks = accelerated::networks();
+    let reaches_many = is_for_many(destination.ip());
+    let stack = if reaches_many {
+        let named = socket.multicast_stack(address::family(destination));
+        route::stack_for_group(destination, &networks, named)
+    } else {
+        route::stack_for(destination, &networks)
+    };
+    if stack == Stack::Kernel && reaches_many && policy().policy == Policy::EngineOnly {
         return Ok(Stack::Engine);
     }
-    let stack = route::stack_for(destination.into(), &accelerated::networks());
     if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !is_local {
         return Err(Errno::NETUNREACH);
     }
     Ok(stack)
+}
+
+/// Groups, and everybody on a link that is not named.
+fn is_for_many(ip: IpAddr) -> bool {
+    ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 /// bind(2), after the address was parsed and found to be free to bind.
@@ -135,15 +166,19 @@ pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
 
 /// The engine's side of a socket whose port the kernel holds.
 fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Errno> {
-    let stream = Stream::open(system::borrow(fd)?)?;
-    let options = engine_options(&socket.log);
+    let backing = system::borrow(fd)?;
+    let stream = Stream::open(backing)?;
+    if socket.family() == Family::V6 {
+        socket.set_v6_only(rustix::net::sockopt::ipv6_v6only(backing)?);
+    }
+    let options = engine_options(socket);
     if options != client::DatagramOptions::default() {
         stream.set_datagram_options(&options);
     }
     stream.bind(local)?;
     for membership in socket.memberships().iter() {
         // As when it was asked for beside the kernel: one of the two is enough.
-        let _ = stream.change_membership(true, membership.group, membership.source);
+        let _ = stream.change_membership(MembershipChange::Join, membership);
     }
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     socket.set_kernel_receives(owner == Owner::Any);
@@ -158,18 +193,18 @@ fn ensure(fd: RawFd, socket: &Socket) -> Result<Arc<Stream>, Errno> {
         return Ok(stream);
     }
     let backing = system::borrow(fd)?;
-    let any = bound_in_kernel(backing)?;
-    open(
-        fd,
-        socket,
-        SocketAddr::from((Ipv4Addr::UNSPECIFIED, any.port())),
-    )
+    let any: IpAddr = match socket.family() {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let bound = bound_in_kernel(backing, any)?;
+    open(fd, socket, SocketAddr::new(any, bound.port()))
 }
 
-fn bound_in_kernel(backing: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+fn bound_in_kernel(backing: BorrowedFd<'_>, any: IpAddr) -> Result<SocketAddr, Errno> {
     let local = name::local_of(backing)?;
     if local.port() == 0 {
-        rustix::net::bind(backing, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        rustix::net::bind(backing, &SocketAddr::new(any, 0))?;
     }
     name::local_of(backing)
 }
@@ -177,7 +212,7 @@ fn bound_in_kernel(backing: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
 /// connect(2): gives the socket a peer on the stack that reaches it, or takes the peer away.
 pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     let destination = match name {
-        Name::Ip(SocketAddr::V4(destination)) => destination,
+        Name::Ip(destination) if speaks(fd, socket, destination)? => destination,
         Name::Unspecified => return disconnect(fd, socket),
         Name::Ip(_) | Name::Other => return Ok(None),
     };
@@ -199,7 +234,7 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         rustix::net::connect_unspec(backing)?;
     }
     let stream = ensure(fd, socket)?;
-    stream.set_peer(SocketAddr::V4(destination))?;
+    stream.set_peer(destination)?;
     socket.set_engine_peer(true);
     socket.set_kernel_receives(false);
     socket.watchers.moved_to_engine();
@@ -235,16 +270,42 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
 }
 
 /// EACCES of udp(7): broadcast needs SO_BROADCAST.
-fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddrV4) -> bool {
-    accelerated::networks().is_broadcast(*destination.ip())
-        && !engine_options(&socket.log).broadcast
+fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddr) -> bool {
+    match destination {
+        SocketAddr::V4(v4) => {
+            accelerated::networks().is_broadcast(*v4.ip()) && !engine_options(socket).broadcast
+        }
+        SocketAddr::V6(_) => false,
+    }
 }
 
-/// The destination that a sending call names.
-fn destination(name: &[u8]) -> Result<Option<SocketAddrV4>, Errno> {
-    match address::parse(name, Family::V4)? {
-        Name::Ip(SocketAddr::V4(destination)) if destination.port() == 0 => Err(Errno::INVAL),
-        Name::Ip(SocketAddr::V4(destination)) => Ok(Some(destination)),
-        Name::Ip(_) | Name::Unspecified | Name::Other => Ok(None),
+/// The destination that a sending call names; `None`: the kernel knows what to say.
+fn destination(fd: RawFd, socket: &Socket, name: &[u8]) -> Result<Option<SocketAddr>, Errno> {
+    match parse(name, socket.family())? {
+        Name::Ip(destination) if !speaks(fd, socket, destination)? => Ok(None),
+        Name::Ip(destination) if destination.port() == 0 => Err(Errno::INVAL),
+        Name::Ip(destination) => Ok(Some(destination)),
+        Name::Unspecified | Name::Other => Ok(None),
     }
+}
+
+/// Reads a destination; a socket of AF_INET6 takes names of AF_INET too (`udpv6_sendmsg`).
+pub fn parse(name: &[u8], family: Family) -> Result<Name, Errno> {
+    match address::parse(name, family)? {
+        Name::Other if family == Family::V6 => address::parse(name, Family::V4),
+        parsed => Ok(parsed),
+    }
+}
+
+/// Whether a socket can speak to an address of that family: one of AF_INET6 speaks IPv4 unless it is for
+/// IPv6 alone, or bound to an address of the other family.
+fn speaks(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<bool, Errno> {
+    let bound = socket.bound().map(|bound| bound.address.ip());
+    if bound.is_some_and(|ip| !ip.is_unspecified() && ip.is_ipv4() != destination.is_ipv4()) {
+        return Ok(false);
+    }
+    if socket.family() == Family::V4 || destination.is_ipv6() {
+        return Ok(true);
+    }
+    Ok(!rustix::net::sockopt::ipv6_v6only(system::borrow(fd)?)?)
 }

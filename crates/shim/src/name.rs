@@ -119,7 +119,7 @@ pub fn local(fd: RawFd) -> Switched<Emitted> {
         Ok(local.map(|address| shown(address, call.socket().family())))
     })?;
     match known {
-        None => Ok(datagram::names(fd).and_then(|(local, _)| of_datagram(local))),
+        None => Ok(datagram::names(fd).and_then(|names| names.local())),
         known => Ok(known.flatten()),
     }
 }
@@ -145,16 +145,12 @@ pub fn peer(fd: RawFd) -> Switched<Emitted> {
         }
     })?;
     match known {
-        None => Ok(datagram::names(fd).and_then(|(_, peer)| of_datagram(peer))),
+        None => Ok(datagram::names(fd).and_then(|names| names.peer())),
         known => Ok(known),
     }
 }
 
-/// Datagram sockets of the engine are of AF_INET.
-fn of_datagram(address: Option<SocketAddr>) -> Option<Emitted> {
-    specific(address).map(|address| shown(address, Family::V4))
-}
-
-fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
+/// An address that says something.
+pub fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
     address.filter(|address| !address.ip().is_unspecified())
 }

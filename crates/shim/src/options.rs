@@ -166,7 +166,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     if socket.is_datagram() {
         datagram::follow(socket, level, name, value);
         if let Some(stream) = socket.stream() {
-            stream.set_datagram_options(&datagram::engine_options(&socket.log));
+            stream.set_datagram_options(&datagram::engine_options(socket));
         }
         return Ok(Some(0));
     }

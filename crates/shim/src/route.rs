@@ -119,6 +119,31 @@ pub fn stack_for(destination: SocketAddr, engine: &EngineNetworks) -> Stack {
     choose(destination, engine, || kernel_routes(Instant::now()))
 }
 
+/// Where a datagram to a group goes: `named` is the stack of the interface that the program has named, and
+/// a scope names one as well. Else the routes decide, of which every host has one to all groups of IPv6.
+pub fn stack_for_group(
+    destination: SocketAddr,
+    engine: &EngineNetworks,
+    named: Option<Stack>,
+) -> Stack {
+    let has_v6 = engine.interfaces.iter().any(|one| one.address.is_ipv6());
+    match (destination, named) {
+        (SocketAddr::V6(v6), _) if v6.scope_id() != 0 => {
+            if v6.scope_id() == engine.scope_id {
+                Stack::Engine
+            } else {
+                Stack::Kernel
+            }
+        }
+        (_, Some(stack)) => stack,
+        (SocketAddr::V6(_), None) if has_v6 => Stack::Engine,
+        (SocketAddr::V6(_), None) => Stack::Kernel,
+        (SocketAddr::V4(_), None) => {
+            choose(destination.ip(), engine, || kernel_routes(Instant::now()))
+        }
+    }
+}
+
 fn choose(
     destination: IpAddr,
     engine: &EngineNetworks,

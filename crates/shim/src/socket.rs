@@ -4,6 +4,8 @@
 //! call goes to the backing socket, whose answers are by definition the kernel's. A socket whose
 //! connect failed is undecided again, as Linux allows another connect.
 
+mod datagram;
+
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use crate::epoll::Watchers;
 use crate::options::{Answer, Log};
 use crate::readiness::{IN, Phase, RDHUP, RDNORM};
 use crate::sys;
+
+pub use datagram::NoFragments;
 
 /// Who has the address that a socket is bound to. Addresses of the kernel are not listed: a socket
 /// bound to one is left to the kernel at once.
@@ -55,17 +59,6 @@ const SEND_SHUT: u32 = 1 << 4;
 const CONNECT_REPORTED: u32 = 1 << 5;
 /// The last accept took from the engine: the kernel's queue comes first next time.
 const KERNEL_FIRST: u32 = 1 << 6;
-/// A UDP socket has a peer that the engine reaches.
-const ENGINE_PEER: u32 = 1 << 16;
-/// Datagrams arrive on the backing socket too and are the program's.
-const KERNEL_RECEIVES: u32 = 1 << 17;
-/// IP_MTU_DISCOVER rules fragments out.
-const FORBIDS_FRAGMENTS: u32 = 1 << 18;
-/// IP_MULTICAST_IF names an address of the engine.
-const ENGINE_MULTICAST: u32 = 1 << 19;
-/// Of so many receiving calls on both stacks one asks the kernel first.
-const KERNEL_TURN: u32 = 16;
-
 /// TCP_SAVED_SYN has been fetched: a second time there is nothing (tcp(7)).
 const SYN_TAKEN: u32 = 1 << 7;
 
@@ -149,14 +142,6 @@ impl Socket {
         socket
     }
 
-    /// A UDP socket.
-    pub fn datagram() -> Socket {
-        Socket {
-            is_datagram: true,
-            ..Socket::default()
-        }
-    }
-
     fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
@@ -207,7 +192,7 @@ impl Socket {
     pub fn undecide(&self) {
         if let Some(stream) = self.stream.swap(None) {
             self.flags.fetch_and(
-                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED | KERNEL_RECEIVES),
+                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED | datagram::KERNEL_RECEIVES),
                 Ordering::Relaxed,
             );
             self.watchers.moved_to_kernel();
@@ -230,103 +215,9 @@ impl Socket {
         self.bound.store(None);
     }
 
-    /// Whether it is a UDP socket.
-    pub fn is_datagram(&self) -> bool {
-        self.is_datagram
-    }
-
-    /// Whether a UDP socket has a peer that the engine reaches.
-    pub fn has_engine_peer(&self) -> bool {
-        self.has(ENGINE_PEER)
-    }
-
-    /// Remembers it.
-    pub fn set_engine_peer(&self, on: bool) {
-        self.set(ENGINE_PEER, on);
-    }
-
-    /// Whether datagrams arrive on the backing socket too.
-    pub fn kernel_receives(&self) -> bool {
-        self.has(KERNEL_RECEIVES)
-    }
-
-    /// Remembers it.
-    pub fn set_kernel_receives(&self, on: bool) {
-        self.set(KERNEL_RECEIVES, on);
-    }
-
-    /// Whether this receiving call is to ask the kernel first, so that a busy engine does not hide it.
-    pub fn is_kernels_turn(&self) -> bool {
-        self.turns.fetch_add(1, Ordering::Relaxed) % KERNEL_TURN == KERNEL_TURN - 1
-    }
-
-    /// What a program wants to hear with each datagram.
-    pub fn wanted(&self) -> u32 {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
-    /// Remembers it.
-    pub fn set_wanted(&self, what: u32, on: bool) {
-        if on {
-            self.wanted.fetch_or(what, Ordering::Relaxed);
-        } else {
-            self.wanted.fetch_and(!what, Ordering::Relaxed);
-        }
-    }
-
-    /// Groups that a UDP socket is in on the engine, or will be once it is there.
-    pub fn memberships(&self) -> Arc<Vec<Membership>> {
-        self.memberships.load_full().unwrap_or_default()
-    }
-
-    /// Notes that it has joined one, or left.
-    pub fn note_membership(&self, join: bool, membership: Membership) {
-        self.memberships.rcu(|list| {
-            let mut list = list.as_deref().cloned().unwrap_or_default();
-            let is_it = |one: &Membership| {
-                *one == membership || (membership.source.is_none() && one.group == membership.group)
-            };
-            list.retain(|one| !is_it(one));
-            if join {
-                list.push(membership);
-            }
-            (!list.is_empty()).then(|| Arc::new(list))
-        });
-    }
-
-    /// Whether IP_MULTICAST_IF names an address of the engine.
-    pub fn has_engine_multicast(&self) -> bool {
-        self.has(ENGINE_MULTICAST)
-    }
-
-    /// Remembers it.
-    pub fn set_engine_multicast(&self, on: bool) {
-        self.set(ENGINE_MULTICAST, on);
-    }
-
-    /// UDP_SEGMENT.
-    pub fn segment_bytes(&self) -> u16 {
-        u16::try_from(self.segment_bytes.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// Sets it.
-    pub fn set_segment_bytes(&self, bytes: u16) {
-        self.segment_bytes.store(bytes.into(), Ordering::Relaxed);
-    }
-
-    /// Whether a datagram that does not fit is refused rather than fragmented.
-    pub fn forbids_fragments(&self) -> bool {
-        self.has(FORBIDS_FRAGMENTS)
-    }
-
-    /// Sets it.
-    pub fn set_forbids_fragments(&self, on: bool) {
-        self.set(FORBIDS_FRAGMENTS, on);
-    }
-
     /// Whether the kernel has a part in it besides the engine.
     pub fn is_on_both(&self) -> bool {
-        self.has(KERNEL_LISTENS | KERNEL_RECEIVES)
+        self.has(KERNEL_LISTENS | datagram::KERNEL_RECEIVES)
     }
 
     /// Whether connections arrive on the backing socket too.

@@ -336,6 +336,18 @@ impl Stack<'_> {
         }
     }
 
+    /// The link that programs are told of a packet for one of this host's own addresses: what stayed on
+    /// the host came to the interface that has the address.
+    pub(crate) fn own_link_of(&self, arrival: &Arrival<'_>) -> InterfaceId {
+        if arrival.resolution == Resolution::Loopback {
+            self.interfaces
+                .owner_of(arrival.destination)
+                .unwrap_or(arrival.interface)
+        } else {
+            arrival.interface
+        }
+    }
+
     /// Whether it reaches every host of some link; IPv6 has none such.
     pub(crate) fn is_broadcast_ip(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.interfaces.is_broadcast(address))

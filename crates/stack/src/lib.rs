@@ -71,4 +71,4 @@ pub use route::Route;
 pub use socket::Connect;
 pub use stack::{Stack, Work};
 pub use tables::{ConnectionId, HeapTables, ListenerId, Tables};
-pub use udp::{Datagram, DatagramError, SendError, UdpBind, UdpId, UdpOptions};
+pub use udp::{Datagram, DatagramError, FamilyOptions, SendError, UdpBind, UdpId, UdpOptions};

@@ -296,6 +296,11 @@ impl<'m> Stack<'m> {
         }
     }
 
+    /// The interface that programs name by this number (RFC 4007 §6).
+    pub fn interface_with_scope(&self, scope_id: u32) -> Option<InterfaceId> {
+        self.interfaces.with_scope(scope_id)
+    }
+
     /// Interfaces with their own addresses.
     pub fn interfaces(
         &self,

@@ -65,6 +65,7 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
         .unwrap();
     let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
     let address = a.spec().engine_address.address.to_string();
+    let address_v6 = a.spec().engine_address_v6().to_string();
     let names = names(&programs, differing);
     let mut arguments = vec![
         programs.to_str().unwrap(),
@@ -73,6 +74,9 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
         "--address",
         &address,
     ];
+    if a.has_ipv6() {
+        arguments.extend(["--address-v6", &address_v6]);
+    }
     arguments.extend(names.iter().map(String::as_str));
     let done = testkit::start(a, "python3", &arguments)
         .finish(LIMIT, || false)

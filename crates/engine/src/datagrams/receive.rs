@@ -37,7 +37,7 @@ impl Sockets {
             segment_bytes: datagram.segment_bytes,
             source: datagram.source,
             destination: datagram.destination.ip(),
-            interface: u32::from(datagram.interface.0) + 1,
+            interface: datagram.scope_id,
             tos: datagram.tos,
             ttl: datagram.ttl,
             timestamp_ns: self.wall_clock_ns(),

@@ -172,10 +172,14 @@ impl EngineCore {
             // What no honest program writes costs it what is in the ring.
             return self.finish(row, id, written, Err(Errno::INVAL));
         };
+        let interface = match self.interface_named(record.interface) {
+            Ok(interface) => interface,
+            Err(_) => return self.finish(row, id, end, Err(Errno::INVAL)),
+        };
         let outgoing = udp::Outgoing {
             destination: record.destination,
             source: record.source,
-            interface: super::interface_of(record.interface),
+            interface,
             tos: record.tos,
             ttl: record.ttl,
             segment_bytes: record.segment_bytes,

@@ -3,7 +3,7 @@
 use crate::harness::{ADDRESSES, Program, Socket, Wired, small_limits};
 use core::net::{IpAddr, SocketAddr};
 use hostif::datagram::{Outgoing, RECORD_BYTES, record_bytes};
-use hostif::{Consumed, DatagramOptions, Flags, Op};
+use hostif::{Consumed, DatagramOptions, FamilyOptions, Flags, MembershipChange, Op};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -126,7 +126,10 @@ fn a_connected_socket_is_refused_again_and_again() {
         assert_eq!(socket.header().program_take_soft_error(), None);
     }
     let options = DatagramOptions {
-        error_queue: true,
+        v4: FamilyOptions {
+            error_queue: true,
+            ..FamilyOptions::default()
+        },
         ..DatagramOptions::default()
     };
     let set = Op::SetDatagramOptions(options);
@@ -152,7 +155,10 @@ fn what_was_written_before_a_change_of_options_leaves_as_it_was_before() {
     let socket = scene.sockets[0].0.clone();
     for ttl in [64, 9, 7] {
         let options = DatagramOptions {
-            ttl,
+            v4: FamilyOptions {
+                ttl,
+                ..FamilyOptions::default()
+            },
             ..DatagramOptions::default()
         };
         // The command is taken from its ring before the note of what was written before it.
@@ -176,7 +182,11 @@ fn a_group_is_heard_across_the_wire_by_who_has_joined_it() {
     let to = SocketAddr::new(group, scene.sockets[1].1.port());
     let receiver = scene.sockets[1].0.clone();
     let membership = |join| Op::Membership {
-        join,
+        change: if join {
+            MembershipChange::Join
+        } else {
+            MembershipChange::Leave
+        },
         group,
         source: None,
         interface: 0,

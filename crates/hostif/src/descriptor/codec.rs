@@ -6,9 +6,9 @@
 use core::net::SocketAddr;
 
 use super::{
-    Command, Completion, Consumed, DatagramOptions, Descriptor, FileSource, Malformed, Op,
-    OptionChanges, Query, ShutdownHow, SocketOption, Words, WriteMode, Written, address_bytes,
-    address_from_bytes, high, join, low,
+    Command, Completion, Consumed, DatagramOptions, Descriptor, FileSource, Malformed,
+    MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, Words, WriteMode,
+    Written, address_bytes, address_from_bytes, high, join, low,
 };
 use crate::id::SocketId;
 
@@ -30,9 +30,6 @@ const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
 const ACCEPTED: u8 = 33;
 const EVENT: u8 = 34;
-/// In the small argument of MEMBERSHIP.
-const JOIN: u8 = 1;
-const LEAVE: u8 = 2;
 /// In the small argument of WRITTEN: the bytes are in a file.
 const FROM_FILE: u8 = 1;
 /// In the small argument of WRITTEN: more follows.
@@ -119,7 +116,7 @@ fn socket(word: u64) -> Result<SocketId, Malformed> {
 
 fn membership_words(op: Op, id: u64, token: u32) -> Words {
     let Op::Membership {
-        join,
+        change,
         group,
         source,
         interface,
@@ -131,7 +128,7 @@ fn membership_words(op: Op, id: u64, token: u32) -> Words {
     let (source_family, source) = source.map_or((0, [0; 16]), address_bytes);
     let ([a, b], [c, d]) = (halves(group), halves(source));
     let word = Word0 {
-        small: if join { JOIN } else { LEAVE },
+        small: change.code(),
         families: [family, source_family],
         ..Word0::plain(MEMBERSHIP, token)
     };
@@ -141,11 +138,7 @@ fn membership_words(op: Op, id: u64, token: u32) -> Words {
 fn membership(first: &Word0, words: &Words) -> Result<Op, Malformed> {
     let [family, source_family] = first.families;
     Ok(Op::Membership {
-        join: match first.small {
-            JOIN => true,
-            LEAVE => false,
-            _ => return Err(Malformed),
-        },
+        change: MembershipChange::from_code(first.small).ok_or(Malformed)?,
         group: address(family, [words[2], words[3]], 0)?.ip(),
         source: match source_family {
             0 => None,
@@ -202,8 +195,8 @@ impl Descriptor for Command {
             Op::Disconnect => [plain(DISCONNECT), id, 0, 0, 0, 0, 0],
             Op::Membership { .. } => membership_words(self.op, id, self.token),
             Op::SetDatagramOptions(options) => {
-                let [a, b, c] = options.encode();
-                [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, 0, 0]
+                let [a, b, c, d] = options.encode();
+                [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, d, 0]
             }
             Op::SetOption { option, value } => {
                 let word = Word0 {
@@ -270,9 +263,9 @@ impl Descriptor for Command {
             ])?),
             DISCONNECT => Op::Disconnect,
             MEMBERSHIP => membership(&first, words)?,
-            SET_DATAGRAM_OPTIONS => {
-                Op::SetDatagramOptions(DatagramOptions::decode([words[2], words[3], words[4]])?)
-            }
+            SET_DATAGRAM_OPTIONS => Op::SetDatagramOptions(DatagramOptions::decode([
+                words[2], words[3], words[4], words[5],
+            ])?),
             SET_OPTION => Op::SetOption {
                 option: SocketOption::from_code(first.small).ok_or(Malformed)?,
                 value: words[2],

@@ -57,12 +57,12 @@ fn any_op() -> impl Strategy<Value = Op> {
         any_options().prop_map(Op::SetOptions),
         Just(Op::Disconnect),
         (
-            any::<(bool, u32)>(),
+            (0_u8..4, any::<u32>()),
             any_address(),
             proptest::option::of(any_address()),
         )
-            .prop_map(|((join, interface), group, source)| Op::Membership {
-                join,
+            .prop_map(|((change, interface), group, source)| Op::Membership {
+                change: MembershipChange::from_code(change).unwrap(),
                 group: group.ip(),
                 source: source.map(|source| source.ip()),
                 interface,
@@ -76,39 +76,42 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
-    (
-        any::<[bool; 6]>(),
-        any::<[u8; 4]>(),
-        any::<(u32, u32, u32)>(),
-    )
-        .prop_map(|(switches, numbers, sizes)| {
-            let [
-                broadcast,
-                reuse_port,
-                error_queue,
-                v6_only,
-                merged,
-                multicast_loop,
-            ] = switches;
+fn any_family_options() -> impl Strategy<Value = FamilyOptions> {
+    (any::<[bool; 3]>(), any::<[u8; 4]>(), any::<u32>()).prop_map(
+        |(switches, numbers, multicast_interface)| {
+            let [error_queue, multicast_loop, multicast_all] = switches;
             let [ttl, tos, multicast_ttl, mtu_discovery] = numbers;
-            let (multicast_interface, send_bytes, receive_bytes) = sizes;
-            DatagramOptions {
-                broadcast,
-                reuse_port,
-                error_queue,
-                v6_only,
-                merged,
-                multicast_loop,
+            FamilyOptions {
                 ttl,
                 tos,
                 multicast_ttl,
                 mtu_discovery,
+                error_queue,
+                multicast_loop,
+                multicast_all,
                 multicast_interface,
+            }
+        },
+    )
+}
+
+fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
+    let families = (any_family_options(), any_family_options());
+    (any::<[bool; 4]>(), families, any::<(u32, u32)>()).prop_map(
+        |(switches, (v4, v6), (send_bytes, receive_bytes))| {
+            let [broadcast, reuse_port, v6_only, merged] = switches;
+            DatagramOptions {
+                broadcast,
+                reuse_port,
+                v6_only,
+                merged,
+                v4,
+                v6,
                 send_bytes,
                 receive_bytes,
             }
-        })
+        },
+    )
 }
 
 fn any_written() -> impl Strategy<Value = Written> {

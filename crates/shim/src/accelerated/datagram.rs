@@ -1,12 +1,14 @@
 //! The door to the engine for datagram sockets.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
 
 use client::{DatagramOptions, Failure, Letter, Outgoing, Received};
+use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use super::Stream;
+use crate::datagram::groups::Membership;
 
 impl Stream {
     /// Takes a local end whose port the backing socket holds.
@@ -30,14 +32,14 @@ impl Stream {
         let _ = self.socket.set_datagram_options(options);
     }
 
-    /// Joins a group, or leaves it.
+    /// Joins a group, leaves it, or changes the sources that it is heard from.
     pub fn change_membership(
         &self,
-        join: bool,
-        group: IpAddr,
-        source: Option<IpAddr>,
+        change: MembershipChange,
+        about: &Membership,
     ) -> Result<(), Errno> {
-        self.socket.change_membership(join, group, source)
+        self.socket
+            .change_membership(change, about.group, about.source, about.interface)
     }
 
     /// Sends one datagram. EAGAIN: no room now.

@@ -1,22 +1,29 @@
-//! Multicast options of UDP sockets (ip(7)): on which stack a group is joined, and by which one datagrams
-//! to groups leave.
+//! Multicast options of UDP sockets (ip(7), ipv6(7), RFC 3493 §5.2, RFC 3678): on which stack a group is
+//! joined, and by which one datagrams to groups leave.
 //!
-//! An option that names an address of the engine concerns the engine alone, one that names another the
-//! kernel alone, and one that names none both: then it is enough that one of them can do it. What is
-//! joined before a socket is on an engine is joined there when it comes to it.
+//! An option that names an address or an interface of the engine concerns the engine alone, one that names
+//! another the kernel alone, and one that names none both: then it is enough that one of them can do it.
+//! What is joined before a socket is on an engine is joined there when it comes to it.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 
+use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use crate::accelerated;
+use crate::address::Family;
 use crate::outcome::Switched;
+use crate::route::{EngineNetworks, Stack};
 use crate::socket::Socket;
 use crate::sys;
 
 /// linux/in.h; MCAST_JOIN_GROUP and its kin are not in the C library's bindings for every target.
+const IP_UNBLOCK_SOURCE: i32 = 37;
+const IP_BLOCK_SOURCE: i32 = 38;
 const MCAST_JOIN_GROUP: i32 = 42;
+const MCAST_BLOCK_SOURCE: i32 = 43;
+const MCAST_UNBLOCK_SOURCE: i32 = 44;
 const MCAST_LEAVE_GROUP: i32 = 45;
 const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
 const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
@@ -28,6 +35,16 @@ pub struct Membership {
     pub group: IpAddr,
     /// The only source, if one was named.
     pub source: Option<IpAddr>,
+    /// The engine's interface by its scope; 0: as routed.
+    pub interface: u32,
+}
+
+/// How a program names an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Any,
+    Address(Ipv4Addr),
+    Index(u32),
 }
 
 /// Which stacks an option concerns.
@@ -42,13 +59,13 @@ enum Concerned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Member {
-        join: bool,
-        membership: Membership,
-        /// Unspecified: none was named.
-        interface: Ipv4Addr,
+        change: MembershipChange,
+        group: IpAddr,
+        source: Option<IpAddr>,
+        place: Place,
     },
-    /// IP_MULTICAST_IF.
-    Interface(Ipv4Addr),
+    /// IP_MULTICAST_IF, IPV6_MULTICAST_IF.
+    Interface(Family, Place),
 }
 
 /// setsockopt(2) of a multicast option; `None`: it is no such option, or the kernel's alone.
@@ -56,19 +73,38 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     let Some(change) = parse(level, name, value) else {
         return Ok(None);
     };
+    let networks = accelerated::networks();
     match change {
-        Change::Interface(address) => {
-            let is_engines = concerned(address) == Concerned::Engine;
-            socket.set_engine_multicast(is_engines);
-            Ok(is_engines.then_some(0))
+        Change::Interface(family, place) => {
+            let stack = match concerned(place, &networks) {
+                Concerned::Engine => Some(Stack::Engine),
+                Concerned::Kernel => Some(Stack::Kernel),
+                Concerned::Both => None,
+            };
+            // Where the engine's interface is one of the kernel's too, getsockopt answers with it.
+            let kernel = sys::set_option(fd, level, name, value);
+            if stack != Some(Stack::Engine) {
+                kernel?;
+            }
+            socket.set_multicast_stack(family, stack);
+            if let Some(stream) = socket.stream() {
+                stream.set_datagram_options(&super::engine_options(socket));
+            }
+            Ok(Some(0))
         }
         Change::Member {
-            join,
-            membership,
-            interface,
+            change,
+            group,
+            source,
+            place,
         } => {
-            let engine = || change_on_engine(socket, join, membership);
-            match concerned(interface) {
+            let membership = Membership {
+                group,
+                source,
+                interface: networks.scope_id,
+            };
+            let engine = || change_on_engine(socket, change, membership);
+            match concerned(place, &networks) {
                 Concerned::Kernel => Ok(None),
                 Concerned::Engine => engine().map(|()| Some(0)),
                 Concerned::Both => {
@@ -83,21 +119,31 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     }
 }
 
-fn concerned(address: Ipv4Addr) -> Concerned {
-    let networks = accelerated::networks();
+fn concerned(place: Place, networks: &EngineNetworks) -> Concerned {
     let mut own = networks.interfaces.iter().map(|network| network.address);
-    if address.is_unspecified() {
-        Concerned::Both
-    } else if own.any(|one| one == IpAddr::V4(address)) {
+    let is_engines = match place {
+        Place::Any => return Concerned::Both,
+        Place::Address(address) => own.any(|one| one == IpAddr::V4(address)),
+        Place::Index(index) => index == networks.scope_id,
+    };
+    if is_engines {
         Concerned::Engine
     } else {
         Concerned::Kernel
     }
 }
 
-fn change_on_engine(socket: &Socket, join: bool, membership: Membership) -> Result<(), Errno> {
+fn change_on_engine(
+    socket: &Socket,
+    change: MembershipChange,
+    membership: Membership,
+) -> Result<(), Errno> {
+    let join = change == MembershipChange::Join;
     if let Some(stream) = socket.stream() {
-        stream.change_membership(join, membership.group, membership.source)?;
+        stream.change_membership(change, &membership)?;
+    } else if matches!(change, MembershipChange::Block | MembershipChange::Unblock) {
+        // The kernel's answer for a socket that is not in the group.
+        return Err(Errno::INVAL);
     } else if socket.memberships().contains(&membership) == join {
         return Err(if join {
             Errno::ADDRINUSE
@@ -105,50 +151,132 @@ fn change_on_engine(socket: &Socket, join: bool, membership: Membership) -> Resu
             Errno::ADDRNOTAVAIL
         });
     }
-    socket.note_membership(join, membership);
+    if matches!(change, MembershipChange::Join | MembershipChange::Leave) {
+        socket.note_membership(join, membership);
+    }
     Ok(())
 }
 
 fn parse(level: i32, name: i32, value: &[u8]) -> Option<Change> {
-    if level != libc::IPPROTO_IP {
-        return None;
-    }
-    let v4 = |at: usize| {
-        let bytes = value.get(at..)?.first_chunk::<4>()?;
-        Some(Ipv4Addr::from(*bytes))
-    };
-    let member = |join, group: Ipv4Addr, source: Option<Ipv4Addr>, interface| Change::Member {
-        join,
-        membership: Membership {
-            group: IpAddr::V4(group),
-            source: source.map(IpAddr::V4),
-        },
-        interface,
-    };
-    // A sockaddr_in in a sockaddr_storage, which begins after the interface's number and its padding.
-    let in_storage = |at: usize| {
-        let family = value.get(at..)?.first_chunk::<2>()?;
-        let is_v4 = i32::from(u16::from_ne_bytes(*family)) == libc::AF_INET;
-        is_v4.then(|| v4(at + 4)).flatten()
-    };
-    let none = Ipv4Addr::UNSPECIFIED;
-    match name {
-        // struct in_addr, ip_mreq, ip_mreqn.
-        libc::IP_MULTICAST_IF if value.len() >= 8 => Some(Change::Interface(v4(4)?)),
-        libc::IP_MULTICAST_IF => Some(Change::Interface(v4(0)?)),
-        libc::IP_ADD_MEMBERSHIP => Some(member(true, v4(0)?, None, v4(4)?)),
-        libc::IP_DROP_MEMBERSHIP => Some(member(false, v4(0)?, None, v4(4)?)),
-        // struct ip_mreq_source: group, interface, source.
-        libc::IP_ADD_SOURCE_MEMBERSHIP => Some(member(true, v4(0)?, Some(v4(8)?), v4(4)?)),
-        libc::IP_DROP_SOURCE_MEMBERSHIP => Some(member(false, v4(0)?, Some(v4(8)?), v4(4)?)),
-        MCAST_JOIN_GROUP => Some(member(true, in_storage(8)?, None, none)),
-        MCAST_LEAVE_GROUP => Some(member(false, in_storage(8)?, None, none)),
-        MCAST_JOIN_SOURCE_GROUP => Some(member(true, in_storage(8)?, Some(in_storage(136)?), none)),
-        MCAST_LEAVE_SOURCE_GROUP => {
-            Some(member(false, in_storage(8)?, Some(in_storage(136)?), none))
+    use MembershipChange::{Block, Join, Leave, Unblock};
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => {
+            Some(Change::Interface(Family::V4, interface_v4(value)?))
+        }
+        (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP) => request(Join, value),
+        (libc::IPPROTO_IP, libc::IP_DROP_MEMBERSHIP) => request(Leave, value),
+        (libc::IPPROTO_IP, libc::IP_ADD_SOURCE_MEMBERSHIP) => source_request(Join, value),
+        (libc::IPPROTO_IP, libc::IP_DROP_SOURCE_MEMBERSHIP) => source_request(Leave, value),
+        (libc::IPPROTO_IP, IP_BLOCK_SOURCE) => source_request(Block, value),
+        (libc::IPPROTO_IP, IP_UNBLOCK_SOURCE) => source_request(Unblock, value),
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) => {
+            Some(Change::Interface(Family::V6, index(value, 0)?))
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP) => request_v6(Join, value),
+        (libc::IPPROTO_IPV6, libc::IPV6_DROP_MEMBERSHIP) => request_v6(Leave, value),
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_JOIN_GROUP) => storage(Join, value, false),
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_LEAVE_GROUP) => storage(Leave, value, false),
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_JOIN_SOURCE_GROUP) => {
+            storage(Join, value, true)
+        }
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_LEAVE_SOURCE_GROUP) => {
+            storage(Leave, value, true)
+        }
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_BLOCK_SOURCE) => storage(Block, value, true),
+        (libc::IPPROTO_IP | libc::IPPROTO_IPV6, MCAST_UNBLOCK_SOURCE) => {
+            storage(Unblock, value, true)
         }
         _ => None,
     }
+}
+
+fn v4(value: &[u8], at: usize) -> Option<Ipv4Addr> {
+    Some(Ipv4Addr::from(*value.get(at..)?.first_chunk::<4>()?))
+}
+
+fn index(value: &[u8], at: usize) -> Option<Place> {
+    Some(match u32::from_ne_bytes(*value.get(at..)?.first_chunk()?) {
+        0 => Place::Any,
+        index => Place::Index(index),
+    })
+}
+
+fn by_address(address: Ipv4Addr) -> Place {
+    if address.is_unspecified() {
+        Place::Any
+    } else {
+        Place::Address(address)
+    }
+}
+
+/// struct in_addr, ip_mreq or ip_mreqn, whose index counts before its address.
+fn interface_v4(value: &[u8]) -> Option<Place> {
+    match value.len() {
+        ..8 => Some(by_address(v4(value, 0)?)),
+        _ => in_request(value),
+    }
+}
+
+/// struct ip_mreq or ip_mreqn.
+fn in_request(value: &[u8]) -> Option<Place> {
+    match index(value, 8) {
+        Some(Place::Index(index)) => Some(Place::Index(index)),
+        _ => Some(by_address(v4(value, 4)?)),
+    }
+}
+
+fn request(change: MembershipChange, value: &[u8]) -> Option<Change> {
+    Some(Change::Member {
+        change,
+        group: v4(value, 0)?.into(),
+        source: None,
+        place: in_request(value)?,
+    })
+}
+
+/// struct ip_mreq_source: group, interface, source.
+fn source_request(change: MembershipChange, value: &[u8]) -> Option<Change> {
+    Some(Change::Member {
+        change,
+        group: v4(value, 0)?.into(),
+        source: Some(v4(value, 8)?.into()),
+        place: by_address(v4(value, 4)?),
+    })
+}
+
+/// struct ipv6_mreq: group, index.
+fn request_v6(change: MembershipChange, value: &[u8]) -> Option<Change> {
+    Some(Change::Member {
+        change,
+        group: Ipv6Addr::from(*value.first_chunk::<16>()?).into(),
+        source: None,
+        place: index(value, 16)?,
+    })
+}
+
+/// struct group_req or group_source_req: an index, and one or two of `sockaddr_storage` (RFC 3678 §5.1).
+fn storage(change: MembershipChange, value: &[u8], has_source: bool) -> Option<Change> {
+    let address = |at: usize| {
+        let bytes = value.get(at..)?;
+        match i32::from(u16::from_ne_bytes(*bytes.first_chunk()?)) {
+            libc::AF_INET => Some(IpAddr::V4(v4(bytes, 4)?)),
+            libc::AF_INET6 => {
+                let octets = bytes.get(8..)?.first_chunk::<16>()?;
+                Some(IpAddr::V6(Ipv6Addr::from(*octets)))
+            }
+            _ => None,
+        }
+    };
+    Some(Change::Member {
+        change,
+        group: address(8)?,
+        source: if has_source {
+            Some(address(136)?)
+        } else {
+            None
+        },
+        place: index(value, 0)?,
+    })
 }
 
 #[cfg(test)]
@@ -157,30 +285,29 @@ mod tests {
 
     const GROUP: [u8; 4] = [239, 1, 2, 3];
 
-    fn change(join: bool, source: Option<[u8; 4]>, interface: [u8; 4]) -> Change {
+    fn change(change: MembershipChange, source: Option<[u8; 4]>, place: Place) -> Change {
         Change::Member {
-            join,
-            membership: Membership {
-                group: IpAddr::from(GROUP),
-                source: source.map(IpAddr::from),
-            },
-            interface: interface.into(),
+            change,
+            group: IpAddr::from(GROUP),
+            source: source.map(IpAddr::from),
+            place,
         }
     }
 
     #[test]
     fn all_ways_to_name_a_group_are_understood() {
+        use MembershipChange::{Join, Leave};
         let (own, source) = ([10, 0, 0, 2], [10, 0, 0, 9]);
         let ip = libc::IPPROTO_IP;
         let plain = [GROUP, own].concat();
         assert_eq!(
             parse(ip, libc::IP_ADD_MEMBERSHIP, &plain),
-            Some(change(true, None, own))
+            Some(change(Join, None, Place::Address(own.into())))
         );
         let of_source = [GROUP, own, source].concat();
         assert_eq!(
             parse(ip, libc::IP_DROP_SOURCE_MEMBERSHIP, &of_source),
-            Some(change(false, Some(source), own))
+            Some(change(Leave, Some(source), Place::Address(own.into())))
         );
         let mut request = vec![0; 264];
         for (at, address) in [(8, GROUP), (136, source)] {
@@ -189,16 +316,49 @@ mod tests {
         }
         assert_eq!(
             parse(ip, MCAST_JOIN_SOURCE_GROUP, &request),
-            Some(change(true, Some(source), [0; 4]))
+            Some(change(Join, Some(source), Place::Any))
         );
         assert_eq!(
             parse(ip, MCAST_LEAVE_GROUP, &request[..136]),
-            Some(change(false, None, [0; 4]))
+            Some(change(Leave, None, Place::Any))
         );
         assert_eq!(
             parse(ip, libc::IP_MULTICAST_IF, &own),
-            Some(Change::Interface(own.into()))
+            Some(Change::Interface(Family::V4, Place::Address(own.into())))
         );
         assert_eq!(parse(ip, libc::IP_ADD_MEMBERSHIP, &plain[..7]), None);
+    }
+
+    #[test]
+    fn groups_of_ipv6_come_with_an_index() {
+        let (group, source): (Ipv6Addr, Ipv6Addr) =
+            ("ff15::7".parse().unwrap(), "2001:db8::9".parse().unwrap());
+        let index = 7_u32.to_ne_bytes();
+        let expected = |change, source: Option<Ipv6Addr>| {
+            Some(Change::Member {
+                change,
+                group: group.into(),
+                source: source.map(IpAddr::from),
+                place: Place::Index(7),
+            })
+        };
+        let plain = [&group.octets()[..], &index].concat();
+        assert_eq!(
+            parse(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &plain),
+            expected(MembershipChange::Join, None)
+        );
+        let mut request = vec![0; 264];
+        request[..4].copy_from_slice(&index);
+        for (at, address) in [(8, group), (136, source)] {
+            request[at..at + 2].copy_from_slice(&10_u16.to_ne_bytes());
+            request[at + 8..at + 24].copy_from_slice(&address.octets());
+        }
+        assert_eq!(
+            parse(libc::IPPROTO_IPV6, MCAST_BLOCK_SOURCE, &request),
+            expected(MembershipChange::Block, Some(source))
+        );
+        let interface = parse(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index);
+        let named = Change::Interface(Family::V6, Place::Index(7));
+        assert_eq!(interface, Some(named));
     }
 }

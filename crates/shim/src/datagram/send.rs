@@ -5,31 +5,47 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use client::Outgoing;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use rustix::io::Errno;
 
 use super::{Call, destination, ensure, is_forbidden_broadcast, message, stack_for};
 use crate::accelerated::{self, Stream};
+use crate::address::{self, Family};
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT};
 use crate::route::Stack;
 use crate::sleep::{Deadline, after_interruption};
-use crate::socket::Socket;
+use crate::socket::{NoFragments, Socket};
 
-/// Most bytes of payload in an IPv4 datagram.
-const PAYLOAD_MAX: usize = 65_535 - 20 - 8;
-/// Of a packet that is no payload.
-const HEADERS_LEN: usize = 20 + 8;
+/// Bytes of a packet that are no payload.
+const fn headers_len(family: Family) -> usize {
+    match family {
+        Family::V4 => 20 + 8,
+        Family::V6 => 40 + 8,
+    }
+}
+
+/// Most bytes of payload: the length field of IPv4 counts the IP header, that of IPv6 does not.
+const fn payload_max(family: Family) -> usize {
+    match family {
+        Family::V4 => 65_535 - 20 - 8,
+        Family::V6 => 65_535 - 8,
+    }
+}
 
 /// What a call wants besides the payload: from control messages (ip(7), udp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// IP_PKTINFO's address.
+    /// The address of IP_PKTINFO or IPV6_PKTINFO.
     pub source: Option<IpAddr>,
-    /// IP_TOS.
+    /// The interface of IP_PKTINFO or IPV6_PKTINFO; 0: none.
+    pub interface: u32,
+    /// IP_TOS, IPV6_TCLASS.
     pub tos: Option<u8>,
-    /// IP_TTL.
+    /// IP_TTL, IPV6_HOPLIMIT.
     pub ttl: Option<u8>,
+    /// IPV6_DONTFRAG.
+    pub whole: bool,
     /// UDP_SEGMENT.
     pub segment_bytes: Option<u16>,
 }
@@ -49,15 +65,23 @@ pub fn send(
         return Ok(None);
     };
     let to = match name {
-        Some(name) => match destination(name)? {
+        Some(name) => match destination(fd, socket, name)? {
             Some(to) if stack_for(socket, to)? == Stack::Engine => Some(to),
             _ => return Ok(None),
         },
         None if socket.has_engine_peer() => None,
         None => return Ok(None),
     };
-    let wishes = message::parse(control)?;
-    if flags & libc::MSG_OOB != 0 {
+    let Some(peer) = to.or_else(|| socket.stream()?.peer()) else {
+        return Ok(None);
+    };
+    let family = address::family(peer);
+    let wishes = message::parse(control, family)?;
+    if !is_of_engine(&wishes) {
+        return Ok(None);
+    }
+    // Only `udp_sendmsg` looks at it.
+    if flags & libc::MSG_OOB != 0 && family == Family::V4 {
         return Err(Errno::OPNOTSUPP);
     }
     if to.is_some_and(|to| is_forbidden_broadcast(socket, to)) {
@@ -65,10 +89,12 @@ pub fn send(
     }
     let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
     let len = slices.iter().map(|slice| slice.len()).sum();
-    check_length(socket, len, usize::from(segment_bytes))?;
+    let whole = wishes.whole || forbids_fragments(socket, family);
+    check_length(family, len, usize::from(segment_bytes), whole)?;
     let outgoing = Outgoing {
-        destination: to.map(SocketAddr::V4),
+        destination: to,
         source: wishes.source,
+        interface: wishes.interface,
         tos: wishes.tos,
         ttl: wishes.ttl,
         segment_bytes: if len > usize::from(segment_bytes) {
@@ -82,24 +108,50 @@ pub fn send(
     push(&call, socket, &stream, &outgoing, slices, flags).map(Some)
 }
 
+/// Whether the interface and the address to send from are the engine's, where a program names them.
+fn is_of_engine(wishes: &Wishes) -> bool {
+    let networks = accelerated::networks();
+    let mut own = networks.interfaces.iter().map(|network| network.address);
+    (wishes.interface == 0 || wishes.interface == networks.scope_id)
+        && wishes
+            .source
+            .is_none_or(|source| own.any(|one| one == source))
+}
+
 /// EMSGSIZE at once, where the program can still be told.
-fn check_length(socket: &Socket, len: usize, segment_bytes: usize) -> Result<(), Errno> {
-    if len > PAYLOAD_MAX {
+fn check_length(
+    family: Family,
+    len: usize,
+    segment_bytes: usize,
+    whole: bool,
+) -> Result<(), Errno> {
+    if len > payload_max(family) {
         return Err(Errno::MSGSIZE);
     }
+    let headers_len = headers_len(family);
     let mtu = accelerated::networks().mtu_bytes;
     let piece = if segment_bytes > 0 && len > segment_bytes {
         segment_bytes
     } else {
         len
     };
-    if segment_bytes > 0 && piece + HEADERS_LEN > mtu {
+    if segment_bytes > 0 && piece + headers_len > mtu {
         return Err(Errno::INVAL);
     }
-    if piece + HEADERS_LEN > mtu && socket.forbids_fragments() {
+    if piece + headers_len > mtu && whole {
         return Err(Errno::MSGSIZE);
     }
     Ok(())
+}
+
+fn forbids_fragments(socket: &Socket, family: Family) -> bool {
+    match family {
+        Family::V4 => socket.forbids_fragments(NoFragments::DiscoveryV4),
+        Family::V6 => {
+            socket.forbids_fragments(NoFragments::DiscoveryV6)
+                || socket.forbids_fragments(NoFragments::OptionV6)
+        }
+    }
 }
 
 fn push(

@@ -14,10 +14,12 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
 
 use super::Call;
-use super::message::{self, Control};
+use super::describe::Control;
 use super::receive::{Receiving, Step};
 use super::send as sending;
 use crate::accelerated;
+use crate::address::Family;
+use crate::name;
 use crate::outcome::Switched;
 use crate::sleep::Deadline;
 use crate::sys;
@@ -164,7 +166,7 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
             },
             // SAFETY: as above.
             Some(Step::Failure(letter)) => unsafe {
-                return Ok(Some(give_failure(message, &letter)));
+                return Ok(Some(give_failure(fd, message, &letter)));
             },
             // SAFETY: the whole message is the caller's.
             Some(Step::AskKernel) => match unsafe { kernel_receives(fd, message, flags) } {
@@ -221,14 +223,12 @@ unsafe fn give_letter(
 ) -> usize {
     let record = &letter.record;
     let len = usize::try_from(record.len).unwrap_or(0);
+    let (family, wanted) = shown_to(fd);
     // SAFETY: the caller's buffers.
-    unsafe { give_name(message, record.source) };
-    let wanted = Call::begin(fd)
-        .and_then(|call| call.socket().map(|socket| socket.wanted()))
-        .unwrap_or(0);
+    unsafe { give_name(message, record.source, family) };
     let mut control = Control::new(control_room(message));
     if wanted != 0 {
-        control.describe(record, wanted, spoken_to(record.destination));
+        control.describe(record, wanted, family, spoken_to(record.destination));
     }
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
@@ -242,11 +242,12 @@ unsafe fn give_letter(
     }
 }
 
-unsafe fn give_failure(message: &mut msghdr, letter: &Letter<Failure>) -> usize {
+unsafe fn give_failure(fd: RawFd, message: &mut msghdr, letter: &Letter<Failure>) -> usize {
+    let (family, _) = shown_to(fd);
     // SAFETY: the caller's buffers.
-    unsafe { give_name(message, letter.record.destination) };
+    unsafe { give_name(message, letter.record.destination, family) };
     let mut control = Control::new(control_room(message));
-    control.explain(&letter.record);
+    control.explain(&letter.record, family, accelerated::networks().scope_id);
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
@@ -254,6 +255,13 @@ unsafe fn give_failure(message: &mut msghdr, letter: &Letter<Failure>) -> usize 
         message.msg_flags |= libc::MSG_TRUNC;
     }
     letter.copied
+}
+
+/// The family of a socket, and what its program wants to hear with datagrams.
+fn shown_to(fd: RawFd) -> (Family, u32) {
+    let call = Call::begin(fd);
+    let socket = call.as_ref().and_then(Call::socket);
+    socket.map_or((Family::V4, 0), |socket| (socket.family(), socket.wanted()))
 }
 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.
@@ -274,18 +282,17 @@ fn spoken_to(destination: IpAddr) -> Ipv4Addr {
     }
 }
 
-unsafe fn give_name(message: &mut msghdr, address: SocketAddr) {
-    let Some(name) = message::name(address) else {
-        message.msg_namelen = 0;
-        return;
-    };
+unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family) {
+    let name = name::shown(address, family);
     if message.msg_name.is_null() {
         message.msg_namelen = 0;
         return;
     }
     // SAFETY: the name buffer has msg_namelen bytes; the length is a field of a message that we borrow.
-    let given =
-        unsafe { sys::give_result(&name, message.msg_name, &raw mut message.msg_namelen, true) };
+    let given = unsafe {
+        let len = &raw mut message.msg_namelen;
+        sys::give_result(name.as_bytes(), message.msg_name, len, true)
+    };
     if given.is_err() {
         message.msg_namelen = 0;
     }

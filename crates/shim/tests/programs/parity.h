@@ -3,6 +3,9 @@
  * (over UDP where PARITY_UDP is defined; the server's socket is bound then) and print the results of their socket calls: values, errno names, event bits; never addresses, ports
  * or times, so that the output over the kernel and over Shunt can be compared line by line.
  *
+ * A program that names PARITY_V6 is built a second time with that defined, and talks over IPv6: its addresses
+ * are of type address_t and of FAMILY.
+ *
  *   PROGRAM both ADDRESS            both halves in one process, the server half in a thread
  *   PROGRAM server ADDRESS PORT     one half; start the server first
  *   PROGRAM client ADDRESS PORT     the other, on this host or another
@@ -33,11 +36,42 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef PARITY_V6
+typedef struct sockaddr_in6 address_t;
+#define FAMILY AF_INET6
+#define PORT sin6_port
+#define ADDRESS sin6_addr
+#define LOOPBACK "::1"
+#else
+typedef struct sockaddr_in address_t;
+#define FAMILY AF_INET
+#define PORT sin_port
+#define ADDRESS sin_addr
+#define LOOPBACK "127.0.0.1"
+#endif
+
 static void server(int listener);
-static void client(struct sockaddr_in peer);
+static void client(address_t peer);
 
 static __thread FILE *out;
-static struct sockaddr_in where;
+static address_t where;
+
+/* Port 0 of an address in text. */
+static address_t address_of(const char *text) {
+    address_t address;
+    memset(&address, 0, sizeof address);
+    ((struct sockaddr *)&address)->sa_family = FAMILY;
+    if (inet_pton(FAMILY, text, &address.ADDRESS) != 1)
+        exit(2);
+    return address;
+}
+
+static int same_host(address_t a, address_t b) { return !memcmp(&a.ADDRESS, &b.ADDRESS, sizeof a.ADDRESS); }
+
+static int is_any(address_t a) {
+    static const address_t zero;
+    return same_host(a, zero);
+}
 
 static const char *error_name(int error) {
     const char *name = error ? strerrorname_np(error) : "0";
@@ -104,8 +138,8 @@ static double now(void) {
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-static int connected(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+static int connected(address_t peer) {
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     if (connect(fd, (struct sockaddr *)&peer, sizeof peer) < 0) {
         perror("connect");
         exit(1);
@@ -135,8 +169,8 @@ static void await(int fd) {
 }
 
 #ifdef PARITY_UDP
-static int listening(struct sockaddr_in address) {
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+static int listening(address_t address) {
+    int fd = socket(FAMILY, SOCK_DGRAM, 0);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         perror("bind");
         exit(1);
@@ -144,8 +178,8 @@ static int listening(struct sockaddr_in address) {
     return fd;
 }
 #else
-static int listening(struct sockaddr_in address) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+static int listening(address_t address) {
+    int fd = socket(FAMILY, SOCK_STREAM, 0), on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 16) < 0) {
         perror("listen");
@@ -189,11 +223,10 @@ int main(int count, char **words) {
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    where.sin_family = AF_INET;
-    inet_pton(AF_INET, words[2], &where.sin_addr);
+    where = address_of(words[2]);
     if (!strcmp(words[1], "both"))
         return run_both();
-    where.sin_port = htons((unsigned short)(count > 3 ? atoi(words[3]) : 7000));
+    where.PORT = htons((unsigned short)(count > 3 ? atoi(words[3]) : 7000));
     if (!strcmp(words[1], "server"))
         server(listening(where));
     else

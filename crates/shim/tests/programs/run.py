@@ -22,10 +22,23 @@ HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 30
 
 
+def is_v6(name):
+    return name.endswith(("-v6", "_v6"))
+
+
+def variants(name):
+    """The program itself, and its twin over IPv6 if it has one; one that ends with _v6 has nothing else."""
+    if name.endswith("_v6"):
+        return [name]
+    return [name, f"{name}-v6"] if "PARITY_V6" in (HERE / f"{name}.c").read_text() else [name]
+
+
 def build(names, folder):
     for name in names:
-        command = ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", folder / name, HERE / f"{name}.c"]
+        source = name.removesuffix("-v6")
+        family = ["-DPARITY_V6"] if is_v6(name) else []
+        command = ["cc", *family, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
+                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", folder / name, HERE / f"{source}.c"]
         subprocess.run(command, check=True)
 
 
@@ -53,13 +66,13 @@ def two_halves(program, arguments):
     return client + "-- server\n" + served
 
 
-def over_shunt(program, arguments):
+def over_shunt(program, arguments, addresses):
     if arguments.server_command:
         return two_halves(program, arguments)
     if arguments.kernel:
-        return run([program, "both", arguments.kernel_address], dict(os.environ))
+        return run([program, "both", addresses[0]], dict(os.environ))
     environment = dict(os.environ, LD_PRELOAD=str(pathlib.Path(arguments.library).resolve()))
-    return run([program, "both", arguments.address], environment)
+    return run([program, "both", addresses[1]], environment)
 
 
 def main():
@@ -67,6 +80,8 @@ def main():
     parser.add_argument("--library")
     parser.add_argument("--address", default="10.0.0.2")
     parser.add_argument("--kernel-address", default="127.0.0.1")
+    parser.add_argument("--address-v6", help="without it the programs' twins over IPv6 are left out")
+    parser.add_argument("--kernel-address-v6", default="::1")
     parser.add_argument("--port", type=int, default=7000)
     parser.add_argument("--kernel", action="store_true")
     parser.add_argument("--server-command")
@@ -76,13 +91,18 @@ def main():
     if not (arguments.kernel or arguments.library or arguments.server_command):
         parser.error("name --library, --kernel or --server-command")
     names = arguments.programs or sorted(path.stem for path in HERE.glob("*.c"))
+    with_v6 = arguments.kernel or arguments.address_v6
+    names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
     different = 0
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         build(names, pathlib.Path(folder))
         for name in names:
             program = f"{folder}/{name}"
-            expected = run([program, "both", arguments.kernel_address], dict(os.environ))
-            found = over_shunt(program, arguments)
+            addresses = (arguments.kernel_address, arguments.address)
+            if is_v6(name):
+                addresses = (arguments.kernel_address_v6, arguments.address_v6)
+            expected = run([program, "both", addresses[0]], dict(os.environ))
+            found = over_shunt(program, arguments, addresses)
             same = expected == found
             different += not same
             print(f"{'same' if same else 'DIFFERENT'}  {name}", flush=True)

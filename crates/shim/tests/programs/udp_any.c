@@ -1,18 +1,18 @@
 /* UDP on ANY: datagrams of loopback and of the host's own address reach one socket, answers go back. */
-#define PARITY_UDP
+#define PARITY_UDP /* and PARITY_V6 */
 #include "parity.h"
 
 static void server(int fd) { (void)fd; }
 
-static void client(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_DGRAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0);
-    struct sockaddr_in any = {.sin_family = AF_INET}, here, from;
+static void client(address_t peer) {
+    int fd = socket(FAMILY, SOCK_DGRAM, 0), sender = socket(FAMILY, SOCK_DGRAM, 0);
+    address_t any = address_of(FAMILY == AF_INET ? "0.0.0.0" : "::"), here, from;
     socklen_t len = sizeof here;
     result("bind", bind(fd, (struct sockaddr *)&any, sizeof any));
     getsockname(fd, (struct sockaddr *)&here, &len);
-    struct sockaddr_in loopback = here, own = here;
-    loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    own.sin_addr = peer.sin_addr;
+    address_t loopback = here, own = here;
+    loopback.ADDRESS = address_of(LOOPBACK).ADDRESS;
+    own.ADDRESS = peer.ADDRESS;
     int epoll = epoll_create1(0);
     struct epoll_event wish = {.events = EPOLLIN | EPOLLOUT, .data.u64 = 7}, event = {0};
     result("epoll", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wish));
@@ -23,7 +23,7 @@ static void client(struct sockaddr_in peer) {
     result("idle", epoll_wait(epoll, &event, 1, 0));
     char text[16] = {0};
     for (int turn = 0; turn < 4; turn++) {
-        struct sockaddr_in to = turn % 2 ? own : loopback;
+        address_t to = turn % 2 ? own : loopback;
         result("sendto", sendto(sender, "ask", 3, 0, (struct sockaddr *)&to, sizeof to));
         event.events = 0;
         result("epoll", epoll_wait(epoll, &event, 1, 2000));
@@ -34,12 +34,12 @@ static void client(struct sockaddr_in peer) {
         say("FIONREAD %d", bytes);
         len = sizeof from;
         result("recvfrom", recvfrom(fd, text, sizeof text, 0, (struct sockaddr *)&from, &len));
-        say("by loopback %d", from.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && !(turn % 2));
+        say("by loopback %d", same_host(from, address_of(LOOPBACK)) && !(turn % 2));
         result("answer", sendto(fd, "answer", 6, 0, (struct sockaddr *)&from, len));
         result("recv", recv(sender, text, sizeof text, 0));
     }
     for (int turn = 0; turn < 40; turn++) {
-        struct sockaddr_in to = turn % 2 ? own : loopback;
+        address_t to = turn % 2 ? own : loopback;
         sendto(sender, "many", 4, 0, (struct sockaddr *)&to, sizeof to);
     }
     int count = 0;

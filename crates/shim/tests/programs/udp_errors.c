@@ -1,17 +1,22 @@
 /* UDP: a closed port, on connected sockets and in the error queue. */
-#define PARITY_UDP
+#define PARITY_UDP /* and PARITY_V6 */
 #include "parity.h"
 #include <linux/errqueue.h>
+#ifdef PARITY_V6
+#define RECVERR IPPROTO_IPV6, IPV6_RECVERR
+#else
+#define RECVERR IPPROTO_IP, IP_RECVERR
+#endif
 
 static void server(int fd) {
     char text[8];
     result("the last word", recv(fd, text, sizeof text, 0));
 }
 
-static struct sockaddr_in closed_port(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+static address_t closed_port(address_t peer) {
+    int fd = socket(FAMILY, SOCK_DGRAM, 0);
     socklen_t len = sizeof peer;
-    peer.sin_port = 0;
+    peer.PORT = 0;
     bind(fd, (struct sockaddr *)&peer, sizeof peer);
     getsockname(fd, (struct sockaddr *)&peer, &len);
     close(fd);
@@ -21,7 +26,7 @@ static struct sockaddr_in closed_port(struct sockaddr_in peer) {
 static void error_queue(int fd, const char *what) {
     char text[64] = {0}, control[256];
     struct iovec part = {text, sizeof text};
-    struct sockaddr_in name = {0};
+    address_t name = {0};
     struct msghdr message = {.msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &part, .msg_iovlen = 1,
                              .msg_control = control, .msg_controllen = sizeof control};
     long got = result(what, recvmsg(fd, &message, MSG_ERRQUEUE));
@@ -31,16 +36,16 @@ static void error_queue(int fd, const char *what) {
         message.msg_flags & MSG_TRUNC ? " TRUNC" : "", (int)message.msg_namelen);
     for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
         struct sock_extended_err *error = (void *)CMSG_DATA(one);
-        struct sockaddr_in *offender = (void *)SO_EE_OFFENDER(error);
+        address_t *offender = (void *)SO_EE_OFFENDER(error);
         say("level %d type %d: %s origin %d type %d code %d info %u, offender family %d is the peer: %d",
             one->cmsg_level, one->cmsg_type, error_name((int)error->ee_errno), error->ee_origin, error->ee_type,
-            error->ee_code, error->ee_info, offender->sin_family, offender->sin_addr.s_addr == name.sin_addr.s_addr);
+            error->ee_code, error->ee_info, ((struct sockaddr *)offender)->sa_family, same_host(*offender, name));
     }
 }
 
-static void client(struct sockaddr_in peer) {
-    struct sockaddr_in nobody = closed_port(peer);
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+static void client(address_t peer) {
+    address_t nobody = closed_port(peer);
+    int fd = socket(FAMILY, SOCK_DGRAM, 0);
     char text[8];
     result("unconnected", sendto(fd, "x", 1, 0, (struct sockaddr *)&nobody, sizeof nobody));
     pause_ms(50);
@@ -64,7 +69,7 @@ static void client(struct sockaddr_in peer) {
     say("SO_ERROR %s", error_name(socket_error(fd)));
 
     int on = 1;
-    result("IP_RECVERR", setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on));
+    result("IP_RECVERR", setsockopt(fd, RECVERR, &on, sizeof on));
     error_queue(fd, "empty queue");
     result("send", send(fd, "question", 8, 0));
     poll(&entry, 1, 2000);
@@ -78,8 +83,8 @@ static void client(struct sockaddr_in peer) {
     poll_now("over", fd, 0);
     close(fd);
 
-    fd = socket(AF_INET, SOCK_DGRAM, 0);
-    result("IP_RECVERR", setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on));
+    fd = socket(FAMILY, SOCK_DGRAM, 0);
+    result("IP_RECVERR", setsockopt(fd, RECVERR, &on, sizeof on));
     result("unconnected", sendto(fd, "other", 5, 0, (struct sockaddr *)&nobody, sizeof nobody));
     entry.fd = fd;
     poll(&entry, 1, 2000);
@@ -90,9 +95,11 @@ static void client(struct sockaddr_in peer) {
     result("to the server", sendto(fd, "bye", 3, 0, (struct sockaddr *)&peer, sizeof peer));
     close(fd);
 
-    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    fd = socket(FAMILY, SOCK_DGRAM, 0);
+#ifndef PARITY_V6
     peer.sin_addr.s_addr = 0xffffffff;
     result("broadcast without leave", sendto(fd, "x", 1, 0, (struct sockaddr *)&peer, sizeof peer));
     result("connect to everybody", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+#endif
     close(fd);
 }

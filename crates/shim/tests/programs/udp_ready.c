@@ -1,9 +1,9 @@
 /* UDP: poll, select, level- and edge-triggered epoll, shutdown, timeouts. */
-#define PARITY_UDP
+#define PARITY_UDP /* and PARITY_V6 */
 #include "parity.h"
 
 static void server(int fd) {
-    struct sockaddr_in peer;
+    address_t peer;
     char text[64];
     for (int n = 0; n < 7; n++) {
         socklen_t len = sizeof peer;
@@ -22,8 +22,8 @@ static void wait_for(int epoll, const char *what, int timeout_ms) {
         events(what, event.events);
 }
 
-static void client(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+static void client(address_t peer) {
+    int fd = socket(FAMILY, SOCK_DGRAM, 0);
     char text[64];
     poll_now("fresh", fd, 0);
     sendto(fd, "one", 3, 0, (struct sockaddr *)&peer, sizeof peer);

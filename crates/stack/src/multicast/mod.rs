@@ -84,17 +84,16 @@ impl Multicast {
         group == ALL_SYSTEMS || reports.is_some_and(Reports::listens)
     }
 
-    /// Whether a socket takes what `source` sends to the group. One that has not joined hears what
-    /// others of this host have joined for (Linux `IP_MULTICAST_ALL`).
+    /// Whether a socket takes what `source` sends to the group; `None`: it is not in it.
     pub(crate) fn takes(
         &self,
         socket: u32,
         interface: InterfaceId,
         group: IpAddr,
         source: IpAddr,
-    ) -> bool {
-        let filter = self.members.get(&(socket, (interface, group)));
-        filter.is_none_or(|filter| filter.takes(source))
+    ) -> Option<bool> {
+        let filter = self.members.get(&(socket, (interface, group)))?;
+        Some(filter.takes(source))
     }
 
     /// Whether [`Stack::poll_transmit`] has something to say.
@@ -169,6 +168,49 @@ impl Stack<'_> {
         if is_over {
             self.multicast.members.remove(&key);
         }
+        self.group_changed(place);
+        Ok(())
+    }
+
+    /// Of a group that the socket hears as a whole, no more what this source sends (RFC 3678 §3).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: it does not hear the group, or only single sources of it;
+    /// [`Error::AddressNotAvailable`]: the source is blocked already; [`Error::NoMemory`].
+    pub fn udp_block(&mut self, id: UdpId, block: &Membership) -> Result<(), Error> {
+        self.change_blocked(id, block, |filter, source| {
+            if !filter.takes(source) {
+                Err(Error::AddressNotAvailable)
+            } else if filter.add(source) {
+                Ok(())
+            } else {
+                Err(Error::NoMemory)
+            }
+        })
+    }
+
+    /// Takes [`Stack::udp_block`] back.
+    ///
+    /// # Errors
+    /// As there; [`Error::AddressNotAvailable`]: the source is not blocked.
+    pub fn udp_unblock(&mut self, id: UdpId, unblock: &Membership) -> Result<(), Error> {
+        self.change_blocked(id, unblock, |filter, source| {
+            let found = filter.remove(source);
+            found.then_some(()).ok_or(Error::AddressNotAvailable)
+        })
+    }
+
+    fn change_blocked(
+        &mut self,
+        id: UdpId,
+        about: &Membership,
+        change: impl FnOnce(&mut Filter, IpAddr) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (socket, place) = self.place_of(id, about)?;
+        let source = about.source.ok_or(Error::InvalidArgument)?;
+        let filter = self.multicast.members.get_mut(&(socket, place));
+        let filter = filter.filter(|filter| filter.excludes);
+        change(filter.ok_or(Error::InvalidArgument)?, source)?;
         self.group_changed(place);
         Ok(())
     }

@@ -232,7 +232,7 @@ fn what_a_host_sends_to_a_group_its_own_members_hear_unless_it_asks_not_to() {
     };
     for (loops, copies) in [(true, 1), (false, 0)] {
         let mut options = node.stack.udp_options(id).unwrap();
-        options.multicast_loop = loops;
+        options.v4.multicast_loop = loops;
         node.stack.udp_set_options(id, &options).unwrap();
         let result = node
             .stack
@@ -271,4 +271,43 @@ fn memberships_are_bounded() {
         node.stack.udp_join(id, &no_group),
         Err(Error::InvalidArgument)
     );
+}
+
+#[test]
+fn a_blocked_source_is_heard_again_once_it_is_not() {
+    let mut memory = memory();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    let id = bind(&mut node, 7);
+    assert_eq!(
+        node.stack.udp_block(id, &only(9)),
+        Err(Error::InvalidArgument)
+    );
+    node.stack.udp_join(id, &everybody()).unwrap();
+    let hears = |node: &mut Node<'_>, n| {
+        node.deliver(NOW, &datagram(n, b"news"));
+        heard(node).len()
+    };
+    node.stack.udp_block(id, &only(9)).unwrap();
+    assert_eq!((hears(&mut node, 9), hears(&mut node, 8)), (0, 1));
+    let again = node.stack.udp_block(id, &only(9));
+    assert_eq!(again, Err(Error::AddressNotAvailable));
+    node.stack.udp_unblock(id, &only(9)).unwrap();
+    assert_eq!(hears(&mut node, 9), 1);
+    let again = node.stack.udp_unblock(id, &only(9));
+    assert_eq!(again, Err(Error::AddressNotAvailable));
+}
+
+#[test]
+fn who_has_not_joined_hears_the_groups_of_others_only_if_it_wants_all() {
+    let mut memory = memory();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    let (member, other) = (bind(&mut node, 7), bind(&mut node, 8));
+    node.stack.udp_join(member, &everybody()).unwrap();
+    node.deliver(NOW, &datagram(9, b"news"));
+    assert_eq!(heard(&node), [7, 8]);
+    let mut options = node.stack.udp_options(other).unwrap();
+    options.v4.multicast_all = false;
+    node.stack.udp_set_options(other, &options).unwrap();
+    node.deliver(NOW, &datagram(9, b"news"));
+    assert_eq!(heard(&node), [7]);
 }

@@ -227,7 +227,7 @@ fn a_long_datagram_is_fragmented_unless_that_is_forbidden() {
     assert!(wire::checksum::verify_udp_v4(ip(ME), ip(PEER), &whole));
     assert_eq!(whole[8..], payload);
     with_options(&mut node, id, |options| {
-        options.mtu_discovery = MtuDiscovery::Do
+        options.v4.mtu_discovery = MtuDiscovery::Do
     });
     assert_eq!(
         send(&mut node, id, Some(end(PEER, 9)), &payload),
@@ -344,7 +344,7 @@ fn port_unreachable_is_told_to_a_connected_socket_and_to_one_with_an_error_queue
     let failures = |node: &Node<'_>| std::mem::take(&mut node.programs.borrow_mut().failures);
     node.deliver(NOW, &report);
     assert_eq!(failures(&node), [], "not connected, no error queue");
-    with_options(&mut node, id, |options| options.error_queue = true);
+    with_options(&mut node, id, |options| options.v4.error_queue = true);
     node.deliver(NOW, &report);
     let expected = (
         7,
@@ -353,7 +353,7 @@ fn port_unreachable_is_told_to_a_connected_socket_and_to_one_with_an_error_queue
         b"question".to_vec(),
     );
     assert_eq!(failures(&node), std::slice::from_ref(&expected));
-    with_options(&mut node, id, |options| options.error_queue = false);
+    with_options(&mut node, id, |options| options.v4.error_queue = false);
     node.stack.udp_connect(id, end(PEER, 9)).unwrap();
     node.deliver(NOW, &report);
     assert_eq!(failures(&node), [expected]);

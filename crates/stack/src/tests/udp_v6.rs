@@ -208,7 +208,7 @@ fn a_long_datagram_is_fragmented_by_its_sender() {
     assert!(verify_udp(ours().into(), theirs().into(), &whole));
     assert_eq!(whole[8..], payload);
     let mut options = node.stack.udp_options(id).unwrap();
-    options.mtu_discovery = MtuDiscovery::Do;
+    options.v6.mtu_discovery = MtuDiscovery::Do;
     node.stack.udp_set_options(id, &options).unwrap();
     let refused = Err(SendError::Refused(Error::MessageTooLong));
     assert_eq!(

@@ -113,7 +113,8 @@ impl Stack<'_> {
             return false;
         };
         let record = &self.tables.udp[at(index)];
-        let (owner, options) = (record.owner, record.options());
+        let (owner, all) = (record.owner, record.options());
+        let options = all.of(quote.destination.ip());
         let is_connected = record.ends.remote().is_some();
         let Some((kind, mut is_hard)) = meaning(report) else {
             return true;

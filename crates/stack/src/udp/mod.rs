@@ -101,43 +101,61 @@ impl MtuDiscovery {
 }
 
 /// What a program may choose for a UDP socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// `IP_TTL`, `IP_TOS`.
-    pub ip: IpOptions,
     /// `SO_BROADCAST`.
     pub broadcast: bool,
     /// `SO_REUSEPORT`: sockets on one end share its datagrams by the hash of their senders.
     pub reuse_port: bool,
-    /// `IP_RECVERR`.
-    pub error_queue: bool,
     /// `IPV6_V6ONLY`: a socket on `::` gets no IPv4.
     pub v6_only: bool,
     /// `UDP_GRO`: takes merged datagrams as they come.
     pub merged: bool,
-    /// `IP_MTU_DISCOVER`.
+    /// For datagrams of IPv4.
+    pub v4: FamilyOptions,
+    /// For datagrams of IPv6.
+    pub v6: FamilyOptions,
+}
+
+impl UdpOptions {
+    /// Those that count for datagrams to or from this address.
+    pub(crate) fn of(&self, address: IpAddr) -> &FamilyOptions {
+        match address {
+            IpAddr::V4(_) => &self.v4,
+            IpAddr::V6(_) => &self.v6,
+        }
+    }
+}
+
+/// What counts for datagrams of one family; a socket of `AF_INET6` has both (ip(7), RFC 3493 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilyOptions {
+    /// `IP_TTL`, `IP_TOS`; `IPV6_UNICAST_HOPS`, `IPV6_TCLASS`.
+    pub ip: IpOptions,
+    /// `IP_RECVERR`, `IPV6_RECVERR`.
+    pub error_queue: bool,
+    /// `IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`.
     pub mtu_discovery: MtuDiscovery,
-    /// `IP_MULTICAST_TTL`.
+    /// `IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`.
     pub multicast_ttl: u8,
-    /// `IP_MULTICAST_LOOP`.
+    /// `IP_MULTICAST_LOOP`, `IPV6_MULTICAST_LOOP`.
     pub multicast_loop: bool,
-    /// `IP_MULTICAST_IF`.
+    /// `IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`: hears groups that others of this host have joined.
+    pub multicast_all: bool,
+    /// `IP_MULTICAST_IF`, `IPV6_MULTICAST_IF`.
     pub multicast_interface: Option<InterfaceId>,
 }
 
-impl Default for UdpOptions {
+impl Default for FamilyOptions {
     fn default() -> Self {
         Self {
             ip: IpOptions::default(),
-            broadcast: false,
-            reuse_port: false,
             error_queue: false,
-            v6_only: false,
-            merged: false,
             mtu_discovery: MtuDiscovery::default(),
-            // RFC 1112 §6.1: multicast does not leave the link unless asked to.
+            // RFC 1112 §6.1, RFC 3493 §5.2: multicast does not leave the link unless asked to.
             multicast_ttl: 1,
             multicast_loop: true,
+            multicast_all: true,
             multicast_interface: None,
         }
     }
@@ -148,6 +166,8 @@ impl Default for UdpOptions {
 pub struct Datagram<'a> {
     /// By which interface.
     pub interface: InterfaceId,
+    /// The number by which programs name it.
+    pub scope_id: u32,
     /// Who sent it.
     pub source: SocketAddr,
     /// For which address and port.

@@ -35,7 +35,7 @@ impl Stack<'_> {
         }
         let is_ours = self.owns_address(destination);
         let link = if is_ours {
-            self.link_of(arrival)
+            self.own_link_of(arrival)
         } else {
             self.link_of_many(arrival)
         };
@@ -43,6 +43,7 @@ impl Stack<'_> {
         let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
         let datagram = Datagram {
             interface: link,
+            scope_id,
             source: socket_address(source, header.source_port, scope_id),
             destination: SocketAddr::new(destination, header.destination_port),
             tos: arrival.dscp_ecn,
@@ -84,9 +85,15 @@ impl Stack<'_> {
         for place in 0..self.udp.table.on_port(port).len() {
             let entry = self.udp.table.on_port(port)[place];
             let (group, source) = (datagram.destination.ip(), datagram.source.ip());
-            let multicast = &self.multicast;
+            let member = self
+                .multicast
+                .takes(entry.index, datagram.interface, group, source);
             let hears = !group.is_multicast()
-                || multicast.takes(entry.index, datagram.interface, group, source);
+                || member.unwrap_or_else(|| {
+                    // One that has not joined hears what others of this host have joined for.
+                    let options = self.tables.udp[at(entry.index)].options();
+                    options.of(group).multicast_all
+                });
             if hears && takes(&entry, datagram) {
                 self.give(entry.index, datagram, host);
                 anybody = true;
@@ -131,8 +138,8 @@ fn takes(entry: &Entry, datagram: &Datagram<'_>) -> bool {
     let destination = datagram.destination.ip();
     let is_any = local.is_unspecified() && (same_family(local, destination) || entry.is_dual);
     (is_any || local == destination)
-        && entry
-            .ends
-            .remote()
-            .is_none_or(|remote| remote == datagram.source)
+        && entry.ends.remote().is_none_or(|remote| {
+            let source = datagram.source;
+            (remote.ip(), remote.port()) == (source.ip(), source.port())
+        })
 }

@@ -1,6 +1,6 @@
 //! A UDP socket as plain data, and the names of its two ends.
 
-use super::{MtuDiscovery, UdpId, UdpOptions};
+use super::{FamilyOptions, MtuDiscovery, UdpId, UdpOptions};
 use crate::address::{PackedAddress, needs_zone};
 use crate::egress::IpOptions;
 use crate::interface::InterfaceId;
@@ -79,10 +79,60 @@ impl Ends {
 
 const BROADCAST: u16 = 1;
 const REUSE_PORT: u16 = 1 << 1;
-const ERROR_QUEUE: u16 = 1 << 2;
-const MULTICAST_LOOP: u16 = 1 << 3;
-const V6_ONLY: u16 = 1 << 4;
-const MERGED: u16 = 1 << 5;
+const V6_ONLY: u16 = 1 << 2;
+const MERGED: u16 = 1 << 3;
+/// In the flags of a family.
+const ERROR_QUEUE: u16 = 1;
+const MULTICAST_LOOP: u16 = 1 << 1;
+const MULTICAST_ALL: u16 = 1 << 2;
+
+fn given(on: bool, flag: u16) -> u16 {
+    if on { flag } else { 0 }
+}
+
+/// [`FamilyOptions`] as plain data.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+struct FamilyRecord {
+    ttl: u8,
+    tos: u8,
+    multicast_ttl: u8,
+    mtu_discovery: u8,
+    flags: u16,
+    /// Interface of outgoing multicast + 1; 0: as routed.
+    multicast_interface: u16,
+}
+
+impl FamilyRecord {
+    fn new(options: &FamilyOptions) -> Self {
+        Self {
+            ttl: options.ip.ttl,
+            tos: options.ip.tos,
+            multicast_ttl: options.multicast_ttl,
+            mtu_discovery: options.mtu_discovery.number(),
+            flags: given(options.error_queue, ERROR_QUEUE)
+                | given(options.multicast_loop, MULTICAST_LOOP)
+                | given(options.multicast_all, MULTICAST_ALL),
+            multicast_interface: options.multicast_interface.map_or(0, |id| id.0 + 1),
+        }
+    }
+
+    fn options(self) -> FamilyOptions {
+        let has = |flag| self.flags & flag != 0;
+        FamilyOptions {
+            ip: IpOptions {
+                ttl: self.ttl,
+                tos: self.tos,
+            },
+            error_queue: has(ERROR_QUEUE),
+            mtu_discovery: MtuDiscovery::from_number(self.mtu_discovery),
+            multicast_ttl: self.multicast_ttl,
+            multicast_loop: has(MULTICAST_LOOP),
+            multicast_all: has(MULTICAST_ALL),
+            multicast_interface: self.multicast_interface.checked_sub(1).map(InterfaceId),
+        }
+    }
+}
 
 /// A UDP socket.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
@@ -94,17 +144,12 @@ pub struct UdpRecord {
     pub(crate) ends: Ends,
     /// What the program bound, which a disconnect goes back to.
     pub(crate) bound: Ends,
+    v4: FamilyRecord,
+    v6: FamilyRecord,
     flags: u16,
-    /// Interface of outgoing multicast + 1; 0: as routed.
-    multicast_interface: u16,
-    ttl: u8,
-    tos: u8,
-    multicast_ttl: u8,
-    mtu_discovery: u8,
     /// 1: the row holds a socket.
     pub(crate) used: u8,
-    reserved: [u8; 3],
-    reserved_2: u32,
+    reserved: [u8; 5],
     /// Next in the order of binding, for sockets that share an end.
     pub(crate) bound_at: u64,
 }
@@ -122,35 +167,22 @@ impl UdpRecord {
     pub(crate) fn options(&self) -> UdpOptions {
         let has = |flag| self.flags & flag != 0;
         UdpOptions {
-            ip: IpOptions {
-                ttl: self.ttl,
-                tos: self.tos,
-            },
             broadcast: has(BROADCAST),
             reuse_port: has(REUSE_PORT),
-            error_queue: has(ERROR_QUEUE),
             v6_only: has(V6_ONLY),
             merged: has(MERGED),
-            mtu_discovery: MtuDiscovery::from_number(self.mtu_discovery),
-            multicast_ttl: self.multicast_ttl,
-            multicast_loop: has(MULTICAST_LOOP),
-            multicast_interface: self.multicast_interface.checked_sub(1).map(InterfaceId),
+            v4: self.v4.options(),
+            v6: self.v6.options(),
         }
     }
 
     pub(crate) fn set_options(&mut self, options: &UdpOptions) {
-        let given = |on: bool, flag| if on { flag } else { 0 };
         self.flags = given(options.broadcast, BROADCAST)
             | given(options.reuse_port, REUSE_PORT)
-            | given(options.error_queue, ERROR_QUEUE)
             | given(options.v6_only, V6_ONLY)
-            | given(options.merged, MERGED)
-            | given(options.multicast_loop, MULTICAST_LOOP);
-        self.ttl = options.ip.ttl;
-        self.tos = options.ip.tos;
-        self.multicast_ttl = options.multicast_ttl;
-        self.mtu_discovery = options.mtu_discovery.number();
-        self.multicast_interface = options.multicast_interface.map_or(0, |id| id.0 + 1);
+            | given(options.merged, MERGED);
+        self.v4 = FamilyRecord::new(&options.v4);
+        self.v6 = FamilyRecord::new(&options.v6);
     }
 }
 
@@ -181,17 +213,22 @@ mod tests {
     #[test]
     fn options_survive_the_row() {
         let mut record = UdpRecord::new_zeroed();
-        let options = UdpOptions {
+        let v4 = FamilyOptions {
             ip: IpOptions { ttl: 9, tos: 0x10 },
-            broadcast: true,
-            reuse_port: false,
             error_queue: true,
-            v6_only: true,
-            merged: true,
             mtu_discovery: MtuDiscovery::Probe,
             multicast_ttl: 3,
             multicast_loop: false,
+            multicast_all: false,
             multicast_interface: Some(InterfaceId(0)),
+        };
+        let options = UdpOptions {
+            broadcast: true,
+            reuse_port: false,
+            v6_only: true,
+            merged: true,
+            v4,
+            v6: FamilyOptions::default(),
         };
         record.set_options(&options);
         assert_eq!(record.options(), options);

@@ -3,7 +3,7 @@
 //! The UDP checksum is left to the driver unless the datagram is fragmented, when nobody but us sees it
 //! whole. A payload to be cut (`UDP_SEGMENT`) leaves as one frame per datagram.
 
-use super::{Outgoing, SendError, UdpId, UdpOptions};
+use super::{FamilyOptions, Outgoing, SendError, UdpId, UdpOptions};
 use crate::address::same_family;
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
 use crate::error::Error;
@@ -67,13 +67,14 @@ impl Stack<'_> {
     ) -> Result<usize, SendError> {
         let index = self.check_udp(id).map_err(SendError::Refused)?;
         let record = &self.tables.udp[at(index)];
-        let (ends, options) = (record.ends, record.options());
+        let (ends, all) = (record.ends, record.options());
         let destination = outgoing.destination.or_else(|| ends.remote());
         let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
+        let options = all.of(destination.ip());
         let (way, letter) = self
-            .address(&ends, &options, outgoing, destination)
+            .address(&ends, &all, outgoing, destination)
             .map_err(SendError::Refused)?;
-        let mtu = self.datagram_mtu(now, &way, &options, destination.ip());
+        let mtu = self.datagram_mtu(now, &way, options, destination.ip());
         let step = usize::from(outgoing.segment_bytes);
         let headers_len = usize::from(ip_header_len(destination.ip())) + udp::Header::LEN;
         if step > 0
@@ -82,7 +83,12 @@ impl Stack<'_> {
             return Err(SendError::Refused(Error::InvalidArgument));
         }
         let fits = step > 0 || headers_len + payload.len() <= mtu;
-        if (!fits && !options.mtu_discovery.may_fragment()) || headers_len + payload.len() > 65_535
+        // Both length fields count the UDP header; that of IPv4 its own header too.
+        let longest = match destination {
+            SocketAddr::V4(_) => 65_535,
+            SocketAddr::V6(_) => 65_535 + ipv6::Header::LEN,
+        };
+        if (!fits && !options.mtu_discovery.may_fragment()) || headers_len + payload.len() > longest
         {
             return Err(SendError::Refused(Error::MessageTooLong));
         }
@@ -116,15 +122,16 @@ impl Stack<'_> {
     fn address(
         &mut self,
         ends: &Ends,
-        options: &UdpOptions,
+        all: &UdpOptions,
         outgoing: &Outgoing,
         destination: SocketAddr,
     ) -> Result<(Way, Letter), Error> {
+        let options = all.of(destination.ip());
         let (local, target) = (ends.local(), destination.ip());
         if destination.port() == 0 || target.is_unspecified() {
             return Err(Error::InvalidArgument);
         }
-        if self.is_broadcast_ip(target) && !options.broadcast {
+        if self.is_broadcast_ip(target) && !all.broadcast {
             return Err(Error::AccessDenied);
         }
         let multicast = target.is_multicast();
@@ -214,7 +221,7 @@ impl Stack<'_> {
         &self,
         now: Instant,
         way: &Way,
-        options: &UdpOptions,
+        options: &FamilyOptions,
         destination: IpAddr,
     ) -> usize {
         let link = self.interfaces.find(way.interface);
@@ -234,7 +241,7 @@ impl Stack<'_> {
         let ends = self.tables.udp[at(self.check_udp(id)?)].ends;
         let remote = ends.remote().ok_or(Error::DestinationRequired)?;
         let way = self.udp_way(remote.ip(), ends.zone())?;
-        let mtu = self.datagram_mtu(now, &way, &UdpOptions::default(), remote.ip());
+        let mtu = self.datagram_mtu(now, &way, &FamilyOptions::default(), remote.ip());
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 

@@ -127,7 +127,7 @@ impl Stack<'_> {
             return Err(Error::AccessDenied);
         }
         let zone = self.zone_of(remote).or(record.bound.zone());
-        let multicast = options.multicast_interface;
+        let multicast = options.of(remote.ip()).multicast_interface;
         let wanted = zone.or(multicast.filter(|_| remote.ip().is_multicast()));
         let way = self.udp_way(remote.ip(), wanted)?;
         let local = if bound.ip().is_unspecified() {

@@ -1,0 +1,190 @@
+//! Control messages with received datagrams (cmsg(3), ip(7), ipv6(7), udp(7)), and entries of the error
+//! queue. Bytes only; the pointers are in `sys.rs`.
+
+use client::{Failure, Received};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::message::{ALIGN, HEADER_BYTES, UDP_GRO, want};
+use super::options::IPV6_RECVERR;
+use crate::address::{self, Family};
+
+/// asm-generic/socket.h.
+const SCM_TIMESTAMP: i32 = libc::SO_TIMESTAMP;
+const SCM_TIMESTAMPNS: i32 = libc::SO_TIMESTAMPNS;
+
+/// Control messages for a receiving call, as far as there is room.
+pub struct Control {
+    bytes: Vec<u8>,
+    room: usize,
+    /// MSG_CTRUNC.
+    pub is_cut: bool,
+}
+
+impl Control {
+    /// With room for so many bytes.
+    pub fn new(room: usize) -> Control {
+        Control {
+            bytes: Vec::new(),
+            room,
+            is_cut: false,
+        }
+    }
+
+    /// What was written.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// As `put_cmsg`: what does not fit is cut, a header without room is left out.
+    fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let left = self.room - self.bytes.len();
+        if left < HEADER_BYTES {
+            self.is_cut = true;
+            return;
+        }
+        let data = if HEADER_BYTES + data.len() > left {
+            self.is_cut = true;
+            &data[..left - HEADER_BYTES]
+        } else {
+            data
+        };
+        let length = HEADER_BYTES + data.len();
+        self.bytes.extend_from_slice(&length.to_ne_bytes());
+        self.bytes.extend_from_slice(&level.to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(data);
+        let padded = self.bytes.len().next_multiple_of(ALIGN).min(self.room);
+        self.bytes.resize(padded, 0);
+    }
+
+    /// What the program wants to hear of a datagram, in the order in which Linux says it.
+    pub fn describe(
+        &mut self,
+        record: &Received,
+        wanted: u32,
+        family: Family,
+        spoken_to: Ipv4Addr,
+    ) {
+        let wants = |what: u32| wanted & what != 0;
+        let (seconds, nanos) = seconds(record.timestamp_ns);
+        if wants(want::TIMESTAMP_NS) {
+            let time = [seconds.to_ne_bytes(), nanos.to_ne_bytes()].concat();
+            self.put(libc::SOL_SOCKET, SCM_TIMESTAMPNS, &time);
+        } else if wants(want::TIMESTAMP) {
+            let time = [seconds.to_ne_bytes(), (nanos / 1_000).to_ne_bytes()].concat();
+            self.put(libc::SOL_SOCKET, SCM_TIMESTAMP, &time);
+        }
+        if wants(want::GRO) && record.segment_bytes > 0 {
+            let bytes = i32::from(record.segment_bytes);
+            self.put(libc::IPPROTO_UDP, UDP_GRO, &bytes.to_ne_bytes());
+        }
+        if wants(want::PACKET_INFO_V6) && family == Family::V6 {
+            let address = match record.destination {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                IpAddr::V6(v6) => v6,
+            };
+            let index = record.interface.to_ne_bytes();
+            let info = [&address.octets()[..], &index].concat();
+            self.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+        let IpAddr::V4(destination) = record.destination else {
+            self.describe_v6(record, wanted);
+            return;
+        };
+        if wants(want::PACKET_INFO) {
+            let index = record.interface.to_ne_bytes();
+            let info = [index, spoken_to.octets(), destination.octets()].concat();
+            self.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        if wants(want::TTL) {
+            let ttl = i32::from(record.ttl).to_ne_bytes();
+            self.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl);
+        }
+        if wants(want::TOS) {
+            self.put(libc::IPPROTO_IP, libc::IP_TOS, &[record.tos]);
+        }
+    }
+
+    fn describe_v6(&mut self, record: &Received, wanted: u32) {
+        if wanted & want::HOP_LIMIT != 0 {
+            let hops = i32::from(record.ttl).to_ne_bytes();
+            self.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
+        }
+        if wanted & want::TRAFFIC_CLASS != 0 {
+            let class = i32::from(record.tos).to_ne_bytes();
+            self.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class);
+        }
+    }
+
+    /// An entry of the error queue: `sock_extended_err` and the offender behind it.
+    pub fn explain(&mut self, failure: &Failure, family: Family, scope_id: u32) {
+        let mut data = Vec::with_capacity(32);
+        data.extend_from_slice(&u32::from(failure.errno).to_ne_bytes());
+        data.extend_from_slice(&[failure.origin, failure.kind, failure.code, 0]);
+        data.extend_from_slice(&failure.info.to_ne_bytes());
+        data.extend_from_slice(&[0; 4]);
+        match failure.offender {
+            Some(offender) => {
+                let offender = SocketAddr::new(offender, 0);
+                data.extend_from_slice(address::emit(offender, family, scope_id).as_bytes());
+            }
+            None => data.resize(data.len() + address::len(family), 0),
+        }
+        match family {
+            Family::V4 => self.put(libc::IPPROTO_IP, libc::IP_RECVERR, &data),
+            Family::V6 => self.put(libc::IPPROTO_IPV6, IPV6_RECVERR, &data),
+        }
+    }
+}
+
+fn seconds(ns: u64) -> (i64, i64) {
+    let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    (part(ns / 1_000_000_000), part(ns % 1_000_000_000))
+}
+
+/// One message as bytes.
+#[cfg(test)]
+pub fn cmsg(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+    let mut control = Control::new(usize::MAX);
+    control.put(level, kind, data);
+    control.bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_cut_and_said() {
+        let mut control = Control::new(20);
+        control.put(libc::IPPROTO_IP, libc::IP_TTL, &[1; 8]);
+        assert!(control.is_cut && control.bytes().len() == 20);
+        control.put(libc::IPPROTO_IP, libc::IP_TTL, &[1; 8]);
+        assert_eq!(control.bytes().len(), 20);
+    }
+
+    #[test]
+    fn a_socket_of_ipv6_hears_of_ipv4_as_mapped_and_in_words_of_ipv4() {
+        let record = Received {
+            len: 1,
+            segment_bytes: 0,
+            source: "10.0.0.9:9".parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+            interface: 4,
+            tos: 0,
+            ttl: 63,
+            timestamp_ns: 0,
+        };
+        let mut control = Control::new(usize::MAX);
+        let wanted = want::PACKET_INFO_V6 | want::HOP_LIMIT | want::TTL;
+        control.describe(&record, wanted, Family::V6, Ipv4Addr::UNSPECIFIED);
+        let mapped = Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped();
+        let info = [&mapped.octets()[..], &4_u32.to_ne_bytes()].concat();
+        let expected = [
+            cmsg(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info),
+            cmsg(libc::IPPROTO_IP, libc::IP_TTL, &63_i32.to_ne_bytes()),
+        ]
+        .concat();
+        assert_eq!(control.bytes(), expected);
+    }
+}

@@ -1,0 +1,171 @@
+//! What the switch remembers of a UDP socket (`crate::datagram`). Flags share a word with those of streams,
+//! whose numbers are below 1 << 16.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Socket;
+use crate::address::Family;
+use crate::datagram::groups::Membership;
+use crate::route::Stack;
+
+/// A UDP socket has a peer that the engine reaches.
+const ENGINE_PEER: u32 = 1 << 16;
+/// Datagrams arrive on the backing socket too and are the program's.
+pub(super) const KERNEL_RECEIVES: u32 = 1 << 17;
+/// IPV6_V6ONLY was set when it was opened on the engine.
+const V6_ONLY: u32 = 1 << 18;
+/// Of so many receiving calls on both stacks one asks the kernel first.
+const KERNEL_TURN: u32 = 16;
+
+/// The flags of IP_MULTICAST_IF and IPV6_MULTICAST_IF: it names the engine, or the kernel.
+fn multicast_flags(family: Family) -> (u32, u32) {
+    match family {
+        Family::V4 => (1 << 19, 1 << 20),
+        Family::V6 => (1 << 21, 1 << 22),
+    }
+}
+
+/// The options that rule fragments out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoFragments {
+    /// IP_MTU_DISCOVER.
+    DiscoveryV4,
+    /// IPV6_MTU_DISCOVER.
+    DiscoveryV6,
+    /// IPV6_DONTFRAG.
+    OptionV6,
+}
+
+impl NoFragments {
+    fn flag(self) -> u32 {
+        match self {
+            NoFragments::DiscoveryV4 => 1 << 23,
+            NoFragments::DiscoveryV6 => 1 << 24,
+            NoFragments::OptionV6 => 1 << 25,
+        }
+    }
+}
+
+impl Socket {
+    /// A UDP socket.
+    pub fn datagram(family: Family) -> Socket {
+        Socket {
+            is_datagram: true,
+            ..Socket::new(family)
+        }
+    }
+
+    /// Whether it is a UDP socket.
+    pub fn is_datagram(&self) -> bool {
+        self.is_datagram
+    }
+
+    /// Whether a UDP socket has a peer that the engine reaches.
+    pub fn has_engine_peer(&self) -> bool {
+        self.has(ENGINE_PEER)
+    }
+
+    /// Remembers it.
+    pub fn set_engine_peer(&self, on: bool) {
+        self.set(ENGINE_PEER, on);
+    }
+
+    /// Whether datagrams arrive on the backing socket too.
+    pub fn kernel_receives(&self) -> bool {
+        self.has(KERNEL_RECEIVES)
+    }
+
+    /// Remembers it.
+    pub fn set_kernel_receives(&self, on: bool) {
+        self.set(KERNEL_RECEIVES, on);
+    }
+
+    /// Whether this receiving call is to ask the kernel first, so that a busy engine does not hide it.
+    pub fn is_kernels_turn(&self) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed) % KERNEL_TURN == KERNEL_TURN - 1
+    }
+
+    /// What a program wants to hear with each datagram.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Remembers it.
+    pub fn set_wanted(&self, what: u32, on: bool) {
+        if on {
+            self.wanted.fetch_or(what, Ordering::Relaxed);
+        } else {
+            self.wanted.fetch_and(!what, Ordering::Relaxed);
+        }
+    }
+
+    /// Groups that a UDP socket is in on the engine, or will be once it is there.
+    pub fn memberships(&self) -> Arc<Vec<Membership>> {
+        self.memberships.load_full().unwrap_or_default()
+    }
+
+    /// Notes that it has joined one, or left.
+    pub fn note_membership(&self, join: bool, membership: Membership) {
+        self.memberships.rcu(|list| {
+            let mut list = list.as_deref().cloned().unwrap_or_default();
+            let is_it = |one: &Membership| {
+                *one == membership
+                    || (membership.source.is_none()
+                        && (one.group, one.interface) == (membership.group, membership.interface))
+            };
+            list.retain(|one| !is_it(one));
+            if join {
+                list.push(membership);
+            }
+            (!list.is_empty()).then(|| Arc::new(list))
+        });
+    }
+
+    /// Which stack IP_MULTICAST_IF or IPV6_MULTICAST_IF names, if any.
+    pub fn multicast_stack(&self, family: Family) -> Option<Stack> {
+        let (engine, kernel) = multicast_flags(family);
+        match (self.has(engine), self.has(kernel)) {
+            (true, _) => Some(Stack::Engine),
+            (false, true) => Some(Stack::Kernel),
+            (false, false) => None,
+        }
+    }
+
+    /// Remembers it.
+    pub fn set_multicast_stack(&self, family: Family, stack: Option<Stack>) {
+        let (engine, kernel) = multicast_flags(family);
+        self.set(engine, stack == Some(Stack::Engine));
+        self.set(kernel, stack == Some(Stack::Kernel));
+    }
+
+    /// Whether it is for IPv6 alone; said once it was opened on the engine.
+    pub fn is_v6_only(&self) -> bool {
+        self.has(V6_ONLY)
+    }
+
+    /// Remembers it.
+    pub fn set_v6_only(&self, on: bool) {
+        self.set(V6_ONLY, on);
+    }
+
+    /// UDP_SEGMENT.
+    pub fn segment_bytes(&self) -> u16 {
+        u16::try_from(self.segment_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Sets it.
+    pub fn set_segment_bytes(&self, bytes: u16) {
+        self.segment_bytes.store(bytes.into(), Ordering::Relaxed);
+    }
+
+    /// Whether one of these options rules fragments out: a datagram that does not fit is refused.
+    pub fn forbids_fragments(&self, why: NoFragments) -> bool {
+        self.has(why.flag())
+    }
+
+    /// Sets it.
+    pub fn set_forbids_fragments(&self, why: NoFragments, on: bool) {
+        self.set(why.flag(), on);
+    }
+}
