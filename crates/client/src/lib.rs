@@ -17,6 +17,7 @@ mod command;
 mod control;
 mod datagram;
 mod death;
+mod fast_open;
 mod files;
 mod fork;
 mod listener;

@@ -79,7 +79,11 @@ impl TcpSocket {
                 ready.set(Readiness::IN, self.has_connection());
                 return ready;
             }
-            State::Connecting => return ready,
+            State::Connecting => {
+                // As Linux: a sending call would be taken at once.
+                ready.set(Readiness::OUT, self.syn_room() > 0);
+                return ready;
+            }
             State::Idle => return ready | Readiness::OUT | Readiness::HUP,
             State::Connected | State::Closed => {}
         }

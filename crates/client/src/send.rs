@@ -97,6 +97,9 @@ impl TcpSocket {
         }
         match self.state() {
             State::Connected => self.spans().map(|(send, _)| send).ok_or(Errno::PROTO),
+            State::Connecting if self.syn_room() > 0 => {
+                self.spans().map(|(send, _)| send).ok_or(Errno::PROTO)
+            }
             State::Connecting => Err(Errno::AGAIN),
             State::Idle | State::Listening | State::Closed => Err(Errno::PIPE),
         }
@@ -127,6 +130,10 @@ impl TcpSocket {
             drop(held);
             self.session().on_idle_call(attachment);
             return Err(Errno::AGAIN);
+        }
+        let syn_room = self.syn_room();
+        if syn_room > 0 {
+            room = room.min(syn_room);
         }
         Ok(Room {
             socket: self,
@@ -174,6 +181,7 @@ impl Room<'_> {
         // note alone, so no process may see, and act on, a position whose note is in no ring.
         self.attachment.push(&self.attachment.sends, &note)?;
         self.header.program_set_written(end);
+        self.socket.end_waiting_of_syn();
         self.attachment.ring_engine();
         Ok(())
     }

@@ -42,6 +42,8 @@ pub struct TcpSocket {
     pub(crate) unsent_limit: AtomicU32,
     /// SO_OOBINLINE.
     pub(crate) urgent_in_line: AtomicBool,
+    /// Bytes that the SYN waits for; 0: it does not wait.
+    pub(crate) syn_room: AtomicU32,
 }
 
 impl TcpSocket {
@@ -66,6 +68,7 @@ impl TcpSocket {
             is_v6: AtomicBool::new(false),
             unsent_limit: AtomicU32::new(0),
             urgent_in_line: AtomicBool::new(false),
+            syn_room: AtomicU32::new(0),
         }))
     }
 
@@ -115,7 +118,8 @@ impl TcpSocket {
             return Some(*spans);
         }
         let header = self.header();
-        if !header.flags().contains(Flags::CONNECTED) || !header.is_of(self.id) {
+        let has_windows = header.flags().contains(Flags::CONNECTED) || self.syn_room() > 0;
+        if !has_windows || !header.is_of(self.id) {
             return None;
         }
         let (send, receive) = header.windows();
@@ -233,8 +237,17 @@ impl TcpSocket {
         Ok(bytes.take(usize::try_from(len).unwrap_or(0)).collect())
     }
 
-    /// The connection's figures (`TCP_INFO`).
+    /// The connection's figures (`TCP_INFO`). What waits at a listener is counted over the engine's cores.
     pub fn figures(&self) -> Result<Figures, Errno> {
+        let mut parts = self.parts().map(TcpSocket::own_figures);
+        let own = parts.next().ok_or(Errno::PROTO)??;
+        parts.try_fold(own, |mut sum, part| {
+            sum.unacked += part?.unacked;
+            Ok(sum)
+        })
+    }
+
+    fn own_figures(&self) -> Result<Figures, Errno> {
         let bytes = self.query(Query::Figures)?;
         let words: Vec<u64> = bytes
             .as_chunks::<8>()

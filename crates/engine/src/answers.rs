@@ -11,6 +11,7 @@ use tcp::{Info, Instant, State};
 const OPTION_TIMESTAMPS: u64 = 1;
 const OPTION_SACK: u64 = 2;
 const OPTION_WINDOW_SCALE: u64 = 4;
+const OPTION_SYN_DATA: u64 = 32;
 /// TCP_LISTEN (net/tcp_states.h).
 const LISTEN: u64 = 10;
 
@@ -118,7 +119,8 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         backoff: u64::from(info.backoff),
         options: flag(info.timestamps, OPTION_TIMESTAMPS)
             | flag(info.sack, OPTION_SACK)
-            | flag(snd_wscale | rcv_wscale != 0, OPTION_WINDOW_SCALE),
+            | flag(snd_wscale | rcv_wscale != 0, OPTION_WINDOW_SCALE)
+            | flag(info.syn_data, OPTION_SYN_DATA),
         snd_wscale: u64::from(snd_wscale),
         rcv_wscale: u64::from(rcv_wscale),
         rto_us: info.rto_us,

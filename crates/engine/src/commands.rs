@@ -153,7 +153,10 @@ impl EngineCore {
                         self.send_before_change(now, slot, row);
                         self.set_datagram_options(row, &options)
                     }
-                    Op::Connect { remote, local } => self.connect(now, row, remote, local),
+                    Op::Connect { remote, local } => self.connect(now, row, remote, local, false),
+                    Op::ConnectFast { remote, local } => {
+                        self.connect(now, row, remote, local, true)
+                    }
                     Op::Shutdown { how, written } => {
                         self.settle_written_to(now, slot, row, written);
                         self.shutdown(now, row, how, written)
@@ -170,6 +173,7 @@ impl EngineCore {
                     Op::SetOption { option, value } => {
                         self.set_option(now, slot, row, option, value)
                     }
+                    Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
                     Op::CloseBacking { .. } => Ok(0),
                 },
@@ -264,6 +268,7 @@ impl EngineCore {
             record.object_index = listener.index;
             record.object_generation = listener.generation;
         });
+        self.apply_fast_open(row)?;
         self.sockets.publish(row, Flags::LISTENING);
         Ok(0)
     }
@@ -274,6 +279,7 @@ impl EngineCore {
         row: u32,
         remote: SocketAddr,
         local: Option<SocketAddr>,
+        is_fast: bool,
     ) -> Result<u64, Errno> {
         let record = *self.sockets.row(row);
         match record.kind {
@@ -300,10 +306,13 @@ impl EngineCore {
             options: record.options,
             ip: record.ip(),
         };
-        let connection = self
-            .stack
-            .connect(now, &connect, &mut self.sockets)
-            .map_err(errno::of_stack)?;
+        let opened = if is_fast {
+            self.stack.connect_fast(now, &connect, &mut self.sockets)
+        } else {
+            let opened = self.stack.connect(now, &connect, &mut self.sockets);
+            opened.map(|connection| (connection, 0))
+        };
+        let (connection, room) = opened.map_err(errno::of_stack)?;
         let (local, remote) = self.stack.addresses(connection).map_err(errno::of_stack)?;
         if !self.sockets.is_home(local, remote) {
             // Its answers would come to another core, which the program could have known.
@@ -314,7 +323,7 @@ impl EngineCore {
         self.sockets.change(row, |record| record.active = true);
         self.sockets.set_addresses(row, local, remote);
         self.sockets.publish(row, Flags::CONNECTING);
-        Ok(0)
+        Ok(u64::from(room))
     }
 
     /// A socket may connect again after a failure, as on Linux; never while a connection stands.

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
-use stack::InterfaceAddress;
+use stack::{FastOpenModes, InterfaceAddress, SynCookies};
 use tcp::SocketOptions;
 
 /// An address that the engine owns, with the length of its network's prefix.
@@ -117,6 +117,10 @@ pub struct Config {
     pub limits: Limits,
     /// What sockets begin with, congestion control among it.
     pub socket_options: SocketOptions,
+    /// Who uses TCP Fast Open.
+    pub fast_open: FastOpenModes,
+    /// When SYNs are answered with cookies.
+    pub syn_cookies: SynCookies,
     /// The processor for each core's thread; empty: the scheduler's choice.
     pub cpus: Vec<usize>,
     /// How long an idle engine looks for work before it sleeps, microseconds.
@@ -129,6 +133,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// What the stack of one core is given.
+    pub(crate) fn of_stack(&self, core: u16, secret: [u8; 16]) -> stack::Config {
+        stack::Config {
+            ephemeral_ports: self.limits.ephemeral_ports,
+            announces_addresses: core == 0,
+            fast_open: self.fast_open,
+            syn_cookies: self.syn_cookies,
+            ..stack::Config::new(secret)
+        }
+    }
+
     /// The defaults for an engine on `interface` that owns `addresses`.
     pub fn new(interface: &str, driver: &str, addresses: Vec<Address>) -> Self {
         Self {
@@ -141,6 +156,8 @@ impl Config {
             router_discovery: false,
             limits: Limits::default(),
             socket_options: SocketOptions::default(),
+            fast_open: FastOpenModes::CLIENT,
+            syn_cookies: SynCookies::default(),
             cpus: Vec::new(),
             spin_us: 50,
             hold_idle_latency: true,

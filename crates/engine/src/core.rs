@@ -80,14 +80,7 @@ impl EngineCore {
             datagrams: limits.datagrams,
         };
         let state = State::create(&sizes)?;
-        let mut stack = Stack::new(
-            state.tables,
-            stack::Config {
-                ephemeral_ports: limits.ephemeral_ports,
-                announces_addresses: seat.core == 0,
-                ..stack::Config::new(secret)
-            },
-        )?;
+        let mut stack = Stack::new(state.tables, config.of_stack(seat.core, secret))?;
         let caps = driver.caps();
         let mtu = u16::try_from(caps.mtu).unwrap_or(u16::MAX);
         let hardware = caps.hardware_address;

@@ -21,6 +21,7 @@ pub fn of_stack(error: stack::Error) -> Errno {
         stack::Error::AccessDenied => Errno::ACCESS,
         stack::Error::MessageTooLong => Errno::MSGSIZE,
         stack::Error::DestinationRequired => Errno::DESTADDRREQ,
+        stack::Error::NotSupported => Errno::OPNOTSUPP,
         _ => Errno::INVAL,
     }
 }

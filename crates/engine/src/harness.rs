@@ -14,6 +14,7 @@ use core::net::Ipv4Addr;
 use hostif::{Layout, RingEntries};
 use nic::Driver;
 use nic::wire::{self, WireEnd};
+use stack::FastOpenModes;
 use tcp::{Duration, Instant};
 
 /// The two engines' addresses.
@@ -57,6 +58,7 @@ pub fn core_on(
         prefix_len: 24,
     };
     let config = Config {
+        fast_open: FastOpenModes::CLIENT | FastOpenModes::SERVER,
         limits,
         ..Config::new("test", "wire", vec![own])
     };

@@ -49,5 +49,6 @@ pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
 pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
+pub use stack::{FastOpenModes, SynCookies};
 pub use steering::core_of_frame;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};

@@ -3,7 +3,7 @@
 //! The kernel has judged the values on the backing socket; they are bounded here all the same.
 
 use crate::core::EngineCore;
-use hostif::{OptionChanges, SocketOption};
+use hostif::{FastOpenKeys, OptionChanges, SocketOption};
 use rustix::io::Errno;
 use tcp::{Duration, Instant, SocketOptions};
 
@@ -70,6 +70,11 @@ impl EngineCore {
                             .set_quick_ack(now, connection, value != 0, &mut self.sockets);
                 }
             }
+            SocketOption::FastOpen => {
+                let most = u16::try_from(value).unwrap_or(u16::MAX);
+                self.sockets.change(row, |record| record.fast_open = most);
+                self.apply_fast_open(row)?;
+            }
             SocketOption::SaveSyn => {
                 self.sockets
                     .change(row, |record| record.save_syn = value != 0);
@@ -97,6 +102,36 @@ impl EngineCore {
             }
         }
         Ok(0)
+    }
+
+    /// `TCP_FASTOPEN_KEY`.
+    pub(crate) fn set_fast_open_keys(
+        &mut self,
+        row: u32,
+        keys: &FastOpenKeys,
+    ) -> Result<u64, Errno> {
+        self.sockets.companion(row).fast_open_keys = Some(Box::new(*keys));
+        self.apply_fast_open(row)?;
+        Ok(0)
+    }
+
+    /// Tells a listener how it may use Fast Open; another socket may become one.
+    pub(crate) fn apply_fast_open(&mut self, row: u32) -> Result<(), Errno> {
+        let Some(listener) = self.sockets.row(row).listener() else {
+            return Ok(());
+        };
+        let most = u32::from(self.sockets.row(row).fast_open);
+        self.stack
+            .set_fast_open(listener, most)
+            .map_err(crate::errno::of_stack)?;
+        let Some(keys) = &self.sockets.companion(row).fast_open_keys else {
+            return Ok(());
+        };
+        let both = [keys.primary, keys.backup.unwrap_or_default()];
+        let count = 1 + usize::from(keys.backup.is_some());
+        self.stack
+            .set_fast_open_keys(listener, &both[..count])
+            .map_err(crate::errno::of_stack)
     }
 
     fn apply_options(&mut self, now: Instant, row: u32) {

@@ -66,6 +66,10 @@ pub struct SocketRow {
     pub signal_owner: i32,
     /// How much of the send window the program is to use; 0: all of it (`SO_SNDBUF`).
     pub send_limit: u32,
+    /// `TCP_FASTOPEN`, for when the socket listens.
+    pub fast_open: u16,
+    /// Keeps the layout free of padding.
+    pub reserved: u16,
     /// What the program may change.
     pub options: SocketOptions,
 }

@@ -12,7 +12,7 @@ use crate::rows::{Kind, SocketRow};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::window::WindowSpan;
-use hostif::{DatagramOptions, Flags, SocketHeader, SocketId, Steering};
+use hostif::{DatagramOptions, FastOpenKeys, Flags, SocketHeader, SocketId, Steering};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -37,6 +37,8 @@ pub struct Companion {
     pub rings: Option<Rings>,
     /// What the program chose for a datagram socket.
     pub datagram_options: DatagramOptions,
+    /// `TCP_FASTOPEN_KEY`, for when the socket listens.
+    pub fast_open_keys: Option<Box<FastOpenKeys>>,
     /// Headers of the SYN that opened the connection (`TCP_SAVE_SYN`).
     pub saved_syn: Option<Box<[u8]>>,
     /// What the housekeeping saw last; see there.

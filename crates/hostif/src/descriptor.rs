@@ -95,6 +95,14 @@ pub enum Op {
         /// The local address, if the program chose one with this call.
         local: Option<SocketAddr>,
     },
+    /// As `Connect`, with Fast Open (RFC 7413). Done's value is how many bytes the SYN waits for and can take;
+    /// 0: it has left, and is like any other. `EOPNOTSUPP`: the engine has it switched off.
+    ConnectFast {
+        /// The peer.
+        remote: SocketAddr,
+        /// The local address, if the program chose one with this call.
+        local: Option<SocketAddr>,
+    },
     /// Take an established connection from the listener; answered with `Completion::Accepted`.
     Accept {
         /// Backing socket for the new connection, from `Prepare`.
@@ -138,6 +146,8 @@ pub enum Op {
         /// Its new value.
         value: u64,
     },
+    /// The keys of a listener's Fast Open cookies (`TCP_FASTOPEN_KEY`).
+    SetFastOpenKeys(FastOpenKeys),
     /// Ask for more than a completion holds: the answer lies in the region, Done's value is its length
     /// in bytes. One question of a region is asked at a time.
     Query {
@@ -149,6 +159,15 @@ pub enum Op {
         /// From `Prepare`.
         handle: u32,
     },
+}
+
+/// Keys of Fast Open cookies: one for new cookies, and perhaps an older one whose cookies are still good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastOpenKeys {
+    /// For new cookies.
+    pub primary: [u8; 16],
+    /// The older one.
+    pub backup: Option<[u8; 16]>,
 }
 
 /// What a program can ask about a socket.

@@ -37,8 +37,8 @@ pub mod window;
 
 pub use cursor::Cells;
 pub use descriptor::{
-    Command, Completion, Consumed, DatagramOptions, FamilyOptions, FileSource, MembershipChange,
-    Op, OptionChanges, Query, ShutdownHow, SocketOption, WriteMode, Written,
+    Command, Completion, Consumed, DatagramOptions, FamilyOptions, FastOpenKeys, FileSource,
+    MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, WriteMode, Written,
 };
 pub use doorbell::{SleepWord, Sleepers};
 pub use figures::Figures;

@@ -4,6 +4,7 @@
 //! knows streams, phases and sleeps, and nothing of rings and regions.
 
 mod datagram;
+mod fast_open;
 mod sys;
 
 use core::net::{IpAddr, SocketAddr};

@@ -3,6 +3,7 @@
 
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -38,11 +39,39 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Name::Ip(destination) = name else {
         return Ok(None);
     };
+    // TCP_FASTOPEN_CONNECT: with a cookie there is nothing to wait for before the first write.
+    let is_fast = socket
+        .log
+        .is_on(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
+    let opened = match open_towards(fd, socket, destination, is_fast) {
+        Err(Errno::OPNOTSUPP) if is_fast => open_towards(fd, socket, destination, false),
+        opened => opened,
+    };
+    let Some(stream) = opened? else {
+        return Ok(None);
+    };
+    if stream.holds_syn() {
+        return Ok(Some(0));
+    }
+    if socket.is_nonblocking(fd)? {
+        // However fast the answer came: Linux holds the socket during the call and sees it afterwards.
+        return Err(Errno::INPROGRESS);
+    }
+    wait(fd, Errno::INPROGRESS).map(Some)
+}
+
+/// Starts to connect a socket that is undecided, with Fast Open or without; `None`: the kernel has to.
+pub fn open_towards(
+    fd: RawFd,
+    socket: &Socket,
+    destination: SocketAddr,
+    is_fast: bool,
+) -> Result<Option<Arc<Stream>>, Errno> {
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
     }
     match stack_for(socket, destination)? {
-        Stack::Engine => begin(fd, socket, destination).map(Some),
+        Stack::Engine => begin(fd, socket, destination, is_fast).map(Some),
         Stack::Kernel => {
             socket.leave_to_kernel();
             descriptors::forget(fd);
@@ -71,7 +100,12 @@ fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
     Ok(stack)
 }
 
-fn begin(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<i32, Errno> {
+fn begin(
+    fd: RawFd,
+    socket: &Socket,
+    destination: SocketAddr,
+    is_fast: bool,
+) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
     let local = match socket.bound() {
         Some(bound) => bound.address,
@@ -87,13 +121,13 @@ fn begin(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<i32, Err
     };
     let stream = Stream::open_towards(backing, local, destination)?;
     socket.log.apply(&stream);
-    stream.connect(local, destination)?;
-    socket.decide(stream);
-    if socket.is_nonblocking(fd)? {
-        // However fast the answer came: Linux holds the socket during the call and sees it afterwards.
-        return Err(Errno::INPROGRESS);
+    if is_fast {
+        stream.connect_fast(local, destination)?;
+    } else {
+        stream.connect(local, destination)?;
     }
-    wait(fd, Errno::INPROGRESS)
+    socket.decide(Arc::clone(&stream));
+    Ok(stream)
 }
 
 /// Another connect on a socket that an engine serves.
@@ -105,6 +139,7 @@ fn again(fd: RawFd, socket: &Socket, stream: &Stream, name: Name) -> Result<i32,
     }
     match stream.phase() {
         Phase::Listening => Err(Errno::ISCONN),
+        Phase::Connecting if stream.holds_syn() => Err(Errno::ISCONN),
         Phase::Connecting => wait(fd, Errno::ALREADY),
         Phase::Connected if socket.report_connected() => Err(Errno::ISCONN),
         Phase::Connected => Ok(0),

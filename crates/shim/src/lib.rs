@@ -16,6 +16,7 @@ mod datagram;
 mod descriptors;
 mod ending;
 mod epoll;
+mod fast_open;
 mod file;
 mod fork;
 mod listen;

@@ -95,6 +95,15 @@ impl Log {
         }
     }
 
+    /// Whether an option with a switch for its value is on.
+    pub fn is_on(&self, level: i32, name: i32) -> bool {
+        let settings = self.0.load();
+        let mut set = settings.iter().flat_map(|settings| settings.iter());
+        set.find(|one| (one.level, one.name) == (level, name))
+            .and_then(|one| int(&one.value))
+            .is_some_and(|value| value != 0)
+    }
+
     /// SO_LINGER's time, if it is on.
     pub fn linger_s(&self) -> Option<u32> {
         self.changes().linger_s.flatten()

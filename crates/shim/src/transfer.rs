@@ -256,6 +256,14 @@ impl Call<'_> {
         } else {
             WriteMode::Plain
         };
+        if flags & libc::MSG_FASTOPEN != 0 && !self.stream.holds_syn() {
+            match self.stream.phase() {
+                Phase::Connecting => return Err(Errno::ALREADY),
+                // As connect: the first call after the handshake finds it done.
+                Phase::Connected if self.socket.report_connected() => return Err(Errno::ISCONN),
+                _ => {}
+            }
+        }
         let total = slices.iter().map(|slice| slice.len()).sum();
         let signal = flags & libc::MSG_NOSIGNAL == 0;
         let dont_wait = flags & libc::MSG_DONTWAIT != 0;
@@ -275,7 +283,10 @@ impl Call<'_> {
     ) -> Result<usize, Errno> {
         let mut wait = Wait::new(dont_wait);
         let mut moved = 0;
+        // What only a SYN has taken is not sent if the connection never stands.
+        let mut with_syn = self.stream.holds_syn();
         loop {
+            with_syn &= self.stream.phase() != Phase::Connected;
             match self.may_send() {
                 Ok(true) if moved == total => return Ok(moved),
                 Ok(true) => match part(moved, total - moved) {
@@ -290,7 +301,7 @@ impl Call<'_> {
                     Err(error) => return Err(error),
                 },
                 Ok(false) => {}
-                Err(_) if moved > 0 => return Ok(moved),
+                Err(_) if moved > 0 && !with_syn => return Ok(moved),
                 Err(_) => return Err(self.send_error(signal)),
             }
             let news = || self.events() & (OUT | ALWAYS) != 0;
@@ -310,7 +321,7 @@ impl Call<'_> {
         }
         match self.stream.phase() {
             Phase::Connected => Ok(true),
-            Phase::Connecting => Ok(false),
+            Phase::Connecting => Ok(self.stream.holds_syn()),
             Phase::Closed | Phase::Listening => Err(Errno::PIPE),
         }
     }

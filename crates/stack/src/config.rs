@@ -1,5 +1,48 @@
 //! What a stack is given at start.
 
+use bitflags::bitflags;
+
+bitflags! {
+    /// Who uses Fast Open (RFC 7413), with the bits of Linux's `net.ipv4.tcp_fastopen`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FastOpenModes: u32 {
+        /// Programs that connect.
+        const CLIENT = 1;
+        /// Listeners that ask for it (`TCP_FASTOPEN`).
+        const SERVER = 2;
+        /// Data goes with a SYN although there is no cookie.
+        const CLIENT_WITHOUT_COOKIE = 4;
+        /// Data of a SYN is taken although there is no cookie.
+        const SERVER_WITHOUT_COOKIE = 0x200;
+        /// Listeners that do not ask for it, too.
+        const SERVER_WITHOUT_OPTION = 0x400;
+    }
+}
+
+/// When a SYN is answered with a cookie (RFC 4987 §3.6), numbered as Linux's `net.ipv4.tcp_syncookies`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// Never: SYNs for which there is no room are dropped.
+    Never,
+    /// While the queue of handshakes is full.
+    #[default]
+    WhenFull,
+    /// Always.
+    Always,
+}
+
+impl SynCookies {
+    /// From Linux's number.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Never),
+            1 => Some(Self::WhenFull),
+            2 => Some(Self::Always),
+            _ => None,
+        }
+    }
+}
+
 /// Fixed parameters of a stack. Every bound here is a memory or a work bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -18,6 +61,12 @@ pub struct Config {
     pub icmp_errors_burst: u32,
     /// Tell the link of own addresses (RFC 5227 §3). Of several stacks with the same addresses one does.
     pub announces_addresses: bool,
+    /// Who uses Fast Open.
+    pub fast_open: FastOpenModes,
+    /// Peers whose Fast Open cookies are kept, at most.
+    pub fast_open_peers: usize,
+    /// When SYNs are answered with cookies.
+    pub syn_cookies: SynCookies,
 }
 
 impl Config {
@@ -31,6 +80,9 @@ impl Config {
             icmp_errors_per_second: 1_000,
             icmp_errors_burst: 50,
             announces_addresses: true,
+            fast_open: FastOpenModes::CLIENT,
+            fast_open_peers: 1_024,
+            syn_cookies: SynCookies::WhenFull,
         }
     }
 }

@@ -148,6 +148,20 @@ counters! {
     syn_cookies_received => "TcpExtSyncookiesRecv",
     /// ACKs in place of a SYN cookie.
     syn_cookies_failed => "TcpExtSyncookiesFailed",
+    /// Connections whose SYN's data the peer has taken (RFC 7413).
+    fast_open_active => "TcpExtTCPFastOpenActive",
+    /// Those whose SYN's data it has not taken.
+    fast_open_active_fail => "TcpExtTCPFastOpenActiveFail",
+    /// Connections opened by a SYN with the right cookie.
+    fast_open_passive => "TcpExtTCPFastOpenPassive",
+    /// SYNs with a wrong cookie.
+    fast_open_passive_fail => "TcpExtTCPFastOpenPassiveFail",
+    /// SYNs that asked for a cookie.
+    fast_open_cookie_requests => "TcpExtTCPFastOpenCookieReqd",
+    /// SYNs whose listener had too many unfinished ones with data.
+    fast_open_listen_overflows => "TcpExtTCPFastOpenListenOverflow",
+    /// Paths that seem to swallow data in SYNs.
+    fast_open_blackholes => "TcpExtTCPFastOpenBlackhole",
     /// Connections that entered TIME-WAIT.
     time_waits => "TcpExtTW",
     /// TIME-WAIT records that made room for newer ones.

@@ -36,4 +36,7 @@ pub enum Error {
     /// `EPIPE`: the sending direction is shut down.
     #[error("the sending direction is closed")]
     BrokenPipe,
+    /// `EOPNOTSUPP`: Fast Open is switched off.
+    #[error("the operation is switched off")]
+    NotSupported,
 }

@@ -4,9 +4,9 @@
 //! program. Checked: nothing panics, every row comes back, the host is told each thing once.
 
 use crate::{
-    Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Error, Frame,
-    HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen,
-    ListenerId, Resolution, RxChecksum, RxMeta, Stack,
+    Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Error, FastOpenModes,
+    Frame, HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions,
+    Listen, ListenerId, Resolution, RxChecksum, RxMeta, Stack,
 };
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::BTreeMap;
@@ -124,6 +124,8 @@ impl<'m> Scene<'m> {
             memory.tables(),
             Config {
                 neighbours_max: 4,
+                fast_open: FastOpenModes::all() - FastOpenModes::CLIENT_WITHOUT_COOKIE,
+                fast_open_peers: 4,
                 ..Config::new([7; 16])
             },
         )?;
@@ -305,7 +307,13 @@ impl<'m> Scene<'m> {
             options: SocketOptions::default(),
             ip: IpOptions::default(),
         };
-        match self.stack.connect(self.now, &connect, &mut self.world) {
+        let opened = if remote_port.is_multiple_of(2) {
+            let opened = self.stack.connect_fast(self.now, &connect, &mut self.world);
+            opened.map(|(id, _)| id)
+        } else {
+            self.stack.connect(self.now, &connect, &mut self.world)
+        };
+        match opened {
             Ok(id) => {
                 self.world.alive.insert(owner, Some(id));
             }

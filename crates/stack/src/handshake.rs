@@ -4,13 +4,16 @@
 //! A SYN is dropped while the accept queue is full. While the queue of handshakes is full it is answered
 //! with a cookie, which costs no memory: the connection is made when the cookie comes back.
 
+use crate::config::SynCookies;
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host, Incoming, Payload};
+use crate::fast_open::Verdict;
 use crate::input::Arrival;
 use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::listener::{ends, halves};
 use crate::output::ip_header_len;
+use crate::segment::OwnedWindow;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, ListenerId};
 use core::net::IpAddr;
@@ -25,6 +28,7 @@ pub(crate) struct Syn<'a> {
     pub(crate) header: &'a Header,
     /// Set when it reopens a connection in TIME-WAIT.
     pub(crate) iss_at_least: Option<SeqNumber>,
+    pub(crate) payload: &'a [u8],
 }
 
 impl Stack<'_> {
@@ -43,10 +47,18 @@ impl Stack<'_> {
             self.counters.listen_drops += 1;
             return;
         }
-        if self.is_half_open_full(listener) {
-            self.send_cookie(now, listener, arrival, syn, egress);
-            return;
+        match self.config.syn_cookies {
+            SynCookies::Always => return self.send_cookie(now, listener, arrival, syn, egress),
+            _ if !self.is_half_open_full(listener) => {}
+            SynCookies::WhenFull => {
+                return self.send_cookie(now, listener, arrival, syn, egress);
+            }
+            SynCookies::Never => {
+                self.counters.listen_drops += 1;
+                return;
+            }
         }
+        let verdict = self.judge_fast_open(now, listener, syn);
         let iss = self.initial_sequence(&syn.tuple, now);
         let iss = match syn.iss_at_least {
             Some(least) if least.is_after(iss) => least,
@@ -55,13 +67,37 @@ impl Stack<'_> {
         let opened = self.open_passive(now, listener, &syn.tuple, iss, host, |config| {
             let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
+            if matches!(verdict, Verdict::Grant | Verdict::Renew) {
+                connection.tell_cookie();
+            }
             connection
         });
-        if let Some(index) = opened {
-            host.on_syn(self.record(index).owner, headers_of(arrival));
-            let before = self.record(index).tcp.state();
-            self.apply(now, index, before, Events::TRANSMIT, host);
-        }
+        let Some(index) = opened else { return };
+        host.on_syn(self.record(index).owner, headers_of(arrival));
+        let before = self.record(index).tcp.state();
+        let events = match verdict {
+            Verdict::Plain | Verdict::Grant => Events::TRANSMIT,
+            Verdict::Serve | Verdict::Renew => self.serve_at_once(listener, index, syn, host),
+        };
+        self.apply(now, index, before, events, host);
+    }
+
+    /// RFC 7413 §4.2.2: the program gets the connection with the data of its SYN.
+    fn serve_at_once(
+        &mut self,
+        listener: u32,
+        index: u32,
+        syn: &Syn<'_>,
+        host: &mut dyn Host,
+    ) -> Events {
+        self.counters.fast_open_passive += 1;
+        self.listener_queues[at(listener)].fast_open.add();
+        let owner = self.record(index).owner;
+        let mut window = OwnedWindow { host, owner };
+        self.change(index, |record| {
+            record.set(Flags::FAST_OPEN, true);
+            record.tcp.open_fast(syn.payload, &mut window)
+        })
     }
 
     /// Answers a SYN and remembers nothing of it (RFC 4987 §3.6).

@@ -18,6 +18,7 @@ pub mod counters;
 mod demux;
 pub mod egress;
 pub mod error;
+mod fast_open;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
 mod handshake;
@@ -53,7 +54,7 @@ pub mod udp;
 mod wheel;
 
 pub use address::PackedAddress;
-pub use config::Config;
+pub use config::{Config, FastOpenModes, SynCookies};
 pub use counters::Counters;
 pub use demux::FourTuple;
 pub use egress::{

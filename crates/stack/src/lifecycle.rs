@@ -84,6 +84,9 @@ impl Stack<'_> {
         if !(events - Events::TRANSMIT).is_empty() {
             let record = self.record(index);
             host.on_events(record.id(index), record.owner, events, &view(record));
+            if self.record(index).has(Flags::FAST_OPEN) {
+                self.settle_fast_open(now, index);
+            }
         }
         if self.record(index).has(Flags::DETACHED) {
             return;
@@ -198,6 +201,7 @@ impl Stack<'_> {
             .is_some_and(|deadline| deadline <= now)
         {
             self.run(now, index, host, |tcp| tcp.handle_timeout(now));
+            self.watch_fast_open(now, index);
         } else {
             self.arm(index);
         }

@@ -90,8 +90,10 @@ impl Stack<'_> {
             row.v6_only = wanted.v6_only;
             row.port = port;
             row.backlog = listen.backlog.min(BACKLOG_MAX);
+            (row.fast_open_max, row.fast_open_key_count) = (0, 0);
             row.used = 1;
         });
+        self.listener_queues[at(index)].fast_open = Default::default();
         self.link_listener(index);
         Ok(ListenerId {
             index,

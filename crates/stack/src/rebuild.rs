@@ -116,6 +116,10 @@ impl<'m> Stack<'m> {
             } else {
                 found.connections += 1;
             }
+            let (listener, record) = (self.record(index).listener(), self.record(index));
+            if record.has(Flags::FAST_OPEN) && self.check_listener(listener).is_ok() {
+                self.listener_queues[at(listener.index)].fast_open.add();
+            }
             self.rebuild_connection(index);
         }
         queued.sort_unstable();

@@ -8,15 +8,15 @@ use crate::input::Arrival;
 use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::Flags;
-use tcp::{Instant, ReceiveWindow};
+use tcp::{Events, FastOpen, Instant, ReceiveWindow, State};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header};
 
 /// One owner's receive window, as a connection sees it.
-struct OwnedWindow<'h> {
-    host: &'h mut dyn Host,
-    owner: u64,
+pub(crate) struct OwnedWindow<'h> {
+    pub(crate) host: &'h mut dyn Host,
+    pub(crate) owner: u64,
 }
 
 impl ReceiveWindow for OwnedWindow<'_> {
@@ -86,6 +86,7 @@ impl Stack<'_> {
                     tuple,
                     header: &header,
                     iss_at_least,
+                    payload,
                 };
                 self.handle_syn(now, listener, arrival, &syn, host, egress);
             }
@@ -135,6 +136,12 @@ impl Stack<'_> {
         });
         if self.record(index).tcp.acknowledged() > acknowledged {
             self.confirm_path(now, at(index));
+        }
+        if before == State::SynSent
+            && events.contains(Events::ESTABLISHED)
+            && self.record(index).tcp.fast_open() != FastOpen::Off
+        {
+            self.learn_fast_open(now, index, header);
         }
         self.apply(now, index, before, events, host);
     }

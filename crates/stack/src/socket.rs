@@ -4,6 +4,7 @@
 //! Every operation names its connection by a [`ConnectionId`]; a stale one is [`Error::NotFound`].
 
 use crate::address::{needs_zone, same_family, scope_id_of};
+use crate::config::FastOpenModes;
 use crate::demux::FourTuple;
 use crate::egress::{ConnectionView, Host, IpOptions};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::listener::{ends, halves};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
 use core::net::{IpAddr, SocketAddr};
-use tcp::{Events, Info, Instant, OffsetError, SocketOptions, State, WriteMode};
+use tcp::{Events, FastOpen, Info, Instant, OffsetError, SocketOptions, State, WriteMode};
 
 /// What to connect, and with what.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,43 @@ impl Stack<'_> {
         &mut self,
         now: Instant,
         connect: &Connect,
+        host: &mut dyn Host,
+    ) -> Result<ConnectionId, Error> {
+        self.open(now, connect, (FastOpen::Off, 0), host)
+    }
+
+    /// As [`Stack::connect`], with Fast Open (RFC 7413) if the peer's cookie is known: then the SYN waits for
+    /// the program's first bytes, and how many it can take is told. Else, 0, it asks for a cookie.
+    ///
+    /// # Errors
+    /// As [`Stack::connect`]; [`Error::NotSupported`]: it is switched off.
+    pub fn connect_fast(
+        &mut self,
+        now: Instant,
+        connect: &Connect,
+        host: &mut dyn Host,
+    ) -> Result<(ConnectionId, u32), Error> {
+        if !self.config.fast_open.contains(FastOpenModes::CLIENT) {
+            return Err(Error::NotSupported);
+        }
+        let remote = connect.remote.ip().to_canonical();
+        let fast_open = self.fast_open_towards(now, remote);
+        let id = self.open(now, connect, fast_open, host)?;
+        let record = self.record(id.index);
+        let room = match record.tcp.fast_open() {
+            FastOpen::Holding => record
+                .tcp
+                .syn_room(self.receive_mss(remote, record.tuple.zone())),
+            _ => 0,
+        };
+        Ok((id, room))
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        connect: &Connect,
+        (fast_open, peer_mss): (FastOpen, u16),
         host: &mut dyn Host,
     ) -> Result<ConnectionId, Error> {
         let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
@@ -89,6 +127,8 @@ impl Stack<'_> {
                 remote_end,
             ),
             options: connect.options,
+            fast_open,
+            peer_mss,
             ..tcp::Config::default()
         };
         let iss = self.initial_sequence(&tuple, now);

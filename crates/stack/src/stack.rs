@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::demux::Demux;
 use crate::egress::{Egress, Host};
 use crate::error::Error;
+use crate::fast_open::{Peers, Pending};
 use crate::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces};
 use crate::intrusive::{Links, ListHead, TurnQueue, at, slot, zeroed};
 use crate::multicast::Multicast;
@@ -42,6 +43,7 @@ pub(crate) struct ListenerQueues {
     pub(crate) next_on_port: u32,
     /// Answers to SYN cookies may come until then.
     pub(crate) cookies_until: Instant,
+    pub(crate) fast_open: Pending,
 }
 
 /// Steps of the loops that could grow with the number of connections; tests bound them per packet.
@@ -72,6 +74,7 @@ pub struct Stack<'m> {
     pub(crate) scratch: Scratch,
     pub(crate) flow_hasher: SipHasher13,
     pub(crate) identifier_hasher: SipHasher13,
+    pub(crate) fast_open_peers: Peers,
 
     pub(crate) demux: Demux,
     pub(crate) wheel: Wheel,
@@ -137,6 +140,10 @@ impl<'m> Stack<'m> {
             scratch: Scratch::new(),
             flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
             identifier_hasher: SipHasher13::new_with_key(&subkey(&config, b"identifiers")),
+            fast_open_peers: Peers::new(
+                config.fast_open_peers,
+                &subkey(&config, b"fast open peers"),
+            ),
             demux: Demux::new(connections + time_waits, &subkey(&config, b"demux")),
             wheel: Wheel::new(timers),
             senders: TurnQueue::new(connections),

@@ -17,7 +17,7 @@ use tcp::{Instant, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 2;
+pub const TABLES_VERSION: u32 = 3;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
@@ -63,6 +63,8 @@ bitflags! {
         const LOSE = 1 << 6;
         /// A crash interrupted a change of the row: it must be given up.
         const INTERRUPTED = 1 << 7;
+        /// Opened by a SYN with data, and its handshake is not over: its listener counts it.
+        const FAST_OPEN = 1 << 8;
     }
 }
 
@@ -117,6 +119,12 @@ pub struct ListenerRecord {
     /// 1: for all addresses of IPv6, and not those of IPv4 (`IPV6_V6ONLY`).
     pub(crate) v6_only: u8,
     pub(crate) backlog: u32,
+    /// `TCP_FASTOPEN`.
+    pub(crate) fast_open_max: u32,
+    /// Keys of Fast Open cookies in use; 0: the stack's own.
+    pub(crate) fast_open_key_count: u32,
+    /// `TCP_FASTOPEN_KEY`, the newest first.
+    pub(crate) fast_open_keys: [[u8; 16]; crate::fast_open::FAST_OPEN_KEYS_MAX],
 }
 
 /// A connection in TIME-WAIT.

@@ -2,6 +2,7 @@
 
 mod arp;
 mod ecn;
+mod fast_open;
 mod garbage;
 mod handshake;
 mod icmp;

@@ -101,7 +101,7 @@ impl Stack<'_> {
         }
         if let Gate::Open(interface, hardware) = self.gate(now, at(index)) {
             let envelope = self.envelope(index, interface, hardware);
-            self.send_from(index, &envelope, &refused.transmit, egress)?;
+            self.send_from(now, index, &envelope, &refused.transmit, egress)?;
             *sent += 1;
         }
         Ok(())
@@ -142,7 +142,10 @@ impl Stack<'_> {
                 continue;
             };
             let envelope = self.envelope(index, interface, hardware);
-            if self.send_from(index, &envelope, &transmit, egress).is_err() {
+            if self
+                .send_from(now, index, &envelope, &transmit, egress)
+                .is_err()
+            {
                 *sent -= 1;
                 self.refused = Some(Refused {
                     connection: self.record(index).id(index),
@@ -219,11 +222,19 @@ impl Stack<'_> {
 
     fn send_from(
         &mut self,
+        now: Instant,
         index: u32,
         envelope: &Envelope,
         transmit: &Transmit,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
+        let with_cookie;
+        let transmit = if transmit.header.options.fast_open.is_some() {
+            with_cookie = self.with_cookie(now, index, transmit);
+            &with_cookie
+        } else {
+            transmit
+        };
         let envelope = &Envelope {
             tos: transmit.ecn.in_tos(envelope.tos),
             ..*envelope

@@ -1,6 +1,6 @@
 //! What a connection is given at birth, and what its program may change later.
 
-use crate::{congestion::Algorithm, ecn::EcnMode, time::Duration};
+use crate::{congestion::Algorithm, ecn::EcnMode, fast_open::FastOpen, time::Duration};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// In [`SocketOptions::fin_timeout_s`]: an orphan does not wait in FIN-WAIT-2 at all.
@@ -23,6 +23,10 @@ pub struct Config {
     pub sack: bool,
     /// Offset of this connection's timestamp clock (RFC 7323 §5.4 permits a random one).
     pub timestamp_offset: u32,
+    /// Of a connection that we open: [`FastOpen::Off`], [`FastOpen::Asking`] or [`FastOpen::Holding`].
+    pub fast_open: FastOpen,
+    /// The MSS that the peer had when it gave its Fast Open cookie, bytes; 0: not known.
+    pub peer_mss: u16,
     /// What the program may change later.
     pub options: SocketOptions,
 }
@@ -37,6 +41,8 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             timestamp_offset: 0,
+            fast_open: FastOpen::Off,
+            peer_mss: 0,
             options: SocketOptions::default(),
         }
     }

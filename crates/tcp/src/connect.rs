@@ -3,7 +3,9 @@
 use crate::{
     config::Config,
     congestion::Path,
-    connection::{Connection, ConnectionError, Events},
+    connection::{Connection, ConnectionError, Events, ReceiveWindow},
+    fast_open::FastOpen,
+    receive::Arrival,
     receiver::Receiver,
     sender::Sender,
     seq::{SeqNumber, SequenceSpace},
@@ -92,11 +94,20 @@ impl Connection {
     }
 
     /// RFC 9293 §3.10.7.3.
-    pub(crate) fn handle_in_syn_sent(&mut self, now: Instant, header: &Header) -> Events {
+    pub(crate) fn handle_in_syn_sent(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
         let acknowledges_syn = header.flags.contains(Flags::ACK);
-        if acknowledges_syn
-            && (self.snd.max == 0 || self.snd.space.position(header.ack, self.snd.una) != Some(1))
-        {
+        let ack = self
+            .snd
+            .space
+            .position(header.ack, self.snd.una)
+            .filter(|ack| (1..=self.snd.max).contains(ack));
+        if acknowledges_syn && ack.is_none() {
             return if header.flags.contains(Flags::RST) {
                 Events::empty()
             } else {
@@ -118,17 +129,23 @@ impl Connection {
             self.take_granted_ecn(header);
         }
         self.rcv.ack_now = true;
-        if !acknowledges_syn {
+        let Some(ack) = ack.filter(|_| acknowledges_syn) else {
             // RFC 9293 §3.5 figure 8: simultaneous open; our SYN goes again, now with an ACK.
             self.state = State::SynReceived;
+            self.fast_open = FastOpen::Off;
             self.snd.nxt = 0;
+            self.snd.max = self.snd.max.min(1);
             return Events::TRANSMIT;
-        }
-        self.snd.window_ack = 1;
+        };
         self.rtt.on_syn_acknowledged(now);
-        self.snd.una = 1;
-        self.snd.nxt = self.snd.nxt.max(1);
-        self.become_established(now)
+        self.take_syn_acknowledgement(ack);
+        let events = self.become_established(now);
+        if payload.is_empty() || self.fast_open == FastOpen::Off {
+            return events;
+        }
+        // RFC 7413 §4.2.1: a server may answer in its SYN-ACK.
+        let arrival = Arrival::of_syn(payload.len());
+        events | self.handle_payload(now, &arrival, payload, window)
     }
 
     /// The handshake is complete: from SYN-SENT, or by the ACK of our SYN in SYN-RECEIVED.
@@ -139,6 +156,7 @@ impl Connection {
         let syn_lost = self.timers.syn_retransmitted;
         self.start_congestion(now, syn_lost);
         self.timers.retries = 0;
+        self.finish_fast_open();
         self.state = if self.snd.fin_requested {
             State::FinWait1
         } else {
@@ -189,7 +207,10 @@ fn sender(config: &Config, iss: SeqNumber) -> Sender {
         space: SequenceSpace::new(iss),
         written: 1,
         capacity: config.send_capacity,
-        mss: DEFAULT_MSS,
+        mss: match config.peer_mss {
+            0 => DEFAULT_MSS,
+            known => limit_mss(config.options.max_segment, known).max(MIN_MSS),
+        },
         segment_payload: DEFAULT_MSS,
         ..Sender::new_zeroed()
     }

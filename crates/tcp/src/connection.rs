@@ -7,6 +7,7 @@ use crate::{
     config::{Config, SocketOptions},
     congestion::Congestion,
     ecn::EcnState,
+    fast_open::FastOpen,
     probe::Probe,
     prr::Prr,
     rack::Rack,
@@ -150,7 +151,10 @@ pub struct Connection {
     pub(crate) deferred: bool,
     /// The program has said that it will write more at once (`MSG_MORE`).
     pub(crate) more_follows: bool,
-    pub(crate) reserved: [u8; 3],
+    pub(crate) fast_open: FastOpen,
+    /// The first SYN-ACK carries a Fast Open cookie.
+    pub(crate) tells_cookie: bool,
+    pub(crate) reserved: u8,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
     pub(crate) snd: Sender,
@@ -353,6 +357,7 @@ impl Connection {
             rcv,
             options: config.options,
             timestamp_offset: config.timestamp_offset,
+            fast_open: config.fast_open,
             timers: Timers::unset(),
             rtt: RttEstimator::default(),
             ..Self::default()

@@ -1,7 +1,7 @@
 //! Bodies of the fuzz targets, also run by property tests.
 
 use crate::{
-    Algorithm, Config, Connection, Duration, EcnMode, Instant, ReceiveWindow, SeqNumber,
+    Algorithm, Config, Connection, Duration, EcnMode, FastOpen, Instant, ReceiveWindow, SeqNumber,
     SocketOptions, TransmitLimits,
 };
 use wire::tcp::{Flags, Header};
@@ -22,7 +22,7 @@ impl ReceiveWindow for Bounded {
 /// A hostile peer and a busy program as an operation list over a live connection: no panic, no write
 /// outside the window, no endless transmission, and a quiet connection that still has a timer.
 pub fn hostile_peer(data: &[u8]) {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(data.first().copied().unwrap_or(0));
     for operation in data.chunks_exact(OPERATION) {
         scene.act(operation);
         scene.transmit();
@@ -39,6 +39,9 @@ pub fn hostile_acks(data: &[u8]) {
         liar.transmit();
     }
 }
+
+/// Bytes that go with a SYN (RFC 7413).
+const SYN_BYTES: u64 = 400;
 
 /// Bytes that the program of [`hostile_acks`] may have unacknowledged.
 const WIDE: u32 = 1 << 20;
@@ -67,6 +70,11 @@ impl Liar {
             sack: choice & 1 == 0,
             timestamps: choice & 2 == 0,
             options,
+            fast_open: if choice & 0x40 == 0 {
+                FastOpen::Off
+            } else {
+                FastOpen::Holding
+            },
             ..Config::default()
         };
         let now = Instant::from_us(5_000_000);
@@ -80,8 +88,13 @@ impl Liar {
             written: 0,
             limits,
         };
+        if choice & 0x40 != 0 {
+            liar.written = SYN_BYTES;
+            let _ = liar.connection.handle_written(now, SYN_BYTES);
+        }
         liar.transmit();
-        let mut syn_ack = liar.segment(1, 5_000);
+        let is_taken = choice & 0xc0 == 0xc0;
+        let mut syn_ack = liar.segment(if is_taken { 1 + SYN_BYTES } else { 1 }, 5_000);
         syn_ack.seq = 0;
         syn_ack.flags |= Flags::SYN;
         syn_ack.flags |= if is_accurate { Flags::CWR } else { Flags::ECE };
@@ -217,19 +230,38 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    /// Active, or one or the other with Fast Open.
+    fn new(choice: u8) -> Self {
         let config = Config {
             receive_capacity: WINDOW,
             send_capacity: WINDOW,
+            fast_open: match choice & 0x60 {
+                0x20 => FastOpen::Holding,
+                0x40 => FastOpen::Asking,
+                _ => FastOpen::Off,
+            },
             ..Config::default()
         };
         let now = Instant::from_us(1_000_000);
+        let mut window = Bounded {
+            consumed: 0,
+            capacity: u64::from(WINDOW),
+        };
+        let connection = if choice & 0x60 == 0x60 {
+            let syn = Header {
+                flags: Flags::SYN,
+                window: 9_000,
+                ..Header::default()
+            };
+            let mut served = Connection::accept(&config, SeqNumber(ISS), now, &syn);
+            let _ = served.open_fast(&[0; 100], &mut window);
+            served
+        } else {
+            Connection::connect(&config, SeqNumber(ISS), now)
+        };
         Self {
-            connection: Connection::connect(&config, SeqNumber(ISS), now),
-            window: Bounded {
-                consumed: 0,
-                capacity: u64::from(WINDOW),
-            },
+            connection,
+            window,
             now,
             irs: 0,
             written: 0,

@@ -57,6 +57,8 @@ pub struct Info {
     pub sack: bool,
     /// Timestamps in use.
     pub timestamps: bool,
+    /// Data went with a SYN and arrived (RFC 7413).
+    pub syn_data: bool,
     /// Window shifts: the peer's and ours.
     pub window_shifts: (u8, u8),
     /// MSS that we announced, bytes.
@@ -113,6 +115,7 @@ impl Connection {
             backoff: self.timers.retries,
             sack: self.rcv.sack,
             timestamps: self.rcv.timestamps,
+            syn_data: self.is_syn_data_taken(),
             window_shifts: (self.snd.window_shift, self.rcv.window_shift),
             advertised_mss: self.rcv.advertised_mss,
             probes: if self.timers.persisting {

@@ -49,7 +49,9 @@ impl Connection {
     /// TLP_calc_PTO, and whether one is due at all (RFC 8985 §7.2).
     pub(crate) fn arm_probe(&mut self, now: Instant) {
         let is_fresh = !self.probe.was_sent || self.rtt.samples() != self.probe.samples;
+        // Data that overtakes its SYN-ACK (RFC 7413) waits for that one's timer.
         let wanted = self.rcv.sack
+            && self.state.is_synchronized()
             && self.recovery.phase == Phase::Open
             && !self.snd.sent.is_empty()
             && self.snd.sent.sacked() == 0

@@ -27,6 +27,19 @@ pub(crate) struct Arrival {
     pub end: u64,
 }
 
+impl Arrival {
+    /// The peer's SYN with so many bytes.
+    pub(crate) fn of_syn(payload_len: usize) -> Self {
+        let payload_end = 1 + u64::try_from(payload_len).unwrap_or(0);
+        Self {
+            seq: 0,
+            payload_start: 1,
+            payload_end,
+            end: payload_end,
+        }
+    }
+}
+
 impl Connection {
     /// Takes in one segment: `header` with its `payload`, whose bytes go to `window` at once.
     ///
@@ -56,7 +69,7 @@ impl Connection {
             State::Closed => Events::empty(),
             State::SynSent => {
                 self.note_handshake_mark(mark);
-                self.handle_in_syn_sent(now, header)
+                self.handle_in_syn_sent(now, header, payload, window)
             }
             _ => self.handle_synchronized(now, mark, header, payload, window),
         }
@@ -80,6 +93,10 @@ impl Connection {
             } else {
                 self.owe_challenge_ack(now)
             };
+        }
+        if self.repeats_syn(header) {
+            // Before its numbers are judged: data of the first one may have been taken (RFC 7413 §4.2.2).
+            return self.handle_unexpected_syn(now, header);
         }
         if !self.is_acceptable(&arrival) {
             return self.handle_unacceptable(now, header, &arrival);
@@ -175,7 +192,7 @@ impl Connection {
         self.owe_challenge_ack(now)
     }
 
-    fn handle_payload(
+    pub(crate) fn handle_payload(
         &mut self,
         now: Instant,
         arrival: &Arrival,

@@ -59,6 +59,14 @@ impl Connection {
         }
     }
 
+    /// Whether the peer's SYN comes once more, its handshake being not over.
+    pub(crate) fn repeats_syn(&self, header: &Header) -> bool {
+        let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST);
+        self.state == State::SynReceived
+            && kind == Flags::SYN
+            && self.rcv.space.wire(0) == header.seq
+    }
+
     /// RFC 5961 §4.2: a SYN in a synchronized state is challenged, whatever its number.
     pub(crate) fn handle_unexpected_syn(&mut self, now: Instant, header: &Header) -> Events {
         let repeats_handshake =

@@ -26,7 +26,10 @@ impl Connection {
         }
         match self.state {
             State::Closed => None,
-            State::SynSent | State::SynReceived => self.transmit_syn(now, limits.mss),
+            State::SynSent => self.transmit_syn(now, limits.mss),
+            State::SynReceived => self
+                .transmit_syn(now, limits.mss)
+                .or_else(|| self.transmit_early(now, limits)),
             State::TimeWait => self.transmit_owed_ack(now),
             _ => self
                 .transmit_data(now, limits)
@@ -35,7 +38,11 @@ impl Connection {
         }
     }
 
-    fn transmit_data(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
+    pub(crate) fn transmit_data(
+        &mut self,
+        now: Instant,
+        limits: &TransmitLimits,
+    ) -> Option<Transmit> {
         if self.snd.end() <= self.snd.una {
             return None;
         }
@@ -246,7 +253,7 @@ impl Connection {
         Some(self.transmit_empty(now, self.snd.una - 1))
     }
 
-    fn transmit_owed_ack(&mut self, now: Instant) -> Option<Transmit> {
+    pub(crate) fn transmit_owed_ack(&mut self, now: Instant) -> Option<Transmit> {
         if !self.rcv.ack_now {
             return None;
         }

@@ -7,6 +7,7 @@ mod close;
 mod congestion;
 mod data;
 mod ecn;
+mod fast_open;
 mod harness;
 mod loss;
 mod open;

@@ -2,6 +2,7 @@
 
 use crate::{
     connection::{Connection, Events},
+    fast_open::FastOpen,
     state::State,
     time::{Duration, Instant},
 };
@@ -167,7 +168,11 @@ impl Connection {
             State::SynReceived if self.deferred => {
                 return self.timers.retries > SYN_ACK_RETRIES.max(self.options.defer_accept);
             }
-            State::SynReceived => return self.timers.retries > SYN_ACK_RETRIES,
+            // As Linux: the program may have it already, so once more.
+            State::SynReceived => {
+                let more = u8::from(self.fast_open == FastOpen::Serving);
+                return self.timers.retries > SYN_ACK_RETRIES + more;
+            }
             _ if self.options.user_timeout > Duration::ZERO => return false,
             _ if self.orphan => ORPHAN_RETRIES,
             _ => DATA_RETRIES,

@@ -98,11 +98,12 @@ impl Connection {
 
     /// The SYN or SYN-ACK.
     pub(crate) fn transmit_syn(&mut self, now: Instant, mss: u16) -> Option<Transmit> {
-        if self.snd.nxt > 0 {
+        if self.snd.nxt > 0 || self.holds_syn() {
             return None;
         }
         let passive = self.state == State::SynReceived;
         let options = self.syn_options(now, mss);
+        let mut len = 0;
         self.rcv.advertised_mss = options.mss.unwrap_or(0);
         let mut header = Header {
             seq: self.snd.space.wire(0),
@@ -126,14 +127,15 @@ impl Connection {
             self.ask_for_ecn(&mut header);
         }
         if self.snd.max == 0 {
+            (header.options.fast_open, len) = self.open_first_syn(mss);
             self.rtt.start_timing(now);
             self.timers.unacknowledged_since = now;
+            self.snd.max = 1 + u64::from(len);
         } else {
             self.rtt.stop_timing();
             self.recovery.retransmissions += 1;
         }
-        self.snd.nxt = 1;
-        self.snd.max = 1;
+        self.snd.nxt = self.snd.max;
         self.on_ack_sent();
         self.timers.last_sent = now;
         if !self.timers.retransmit.is_set() {
@@ -142,7 +144,7 @@ impl Connection {
         Some(Transmit {
             header,
             offset: 0,
-            len: 0,
+            len,
             segment_size: None,
             ecn: Ecn::NotEct,
         })

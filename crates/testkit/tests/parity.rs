@@ -27,8 +27,8 @@ fn programs_print_over_shunt_what_they_print_over_the_kernel() {
 
 #[test]
 fn programs_print_over_two_cores_what_they_print_over_the_kernel() {
-    // Each core admits the whole backlog: docs/decisions/0013-engine-cores.md.
-    compare("t-parity2", "2", &["backlog"]);
+    // Each core admits the whole backlog (docs/decisions/0013-engine-cores.md) and asks for cookies of its own.
+    compare("t-parity2", "2", &["backlog", "fast_open"]);
 }
 
 /// Every program but those of `differing`.
@@ -48,7 +48,14 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
     };
     let shunt = testkit::shunt().to_str().unwrap();
     let a = host(&lab, "a");
-    let mut engine = testkit::start(a, shunt, &["engine", "--cores", cores]);
+    // Both sides serve Fast Open, which neither does by default.
+    let sysctl = ["-c", "echo 3 > /proc/sys/net/ipv4/tcp_fastopen"];
+    let is_set = testkit::start(a, "sh", &sysctl).finish(PATIENCE, || false);
+    if !is_set.is_ok_and(|done| done.status.success()) {
+        return skip("net.ipv4.tcp_fastopen cannot be set");
+    }
+    let flags = ["engine", "--cores", cores, "--fastopen", "3"];
+    let mut engine = testkit::start(a, shunt, &flags);
     let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
     engine.wait_until("engine", PATIENCE, serves).unwrap();
 

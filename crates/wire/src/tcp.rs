@@ -9,7 +9,7 @@ mod sack;
 #[cfg(test)]
 mod tests;
 
-pub use options::{AccurateEcn, Options, Timestamps};
+pub use options::{AccurateEcn, FastOpenCookie, Options, Timestamps};
 pub use sack::SackBlocks;
 
 use crate::{Error, header_mut, split_header};

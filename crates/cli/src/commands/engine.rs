@@ -8,7 +8,7 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engine::{Address, Config, CongestionControl, EcnMode, Engine};
+use engine::{Address, Config, CongestionControl, EcnMode, Engine, FastOpenModes, SynCookies};
 use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
 
@@ -83,6 +83,14 @@ pub struct Arguments {
     /// 2 grant, 3 ask for accurate ECN and grant either, 4 ask for the older one and grant either, 5 grant either.
     #[arg(long, value_name = "MODE", default_value_t = EcnMode::default() as u8, value_parser = clap::value_parser!(u8).range(..=5))]
     ecn: u8,
+    /// TCP Fast Open, numbered as the kernel's net.ipv4.tcp_fastopen, a sum: 1 programs that connect, 2 listeners
+    /// with TCP_FASTOPEN, 4 data goes without a cookie, 512 is taken without one, 1024 listeners without the option.
+    #[arg(long, value_name = "MODES", default_value_t = FastOpenModes::CLIENT.bits(), value_parser = parse_fast_open)]
+    fastopen: u32,
+    /// Answer SYNs with cookies, numbered as the kernel's net.ipv4.tcp_syncookies: 0 never, 1 while the queue of
+    /// handshakes is full, 2 always.
+    #[arg(long, value_name = "MODE", default_value_t = SynCookies::default() as u8, value_parser = clap::value_parser!(u8).range(..=2))]
+    syncookies: u8,
     /// Let processors sleep deeply even while programs are attached.
     #[arg(long)]
     allow_deep_idle: bool,
@@ -107,6 +115,13 @@ fn parse_congestion(text: &str) -> Result<CongestionControl, String> {
         let names = CongestionControl::ALL.map(CongestionControl::name);
         format!("give one of {}", names.join(", "))
     })
+}
+
+fn parse_fast_open(text: &str) -> Result<u32, String> {
+    let modes = text.parse().ok().and_then(FastOpenModes::from_bits);
+    modes
+        .map(|modes| modes.bits())
+        .ok_or_else(|| "give a sum of 1, 2, 4, 512 and 1024".to_owned())
 }
 
 fn parse_window(text: &str) -> Result<u32, String> {
@@ -208,6 +223,8 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.cpus.clone_from(&arguments.cpu);
     config.socket_options.congestion = arguments.congestion;
     config.socket_options.ecn = EcnMode::from_number(arguments.ecn).unwrap_or_default();
+    config.fast_open = FastOpenModes::from_bits_truncate(arguments.fastopen);
+    config.syn_cookies = SynCookies::from_number(arguments.syncookies).unwrap_or_default();
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
     let window_bytes = arguments.window_kib * 1024;

@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use crate::harness::{Program, Socket, Wired};
-use hostif::{Figures, Flags, Op, Query, SocketOption, WriteMode, Written};
+use hostif::{FastOpenKeys, Figures, Flags, Op, Query, SocketOption, WriteMode, Written};
 use rustix::io::Errno;
 
 fn set(
@@ -146,4 +146,45 @@ fn the_largest_values_are_bounded_not_believed() {
     }
     scene.wired.settle();
     assert!(near.flags().contains(Flags::CONNECTED));
+}
+
+#[test]
+fn the_second_fast_connect_takes_its_first_bytes_along() {
+    let mut scene = Scene::new();
+    let (listener, remote) = (scene.listener.0.clone(), scene.listener.1);
+    let Scene {
+        wired,
+        active,
+        passive,
+        ..
+    } = &mut scene;
+    let keys = FastOpenKeys {
+        primary: [7; 16],
+        backup: Some([8; 16]),
+    };
+    assert_eq!(
+        passive.try_call(wired, listener.id, Op::SetFastOpenKeys(keys)),
+        Ok(0)
+    );
+    assert_eq!(
+        set(passive, wired, &listener, SocketOption::FastOpen, 4),
+        Ok(0)
+    );
+    let connect = Op::ConnectFast {
+        remote,
+        local: None,
+    };
+    let first = active.open(wired).unwrap();
+    assert_eq!(active.try_call(wired, first.id, connect), Ok(0));
+    wired.settle();
+    assert!(first.flags().contains(Flags::CONNECTED));
+    let second = active.open(wired).unwrap();
+    let room = active.try_call(wired, second.id, connect).unwrap();
+    assert!((500..1_500).contains(&room), "{room}");
+    wired.settle();
+    assert!(second.flags().contains(Flags::CONNECTING), "it waits");
+    assert_eq!(active.send(&second, b"hello"), 5);
+    wired.settle();
+    assert!(second.flags().contains(Flags::CONNECTED));
+    assert_eq!(figures(active, wired, &second).options & 32, 32);
 }

@@ -3,14 +3,15 @@
 //! Word 0: kind (8 bits) · a small argument (8) · two address families (8 each) · token (32).
 //! Word 1: socket. The rest depends on the kind.
 
-use core::net::SocketAddr;
+mod words;
 
 use super::{
-    Command, Completion, Consumed, DatagramOptions, Descriptor, FileSource, Malformed,
-    MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, Words, WriteMode,
-    Written, address_bytes, address_from_bytes, high, join, low,
+    Command, Completion, Consumed, DatagramOptions, Descriptor, FastOpenKeys, FileSource,
+    Malformed, MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, Words,
+    WriteMode, Written, address_bytes, high, join, low,
 };
 use crate::id::SocketId;
+use words::{address, address_words, connect_ends, connect_words, halves, port, whole};
 
 const BIND: u8 = 1;
 const LISTEN: u8 = 2;
@@ -25,6 +26,8 @@ const SET_DATAGRAM_OPTIONS: u8 = 49;
 const SET_OPTION: u8 = 9;
 const QUERY: u8 = 10;
 const MEMBERSHIP: u8 = 50;
+const CONNECT_FAST: u8 = 11;
+const SET_FAST_OPEN_KEYS: u8 = 12;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -70,35 +73,6 @@ impl Word0 {
             token: high(word),
         }
     }
-}
-
-fn halves(bytes: [u8; 16]) -> [u64; 2] {
-    let (first, second) = bytes.split_at(8);
-    [first, second].map(|half| {
-        u64::from_le_bytes(
-            half.try_into()
-                .expect("invariant: half of sixteen is eight"),
-        )
-    })
-}
-
-fn address_words(address: SocketAddr) -> (u8, [u64; 2]) {
-    let (family, bytes) = address_bytes(address.ip());
-    (family, halves(bytes))
-}
-
-fn address(family: u8, words: [u64; 2], port: u16) -> Result<SocketAddr, Malformed> {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
-    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-    Ok(SocketAddr::new(
-        address_from_bytes(family, bytes).ok_or(Malformed)?,
-        port,
-    ))
-}
-
-fn port(half: u32) -> Result<u16, Malformed> {
-    u16::try_from(half).map_err(|_| Malformed)
 }
 
 fn shutdown_how(small: u8) -> Result<ShutdownHow, Malformed> {
@@ -163,16 +137,19 @@ impl Descriptor for Command {
             }
             Op::Listen { backlog } => [plain(LISTEN), id, u64::from(backlog), 0, 0, 0, 0],
             Op::Connect { remote, local } => {
-                let (family, [a, b]) = address_words(remote);
-                let (local_family, [c, d]) = local.map_or((0, [0; 2]), address_words);
-                let families = [family, local_family];
+                connect_words(Word0::plain(CONNECT, self.token), id, remote, local)
+            }
+            Op::ConnectFast { remote, local } => {
+                connect_words(Word0::plain(CONNECT_FAST, self.token), id, remote, local)
+            }
+            Op::SetFastOpenKeys(keys) => {
+                let [a, b] = halves(keys.primary);
+                let [c, d] = halves(keys.backup.unwrap_or_default());
                 let word = Word0 {
-                    families,
-                    ..Word0::plain(CONNECT, self.token)
+                    small: u8::from(keys.backup.is_some()),
+                    ..Word0::plain(SET_FAST_OPEN_KEYS, self.token)
                 };
-                let local_port = local.map_or(0, |local| local.port());
-                let ports = join(u32::from(remote.port()), u32::from(local_port));
-                [word.encode(), id, a, b, c, d, ports]
+                [word.encode(), id, a, b, c, d, 0]
             }
             Op::Accept { handle } => [plain(ACCEPT), id, u64::from(handle), 0, 0, 0, 0],
             Op::Shutdown { how, written } => {
@@ -232,21 +209,22 @@ impl Descriptor for Command {
             LISTEN => Op::Listen {
                 backlog: number(words[2])?,
             },
-            CONNECT => Op::Connect {
-                remote: address(
-                    first.families[0],
-                    [words[2], words[3]],
-                    port(low(words[6]))?,
-                )?,
-                local: match first.families[1] {
+            CONNECT => {
+                let (remote, local) = connect_ends(&first, words)?;
+                Op::Connect { remote, local }
+            }
+            CONNECT_FAST => {
+                let (remote, local) = connect_ends(&first, words)?;
+                Op::ConnectFast { remote, local }
+            }
+            SET_FAST_OPEN_KEYS => Op::SetFastOpenKeys(FastOpenKeys {
+                primary: whole([words[2], words[3]]),
+                backup: match first.small {
                     0 => None,
-                    family => Some(address(
-                        family,
-                        [words[4], words[5]],
-                        port(high(words[6]))?,
-                    )?),
+                    1 => Some(whole([words[4], words[5]])),
+                    _ => return Err(Malformed),
                 },
-            },
+            }),
             ACCEPT => Op::Accept {
                 handle: number(words[2])?,
             },

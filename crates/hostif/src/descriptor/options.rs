@@ -84,6 +84,8 @@ socket_options! {
     TypeOfService = 10,
     /// `IP_TTL`.
     TimeToLive = 11,
+    /// `TCP_FASTOPEN`: how many requests may be open at once.
+    FastOpen = 13,
     /// The process that hears of urgent data by SIGURG (`F_SETOWN`), as fcntl(2) names it, in 32 bits.
     Owner = 12,
 }

@@ -51,6 +51,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         any::<u32>().prop_map(|backlog| Op::Listen { backlog }),
         (any_address(), proptest::option::of(any_address()))
             .prop_map(|(remote, local)| Op::Connect { remote, local }),
+        (any_address(), proptest::option::of(any_address()))
+            .prop_map(|(remote, local)| Op::ConnectFast { remote, local }),
+        any::<([u8; 16], Option<[u8; 16]>)>()
+            .prop_map(|(primary, backup)| Op::SetFastOpenKeys(FastOpenKeys { primary, backup })),
         any::<u32>().prop_map(|handle| Op::Accept { handle }),
         (how, any::<u64>()).prop_map(|(how, written)| Op::Shutdown { how, written }),
         any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),

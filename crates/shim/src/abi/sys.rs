@@ -16,8 +16,8 @@ use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
-    address, datagram, listen as listening, options, poll as polling, select as selecting, sys,
-    transfer,
+    address, datagram, fast_open, listen as listening, options, poll as polling,
+    select as selecting, sys, transfer,
 };
 
 pub(super) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
@@ -150,8 +150,20 @@ pub(super) unsafe fn sent_to(
         return counted(unsafe { datagram::send_to(fd, buf, len, flags, addr, addr_len) });
     }
     // SAFETY: the caller's contract.
-    let bytes = unsafe { sys::bytes(buf, len) };
-    counted(transfer::send(fd, &[IoSlice::new(bytes)], flags))
+    let (bytes, name) = unsafe { (sys::bytes(buf, len), given_name(addr, addr_len)) };
+    let slices = [IoSlice::new(bytes)];
+    counted(if flags & libc::MSG_FASTOPEN != 0 {
+        fast_open::send(fd, name, &slices, flags)
+    } else {
+        transfer::send(fd, &slices, flags)
+    })
+}
+
+/// A name that may be missing.
+unsafe fn given_name<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
+    let len = usize::try_from(len).unwrap_or(0);
+    // SAFETY: the caller's contract.
+    (!addr.is_null()).then(|| unsafe { sys::bytes(addr.cast(), len) })
 }
 
 pub(super) unsafe fn receive_message(
@@ -193,7 +205,13 @@ pub(super) unsafe fn send_message(
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe { sys::io_slices(message.msg_iov, message.msg_iovlen) };
-    transfer::send(fd, &slices.ok_or(Errno::MSGSIZE)?, flags)
+    let slices = slices.ok_or(Errno::MSGSIZE)?;
+    if flags & libc::MSG_FASTOPEN == 0 {
+        return transfer::send(fd, &slices, flags);
+    }
+    // SAFETY: as above, for the name.
+    let name = unsafe { given_name(message.msg_name.cast_const().cast(), message.msg_namelen) };
+    fast_open::send(fd, name, &slices, flags)
 }
 
 pub(super) unsafe fn receive_messages(

@@ -14,6 +14,9 @@ pub const FCNTL: i32 = -1;
 
 /// Tells the engine of one setting, and the stream of what concerns this process; all others are ignored.
 pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) {
+        return stream.set_fast_open_keys(value);
+    }
     let Some(number) = int(value) else { return };
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) => stream.set_urgent_in_line(number != 0),
@@ -37,6 +40,7 @@ fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u64)> 
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => (SocketOption::SynCount, amount),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => (SocketOption::WindowClamp, amount),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => (SocketOption::DeferAccept, amount),
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => (SocketOption::FastOpen, amount),
         (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN) => (SocketOption::SaveSyn, switch),
         // Unsigned: -1, the default, is no limit.
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => (

@@ -26,6 +26,7 @@ static struct figures info(int fd) {
 }
 
 static void server(int listener) {
+    poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 2000);
     struct figures of = info(listener);
     say("listener: state %d, waiting %u, backlog %u", of.tcpi_state, of.tcpi_unacked, of.tcpi_sacked);
     int fd = accepted(listener);

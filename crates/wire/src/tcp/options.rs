@@ -1,8 +1,8 @@
 //! TCP options: end, no-operation and MSS (RFC 9293 §3.2), window scale and timestamps (RFC 7323 §2.2,
-//! §3.2), SACK permitted and SACK (RFC 2018 §2, §3).
+//! §3.2), SACK permitted and SACK (RFC 2018 §2, §3), Fast Open (RFC 7413 §2).
 //!
 //! Emission uses the layout of Linux, so that receivers with a fast path for it find what they expect
-//! and four-byte values are aligned. TCP-AO, fast open and multipath are skipped as unknown.
+//! and four-byte values are aligned. TCP-AO and multipath are skipped as unknown.
 
 use super::SackBlocks;
 use crate::Error;
@@ -14,6 +14,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
 /// AccECN0 and AccECN1 (RFC 9768 §3.2.3): the same counters in two orders.
 const ACCURATE_ECN_0: u8 = 172;
 const ACCURATE_ECN_1: u8 = 174;
@@ -75,6 +76,63 @@ impl AccurateEcn {
     }
 }
 
+/// A Fast Open cookie (RFC 7413 §4.1.1); an empty one asks for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FastOpenCookie {
+    len: u8,
+    bytes: [u8; Self::MAX_LEN],
+}
+
+impl FastOpenCookie {
+    /// The longest cookie.
+    pub const MAX_LEN: usize = 16;
+    /// The shortest one that is not empty.
+    pub const MIN_LEN: usize = 4;
+    /// Asks for a cookie.
+    pub const REQUEST: Self = Self {
+        len: 0,
+        bytes: [0; Self::MAX_LEN],
+    };
+
+    /// `None`: no cookie is so long (RFC 7413 §2: 4 to 16 bytes, an even number, or none at all).
+    #[must_use]
+    pub fn new(cookie: &[u8]) -> Option<Self> {
+        let is_cookie = (Self::MIN_LEN..=Self::MAX_LEN).contains(&cookie.len());
+        if !(cookie.is_empty() || is_cookie && cookie.len().is_multiple_of(2)) {
+            return None;
+        }
+        let mut bytes = [0; Self::MAX_LEN];
+        bytes[..cookie.len()].copy_from_slice(cookie);
+        Some(Self {
+            len: u8::try_from(cookie.len()).ok()?,
+            bytes,
+        })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether it asks for a cookie.
+    #[must_use]
+    pub const fn is_request(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Padded to words.
+    const fn emit_len(&self) -> usize {
+        match self.len {
+            0..3 => 4,
+            3..7 => 8,
+            7..11 => 12,
+            11..15 => 16,
+            _ => 20,
+        }
+    }
+}
+
 /// The options that this stack knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -90,6 +148,8 @@ pub struct Options {
     pub sack: SackBlocks,
     /// Bytes that the sender has received, by ECN codepoint.
     pub accurate_ecn: Option<AccurateEcn>,
+    /// Fast Open; means something in SYNs only.
+    pub fast_open: Option<FastOpenCookie>,
 }
 
 impl Options {
@@ -160,6 +220,8 @@ impl Options {
             (ACCURATE_ECN_1, counters) if counters.len().is_multiple_of(3) => {
                 self.accurate_ecn = Some(AccurateEcn::parse(counters).swapped());
             }
+            // As Linux: an impossible cookie is no cookie.
+            (FAST_OPEN, cookie) => self.fast_open = FastOpenCookie::new(cookie),
             (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS | SACK, _) => {
                 return Err(Error::Malformed);
             }
@@ -185,10 +247,21 @@ impl Options {
     #[must_use]
     #[inline]
     pub fn sack_capacity(&self) -> usize {
-        (Options::MAX_LEN - self.len_without_sack() - SACK_HEADER_LEN) / SACK_BLOCK_LEN
+        Options::MAX_LEN.saturating_sub(self.len_without_sack() + SACK_HEADER_LEN) / SACK_BLOCK_LEN
+    }
+
+    /// The cookie, if there is room for it.
+    fn fitting_cookie(&self, others_len: usize) -> Option<&FastOpenCookie> {
+        let cookie = self.fast_open.as_ref()?;
+        (others_len + cookie.emit_len() <= Options::MAX_LEN).then_some(cookie)
     }
 
     fn len_without_sack(&self) -> usize {
+        let len = self.len_of_usual();
+        len + self.fitting_cookie(len).map_or(0, FastOpenCookie::emit_len)
+    }
+
+    fn len_of_usual(&self) -> usize {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let timestamps = if self.timestamps.is_some() {
             ALIGNED_TIMESTAMPS_LEN
@@ -234,6 +307,11 @@ impl Options {
         if let Some(counters) = self.accurate_ecn {
             writer.put_accurate_ecn(counters);
         }
+        if self.fast_open.is_some()
+            && let Some(cookie) = self.fitting_cookie(self.len_of_usual())
+        {
+            writer.put_fast_open(cookie);
+        }
         let sack_blocks = self.sack.len().min(self.sack_capacity());
         if sack_blocks > 0 {
             let len = u8::try_from(2 + sack_blocks * SACK_BLOCK_LEN)
@@ -263,6 +341,17 @@ impl Writer<'_> {
         if let Some(ect1) = counters.ect1 {
             let [_, f0, f1, f2] = ect1.to_be_bytes();
             self.put([f0, f1, f2, NOP]);
+        }
+    }
+
+    #[cold]
+    fn put_fast_open(&mut self, cookie: &FastOpenCookie) {
+        let mut bytes = [NOP; FastOpenCookie::MAX_LEN + 4];
+        bytes[0] = FAST_OPEN;
+        bytes[1] = 2 + cookie.len;
+        bytes[2..2 + usize::from(cookie.len)].copy_from_slice(cookie.as_bytes());
+        for word in &bytes.as_chunks::<4>().0[..cookie.emit_len() / 4] {
+            self.put(*word);
         }
     }
 

@@ -66,6 +66,7 @@ fn captured_syn_is_read_and_written_as_linux_does() {
             }),
             sack: SackBlocks::new(),
             accurate_ecn: None,
+            fast_open: None,
         },
     };
     assert_eq!(Header::parse(&ipv4_payload(SYN)), Ok((expected, &[][..])));
@@ -196,8 +197,8 @@ fn a_fifth_sack_block_is_refused() {
 
 #[test]
 fn unknown_options_are_skipped() {
-    // Fast open with a cookie (34), an experiment without a body (254), then an MSS.
-    let options = hex("22060011 2233 fe02 020405b4");
+    // Multipath (30), an experiment without a body (254), then an MSS.
+    let options = hex("1e060011 2233 fe02 020405b4");
     assert_eq!(
         parse_options(&options),
         Ok(Options {
@@ -294,14 +295,16 @@ prop_compose! {
         timestamps in any::<Option<(u32, u32)>>(),
         sack in proptest::collection::vec(any::<(u32, u32)>(), 0..=SackBlocks::MAX),
         accurate_ecn in any::<Option<(u32, u32, Option<u32>)>>(),
+        cookie in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..=FastOpenCookie::MAX_LEN)),
     ) -> Options {
+        let fast_open = cookie.and_then(|cookie| FastOpenCookie::new(&cookie));
         let timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
         let accurate_ecn = accurate_ecn.map(|(ect0, ce, ect1)| AccurateEcn {
             ect0: Some(ect0 >> 8),
             ce: Some(ce >> 8),
             ect1: ect1.map(|bytes| bytes >> 8),
         });
-        Options { mss, window_scale, sack_permitted, timestamps, sack: blocks(&sack), accurate_ecn }
+        Options { mss, window_scale, sack_permitted, timestamps, sack: blocks(&sack), accurate_ecn, fast_open }
     }
 }
 
@@ -325,6 +328,11 @@ proptest! {
         segment.extend_from_slice(&payload);
 
         let mut expected = header;
+        let all_len = Options { sack: SackBlocks::new(), ..header.options }.emit_len();
+        expected.options.fast_open = header.options.fast_open.filter(|_| {
+            // A cookie for which there is no room is left out.
+            all_len > Options { sack: SackBlocks::new(), fast_open: None, ..header.options }.emit_len()
+        });
         expected.options.sack = SackBlocks::new();
         for (left, right) in header.options.sack.iter().take(header.options.sack_capacity()) {
             expected.options.sack.push(left, right);
@@ -402,4 +410,26 @@ fn the_accurate_ecn_bit_is_beside_the_data_offset() {
     header.emit(&mut out);
     assert_eq!(out[12], 0x51);
     assert_eq!(Header::parse(&out).unwrap().0, header);
+}
+
+#[test]
+fn fast_open_cookies_have_four_to_sixteen_bytes_an_even_number_or_none() {
+    let parse = |text: &str| parse_options(&hex(text)).unwrap().fast_open;
+    assert_eq!(parse("2202 0101"), Some(FastOpenCookie::REQUEST));
+    let eight = parse("220a 0102030405060708 0101").unwrap();
+    assert_eq!(eight.as_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert!(!eight.is_request());
+    for wrong in ["2203 01 01", "2204 0102", "2207 0102030405 01"] {
+        assert_eq!(parse(wrong), None, "{wrong}");
+    }
+    let long = FastOpenCookie::new(&[7; 18]);
+    assert_eq!(long, None);
+    let emitted = |fast_open| {
+        emit_options(Options {
+            fast_open,
+            ..Options::default()
+        })
+    };
+    assert_eq!(emitted(Some(FastOpenCookie::REQUEST)), hex("2202 0101"));
+    assert_eq!(emitted(Some(eight)), hex("220a 0102030405060708 0101"));
 }

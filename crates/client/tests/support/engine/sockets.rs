@@ -236,7 +236,7 @@ impl Core {
                 self.listeners.insert(local.port(), id);
                 done(0, 0)
             }
-            Op::Connect { remote, .. } => {
+            Op::Connect { remote, .. } | Op::ConnectFast { remote, .. } => {
                 self.connect(id, remote);
                 done(0, 0)
             }
@@ -258,7 +258,7 @@ impl Core {
                 self.sockets.get_mut(&id).unwrap().linger_zero = changes.linger_s == Some(Some(0));
                 done(0, 0)
             }
-            Op::SetOption { .. } => done(0, 0),
+            Op::SetOption { .. } | Op::SetFastOpenKeys(_) => done(0, 0),
             Op::Query { .. } => done(0, self.place_figures(session)),
             Op::CloseBacking { .. } => done(22, 0),
         };
