@@ -45,7 +45,13 @@ pub fn of_datagram(kind: DatagramErrorKind) -> Errno {
 /// Why a connection failed.
 pub fn of_connection(error: ConnectionError) -> Errno {
     match error {
-        ConnectionError::Refused | ConnectionError::PortUnreachable => Errno::CONNREFUSED,
+        ConnectionError::Refused => Errno::CONNREFUSED,
+        ConnectionError::ProtocolUnreachable => Errno::NOPROTOOPT,
+        ConnectionError::Prohibited => Errno::ACCESS,
+        ConnectionError::Protocol => Errno::PROTO,
+        ConnectionError::SourceRouteFailed => Errno::OPNOTSUPP,
+        ConnectionError::HostUnknown => Errno::HOSTDOWN,
+        ConnectionError::HostIsolated => Errno::NONET,
         ConnectionError::TimedOut => Errno::TIMEDOUT,
         ConnectionError::HostUnreachable => Errno::HOSTUNREACH,
         ConnectionError::NetworkUnreachable => Errno::NETUNREACH,

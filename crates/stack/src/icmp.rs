@@ -5,6 +5,7 @@
 
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host};
+use crate::icmp_meaning::connection_error;
 use crate::input::Arrival;
 use crate::interface::Resolution;
 use crate::intrusive::at;
@@ -13,7 +14,7 @@ use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use crate::stack::Stack;
 use crate::udp::Report;
 use core::net::{IpAddr, Ipv4Addr};
-use tcp::{ConnectionError, Events, Instant};
+use tcp::{Events, Instant};
 use wire::icmpv4::{Message, unreachable};
 use wire::ipv4::Protocol;
 
@@ -96,7 +97,7 @@ impl Stack<'_> {
                     self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
                 } else {
                     let quote = Quote::parse(quoted);
-                    self.handle_unreachable(now, unreachable_error(code), quote, host);
+                    self.handle_unreachable(now, &report, quote, host);
                 }
             }
             Message::TimeExceeded { code, quoted } => {
@@ -105,12 +106,13 @@ impl Stack<'_> {
                 if self.handle_udp_error(now, &report, host) {
                     return;
                 }
-                let (error, quote) = (ConnectionError::HostUnreachable, Quote::parse(quoted));
-                self.handle_unreachable(now, error, quote, host);
+                self.handle_unreachable(now, &report, Quote::parse(quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
                 let report = report(arrival, (12, code), 0, quoted);
-                self.handle_udp_error(now, &report, host);
+                if !self.handle_udp_error(now, &report, host) {
+                    self.handle_unreachable(now, &report, Quote::parse(quoted), host);
+                }
             }
             _ => {}
         }
@@ -138,11 +140,14 @@ impl Stack<'_> {
     pub(crate) fn handle_unreachable(
         &mut self,
         now: Instant,
-        error: ConnectionError,
+        report: &Report<'_>,
         quote: Option<Quote>,
         host: &mut dyn Host,
     ) {
-        if let Some(index) = self.quoted_connection(quote.as_ref()) {
+        if let (Some(index), Some(error)) = (
+            self.quoted_connection(quote.as_ref()),
+            connection_error(report),
+        ) {
             self.run(now, index, host, |tcp| tcp.handle_unreachable(error, false));
         }
     }
@@ -209,16 +214,6 @@ const fn headers_len(address: IpAddr) -> u16 {
     match address {
         IpAddr::V4(_) => 40,
         IpAddr::V6(_) => 60,
-    }
-}
-
-/// What the codes of destination unreachable mean to a connection (RFC 1122 §4.2.3.9).
-fn unreachable_error(code: u8) -> ConnectionError {
-    match code {
-        unreachable::PORT => ConnectionError::Refused,
-        unreachable::PROTOCOL => ConnectionError::PortUnreachable,
-        unreachable::NETWORK | 6 | 9 | 11 => ConnectionError::NetworkUnreachable,
-        _ => ConnectionError::HostUnreachable,
     }
 }
 

@@ -10,9 +10,10 @@ use crate::input::Arrival;
 use crate::interface::{InterfaceId, Resolution};
 use crate::output::Envelope;
 use crate::stack::Stack;
+use crate::udp::Report;
 use core::net::IpAddr;
-use tcp::{ConnectionError, Instant};
-use wire::icmpv6::{Message, unreachable};
+use tcp::Instant;
+use wire::icmpv6::Message;
 use wire::ipv6::{Header, Protocol, extension};
 
 impl Stack<'_> {
@@ -61,29 +62,26 @@ impl Stack<'_> {
             }
             Message::DestinationUnreachable { code, quoted } => {
                 self.counters.icmp6_in_dest_unreachs += 1;
-                if self.handle_udp_error(now, &report(arrival, (1, code), 0, quoted), host) {
-                    return;
-                }
-                self.handle_unreachable(now, unreachable_error(code), quote(quoted, link), host);
+                let report = report(arrival, (1, code), 0, quoted);
+                self.handle_error(now, &report, host);
             }
             Message::TimeExceeded { code, quoted } => {
                 self.counters.icmp6_in_time_excds += 1;
-                if self.handle_udp_error(now, &report(arrival, (3, code), 0, quoted), host) {
-                    return;
-                }
-                let error = ConnectionError::HostUnreachable;
-                self.handle_unreachable(now, error, quote(quoted, link), host);
+                self.handle_error(now, &report(arrival, (3, code), 0, quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
-                if self.handle_udp_error(now, &report(arrival, (4, code), 0, quoted), host) {
-                    return;
-                }
-                // As Linux `icmpv6_err_convert`: a protocol error of the peer.
-                let error = ConnectionError::PortUnreachable;
-                self.handle_unreachable(now, error, quote(quoted, link), host);
+                self.handle_error(now, &report(arrival, (4, code), 0, quoted), host);
             }
             Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
             _ => {}
+        }
+    }
+
+    /// An error about a datagram or a segment that was sent (RFC 4443 §2.4 (d)).
+    fn handle_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
+        if !self.handle_udp_error(now, report, host) {
+            let quote = quote(report.quoted, report.interface);
+            self.handle_unreachable(now, report, quote, host);
         }
     }
 
@@ -130,13 +128,4 @@ fn quote(quoted: &[u8], interface: InterfaceId) -> Option<Quote> {
         seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
         total_len: payload_len.saturating_add(40),
     })
-}
-
-/// What the codes of destination unreachable mean to a connection (Linux `icmpv6_err_convert`).
-fn unreachable_error(code: u8) -> ConnectionError {
-    match code {
-        unreachable::NO_ROUTE => ConnectionError::NetworkUnreachable,
-        unreachable::PORT => ConnectionError::Refused,
-        _ => ConnectionError::HostUnreachable,
-    }
 }

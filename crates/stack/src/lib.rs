@@ -23,6 +23,7 @@ mod fast_open;
 pub mod fuzzing;
 mod handshake;
 mod icmp;
+mod icmp_meaning;
 mod icmpv6;
 mod input;
 pub mod interface;

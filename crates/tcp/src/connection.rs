@@ -72,10 +72,20 @@ pub enum ConnectionError {
     HostUnreachable,
     /// A router said that the network is unreachable.
     NetworkUnreachable,
-    /// The peer's host has no such protocol or port (ICMP).
-    PortUnreachable,
+    /// The peer's host does not speak TCP (ICMP).
+    ProtocolUnreachable,
     /// The peer reset a connection that it had closed for its part: only sending was left.
     BrokenPipe,
+    /// An administrator forbids it (ICMP).
+    Prohibited,
+    /// The peer, or a router, does not understand our headers (ICMP).
+    Protocol,
+    /// A source route cannot be followed (ICMP).
+    SourceRouteFailed,
+    /// The router knows of no such host (ICMP).
+    HostUnknown,
+    /// We are isolated (ICMP).
+    HostIsolated,
 }
 
 impl ConnectionError {
@@ -86,8 +96,13 @@ impl ConnectionError {
             Self::TimedOut => 3,
             Self::HostUnreachable => 4,
             Self::NetworkUnreachable => 5,
-            Self::PortUnreachable => 6,
+            Self::ProtocolUnreachable => 6,
             Self::BrokenPipe => 7,
+            Self::Prohibited => 8,
+            Self::Protocol => 9,
+            Self::SourceRouteFailed => 10,
+            Self::HostUnknown => 11,
+            Self::HostIsolated => 12,
         }
     }
 
@@ -98,8 +113,13 @@ impl ConnectionError {
             3 => Some(Self::TimedOut),
             4 => Some(Self::HostUnreachable),
             5 => Some(Self::NetworkUnreachable),
-            6 => Some(Self::PortUnreachable),
+            6 => Some(Self::ProtocolUnreachable),
             7 => Some(Self::BrokenPipe),
+            8 => Some(Self::Prohibited),
+            9 => Some(Self::Protocol),
+            10 => Some(Self::SourceRouteFailed),
+            11 => Some(Self::HostUnknown),
+            12 => Some(Self::HostIsolated),
             _ => None,
         }
     }

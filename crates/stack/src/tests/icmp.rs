@@ -166,12 +166,29 @@ fn an_unknown_protocol_gets_protocol_unreachable() {
 }
 
 #[test]
-fn a_connection_attempt_ends_on_a_quoted_error() {
-    for (code, expected) in [
-        (unreachable::HOST, ConnectionError::HostUnreachable),
-        (unreachable::NETWORK, ConnectionError::NetworkUnreachable),
-        (unreachable::PORT, ConnectionError::Refused),
-    ] {
+fn a_connection_attempt_ends_on_a_quoted_error_and_says_which() {
+    use ConnectionError as E;
+    // As Linux `icmp_err_convert`.
+    let expected = [
+        Some(E::NetworkUnreachable),
+        Some(E::HostUnreachable),
+        Some(E::ProtocolUnreachable),
+        Some(E::Refused),
+        None, // the path MTU is another matter
+        Some(E::SourceRouteFailed),
+        Some(E::NetworkUnreachable),
+        Some(E::HostUnknown),
+        Some(E::HostIsolated),
+        Some(E::NetworkUnreachable),
+        Some(E::HostUnreachable),
+        Some(E::NetworkUnreachable),
+        Some(E::HostUnreachable),
+        Some(E::HostUnreachable),
+        Some(E::HostUnreachable),
+        Some(E::HostUnreachable),
+        None, // there is no such code
+    ];
+    for (code, expected) in (0..).zip(expected) {
         connecting(|node, owner, syn| {
             let message = Message::DestinationUnreachable {
                 code,
@@ -179,12 +196,29 @@ fn a_connection_attempt_ends_on_a_quoted_error() {
                 quoted: quote(&syn),
             };
             node.deliver(NOW, &icmp(ip(PEER), &message));
-            assert_eq!(
-                (node.view(owner).state, node.view(owner).error),
-                (State::Closed, Some(expected))
-            );
+            assert_eq!(node.view(owner).error, expected, "code {code}");
         });
     }
+    connecting(|node, owner, syn| {
+        let message = Message::TimeExceeded {
+            code: 0,
+            quoted: quote(&syn),
+        };
+        node.deliver(NOW, &icmp(ip(PEER), &message));
+        assert_eq!(node.view(owner).error, Some(E::HostUnreachable));
+    });
+    connecting(|node, owner, syn| {
+        let message = Message::ParameterProblem {
+            code: 0,
+            pointer: 20,
+            quoted: quote(&syn),
+        };
+        node.deliver(NOW, &icmp(ip(PEER), &message));
+        assert_eq!(
+            (node.view(owner).state, node.view(owner).error),
+            (State::Closed, Some(E::Protocol))
+        );
+    });
 }
 
 #[test]

@@ -303,6 +303,50 @@ fn echo_is_answered_also_to_a_group() {
     });
 }
 
+/// What becomes of a connection attempt when a message about its SYN comes.
+fn after_error(message: impl Fn(&[u8]) -> Vec<u8>) -> Option<ConnectionError> {
+    with_node6(|node| {
+        let owner = node
+            .connect_from(NOW, Some(4_000), SocketAddr::from((PEER6, 80)))
+            .unwrap();
+        let syn = node.transmit(NOW).remove(0);
+        let mut body = message(&syn.bytes[14..]);
+        checksummed(PEER6, ME6, Protocol::ICMPV6, 2, &mut body);
+        node.deliver(NOW, &frame6(&header6(PEER6, ME6, Protocol::ICMPV6), &body));
+        node.view(owner).error
+    })
+}
+
+#[test]
+fn a_connection_attempt_ends_on_a_quoted_error_and_says_which() {
+    use ConnectionError as E;
+    let error = |kind: u8, code: u8| {
+        after_error(|quoted| [&[kind, code, 0, 0, 0, 0, 0, 0], quoted].concat())
+    };
+    // As Linux `icmpv6_err_convert`.
+    let unreachable = [
+        E::NetworkUnreachable,
+        E::Prohibited,
+        E::HostUnreachable,
+        E::HostUnreachable,
+        E::Refused,
+        E::Prohibited,
+        E::Prohibited,
+    ];
+    for (code, expected) in (0..).zip(unreachable) {
+        assert_eq!(error(1, code), Some(expected), "code {code}");
+    }
+    assert_eq!(error(3, 0), Some(E::HostUnreachable), "time exceeded");
+    assert_eq!(error(4, 1), Some(E::Protocol), "parameter problem");
+    assert_eq!(error(100, 0), None);
+    let forged = after_error(|quoted| {
+        let mut body = [&[1, 4, 0, 0, 0, 0, 0, 0], quoted].concat();
+        body[8 + 40 + 4] ^= 0x40;
+        body
+    });
+    assert_eq!(forged, None, "it quotes what was never sent");
+}
+
 #[test]
 fn packet_too_big_lowers_the_size_but_not_below_1280() {
     with_node6(|node| {

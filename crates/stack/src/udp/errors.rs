@@ -6,12 +6,12 @@
 
 use super::{DatagramError, DatagramErrorKind as Kind, MtuDiscovery};
 use crate::egress::Host;
+use crate::icmp_meaning::meaning;
 use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tcp::Instant;
-use wire::icmpv4::unreachable;
 use wire::ipv4::Protocol;
 use wire::ipv6::{self, extension};
 
@@ -27,9 +27,6 @@ pub(crate) struct Report<'a> {
     pub(crate) next_hop_mtu: u16,
     pub(crate) quoted: &'a [u8],
 }
-
-const DESTINATION_UNREACHABLE: u8 = 3;
-const PARAMETER_PROBLEM: u8 = 12;
 
 struct Quote<'a> {
     source: SocketAddr,
@@ -151,52 +148,6 @@ impl Stack<'_> {
         }
         true
     }
-}
-
-/// What a message means, and whether it is fatal.
-fn meaning(report: &Report<'_>) -> Option<(Kind, bool)> {
-    match report.offender {
-        IpAddr::V4(_) => meaning_v4(report),
-        IpAddr::V6(_) => meaning_v6(report),
-    }
-}
-
-/// As Linux's `icmp_err_convert`.
-fn meaning_v4(report: &Report<'_>) -> Option<(Kind, bool)> {
-    if report.kind == PARAMETER_PROBLEM {
-        return Some((Kind::Protocol, true));
-    }
-    if report.kind != DESTINATION_UNREACHABLE {
-        return Some((Kind::HostUnreachable, false)); // time exceeded
-    }
-    Some(match report.code {
-        unreachable::NETWORK | 11 => (Kind::NetworkUnreachable, false),
-        unreachable::HOST | 12 => (Kind::HostUnreachable, false),
-        unreachable::PROTOCOL => (Kind::ProtocolUnreachable, true),
-        unreachable::PORT => (Kind::PortUnreachable, true),
-        unreachable::FRAGMENTATION_NEEDED => (Kind::TooBig, false),
-        unreachable::SOURCE_ROUTE_FAILED => (Kind::SourceRouteFailed, false),
-        6 | 9 => (Kind::NetworkUnreachable, true),
-        7 => (Kind::HostUnknown, true),
-        8 => (Kind::HostIsolated, true),
-        10 | unreachable::ADMINISTRATIVELY_PROHIBITED..=15 => (Kind::HostUnreachable, true),
-        _ => return None,
-    })
-}
-
-/// As Linux's `icmpv6_err_convert`.
-fn meaning_v6(report: &Report<'_>) -> Option<(Kind, bool)> {
-    use wire::icmpv6::unreachable as code;
-    Some(match (report.kind, report.code) {
-        (1, code::NO_ROUTE) => (Kind::NetworkUnreachable, false),
-        (1, code::PORT) => (Kind::PortUnreachable, true),
-        // Administratively prohibited, source policy, reject route.
-        (1, 1 | 5 | 6) => (Kind::Prohibited, true),
-        (1, _) | (3, _) => (Kind::HostUnreachable, false),
-        (2, _) => (Kind::TooBig, false),
-        (4, _) => (Kind::Protocol, true),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
