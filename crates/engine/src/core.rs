@@ -12,7 +12,7 @@ use crate::state::{State, StateSizes};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nic::{Driver, RxChecksum};
 use rustix::fd::OwnedFd;
-use stack::{InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
+use stack::{GroupChange, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
 use std::sync::Arc;
 use tcp::Instant;
 
@@ -143,6 +143,18 @@ impl EngineCore {
             work += self.drain_rings(now, slot);
         }
         work += self.send_datagrams(now);
+        for change in self.stack.take_group_changes() {
+            let GroupChange {
+                interface,
+                hardware,
+                listen,
+            } = change;
+            if interface == self.interface {
+                // A device that does not take more groups gets none of those frames; the program's call
+                // is over. On veth, TAP and bridges they arrive all the same.
+                let _ = self.link.driver.listen_to(hardware.0, listen);
+            }
+        }
         if self
             .stack
             .next_deadline()

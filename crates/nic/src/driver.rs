@@ -190,6 +190,16 @@ pub trait Driver: Send {
         None
     }
 
+    /// Lets in what is sent to a group of stations, or no more; each call that lets it in needs one that
+    /// does not. For drivers that get all such frames anyway there is nothing to do.
+    ///
+    /// # Errors
+    /// The device does not take it.
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        let _ = (group, listen);
+        Ok(())
+    }
+
     /// What has passed so far.
     fn counters(&self) -> Counters;
 }

@@ -106,6 +106,12 @@ counters! {
     igmp_in_errors => "ShuntIgmpInErrors",
     /// IGMP messages sent.
     igmp_out_msgs => "ShuntIgmpOutMsgs",
+    /// Messages of multicast listener discovery received.
+    mld_in_msgs => "ShuntMldInMsgs",
+    /// Those with a bad form, or not from the link.
+    mld_in_errors => "ShuntMldInErrors",
+    /// Messages of multicast listener discovery sent.
+    mld_out_msgs => "ShuntMldOutMsgs",
     /// UDP datagrams for which nobody listens.
     udp_no_ports => "UdpNoPorts",
     /// UDP datagrams given to a socket.

@@ -72,6 +72,7 @@ impl Stack<'_> {
             Message::ParameterProblem { code, quoted, .. } => {
                 self.handle_error(now, &report(arrival, (4, code), 0, quoted), host);
             }
+            Message::Other { kind, body, .. } => self.handle_mld(now, arrival, kind, body),
             Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
             _ => {}
         }

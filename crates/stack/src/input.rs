@@ -42,6 +42,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) payload: &'a [u8],
     /// A part of a larger packet.
     pub(crate) is_fragment: bool,
+    /// An option asks routers to look at it (RFC 2113, RFC 2711); told of IPv6 only.
+    pub(crate) router_alert: bool,
     pub(crate) checksum: RxChecksum,
     /// Payload of each of the packets that it was merged from.
     pub(crate) segment_bytes: Option<u16>,
@@ -164,6 +166,7 @@ impl Stack<'_> {
             packet: &packet[..ip.header_len + payload.len()],
             payload,
             is_fragment: ip.is_fragment(),
+            router_alert: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
         };
@@ -190,7 +193,8 @@ impl Stack<'_> {
             Protocol::UDP => {
                 let link = self.link_of_many(arrival);
                 self.interfaces.is_broadcast(destination)
-                    || (destination.is_multicast() && self.multicast.listens(link, destination))
+                    || (destination.is_multicast()
+                        && self.multicast.listens(link, destination.into()))
             }
             Protocol::IGMP => destination.is_multicast() && !is_local,
             _ => false,
@@ -236,6 +240,7 @@ impl Stack<'_> {
             packet,
             payload,
             is_fragment: false,
+            router_alert: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
         };
@@ -252,6 +257,7 @@ impl Stack<'_> {
                 arrival.next_header_at = chain.next_header_at;
                 arrival.payload = chain.payload;
                 arrival.is_fragment = chain.fragment.is_some();
+                arrival.router_alert = chain.router_alert;
                 self.deliver(now, &arrival, host, egress);
             }
             Err(problem) => {
@@ -283,8 +289,8 @@ impl Stack<'_> {
     /// Whether an IPv6 packet is for this host.
     fn is_destination(&self, arrival: &Arrival<'_>) -> bool {
         match arrival.destination {
-            IpAddr::V6(group) if group.is_multicast() => {
-                self.interfaces.listens_to(arrival.interface, group)
+            group if group.is_multicast() => {
+                self.listens_to_group(self.link_of_many(arrival), group)
             }
             address if arrival.resolution == Resolution::Loopback => self.interfaces.owns(address),
             address => self.interfaces.owns_on(arrival.interface, address),

@@ -155,6 +155,16 @@ impl Interface {
             .any(|owned| owned.address.address == address && owned.is_usable())
     }
 
+    /// A link-local address that can be spoken from.
+    pub(crate) fn valid_link_local(&self) -> Option<Ipv6Addr> {
+        self.addresses
+            .iter()
+            .find_map(|owned| match owned.address.address {
+                IpAddr::V6(v6) if v6.is_unicast_link_local() && owned.is_usable() => Some(v6),
+                _ => None,
+            })
+    }
+
     /// Largest packet of a family.
     pub(crate) fn mtu_for(&self, is_v6: bool) -> u16 {
         let learned = self.discovery.mtu.filter(|_| is_v6);

@@ -66,7 +66,7 @@ pub use error::Error;
 pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use listener::{Accepted, Listen};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow};
-pub use multicast::Membership;
+pub use multicast::{GroupChange, Membership};
 pub use neighbour::{Neighbour, NeighbourState};
 pub use rebuild::Rebuilt;
 pub use route::Route;

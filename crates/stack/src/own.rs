@@ -93,6 +93,7 @@ impl Stack<'_> {
             valid_until: Instant::NEVER,
         });
         self.schedule_interfaces();
+        self.address_changed(id, address.address);
         // Every link has the link-local prefix: `hop_to` goes by the interface there. A learned prefix
         // has a route of its own if its router says that it is on the link.
         if needs_zone(address.address) || matches!(origin, Origin::Autoconfigured { .. }) {
@@ -114,6 +115,7 @@ impl Stack<'_> {
             .position(|owned| owned.address.address == address);
         let owned = interface.addresses.remove(place.ok_or(Error::NotFound)?);
         self.routes.touch();
+        self.address_changed(id, address);
         // The host may have removed the route itself.
         let _ = self.routes.remove(&connected_route(id, owned.address));
         Ok(())
@@ -201,9 +203,10 @@ impl Stack<'_> {
         while let Some(owned) = interface.addresses.get_mut(*place) {
             if owned.valid_until <= now {
                 // RFC 4862 §5.5.4.
-                interface.addresses.remove(*place);
+                let gone = interface.addresses.remove(*place).address.address;
                 self.routes.touch();
-                continue;
+                self.address_changed(id, gone);
+                return self.next_act(now, id, place);
             }
             *place += 1;
             if owned.preferred_until <= now && owned.state == AddressState::Preferred {
@@ -219,7 +222,12 @@ impl Stack<'_> {
                 owned.act_at = Instant::NEVER;
                 if owned.state == AddressState::Tentative {
                     owned.state = AddressState::Preferred;
+                    let is_link_local = needs_zone(owned.address.address);
                     self.routes.touch();
+                    if is_link_local {
+                        self.repeat_reports(id);
+                        return self.next_act(now, id, place);
+                    }
                 }
                 continue;
             };

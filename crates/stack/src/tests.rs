@@ -9,6 +9,7 @@ mod icmp;
 mod ipv6;
 mod listener;
 mod multicast;
+mod multicast_v6;
 mod ndp;
 mod node;
 mod options;

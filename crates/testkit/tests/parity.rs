@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use testkit::{Lab, LabSpec, PATIENCE, host};
 
+/// The hosts' end of the cable.
+const LINK: &str = "eth0";
 /// For all programs together, both sides, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -33,14 +35,11 @@ fn programs_print_over_two_cores_what_they_print_over_the_kernel() {
 
 /// Every program but those of `differing`.
 fn compare(lab: &str, cores: &str, differing: &[&str]) {
-    for tool in ["cc", "python3"] {
-        if !Command::new(tool)
-            .arg("--version")
-            .output()
-            .is_ok_and(|tried| tried.status.success())
-        {
-            return skip(&format!("{tool} is not installed"));
-        }
+    if let Some(tool) = ["cc", "python3"]
+        .into_iter()
+        .find(|tool| !is_installed(tool))
+    {
+        return skip(&format!("{tool} is not installed"));
     }
     let lab = match Lab::temporary(lab, &LabSpec::default()) {
         Ok(lab) => lab,
@@ -73,6 +72,8 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
     let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
     let address = a.spec().engine_address.address.to_string();
     let address_v6 = a.spec().engine_address_v6().to_string();
+    let own_v6 = a.spec().address_v6().to_string();
+    let own = a.spec().address.address.to_string();
     let names = names(&programs, differing);
     let mut arguments = vec![
         programs.to_str().unwrap(),
@@ -80,9 +81,14 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
         library.stdout.trim(),
         "--address",
         &address,
+        "--link",
+        LINK,
+        "--link-address",
+        &own,
     ];
     if a.has_ipv6() {
         arguments.extend(["--address-v6", &address_v6]);
+        arguments.extend(["--link-address-v6", &own_v6]);
     }
     arguments.extend(names.iter().map(String::as_str));
     let done = testkit::start(a, "python3", &arguments)
@@ -99,6 +105,11 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
         done.stdout,
         done.stderr
     );
+}
+
+fn is_installed(tool: &str) -> bool {
+    let tried = Command::new(tool).arg("--version").output();
+    tried.is_ok_and(|tried| tried.status.success())
 }
 
 fn names(runner: &Path, differing: &[&str]) -> Vec<String> {

@@ -113,7 +113,7 @@ fn decode_time(code: u8) -> u32 {
     (mantissa | 0x10) << (exponent + 3)
 }
 
-/// What a record of a version 3 report says (RFC 3376 §4.2.12).
+/// What a record of a version 3 report says (RFC 3376 §4.2.12), and one of MLDv2 (RFC 3810 §5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// Answer: listens to these sources only.
@@ -131,7 +131,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const fn number(self) -> u8 {
+    pub(crate) const fn number(self) -> u8 {
         match self {
             RecordKind::IsInclude => 1,
             RecordKind::IsExclude => 2,

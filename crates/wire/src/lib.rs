@@ -23,6 +23,7 @@ pub mod icmpv6;
 pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod mld;
 pub mod tcp;
 #[cfg(test)]
 mod test_support;

@@ -14,6 +14,9 @@ pub const ADDRESSES_MAX: usize = 200;
 
 /// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`.
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
+/// IEEE 802: the first bit on the wire says that a frame is for several stations.
+const ETHERNET_DESTINATION_AT: u32 = 0;
+const GROUP_BIT: u32 = 1;
 const ETHERTYPE_AT: u32 = 12;
 const ETHERTYPE_IPV4: u32 = 0x0800;
 const ETHERTYPE_ARP: u32 = 0x0806;
@@ -49,7 +52,8 @@ pub struct TooManyAddresses {
 }
 
 /// A program that accepts IP frames for one of `addresses`, ARP frames whose target or sender is one
-/// of them (the sender, so that somebody else's use of our address is seen), and where one is of IPv6
+/// of them (the sender, so that somebody else's use of our address is seen), where one is of IPv4 all
+/// IPv4 frames for groups and for everybody on the link, and where one is of IPv6
 /// all frames for IPv6 groups and link-local addresses: neighbour discovery speaks to groups, and the
 /// stack makes up link-local addresses of its own.
 ///
@@ -70,7 +74,14 @@ pub fn for_addresses(addresses: &[IpAddr]) -> Result<Vec<Instruction>, TooManyAd
     let mut arp = match_any(ARP_TARGET_AT, &of_v4);
     arp.extend(match_any(ARP_SENDER_AT, &of_v4));
     arp.push(plain(RETURN, REJECT));
-    let mut ipv4 = match_any(IPV4_DESTINATION_AT, &of_v4);
+    let mut ipv4 = Vec::new();
+    if !of_v4.is_empty() {
+        ipv4.push(plain(LOAD_BYTE, ETHERNET_DESTINATION_AT));
+        ipv4.push(plain(AND, GROUP_BIT));
+        ipv4.push(condition(GROUP_BIT, 0, 1));
+        ipv4.push(plain(RETURN, ACCEPT_WHOLE));
+    }
+    ipv4.extend(match_any(IPV4_DESTINATION_AT, &of_v4));
     ipv4.push(plain(RETURN, REJECT));
     let mut ipv6 = match_ipv6(&of_v6);
 
@@ -214,7 +225,10 @@ mod tests {
             Some(addresses.contains(&IpAddr::from([a, b, c, d])))
         };
         match frame.get(12..14) {
-            Some([8, 0]) => listed(30) == Some(true),
+            Some([8, 0]) => {
+                let to_many = frame[0] & 1 == 1 && addresses.iter().any(IpAddr::is_ipv4);
+                to_many || listed(30) == Some(true)
+            }
             // The target lies behind the sender: a frame that ends before it is rejected.
             Some([8, 6]) => match listed(38) {
                 None => false,
@@ -252,9 +266,10 @@ mod tests {
             ethertype in prop_oneof![Just([8_u8, 0]), Just([8, 6]), Just([0x86, 0xdd])],
             fields in (address(), address(), address()),
             length in 0_usize..80,
-            tagged in any::<bool>(),
+            (tagged, first) in any::<(bool, u8)>(),
         ) {
             let mut frame = vec![0_u8; 80];
+            frame[0] = first;
             frame[12..14].copy_from_slice(&ethertype);
             frame[28..32].copy_from_slice(&fields.0.octets());
             if ethertype == [8, 0] {

@@ -114,6 +114,7 @@ pub struct AfPacket {
     ring: sys::Ring,
     socket: OwnedFd,
     interface: String,
+    index: u32,
     caps: Caps,
     next: usize,
     slept: bool,
@@ -210,6 +211,7 @@ impl AfPacket {
             ring,
             socket,
             interface,
+            index: link.index,
             caps: caps(&link),
             next: 0,
             slept: false,
@@ -426,6 +428,11 @@ impl Driver for AfPacket {
     fn wait_deadline_us(&self) -> Option<u64> {
         // The socket becomes readable for frames, not for room in the device.
         self.busy.then_some(BUSY_RETRY_US)
+    }
+
+    /// Until the socket closes at the latest (packet(7), PACKET_ADD_MEMBERSHIP).
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        sys::change_membership(self.socket.as_fd(), self.index, group, listen)
     }
 
     fn counters(&self) -> Counters {

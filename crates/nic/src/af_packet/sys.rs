@@ -67,6 +67,30 @@ pub(super) fn bind(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     }
 }
 
+/// Has the device let in what is sent to a group of stations, or no more. Memberships are counted.
+pub(super) fn change_membership(
+    fd: BorrowedFd<'_>,
+    interface: u32,
+    group: [u8; 6],
+    listen: bool,
+) -> io::Result<()> {
+    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    let mut address = [0; 8];
+    address[..6].copy_from_slice(&group);
+    let request = libc::packet_mreq {
+        mr_ifindex: libc::c_int::try_from(interface).map_err(invalid)?,
+        mr_type: u16::try_from(libc::PACKET_MR_MULTICAST).expect("invariant: it is 0"),
+        mr_alen: 6,
+        mr_address: address,
+    };
+    let option = if listen {
+        libc::PACKET_ADD_MEMBERSHIP
+    } else {
+        libc::PACKET_DROP_MEMBERSHIP
+    };
+    set_option(fd, option, &request)
+}
+
 /// Replaces the socket's classic filter; `None` removes it.
 pub(super) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) -> io::Result<()> {
     let Some(program) = program else {

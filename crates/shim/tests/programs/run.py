@@ -26,6 +26,15 @@ def is_v6(name):
     return name.endswith(("-v6", "_v6"))
 
 
+def needs_link(name):
+    """Whether the program speaks over the link itself, which loopback is no substitute for."""
+    return "PARITY_LINK" in source_of(name).read_text()
+
+
+def source_of(name):
+    return HERE / f"{name.removesuffix('-v6')}.c"
+
+
 def variants(name):
     """The program itself, and its twin over IPv6 if it has one; one that ends with _v6 has nothing else."""
     if name.endswith("_v6"):
@@ -35,10 +44,9 @@ def variants(name):
 
 def build(names, folder):
     for name in names:
-        source = name.removesuffix("-v6")
         family = ["-DPARITY_V6"] if is_v6(name) else []
         command = ["cc", *family, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", folder / name, HERE / f"{source}.c"]
+                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", folder / name, source_of(name)]
         subprocess.run(command, check=True)
 
 
@@ -82,6 +90,9 @@ def main():
     parser.add_argument("--kernel-address", default="127.0.0.1")
     parser.add_argument("--address-v6", help="without it the programs' twins over IPv6 are left out")
     parser.add_argument("--kernel-address-v6", default="::1")
+    parser.add_argument("--link", help="name of the engine's link; without it programs that need one are left out")
+    parser.add_argument("--link-address", help="the kernel's own address there")
+    parser.add_argument("--link-address-v6")
     parser.add_argument("--port", type=int, default=7000)
     parser.add_argument("--kernel", action="store_true")
     parser.add_argument("--server-command")
@@ -93,14 +104,18 @@ def main():
     names = arguments.programs or sorted(path.stem for path in HERE.glob("*.c"))
     with_v6 = arguments.kernel or arguments.address_v6
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
+    names = [name for name in names if arguments.link or not needs_link(name)]
+    os.environ["PARITY_LINK"] = arguments.link or "lo"
     different = 0
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         build(names, pathlib.Path(folder))
         for name in names:
             program = f"{folder}/{name}"
-            addresses = (arguments.kernel_address, arguments.address)
+            on_link = needs_link(name)
+            addresses = (arguments.link_address if on_link else arguments.kernel_address, arguments.address)
             if is_v6(name):
-                addresses = (arguments.kernel_address_v6, arguments.address_v6)
+                own = arguments.link_address_v6 if on_link else arguments.kernel_address_v6
+                addresses = (own, arguments.address_v6)
             expected = run([program, "both", addresses[0]], dict(os.environ))
             found = over_shunt(program, arguments, addresses)
             same = expected == found

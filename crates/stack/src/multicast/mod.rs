@@ -1,21 +1,24 @@
-//! Multicast groups: which sockets have joined, what the interfaces listen to for them (RFC 1112 §7.2,
-//! RFC 3376 §3), and what routers are told (`igmp`).
+//! Multicast groups: which sockets have joined, what the interfaces listen to for them and for their own
+//! addresses (RFC 1112 §7.2, RFC 3376 §3, RFC 3810 §4, RFC 4291 §2.8), and what routers are told (`reports`).
 //!
 //! Bounded: [`MEMBERSHIPS_MAX`] memberships of all sockets together, [`PER_SOCKET_MAX`] of one, each with a
 //! bounded list of sources. Memory is taken by joining, never by a packet. Memberships are no plain data:
-//! after a restart sockets have to join again. IPv6 groups are not joined yet.
+//! after a restart sockets have to join again.
 
 mod filter;
 mod igmp;
+mod mld;
+mod reports;
 
+use crate::address::solicited_node;
 use crate::error::Error;
-use crate::interface::InterfaceId;
+use crate::interface::{InterfaceId, Resolution};
 use crate::stack::Stack;
-use crate::udp::UdpId;
+use crate::udp::{UdpId, multicast_hardware};
 use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr};
 pub(crate) use filter::Filter;
-use igmp::{Querier, Reports};
+use reports::{Querier, Reports};
 use siphasher::sip::SipHasher13;
 use std::collections::HashMap;
 
@@ -35,6 +38,18 @@ pub struct Membership {
     pub interface: Option<InterfaceId>,
     /// Only what this source sends there (RFC 4607); `None`: everybody.
     pub source: Option<IpAddr>,
+}
+
+/// A device is to let in what is sent to a group of stations, or no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupChange {
+    /// Of which interface.
+    pub interface: InterfaceId,
+    /// The group's link-layer address.
+    pub hardware: wire::ethernet::Address,
+    /// Let it in. Several groups may have the same link-layer address: each is let in once and taken back
+    /// once.
+    pub listen: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +72,10 @@ pub(crate) struct Multicast {
     members: HashMap<(u32, Place), Filter, Keyed>,
     /// What interfaces listen to, and what is still to be said of it.
     groups: HashMap<Place, Reports, Keyed>,
-    queriers: HashMap<InterfaceId, Querier, Keyed>,
+    /// By interface and family.
+    queriers: HashMap<(InterfaceId, bool), Querier, Keyed>,
+    /// What devices have to be told.
+    changes: Vec<GroupChange>,
     hasher: SipHasher13,
     draws: u64,
     /// Something may have to be said now.
@@ -72,6 +90,7 @@ impl Multicast {
             members: HashMap::with_hasher(keyed.clone()),
             groups: HashMap::with_hasher(keyed.clone()),
             queriers: HashMap::with_hasher(keyed),
+            changes: Vec::new(),
             hasher,
             draws: 0,
             is_due: false,
@@ -79,9 +98,9 @@ impl Multicast {
     }
 
     /// Whether the interface takes packets for the group.
-    pub(crate) fn listens(&self, interface: InterfaceId, group: Ipv4Addr) -> bool {
-        let reports = self.groups.get(&(interface, group.into()));
-        group == ALL_SYSTEMS || reports.is_some_and(Reports::listens)
+    pub(crate) fn listens(&self, interface: InterfaceId, group: IpAddr) -> bool {
+        let reports = self.groups.get(&(interface, group));
+        group == IpAddr::V4(ALL_SYSTEMS) || reports.is_some_and(Reports::listens)
     }
 
     /// Whether a socket takes what `source` sends to the group; `None`: it is not in it.
@@ -112,7 +131,7 @@ impl Stack<'_> {
     /// Makes a socket a member of a group.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`]: no group of IPv4, or a source beside a membership for everybody;
+    /// [`Error::InvalidArgument`]: no group, or a source beside a membership for everybody;
     /// [`Error::NotFound`]: no such interface; [`Error::AddressInUse`]: it is a member;
     /// [`Error::AddressNotAvailable`]: it listens to that source; [`Error::NoMemory`].
     pub fn udp_join(&mut self, id: UdpId, join: &Membership) -> Result<(), Error> {
@@ -229,9 +248,8 @@ impl Stack<'_> {
     fn place_of(&self, id: UdpId, membership: &Membership) -> Result<(u32, Place), Error> {
         let socket = self.check_udp(id)?;
         let group = membership.group;
-        let is_group = matches!(group, IpAddr::V4(group) if group.is_multicast());
-        let same_family = membership.source.is_none_or(|source| source.is_ipv4());
-        if !is_group || !same_family {
+        let same = |source: IpAddr| source.is_ipv4() == group.is_ipv4();
+        if !group.is_multicast() || !membership.source.is_none_or(same) {
             return Err(Error::InvalidArgument);
         }
         let interface = match membership.interface {
@@ -244,14 +262,54 @@ impl Stack<'_> {
         Ok((socket, (interface.ok_or(Error::NotFound)?, group)))
     }
 
+    /// An own address has come or gone, and with it perhaps the groups of every node (RFC 4291 §2.8).
+    pub(crate) fn address_changed(&mut self, interface: InterfaceId, address: IpAddr) {
+        let speaks = self.interfaces.find(interface).is_some_and(|interface| {
+            interface.config.resolution == Resolution::Arp && self.config.announces_addresses
+        });
+        if let (IpAddr::V6(address), true) = (address, speaks) {
+            self.group_changed((interface, solicited_node(address).into()));
+            self.group_changed((interface, mld::ALL_NODES.into()));
+        }
+    }
+
+    /// What devices have to be told since the last time.
+    pub fn take_group_changes(&mut self) -> impl Iterator<Item = GroupChange> {
+        self.multicast.changes.drain(..)
+    }
+
+    /// Whether this host takes what is sent to a group by the link of an interface.
+    pub(crate) fn listens_to_group(&self, interface: InterfaceId, group: IpAddr) -> bool {
+        let is_own = match group {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(group) => self.interfaces.listens_to(interface, group),
+        };
+        is_own || self.multicast.listens(interface, group)
+    }
+
     /// What sockets want of a group has changed: what the interface listens to follows, and routers hear.
     fn group_changed(&mut self, place: Place) {
+        let own = match place.1 {
+            IpAddr::V6(group) => self.interfaces.listens_to(place.0, group),
+            IpAddr::V4(_) => false,
+        };
         let multicast = &mut self.multicast;
         let members = multicast.members.iter();
         let here = members.filter(|((_, other), _)| *other == place);
-        let wanted = Filter::together(here.map(|(_, filter)| filter));
+        let everybody = Filter::EVERYBODY;
+        let own = own.then_some(&everybody);
+        let wanted = Filter::together(here.map(|(_, filter)| filter).chain(own));
         let reports = multicast.groups.entry(place).or_default();
+        let before = reports.listens();
         reports.change(wanted);
+        let listen = reports.listens();
         multicast.is_due = true;
+        if before != listen {
+            multicast.changes.push(GroupChange {
+                interface: place.0,
+                hardware: multicast_hardware(place.1),
+                listen,
+            });
+        }
     }
 }

@@ -156,12 +156,11 @@ impl Stack<'_> {
             options.ip.ttl
         };
         let ttl = outgoing.ttl.unwrap_or(ttl);
-        if let IpAddr::V4(group) = target
-            && multicast
-        {
-            way.loops = options.multicast_loop && self.multicast.listens(way.link, group);
-            // RFC 1112 §6.1: a time to live of 0 keeps it on this host.
-            way.leaves = ttl > 0;
+        if multicast {
+            way.loops = options.multicast_loop && self.listens_to_group(way.link, target);
+            // RFC 1112 §6.1: a time to live of 0 keeps it on this host; RFC 4291 §2.7: so does the scope
+            // of the node.
+            way.leaves = ttl > 0 && !is_within_node(target);
         }
         let letter = Letter {
             source: SocketAddr::new(source, local.port()),
@@ -406,6 +405,10 @@ impl Stack<'_> {
         }
         Ok(())
     }
+}
+
+fn is_within_node(group: IpAddr) -> bool {
+    matches!(group, IpAddr::V6(group) if group.octets()[1] & 0xf <= 1)
 }
 
 /// RFC 1112 §6.4: the low 23 bits of the group in a prefix of their own; RFC 2464 §7: the low 32.
