@@ -113,6 +113,12 @@ impl TcpSocket {
         self.header().flags().contains(Flags::FIN)
     }
 
+    /// Whether the peer has acknowledged our FIN, or never will.
+    #[must_use]
+    pub fn fin_is_done(&self) -> bool {
+        self.is_reset() || self.header().flags().contains(Flags::FIN_DONE)
+    }
+
     /// Whether nothing more will come: FIN, or shut down for reading.
     pub(crate) fn is_receive_over(&self) -> bool {
         self.fin_received() || self.header().shut() & SHUT_READ != 0

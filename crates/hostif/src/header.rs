@@ -40,6 +40,8 @@ bitflags::bitflags! {
         const CLOSED = 1 << 7;
         /// A datagram socket that is bound: its windows hold records. With CONNECTED it has a peer.
         const DATAGRAM = 1 << 8;
+        /// The peer has acknowledged our FIN, or never will.
+        const FIN_DONE = 1 << 9;
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod datagram;
 mod fast_open;
+mod options;
 mod sys;
 
 use core::net::{IpAddr, SocketAddr};
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use client::{Observer, Session, ShutdownHow, State, TcpSocket};
-use hostif::{Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
 use crate::epoll::Watchers;
@@ -228,38 +228,6 @@ impl Stream {
         self.socket.observe(OBSERVER, Arc::new(bell));
     }
 
-    /// Changes options.
-    pub fn set_options(&self, changes: &OptionChanges) {
-        // It fails only when the engine is gone, which the next call on data reports.
-        let _ = self.socket.set_options(changes);
-    }
-
-    /// Changes one of the rarer options.
-    pub fn set_option(&self, option: SocketOption, value: u64) {
-        // As above.
-        let _ = self.socket.set_option(option, value);
-    }
-
-    /// TCP_NOTSENT_LOWAT, as far as it concerns readiness; 0: none.
-    pub fn set_unsent_limit(&self, bytes: u32) {
-        self.socket.set_unsent_limit(bytes);
-    }
-
-    /// SO_OOBINLINE.
-    pub fn set_urgent_in_line(&self, on: bool) {
-        self.socket.set_urgent_in_line(on);
-    }
-
-    /// The connection's figures.
-    pub fn figures(&self) -> Result<Figures, Errno> {
-        self.socket.figures()
-    }
-
-    /// The headers of the SYN that opened the connection; empty where they were not kept.
-    pub fn saved_syn(&self) -> Result<Vec<u8>, Errno> {
-        self.socket.query(Query::SavedSyn)
-    }
-
     /// Whether the next byte to be read is the urgent one.
     pub fn is_at_mark(&self) -> bool {
         self.socket.is_at_mark()
@@ -349,6 +317,11 @@ impl Stream {
     /// Whether the peer's FIN has arrived.
     pub fn fin_received(&self) -> bool {
         self.socket.fin_received()
+    }
+
+    /// Whether the peer has acknowledged our FIN, or never will.
+    pub fn fin_is_done(&self) -> bool {
+        self.socket.fin_is_done()
     }
 
     /// Whether an error waits to be fetched.

@@ -107,7 +107,8 @@ fn release(fd: RawFd) {
     file.drop_descriptor();
 }
 
-/// SO_LINGER: close waits until the peer has everything, or the time is up (socket(7)).
+/// SO_LINGER: close waits until the peer has everything, the FIN too, or the time is up (socket(7),
+/// Linux `sk_stream_wait_close`).
 fn linger(socket: &Socket) {
     let Some(seconds) = socket.log.linger_s().filter(|seconds| *seconds > 0) else {
         return;
@@ -123,10 +124,10 @@ fn linger(socket: &Socket) {
         return;
     }
     let deadline = Deadline::after(Duration::from_secs(seconds.into()));
-    let mut sent = || stream.unacknowledged_bytes() == 0 || stream.phase() == Phase::Closed;
-    while !sent() && !deadline.is_over() {
+    let mut is_done = || stream.fin_is_done() || stream.phase() == Phase::Closed;
+    while !is_done() && !deadline.is_over() {
         // Interrupted: Linux gives up waiting as well, and sends the rest in the background.
-        if accelerated::sleep(&[&stream], &mut [], None, deadline, &mut sent).is_err() {
+        if accelerated::sleep(&[&stream], &mut [], None, deadline, &mut is_done).is_err() {
             return;
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A row is *owned* while a program holds the connection, *detached* once no segment can find it
 //! (closed, or its TIME-WAIT record has taken over), and released when it is detached, has sent its
-//! last segments, and is not owned.
+//! last segments, and is neither owned nor waits to be accepted: a program is told of a connection that
+//! was reset in the queue by its first call on it, as in Linux.
 
 use crate::demux::FourTuple;
 use crate::egress::{ConnectionView, Host};
@@ -93,13 +94,13 @@ impl Stack<'_> {
         }
         if events.contains(Events::TIME_WAIT) {
             self.enter_time_wait(now, index);
-            self.detach(index, host);
+            self.detach(index);
         } else if events.contains(Events::CLOSED) {
             self.count_end(index, before);
             self.demux.remove(index);
             self.ports
                 .remove_user(self.record(index).tuple.local_port());
-            self.detach(index, host);
+            self.detach(index);
         } else {
             self.arm(index);
         }
@@ -121,11 +122,11 @@ impl Stack<'_> {
     }
 
     /// No segment finds the row any more; its last segments still leave.
-    fn detach(&mut self, index: u32, host: &mut dyn Host) {
+    fn detach(&mut self, index: u32) {
         let flags = self.record(index).flags();
-        if flags.intersects(Flags::HALF_OPEN | Flags::READY) {
-            self.leave_listener(index, host);
-        } else if !flags.contains(Flags::OWNED) {
+        if flags.contains(Flags::HALF_OPEN) {
+            self.remove_from_queue(index, Flags::HALF_OPEN);
+        } else if !flags.intersects(Flags::OWNED | Flags::READY) {
             self.orphans -= 1;
         }
         self.change(index, |record| {

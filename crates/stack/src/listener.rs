@@ -138,15 +138,21 @@ impl Stack<'_> {
         for queue in [Flags::HALF_OPEN, Flags::READY] {
             while let Some(index) = self.queue(id.index, queue).first() {
                 self.remove_from_queue(index, queue);
-                self.orphans += 1;
-                self.run(now, index, host, tcp::Connection::abort);
+                let flags = self.record(index).flags();
+                if !flags.contains(Flags::DETACHED) {
+                    self.orphans += 1;
+                    self.run(now, index, host, tcp::Connection::abort);
+                } else if !flags.contains(Flags::DRAINING) {
+                    self.release(index, host);
+                }
             }
         }
         self.free_listeners.push(id.index);
         Ok(())
     }
 
-    /// Takes the connection that has waited longest, if there is one.
+    /// Takes the connection that has waited longest, if there is one. It may have ended meanwhile: then
+    /// its view says why.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -242,16 +248,6 @@ impl Stack<'_> {
         self.tell_ready(listener, host);
     }
 
-    /// Connection `index` ends while it is in a queue of its listener.
-    pub(crate) fn leave_listener(&mut self, index: u32, host: &mut dyn Host) {
-        if self.record(index).has(Flags::HALF_OPEN) {
-            self.remove_from_queue(index, Flags::HALF_OPEN);
-        } else {
-            self.remove_from_queue(index, Flags::READY);
-            self.tell_ready(self.record(index).listener_index, host);
-        }
-    }
-
     fn tell_ready(&self, listener: u32, host: &mut dyn Host) {
         let row = &self.tables.listeners[at(listener)];
         let id = ListenerId {
@@ -274,7 +270,7 @@ impl Stack<'_> {
         }
     }
 
-    fn remove_from_queue(&mut self, index: u32, queue: Flags) {
+    pub(crate) fn remove_from_queue(&mut self, index: u32, queue: Flags) {
         self.change(index, |record| record.set(queue, false));
         let queues =
             &mut self.listener_queues[at(self.tables.connections[at(index)].listener_index)];

@@ -155,7 +155,8 @@ impl<'m> Stack<'m> {
     fn rebuild_queue(&mut self, index: u32) {
         let flags = self.record(index).flags();
         let listener = self.record(index).listener();
-        if flags.contains(Flags::DETACHED) || self.check_listener(listener).is_err() {
+        let has_ended = flags.contains(Flags::DETACHED) && !flags.contains(Flags::READY);
+        if has_ended || self.check_listener(listener).is_err() {
             self.change(index, |record| {
                 record.set(Flags::HALF_OPEN | Flags::READY, false)
             });

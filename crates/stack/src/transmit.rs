@@ -195,7 +195,7 @@ impl Stack<'_> {
         if flags.contains(Flags::USED | Flags::DRAINING) {
             self.change(index, |record| record.set(Flags::DRAINING, false));
             self.forget_path(at(index));
-            if !flags.contains(Flags::OWNED) {
+            if !flags.intersects(Flags::OWNED | Flags::READY) {
                 self.release(index, host);
             }
         }

@@ -90,6 +90,15 @@ impl Host for Sockets {
         if matches!(view.state, State::Closed | State::TimeWait) {
             flags |= Flags::HUP | Flags::CLOSED;
         }
+        let fin_is_done = matches!(
+            view.state,
+            State::FinWait2 | State::Closed | State::TimeWait
+        );
+        if fin_is_done && self.row(row).published & Flags::FIN_DONE.bits() == 0 {
+            // Somebody may wait for this in close (SO_LINGER).
+            flags |= Flags::FIN_DONE;
+            self.count_tx(row);
+        }
         if !flags.is_empty() {
             self.publish(row, flags);
         }

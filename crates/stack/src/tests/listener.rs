@@ -114,7 +114,7 @@ fn a_full_connection_table_drops_the_syn() {
 }
 
 #[test]
-fn a_connection_that_dies_in_the_queue_leaves_it() {
+fn a_connection_that_dies_in_the_queue_is_handed_out_all_the_same() {
     let mut memory = HeapTables::new(16, 4, 4).unwrap();
     let mut node = node(&mut memory);
     let listener = node.listen(80, 16);
@@ -126,10 +126,35 @@ fn a_connection_that_dies_in_the_queue_leaves_it() {
         &segment(stranger(1), ip(ME), &header(1, 80, 101, 0, Flags::RST), &[]),
     );
     node.transmit(NOW);
-    assert_eq!(node.ready(80), 2);
-    assert!(node.is_released(2), "nobody will ever accept it");
+    assert_eq!(node.ready(80), 3);
+    assert!(!node.is_released(2));
     let remotes: Vec<_> = std::iter::from_fn(|| node.accept(listener)).collect();
-    assert_eq!(remotes, [1, 3]);
+    assert_eq!(remotes, [1, 2, 3]);
+    assert_eq!(node.view(2).error, Some(tcp::ConnectionError::Reset));
+    node.close(NOW, 2);
+    assert!(node.is_released(2));
+    assert_eq!(node.stack.orphans(), 0);
+}
+
+#[test]
+fn a_listener_that_closes_releases_what_died_in_its_queue() {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut node = node(&mut memory);
+    let listener = node.listen(80, 16);
+    for n in 0..2 {
+        node.handshake(NOW, stranger(n), 1, 80).unwrap();
+    }
+    let reset = header(1, 80, 101, 0, Flags::RST);
+    node.deliver(NOW, &segment(stranger(0), ip(ME), &reset, &[]));
+    node.transmit(NOW);
+    node.deliver(NOW, &segment(stranger(1), ip(ME), &reset, &[]));
+    // The second one has not been looked at by the sender's queue yet.
+    node.stack
+        .stop_listening(NOW, listener, &mut node.host)
+        .unwrap();
+    node.transmit(NOW);
+    assert!(node.is_released(1) && node.is_released(2));
+    assert_eq!(node.stack.connections().count(), 0);
 }
 
 #[test]

@@ -1,0 +1,40 @@
+//! Options of a socket on the engine, and what can be asked about it.
+
+use hostif::{Figures, OptionChanges, Query, SocketOption};
+use rustix::io::Errno;
+
+use super::Stream;
+
+impl Stream {
+    /// Changes options.
+    pub fn set_options(&self, changes: &OptionChanges) {
+        // It fails only when the engine is gone, which the next call on data reports.
+        let _ = self.socket.set_options(changes);
+    }
+
+    /// Changes one of the rarer options.
+    pub fn set_option(&self, option: SocketOption, value: u64) {
+        // As above.
+        let _ = self.socket.set_option(option, value);
+    }
+
+    /// TCP_NOTSENT_LOWAT, as far as it concerns readiness; 0: none.
+    pub fn set_unsent_limit(&self, bytes: u32) {
+        self.socket.set_unsent_limit(bytes);
+    }
+
+    /// SO_OOBINLINE.
+    pub fn set_urgent_in_line(&self, on: bool) {
+        self.socket.set_urgent_in_line(on);
+    }
+
+    /// The connection's figures.
+    pub fn figures(&self) -> Result<Figures, Errno> {
+        self.socket.figures()
+    }
+
+    /// The headers of the SYN that opened the connection; empty where they were not kept.
+    pub fn saved_syn(&self) -> Result<Vec<u8>, Errno> {
+        self.socket.query(Query::SavedSyn)
+    }
+}
