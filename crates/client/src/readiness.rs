@@ -226,6 +226,18 @@ impl TcpSocket {
         limit.saturating_sub(self.unacknowledged_bytes())
     }
 
+    /// Bytes of the receive window; 0 while there is none.
+    #[must_use]
+    pub fn receive_window_bytes(&self) -> u32 {
+        self.spans().map_or(0, |(_, receive)| receive.size)
+    }
+
+    /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
+    #[must_use]
+    pub fn arrived_at_ns(&self) -> u64 {
+        self.header().arrived_at_ns()
+    }
+
     /// Bytes that the peer has acknowledged since the connection stands.
     #[must_use]
     pub fn acknowledged_bytes(&self) -> u64 {

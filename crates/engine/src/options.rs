@@ -75,6 +75,10 @@ impl EngineCore {
                 self.sockets.change(row, |record| record.fast_open = most);
                 self.apply_fast_open(row)?;
             }
+            SocketOption::ArrivalTimes => {
+                self.sockets
+                    .change(row, |record| record.tells_arrival = value != 0);
+            }
             SocketOption::SaveSyn => {
                 self.sockets
                     .change(row, |record| record.save_syn = value != 0);

@@ -68,8 +68,10 @@ pub struct SocketRow {
     pub send_limit: u32,
     /// `TCP_FASTOPEN`, for when the socket listens.
     pub fast_open: u16,
+    /// `SO_TIMESTAMP`: the header tells when data arrived.
+    pub tells_arrival: bool,
     /// Keeps the layout free of padding.
-    pub reserved: u16,
+    pub reserved: u8,
     /// What the program may change.
     pub options: SocketOptions,
 }

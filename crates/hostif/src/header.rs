@@ -90,7 +90,9 @@ pub(crate) struct RawHeader {
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
     send_limit: AtomicU32,
-    padding_4: [u32; 13],
+    padding_4: u32,
+    arrived_at_ns: AtomicU64,
+    padding_5: [u64; 5],
 }
 
 const _: () = assert!(core::mem::size_of::<RawHeader>() == 320);
@@ -147,7 +149,12 @@ impl<'a> SocketHeader<'a> {
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&raw.urgent_end, &raw.urgent_taken, &raw.sent] {
+        for word in [
+            &raw.urgent_end,
+            &raw.urgent_taken,
+            &raw.sent,
+            &raw.arrived_at_ns,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
@@ -192,6 +199,11 @@ impl<'a> SocketHeader<'a> {
     /// Bytes up to this stream offset have left at least once.
     pub fn engine_set_sent(&self, end: u64) {
         self.raw.sent.store(end, Ordering::Release);
+    }
+
+    /// When the latest data arrived, in nanoseconds since 1970; before its end is told.
+    pub fn engine_set_arrived_at(&self, at_ns: u64) {
+        self.raw.arrived_at_ns.store(at_ns, Ordering::Release);
     }
 
     /// How much of the send window the program is to use; 0: all of it.
@@ -341,6 +353,12 @@ impl<'a> SocketHeader<'a> {
     /// Notes that the urgent byte before `end` was received out of band.
     pub fn program_set_urgent_taken(&self, end: u64) {
         self.raw.urgent_taken.store(end, Ordering::Release);
+    }
+
+    /// When the latest data arrived, in nanoseconds since 1970; 0: nobody asked.
+    #[must_use]
+    pub fn arrived_at_ns(&self) -> u64 {
+        self.raw.arrived_at_ns.load(Ordering::Acquire)
     }
 
     /// Bytes up to this stream offset have left at least once.

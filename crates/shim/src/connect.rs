@@ -12,6 +12,7 @@ use crate::accelerated::{self, Stream};
 use crate::address::{self, Family, Name};
 use crate::datagram;
 use crate::descriptors;
+use crate::device::{self, Device};
 use crate::name;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
@@ -70,7 +71,7 @@ pub fn open_towards(
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
     }
-    match stack_for(socket, destination)? {
+    match stack_for(fd, socket, destination)? {
         Stack::Engine => begin(fd, socket, destination, is_fast).map(Some),
         Stack::Kernel => {
             socket.leave_to_kernel();
@@ -84,7 +85,7 @@ fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {
     sockopt::ipv6_v6only(sys::borrow(fd)?)
 }
 
-fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
+fn stack_for(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
     // Bound to an address of the engine: nobody else could send from it.
     if socket
         .bound()
@@ -92,7 +93,11 @@ fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
     {
         return Ok(Stack::Engine);
     }
-    let stack = route::stack_for(destination, &accelerated::networks());
+    let stack = match device::of(fd, socket) {
+        Device::Any => route::stack_for(destination, &accelerated::networks()),
+        Device::Engine => Stack::Engine,
+        Device::Kernel => Stack::Kernel,
+    };
     let loopback = destination.ip().is_loopback() || destination.ip().is_unspecified();
     if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !loopback {
         return Err(Errno::NETUNREACH);

@@ -33,6 +33,8 @@ use crate::{name, sys as system};
 use hostif::MembershipChange;
 
 pub use control::{ask, ioctl, shutdown};
+pub use describe::Control;
+pub use message::want;
 pub use options::{engine_options, follow};
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,

@@ -14,6 +14,7 @@ mod control;
 mod create;
 mod datagram;
 mod descriptors;
+mod device;
 mod ending;
 mod epoll;
 mod fast_open;

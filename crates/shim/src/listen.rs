@@ -12,6 +12,7 @@ use rustix::net::SocketFlags;
 use crate::accelerated::{self, Accepted, Stream};
 use crate::address::{self, Emitted};
 use crate::descriptors;
+use crate::device::{self, Device};
 use crate::file::{File, Kind};
 use crate::name;
 use crate::outcome::Switched;
@@ -37,9 +38,14 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         stream.set_backlog(sys::borrow(fd)?, backlog)?;
         return Ok(None);
     }
+    let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
+    if owner == Owner::Any && device::of(fd, socket) == Device::Kernel {
+        socket.leave_to_kernel();
+        descriptors::forget(fd);
+        return Ok(None);
+    }
     let backing = sys::borrow(fd)?;
     rustix::net::listen(backing, backlog)?;
-    let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     let started = Stream::open(backing).and_then(|stream| {
         // Before, so that the first connection has them; after, for the engine's other cores.
         socket.log.apply(&stream);

@@ -5,6 +5,7 @@
 //! the connections that inherit from a listener.
 
 mod rare;
+pub mod stamp;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::accelerated::Stream;
 use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
-use crate::readiness::Phase;
+use crate::readiness::{IN, Phase, RDNORM};
 use crate::socket::Socket;
 use crate::sys;
 use crate::transfer::with_stream;
@@ -93,6 +94,18 @@ impl Log {
         for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
             tell(setting.level, setting.name, &setting.value);
         }
+    }
+
+    /// The congestion control that was chosen, if the engine has it.
+    fn congestion(&self) -> Option<&'static str> {
+        hostif::congestion::name(self.changes().congestion?)
+    }
+
+    /// Whether an option was set.
+    pub fn has(&self, level: i32, name: i32) -> bool {
+        let settings = self.0.load();
+        let mut set = settings.iter().flat_map(|settings| settings.iter());
+        set.any(|one| (one.level, one.name) == (level, name))
     }
 
     /// Whether an option with a switch for its value is on.
@@ -203,7 +216,7 @@ fn set_on_backing(
         return sys::set_option(fd, level, name, value);
     }
     let is_ours = hostif::congestion::code(value).is_some();
-    if !is_ours && socket.stream().is_some() {
+    if !is_ours && !value.is_empty() && socket.stream().is_some() {
         return Err(Errno::NOENT);
     }
     let kept = sys::set_option(fd, level, name, value);
@@ -236,6 +249,15 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
         libc::SO_RCVLOWAT => {
             let bytes = int(value).map_or(1, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
             socket.set_low_water(bytes);
+            // What is there may be enough now.
+            socket.watchers.notify(IN | RDNORM);
+        }
+        libc::SO_RCVBUF | libc::SO_RCVBUFFORCE => {
+            let bytes = int(value).and_then(|bytes| u32::try_from(bytes).ok());
+            socket.set_receive_limit(bytes.unwrap_or(u32::MAX));
+        }
+        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING => {
+            stamp::follow(socket, name, int(value).unwrap_or(0));
         }
         _ => {}
     }
@@ -270,7 +292,13 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
                 let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
                 Some(mss.to_ne_bytes().to_vec())
             }
-            CONGESTION => stream.congestion().map(padded_name),
+            // The engine publishes it a little later.
+            CONGESTION => call
+                .socket()
+                .log
+                .congestion()
+                .or_else(|| stream.congestion())
+                .map(padded_name),
             _ => None,
         })
     })?;
@@ -284,8 +312,7 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
 /// What the program has chosen for a socket that is not decided yet: the kernel may not have it.
 fn chosen_congestion(fd: RawFd) -> Option<Vec<u8>> {
     let file = descriptors::lookup(fd)?;
-    let code = file.socket()?.log.changes().congestion?;
-    hostif::congestion::name(code).map(padded_name)
+    file.socket()?.log.congestion().map(padded_name)
 }
 
 /// A name as the kernel answers it, in TCP_CA_NAME_MAX bytes.

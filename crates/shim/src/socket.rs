@@ -68,6 +68,8 @@ pub struct Socket {
     flags: AtomicU32,
     /// SO_RCVLOWAT.
     receive_low_water: AtomicU32,
+    /// SO_RCVBUF.
+    receive_limit: AtomicU32,
     /// SO_RCVTIMEO in µs; 0 is none.
     receive_timeout_us: AtomicU64,
     /// SO_SNDTIMEO in µs; 0 is none.
@@ -96,6 +98,7 @@ impl Default for Socket {
             family: Family::V4,
             flags: AtomicU32::new(0),
             receive_low_water: AtomicU32::new(1),
+            receive_limit: AtomicU32::new(u32::MAX),
             receive_timeout_us: AtomicU64::new(0),
             send_timeout_us: AtomicU64::new(0),
             bound: ArcSwapOption::const_empty(),
@@ -131,6 +134,9 @@ impl Socket {
         socket
             .receive_low_water
             .store(listener.low_water(), Ordering::Relaxed);
+        let limit = listener.receive_limit.load(Ordering::Relaxed);
+        socket.receive_limit.store(limit, Ordering::Relaxed);
+        socket.set_wanted(listener.wanted(), true);
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -265,6 +271,11 @@ impl Socket {
             .store(bytes.max(1), Ordering::Relaxed);
     }
 
+    /// Sets SO_RCVBUF.
+    pub fn set_receive_limit(&self, bytes: u32) {
+        self.receive_limit.store(bytes.max(1), Ordering::Relaxed);
+    }
+
     /// SO_RCVTIMEO.
     pub fn receive_timeout(&self) -> Option<Duration> {
         timeout(&self.receive_timeout_us)
@@ -331,7 +342,12 @@ impl Socket {
         if self.is_datagram {
             return events;
         }
-        let low_water = usize::try_from(self.low_water()).unwrap_or(usize::MAX);
+        // A window that is half full may not become fuller: the peer waits for more room.
+        let most = stream
+            .receive_window_bytes()
+            .min(self.receive_limit.load(Ordering::Relaxed))
+            / 2;
+        let low_water = usize::try_from(self.low_water().min(most)).unwrap_or(usize::MAX);
         // Fewer bytes than SO_RCVLOWAT are not news, unless no more will come (tcp_poll).
         let too_few = low_water > 1
             && events & RDHUP == 0

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream, WriteMode};
-use crate::datagram;
+use crate::datagram::{self, Control};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
@@ -50,6 +50,19 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
         None => datagram::send(fd, slices, flags),
         sent => Ok(sent),
     }
+}
+
+/// When the latest data arrived, as control messages; `None`: the program does not want to hear it, or none has.
+pub fn arrival_of(fd: RawFd, room: usize) -> Option<Control> {
+    let told = with_stream(fd, |call| {
+        let (wanted, at_ns) = (call.socket.wanted(), call.stream.arrived_at_ns());
+        Ok((wanted != 0 && at_ns != 0).then(|| {
+            let mut control = Control::new(room);
+            control.stamp(at_ns, wanted);
+            control
+        }))
+    });
+    told.ok().flatten().flatten()
 }
 
 /// A call on data of one socket.
@@ -292,6 +305,10 @@ impl Call<'_> {
                 Ok(true) => match part(moved, total - moved) {
                     Ok(Part::Moved(bytes)) => {
                         moved += bytes;
+                        if with_syn && (dont_wait || self.socket.is_nonblocking(self.fd)?) {
+                            // However fast the answer came: as connect.
+                            return Ok(moved);
+                        }
                         continue;
                     }
                     Ok(Part::Full) => {}

@@ -19,6 +19,26 @@ fn signal_urgent(owner: i32) {
     };
 }
 
+impl Sockets {
+    /// How far the connection has received, and the peer acknowledged.
+    fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
+        if events.contains(Events::READABLE) {
+            if self.row(row).tells_arrival {
+                let at_ns = self.wall_clock_ns();
+                self.with_header(row, |header| header.engine_set_arrived_at(at_ns));
+            }
+            self.with_header(row, |header| {
+                header.engine_set_received_end(view.readable_end)
+            });
+        }
+        if events.contains(Events::WRITABLE) {
+            self.with_header(row, |header| {
+                header.engine_set_acknowledged(view.acknowledged)
+            });
+        }
+    }
+}
+
 impl Host for Sockets {
     fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
         let Some(row) = self.row_of(owner) else {
@@ -52,16 +72,7 @@ impl Host for Sockets {
             return;
         }
         let mut flags = Flags::empty();
-        if events.contains(Events::READABLE) {
-            self.with_header(row, |header| {
-                header.engine_set_received_end(view.readable_end)
-            });
-        }
-        if events.contains(Events::WRITABLE) {
-            self.with_header(row, |header| {
-                header.engine_set_acknowledged(view.acknowledged)
-            });
-        }
+        self.publish_positions(row, events, view);
         if self.companions[at(row)].has_files
             && events.intersects(Events::WRITABLE | Events::CLOSED)
         {
@@ -139,6 +150,7 @@ impl Host for Sockets {
             record.linger_s = parent.linger_s;
             (record.ttl, record.tos) = (parent.ttl, parent.tos);
             record.save_syn = parent.save_syn;
+            record.tells_arrival = parent.tells_arrival;
         });
         self.change(row, |record| record.send_limit = parent.send_limit);
         self.with_header(row, |header| {

@@ -75,6 +75,11 @@ fn no_windows_left_is_enobufs_and_a_closed_connection_gives_its_own_back() {
         .unwrap();
     active.close(&first);
     wired.settle();
+    // What was reset in the queue has its windows until somebody has accepted and closed it.
+    let dead = passive.accept(&mut wired, &listener.0).unwrap();
+    assert!(dead.flags().contains(Flags::ERROR));
+    passive.close(&dead);
+    wired.settle();
     let next = active.connect(&mut wired, listener.1).unwrap();
     wired.settle();
     assert!(next.flags().contains(Flags::CONNECTED));

@@ -86,6 +86,8 @@ socket_options! {
     TimeToLive = 11,
     /// `TCP_FASTOPEN`: how many requests may be open at once.
     FastOpen = 13,
+    /// `SO_TIMESTAMP` and its like: 0 or 1, whether the header tells when data arrived.
+    ArrivalTimes = 14,
     /// The process that hears of urgent data by SIGURG (`F_SETOWN`), as fcntl(2) names it, in 32 bits.
     Owner = 12,
 }

@@ -182,14 +182,35 @@ pub(super) unsafe fn receive_message(
     let received = transfer::receive(fd, &mut slices.ok_or(Errno::MSGSIZE)?, flags)?;
     if received.is_some() {
         message.msg_namelen = 0;
-        message.msg_controllen = 0;
-        message.msg_flags = match flags & libc::MSG_OOB {
-            0 => 0,
-            out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
-            out_of_band => out_of_band,
-        };
+        // SAFETY: the caller's contract.
+        let cut = unsafe { give_arrival(fd, message, received) };
+        message.msg_flags = cut
+            | match flags & libc::MSG_OOB {
+                0 => 0,
+                out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
+                out_of_band => out_of_band,
+            };
     }
     Ok(received)
+}
+
+/// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
+unsafe fn give_arrival(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
+    let room = match message.msg_control.is_null() {
+        true => 0,
+        false => message.msg_controllen,
+    };
+    message.msg_controllen = 0;
+    let Some(control) = transfer::arrival_of(fd, room).filter(|_| received > Some(0)) else {
+        return 0;
+    };
+    let bytes = control.bytes();
+    if !bytes.is_empty() {
+        // SAFETY: no more bytes than the control buffer has room for, which is the caller's.
+        unsafe { sys::bytes_mut(message.msg_control, bytes.len()) }.copy_from_slice(bytes);
+        message.msg_controllen = bytes.len();
+    }
+    if control.is_cut { libc::MSG_CTRUNC } else { 0 }
 }
 
 pub(super) unsafe fn send_message(

@@ -6,6 +6,16 @@ use rustix::io::Errno;
 use super::Stream;
 
 impl Stream {
+    /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
+    pub fn arrived_at_ns(&self) -> u64 {
+        self.socket.arrived_at_ns()
+    }
+
+    /// Bytes of the receive window.
+    pub fn receive_window_bytes(&self) -> u32 {
+        self.socket.receive_window_bytes()
+    }
+
     /// Changes options.
     pub fn set_options(&self, changes: &OptionChanges) {
         // It fails only when the engine is gone, which the next call on data reports.

@@ -66,14 +66,7 @@ impl Control {
         spoken_to: Ipv4Addr,
     ) {
         let wants = |what: u32| wanted & what != 0;
-        let (seconds, nanos) = seconds(record.timestamp_ns);
-        if wants(want::TIMESTAMP_NS) {
-            let time = [seconds.to_ne_bytes(), nanos.to_ne_bytes()].concat();
-            self.put(libc::SOL_SOCKET, SCM_TIMESTAMPNS, &time);
-        } else if wants(want::TIMESTAMP) {
-            let time = [seconds.to_ne_bytes(), (nanos / 1_000).to_ne_bytes()].concat();
-            self.put(libc::SOL_SOCKET, SCM_TIMESTAMP, &time);
-        }
+        self.stamp(record.timestamp_ns, wanted);
         if wants(want::GRO) && record.segment_bytes > 0 {
             let bytes = i32::from(record.segment_bytes);
             self.put(libc::IPPROTO_UDP, UDP_GRO, &bytes.to_ne_bytes());
@@ -102,6 +95,25 @@ impl Control {
         }
         if wants(want::TOS) {
             self.put(libc::IPPROTO_IP, libc::IP_TOS, &[record.tos]);
+        }
+    }
+
+    /// When it arrived, in nanoseconds since 1970.
+    pub fn stamp(&mut self, timestamp_ns: u64, wanted: u32) {
+        let wants = |what: u32| wanted & what != 0;
+        let (seconds, nanos) = seconds(timestamp_ns);
+        let time = [seconds.to_ne_bytes(), nanos.to_ne_bytes()].concat();
+        if wants(want::TIMESTAMP_NS) {
+            self.put(libc::SOL_SOCKET, SCM_TIMESTAMPNS, &time);
+        } else if wants(want::TIMESTAMP) {
+            let time = [seconds.to_ne_bytes(), (nanos / 1_000).to_ne_bytes()].concat();
+            self.put(libc::SOL_SOCKET, SCM_TIMESTAMP, &time);
+        }
+        if wants(want::TIMESTAMPING) {
+            // scm_timestamping: software, an old one, hardware.
+            let mut times = time;
+            times.resize(3 * 16, 0);
+            self.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &times);
         }
     }
 

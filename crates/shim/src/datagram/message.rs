@@ -35,6 +35,8 @@ pub mod want {
     pub const HOP_LIMIT: u32 = 1 << 7;
     /// IPV6_RECVTCLASS.
     pub const TRAFFIC_CLASS: u32 = 1 << 8;
+    /// SO_TIMESTAMPING, software times of arrival.
+    pub const TIMESTAMPING: u32 = 1 << 9;
 }
 
 /// Reads what a sending call wants of a datagram to an address of `family`.

@@ -112,8 +112,6 @@ pub fn follow(socket: &Socket, level: i32, name: i32, value: &[u8]) {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => want::PACKET_INFO_V6,
         (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT) => want::HOP_LIMIT,
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => want::TRAFFIC_CLASS,
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMP) => want::TIMESTAMP,
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => want::TIMESTAMP_NS,
         (libc::IPPROTO_UDP, UDP_GRO) => want::GRO,
         (libc::IPPROTO_UDP, UDP_SEGMENT) => {
             socket.set_segment_bytes(u16::try_from(number).unwrap_or(0));

@@ -40,6 +40,13 @@ fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u64)> 
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => (SocketOption::SynCount, amount),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => (SocketOption::WindowClamp, amount),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => (SocketOption::DeferAccept, amount),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING) => {
+            // Never taken back: another of them may be on.
+            if !super::stamp::is_asked(name, number) {
+                return None;
+            }
+            (SocketOption::ArrivalTimes, 1)
+        }
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN) => (SocketOption::FastOpen, amount),
         (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN) => (SocketOption::SaveSyn, switch),
         // Unsigned: -1, the default, is no limit.
@@ -55,6 +62,8 @@ fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u64)> 
         (libc::IPPROTO_IP, libc::IP_TOS) => (SocketOption::TypeOfService, amount & 0xff),
         // -1 is the default again.
         (libc::IPPROTO_IP, libc::IP_TTL) => (SocketOption::TimeToLive, amount),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => (SocketOption::TypeOfService, amount & 0xff),
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => (SocketOption::TimeToLive, amount),
         (FCNTL, libc::F_SETOWN) => (SocketOption::Owner, u64::from(number.cast_unsigned())),
         _ => return None,
     })
@@ -88,6 +97,12 @@ mod tests {
             of(libc::TCP_NOTSENT_LOWAT, -1),
             Some((SocketOption::NotSentLowWater, u64::from(u32::MAX)))
         );
+        let hops = |number| translate(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, number);
+        assert_eq!(hops(-1), Some((SocketOption::TimeToLive, 0)), "the default");
+        assert_eq!(hops(9), Some((SocketOption::TimeToLive, 9)));
+        let class = |number| translate(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, number);
+        assert_eq!(class(0xb8), Some((SocketOption::TypeOfService, 0xb8)));
+        assert_eq!(class(-1), Some((SocketOption::TypeOfService, 0)));
         assert_eq!(of(libc::TCP_CORK, 7), Some((SocketOption::Cork, 1)));
         assert_eq!(of(libc::TCP_NODELAY, 1), None, "travels with others");
     }
