@@ -41,6 +41,7 @@ pub fn status(core: &EngineCore) -> Value {
         "connections": core.stack.connections().count(),
         "listeners": core.stack.listeners().count(),
         "time_waits": core.stack.time_waits().count(),
+        "datagram_sockets": core.stack.udp_sockets(),
         "regions": core.sockets.regions.len(),
         "memory_kib": resident_kib(),
         "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::rows::SocketRow>(),
@@ -68,7 +69,7 @@ fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
         .collect()
 }
 
-/// Every socket, listener and TIME-WAIT record.
+/// Every socket, listener and TIME-WAIT record; the queues of UDP sockets count whole records.
 pub fn sockets(core: &EngineCore) -> Value {
     let owners = |owner: u64| {
         hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.row()))
@@ -77,13 +78,13 @@ pub fn sockets(core: &EngineCore) -> Value {
     let mut rows = Vec::new();
     for row in core.stack.listeners() {
         rows.push(json!({
-            "core": here, "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
+            "core": here, "protocol": "tcp", "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
             "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
         }));
     }
     for row in core.stack.connections() {
         rows.push(json!({
-            "core": here, "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
             "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
@@ -93,9 +94,19 @@ pub fn sockets(core: &EngineCore) -> Value {
     }
     for row in core.stack.time_waits() {
         rows.push(
-            json!({ "core": here, "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
+            json!({ "core": here, "protocol": "tcp", "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
             "receive_queue": 0, "send_queue": 0 }),
         );
+    }
+    for row in core.stack.udp_rows() {
+        let positions = core.sockets.datagram(row.socket);
+        // As ss(8) names them.
+        let state = row.remote.map_or("UNCONN", |_| "ESTAB");
+        rows.push(json!({
+            "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "receive_queue": positions.received_end - positions.consumed,
+            "send_queue": positions.written - positions.sent, "drops": positions.drops, "groups": row.groups,
+        }));
     }
     Value::Array(rows)
 }

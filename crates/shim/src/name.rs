@@ -32,9 +32,11 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Name::Ip(address) = address::parse(name, socket.family())? else {
         return Ok(None);
     };
-    let mut owner = route::owner(address.ip(), &accelerated::networks());
-    if socket.is_datagram() && address.ip().is_multicast() {
-        // A group is no host's: what arrives for it on either stack is meant.
+    let networks = accelerated::networks();
+    let mut owner = route::owner(address.ip(), &networks);
+    let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if networks.is_broadcast(ip));
+    if socket.is_datagram() && (is_broadcast || address.ip().is_multicast()) {
+        // It is no host's: what arrives for it on either stack is meant.
         owner = Some(Owner::Any);
     }
     if socket.borrow_stream().is_some() || socket.bound().is_some() {
@@ -51,7 +53,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
         return Ok(None);
     };
     let backing = sys::borrow(fd)?;
-    if owner == Owner::Engine {
+    if owner == Owner::Engine || is_broadcast {
         bind_freely(backing, address, socket.family())?;
     } else {
         bind_as(backing, address, socket.family())?;

@@ -65,7 +65,7 @@ pub use egress::{
 pub use error::Error;
 pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use listener::{Accepted, Listen};
-pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow};
+pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
 pub use neighbour::{Neighbour, NeighbourState};
 pub use rebuild::Rebuilt;

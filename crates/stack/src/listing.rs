@@ -1,11 +1,12 @@
-//! Everything that `ss` prints: connections, listeners, TIME-WAIT.
+//! Everything that `ss` prints: connections, listeners, TIME-WAIT, UDP sockets.
 //!
 //! Listings walk the tables up to their high-water marks; they are for people, not for packets.
 
 use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId};
-use core::net::SocketAddr;
+use crate::udp::UdpId;
+use core::net::{IpAddr, SocketAddr};
 use tcp::{Info, Instant};
 
 /// A connection.
@@ -55,7 +56,37 @@ pub struct TimeWaitRow {
     pub until: Instant,
 }
 
+/// A UDP socket.
+#[derive(Clone, Debug)]
+pub struct UdpRow {
+    /// Its name.
+    pub socket: UdpId,
+    /// The host's token.
+    pub owner: u64,
+    /// This host's end.
+    pub local: SocketAddr,
+    /// The peer of a connected one.
+    pub remote: Option<SocketAddr>,
+    /// Groups that it is in.
+    pub groups: Vec<IpAddr>,
+}
+
 impl Stack<'_> {
+    /// All UDP sockets.
+    pub fn udp_rows(&self) -> impl Iterator<Item = UdpRow> {
+        let used = &self.tables.udp[..at(self.tables.header.udp_used)];
+        (0..)
+            .zip(used)
+            .filter(|(_, record)| record.used == 1)
+            .map(|(index, record)| UdpRow {
+                socket: record.id(index),
+                owner: record.owner,
+                local: record.ends.local(),
+                remote: record.ends.remote(),
+                groups: self.multicast.groups_of(index),
+            })
+    }
+
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionRow> {
         let used = &self.tables.connections[..at(self.tables.header.connections_used)];

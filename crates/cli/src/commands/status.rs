@@ -30,13 +30,17 @@ pub struct Status {
 #[command(after_help = "Examples:
   shunt ss
   shunt ss --listening
+  shunt ss --udp
   shunt ss --json | jq '.[] | select(.state == \"ESTAB\")'")]
 pub struct Ss {
     #[command(flatten)]
     engine: EngineName,
-    /// Only sockets that listen.
+    /// Only sockets that listen, and UDP sockets without a peer.
     #[arg(long, short)]
     listening: bool,
+    /// Only UDP sockets.
+    #[arg(long, short)]
+    udp: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -89,13 +93,14 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             .map_or_else(|| value.to_string(), str::to_owned)
     };
     let mut text = format!(
-        "engine {} (process {}): programs {}, connections {}, listeners {}, in TIME-WAIT {}\n",
+        "engine {} (process {}): programs {}, connections {}, listeners {}, in TIME-WAIT {}, UDP sockets {}\n",
         word(&status["name"]),
         status["pid"],
         status["programs"],
         status["connections"],
         status["listeners"],
         status["time_waits"],
+        status["datagram_sockets"],
     );
     text += &format!(
         "memory {} KiB ({} KiB of it windows and state), {} bytes a connection beside its windows\n",
@@ -185,14 +190,15 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|row| !arguments.listening || row["state"] == "LISTEN")
+        .filter(|row| !arguments.listening || row["state"] == "LISTEN" || row["state"] == "UNCONN")
+        .filter(|row| !arguments.udp || row["protocol"] == "udp")
         .collect();
     if arguments.json {
         print_json(&rows)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new([
-        "state", "recv-q", "send-q", "local", "peer", "pid", "core", "control",
+        "protocol", "state", "recv-q", "send-q", "local", "peer", "pid", "core", "control",
     ]);
     for row in rows {
         let word = |name: &str| row[name].as_str().unwrap_or("*").to_owned();
@@ -203,6 +209,7 @@ pub fn ss(arguments: &Ss) -> anyhow::Result<ExitCode> {
             .map(Value::to_string)
             .collect();
         table.row([
+            word("protocol"),
             word("state"),
             row["receive_queue"].to_string(),
             row["send_queue"].to_string(),

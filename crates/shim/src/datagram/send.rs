@@ -17,6 +17,9 @@ use crate::route::Stack;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Socket};
 
+/// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
+const SEGMENTS_MAX: usize = 128;
+
 /// Bytes of a packet that are no payload.
 const fn headers_len(family: Family) -> usize {
     match family {
@@ -135,7 +138,8 @@ fn check_length(
     } else {
         len
     };
-    if segment_bytes > 0 && piece + headers_len > mtu {
+    let too_many = segment_bytes > 0 && len > segment_bytes * SEGMENTS_MAX;
+    if too_many || (segment_bytes > 0 && piece + headers_len > mtu) {
         return Err(Errno::INVAL);
     }
     if piece + headers_len > mtu && whole {

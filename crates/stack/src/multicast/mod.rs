@@ -115,6 +115,15 @@ impl Multicast {
         Some(filter.takes(source))
     }
 
+    /// The groups that a socket is in, in order.
+    pub(crate) fn groups_of(&self, socket: u32) -> Vec<IpAddr> {
+        let members = self.members.keys();
+        let of_socket = members.filter(|(other, _)| *other == socket);
+        let mut groups: Vec<IpAddr> = of_socket.map(|(_, (_, group))| *group).collect();
+        groups.sort_unstable();
+        groups
+    }
+
     /// Whether [`Stack::poll_transmit`] has something to say.
     pub(crate) const fn wants_transmit(&self) -> bool {
         self.is_due

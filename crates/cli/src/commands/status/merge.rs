@@ -3,7 +3,13 @@
 use serde_json::{Map, Value, json};
 
 /// What is held once by the whole engine is told by its first core; what each core holds adds up.
-const ADDED: [&str; 4] = ["sockets", "connections", "time_waits", "regions"];
+const ADDED: [&str; 5] = [
+    "sockets",
+    "connections",
+    "time_waits",
+    "datagram_sockets",
+    "regions",
+];
 
 /// Status: the first core's with the sums of all, and each core's own share in `by_core`.
 pub fn status(cores: &[Value], programs: &Value) -> Value {
