@@ -4,7 +4,9 @@ mod bench;
 mod doctor;
 mod engine;
 mod lab;
+mod path;
 mod run;
+mod sim;
 mod status;
 pub mod traffic;
 
@@ -22,6 +24,8 @@ pub enum Command {
     Status(status::Status),
     Ss(status::Ss),
     Bench(bench::Arguments),
+    Sim(sim::Arguments),
+    Path(path::Arguments),
     #[command(hide = true)]
     Traffic(traffic::Arguments),
 }
@@ -37,6 +41,8 @@ impl Command {
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
+            Self::Sim(arguments) => sim::execute(&arguments),
+            Self::Path(arguments) => path::execute(&arguments),
             Self::Traffic(arguments) => traffic::execute(&arguments),
         }
     }

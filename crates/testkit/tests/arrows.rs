@@ -21,10 +21,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("packetbench", &["stack", "tcp", "wire"]),
     ("lab", &[]),
     ("scripts", &["lab"]),
+    ("sim", &[]),
     (
         "cli",
         &[
-            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab",
+            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab", "sim",
         ],
     ),
     (
@@ -36,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that make no system call, and what would let them.
-const PURE: &[&str] = &["wire", "tcp", "stack"];
+const PURE: &[&str] = &["wire", "tcp", "stack", "sim"];
 const SYSTEM_CRATES: &[&str] = &[
     "libc",
     "rustix",

@@ -1,0 +1,346 @@
+//! `shunt path`: end-to-end latency as a sum of components, after the `datacenter-latency` paper.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use sim::{
+    document::Document,
+    path::{Composition, Path, builtin, builtin_names, components, technologies},
+};
+
+use crate::output;
+
+/// Compose the latency of a path from its parts
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    after_help = "Examples:
+  shunt path pcie-fabric                       720 ns: a path that comes with the program
+  shunt path mine.toml --bytes 64..1024 --load 0.6
+  shunt path list                              components and paths that come with the program
+  shunt path compare --with measured.json      network technologies, own measurements beside them
+  shunt path diff dpdk-64 --with measured.json expected and measured, stage by stage
+
+measured.json holds names and nanoseconds: {\"cable\": 15, \"own engine, one way\": 8200}"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    show: Show,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// A file (TOML), or the name of a path that comes with the program
+    path: Option<String>,
+    /// Packet sizes: 64, 64,1500 or 64..1024 (doubling)
+    #[arg(long, default_value = "64", value_parser = sizes)]
+    bytes: Sizes,
+    /// Load of every queue on the path, below 1
+    #[arg(long, default_value_t = 0.0)]
+    load: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the components and paths that come with the program
+    List,
+    /// Compare network technologies (Table 1 of the paper)
+    Compare {
+        /// Own measurements: names and nanoseconds as JSON
+        #[arg(long, value_name = "FILE")]
+        with: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show expected against measured, stage by stage
+    Diff {
+        /// A file (TOML), or the name of a path that comes with the program
+        path: String,
+        /// Own measurements: names of stages and nanoseconds as JSON
+        #[arg(long, value_name = "FILE")]
+        with: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Sizes(Vec<f64>);
+
+fn sizes(text: &str) -> Result<Sizes, String> {
+    let number = |text: &str| {
+        let value: Option<f64> = text.trim().parse().ok();
+        value
+            .filter(|v| v.is_finite() && *v >= 1.0 && *v <= 1e9)
+            .ok_or_else(|| format!("{text} is no size in bytes"))
+    };
+    if let Some((from, to)) = text.split_once("..") {
+        let (from, to) = (number(from)?, number(to)?);
+        let doubled = std::iter::successors(Some(from), |size| Some(size * 2.0));
+        return Ok(Sizes(doubled.take_while(|size| *size <= to).collect()));
+    }
+    text.split(',')
+        .map(number)
+        .collect::<Result<_, _>>()
+        .map(Sizes)
+}
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    match &arguments.command {
+        None => show(&arguments.show)?,
+        Some(Command::List) => list()?,
+        Some(Command::Compare { with, json }) => compare(with.as_ref(), *json)?,
+        Some(Command::Diff { path, with }) => diff(path, with)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(name: &str) -> anyhow::Result<Path> {
+    let text = match builtin(name) {
+        Some(text) => text.to_owned(),
+        None => fs::read_to_string(name).with_context(|| {
+            let known: Vec<&str> = builtin_names().collect();
+            format!(
+                "reading {name}; paths that come with the program: {}",
+                known.join(", ")
+            )
+        })?,
+    };
+    Path::parse(&text).with_context(|| format!("in {name}"))
+}
+
+#[derive(Debug, Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    composition: &'a Composition,
+    least_ns: f64,
+    most_ns: f64,
+    round_trip_least_ns: f64,
+    round_trip_most_ns: f64,
+}
+
+fn show(arguments: &Show) -> anyhow::Result<()> {
+    let Some(name) = &arguments.path else {
+        bail!("give a path: a file, or one of `shunt path list`");
+    };
+    ensure!(
+        (0.0..1.0).contains(&arguments.load),
+        "--load {}: must be 0 or more and below 1: a queue at its limit has no steady state",
+        arguments.load
+    );
+    let path = load(name)?;
+    let sizes = arguments.bytes.0.iter();
+    let all: Vec<Composition> = sizes
+        .map(|bytes| path.compose(*bytes, arguments.load))
+        .collect::<Result<_, _>>()?;
+    if arguments.json {
+        let whole: Vec<Whole> = all.iter().map(whole).collect();
+        return output::print_json(&whole);
+    }
+    let mut document = Document::new(path.title.clone());
+    if let [one] = all.as_slice() {
+        stages(&mut document, one);
+    } else {
+        let rows = all.iter().map(|c| {
+            let values = [
+                c.bytes,
+                c.least_ns(),
+                c.most_ns(),
+                2.0 * c.least_ns(),
+                2.0 * c.most_ns(),
+            ];
+            values.map(ns).to_vec()
+        });
+        let headings = [
+            "bytes",
+            "one way ns, least",
+            "most",
+            "round trip ns, least",
+            "most",
+        ];
+        document.table(headings, rows.collect());
+    }
+    output::print(&document.to_text())
+}
+
+fn whole(composition: &Composition) -> Whole<'_> {
+    let (least_ns, most_ns) = (composition.least_ns(), composition.most_ns());
+    Whole {
+        composition,
+        least_ns,
+        most_ns,
+        round_trip_least_ns: 2.0 * least_ns,
+        round_trip_most_ns: 2.0 * most_ns,
+    }
+}
+
+fn ns(value: f64) -> String {
+    format!("{}", (value * 10.0).round() / 10.0)
+}
+
+fn stages(document: &mut Document, c: &Composition) {
+    let row = |name: &str, least: f64, most: f64, rest: String| {
+        vec![name.to_owned(), ns(least), ns(most), rest]
+    };
+    let mut rows: Vec<_> = c
+        .stages
+        .iter()
+        .map(|s| row(&s.name, s.least_ns, s.most_ns, s.source.clone()))
+        .collect();
+    let (least, most) = (c.least_ns(), c.most_ns());
+    rows.push(row(
+        "one way",
+        least,
+        most,
+        format!("{} bytes, load {}", c.bytes, c.load),
+    ));
+    rows.push(row("round trip", 2.0 * least, 2.0 * most, String::new()));
+    document.table(["component", "least ns", "most ns", "source"], rows);
+    let kinds = c.by_kind().into_iter();
+    let kinds = kinds
+        .map(|(kind, least, most)| vec![format!("{kind:?}").to_lowercase(), ns(least), ns(most)]);
+    document.heading("By kind");
+    document.table(["kind", "least ns", "most ns"], kinds.collect());
+}
+
+fn list() -> anyhow::Result<()> {
+    let mut document = Document::new("Components");
+    let rows = components().iter().map(|(name, c)| {
+        let value = match (c.latency_ns, c.latency_ns_per_m) {
+            (Some(sim::path::Latency::Exact(value)), _) => ns(value),
+            (Some(sim::path::Latency::Between([a, b])), _) => format!("{}–{}", ns(a), ns(b)),
+            (None, Some(per_m)) => format!("{} per m", ns(per_m)),
+            (None, None) => String::new(),
+        };
+        vec![name.clone(), value, c.source.clone().unwrap_or_default()]
+    });
+    document.table(["name", "ns", "source"], rows.collect());
+    document.heading("Paths");
+    let rows = builtin_names().map(|name| {
+        let title = load(name).map(|path| path.title).unwrap_or_default();
+        vec![name.to_owned(), title]
+    });
+    document.table(["name", "what"], rows.collect());
+    output::print(&document.to_text())
+}
+
+/// Names and nanoseconds of a file.
+fn measured(file: &PathBuf) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("--with: reading {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "--with: {} must hold names and nanoseconds: {{\"own engine, one way\": 8200}}",
+            file.display()
+        )
+    })
+}
+
+fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {
+    let own = with.map(measured).transpose()?.unwrap_or_default();
+    if json {
+        #[derive(Serialize)]
+        struct Comparison<'a> {
+            technologies: &'a [sim::path::Technology],
+            measured_ns: &'a BTreeMap<String, f64>,
+        }
+        return output::print_json(&Comparison {
+            technologies: technologies(),
+            measured_ns: &own,
+        });
+    }
+    let mut document = Document::new("Network technologies (datacenter-latency, Table 1)");
+    let latency = |t: &sim::path::Technology| match t.latency_ns.as_slice() {
+        [least, most] => format!("{}–{}", ns(*least), ns(*most)),
+        [least] => format!("≥ {}", ns(*least)),
+        _ => String::new(),
+    };
+    let mut rows: Vec<_> = technologies()
+        .iter()
+        .map(|t| {
+            vec![
+                t.name.clone(),
+                ns(t.bandwidth_gbps),
+                latency(t),
+                t.nodes_about.to_string(),
+                t.note.clone(),
+            ]
+        })
+        .collect();
+    rows.extend(own.iter().map(|(name, value)| {
+        let blank = String::new();
+        vec![
+            name.clone(),
+            blank.clone(),
+            ns(*value),
+            blank,
+            "measured".to_owned(),
+        ]
+    }));
+    document.table(["what", "Gbit/s", "ns", "nodes", ""], rows);
+    output::print(&document.to_text())
+}
+
+fn diff(name: &str, with: &PathBuf) -> anyhow::Result<()> {
+    let composition = load(name)?.compose(64.0, 0.0)?;
+    let mut own = measured(with)?;
+    let mut document = Document::new(composition.title.clone());
+    let mut rows: Vec<Vec<String>> = composition
+        .stages
+        .iter()
+        .map(|stage| {
+            let found = own.remove(&stage.name);
+            let expected = format!("{}–{}", ns(stage.least_ns), ns(stage.most_ns));
+            let verdict = match found {
+                None => "not measured".to_owned(),
+                Some(value) if value < stage.least_ns => {
+                    format!("{} below", ns(stage.least_ns - value))
+                }
+                Some(value) if value > stage.most_ns => {
+                    format!("{} above", ns(value - stage.most_ns))
+                }
+                Some(_) => "within".to_owned(),
+            };
+            vec![
+                stage.name.clone(),
+                expected,
+                found.map_or("–".to_owned(), ns),
+                verdict,
+            ]
+        })
+        .collect();
+    // What was measured and is no stage of the path is not dropped in silence.
+    rows.extend(own.into_iter().map(|(name, value)| {
+        vec![
+            name,
+            "–".to_owned(),
+            ns(value),
+            "not on the path".to_owned(),
+        ]
+    }));
+    document.table(["stage", "expected ns", "measured ns", ""], rows);
+    output::print(&document.to_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_lists_or_doublings() {
+        assert_eq!(
+            sizes("64..1024").unwrap().0,
+            [64.0, 128.0, 256.0, 512.0, 1024.0]
+        );
+        assert_eq!(sizes("64,1500").unwrap().0, [64.0, 1500.0]);
+        assert!(sizes("0").is_err() && sizes("x").is_err() && sizes("64,").is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! `shunt sim`: what offload would buy, simulated. docs/simulator.md explains the model.
+
+mod paper;
+mod run;
+mod sweep;
+mod theory;
+
+use std::{fs, path::Path, process::ExitCode};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use sim::scenario::Scenario;
+
+/// Simulate hosts, NIC processors, buses and links: what would offload buy?
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt sim paper --check
+  shunt sim run scenarios/fig8.toml --set workload.clients=6 --set stack.kind=user
+  shunt sim sweep scenarios/fig10.toml --html fig10.html
+
+Exit status: 0 success, 1 a check failed, 2 wrong usage or a scenario that cannot be.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Paper(paper::Arguments),
+    Run(run::Arguments),
+    Explain(run::Explain),
+    Sweep(sweep::Arguments),
+    Merge(sweep::Merge),
+    Theory(theory::Arguments),
+}
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    match &arguments.command {
+        Command::Paper(arguments) => paper::execute(arguments),
+        Command::Run(arguments) => run::execute(arguments),
+        Command::Explain(arguments) => run::explain(arguments),
+        Command::Sweep(arguments) => sweep::execute(arguments),
+        Command::Merge(arguments) => sweep::merge(arguments),
+        Command::Theory(arguments) => theory::execute(arguments),
+    }
+}
+
+/// Reads a scenario file and changes single keys; errors name the file.
+fn scenario(file: &Path, settings: &[String]) -> anyhow::Result<Scenario> {
+    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let scenario = sim::scenario::parse(&text).with_context(|| format!("in {}", file.display()))?;
+    let settings = settings.iter().map(String::as_str);
+    sim::scenario::with_settings(&scenario, settings).context("in --set")
+}
+
+/// Writes a file that a flag names.
+fn write(flag: &str, file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("{flag}: writing {}", file.display()))
+}

@@ -1,0 +1,28 @@
+//! What would offload buy? A simulator of hosts, NIC processors, buses and links, and the closed
+//! forms beside it.
+//!
+//! It first reproduces the `nic-net` paper, then answers questions about other machines. Read
+//! docs/simulator.md for what is modelled and what is not. The crate is pure: no clock, no thread, no
+//! system call; the same scenario and seed give the same bytes.
+
+#![forbid(unsafe_code)]
+
+pub mod document;
+pub mod event;
+pub mod flow;
+pub mod formula;
+pub mod histogram;
+pub mod machine;
+pub mod meter;
+pub mod paper;
+pub mod path;
+pub mod placement;
+pub mod plot;
+pub mod report;
+pub mod rng;
+pub mod rss;
+pub mod scenario;
+pub mod summary;
+pub mod theory;
+pub mod time;
+pub mod toe;

@@ -1,0 +1,13 @@
+//! The `nic-net` paper again: its tables and figures, published values beside ours, and checks.
+//!
+//! What the figures need is in the scenario files that users run too (`scenarios/`).
+
+mod checks;
+mod facts;
+mod figures;
+mod report;
+
+pub use checks::{Check, Miss};
+pub use facts::Facts;
+pub use figures::{ClientRow, CpuRow, Figure, HostClockRow, Stack, Study, Table2Row, scenario};
+pub use report::SURVIVORS;
