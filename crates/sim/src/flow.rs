@@ -124,9 +124,10 @@ impl Flow {
             let (queue, marked) = self.queue(window);
             let mut lost = self.overflow(window);
             let count = crate::time::round(window);
-            for _ in lost..count {
-                lost += u64::from(self.loses(&mut rng, &mut state.bad));
-            }
+            let at_risk = count - lost;
+            lost += (0..at_risk)
+                .map(|_| u64::from(self.loses(&mut rng, &mut state.bad)))
+                .sum::<u64>();
             course.sent += count;
             course.delivered += count - lost;
             let round_trip = self.round_trip_s + queue;
