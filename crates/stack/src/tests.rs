@@ -1,6 +1,7 @@
 //! The stack as a whole: two of them on a lossy cable, or one against hand-made frames.
 
 mod arp;
+mod defence;
 mod ecn;
 mod fast_open;
 mod garbage;

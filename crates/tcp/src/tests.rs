@@ -6,6 +6,7 @@ mod bottleneck;
 mod close;
 mod congestion;
 mod data;
+mod defence;
 mod ecn;
 mod fast_open;
 mod harness;
