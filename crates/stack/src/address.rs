@@ -23,12 +23,15 @@ impl PackedAddress {
         }
     }
 
-    /// The address.
+    /// The address. Asked for with every packet: one comparison of words.
+    #[inline]
     pub const fn address(&self) -> IpAddr {
-        let v6 = Ipv6Addr::from_octets(self.0);
-        match v6.to_ipv4_mapped() {
-            Some(v4) => IpAddr::V4(v4),
-            None => IpAddr::V6(v6),
+        let bits = u128::from_be_bytes(self.0);
+        if bits >> 32 == 0xffff {
+            let [.., a, b, c, d] = self.0;
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
         }
     }
 }
