@@ -333,6 +333,31 @@ fn a_full_ring_loses_the_newest_frames_and_counts_them() {
 }
 
 #[test]
+fn frames_longer_than_those_of_the_ring_arrive_whole_and_in_order() {
+    let Some([left, right]) =
+        support::veth("frames_longer_than_those_of_the_ring_arrive_whole_and_in_order")
+    else {
+        return;
+    };
+    let config = Config {
+        frame_bytes: Some(512),
+        frame_count: Some(64),
+        ..Config::new(VETH)
+    };
+    let mut right = right.run(|| AfPacket::open(&config).unwrap());
+    let mut left = open(&left);
+    let short = arp_request(left.caps().hardware_address, (LEFT, RIGHT));
+    let mut long = short.clone();
+    long.extend((0..1_400_u16).map(|at| at.to_le_bytes()[0]));
+    let frames = [&short, &long, &short, &long].map(|frame| TxFrame::plain(frame));
+    assert_eq!(left.tx_burst(&frames).unwrap(), 4);
+    assert!(wait(&right, Duration::from_secs(1)));
+    let found = receive_for(&mut right, Duration::from_millis(30));
+    assert_eq!(found, [short.clone(), long.clone(), short, long]);
+    assert_eq!(right.counters().rx_dropped, 0);
+}
+
+#[test]
 fn a_frame_with_a_vlan_tag_is_not_taken_for_one_without() {
     let Some([left, right]) = support::veth("a_frame_with_a_vlan_tag_is_not_taken_for_one_without")
     else {

@@ -12,6 +12,8 @@ use wire::tcp::{Flags, Header};
 const DELAYED_ACK: Duration = Duration::from_ms(40);
 /// RFC 7323 §5.5: a timestamp older than this proves nothing.
 const TIMESTAMP_VALIDITY: Duration = Duration::from_secs(24 * 24 * 3_600);
+/// In-order segments that are acknowledged one by one after a hole was filled.
+const QUICK_ACKS_AFTER_LOSS: u8 = 16;
 /// Immediate ACKs queued at most between two transmissions.
 const MAX_DUPLICATE_ACKS_OWED: u8 = 32;
 
@@ -247,6 +249,10 @@ impl Connection {
         rcv.segment_payload = rcv
             .segment_payload
             .max(u16::try_from(len).unwrap_or(u16::MAX).min(1_460));
+        if had_hole {
+            // Whose window loss has made small must not wait for the other half of a pair of segments.
+            rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
+        }
         let quick = rcv.quick_acks > 0;
         rcv.quick_acks = rcv.quick_acks.saturating_sub(1);
         // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::wire::ethernet;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
@@ -28,6 +28,8 @@ use crate::{link, vnet};
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
 const FRAME_OVERHEAD_BYTES: u32 = 16 * 1024;
+/// The same where frames are small and their number counts.
+const SMALL_OVERHEAD_BYTES: u32 = 256;
 /// Memory of the receive ring, whatever the size of its frames.
 const RING_BYTES: u32 = 20 << 20;
 /// How soon a busy device is asked again by a caller that sleeps.
@@ -40,8 +42,8 @@ pub struct Config {
     pub interface: String,
     /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
-    /// Bytes per ring frame, a multiple of the page size; longer frames are dropped. `None`: what the
-    /// interface's largest merged packet takes.
+    /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
+    /// call each. `None`: what the interface's largest merged packet takes.
     pub frame_bytes: Option<u32>,
     /// Frames in the receive ring; `None`: 20 MiB of them.
     pub frame_count: Option<u32>,
@@ -121,6 +123,8 @@ pub struct AfPacket {
     busy: bool,
     counters: Counters,
     ring_full: AtomicU64,
+    /// For frames that are longer than the ring's; empty until the first.
+    long: Vec<u8>,
 }
 
 impl AfPacket {
@@ -218,6 +222,7 @@ impl AfPacket {
             busy: false,
             counters: Counters::default(),
             ring_full: AtomicU64::new(0),
+            long: Vec::new(),
         };
         Ok((prepared, link.index))
     }
@@ -292,6 +297,8 @@ fn configure(socket: &OwnedFd, link: &link::Link) -> io::Result<()> {
     sys::set_option(socket, libc::PACKET_VERSION, &version)?;
     sys::set_option(socket, libc::PACKET_VNET_HDR, &1_i32)?;
     sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+    // What does not fit a ring frame can be received whole from the socket itself.
+    sys::set_option(socket, libc::PACKET_COPY_THRESH, &1_i32)?;
     // The short way out drops, without a word, a frame that the kernel would have to cut first
     // (__dev_direct_xmit in net/core/dev.c).
     let bypass = i32::from(link.cuts_segments);
@@ -329,6 +336,23 @@ fn caps(link: &link::Link) -> Caps {
     }
 }
 
+/// The virtio header and the frame that did not fit the ring. Such frames wait in the socket in the order
+/// of their places in the ring.
+fn receive_long<'b>(
+    socket: BorrowedFd<'_>,
+    buffer: &'b mut Vec<u8>,
+    frame_len: usize,
+) -> Option<(&'b [u8], &'b [u8])> {
+    let len = frame_len.checked_add(vnet::LEN)?;
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    let received = recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT)
+        .ok()?
+        .1;
+    buffer.get(..received)?.split_at_checked(vnet::LEN)
+}
+
 /// `gso_ipv4_max_size` counts the Ethernet header too, and must not be reached
 /// (`netif_skb_features` in the kernel's net/core/dev.c).
 fn largest_payload(segments: &link::segments::Segments) -> u32 {
@@ -343,8 +367,12 @@ fn largest_payload(segments: &link::segments::Segments) -> u32 {
 }
 
 /// A ring frame for the largest packet that the interface merges, or that a peer on the other end of
-/// a virtual cable sends uncut, in whole pages.
+/// a virtual cable sends uncut, in whole pages. Where neither happens small frames make a ring of
+/// thousands: at a gigabit 256 of them are full after 3 ms, and a scheduler's slice is no shorter.
 fn frame_bytes(link: &link::Link) -> u32 {
+    if link.segments.arrive_cut {
+        return (link.mtu + SMALL_OVERHEAD_BYTES).next_power_of_two();
+    }
     let largest = link.segments.gro_bytes.max(link.segments.gso_bytes);
     largest
         .max(link::segments::ORDINARY_BYTES)
@@ -361,16 +389,24 @@ impl Driver for AfPacket {
         let mut handled = 0;
         let mut received = 0;
         while handled < budget && self.ring.is_ready(self.next) {
+            let long = &mut self.long;
+            let socket = self.socket.as_fd();
             let delivered = self.ring.slot(self.next).and_then(|slot| {
-                let (checksum, segment_size) = vnet::parse(slot.offload)?;
-                let whole = slot.frame_len == slot.bytes.len();
-                (whole && !slot.tagged).then(|| {
+                let tagged = slot.tagged;
+                let (offload, bytes) = if slot.copied {
+                    receive_long(socket, long, slot.frame_len)?
+                } else {
+                    (slot.offload, slot.bytes)
+                };
+                let (checksum, segment_size) = vnet::parse(offload)?;
+                let whole = slot.frame_len == bytes.len();
+                (whole && !tagged).then(|| {
                     sink(RxFrame {
-                        bytes: slot.bytes,
+                        bytes,
                         checksum,
                         segment_size,
                     });
-                    slot.bytes.len()
+                    bytes.len()
                 })
             });
             self.ring.release(self.next);

@@ -17,6 +17,8 @@ use crate::vnet;
 pub(super) const BATCH_MAX: usize = 16;
 /// virtio header, headers, two payload spans.
 const SPANS: usize = 4;
+/// Memory that the kernel allocates in one piece for small frames of the ring.
+const BLOCK_BYTES: u32 = 64 * 1024;
 
 pub(super) fn set_option<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, option, value)
@@ -274,6 +276,8 @@ pub(super) struct Slot<'a> {
     pub frame_len: usize,
     /// A VLAN tag was taken out of the frame.
     pub tagged: bool,
+    /// The frame did not fit and waits as a whole in the socket's queue.
+    pub copied: bool,
 }
 
 /// The TPACKET_V2 receive ring: frames of equal size, each owned by the kernel or by us according
@@ -288,14 +292,21 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Asks the socket for a ring of `frame_count` blocks of one frame each, and maps it.
+    /// Asks the socket for a ring of `frame_count` frames and maps it. Frames that divide [`BLOCK_BYTES`] lie
+    /// in blocks of that, others in a block each.
     pub(super) fn map(socket: &OwnedFd, frame_bytes: u32, frame_count: u32) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         use std::os::fd::AsFd;
 
+        let per_block = if frame_bytes > 0 && BLOCK_BYTES.is_multiple_of(frame_bytes) {
+            (BLOCK_BYTES / frame_bytes).min(frame_count.max(1))
+        } else {
+            1
+        };
+        let frame_count = frame_count - frame_count % per_block;
         let request = libc::tpacket_req {
-            tp_block_size: frame_bytes,
-            tp_block_nr: frame_count,
+            tp_block_size: frame_bytes.saturating_mul(per_block),
+            tp_block_nr: frame_count / per_block,
             tp_frame_size: frame_bytes,
             tp_frame_nr: frame_count,
         };
@@ -370,6 +381,7 @@ impl Ring {
             bytes: bytes.get(start..end)?,
             frame_len: usize::try_from(header.tp_len).ok()?,
             tagged: status & libc::TP_STATUS_VLAN_VALID != 0,
+            copied: status & libc::TP_STATUS_COPY != 0,
         })
     }
 

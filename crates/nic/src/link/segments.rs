@@ -5,10 +5,10 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload as Payload,
+    NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload as Payload, Nla,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{InfoData, LinkAttribute, LinkInfo, LinkMessage};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
@@ -17,6 +17,8 @@ use rustix::net::{
 pub(crate) const ORDINARY_BYTES: u32 = 65_536;
 /// No kernel goes beyond (`GSO_MAX_SIZE`); larger answers are not believed.
 const MAX_BYTES: u32 = 8 * 65_535;
+/// `linux/if_link.h`: whether the frames of a TAP come with a virtio header.
+const IFLA_TUN_VNET_HDR: u16 = 5;
 /// A link's description with all its statistics takes a few KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
 
@@ -27,12 +29,16 @@ pub(crate) struct Segments {
     pub gso_bytes: u32,
     /// The peer's, merged by the device or never cut (`gro_ipv4_max_size`).
     pub gro_bytes: u32,
+    /// Hardly anything longer than the MTU arrives: a TAP whose program writes frames without a virtio
+    /// header, by which alone it could say how to cut them.
+    pub arrive_cut: bool,
 }
 
 impl Segments {
     pub(crate) const ORDINARY: Self = Self {
         gso_bytes: ORDINARY_BYTES,
         gro_bytes: ORDINARY_BYTES,
+        arrive_cut: false,
     };
 }
 
@@ -75,17 +81,39 @@ fn parse(answer: &[u8]) -> io::Result<Segments> {
     };
     let mut segments = Segments::ORDINARY;
     for attribute in &link.attributes {
-        match *attribute {
-            LinkAttribute::GsoIpv4MaxSize(bytes) => segments.gso_bytes = bytes.min(MAX_BYTES),
-            LinkAttribute::GroIpv4MaxSize(bytes) => segments.gro_bytes = bytes.min(MAX_BYTES),
+        match attribute {
+            LinkAttribute::GsoIpv4MaxSize(bytes) => segments.gso_bytes = MAX_BYTES.min(*bytes),
+            LinkAttribute::GroIpv4MaxSize(bytes) => segments.gro_bytes = MAX_BYTES.min(*bytes),
+            LinkAttribute::LinkInfo(infos) => segments.arrive_cut = is_tap_of_plain_frames(infos),
             _ => {}
         }
     }
     Ok(segments)
 }
 
+fn is_tap_of_plain_frames(infos: &[LinkInfo]) -> bool {
+    let mut tap = infos.iter().filter_map(|info| match info {
+        LinkInfo::Data(InfoData::Tun(tap)) => Some(tap),
+        _ => None,
+    });
+    // The crate leaves a TAP's attributes as they come.
+    tap.any(|tap| {
+        tap.iter().any(|attribute| {
+            let mut value = [1];
+            let is_byte = attribute.kind() == IFLA_TUN_VNET_HDR && attribute.value_len() == 1;
+            if is_byte {
+                attribute.emit_value(&mut value);
+            }
+            value == [0]
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::DefaultNla;
+    use netlink_packet_route::link::{InfoKind, InfoTun};
+
     use super::*;
 
     fn answer(attributes: Vec<LinkAttribute>) -> Vec<u8> {
@@ -109,8 +137,21 @@ mod tests {
         let expected = Segments {
             gso_bytes: 196_608,
             gro_bytes: MAX_BYTES,
+            ..Segments::ORDINARY
         };
         assert_eq!(parse(&raised).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_tap_without_virtio_headers_brings_frames_cut() {
+        let tap = |vnet| {
+            let flag = |kind, value| InfoTun::Other(DefaultNla::new(kind, vec![value]));
+            let data = InfoData::Tun(vec![flag(4, 0), flag(IFLA_TUN_VNET_HDR, vnet)]);
+            let infos = vec![LinkInfo::Kind(InfoKind::Tun), LinkInfo::Data(data)];
+            answer(vec![LinkAttribute::LinkInfo(infos)])
+        };
+        assert!(parse(&tap(0)).unwrap().arrive_cut);
+        assert!(!parse(&tap(1)).unwrap().arrive_cut);
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! HyStart++ (RFC 9406): leave slow start when the round trip grows, before the queue overflows; grow
 //! gently for some rounds first, in case it was noise.
+//!
+//! The round trip tells late: the first segments of a round meet the queue that a pause has emptied, and
+//! they are the smallest. So conservative slow start also begins when a train of ACKs is as long as half a
+//! round trip (Ha and Rhee 2011, as Linux does): then half the path is full. There the first round trip
+//! that grows ends it.
 
 use super::{AckSample, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -10,11 +15,13 @@ const MAX_RTT_THRESH_US: u32 = 16_000;
 /// MIN_RTT_DIVISOR.
 const MIN_RTT_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE.
-const SAMPLES: u32 = 8;
+const SAMPLES: u16 = 8;
 /// CSS_GROWTH_DIVISOR.
 const GROWTH_DIVISOR: u32 = 4;
 /// CSS_ROUNDS.
-const CSS_ROUNDS: u32 = 5;
+const CSS_ROUNDS: u16 = 5;
+/// ACKs further apart than this, microseconds, belong to no train.
+const TRAIN_GAP_US: u32 = 2_000;
 /// No sample in the round yet.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -25,13 +32,21 @@ pub(super) struct HyStart {
     last_round_min: u32,
     current_round_min: u32,
     /// rttSampleCount.
-    samples: u32,
+    samples: u16,
+    css_rounds: u16,
     /// cssBaselineMinRtt; [`UNKNOWN`]: in slow start proper.
     css_baseline: u32,
-    css_rounds: u32,
     /// Acknowledged in conservative slow start and not yet grown by.
     remainder: u32,
+    /// Smallest round trip of all rounds.
+    lowest: u32,
+    /// When the first and the last ACK of the train came, microseconds modulo 2^32.
+    train_began: u32,
+    train_end: u32,
 }
+
+/// [`HyStart::css_baseline`] of a stage that began with a train: no round trip is below it.
+const TRAIN: u32 = 0;
 
 impl HyStart {
     pub fn start(&mut self) {
@@ -42,6 +57,9 @@ impl HyStart {
             css_baseline: UNKNOWN,
             css_rounds: 0,
             remainder: 0,
+            lowest: UNKNOWN,
+            train_began: 0,
+            train_end: 0,
         };
     }
 
@@ -50,16 +68,33 @@ impl HyStart {
         if let Some(rtt) = sample.rtt {
             let rtt_us = u32::try_from(rtt.as_us()).unwrap_or(UNKNOWN - 1);
             self.current_round_min = self.current_round_min.min(rtt_us);
-            self.samples += 1;
+            self.lowest = self.lowest.min(rtt_us);
+            self.samples = self.samples.saturating_add(1);
         }
         if sample.cwnd_limited {
             self.grow(window, sample.acked);
         }
         if self.samples >= SAMPLES {
-            self.judge();
+            self.judge(window);
         }
+        self.follow_train(sample);
         if sample.round_start {
             self.end_round(window);
+        }
+    }
+
+    fn follow_train(&mut self, sample: &AckSample) {
+        let now = low(sample.now.as_us());
+        if now.wrapping_sub(self.train_end) > TRAIN_GAP_US {
+            self.train_began = now;
+        }
+        self.train_end = now;
+        // On short paths trains are made by those who gather segments.
+        let long = (self.lowest / 2).max(MIN_RTT_THRESH_US);
+        let is_long = now.wrapping_sub(self.train_began) > long;
+        if is_long && sample.cwnd_limited && !self.in_css() && self.lowest != UNKNOWN {
+            self.css_baseline = TRAIN;
+            self.css_rounds = 0;
         }
     }
 
@@ -78,16 +113,19 @@ impl HyStart {
         window.slow_start(total / GROWTH_DIVISOR);
     }
 
-    fn judge(&mut self) {
-        if self.in_css() {
+    fn judge(&mut self, window: &mut Window) {
+        if self.css_baseline == TRAIN {
+            if self.current_round_min >= self.lowest.saturating_add(threshold(self.lowest)) {
+                window.ssthresh = window.cwnd;
+            }
+        } else if self.in_css() {
             if self.current_round_min < self.css_baseline {
                 // The delay was noise: back to slow start.
                 self.css_baseline = UNKNOWN;
                 self.css_rounds = 0;
             }
         } else if self.last_round_min != UNKNOWN && self.current_round_min != UNKNOWN {
-            let threshold =
-                (self.last_round_min / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US);
+            let threshold = threshold(self.last_round_min);
             if self.current_round_min >= self.last_round_min.saturating_add(threshold) {
                 self.css_baseline = self.current_round_min;
                 self.css_rounds = 0;
@@ -98,10 +136,10 @@ impl HyStart {
     fn end_round(&mut self, window: &mut Window) {
         // One ACK for many segments leaves fewer than eight samples: then the round is judged by all it has.
         if self.samples > 0 && self.samples < SAMPLES {
-            self.judge();
+            self.judge(window);
         }
         if self.in_css() {
-            self.css_rounds += 1;
+            self.css_rounds = self.css_rounds.saturating_add(1);
             if self.css_rounds >= CSS_ROUNDS {
                 window.ssthresh = window.cwnd;
             }
@@ -114,11 +152,21 @@ impl HyStart {
     }
 }
 
+/// By how much the round trip must grow (§4.2).
+fn threshold(rtt_us: u32) -> u32 {
+    (rtt_us / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US)
+}
+
+fn low(us: u64) -> u32 {
+    let [a, b, c, d, ..] = us.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Window;
     use super::*;
-    use crate::time::Duration;
+    use crate::time::{Duration, Instant};
     use zerocopy::FromZeros as _;
 
     const MSS: u32 = 1_000;
@@ -217,5 +265,60 @@ mod tests {
             );
         }
         assert!(hystart.in_css());
+    }
+
+    /// ACKs of one segment each, `gap_us` apart, all of one round and with the same round trip.
+    fn train(hystart: &mut HyStart, window: &mut Window, from_us: u64, gap_us: u64, acks: u64) {
+        for ack in 0..acks {
+            hystart.on_ack(
+                window,
+                &AckSample {
+                    now: Instant::from_us(from_us + ack * gap_us),
+                    acked: MSS,
+                    rtt: Some(Duration::from_ms(20)),
+                    cwnd_limited: true,
+                    ..AckSample::default()
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn a_train_of_acks_as_long_as_half_a_round_trip_ends_doubling() {
+        let (mut hystart, mut window) = start();
+        train(&mut hystart, &mut window, 1_000_000, 1_000, 11);
+        assert!(!hystart.in_css(), "10 ms are half of 20");
+        train(&mut hystart, &mut window, 1_011_000, 1_000, 1);
+        assert!(hystart.in_css());
+        let before = window.cwnd;
+        train(&mut hystart, &mut window, 1_012_000, 1_000, 8);
+        assert_eq!(window.cwnd, before + 2 * MSS);
+    }
+
+    #[test]
+    fn acks_with_pauses_between_them_are_no_train() {
+        let (mut hystart, mut window) = start();
+        train(&mut hystart, &mut window, 1_000_000, 2_001, 100);
+        for round in 0..10 {
+            train(
+                &mut hystart,
+                &mut window,
+                2_000_000 + round * 20_000,
+                100,
+                100,
+            );
+        }
+        assert!(!hystart.in_css());
+    }
+
+    #[test]
+    fn the_first_longer_round_trip_after_a_train_ends_slow_start() {
+        let (mut hystart, mut window) = start();
+        train(&mut hystart, &mut window, 1_000_000, 1_000, 15);
+        round(&mut hystart, &mut window, 23);
+        assert!(window.in_slow_start(), "less than the least threshold");
+        round(&mut hystart, &mut window, 25);
+        assert!(!window.in_slow_start());
+        assert_eq!(window.ssthresh, window.cwnd);
     }
 }

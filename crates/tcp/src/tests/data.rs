@@ -115,6 +115,22 @@ fn data_out_of_order_is_placed_at_once_and_each_segment_is_acknowledged() {
     assert_eq!(script.memory.bytes, b"abcdefghijkl");
 }
 
+#[test]
+fn after_a_hole_was_filled_single_segments_are_acknowledged_at_once_for_a_while() {
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1_001, 1, &[0; 1_000]));
+    script.arrives(seg(".", 1, 1, &[0; 1_000]));
+    script.sent();
+    for ack in (3_001..).step_by(1_000).take(15) {
+        script.arrives(seg(".", ack - 1_000, 1, &[0; 1_000]));
+        assert_eq!(script.sent().len(), 1, "{ack}");
+    }
+    script.arrives(seg(".", 17_001, 1, &[0; 1_000]));
+    script.leaves(&[]);
+    script.next_timer();
+    script.leaves(&[". 1:1 ack 18001"]);
+}
+
 fn with_sack() -> Script {
     let config = Config {
         sack: true,
