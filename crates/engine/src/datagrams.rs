@@ -131,6 +131,7 @@ impl EngineCore {
             self.bind_datagram(row, local)?;
         }
         let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
+        let remote = self.scoped(remote);
         let connected = self.stack.udp_connect(id, remote);
         let local = connected.map_err(errno::of_stack)?;
         self.sockets.with_header(row, |header| {

@@ -5,6 +5,7 @@
 //! by the route of its destination. A connected socket has the stack of its peer, until it is connected
 //! again. Nothing is on an engine before one of these.
 
+mod beside;
 mod control;
 mod describe;
 pub mod groups;
@@ -184,6 +185,9 @@ fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Er
     }
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     socket.set_kernel_receives(owner == Owner::Any);
+    if owner == Owner::Any {
+        beside::attach(fd, socket.hears_kernel_groups())?;
+    }
     socket.decide(Arc::clone(&stream));
     Ok(stream)
 }
@@ -220,6 +224,9 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     };
     if stack_for(socket, destination)? == Stack::Kernel {
         // From now on only the kernel's peer is heard.
+        if socket.stream().is_some() {
+            beside::detach(fd);
+        }
         socket.undecide();
         socket.set_engine_peer(false);
         return Ok(None);

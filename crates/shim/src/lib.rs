@@ -26,6 +26,7 @@ mod options;
 mod outcome;
 mod policy;
 mod poll;
+mod raw;
 mod readiness;
 mod report;
 mod route;

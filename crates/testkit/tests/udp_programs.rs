@@ -95,6 +95,141 @@ fn output(program: Program) -> String {
     done.stdout
 }
 
+/// What a name server is told, so that it asks nobody and reads no files.
+const ALONE: [&str; 9] = [
+    "--keep-in-foreground",
+    "--no-resolv",
+    "--no-hosts",
+    "--conf-file=/dev/null",
+    "--port=5353",
+    "--pid-file=",
+    "--user=",
+    "--address=/lab.test/10.1.2.3",
+    "--address=/lab.test/fd99::3",
+];
+
+fn wait_started(server: &mut Program) {
+    let started = |server: &Program| server.stderr().contains("started");
+    server.wait_until("server", PATIENCE, started).unwrap();
+}
+
+/// Tells what came to port 7001, of IPv4 and of IPv6, until both stacks have delivered the last word.
+const COUNTING: &str = r#"
+import socket, struct
+four = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+four.bind(("", 7001))
+six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+six.bind(("::", 7001))
+group = socket.inet_pton(socket.AF_INET6, "ff15::9")
+six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + struct.pack("@i", 0))
+print("listening", flush=True)
+for one in four, six:
+    heard = []
+    while not {"engine", "kernel"} <= set(heard):
+        heard.append(one.recv(100).decode())
+    print(sorted(heard), flush=True)
+"#;
+
+/// Sends to everybody and to a group, and a last word to each stack's own addresses.
+const TELLING: &str = r#"
+import socket, sys
+four = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+four.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex("eth0"))
+four.sendto(b"news", (sys.argv[1].rsplit(".", 1)[0] + ".255", 7001))
+six.sendto(b"news", ("ff15::9", 7001))
+for word, v4, v6 in (b"engine", *sys.argv[1:3]), (b"kernel", *sys.argv[3:]):
+    four.sendto(word, (v4, 7001))
+    six.sendto(word, (v6, 7001))
+"#;
+
+/// Asks a link-local peer, by its link and by a connection, and says who answered.
+const ASKING: &str = r#"
+import socket, sys
+to = socket.getaddrinfo(sys.argv[1] + "%eth0", 7002, socket.AF_INET6, socket.SOCK_DGRAM)[0][4]
+one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+one.settimeout(10)
+peer = None
+while peer != to:  # until the engine's own link-local address is no longer tentative
+    one.sendto(b"asked", to)
+    answer, peer = one.recvfrom(100)
+print(answer.decode(), peer == to)
+one.connect(to)
+one.send(b"connected")
+print(one.recv(100).decode(), one.getpeername() == to, one.getsockname()[0][:4], one.getsockname()[3] == to[3])
+"#;
+
+/// Answers what it hears.
+const ECHOING: &str = r#"
+import socket
+one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+one.bind(("::", 7002))
+print("listening", flush=True)
+while True:
+    what, peer = one.recvfrom(100)
+    one.sendto(what, peer)
+"#;
+
+fn wait_listening(server: &mut Program) {
+    let listens = |server: &Program| server.stdout().contains("listening");
+    server.wait_until("listener", PATIENCE, listens).unwrap();
+}
+
+#[test]
+fn what_is_for_many_on_a_link_that_the_kernel_shares_is_heard_once() {
+    let Some(world) = World::new("udp-once", &["python3"]) else {
+        return;
+    };
+    // Any policy that leaves the kernel in: the program hears from both stacks.
+    let line = ["run", "--", "python3", "-c", COUNTING];
+    let mut counting = testkit::start(host(&world.lab, "a"), &shunt(), &line);
+    wait_listening(&mut counting);
+    let [v4, v6] = world.tested();
+    let spec = host(&world.lab, "a").spec();
+    let (own_v4, own_v6) = (
+        spec.address.address.to_string(),
+        spec.address_v6().to_string(),
+    );
+    let telling = ["-c", TELLING, &v4, &v6, &own_v4, &own_v6];
+    output(world.start_peer("python3", &telling));
+    let heard = "['engine', 'kernel', 'news']";
+    assert_eq!(output(counting), format!("listening\n{heard}\n{heard}\n"));
+}
+
+#[test]
+fn a_link_local_peer_is_asked_by_its_link() {
+    let Some(world) = World::new("udp-link", &["python3", "ip"]) else {
+        return;
+    };
+    let addresses = output(world.start_peer("ip", &["-6", "-o", "addr", "show", "dev", "eth0"]));
+    let mut words = addresses.split_whitespace();
+    let peer = words.find(|word| word.starts_with("fe80:")).unwrap();
+    let peer = peer.split('/').next().unwrap();
+    let mut echo = world.start_peer("python3", &["-c", ECHOING]);
+    wait_listening(&mut echo);
+    let said = output(world.start_tested("python3", &["-c", ASKING, peer]));
+    assert_eq!(said, "asked True\nconnected True fe80 True\n");
+}
+
+#[test]
+fn a_resolver_asks_over_both_families() {
+    let Some(world) = World::new("udp-resolver", &["dnsmasq", "dig"]) else {
+        return;
+    };
+    let arguments = [&ALONE[..], &["--log-facility=-"]].concat();
+    let mut server = world.start_peer("dnsmasq", &arguments);
+    wait_started(&mut server);
+    for address in world.peer() {
+        let at = format!("@{address}");
+        for (kind, answer) in [("A", "10.1.2.3\n"), ("AAAA", "fd99::3\n")] {
+            let asked = ["+short", "+notcp", "-p", "5353", &at, "lab.test", kind];
+            assert_eq!(output(world.start_tested("dig", &asked)), answer);
+        }
+    }
+}
+
 #[test]
 fn a_name_server_answers_over_both_families_with_long_answers_in_fragments() {
     let Some(world) = World::new("udp-names", &["dnsmasq", "dig"]) else {
@@ -102,25 +237,13 @@ fn a_name_server_answers_over_both_families_with_long_answers_in_fragments() {
     };
     let texts: Vec<String> = ('a'..='h').map(|c| c.to_string().repeat(240)).collect();
     let record = format!("--txt-record=long.test,{}", texts.join(","));
-    let mut server = world.start_tested(
-        "dnsmasq",
-        &[
-            "--keep-in-foreground",
-            "--no-resolv",
-            "--no-hosts",
-            "--conf-file=/dev/null",
-            "--port=5353",
-            "--pid-file=",
-            "--user=",
-            "--address=/lab.test/10.1.2.3",
-            "--address=/lab.test/fd99::3",
-            &record,
-            "--edns-packet-max=4096",
-            "--log-facility=-",
-        ],
-    );
-    let started = |server: &Program| server.stderr().contains("started");
-    server.wait_until("server", PATIENCE, started).unwrap();
+    let arguments = [
+        &ALONE[..],
+        &[&record, "--edns-packet-max=4096", "--log-facility=-"],
+    ]
+    .concat();
+    let mut server = world.start_tested("dnsmasq", &arguments);
+    wait_started(&mut server);
     assert!(
         world.listing().contains("\"UNCONN\""),
         "{}",
@@ -192,14 +315,13 @@ fn a_steady_stream_arrives_in_both_directions() {
         return;
     };
     let server = ["--server", "--one-off", "--port", "5201", "--forceflush"];
-    let listens = |server: &Program| server.stdout().contains("listening");
     for (address, on_shunt) in [(&world.tested()[0], true), (&world.peer()[1], false)] {
         let mut there = if on_shunt {
             world.start_tested("iperf3", &server)
         } else {
             world.start_peer("iperf3", &server)
         };
-        there.wait_until("server", PATIENCE, listens).unwrap();
+        wait_listening(&mut there);
         let client = [
             "--udp",
             "--client",

@@ -105,7 +105,13 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
             };
             let engine = || change_on_engine(socket, change, membership);
             match concerned(place, &networks) {
-                Concerned::Kernel => Ok(None),
+                Concerned::Kernel => {
+                    socket.set_hears_kernel_groups();
+                    if socket.kernel_receives() {
+                        super::beside::attach(fd, true)?;
+                    }
+                    Ok(None)
+                }
                 Concerned::Engine => engine().map(|()| Some(0)),
                 Concerned::Both => {
                     let kernel = sys::set_option(fd, level, name, value);

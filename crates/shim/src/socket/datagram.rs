@@ -15,6 +15,8 @@ const ENGINE_PEER: u32 = 1 << 16;
 pub(super) const KERNEL_RECEIVES: u32 = 1 << 17;
 /// IPV6_V6ONLY was set when it was opened on the engine.
 const V6_ONLY: u32 = 1 << 18;
+/// It has joined a group by an address or an interface of the kernel's.
+const KERNEL_GROUPS: u32 = 1 << 26;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
 
@@ -137,6 +139,16 @@ impl Socket {
         let (engine, kernel) = multicast_flags(family);
         self.set(engine, stack == Some(Stack::Engine));
         self.set(kernel, stack == Some(Stack::Kernel));
+    }
+
+    /// Whether it is in a group by an address or an interface of the kernel's.
+    pub fn hears_kernel_groups(&self) -> bool {
+        self.has(KERNEL_GROUPS)
+    }
+
+    /// Remembers it.
+    pub fn set_hears_kernel_groups(&self) {
+        self.set(KERNEL_GROUPS, true);
     }
 
     /// Whether it is for IPv6 alone; said once it was opened on the engine.

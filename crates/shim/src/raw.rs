@@ -1,0 +1,3 @@
+//! System calls by number.
+
+mod sys;
