@@ -76,6 +76,14 @@ impl EngineCore {
                 figures.pmtu = self.stack.path_mtu_of(now, connection).map_or(0, u64::from);
                 Ok(figures)
             }
+            Kind::Datagram => {
+                let socket = record.datagram().ok_or(Errno::BADF)?;
+                let mtu = self.stack.udp_mtu(now, socket);
+                Ok(Figures {
+                    pmtu: mtu.map_or(0, u64::from),
+                    ..Figures::default()
+                })
+            }
             _ => Ok(Figures {
                 state: state_number(State::Closed),
                 ..Figures::default()

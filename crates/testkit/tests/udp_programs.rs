@@ -159,6 +159,7 @@ print(answer.decode(), peer == to)
 one.connect(to)
 one.send(b"connected")
 print(one.recv(100).decode(), one.getpeername() == to, one.getsockname()[0][:4], one.getsockname()[3] == to[3])
+print(one.getsockopt(socket.IPPROTO_IPV6, 24))  # IPV6_MTU
 "#;
 
 /// Answers what it hears.
@@ -210,7 +211,7 @@ fn a_link_local_peer_is_asked_by_its_link() {
     let mut echo = world.start_peer("python3", &["-c", ECHOING]);
     wait_listening(&mut echo);
     let said = output(world.start_tested("python3", &["-c", ASKING, peer]));
-    assert_eq!(said, "asked True\nconnected True fe80 True\n");
+    assert_eq!(said, "asked True\nconnected True fe80 True\n1500\n");
 }
 
 #[test]

@@ -65,6 +65,12 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             let error = served.stream.take_error().map(Errno::raw_os_error);
             Ok(error.map(|error| error.to_ne_bytes().to_vec()))
         }
+        (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+            if served.socket.has_engine_peer() =>
+        {
+            let mtu = i32::try_from(served.stream.figures()?.pmtu).unwrap_or(i32::MAX);
+            Ok(Some(mtu.to_ne_bytes().to_vec()))
+        }
         _ => Ok(None),
     }
 }

@@ -333,3 +333,31 @@ fn queries_that_did_not_come_from_the_link_are_not_believed() {
     node.timers(at);
     assert_eq!(said(&mut node, at), []);
 }
+
+#[test]
+fn what_was_said_without_an_address_is_said_again_with_one() {
+    let mut memory = memory();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    let address = InterfaceAddress {
+        address: OURS.into(),
+        prefix_len: 64,
+    };
+    node.stack.add_address(NOW, NIC, address).unwrap();
+    let mut sources = |at: Instant| -> Vec<bool> {
+        node.timers(at);
+        let frames = node.transmit(at).into_iter().filter_map(|flying| {
+            let (_, packet) = EthernetHeader::parse(&flying.bytes).unwrap();
+            let (ip, _) = Ipv6Header::parse(packet).ok()?;
+            (ip.destination == REPORTS).then(|| ip.source.is_unicast_link_local())
+        });
+        frames.collect()
+    };
+    // The link-local address that the stack has made up is tentative.
+    assert_eq!(sources(NOW), [false, false]);
+    let later: Vec<bool> = (1..=4)
+        .flat_map(|second| sources(NOW + ms(1_000 * second)))
+        .collect();
+    // Once more for each of the two groups, and once with the valid address.
+    assert_eq!(later.iter().filter(|valid| **valid).count(), 2);
+    assert_eq!(sources(NOW + ms(60_000)), []);
+}
