@@ -3,6 +3,8 @@
 //! Bytes become segments with arbitrary fields near what the stack expects, time, and calls of a
 //! program. Checked: nothing panics, every row comes back, the host is told each thing once.
 
+pub mod groups;
+
 use crate::{
     Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Error, FastOpenModes,
     Frame, HeapTables, Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions,

@@ -4,7 +4,7 @@
 //! that come back equal when they are emitted and parsed again.
 
 use crate::checksum::{self, Sum};
-use crate::{Error, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, virtio};
+use crate::{Error, arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp, virtio};
 use core::net::{IpAddr, Ipv6Addr};
 
 /// Follows the layers of a frame as a receiver would, then offers the same bytes to every parser.
@@ -14,6 +14,7 @@ pub fn parse_any(data: &[u8]) {
     check_ipv4(data);
     check_ipv6(data);
     check_icmpv4(data);
+    check_igmp(data);
     check_icmpv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, data);
     check_tcp(data);
     check_udp(data);
@@ -82,6 +83,7 @@ fn check_ipv4(data: &[u8]) {
 
     match header.protocol {
         ipv4::Protocol::ICMP => check_icmpv4(payload),
+        ipv4::Protocol::IGMP => check_igmp(payload),
         ipv4::Protocol::TCP => {
             let _ = checksum::verify_tcp_v4(header.source, header.destination, payload);
             let _ = checksum::is_partial_tcp_v4(header.source, header.destination, payload);
@@ -165,6 +167,11 @@ fn check_icmpv6(source: Ipv6Addr, destination: Ipv6Addr, data: &[u8]) {
         assert!(options.prefixes().count() <= options.iter().count());
         let _ = (options.mtu(), options.source_link_layer());
     }
+    if let icmpv6::Message::Other { kind, body, .. } = message
+        && let Ok(mld::Message::Query(query)) = mld::Message::parse(kind, body)
+    {
+        assert!(query.sources().count() * 16 <= body.len());
+    }
     let mut emitted = vec![0; message.emit_len()];
     assert_eq!(
         message.emit(source, destination, &mut emitted),
@@ -172,6 +179,20 @@ fn check_icmpv6(source: Ipv6Addr, destination: Ipv6Addr, data: &[u8]) {
     );
     let again = icmpv6::Message::parse(source, destination, &emitted);
     assert_eq!(again, Ok(message));
+}
+
+fn check_igmp(data: &[u8]) {
+    let repaired;
+    let data = match igmp::Message::parse(data) {
+        Err(Error::Checksum) => {
+            repaired = with_checksum(data, 2, data.len());
+            &repaired
+        }
+        _ => data,
+    };
+    if let Ok(igmp::Message::Query(query)) = igmp::Message::parse(data) {
+        assert!(query.sources().count() * 4 <= data.len());
+    }
 }
 
 fn check_icmpv4(data: &[u8]) {

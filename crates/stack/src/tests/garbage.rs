@@ -27,7 +27,7 @@ proptest! {
             }
             let mut flying = Flying { bytes, partial: false, interface: NIC.0, segment_bytes: None };
             if kind == 3 {
-                let protocol = wire::ipv4::Protocol([1, 6, 17][flying.bytes.len() % 3]);
+                let protocol = wire::ipv4::Protocol([1, 2, 6, 17][flying.bytes.len() % 4]);
                 flying = frame(&ipv4_header(ip(PEER), ip(ME), protocol), &flying.bytes);
                 flying.partial = true;
             }
@@ -39,6 +39,13 @@ proptest! {
     #[test]
     fn a_hostile_peer_is_survived(operations in proptest::collection::vec(any::<u8>(), 0..600)) {
         crate::fuzzing::hostile_peer(&operations);
+    }
+
+    #[test]
+    fn on_a_hostile_link_exactly_the_members_hear_a_group(
+        operations in proptest::collection::vec(any::<u8>(), 0..600),
+    ) {
+        crate::fuzzing::groups::hostile_link(&operations);
     }
 
     #[test]
