@@ -171,8 +171,10 @@ impl Stack<'_> {
             segment_bytes: came.meta.segment_bytes,
         };
         let is_for_all = self.is_for_many(&arrival, ip.destination);
-        // RFC 3376 §4.2.13: who has no address yet speaks of groups without one.
-        let is_nobody = ip.protocol == Protocol::IGMP && ip.source.is_unspecified();
+        // RFC 3376 §4.2.13: who has no address yet speaks of groups without one; RFC 1122 §3.2.1.3: and
+        // asks everybody for one.
+        let is_nobody = ip.source.is_unspecified()
+            && (ip.protocol == Protocol::IGMP || ip.destination.is_broadcast());
         if !(is_nobody || self.is_possible_source(&arrival))
             || !(is_for_all || self.interfaces.owns(arrival.destination))
         {

@@ -318,6 +318,23 @@ fn broadcast_needs_permission_and_reaches_every_socket_of_the_port() {
     assert_eq!(owners, [7, 8]);
 }
 
+#[test]
+fn who_has_no_address_yet_may_ask_everybody_and_nobody_else() {
+    let mut memory = memory();
+    let mut node = Node::new(memory.tables(), ME, NOW);
+    bind(&mut node, 7, any(67));
+    for (to, is_heard) in [
+        (Ipv4Addr::BROADCAST, true),
+        (ip(255), false),
+        (ip(ME), false),
+    ] {
+        let mut flying = datagram((Ipv4Addr::UNSPECIFIED, 68), (to, 67), b"discover");
+        flying.bytes[..6].fill(0xff);
+        node.deliver(NOW, &flying);
+        assert_eq!(taken(&node).len(), usize::from(is_heard), "{to}");
+    }
+}
+
 fn unreachable(code: u8, next_hop_mtu: u16, quoted: &[u8]) -> Flying {
     let mut message = vec![0; 8 + quoted.len()];
     let len = Message::DestinationUnreachable {
