@@ -8,7 +8,7 @@ ARGS ?=
 # Random inputs for each body of a fuzz target.
 FUZZ_CASES ?= 4096
 
-.PHONY: help build demo check test unit integration loom fuzz bench soak coverage
+.PHONY: help build demo check test unit integration loom fuzz bench soak coverage ray
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
 	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
+	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make bench   the demonstration with more runs'
 
 build:
@@ -62,3 +63,7 @@ loom:
 # The bodies of the fuzz targets on many random inputs, on the stable compiler.
 fuzz:
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --lib --quiet -- hostile fuzzing
+
+# The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
+ray: build
+	SHUNT=$(abspath $(SHUNT)) python3 -m unittest discover -s python/tests

@@ -4,5 +4,5 @@ pub mod apps;
 mod cores;
 mod idle;
 mod interrupt;
-mod statistics;
+pub mod statistics;
 pub mod tcp;

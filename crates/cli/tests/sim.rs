@@ -278,3 +278,35 @@ fn a_path_is_720_ns_and_a_measurement_stands_beside_it() {
             > 5
     );
 }
+
+#[test]
+fn a_plan_says_what_it_buys_and_the_four_stock_cases_say_no() {
+    let value = json(&["sim", "plan", "workloads/rpc.toml", "--json"]);
+    assert_eq!(value["rows"][0]["buys"], "baseline");
+    assert_eq!(value["rows"][4]["buys"], "yes");
+    for (file, word) in [
+        ("no-large-application", "buys nothing"),
+        ("no-short-connections", "hurts"),
+        ("no-wimpy-nic", "hurts"),
+        ("no-disk-bound", "buys nothing"),
+    ] {
+        let text = ok(&["sim", "plan", &format!("workloads/{file}.toml")]);
+        assert!(
+            text.contains(word) && text.contains("Assumed, not measured"),
+            "{text}"
+        );
+    }
+    let folder = Folder::new();
+    let wrong = folder.written("w.toml", "requests_per_s = 5\nmoon = 1\n");
+    assert!(refused(&["sim", "plan", &wrong]).contains("line 2"));
+}
+
+#[test]
+fn a_calibration_is_a_preset_that_plans() {
+    let folder = Folder::new();
+    let out = folder.file("mine.toml");
+    ok(&["sim", "calibrate", "--batches", "3", "--out", &out]);
+    let text = fs::read_to_string(&out).unwrap();
+    assert_eq!(text.matches("\"measured\"").count(), 5, "{text}");
+    ok(&["sim", "plan", "workloads/rpc.toml", "--preset", &out]);
+}

@@ -166,28 +166,32 @@ fn html_table(headings: &[String], rows: &[Vec<String>]) -> String {
     format!("<table>\n{}{rows}</table>\n", cells("th", headings))
 }
 
-/// Columns as wide as their widest cell; the first to the left, the others to the right.
+/// Whether a cell is read by its last digits.
+fn is_number(cell: &str) -> bool {
+    let first = cell.chars().next();
+    first.is_none_or(|c| c.is_ascii_digit() || "+-–≥.".contains(c)) || cell == "overload"
+}
+
+/// Columns as wide as their widest cell; numbers to the right, words to the left.
 fn aligned(headings: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(headings).chain(rows.iter().map(Vec::as_slice));
     let columns = all().map(<[String]>::len).max().unwrap_or(0);
-    let widest = |column: usize| {
-        let cells = all().filter_map(move |row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    let layout = |column: usize| {
+        let widths = all().filter_map(move |row| row.get(column));
+        let width = widths.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let mut cells = rows.iter().filter_map(move |row| row.get(column));
+        (width, column > 0 && cells.all(|cell| is_number(cell)))
     };
-    let widths: Vec<usize> = (0..columns).map(widest).collect();
+    let layouts: Vec<(usize, bool)> = (0..columns).map(layout).collect();
     let mut text = String::new();
     for row in all() {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(column, (cell, width))| {
-                if column == 0 {
-                    format!("  {cell:<width$}")
-                } else {
-                    format!("  {cell:>width$}")
-                }
-            });
+        let cells = row.iter().zip(&layouts).map(|(cell, (width, right))| {
+            if *right {
+                format!("  {cell:>width$}")
+            } else {
+                format!("  {cell:<width$}")
+            }
+        });
         text += cells.collect::<String>().trim_end();
         text.push('\n');
     }
@@ -215,6 +219,10 @@ mod tests {
             text,
             "A & B\n\nPart\nOne.\n  what    ms\n  mean   165\n  p99 <    9\n- first\n"
         );
+        let mut words = Document::new("W");
+        let row = vec!["a".to_owned(), "1".to_owned(), "word".to_owned()];
+        words.table(["x", "number", "a long heading"], vec![row]);
+        assert!(words.to_text().ends_with("\n  a       1  word\n"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod meter;
 pub mod paper;
 pub mod path;
 pub mod placement;
+pub mod plan;
 pub mod plot;
 pub mod report;
 pub mod rng;

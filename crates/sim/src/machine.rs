@@ -6,7 +6,8 @@
 //! `offload` is the NIC. Time is simulated, randomness comes from the seed alone.
 //!
 //! Bounds: requests are limited by the scenario's check; every event belongs to one request, one
-//! processor or one timer; a run ends at `workload.horizon_s` at the latest and says that it was cut.
+//! processor or one timer; a run ends at `workload.horizon_s` or after 500 million events at the latest
+//! and says that it was cut.
 
 mod arrivals;
 mod job;
@@ -40,6 +41,9 @@ use offload::NicState;
 use processor::Core;
 use receive::Queue;
 use timeline::Timeline;
+
+/// Most events of one run: some half a minute. A run beyond it is cut, and says so.
+const MOST_EVENTS: u64 = 500_000_000;
 
 /// Index of a request.
 type Id = u32;
@@ -107,6 +111,7 @@ pub struct Machine<'a> {
     now: Ns,
     events: EventQueue<Event>,
     events_done: u64,
+    most_events: u64,
     /// Packets on their way, by time; before events of the same time.
     packets: std::vec::IntoIter<(Ns, Id, bool)>,
     next_packet: Option<(Ns, Id, bool)>,
@@ -148,7 +153,9 @@ impl<'a> Machine<'a> {
 
     fn simulate(&mut self) {
         let horizon = round(self.scenario.workload.horizon_s * 1e9);
-        while self.answered + self.dropped < self.requests.len() {
+        while self.answered + self.dropped < self.requests.len()
+            && self.events_done < self.most_events
+        {
             // Packets were put into the list before everything else: at one time they go first.
             let event_at = self.events.next_at().unwrap_or(NEVER);
             let packet_at = self.next_packet.map_or(NEVER, |(at, ..)| at);

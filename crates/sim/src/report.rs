@@ -48,8 +48,8 @@ pub fn warnings(summary: &Summary) -> Vec<String> {
         .collect();
     if summary.cut_runs > 0 {
         warnings.push(format!(
-            "Cut: {} of {} runs reached workload.horizon_s with requests unanswered; these are missing \
-             from the times below.",
+            "Cut: {} of {} runs reached workload.horizon_s or 500 million events with requests unanswered; \
+             these are missing from the times below.",
             summary.cut_runs, summary.runs
         ));
     }

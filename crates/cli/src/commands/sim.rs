@@ -1,6 +1,8 @@
 //! `shunt sim`: what offload would buy, simulated. docs/simulator.md explains the model.
 
+mod calibrate;
 mod paper;
+mod plan;
 mod run;
 mod sweep;
 mod theory;
@@ -17,6 +19,7 @@ use sim::scenario::Scenario;
   shunt sim paper --check
   shunt sim run scenarios/fig8.toml --set workload.clients=6 --set stack.kind=user
   shunt sim sweep scenarios/fig10.toml --html fig10.html
+  shunt sim plan workloads/rpc.toml
 
 Exit status: 0 success, 1 a check failed, 2 wrong usage or a scenario that cannot be.")]
 pub struct Arguments {
@@ -31,6 +34,8 @@ enum Command {
     Explain(run::Explain),
     Sweep(sweep::Arguments),
     Merge(sweep::Merge),
+    Plan(plan::Arguments),
+    Calibrate(calibrate::Arguments),
     Theory(theory::Arguments),
 }
 
@@ -42,6 +47,8 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Command::Explain(arguments) => run::explain(arguments),
         Command::Sweep(arguments) => sweep::execute(arguments),
         Command::Merge(arguments) => sweep::merge(arguments),
+        Command::Plan(arguments) => plan::execute(arguments),
+        Command::Calibrate(arguments) => calibrate::execute(arguments),
         Command::Theory(arguments) => theory::execute(arguments),
     }
 }

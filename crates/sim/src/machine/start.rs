@@ -28,6 +28,7 @@ impl<'a> Machine<'a> {
             now: 0,
             events: EventQueue::default(),
             events_done: 0,
+            most_events: super::MOST_EVENTS,
             packets: Vec::new().into_iter(),
             next_packet: None,
             requests,

@@ -86,6 +86,18 @@ fn a_run_that_would_never_end_is_cut_and_says_so() {
 }
 
 #[test]
+fn slices_too_short_to_get_anywhere_are_cut_by_their_number() {
+    let mut scenario = Scenario::default();
+    scenario.host.quantum_ms = 1e-9;
+    let mut machine = Machine::new(&scenario, 1);
+    machine.most_events = 10_000;
+    machine.start(0);
+    machine.simulate();
+    let outcome = machine.finish_up();
+    assert!(outcome.cut && outcome.events == 10_000);
+}
+
+#[test]
 fn littles_law_holds_at_every_resource() {
     for kind in [Kind::Kernel, Kind::User, Kind::Nic] {
         let mut scenario = Scenario::default();

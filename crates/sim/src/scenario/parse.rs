@@ -17,7 +17,7 @@ pub enum ScenarioError {
     #[error("{0}")]
     Syntax(String),
     /// A value that cannot be.
-    #[error("line {line}: {key}: {reason}")]
+    #[error("{}{key}: {reason}", place(*line))]
     Value {
         /// The line that names the key; 0 where a default is at fault.
         line: usize,
@@ -34,6 +34,15 @@ pub enum ScenarioError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+/// Where a fault stands; a default that does not fit stands nowhere.
+fn place(line: usize) -> String {
+    if line == 0 {
+        String::new()
+    } else {
+        format!("line {line}: ")
+    }
 }
 
 /// Reads a scenario.
@@ -152,6 +161,25 @@ mod tests {
         assert!(inline.to_string().starts_with("line 1: host.clock_mhz"));
         let dotted = parse("\nhost.cores = 0").unwrap_err();
         assert!(dotted.to_string().starts_with("line 2: host.cores"));
+    }
+
+    #[test]
+    fn a_default_that_does_not_fit_is_named_without_a_line() {
+        let error = parse("stack = { kind = \"kernel\" }\nbus.zero_copy = true").unwrap_err();
+        assert!(
+            error.to_string().starts_with("line 2: bus.zero_copy"),
+            "{error}"
+        );
+        let error = parse("nic.mode = \"urgent\"").unwrap_err();
+        assert!(error.to_string().starts_with("line 1: nic.mode"), "{error}");
+        let many = with_settings(&Scenario::default(), ["runs.replications=500"]);
+        assert_eq!(many.unwrap().runs.most, 200);
+        let error = ScenarioError::Value {
+            line: 0,
+            key: "a.b".to_owned(),
+            reason: "c".to_owned(),
+        };
+        assert_eq!(error.to_string(), "a.b: c");
     }
 
     #[test]

@@ -1,0 +1,130 @@
+//! The planner's simulation: the same costs on the machine of `machine.rs`, for percentiles and for
+//! the throughput that the closed form promises.
+
+use serde::Serialize;
+
+use super::{Closed, Costs, Where, Workload};
+use crate::{
+    histogram::Histogram,
+    machine::Machine,
+    scenario::{Arrivals, BottomHalf, Cost, Dispatch, Kind, Scenario},
+    time::as_us,
+};
+
+/// What the simulation says of one stack.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Time at the host, of the offered load; none where that is an overload.
+    pub mean_us: Option<f64>,
+    /// Median.
+    pub p50_us: Option<f64>,
+    /// 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Requests per second that were answered when 95 % of the closed form's capacity was asked, as a
+    /// part of these: above 0.9 both agree.
+    pub kept_of_capacity: f64,
+}
+
+/// Requests of one run.
+const REQUESTS: usize = 40_000;
+/// Clients for each processor, so that connections spread evenly.
+const CLIENTS_PER_CORE: usize = 64;
+
+/// The scenario of one stack at this rate. Costs are in microseconds at a clock of 1 GHz, so that
+/// neither clock changes them.
+fn scenario(w: &Workload, costs: &Costs, c: &Closed, per_s: f64) -> Scenario {
+    let us = |ns: f64| ns / c.core_share / 1e3;
+    let mut s = Scenario {
+        cost: Cost {
+            reference_mhz: 1000.0,
+            tx_sock_us: 0.0,
+            tx_tr_us: 0.0,
+            tx_net_us: 0.0,
+            tx_link_us: 0.0,
+            rx_sock_us: 0.0,
+            rx_tr_us: 0.0,
+            rx_net_us: 0.0,
+            rx_link_us: 0.0,
+            ex_sock_us: 0.0,
+            ex_sys_us: 0.0,
+            ex_phy_us: 0.0,
+            ..Cost::default()
+        },
+        ..Scenario::default()
+    };
+    s.host.clock_mhz = 1000.0;
+    s.nic.clock_mhz = 1000.0;
+    s.host.background = 0;
+    // A slice of today's schedulers; nothing competes here, so that it matters little.
+    s.host.quantum_ms = 3.0;
+    // The cores that a closed form counts; a cut core is no core.
+    s.host.cores = match costs.place {
+        Where::Engine => w.host_cores.saturating_sub(w.engine_cores).max(1),
+        Where::Host | Where::Nic => w.host_cores,
+    };
+    let receives = costs.receive_ns.value;
+    s.cost.rx_tr_us = us(receives);
+    s.cost.tx_sock_us = us(c.stack_ns - receives);
+    match costs.place {
+        Where::Host if costs.polls => {
+            s.stack.kind = Kind::User;
+            s.stack.busy_poll = true;
+        }
+        Where::Host => {
+            s.stack.kind = Kind::Kernel;
+            s.stack.bottom_half = BottomHalf::Immediate;
+            s.interrupts.queues = s.host.cores;
+        }
+        Where::Engine | Where::Nic => {
+            s.stack.kind = Kind::Nic;
+            s.nic.dispatch = Dispatch::Shared;
+            s.nic.cores = match costs.place {
+                Where::Engine => w.engine_cores.max(1),
+                _ => w.nic.cores,
+            };
+            s.cost.rx_sock_us = us(receives);
+            s.cost.rx_tr_us = c.device_ns / 2e3;
+            s.cost.tx_tr_us = c.device_ns / 2e3;
+        }
+    }
+    s.network.rates_mbps = vec![w.link_gbps * 1e3];
+    s.network.distance_m = 0.0;
+    s.network.jitter = 0.0;
+    s.network.link_queue = true;
+    let work = &mut s.workload;
+    work.clients = CLIENTS_PER_CORE * s.host.cores;
+    work.period_ms = work.clients as f64 / per_s * 1e3;
+    work.arrivals = Arrivals::Poisson;
+    work.requests_total = REQUESTS;
+    work.request_bytes = w.request_bytes;
+    work.response_bytes = w.response_bytes;
+    work.request_packets = 1;
+    work.compute_us = us(w.application_ns);
+    work.horizon_s = 1e6;
+    s
+}
+
+/// Simulates one stack at the offered load, and near the capacity of the closed form.
+///
+/// The disk and the bus are not simulated: where one of them ends first, the closed form decides.
+pub fn simulate(w: &Workload, costs: &Costs, c: &Closed) -> Simulated {
+    let crowded = super::crowded(w, costs);
+    let offered = w.requests_per_s;
+    let times = (offered < c.capacity_per_s && !crowded).then(|| {
+        let outcome = Machine::run(&scenario(w, costs, c, offered), 1, 0);
+        let mut times = Histogram::default();
+        outcome
+            .times()
+            .for_each(|t| times.add(t.left_ns - t.arrived_ns));
+        times
+    });
+    let asked = 0.95 * c.capacity_per_s;
+    let outcome = Machine::run(&scenario(w, costs, c, asked), 1, 0);
+    let kept = outcome.responses_during_load().count() as f64 / outcome.requests() as f64;
+    Simulated {
+        mean_us: times.as_ref().map(|t| t.mean() / 1e3),
+        p50_us: times.as_ref().map(|t| as_us(t.quantile(0.5))),
+        p99_us: times.as_ref().map(|t| as_us(t.quantile(0.99))),
+        kept_of_capacity: kept,
+    }
+}

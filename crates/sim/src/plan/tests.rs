@@ -1,0 +1,150 @@
+//! The four cases in which offload does not pay, one in which it does, and the closed form by hand.
+
+use super::*;
+
+fn planned(text: &str) -> Plan {
+    plan(&Workload::parse(text).unwrap(), &Preset::shipped()).unwrap()
+}
+
+fn row<'a>(plan: &'a Plan, stack: &str) -> &'a Row {
+    plan.rows.iter().find(|row| row.stack == stack).unwrap()
+}
+
+#[test]
+fn small_requests_with_little_work_gain_from_every_other_stack() {
+    let plan = planned(include_str!("../../../../workloads/rpc.toml"));
+    let kernel = row(&plan, "kernel");
+    // 3700 + 3770 + 0.06 × 1152 + 0.2 × 8000 and 2000 of application, on two cores.
+    assert!(
+        (kernel.closed.stack_ns - 9139.12).abs() < 0.01,
+        "{kernel:?}"
+    );
+    assert!((kernel.closed.host_load - 1.114).abs() < 0.001);
+    assert_eq!(kernel.closed.mean_us, None, "overload has no mean");
+    for stack in ["af_xdp", "dpdk", "nic"] {
+        assert_eq!(row(&plan, stack).buys, Buys::Yes, "{stack}");
+    }
+    assert!(row(&plan, "dpdk").gain > 2.0);
+    assert!(row(&plan, "dpdk").simulated.p99_us.unwrap() > 0.0);
+}
+
+#[test]
+fn a_large_application_leaves_nothing_to_buy() {
+    let plan = planned(include_str!(
+        "../../../../workloads/no-large-application.toml"
+    ));
+    for row in plan.rows.iter().skip(1).filter(|row| row.stack != "engine") {
+        assert_eq!(row.buys, Buys::Nothing, "{}", row.sentence);
+        assert!(
+            row.sentence.contains("% of the host's work"),
+            "{}",
+            row.sentence
+        );
+    }
+    // Mogul's warning as a number.
+    let kernel = row(&plan, "kernel").closed;
+    assert!(
+        plan.rows
+            .iter()
+            .all(|row| row.gain <= kernel.stack_ns / 100_000.0)
+    );
+    // An engine that takes one of two cores from a program that computes does harm.
+    assert_eq!(row(&plan, "engine").buys, Buys::Hurts);
+}
+
+#[test]
+fn short_connections_hurt() {
+    let plan = planned(include_str!(
+        "../../../../workloads/no-short-connections.toml"
+    ));
+    for stack in ["inline", "engine", "af_xdp", "dpdk", "nic"] {
+        let row = row(&plan, stack);
+        assert_eq!(row.buys, Buys::Hurts, "{}", row.sentence);
+        assert!(row.sentence.contains("set-up"), "{}", row.sentence);
+    }
+    let turns = plan.break_even.requests_per_connection.unwrap();
+    assert!((1.0..10.0).contains(&turns), "{turns}");
+}
+
+#[test]
+fn a_wimpy_nic_hurts_and_its_clock_is_named() {
+    let plan = planned(include_str!("../../../../workloads/no-wimpy-nic.toml"));
+    let nic = row(&plan, "nic");
+    assert_eq!(nic.buys, Buys::Hurts);
+    assert_eq!(nic.closed.bottleneck, Bottleneck::Device);
+    let clock = plan.break_even.nic_clock_mhz.unwrap();
+    assert!(clock > 200.0, "{clock}");
+    let mut faster =
+        Workload::parse(include_str!("../../../../workloads/no-wimpy-nic.toml")).unwrap();
+    faster.nic.clock_mhz = clock * 1.2;
+    let plan = plan_of(&faster);
+    assert_eq!(row(&plan, "nic").buys, Buys::Yes);
+}
+
+fn plan_of(workload: &Workload) -> Plan {
+    plan(workload, &Preset::shipped()).unwrap()
+}
+
+#[test]
+fn a_disk_does_not_get_faster() {
+    let plan = planned(include_str!("../../../../workloads/no-disk-bound.toml"));
+    for row in &plan.rows {
+        assert_eq!(row.closed.bottleneck, Bottleneck::Disk, "{}", row.stack);
+    }
+    for row in plan.rows.iter().skip(1) {
+        assert_eq!(row.buys, Buys::Nothing, "{}", row.sentence);
+        assert!(
+            row.sentence.contains("the disk ends first"),
+            "{}",
+            row.sentence
+        );
+    }
+}
+
+#[test]
+fn the_simulation_keeps_what_the_closed_form_promises() {
+    let plan = planned(include_str!("../../../../workloads/rpc.toml"));
+    for row in &plan.rows {
+        let kept = row.simulated.kept_of_capacity;
+        assert!((0.9..=1.0).contains(&kept), "{}: {kept}", row.stack);
+    }
+    assert!(plan.disagreements.is_empty());
+}
+
+#[test]
+fn the_mean_of_the_simulation_is_near_that_of_the_closed_form() {
+    let plan = planned(
+        "requests_per_s = 60000\napplication_ns = 2000\nhost_cores = 2\nstacks = [\"kernel\", \"dpdk\"]",
+    );
+    for row in &plan.rows {
+        let (ours, theory) = (row.simulated.mean_us.unwrap(), row.closed.mean_us.unwrap());
+        assert!(
+            (ours / theory - 1.0).abs() < 0.15,
+            "{}: {ours} {theory}",
+            row.stack
+        );
+    }
+}
+
+#[test]
+fn every_value_says_where_it_is_from_and_what_is_assumed_is_listed() {
+    let plan = planned("");
+    assert!(plan.assumed.contains(&"kernel.wake_ns".to_owned()));
+    assert!(!plan.assumed.contains(&"kernel.send_ns".to_owned()));
+    assert_eq!(plan.effects.len(), 3);
+}
+
+#[test]
+fn what_cannot_be_planned_is_said() {
+    let wrong = |text: &str| Workload::parse(text).unwrap_err().to_string();
+    assert!(wrong("requests = 3").contains("line 1"));
+    assert!(wrong("requests_per_s = 0").starts_with("requests_per_s: cannot be 0"));
+    assert!(wrong("other_load = 2").contains("between 0 and 1"));
+    assert!(wrong("stacks = [\"kernel\"]").contains("two or more"));
+    let moon = Workload::parse("stacks = [\"kernel\", \"moon\"]").unwrap();
+    let error = plan(&moon, &Preset::shipped()).unwrap_err().to_string();
+    assert!(error.contains("\"moon\"") && error.contains("af_xdp"));
+    let missing = "machine = \"x\"\n[kernel]\nwhere = \"host\"\n";
+    let error = Preset::parse(missing).unwrap_err().to_string();
+    assert!(error.contains("receive_ns"), "{error}");
+}
