@@ -6,8 +6,10 @@ mod checks;
 mod facts;
 mod figures;
 mod report;
+mod sensitivity;
 
 pub use checks::{Check, Miss};
 pub use facts::Facts;
 pub use figures::{ClientRow, CpuRow, Figure, HostClockRow, Stack, Study, Table2Row, scenario};
 pub use report::SURVIVORS;
+pub use sensitivity::{Change, sensitivity};

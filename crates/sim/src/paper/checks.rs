@@ -47,22 +47,34 @@ fn between(value: f64, least: f64, most: f64) -> bool {
 /// Below this share of answers in the second half of the load a stack has stopped answering.
 const STOPPED: f64 = 0.05;
 
+pub(super) fn livelock_in(rows: &[ClientRow]) -> Option<f64> {
+    let mut dead = rows.iter().filter(|row| row.user.late_share < STOPPED);
+    dead.next().map(|row| row.clients)
+}
+
+pub(super) fn vs_user_in(rows: &[ClientRow]) -> (f64, f64) {
+    // The paper's range is over clients that it answers: one to six.
+    ends(rows.iter().take(6).map(|row| row.vs_user_percent))
+}
+
+pub(super) fn vs_kernel_in(rows: &[ClientRow]) -> (f64, f64) {
+    ends(rows.iter().map(|row| row.vs_kernel_percent))
+}
+
 impl Study {
     /// The first number of clients at which the user-level stack has stopped answering.
     pub fn livelock_clients(&self) -> Option<f64> {
-        let mut dead = self.fig8.iter().filter(|row| row.user.late_share < STOPPED);
-        dead.next().map(|row| row.clients)
+        livelock_in(&self.fig8)
     }
 
     /// Least and most reduction against the user-level stack, where that still answers.
     pub fn fig8_vs_user(&self) -> (f64, f64) {
-        // The paper's range is over clients that it answers: one to six.
-        ends(self.fig8.iter().take(6).map(|row| row.vs_user_percent))
+        vs_user_in(&self.fig8)
     }
 
     /// Least and most reduction against the kernel in Fig 8.
     pub fn fig8_vs_kernel(&self) -> (f64, f64) {
-        ends(self.fig8.iter().map(|row| row.vs_kernel_percent))
+        vs_kernel_in(&self.fig8)
     }
 
     /// Least and most reduction against the user-level stack in Fig 9.

@@ -198,7 +198,7 @@ impl Study {
             closed_reduction: costs.reduction(0.0),
             livelock_formula_clients: livelock_clients(&paper),
             fig8: if wants(Figure::Fig8) {
-                fig8()
+                clients_of(&scenario(Figure::Fig8))
             } else {
                 Vec::new()
             },
@@ -259,10 +259,10 @@ fn three(base: &Scenario, settings: &[String]) -> [Stack; 3] {
     STACKS.map(|kind| Stack::of(&run(base, kind, settings)))
 }
 
-fn fig8() -> Vec<ClientRow> {
-    let base = scenario(Figure::Fig8);
+/// Fig 8 of a scenario that may differ from the paper's.
+pub(super) fn clients_of(base: &Scenario) -> Vec<ClientRow> {
     let row = |clients: f64| {
-        let [kernel, user, nic] = three(&base, &[format!("workload.clients={clients}")]);
+        let [kernel, user, nic] = three(base, &[format!("workload.clients={clients}")]);
         ClientRow {
             clients,
             vs_kernel_percent: reduction(&nic, &kernel),
@@ -272,7 +272,7 @@ fn fig8() -> Vec<ClientRow> {
             nic,
         }
     };
-    axis(&base, "workload.clients")
+    axis(base, "workload.clients")
         .into_iter()
         .map(row)
         .collect()

@@ -83,6 +83,7 @@ impl Study {
         ];
         d.blocks.extend(self.report(&all, true).blocks);
         assumptions(&mut d);
+        dependence(&mut d);
         beyond(&mut d);
         d
     }
@@ -358,6 +359,26 @@ fn assumptions(d: &mut Document) {
         "O: requests of 256 and responses of 1024 bytes, 100 Mbit/s, 100 m, random phases; no application work, no context-switch cost, no loss.",
     ];
     d.list(points.map(str::to_owned));
+}
+
+fn dependence(d: &mut Document) {
+    d.heading("What Fig 8 rests on: one assumption changed at a time");
+    let rows = super::sensitivity().into_iter().map(|change| {
+        let livelock = change.livelock_clients;
+        vec![
+            change.name.to_owned(),
+            range(change.vs_kernel_percent),
+            range(change.vs_user_percent),
+            livelock.map_or("never".to_owned(), |clients| clients.to_string()),
+        ]
+    });
+    let headings = [
+        "change",
+        "saved vs kernel",
+        "saved vs user",
+        "user-level stops at",
+    ];
+    d.table(headings, rows.collect());
 }
 
 fn beyond(d: &mut Document) {
