@@ -96,6 +96,11 @@ fn rerun_if_sources_change(list: &Path, workspace: &Path) -> Result<(), Box<dyn 
         "crates/shim/Cargo.toml",
         "crates/client/Cargo.toml",
         "crates/hostif/Cargo.toml",
+        "crates/engine/Cargo.toml",
+        "crates/nic/Cargo.toml",
+        "crates/stack/Cargo.toml",
+        "crates/tcp/Cargo.toml",
+        "crates/wire/Cargo.toml",
     ] {
         println!(
             "cargo::rerun-if-changed={}",

@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 
 use crate::command::Calls;
 use crate::control::Control;
+use crate::crank::{self, Budget};
 use crate::private::PrivateFd;
 
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
@@ -111,8 +112,11 @@ impl Attachment {
             == IDLE_CALLS_PER_CHECK - 1
     }
 
-    /// Rings the engine if it sleeps.
+    /// Tells the engine of a note: one inside this process runs at once, another is rung if it sleeps.
     pub fn ring_engine(&self) {
+        if crank::prompt() {
+            return;
+        }
         if self.engine_word.must_ring() {
             hostif::doorbell::ring(self.engine_bell.as_fd());
         }
@@ -180,11 +184,18 @@ impl Attachment {
 /// The budget for spinning before a sleep: SHUNT_SPIN_US, else none on machines with two processors or
 /// fewer (the engine needs the other one), else 20 µs.
 pub fn spin_budget() -> Duration {
-    let given = std::env::var("SHUNT_SPIN_US")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let given = given_spin_us();
     let default_us = if processors() <= 2 { 0 } else { 20 };
     Duration::from_micros(given.unwrap_or(default_us))
+}
+
+/// The budget where spinning runs an engine inside this process: SHUNT_SPIN_US, else as long as it pays.
+pub fn crank_budget() -> Budget {
+    given_spin_us().map_or(Budget::Auto, |us| Budget::Fixed(Duration::from_micros(us)))
+}
+
+fn given_spin_us() -> Option<u64> {
+    std::env::var(hostif::SPIN_VARIABLE).ok()?.parse().ok()
 }
 
 /// Processors that this process may use.

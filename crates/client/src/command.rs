@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
+use crate::crank::{self, Budget};
 use crate::lock::lock;
 use crate::session::Session;
 use crate::wait::Sleep;
@@ -129,6 +130,15 @@ impl Session {
         waker: &Arc<Waker>,
         token: u32,
     ) {
+        if let Some(crank) = crank::current() {
+            let mut is_answered = || {
+                self.reap_if_free(attachment);
+                attachment.calls.is_answered(token)
+            };
+            if crank::spin(crank, Budget::Fixed(SPIN), &mut is_answered) {
+                return;
+            }
+        }
         let start = Instant::now();
         while start.elapsed() < SPIN {
             self.reap_if_free(attachment);

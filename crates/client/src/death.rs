@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::crank;
 use crate::lock::lock;
 use crate::registry::Audience;
 use crate::session::Session;
@@ -40,6 +41,10 @@ impl Session {
 
     /// A call found nothing to do: now and then look whether that is because the engine is gone.
     pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
+        // A program that asks again and again without ever waiting turns the crank too.
+        if let Some(crank) = crank::current() {
+            crank::turn(crank);
+        }
         if attachment.should_check() {
             self.check_engine(attachment);
         }

@@ -107,6 +107,7 @@ impl Session {
         let orphaned = child_channels.is_empty();
         heritage.channels = child_channels;
         self.detach();
+        crate::crank::clear();
         if let Some(all) = parents {
             all.close_leaked();
         }

@@ -15,6 +15,7 @@ mod attachment;
 mod attachments;
 mod command;
 mod control;
+pub mod crank;
 mod datagram;
 mod death;
 mod fast_open;
@@ -47,7 +48,7 @@ pub use hostif::datagram::{Failure, Outgoing, Received};
 pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
 };
-pub use private::{PrivateFd, first_private, is_private};
+pub use private::{PrivateFd, close_settled, first_private, is_private, settle, settled, unmark};
 pub use readiness::{Readiness, State};
 pub use registry::Observer;
 pub use rustix::io::Errno;

@@ -13,7 +13,10 @@ use crate::sys;
 /// Numbers from here on, if the limit of open files leaves room above.
 const PREFERRED_FIRST: RawFd = 512;
 const MARKED: usize = 1 << 20;
-static MARKS: [AtomicU64; MARKED / 64] = [const { AtomicU64::new(0) }; MARKED / 64];
+type Marks = [AtomicU64; MARKED / 64];
+static MARKS: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
+/// Those of them that belong to an engine inside this process.
+static SETTLED: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
 
 /// Lowest number that private descriptors get: 512, or half the limit of open files where that is low.
 #[must_use]
@@ -33,14 +36,51 @@ pub fn first_private() -> RawFd {
 }
 
 fn mark(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    mark_in(&MARKS, fd)
+}
+
+fn mark_in(marks: &'static Marks, fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
-    Some((MARKS.get(number / 64)?, 1 << (number % 64)))
+    Some((marks.get(number / 64)?, 1 << (number % 64)))
 }
 
 /// Whether a number is one of the library's own. Takes no lock.
 #[must_use]
 pub fn is_private(fd: RawFd) -> bool {
     mark(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Moves a descriptor out of the program's way for an engine inside this process, which owns it as any other
+/// value: whoever closes the number calls [`unmark`] first.
+#[must_use]
+pub fn settle(fd: OwnedFd) -> OwnedFd {
+    let private = PrivateFd::new(fd);
+    let number = private.number;
+    core::mem::forget(private);
+    if let Some((word, bit)) = mark_in(&SETTLED, number) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    sys::own(number)
+}
+
+/// The numbers below `end` that were settled and are open, in order.
+pub fn settled(end: RawFd) -> impl Iterator<Item = RawFd> {
+    (0..end).filter(|&fd| {
+        mark_in(&SETTLED, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    })
+}
+
+/// Closes a settled number whose owner lives on for ever and does not use it any more.
+pub fn close_settled(fd: RawFd) {
+    unmark(fd);
+    sys::close(fd);
+}
+
+/// The number is about to be closed by its owner.
+pub fn unmark(fd: RawFd) {
+    for (word, bit) in [mark_in(&SETTLED, fd), mark(fd)].into_iter().flatten() {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
 }
 
 /// A descriptor of the library.
@@ -68,9 +108,7 @@ impl PrivateFd {
     }
 
     fn release(&self) -> RawFd {
-        if let Some((word, bit)) = mark(self.number) {
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
+        unmark(self.number);
         self.number
     }
 
@@ -109,6 +147,17 @@ impl Drop for PrivateFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_settled_descriptor_is_high_and_marked_until_its_owner_closes_it() {
+        let fd = settle(hostif::doorbell::create().unwrap());
+        let number = fd.as_raw_fd();
+        assert!(number >= first_private() && is_private(number));
+        assert!(settled(number + 1).any(|one| one == number));
+        unmark(number);
+        assert!(!settled(number + 1).any(|one| one == number));
+        assert!(!is_private(number));
+    }
 
     #[test]
     fn a_private_descriptor_is_high_marked_and_unmarked_when_handed_over() {

@@ -4,6 +4,7 @@ use hostif::Completion;
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
+use crate::crank;
 use crate::lock::{lock, try_lock};
 use crate::registry::Audience;
 use crate::session::Session;
@@ -17,6 +18,9 @@ impl Session {
     /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
     /// need this: it comes from the sockets' headers.
     pub fn reap(&self) {
+        if let Some(crank) = crank::current() {
+            crank::turn(crank);
+        }
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.reap_all(attachment);
         }

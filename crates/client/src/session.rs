@@ -11,9 +11,10 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::attach::{AttachError, dial, dial_core, greet};
-use crate::attachment::{Attachment, spin_budget};
+use crate::attachment::{Attachment, crank_budget, spin_budget};
 use crate::attachments::Attachments;
 use crate::control::ControlError;
+use crate::crank::Budget;
 use crate::fork::Heritage;
 use crate::lock::{lock, read};
 use crate::pool::Pool;
@@ -29,6 +30,8 @@ pub struct Session {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) spin: Duration,
+    /// Where spinning runs an engine inside this process.
+    pub(crate) crank_budget: Budget,
     /// Held for reading while a socket comes into being, for writing across a fork: the child's session
     /// shall hold no socket that the child does not know.
     pub(crate) opening: RwLock<()>,
@@ -46,6 +49,7 @@ impl Session {
             registry: Mutex::default(),
             pool: Mutex::default(),
             spin: spin_budget(),
+            crank_budget: crank_budget(),
             opening: RwLock::new(()),
         }));
         session.adopt(attachment);

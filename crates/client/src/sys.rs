@@ -89,6 +89,82 @@ pub fn ppoll(
     usize::try_from(result).map_err(|_| last_error())
 }
 
+/// Signals whose handlers answer to what the thread itself does: blocked, they would end the process. And
+/// glibc's own two, with which it cancels threads and changes the user of all of them.
+const NEVER_BLOCKED: [libc::c_int; 9] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGABRT,
+    32,
+    33,
+];
+
+/// Blocks the thread's signals; returns the mask before, bit n - 1 for signal n.
+pub fn block_signals() -> u64 {
+    let all = NEVER_BLOCKED
+        .iter()
+        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+    change_mask(libc::SIG_BLOCK, all)
+}
+
+/// Makes the mask what it was.
+pub fn restore_signals(mask: u64) {
+    change_mask(libc::SIG_SETMASK, mask);
+}
+
+fn change_mask(how: libc::c_int, mask: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: both masks have the kernel's eight bytes. The call is not libc's, which would leave out
+    // signals of its own.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            ptr::from_ref(&mask),
+            ptr::from_mut(&mut before),
+            size_of::<u64>(),
+        )
+    };
+    before
+}
+
+/// The signals that wait for the thread or its process, in the same form.
+pub fn pending_signals() -> u64 {
+    let mut pending = 0_u64;
+    // SAFETY: the kernel writes its eight bytes.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigpending,
+            ptr::from_mut(&mut pending),
+            size_of::<u64>(),
+        )
+    };
+    pending
+}
+
+/// Takes back a SIGPIPE that waits for the thread, which has it blocked.
+pub fn take_broken_pipe() {
+    let set = 1_u64 << (libc::SIGPIPE - 1);
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a set of the kernel's eight bytes, nobody asks who sent it, and a valid time.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            ptr::from_ref(&set),
+            ptr::null_mut::<libc::siginfo_t>(),
+            ptr::from_ref(&at_once),
+            size_of::<u64>(),
+        )
+    };
+}
+
 fn last_error() -> Errno {
     // SAFETY: the location is valid for the life of the thread.
     let errno = unsafe { *libc::__errno_location() };

@@ -8,9 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fd::RawFd;
 use rustix::io::Errno;
 
 use crate::attachments::Attachments;
+use crate::crank::{self, Watch};
 use crate::lock::lock;
 use crate::session::Session;
 use crate::socket::TcpSocket;
@@ -41,7 +43,11 @@ pub struct Sleep<'a> {
     pub deadline: Option<Instant>,
 }
 
-/// The library's own entries in a poll set for each core, besides the thread's waker.
+/// The library's own entries in a poll set for each thread: its waker, the device that it watches.
+const OF_THREAD: usize = 2;
+/// The number of an entry that is left out.
+const NONE: RawFd = -1;
+/// The library's own entries in a poll set for each core.
 const OF_CORE: usize = 2;
 /// Poll sets up to this size lie on the stack.
 const SMALL: usize = 16;
@@ -113,6 +119,14 @@ impl Session {
     }
 
     fn spin(&self, all: &Attachments, ready: &mut dyn FnMut() -> bool) -> bool {
+        if let Some(crank) = crank::current() {
+            return crank::spin(crank, self.crank_budget, &mut || {
+                for attachment in all.iter() {
+                    self.reap_if_free(attachment);
+                }
+                ready()
+            });
+        }
         if self.spin.is_zero() {
             return false;
         }
@@ -159,7 +173,7 @@ impl Session {
             if !waker.may_sleep() {
                 continue;
             }
-            match self.poll_once(all, entered, waker, &mut sleep, leads) {
+            match self.poll_watching(all, entered, waker, &mut sleep, leads) {
                 Ok(None) => {}
                 Ok(Some(Woken::Kernel)) => break Ok(Woken::Kernel),
                 // The end of the wait may have come together with what was waited for.
@@ -185,6 +199,38 @@ impl Session {
         result
     }
 
+    /// As `poll_once`; a thread that leads also watches the device of an engine inside this process.
+    fn poll_watching(
+        &self,
+        all: &Attachments,
+        entered: u64,
+        waker: &Waker,
+        sleep: &mut Sleep<'_>,
+        leads: bool,
+    ) -> Result<Option<Woken>, Errno> {
+        let Some(crank) = crank::current().filter(|_| leads) else {
+            return self.poll_once(all, entered, waker, sleep, leads, None);
+        };
+        let watch = crank::watch(crank);
+        let device = match watch {
+            // A glance without sleeping: however much there is to do, signals and the deadline are seen.
+            Watch::Turn => (NONE, Duration::ZERO),
+            Watch::Device(fd, longest) => (fd, longest),
+            Watch::Nothing => return self.poll_once(all, entered, waker, sleep, leads, None),
+        };
+        let result = self.poll_once(all, entered, waker, sleep, leads, Some(device));
+        // What the turn brings is reaped by this thread right after it, which then also wakes the others:
+        // nobody has to ring meanwhile.
+        for attachment in all.iter() {
+            attachment.program_word.withdraw();
+        }
+        crank::turn(crank);
+        if watch != Watch::Turn {
+            crank.unwatch();
+        }
+        result
+    }
+
     /// One ppoll on the cores whose bits are set in `entered`; `None` to look again.
     fn poll_once(
         &self,
@@ -193,10 +239,11 @@ impl Session {
         waker: &Waker,
         sleep: &mut Sleep<'_>,
         leads: bool,
+        device: Option<(RawFd, Duration)>,
     ) -> Result<Option<Woken>, Errno> {
         let cores = || all.iter().filter(|one| entered & (1 << one.core) != 0);
         let count = sleep.kernel.len();
-        let total = count + 1 + OF_CORE * cores().count();
+        let total = count + OF_THREAD + OF_CORE * cores().count();
         let mut small = [libc::pollfd {
             fd: -1,
             events: 0,
@@ -212,12 +259,14 @@ impl Session {
         fds[..count].copy_from_slice(sleep.kernel);
         // A negative number is left out. A dead engine's descriptors would be ready for ever.
         let entry = |wanted, fd, events| libc::pollfd {
-            fd: if wanted { fd } else { -1 },
+            fd: if wanted { fd } else { NONE },
             events,
             revents: 0,
         };
         fds[count] = entry(true, waker.number(), libc::POLLIN);
-        let (_, own) = fds.split_at_mut(count + 1);
+        let (device, longest) = device.unwrap_or((NONE, RECHECK));
+        fds[count + 1] = entry(true, device, libc::POLLIN);
+        let (_, own) = fds.split_at_mut(count + OF_THREAD);
         for (pair, attachment) in own.chunks_exact_mut(OF_CORE).zip(cores()) {
             let alive = !attachment.is_dead();
             pair[0] = entry(leads && alive, attachment.bell_number(), libc::POLLIN);
@@ -227,9 +276,10 @@ impl Session {
         let left = sleep
             .deadline
             .map(|moment| moment.saturating_duration_since(Instant::now()));
-        let timeout = left.map_or(RECHECK, |left| left.min(RECHECK));
+        let longest = longest.min(RECHECK);
+        let timeout = left.map_or(longest, |left| left.min(longest));
         let news = sys::ppoll(fds, Some(timeout), sleep.mask)?;
-        let (_, own) = fds.split_at(count + 1);
+        let (_, own) = fds.split_at(count + OF_THREAD);
         for (pair, attachment) in own.chunks_exact(OF_CORE).zip(cores()) {
             if pair[0].revents != 0 {
                 attachment.drain_bell();

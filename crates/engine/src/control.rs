@@ -10,7 +10,7 @@ use hostif::control::{
     Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate,
     receive, send,
 };
-use hostif::{Region, doorbell};
+use hostif::{Region, doorbell, home};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
@@ -121,11 +121,13 @@ impl EngineCore {
     }
 
     fn understand(&mut self, slot: usize, received: Received) -> Result<Answer, (Errno, String)> {
+        let descriptors: Vec<OwnedFd> =
+            received.descriptors.into_iter().map(home::settle).collect();
         let request = Request::decode(&received.bytes)
             .ok()
-            .filter(|request| request.descriptors() == received.descriptors.len());
+            .filter(|request| request.descriptors() == descriptors.len());
         match request {
-            Some(request) => self.answer(slot, request, received.descriptors),
+            Some(request) => self.answer(slot, request, descriptors),
             None => Err((
                 Errno::PROTO,
                 "a message that this engine does not understand".to_owned(),
@@ -215,7 +217,7 @@ impl EngineCore {
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
         let to_program = doorbell::between().map_err(system)?;
-        let engine_bell = doorbell::create().map_err(system)?;
+        let engine_bell = home::settle(doorbell::create().map_err(system)?);
         let file = region.file().ok_or((Errno::BADF, String::new()))?;
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
         let descriptors = vec![
@@ -226,7 +228,11 @@ impl EngineCore {
         let session = self.sessions[slot]
             .as_mut()
             .ok_or((Errno::BADF, String::new()))?;
-        session.rings = Some(Rings::new(&region, to_program.rope, engine_bell));
+        session.rings = Some(Rings::new(
+            &region,
+            home::settle(to_program.rope),
+            engine_bell,
+        ));
         // A forked child speaks over a channel that its parent made: only it knows its own number.
         session.pid = i32::try_from(pid).unwrap_or(session.pid);
         let welcome = Welcome {
@@ -451,7 +457,7 @@ fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
 /// There is one, but no descriptor or memory for it now.
 pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(control) => Ok(Some(control)),
+        Ok(control) => Ok(Some(home::settle(control))),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(errno),
         Err(_) => Ok(None),
     }

@@ -10,6 +10,7 @@ use crate::guests::Guests;
 use crate::latency::IdleLatency;
 use crate::pace::Pace;
 use crate::run::StartError;
+use crate::session::Session;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -44,6 +45,8 @@ pub struct CoreLoop {
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
     guests: Option<Guests>,
+    /// It also stays while a connection is in TIME-WAIT.
+    keeps_time_wait: bool,
 }
 
 impl CoreLoop {
@@ -60,6 +63,7 @@ impl CoreLoop {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
+        let epoll = hostif::home::settle(epoll);
         let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
             Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
                 .map_err(system("watch a descriptor")),
@@ -79,11 +83,95 @@ impl CoreLoop {
             origin,
             latency: None,
             guests: patience.map(|patience| Guests::new(patience, STARTED)),
+            keeps_time_wait: false,
             core,
         })
     }
 
-    fn now(&self) -> Instant {
+    /// Of a loop that others run (see `inline`): the descriptor that becomes readable for everything but
+    /// the device, and the device's.
+    ///
+    /// # Errors
+    /// The device cannot be waited for.
+    pub(crate) fn take_apart(&self) -> Result<[BorrowedFd<'_>; 2], Errno> {
+        let device = self.core.link.driver.wait_fd().ok_or(Errno::OPNOTSUPP)?;
+        epoll::delete(&self.epoll, device)?;
+        Ok([self.epoll.as_fd(), device])
+    }
+
+    /// Makes a loop that was taken apart whole again, to be `run` until nobody needs it any more.
+    ///
+    /// # Errors
+    /// The device cannot be watched.
+    pub(crate) fn make_whole(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
+        let now = self.now();
+        self.guests = Some(Guests::new(patience, now));
+        self.keeps_time_wait = true;
+        match self.core.link.driver.wait_fd() {
+            Some(device) => {
+                let tag = EventData::new_u64(TAG_DRIVER);
+                epoll::add(&self.epoll, device, tag, EventFlags::IN)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether another turn would send more, at once.
+    fn has_more(&self) -> bool {
+        self.core.has_backlog() && self.core.link.driver.wait_deadline_us().is_none()
+    }
+
+    /// Moves the core once. Whether there was something to do.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn turn(&mut self, now: Instant) -> Result<bool, StartError> {
+        let worked = self.core.poll(now) > 0;
+        match self.core.failure() {
+            Some(error) => Err(StartError::Device(error)),
+            None => Ok(worked || self.has_more()),
+        }
+    }
+
+    /// Looks after everything but the data: control channels, memory that can go back.
+    ///
+    /// # Errors
+    /// A system call that cannot fail failed.
+    pub(crate) fn attend(&mut self, now: Instant) -> Result<(), StartError> {
+        self.core.keep_house(now);
+        self.wait(now, 0, true).map(drop)
+    }
+
+    /// For whoever is going to wait for the device: how long at most; `None`: there is something to do.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
+        let has_more = self.has_more();
+        let core = &mut self.core;
+        let has_work = has_more || core.sessions.iter().flatten().any(Session::has_work);
+        let device = &mut core.link.driver;
+        if has_work || !device.prepare_wait().map_err(StartError::Device)? {
+            return Ok(None);
+        }
+        let device = device.wait_deadline_us().unwrap_or(MAX_SLEEP_US);
+        let timer = core
+            .next_deadline()
+            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
+        let longest = timer.min(device);
+        Ok((longest > 0).then_some(longest))
+    }
+
+    /// Whether a connection, a TIME-WAIT or another process needs this core.
+    pub(crate) fn is_needed(&self, own_pid: i32) -> bool {
+        let stack = &self.core.stack;
+        let of_others = |session: &Session| session.pid != own_pid;
+        stack.connections().next().is_some()
+            || stack.time_waits().next().is_some()
+            || self.core.sessions.iter().flatten().any(of_others)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
         let us = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
         Instant::from_us(us.saturating_add(1))
     }
@@ -125,7 +213,7 @@ impl CoreLoop {
     }
 
     /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
-    fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
+    pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
         let mut has_work = false;
         for session in self.core.sessions.iter().flatten() {
             if let Some(rings) = &session.rings {
@@ -236,10 +324,12 @@ impl CoreLoop {
         let now = self.now();
         let core = &self.core;
         let is_first = self.listener.is_some();
+        let keeps_time_wait = self.keeps_time_wait;
         self.guests.as_mut().is_some_and(|guests| {
             let gone = guests.are_gone(now, || {
                 let is_used = core.sessions.iter().any(Option::is_some)
-                    || core.stack.connections().next().is_some();
+                    || core.stack.connections().next().is_some()
+                    || keeps_time_wait && core.stack.time_waits().next().is_some();
                 core.seat.publish_use(is_used);
                 is_used || core.seat.others_are_used()
             });

@@ -42,7 +42,7 @@ impl Guests {
         // A process of another pid namespace has no number here: it counts while it is attached.
         let process = rustix::net::sockopt::socket_peercred(control)
             .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
-        self.living.extend(process);
+        self.living.extend(process.map(hostif::home::settle));
     }
 
     /// Whether the engine has not been needed for long enough; `is_in_use` is asked only where no

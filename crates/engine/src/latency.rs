@@ -19,6 +19,7 @@ impl IdleLatency {
         )
         .ok()?;
         rustix::io::write(&file, &0_i32.to_ne_bytes()).ok()?;
+        let file = hostif::home::settle(file);
         Some(Self { _file: file })
     }
 }

@@ -28,6 +28,7 @@ mod guests;
 #[doc(hidden)]
 pub mod harness;
 mod housekeeping;
+mod inline;
 mod latency;
 mod notes;
 mod notify;
@@ -47,6 +48,7 @@ mod tests;
 
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
+pub use inline::{Inline, Kept, Watched};
 pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
 pub use stack::{FastOpenModes, SynCookies};

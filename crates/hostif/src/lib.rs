@@ -23,6 +23,8 @@ pub mod figures;
 pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod header;
+#[cfg(not(loom))]
+pub mod home;
 pub mod id;
 pub mod layout;
 #[cfg(not(loom))]
@@ -32,6 +34,7 @@ pub mod region;
 pub mod ring;
 pub mod steering;
 mod sync;
+pub mod turns;
 #[cfg(not(loom))]
 pub mod window;
 
@@ -52,6 +55,7 @@ pub use lock::RegionLock;
 pub use region::Region;
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
+pub use turns::Turns;
 #[cfg(not(loom))]
 pub use window::{Window, WindowSpan};
 
@@ -63,3 +67,7 @@ pub const MAX_VERSION: u16 = 1;
 pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
 /// Environment variable that names another engine: `@name` (abstract) or a path.
 pub const ENGINE_VARIABLE: &str = "SHUNT_ENGINE";
+/// Environment variable that asks for an engine inside the program, and says how it is started.
+pub const INLINE_VARIABLE: &str = "SHUNT_INLINE";
+/// Environment variable that bounds how long a waiting thread spins, in microseconds.
+pub const SPIN_VARIABLE: &str = "SHUNT_SPIN_US";

@@ -102,6 +102,7 @@ impl Region {
         rustix::fs::ftruncate(&file, layout.region_bytes()).map_err(system("sizing"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(system("sealing"))?;
+        let file = crate::home::settle(file);
         let mapping = Arc::new(Mapping::new(file.as_fd(), layout.region_bytes())?);
         let region = Region {
             mapping,

@@ -26,7 +26,7 @@ use arguments::{
     select_concerns, selected, send_message, send_messages, sent_to, sets, slices_mut,
 };
 
-use crate::descriptors::{forget, is_private, is_tracked};
+use crate::descriptors::{forget, is_kept_open, is_private, is_tracked};
 use crate::outcome::{Failure, at_the_edge};
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
@@ -97,7 +97,7 @@ switched! {
         listening::listen(fd, backlog);
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         connecting::connect(fd, name_bytes(addr, len));
-    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_private(fd) => ending::close(fd);
+    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => ending::close(fd);
     fn shutdown(fd: c_int, how: c_int) -> c_int, if is_tracked(fd) => ending::shutdown(fd, how);
     fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
         if is_tracked(fd) => give_address(name::local(fd)?, addr, len);

@@ -41,9 +41,10 @@ fn session() -> Option<&'static Session> {
 pub fn attach() -> Result<(), Option<String>> {
     let mut reason = None;
     let session = SESSION.get_or_init(|| {
-        Session::attach(&client::engine_name())
-            .map_err(|error| reason = Some(error.to_string()))
-            .ok()
+        let attached = crate::inline::start().and_then(|()| {
+            Session::attach(&client::engine_name()).map_err(|error| error.to_string())
+        });
+        attached.map_err(|error| reason = Some(error)).ok()
     });
     let session = session.ok_or(reason)?;
     if session.is_dead() {
@@ -59,6 +60,11 @@ pub fn attach() -> Result<(), Option<String>> {
 /// Whether a number is one of the library's own.
 pub fn is_private(fd: RawFd) -> bool {
     client::is_private(fd)
+}
+
+/// An engine inside the program is about to close a private number.
+pub fn on_private_closed(fd: RawFd) {
+    client::unmark(fd);
 }
 
 /// No private descriptor has a lower number.

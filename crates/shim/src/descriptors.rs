@@ -134,6 +134,16 @@ pub fn is_private(fd: RawFd) -> bool {
     accelerated::is_private(fd) && !Inside::is_active()
 }
 
+/// Whether a close of this number is the program's and has to be kept from happening. The library's own
+/// (an engine inside the program drops descriptors as any program does) is not, and ends the number's time.
+pub fn is_kept_open(fd: RawFd) -> bool {
+    let is_private = is_private(fd);
+    if !is_private && accelerated::is_private(fd) {
+        accelerated::on_private_closed(fd);
+    }
+    is_private
+}
+
 /// The library's own numbers in `first..=last`, in order.
 pub fn private_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
     // Above the limit of open files there are none, and the marks of a million numbers take a while.

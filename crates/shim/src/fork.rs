@@ -13,10 +13,13 @@ use crate::accelerated;
 use crate::descriptors;
 use crate::epoll::set::{Interest, Members, Set};
 use crate::epoll::{SETS, Sets};
+use crate::inline;
 use crate::sys::Inside;
 
 /// Everything held across a fork, in the order in which it was taken.
 struct Held {
+    /// First to be let go of.
+    engine: Option<inline::Standstill>,
     _inside: Inside,
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
     _members: Vec<MutexGuard<'static, Members>>,
@@ -31,13 +34,19 @@ thread_local! {
 
 /// Before the fork, in the thread that forks.
 pub fn prepare() {
+    if inline::is_leaving() {
+        return;
+    }
     let inside = Inside::enter();
     let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     // The order of all code: members, then what the client locks, then ready.
     let members = sets.all.iter().map(|set| set.members()).collect();
     accelerated::fork_prepare();
     let ready = sets.all.iter().map(|set| set.ready()).collect();
+    // Last, since the client has just asked the engine for something.
+    let engine = inline::fork_prepare();
     let held = Held {
+        engine,
         _inside: inside,
         _ready: ready,
         _members: members,
@@ -48,15 +57,22 @@ pub fn prepare() {
 
 /// After the fork, in the parent.
 pub fn parent() {
+    if inline::is_leaving() {
+        return;
+    }
     accelerated::fork_parent();
     HELD.with(|place| place.borrow_mut().take());
 }
 
 /// After the fork, in the child, whose only thread this is.
 pub fn child() {
+    if inline::is_leaving() {
+        return;
+    }
     descriptors::own_memory();
     accelerated::fork_child();
-    let held = HELD.with(|place| place.borrow_mut().take());
+    let mut held = HELD.with(|place| place.borrow_mut().take());
+    inline::fork_child(held.as_mut().and_then(|held| held.engine.take()));
     let sets: Vec<&'static Set> = held
         .as_ref()
         .map_or_else(Vec::new, |held| held.sets.all.clone());

@@ -20,6 +20,7 @@ mod epoll;
 mod fast_open;
 mod file;
 mod fork;
+mod inline;
 mod listen;
 mod name;
 mod options;

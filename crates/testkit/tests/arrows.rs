@@ -17,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hostif", &[]),
     ("engine", &["stack", "tcp", "wire", "nic", "hostif"]),
     ("client", &["hostif"]),
-    ("shim", &["client", "hostif"]),
+    // For `shunt run --inline` the engine lives in the preload library.
+    ("shim", &["client", "hostif", "engine", "nic"]),
     ("packetbench", &["stack", "tcp", "wire"]),
     ("lab", &[]),
     ("scripts", &["lab"]),

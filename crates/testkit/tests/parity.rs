@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Lab, LabSpec, PATIENCE, host};
+use testkit::{Host, Lab, LabSpec, PATIENCE, host};
 
 /// The hosts' end of the cable.
 const LINK: &str = "eth0";
@@ -34,17 +34,38 @@ fn programs_print_over_two_cores_what_they_print_over_the_kernel() {
     compare("t-parity2", "2", &["backlog", "fast_open", "linger"]);
 }
 
+#[test]
+fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
+    let Some(lab) = laboratory("t-parity-inline") else {
+        return;
+    };
+    let a = host(&lab, "a");
+    // An address for each program: what one leaves in TIME-WAIT is nothing to the next.
+    let command = format!(
+        "{} run --inline --address ADDRESS/24 --",
+        testkit::shunt().display()
+    );
+    let arguments = ["--command", &command, "--address", "10.77.0.100"];
+    // Fast Open is off, as by default, and no flag switches it on here.
+    run_programs(a, &arguments, &["fast_open"]);
+}
+
+fn laboratory(name: &str) -> Option<Lab> {
+    for tool in ["cc", "python3"] {
+        if !is_installed(tool) {
+            skip(&format!("{tool} is not installed"));
+            return None;
+        }
+    }
+    Lab::temporary(name, &LabSpec::default())
+        .inspect_err(|error| skip(&error.to_string()))
+        .ok()
+}
+
 /// Every program but those of `differing`.
 fn compare(lab: &str, cores: &str, differing: &[&str]) {
-    if let Some(tool) = ["cc", "python3"]
-        .into_iter()
-        .find(|tool| !is_installed(tool))
-    {
-        return skip(&format!("{tool} is not installed"));
-    }
-    let lab = match Lab::temporary(lab, &LabSpec::default()) {
-        Ok(lab) => lab,
-        Err(error) => return skip(&error.to_string()),
+    let Some(lab) = laboratory(lab) else {
+        return;
     };
     let shunt = testkit::shunt().to_str().unwrap();
     let a = host(&lab, "a");
@@ -70,29 +91,27 @@ fn compare(lab: &str, cores: &str, differing: &[&str]) {
     let library = testkit::start(a, shunt, &library)
         .finish(PATIENCE, || false)
         .unwrap();
-    let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
     let address = a.spec().engine_address.address.to_string();
     let address_v6 = a.spec().engine_address_v6().to_string();
     let own_v6 = a.spec().address_v6().to_string();
     let own = a.spec().address.address.to_string();
-    let names = names(&programs, differing);
-    let mut arguments = vec![
-        programs.to_str().unwrap(),
-        "--library",
-        library.stdout.trim(),
-        "--address",
-        &address,
-        "--link",
-        LINK,
-        "--link-address",
-        &own,
-    ];
+    let library = library.stdout.trim();
+    let mut arguments = vec!["--library", library, "--address", &address];
+    arguments.extend(["--link", LINK, "--link-address", &own]);
     if a.has_ipv6() {
         arguments.extend(["--address-v6", &address_v6]);
         arguments.extend(["--link-address-v6", &own_v6]);
     }
-    arguments.extend(names.iter().map(String::as_str));
-    let done = testkit::start(a, "python3", &arguments)
+    run_programs(a, &arguments, differing);
+}
+
+fn run_programs(on: &Host, arguments: &[&str], differing: &[&str]) {
+    let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
+    let names = names(&programs, differing);
+    let mut words = vec![programs.to_str().unwrap()];
+    words.extend(arguments);
+    words.extend(names.iter().map(String::as_str));
+    let done = testkit::start(on, "python3", &words)
         .finish(LIMIT, || false)
         .unwrap();
     let lines = done

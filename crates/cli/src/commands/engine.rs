@@ -1,7 +1,7 @@
 //! `shunt engine`: the engine as a service, in the foreground or in the background.
 
 mod background;
-mod checks;
+pub mod checks;
 mod drivers;
 
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};

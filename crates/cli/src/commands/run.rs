@@ -23,6 +23,9 @@ use clap::{Args, ValueEnum};
 const POLICY_VARIABLE: &str = "SHUNT_POLICY";
 const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
 
+/// Longest spin that can be asked for: one second.
+const MAX_SPIN_US: u64 = 1_000_000;
+
 /// Run an unmodified program on Shunt; pid and exit status are the program's own.
 ///
 /// The program's sockets go to the engine where the engine owns the address, and to the kernel
@@ -36,6 +39,8 @@ const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
   shunt run -- nginx -g 'daemon off;'
   shunt run --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt run --engine @shunt/second -- redis-server --bind 10.77.0.11
+  shunt run --inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
+  shunt lab exec a -- shunt run --inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
   shunt lab exec a -- shunt run -- python3 -m http.server --bind 10.77.0.11
 
@@ -50,6 +55,15 @@ pub struct Arguments {
     engine: Option<OsString>,
     #[command(flatten)]
     own_engine: engine::Wanted,
+    /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest
+    /// latency, for one program that has the address to itself; driver af_packet. Children attach to it.
+    /// The peers of a program that is killed by a signal hear nothing.
+    #[arg(long, conflicts_with = "engine")]
+    inline: bool,
+    /// How long a thread that waits spins before it sleeps, in microseconds, or auto: up to 50, as long as
+    /// that pays.
+    #[arg(long, value_name = "US", requires = "inline", default_value = "auto", value_parser = parse_spin)]
+    spin_us: String,
     /// Preload this library instead of the one inside shunt.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -79,6 +93,14 @@ impl Policy {
     }
 }
 
+fn parse_spin(text: &str) -> Result<String, String> {
+    match text.parse::<u64>() {
+        Ok(us) if us <= MAX_SPIN_US => Ok(text.to_owned()),
+        _ if text == "auto" => Ok(text.to_owned()),
+        _ => Err(format!("give a number up to {MAX_SPIN_US}, or auto")),
+    }
+}
+
 /// Runs the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Some((program, rest)) = arguments.command.split_first() else {
@@ -103,7 +125,14 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "0"
         },
     );
-    if arguments.policy != Policy::KernelOnly {
+    // An outer `shunt run` may have been another kind.
+    command.env_remove(hostif::INLINE_VARIABLE);
+    if arguments.inline {
+        let inline = engine::inside(&arguments.own_engine)?;
+        command.env(hostif::ENGINE_VARIABLE, inline.name);
+        command.env(hostif::INLINE_VARIABLE, inline.settings);
+        command.env(hostif::SPIN_VARIABLE, &arguments.spin_us);
+    } else if arguments.policy != Policy::KernelOnly {
         let engine = engine::find(arguments.engine.as_deref(), &arguments.own_engine)?;
         command.env(hostif::ENGINE_VARIABLE, engine);
     }
@@ -172,6 +201,14 @@ mod tests {
     fn a_library_path_that_the_loader_would_split_is_refused() {
         assert!(preload_list(Path::new("/home/a b/libshunt.so")).is_err());
         assert!(preload_list(Path::new("/home/a:b/libshunt.so")).is_err());
+    }
+
+    #[test]
+    fn a_spin_is_a_number_of_microseconds_or_auto() {
+        assert_eq!(parse_spin("0").unwrap(), "0");
+        assert_eq!(parse_spin("auto").unwrap(), "auto");
+        assert!(parse_spin("2000000").unwrap_err().contains("1000000"));
+        assert!(parse_spin("soon").unwrap_err().contains("auto"));
     }
 
     #[test]

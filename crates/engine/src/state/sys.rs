@@ -73,6 +73,7 @@ impl State {
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
+        let file = hostif::home::settle(file);
         let bytes = u64::try_from(end).map_err(|_| StateError::TooLarge)?;
         rustix::fs::ftruncate(&file, bytes).map_err(system("size"))?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;

@@ -47,6 +47,8 @@ pub struct Config {
     pub frame_bytes: Option<u32>,
     /// Frames in the receive ring; `None`: 20 MiB of them.
     pub frame_count: Option<u32>,
+    /// Moves the socket to the number where it stays.
+    pub home: fn(OwnedFd) -> OwnedFd,
 }
 
 impl Config {
@@ -58,6 +60,7 @@ impl Config {
             addresses: None,
             frame_bytes: None,
             frame_count: None,
+            home: core::convert::identity,
         }
     }
 }
@@ -191,6 +194,7 @@ impl AfPacket {
                     other => failed(&interface, "socket(AF_PACKET)")(other.into()),
                 }
             })?;
+        let socket = (config.home)(socket);
         let link = link::read(&interface).map_err(|source| match source.raw_os_error() {
             Some(libc::ENODEV) => OpenError::UnknownInterface {
                 interface: interface.clone(),

@@ -4,12 +4,16 @@
     run.py --library libshunt.so --address 10.0.0.2 [--kernel-address 127.0.0.1] [PROGRAM...]
     run.py --kernel                    only the kernel's side, twice: shows which programs are stable
 
+With --command (for instance "shunt run --inline --address ADDRESS/24 --") each program is started by that command, the
+word ADDRESS in it replaced, and has an address of its own: the first --address, the next ones those above it.
+
 With --server-command and --client-command (for instance "ip netns exec a env LD_PRELOAD=… SHUNT_ENGINE=…")
 the two halves run as two processes, on two hosts if need be, against --address and --port.
 """
 
 import argparse
 import difflib
+import ipaddress
 import os
 import pathlib
 import shlex
@@ -74,7 +78,11 @@ def two_halves(program, arguments):
     return client + "-- server\n" + served
 
 
-def over_shunt(program, arguments, addresses):
+def over_shunt(program, index, arguments, addresses):
+    if arguments.command:
+        address = str(ipaddress.ip_address(arguments.address) + index)
+        command = shlex.split(arguments.command.replace("ADDRESS", address))
+        return run([*command, program, "both", address], dict(os.environ))
     if arguments.server_command:
         return two_halves(program, arguments)
     if arguments.kernel:
@@ -95,12 +103,13 @@ def main():
     parser.add_argument("--link-address-v6")
     parser.add_argument("--port", type=int, default=7000)
     parser.add_argument("--kernel", action="store_true")
+    parser.add_argument("--command")
     parser.add_argument("--server-command")
     parser.add_argument("--client-command")
     parser.add_argument("programs", nargs="*")
     arguments = parser.parse_args()
-    if not (arguments.kernel or arguments.library or arguments.server_command):
-        parser.error("name --library, --kernel or --server-command")
+    if not (arguments.kernel or arguments.library or arguments.command or arguments.server_command):
+        parser.error("name --library, --kernel, --command or --server-command")
     names = arguments.programs or sorted(path.stem for path in HERE.glob("*.c"))
     with_v6 = arguments.kernel or arguments.address_v6
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
@@ -109,7 +118,7 @@ def main():
     different = 0
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         build(names, pathlib.Path(folder))
-        for name in names:
+        for index, name in enumerate(names):
             program = f"{folder}/{name}"
             on_link = needs_link(name)
             addresses = (arguments.link_address if on_link else arguments.kernel_address, arguments.address)
@@ -117,7 +126,7 @@ def main():
                 own = arguments.link_address_v6 if on_link else arguments.kernel_address_v6
                 addresses = (own, arguments.address_v6)
             expected = run([program, "both", addresses[0]], dict(os.environ))
-            found = over_shunt(program, arguments, addresses)
+            found = over_shunt(program, index, arguments, addresses)
             same = expected == found
             different += not same
             print(f"{'same' if same else 'DIFFERENT'}  {name}", flush=True)

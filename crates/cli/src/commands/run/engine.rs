@@ -15,7 +15,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use engine::Address;
 
-use crate::{commands::engine::DriverName, control::Channel};
+use nic::af_packet::{self, AfPacket};
+
+use crate::{
+    commands::engine::{DriverName, checks},
+    control::Channel,
+};
 
 /// How long an engine that was started here stays without programs, seconds: programs that follow
 /// each other then share it.
@@ -78,8 +83,59 @@ pub fn find(asked: Option<&OsStr>, wanted: &Wanted) -> anyhow::Result<OsString> 
     start(wanted)
 }
 
-/// An engine of this program's own, or one that another program with the same address has started.
-fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
+/// An engine inside the program: the name at which it answers, and what the preload library starts it with.
+#[derive(Debug)]
+pub struct Inside {
+    /// Its control socket.
+    pub name: String,
+    /// See `hostif::INLINE_VARIABLE`.
+    pub settings: String,
+}
+
+/// What the preload library needs to start an engine inside the program. What cannot work is refused here,
+/// where it can be said best.
+pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
+    if wanted
+        .driver
+        .is_some_and(|driver| driver != DriverName::AfPacket)
+    {
+        bail!("--inline needs --driver {}", DriverName::AfPacket.name());
+    }
+    let (nic, addresses) = interface(wanted)?;
+    let name = name_for(&addresses);
+    // Another program with this address: its engine serves this one too, as an engine of its own would.
+    if !answers(OsStr::new(&name))? {
+        let packet = af_packet::Config {
+            frame_count: Some(PROBE_FRAMES),
+            ..af_packet::Config::new(&nic)
+        };
+        AfPacket::open(&packet).with_context(|| format!("--inline --nic {nic}"))?;
+        checks::check_is_up(&nic)?;
+        checks::check_addresses(&addresses, &wanted.gateway)?;
+        drop(checks::Claims::take(&addresses)?);
+    }
+    let list = |words: Vec<String>| words.join(",");
+    let own = addresses.iter();
+    let own = own.map(|own| format!("{}/{}", own.address, own.prefix_len));
+    let mut settings = format!("nic={nic} address={}", list(own.collect()));
+    if !wanted.gateway.is_empty() {
+        let gateways = wanted.gateway.iter().map(IpAddr::to_string);
+        settings += &format!(" gateway={}", list(gateways.collect()));
+    }
+    Ok(Inside { name, settings })
+}
+
+/// Frames of a ring that only shows whether the interface can be opened.
+const PROBE_FRAMES: u32 = 2;
+
+/// Programs with the same address share an engine of this name.
+fn name_for(addresses: &[Address]) -> String {
+    let first = addresses.first();
+    first.map_or_else(String::new, |own| format!("@shunt/run/{}", own.address))
+}
+
+/// The interface and the addresses that flags, or the lab around us, name: at least one.
+fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
     let variable = |name| env::var(name).ok().filter(|text| !text.is_empty());
     let nic = wanted.nic.clone().or_else(|| variable(lab::NIC_VARIABLE));
     let addresses = match variable(lab::ADDRESS_VARIABLE) {
@@ -90,10 +146,16 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
         }
         _ => wanted.address.clone(),
     };
-    let (Some(nic), Some(address)) = (nic, addresses.first()) else {
-        bail!("{}", missing(wanted));
-    };
-    let name = format!("@shunt/run/{}", address.address);
+    match nic {
+        Some(nic) if !addresses.is_empty() => Ok((nic, addresses)),
+        _ => bail!("{}", missing(wanted)),
+    }
+}
+
+/// An engine of this program's own, or one that another program with the same address has started.
+fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
+    let (nic, addresses) = interface(wanted)?;
+    let name = name_for(&addresses);
     if answers(OsStr::new(&name))? {
         return Ok(name.into());
     }
@@ -180,6 +242,17 @@ mod tests {
             error.contains("--engine") && error.contains("shunt engine"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_engine_inside_the_program_needs_an_interface_and_the_packet_socket_driver() {
+        let tap = Wanted {
+            nic: Some("shunt0".to_owned()),
+            driver: Some(DriverName::Tap),
+            ..NOTHING
+        };
+        let error = inside(&tap).unwrap_err().to_string();
+        assert!(error.contains("--driver af_packet"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,372 @@
+//! An engine core inside a program, run by whichever of the program's threads waits.
+//!
+//! A thread that waits, or that has left a note, takes a `turn`; one that sleeps `watch`es the device and
+//! turns when it wakes. A helper thread (`help`) answers the control channels, which nobody else does, and
+//! takes turns where no thread of the program has for a millisecond: while the program computes,
+//! its peers are answered and its timers fire. While threads turn, the helper looks by once in a
+//! millisecond, and no more.
+//!
+//! No wake-up is lost, for three reasons. A note is found by whoever has the turn (`hostif::turns`, modelled
+//! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
+//! else the helper. And a helper that goes to sleep for longer publishes that first and then looks how
+//! long it may; a thread that has turned, or stops watching, looks at that afterwards and kicks it (the
+//! order of `hostif::doorbell`: of the two fences one comes first, so either the helper sees what the
+//! thread has done, or the thread sees that the helper sleeps).
+//!
+//! Which descriptors are whose, fork and exec are not decided here: see the shim.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use hostif::{Turns, doorbell, home};
+use nic::Driver;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+use crate::config::Config;
+use crate::core::EngineCore;
+use crate::core_loop::{CoreLoop, STARTED};
+use crate::run::StartError;
+
+/// As long as threads turn at least this often, the helper leaves the device to them.
+const TICK_US: u64 = 1_000;
+/// Turns that one thread takes because others owe them, before it lets the helper see to it.
+const TURNS_FOR_OTHERS: u32 = 16;
+/// How long an engine that was left behind stays without being needed.
+const PATIENCE: tcp::Duration = tcp::Duration::from_secs(1);
+
+/// What a thread that is about to sleep waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// Nothing: there is something to do.
+    Work,
+    /// The device's descriptor, for so many microseconds at most.
+    Device(RawFd, u64),
+    /// The engine has ended.
+    Ended,
+}
+
+/// See the file's head.
+pub struct Inline {
+    /// Who may touch `core`.
+    turns: Turns,
+    /// Locked only by whoever has the turn. Empty once the engine has ended or was left behind.
+    core: Mutex<Option<CoreLoop>>,
+    origin: StdInstant,
+    /// When a thread of the program last took a turn, microseconds since `origin`.
+    turned_us: AtomicU64,
+    /// Threads that sleep on the device.
+    watching: AtomicU32,
+    /// The helper sleeps until it is kicked.
+    parked: AtomicBool,
+    kick: OwnedFd,
+    control: OwnedFd,
+    device: OwnedFd,
+    ended: AtomicBool,
+}
+
+/// How the helper sleeps.
+enum Nap {
+    /// Somebody else sees to the device.
+    Tick,
+    /// Until something happens, for so many microseconds at most; on the device too?
+    Park(u64, bool),
+}
+
+impl Inline {
+    /// An engine with one core over `driver`, to which programs come by the `listener`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        config: Config,
+        listener: OwnedFd,
+        driver: Box<dyn Driver>,
+    ) -> Result<Self, StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        let mut secret = [0; 16];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(system("get random numbers"))?;
+        let origin = StdInstant::now();
+        let core = EngineCore::new(config, driver, secret, STARTED)?;
+        let core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
+        let kick = doorbell::create().map_err(system("make an eventfd"))?;
+        let [control, device] = core
+            .take_apart()
+            .map_err(system("wait for the device"))?
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(home::settle));
+        Ok(Self {
+            turns: Turns::default(),
+            control: control.map_err(system("duplicate a descriptor"))?,
+            device: device.map_err(system("duplicate a descriptor"))?,
+            core: Mutex::new(Some(core)),
+            origin,
+            turned_us: AtomicU64::new(0),
+            watching: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
+            kick: home::settle(kick),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs `work` on the core if the turn is free, and then pays what others owe. `None`: it is not free,
+    /// or the engine has ended.
+    fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
+        if !self.turns.try_take() {
+            return None;
+        }
+        let _panic = EndsByPanic(self);
+        let result = self.run(work);
+        for _ in 0..TURNS_FOR_OTHERS {
+            if !self.turns.let_go() || !self.turns.try_take() {
+                return result;
+            }
+            self.run(|core| core.turn(core.now()));
+        }
+        // They owe faster than one thread can pay: the helper turns as well.
+        if self.turns.let_go() {
+            doorbell::ring(self.kick.as_fd());
+        }
+        result
+    }
+
+    /// Runs `work` with the turn in hand.
+    fn run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
+        let mut place = self.place();
+        match work(place.as_mut()?) {
+            Ok(result) => Some(result),
+            Err(_) => {
+                self.end(&mut place);
+                None
+            }
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<CoreLoop>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs see their control channels hang up, as when any engine dies.
+    fn end(&self, place: &mut Option<CoreLoop>) {
+        self.ended.store(true, Ordering::Release);
+        *place = None;
+    }
+
+    /// As `try_run`, waiting for the turn.
+    fn run_surely<T>(
+        &self,
+        mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
+    ) -> Option<T> {
+        while !self.ended.load(Ordering::Acquire) {
+            if let Some(result) = self.try_run(&mut work) {
+                return Some(result);
+            }
+            rustix::thread::sched_yield();
+        }
+        None
+    }
+
+    fn on_turned(&self) {
+        self.turned_us.store(self.now_us(), Ordering::Relaxed);
+        self.rouse();
+    }
+
+    /// After anything that changes how long the helper may sleep.
+    fn rouse(&self) {
+        fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
+            doorbell::ring(self.kick.as_fd());
+        }
+    }
+
+    /// Takes a turn, unless another thread has it.
+    pub fn turn(&self) {
+        if self.try_run(|core| core.turn(core.now())).is_some() {
+            self.on_turned();
+        }
+    }
+
+    /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the
+    /// engine has ended.
+    pub fn prompt(&self) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return false;
+        }
+        self.turns.owe();
+        self.turn();
+        true
+    }
+
+    /// A thread is about to sleep. Unless there is work it counts as watching until it says otherwise.
+    pub fn watch(&self) -> Watched {
+        self.watching.fetch_add(1, Ordering::SeqCst);
+        match self.run_surely(|core| core.prepare_watch(core.now())) {
+            Some(Some(longest_us)) => Watched::Device(self.device.as_raw_fd(), longest_us),
+            Some(None) => {
+                self.unwatch();
+                Watched::Work
+            }
+            None => Watched::Ended,
+        }
+    }
+
+    /// The thread sleeps no longer.
+    pub fn unwatch(&self) {
+        self.watching.fetch_sub(1, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// The helper thread. Returns when the engine has ended.
+    ///
+    /// # Errors
+    /// A system call that cannot fail failed.
+    pub fn help(&self) -> Result<(), Errno> {
+        while let Some(nap) = self.prepare_nap() {
+            let (timeout_us, on_device) = match nap {
+                Nap::Tick => (TICK_US, false),
+                Nap::Park(longest_us, on_device) => (longest_us, on_device),
+            };
+            self.nap(timeout_us, on_device)?;
+            self.parked.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Does what is to do and says how to sleep; `None`: the engine has ended.
+    fn prepare_nap(&self) -> Option<Nap> {
+        loop {
+            let worked = self.run_surely(|core| {
+                let now = core.now();
+                core.attend(now)?;
+                core.turn(now)
+            })?;
+            self.parked.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
+            let last_us = self.turned_us.load(Ordering::Relaxed);
+            if last_us != 0 && self.now_us().saturating_sub(last_us) < TICK_US {
+                self.parked.store(false, Ordering::Relaxed);
+                return Some(Nap::Tick);
+            }
+            if !worked && longest_us > 0 {
+                let is_alone = self.watching.load(Ordering::SeqCst) == 0;
+                return Some(Nap::Park(longest_us, is_alone));
+            }
+            self.parked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn nap(&self, timeout_us: u64, on_device: bool) -> Result<(), Errno> {
+        let timeout = Duration::from_micros(timeout_us);
+        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+        let mut fds =
+            [&self.kick, &self.control, &self.device].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let watched = if on_device {
+            &mut fds[..]
+        } else {
+            &mut fds[..2]
+        };
+        match rustix::event::poll(watched, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if !fds[0].revents().is_empty() {
+            doorbell::drain(self.kick.as_fd());
+        }
+        Ok(())
+    }
+
+    /// Takes the turn for good or until the value is dropped: across a fork, an exec, an exit. `None`: the
+    /// engine has ended, or the turn was not free within `patience`. A thread that crashes in the middle of
+    /// a turn, and ends the process from its signal handler, waits for itself.
+    pub fn keep(&self, patience: Duration) -> Option<Kept<'_>> {
+        let start = StdInstant::now();
+        while !self.ended.load(Ordering::Acquire) && start.elapsed() <= patience {
+            if self.turns.try_take() {
+                return Some(Kept { engine: self });
+            }
+            rustix::thread::sched_yield();
+        }
+        None
+    }
+}
+
+/// The turn, in one hand: the core stands still.
+pub struct Kept<'a> {
+    engine: &'a Inline,
+}
+
+impl Kept<'_> {
+    /// Whether a connection, a TIME-WAIT or another process than this one needs the engine.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        self.engine.run(|core| {
+            // What this process wrote last counts.
+            core.turn(core.now())?;
+            Ok(core.is_needed(own))
+        }) == Some(true)
+    }
+
+    /// In a forked child: the engine is the parent's. Closes the child's copies of its descriptors, but for
+    /// those that are returned: the value lives for ever, so the caller closes them.
+    pub fn forget(self) -> [RawFd; 3] {
+        let Inline {
+            kick,
+            control,
+            device,
+            ..
+        } = self.engine;
+        self.engine.end(&mut self.engine.place());
+        [kick, control, device].map(OwnedFd::as_raw_fd)
+    }
+
+    /// In a forked child, which has nothing else to do: runs the engine in place of the parent, which is
+    /// gone, until nobody needs it any more.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn run_alone(self) -> Result<(), StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        let Some(mut core) = self.engine.place().take() else {
+            return Ok(());
+        };
+        core.make_whole(PATIENCE)
+            .map_err(system("watch the device"))?;
+        // Nobody asks it to end.
+        let never = [(); 2].map(|()| doorbell::create());
+        let [Ok(first), Ok(second)] = &never else {
+            return Err(system("make an eventfd")(Errno::MFILE));
+        };
+        core.run([first.as_fd(), second.as_fd()])
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if self.engine.turns.let_go() {
+            self.engine.turn();
+        }
+    }
+}
+
+/// A turn that panics is the engine's last: nothing more is to be had from a core in the middle of one.
+struct EndsByPanic<'a>(&'a Inline);
+
+impl Drop for EndsByPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(&mut self.0.place());
+            let _ = self.0.turns.let_go();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! The helper thread and the turns, over one end of a wire.
+
+use super::*;
+use crate::config::{Address, Config};
+use crate::harness::{ADDRESSES, small_limits};
+use hostif::control::{Reply, Request, receive, send};
+use hostif::{MAX_VERSION, MIN_VERSION};
+use nic::wire::{self, WireEnd};
+use rustix::net::RecvFlags;
+use std::thread::JoinHandle;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An engine that lives as long as the test's process, and its name.
+fn engine(test: &str) -> (&'static Inline, String) {
+    let (end, other) = WireEnd::pair(&wire::Config::default()).unwrap();
+    // The peer's end stays, so that the device does.
+    std::mem::forget(other);
+    let own = Address {
+        address: ADDRESSES[0].into(),
+        prefix_len: 24,
+    };
+    let name = format!("@shunt/test/inline/{test}/{}", std::process::id());
+    let config = Config {
+        limits: small_limits(),
+        name: name.clone(),
+        hold_idle_latency: false,
+        ..Config::new("test", "wire", vec![own])
+    };
+    let listener = hostif::control::listen(&name).unwrap();
+    let engine = Inline::start(config, listener, Box::new(end)).unwrap();
+    (Box::leak(Box::new(engine)), name)
+}
+
+fn helper(engine: &'static Inline) -> JoinHandle<Result<(), Errno>> {
+    std::thread::spawn(|| engine.help())
+}
+
+/// Says hello as a program does.
+fn greet(name: &str) -> OwnedFd {
+    let channel = hostif::control::connect(name).unwrap();
+    let hello = Request::Hello {
+        min_version: MIN_VERSION,
+        max_version: MAX_VERSION,
+        pid: std::process::id(),
+    };
+    send(channel.as_fd(), &hello.encode(), &[]).unwrap();
+    channel
+}
+
+fn answer(channel: &OwnedFd) -> Reply {
+    let received = receive(channel.as_fd(), RecvFlags::empty()).unwrap();
+    Reply::decode(&received.bytes).unwrap()
+}
+
+#[test]
+fn the_helper_answers_programs_and_ends_with_the_engine() {
+    let (engine, name) = engine("answers");
+    let helper = helper(engine);
+    let channel = greet(&name);
+    assert!(matches!(answer(&channel), Reply::Welcome(_)));
+    engine.keep(PATIENCE).unwrap().forget();
+    let hung_up = receive(channel.as_fd(), RecvFlags::empty());
+    assert!(!hung_up.is_ok_and(|received| !received.bytes.is_empty()));
+    assert!(!engine.prompt());
+    assert_eq!(engine.watch(), Watched::Ended);
+    engine.unwatch();
+    // Asleep on a control channel that is gone, it wakes within its usual second; this is quicker.
+    doorbell::ring(engine.kick.as_fd());
+    assert_eq!(helper.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn a_kept_engine_stands_still_and_makes_up_for_it_afterwards() {
+    let (engine, name) = engine("stands");
+    let kept = engine.keep(PATIENCE).unwrap();
+    let helper = helper(engine);
+    let channel = greet(&name);
+    engine.turn();
+    assert!(engine.prompt(), "it will be found");
+    assert!(!kept.is_needed(), "nobody has been let in");
+    drop(kept);
+    assert!(matches!(answer(&channel), Reply::Welcome(_)));
+    engine.keep(PATIENCE).unwrap().forget();
+    doorbell::ring(engine.kick.as_fd());
+    assert_eq!(helper.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn a_thread_that_turns_or_stops_watching_kicks_a_helper_that_sleeps_for_long() {
+    let (engine, _) = engine("kicks");
+    let is_kicked = || {
+        let mut fds = [PollFd::new(&engine.kick, PollFlags::IN)];
+        let kicked = rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1);
+        doorbell::drain(engine.kick.as_fd());
+        kicked
+    };
+    engine.turn();
+    assert!(!is_kicked(), "the helper looks by anyway");
+    engine.parked.store(true, Ordering::SeqCst);
+    engine.turn();
+    assert!(is_kicked());
+    engine.turn();
+    assert!(!is_kicked(), "once is enough");
+    assert!(matches!(engine.watch(), Watched::Device(..)));
+    engine.parked.store(true, Ordering::SeqCst);
+    engine.unwatch();
+    assert!(is_kicked());
+}
+
+#[test]
+fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
+    let (engine, name) = engine("panics");
+    let channel = hostif::control::connect(&name).unwrap();
+    let panics = std::thread::spawn(|| {
+        engine.try_run::<()>(|_| panic!("as a bug of ours would"));
+    });
+    assert!(panics.join().is_err());
+    assert!(!engine.prompt());
+    assert_eq!(engine.watch(), Watched::Ended);
+    assert!(engine.keep(PATIENCE).is_none());
+    let hung_up = receive(channel.as_fd(), RecvFlags::empty());
+    assert!(!hung_up.is_ok_and(|received| !received.bytes.is_empty()));
+}

@@ -1,0 +1,41 @@
+//! Where an engine's descriptors live. An engine with a process of its own leaves them where the kernel
+//! puts them; one that lives inside a program moves each out of the program's way as soon as it has it.
+//!
+//! Everything in the engine that keeps a descriptor passes it through [`settle`]. Where to is decided
+//! by whoever starts the engine.
+
+use std::sync::OnceLock;
+
+use rustix::fd::OwnedFd;
+
+/// Moves a descriptor to where it stays.
+pub type Home = fn(OwnedFd) -> OwnedFd;
+
+static HOME: OnceLock<Home> = OnceLock::new();
+
+/// From now on `home` has the last word. Only the first call counts.
+pub fn set(home: Home) {
+    let _ = HOME.set(home);
+}
+
+/// A descriptor that the engine is going to keep.
+#[must_use]
+pub fn settle(fd: OwnedFd) -> OwnedFd {
+    match HOME.get() {
+        Some(home) => home(fd),
+        None => fd,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsRawFd as _;
+
+    #[test]
+    fn without_a_home_a_descriptor_stays_where_it_is() {
+        let fd = crate::doorbell::create().unwrap();
+        let number = fd.as_raw_fd();
+        assert_eq!(settle(fd).as_raw_fd(), number);
+    }
+}

@@ -1,0 +1,202 @@
+//! `shunt run --inline`: the engine lives in this library, and the program's waiting threads run it.
+//!
+//! It is started by the first socket, answers at the name that an engine of its own would have (so that
+//! forked children, and what they execute, attach to it as to any engine), and is never ended while the
+//! process lives. Its descriptors are private ones of the library (`client::settle`). In a forked child the
+//! engine is the parent's: the child's copy is thrown away. When the process exits or executes another
+//! program while a connection or TIME-WAIT needs the engine, a forked child goes on running it, with no
+//! descriptor but the engine's; see `sys`. A process that a signal kills takes its engine along.
+//!
+//! When a turn is taken is decided in `engine::Inline` and `client::crank`.
+
+mod settings;
+mod sys;
+
+pub use sys::is_leaving;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use client::crank::{Crank, Quiet, Watch};
+use engine::{Config, Inline, Kept, Watched};
+use nic::Driver;
+use nic::af_packet::{self, AfPacket};
+use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::sys::Inside;
+use settings::Settings;
+
+static ENGINE: OnceLock<Running> = OnceLock::new();
+/// The process in which it runs; 0 for none.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+struct Running {
+    engine: Inline,
+    /// Say which engine of this network namespace has which address.
+    claims: Vec<OwnedFd>,
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The engine, in the process in which it runs.
+fn engine() -> Option<&'static Inline> {
+    let running = ENGINE.get()?;
+    (OWNER.load(Ordering::Acquire) == own_pid()).then_some(&running.engine)
+}
+
+/// Starts the engine where the environment asks for one and none answers at its name. `Err`: why not.
+pub fn start() -> Result<(), String> {
+    let text = std::env::var(hostif::INLINE_VARIABLE).unwrap_or_default();
+    if text.is_empty() || ENGINE.get().is_some() {
+        return Ok(());
+    }
+    let settings = Settings::parse(&text)?;
+    let name = client::engine_name();
+    let listener = match hostif::control::listen(&name) {
+        Ok(listener) => listener,
+        // Of another program with the same address, or left behind by one: it serves this one too.
+        Err(Errno::ADDRINUSE) => return Ok(()),
+        Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
+    };
+    hostif::home::set(client::settle);
+    let claims = claim(&settings)?;
+    let driver = open(&settings)?;
+    let engine = Inline::start(config(&settings, name), listener, driver)
+        .map_err(|error| error.to_string())?;
+    let running = Running { engine, claims };
+    let Ok(()) = ENGINE.set(running) else {
+        return Ok(());
+    };
+    OWNER.store(own_pid(), Ordering::Release);
+    // The helper hears no signal of the program.
+    let quiet = Quiet::begin();
+    let helper = std::thread::Builder::new()
+        .name("shunt-inline".to_owned())
+        .spawn(help);
+    drop(quiet);
+    match helper {
+        Ok(_) => {
+            client::crank::set(&HANDLE);
+            Ok(())
+        }
+        Err(error) => Err(format!("cannot start the helper thread: {error}")),
+    }
+}
+
+fn help() {
+    let _inside = Inside::enter();
+    if let Some(running) = ENGINE.get()
+        && let Err(errno) = running.engine.help()
+    {
+        crate::report::line(&format!("the helper thread of the engine ended: {errno}"));
+    }
+}
+
+/// As every engine does; see `shunt engine`.
+fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
+    let claim = |own: &engine::Address| {
+        let address = own.address;
+        let claimed = hostif::control::listen(&format!("@shunt/address/{address}"));
+        claimed
+            .map(client::settle)
+            .map_err(|errno| format!("another engine owns {address} ({errno})"))
+    };
+    settings.addresses.iter().map(claim).collect()
+}
+
+fn open(settings: &Settings) -> Result<Box<dyn Driver>, String> {
+    let config = af_packet::Config {
+        addresses: Some(settings.addresses.iter().map(|own| own.address).collect()),
+        home: client::settle,
+        ..af_packet::Config::new(&settings.nic)
+    };
+    match AfPacket::open(&config) {
+        Ok(driver) => Ok(Box::new(driver)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Tables for one program, not for a host.
+const CONNECTIONS: usize = 16_384;
+
+fn config(settings: &Settings, name: String) -> Config {
+    let mut config = Config::new(&settings.nic, "af_packet", settings.addresses.clone());
+    config.name = name;
+    config.gateways.clone_from(&settings.gateways);
+    // Any socket will do to ask.
+    let asked = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
+        .and_then(|socket| rustix::net::netdevice::name_to_index(socket, &settings.nic));
+    config.interface_index = asked.unwrap_or(1);
+    config.limits.connections = CONNECTIONS;
+    config
+}
+
+/// What `client` turns.
+struct Handle;
+
+static HANDLE: Handle = Handle;
+
+impl Crank for Handle {
+    fn turn(&self) {
+        if let Some(running) = ENGINE.get() {
+            running.engine.turn();
+        }
+    }
+
+    fn prompt(&self) -> bool {
+        ENGINE.get().is_some_and(|running| running.engine.prompt())
+    }
+
+    fn watch(&self) -> Watch {
+        match ENGINE.get().map(|running| running.engine.watch()) {
+            Some(Watched::Device(fd, longest_us)) => {
+                Watch::Device(fd, Duration::from_micros(longest_us))
+            }
+            Some(Watched::Work) => Watch::Turn,
+            Some(Watched::Ended) | None => Watch::Nothing,
+        }
+    }
+
+    fn unwatch(&self) {
+        if let Some(running) = ENGINE.get() {
+            running.engine.unwatch();
+        }
+    }
+}
+
+/// The engine stands still, with the thread's signals held back.
+pub struct Standstill {
+    kept: Kept<'static>,
+    _quiet: Quiet,
+}
+
+/// Before fork(2), with all other preparations made.
+pub fn fork_prepare() -> Option<Standstill> {
+    let quiet = Quiet::begin();
+    let kept = engine()?.keep(Duration::MAX)?;
+    Some(Standstill {
+        kept,
+        _quiet: quiet,
+    })
+}
+
+/// After it, in the child.
+pub fn fork_child(standstill: Option<Standstill>) {
+    OWNER.store(0, Ordering::Release);
+    client::crank::clear();
+    if let Some(Standstill { kept, _quiet }) = standstill {
+        for fd in kept.forget() {
+            client::close_settled(fd);
+        }
+        if let Some(running) = ENGINE.get() {
+            for claim in &running.claims {
+                client::close_settled(claim.as_raw_fd());
+            }
+        }
+    }
+}

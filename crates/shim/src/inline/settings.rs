@@ -1,0 +1,77 @@
+//! SHUNT_INLINE: how the engine inside the program is started, as `shunt run --inline` writes it:
+//! `nic=eth0 address=10.0.0.5/24,2001:db8::5/64 gateway=10.0.0.1`.
+
+use std::net::IpAddr;
+
+use engine::Address;
+
+/// What it says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The interface.
+    pub nic: String,
+    /// Addresses to own on it, at least one.
+    pub addresses: Vec<Address>,
+    /// Routers.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Settings {
+    /// Reads it, or says what is wrong.
+    pub fn parse(text: &str) -> Result<Settings, String> {
+        let mut settings = Settings {
+            nic: String::new(),
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        };
+        for word in text.split_ascii_whitespace() {
+            let wrong = || format!("{}: {word:?} is not understood", hostif::INLINE_VARIABLE);
+            let (key, value) = word.split_once('=').ok_or_else(wrong)?;
+            match key {
+                "nic" => value.clone_into(&mut settings.nic),
+                "address" => {
+                    let parsed = value.split(',').map(str::parse);
+                    settings.addresses = parsed.collect::<Result<_, String>>()?;
+                }
+                "gateway" => {
+                    let parsed = value.split(',').map(|one| one.parse().map_err(|_| wrong()));
+                    settings.gateways = parsed.collect::<Result<_, String>>()?;
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        if settings.nic.is_empty() || settings.addresses.is_empty() {
+            let variable = hostif::INLINE_VARIABLE;
+            return Err(format!("{variable} must name an interface and an address"));
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_addresses_and_routers_are_read() {
+        let read =
+            Settings::parse("nic=eth0 address=10.0.0.5/24,fd00::5/64 gateway=10.0.0.1").unwrap();
+        assert_eq!(read.nic, "eth0");
+        assert_eq!(read.addresses.len(), 2);
+        assert_eq!(read.gateways, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_named() {
+        for (text, part) in [
+            ("nic=eth0", "an address"),
+            ("address=10.0.0.5/24", "an interface"),
+            ("nic=eth0 address=10.0.0.5", "10.0.0.5"),
+            ("nic=eth0 speed=9", "speed=9"),
+            ("eth0", "eth0"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `shunt run --inline`: the engine inside the program, beside a kernel peer on the other host.
+//!
+//! What the program sees of its sockets is compared in `parity.rs`; here is what only an engine inside a
+//! program can get wrong: the end of the program, its children, its descriptors.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::io::Write as _;
+use std::process::Command;
+
+use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host};
+
+const BYTES: usize = 10_000_000;
+
+/// Receives until the end from everybody who connects, one after the other; says how much and how it ended.
+const RECEIVER: &str = r#"
+import socket
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("10.77.0.2", 9000))
+s.listen(8)
+print("ready", flush=True)
+while True:
+    c = s.accept()[0]
+    count = 0
+    try:
+        while part := c.recv(65536):
+            count += len(part)
+        print(count, "end", flush=True)
+    except OSError as error:
+        print(count, error, flush=True)
+"#;
+
+/// Sends and ends at once, in the way of its argument.
+const SENDER: &str = r#"
+import os, socket, sys
+how, left = sys.argv[1], int(sys.argv[2])
+s = socket.create_connection(("10.77.0.2", 9000))
+if how == "child":
+    # The child writes on the parent's engine, and outlives the parent.
+    if os.fork():
+        os._exit(7)
+while left:
+    left -= s.send(bytes(min(left, 65536)))
+if how == "exec":
+    os.execvp("sh", ["sh", "-c", "exit 7"])
+if how == "failed exec":
+    try:
+        os.execv("/nonexistent", ["x"])
+    except OSError:
+        s.send(b"!")
+if how == "_exit":
+    os._exit(7)
+sys.exit(7)
+"#;
+
+/// Numbers of a socket and of what is opened after it; the library's own are neither seen nor closed.
+const DESCRIPTORS: &str = r#"
+import os, socket
+lowest = os.open("/dev/null", os.O_RDONLY)
+os.close(lowest)
+s = socket.create_connection(("10.77.0.2", 9000))
+after = os.open("/dev/null", os.O_RDONLY)
+print(s.fileno() - lowest, after - lowest, flush=True)
+os.close(after)
+s.send(b"one")
+os.closerange(s.fileno() + 1, 4096)
+s.send(b"two")
+s.close()
+again = socket.create_connection(("10.77.0.2", 9000))
+again.send(b"three!")
+print(again.fileno() - lowest, flush=True)
+"#;
+
+fn laboratory(test: &str) -> Option<Lab> {
+    let python = Command::new("python3").arg("--version").output();
+    let lab = if python.is_ok_and(|tried| tried.status.success()) {
+        Lab::temporary(&format!("t-inline-{test}"), &LabSpec::default())
+            .map_err(|error| error.to_string())
+    } else {
+        Err("python3 is not installed".to_owned())
+    };
+    lab.inspect_err(|reason| {
+        let _ = writeln!(std::io::stderr(), "skipped: inline: {reason}");
+    })
+    .ok()
+}
+
+fn receiver(lab: &Lab) -> Program {
+    let mut receiver = testkit::start(host(lab, "b"), "python3", &["-c", RECEIVER]);
+    receiver
+        .wait_until("receiver", PATIENCE, |one| one.stdout().contains("ready"))
+        .unwrap();
+    receiver
+}
+
+/// Runs a program with an engine inside, which has an address of its own.
+fn run(lab: &Lab, last: u8, command: &[&str]) -> Finished {
+    let address = format!("10.77.0.{last}/24");
+    let mut line = vec!["run", "--inline", "--policy", "engine-only"];
+    line.extend(["--address", &address, "--"]);
+    line.extend(command);
+    testkit::start(host(lab, "a"), testkit::shunt().to_str().unwrap(), &line)
+        .finish(PATIENCE, || false)
+        .unwrap()
+}
+
+/// What the receiver has said of its connections, once it has said so much.
+fn reports(receiver: &mut Program, count: usize) -> Vec<String> {
+    let lines = |receiver: &Program| -> Vec<String> {
+        let stdout = receiver.stdout();
+        stdout.lines().skip(1).map(str::to_owned).collect()
+    };
+    receiver
+        .wait_until("the end of what was sent", PATIENCE, |one| {
+            lines(one).len() >= count
+        })
+        .unwrap();
+    lines(receiver)
+}
+
+#[test]
+fn what_a_program_wrote_arrives_although_it_ends_at_once() {
+    let Some(lab) = laboratory("end") else { return };
+    let mut receiver = receiver(&lab);
+    let text = BYTES.to_string();
+    let ways = ["exit", "_exit", "exec", "failed exec", "child"];
+    for (count, (last, how)) in (1..).zip((20..).zip(ways)) {
+        let done = run(&lab, last, &["python3", "-c", SENDER, how, &text]);
+        assert_eq!(done.status.code(), Some(7), "{how}: {}", done.stderr);
+        let more = usize::from(how == "failed exec");
+        let expected = format!("{} end", BYTES + more);
+        let reports = reports(&mut receiver, count);
+        assert_eq!(reports.last(), Some(&expected), "{how}");
+    }
+}
+
+#[test]
+fn the_engine_takes_no_number_of_the_programs_and_the_program_cannot_close_it() {
+    let Some(lab) = laboratory("numbers") else {
+        return;
+    };
+    let mut receiver = receiver(&lab);
+    let done = run(&lab, 30, &["python3", "-c", DESCRIPTORS]);
+    assert_eq!(done.stdout, "0 1\n0\n", "{}", done.stderr);
+    assert_eq!(reports(&mut receiver, 2), ["6 end", "6 end"]);
+}
+
+#[test]
+fn an_unmodified_client_and_server_work_with_an_engine_inside_each() {
+    let Some(lab) = laboratory("both") else {
+        return;
+    };
+    let folder = std::env::temp_dir().join(format!("shunt-inline-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(folder.join("content"), &content).unwrap();
+    let shunt = testkit::shunt().to_str().unwrap();
+    let serve = [
+        "run",
+        "--inline",
+        "--",
+        "python3",
+        "-m",
+        "http.server",
+        "--bind",
+        "10.77.0.12",
+        "-d",
+    ];
+    let mut line = serve.to_vec();
+    line.push(folder.to_str().unwrap());
+    let mut server = testkit::start(host(&lab, "b"), shunt, &line);
+    server
+        .wait_until("server", PATIENCE, |one| one.stdout().contains("Serving"))
+        .unwrap();
+    let fetch = "import urllib.request, hashlib; print(hashlib.sha256(urllib.request.urlopen(\
+                 'http://10.77.0.12:8000/content').read()).hexdigest())";
+    let done = run(&lab, 31, &["python3", "-c", fetch]);
+    let path = folder.join("content");
+    let local =
+        "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
+    let expected = Command::new("python3")
+        .args(["-c", local, path.to_str().unwrap()])
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(done.stdout.as_bytes(), expected.stdout, "{}", done.stderr);
+}
