@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::datagrams::Senders;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
-use crate::seat::{Message, Seat};
+use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
@@ -65,7 +65,7 @@ impl EngineCore {
     /// As [`EngineCore::new`], in its place among several cores.
     pub(crate) fn seated(
         config: Config,
-        seat: Seat,
+        mut seat: Seat,
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
@@ -112,8 +112,7 @@ impl EngineCore {
         Ok(Self {
             stack,
             sockets: Sockets::new(
-                seat.core,
-                seat.steering,
+                seat.take_home(),
                 config.socket_options,
                 state.sockets,
                 state.datagrams,
@@ -258,9 +257,29 @@ impl EngineCore {
                     } = self;
                     stack.handle_frame(now, interface, frame, meta, sockets, replies);
                 }
+                Message::Packet(packet) => {
+                    self.take_packet(now, &packet);
+                    self.seat.give_back(packet);
+                }
             }
         }
         self.link.send_replies(&mut self.replies);
+    }
+
+    /// Takes in a packet that another core has found to be this one's.
+    fn take_packet(&mut self, now: Instant, packet: &Packet) {
+        let meta = RxMeta {
+            checksum: packet.checksum,
+            ..RxMeta::default()
+        };
+        let Self {
+            stack,
+            sockets,
+            replies,
+            interface,
+            ..
+        } = self;
+        stack.handle_frame(now, *interface, packet.frame(), meta, sockets, replies);
     }
 
     /// Lets go of the mapped files that peers have acknowledged.

@@ -3,7 +3,8 @@
 //!
 //! The first core listens on the control socket and passes on the channels of programs that use another
 //! core as well. It also gets every frame that belongs to no connection (see `hostif::steering`), and
-//! passes on what all must know: the answers of neighbours.
+//! passes on what all must know: the answers of neighbours. What turns out to belong to a connection of
+//! another core after all goes there by way of [`home`].
 
 use crate::Address;
 use core::net::IpAddr;
@@ -13,6 +14,10 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+pub mod home;
+pub use home::{Home, Packet};
+use home::{Returns, Way};
 
 /// Messages that wait for a core at most. Programs are refused beyond it; neighbours are asked again.
 const MESSAGES_MAX: usize = 256;
@@ -37,9 +42,12 @@ pub enum Message {
         /// How many.
         len: usize,
     },
+    /// A packet of a connection of this core.
+    Packet(Packet),
 }
 
 /// The way to another core.
+#[derive(Clone)]
 struct Sibling {
     sender: SyncSender<Message>,
     bell: Arc<OwnedFd>,
@@ -51,6 +59,7 @@ struct Inbox {
     receiver: Receiver<Message>,
     bell: Arc<OwnedFd>,
     is_used: Arc<AtomicBool>,
+    returns: Returns,
 }
 
 /// A core's place.
@@ -61,6 +70,8 @@ pub struct Seat {
     pub steering: Steering,
     /// Of the first core: the others, from core 1 on.
     siblings: Vec<Sibling>,
+    /// The same for packets, until [`Seat::take_home`].
+    ways: Vec<Way>,
     /// Of the others.
     inbox: Option<Inbox>,
 }
@@ -72,6 +83,7 @@ impl Seat {
             core: 0,
             steering: Steering::SINGLE,
             siblings: Vec::new(),
+            ways: Vec::new(),
             inbox: None,
         }
     }
@@ -90,24 +102,34 @@ impl Seat {
             let (sender, receiver) = sync_channel(MESSAGES_MAX);
             let bell = Arc::new(doorbell::create()?);
             let is_used = Arc::new(AtomicBool::new(false));
-            first.siblings.push(Sibling {
+            let sibling = Sibling {
                 sender,
                 bell: Arc::clone(&bell),
                 is_used: Arc::clone(&is_used),
-            });
+            };
+            let (way, returns) = Way::new(sibling.clone());
+            first.siblings.push(sibling);
+            first.ways.push(way);
             others.push(Self {
                 core,
                 steering,
-                siblings: Vec::new(),
                 inbox: Some(Inbox {
                     receiver,
                     bell,
                     is_used,
+                    returns,
                 }),
+                ..Self::single()
             });
         }
         others.insert(0, first);
         Ok(others)
+    }
+
+    /// Whose connections are this core's, for its sockets.
+    pub fn take_home(&mut self) -> Home {
+        let ways = core::mem::take(&mut self.ways);
+        Home::new(self.core, self.steering, ways)
     }
 
     /// Leaves a program's channel for `core`.
@@ -155,6 +177,13 @@ impl Seat {
         inbox.receiver.try_recv().ok()
     }
 
+    /// A packet that was left here is done with.
+    pub fn give_back(&self, packet: Packet) {
+        if let Some(inbox) = &self.inbox {
+            inbox.returns.give_back(packet);
+        }
+    }
+
     /// Says whether a program still needs this core; for [`Seat::others_are_used`] of the first one.
     pub fn publish_use(&self, is_used: bool) {
         if let Some(inbox) = &self.inbox {
@@ -170,6 +199,11 @@ impl Seat {
 }
 
 impl Sibling {
+    /// What is lost is sent again.
+    fn leave_packet(&self, packet: Packet) {
+        let _ = self.leave(Message::Packet(packet));
+    }
+
     fn leave(&self, message: Message) -> Result<(), ()> {
         if matches!(message, Message::Session { .. }) {
             // From now on, lest the engine ends before the core has looked.

@@ -9,10 +9,11 @@ use crate::errno;
 use crate::notify::Dirty;
 use crate::region::Regions;
 use crate::rows::{Kind, SocketRow};
+use crate::seat::Home;
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::window::WindowSpan;
-use hostif::{DatagramOptions, FastOpenKeys, Flags, SocketHeader, SocketId, Steering};
+use hostif::{DatagramOptions, FastOpenKeys, Flags, SocketHeader, SocketId};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -49,7 +50,7 @@ pub struct Companion {
 pub struct Sockets {
     /// Which core; part of their names.
     core: u16,
-    steering: Steering,
+    home: Home,
     defaults: SocketOptions,
     rows: &'static mut [SocketRow],
     /// Positions of datagram sockets.
@@ -79,17 +80,17 @@ pub fn at(row: u32) -> usize {
 impl Sockets {
     /// No sockets yet, over these rows of a core.
     pub fn new(
-        core: u16,
-        steering: Steering,
+        home: Home,
         defaults: SocketOptions,
         rows: &'static mut [SocketRow],
         datagrams: &'static mut [DatagramRow],
     ) -> Self {
         let mut companions = Vec::new();
         companions.resize_with(rows.len(), Companion::default);
+        let core = home.core();
         Self {
             core,
-            steering,
+            home,
             defaults,
             dirty: Dirty::new(rows.len()),
             companions,
@@ -309,7 +310,7 @@ impl Sockets {
 
     /// Whether the packets of this connection arrive at this core.
     pub fn is_home(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.steering.core_of(local, remote) == self.core
+        self.home.is_home(local, remote)
     }
 
     /// Something made the socket readable.

@@ -59,6 +59,10 @@ pub struct Config {
     pub icmp_errors_per_second: u32,
     /// ICMP errors sent at once (Linux `icmp_msgs_burst`).
     pub icmp_errors_burst: u32,
+    /// Bytes of fragments that are kept at most (Linux `ipfrag_high_thresh`).
+    pub fragment_bytes_max: usize,
+    /// Packets of which fragments are kept at most.
+    pub fragmented_packets_max: usize,
     /// Tell the link of own addresses (RFC 5227 §3). Of several stacks with the same addresses one does.
     pub announces_addresses: bool,
     /// Who uses Fast Open.
@@ -79,6 +83,8 @@ impl Config {
             orphans_max: 16_384,
             icmp_errors_per_second: 1_000,
             icmp_errors_burst: 50,
+            fragment_bytes_max: 4 << 20,
+            fragmented_packets_max: 512,
             announces_addresses: true,
             fast_open: FastOpenModes::CLIENT,
             fast_open_peers: 1_024,

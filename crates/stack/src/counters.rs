@@ -36,10 +36,16 @@ counters! {
     ip_out_discards => "IpOutDiscards",
     /// Lost because no route leads to the peer any more.
     ip_out_no_routes => "IpOutNoRoutes",
-    /// Fragments received.
+    /// IPv4 fragments received.
     ip_reasm_reqds => "IpReasmReqds",
-    /// Fragments dropped: they are not put together yet.
+    /// IPv4 packets put together.
+    ip_reasm_oks => "IpReasmOKs",
+    /// IPv4 packets whose fragments did not come in time.
+    ip_reasm_timeout => "IpReasmTimeout",
+    /// IPv4 packets given up before they were complete, for whatever reason.
     ip_reasm_fails => "IpReasmFails",
+    /// Packets of either family discarded because fragments overlap or differ.
+    reasm_overlaps => "IpExtReasmOverlaps",
     /// ICMP messages received.
     icmp_in_msgs => "IcmpInMsgs",
     /// ICMP messages with a bad checksum or form.
@@ -54,6 +60,8 @@ counters! {
     icmp_out_echo_reps => "IcmpOutEchoReps",
     /// Destination unreachable sent.
     icmp_out_dest_unreachs => "IcmpOutDestUnreachs",
+    /// Time exceeded sent: fragments did not come in time.
+    icmp_out_time_excds => "IcmpOutTimeExcds",
     /// ICMP errors not sent because of the rate limit.
     icmp_out_rate_limit => "IcmpOutRateLimitGlobal",
     /// ICMP errors whose quote belongs to nothing in flight (RFC 5927).
@@ -68,6 +76,14 @@ counters! {
     ip6_in_addr_errors => "Ip6InAddrErrors",
     /// IPv6 packets handed to a protocol.
     ip6_in_delivers => "Ip6InDelivers",
+    /// IPv6 fragments received.
+    ip6_reasm_reqds => "Ip6ReasmReqds",
+    /// IPv6 packets put together.
+    ip6_reasm_oks => "Ip6ReasmOKs",
+    /// IPv6 packets whose fragments did not come in time.
+    ip6_reasm_timeout => "Ip6ReasmTimeout",
+    /// IPv6 packets given up before they were complete, for whatever reason.
+    ip6_reasm_fails => "Ip6ReasmFails",
     /// ICMPv6 messages received.
     icmp6_in_msgs => "Icmp6InMsgs",
     /// ICMPv6 messages with a bad checksum or form.

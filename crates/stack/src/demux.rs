@@ -123,6 +123,11 @@ impl Demux {
         None
     }
 
+    /// The tuple of `index`, which must be there.
+    pub(crate) fn tuple(&self, index: u32) -> &FourTuple {
+        &self.nodes[at(index)].tuple
+    }
+
     /// Adds `tuple`, which must not be there.
     pub(crate) fn insert(&mut self, tuple: &FourTuple, index: u32) {
         let bucket = self.bucket(tuple);

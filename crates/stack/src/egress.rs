@@ -1,6 +1,7 @@
 //! The two sides of the stack: [`Egress`] takes the frames that leave, [`Host`] owns the windows and
 //! hears what happens to connections and listeners. The `engine` implements both.
 
+use crate::detour::Detour;
 use crate::interface::InterfaceId;
 use crate::tables::{ConnectionId, ListenerId};
 use crate::udp::{Datagram, DatagramError};
@@ -214,5 +215,12 @@ pub trait Host {
     fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         let _ = (local, remote);
         true
+    }
+
+    /// A packet whose flow the device could not see: whether another core serves it and has it now, or
+    /// never will.
+    fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {
+        let _ = detour;
+        false
     }
 }

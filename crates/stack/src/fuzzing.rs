@@ -3,7 +3,10 @@
 //! Bytes become segments with arbitrary fields near what the stack expects, time, and calls of a
 //! program. Checked: nothing panics, every row comes back, the host is told each thing once.
 
+mod fragments;
 pub mod groups;
+
+pub use fragments::fragments;
 
 use crate::{
     Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Error, FastOpenModes,

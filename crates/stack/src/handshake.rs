@@ -210,6 +210,7 @@ impl Stack<'_> {
     fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
         tcp::Config {
             mss: self.receive_mss(tuple.remote(), tuple.zone()),
+            default_mss: default_mss(tuple.remote()),
             receive_capacity: incoming.receive_capacity,
             send_capacity: incoming.send_capacity,
             timestamp_offset: self.timestamp_offset(tuple),
@@ -271,4 +272,13 @@ pub(crate) struct NoCookie;
 fn cookie_tuple(tuple: &FourTuple) -> CookieTuple {
     let (local, remote) = ends(tuple);
     CookieTuple { local, remote }
+}
+
+/// What a peer that names no MSS takes: the payload of the packets that every host of the family must
+/// (RFC 9293 §3.7.1).
+pub(crate) const fn default_mss(peer: IpAddr) -> u16 {
+    match peer {
+        IpAddr::V4(_) => 536,
+        IpAddr::V6(_) => 1_220,
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Quote {
 impl Quote {
     /// Reads the start of a TCP packet that this host is said to have sent. Its length says nothing
     /// about what is there, and its checksum may have been changed on the way (RFC 5927 §4).
-    fn parse(quoted: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(quoted: &[u8]) -> Option<Self> {
         let ip = quoted.first_chunk::<20>()?;
         let header_len = usize::from(ip[0] & 0x0f) * 4;
         let offset = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff;

@@ -105,14 +105,15 @@ impl Stack<'_> {
 }
 
 /// Reads the start of a TCP packet that this host is said to have sent on the link of `interface`.
-fn quote(quoted: &[u8], interface: InterfaceId) -> Option<Quote> {
+pub(crate) fn quote(quoted: &[u8], interface: InterfaceId) -> Option<Quote> {
     let fixed = quoted.first_chunk::<{ Header::LEN }>()?;
     // The quote is cut, so its own length says nothing about what is there.
     let mut whole = *fixed;
     whole[4..6].fill(0);
     let (header, _) = Header::parse(&whole).ok()?;
     let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
-    if chain.protocol != Protocol::TCP || chain.fragment.is_some_and(|part| part.offset != 0) {
+    if chain.protocol != Protocol::TCP || chain.fragment.is_some_and(|part| part.header.offset != 0)
+    {
         return None;
     }
     let tcp = chain.payload.first_chunk::<8>()?;

@@ -1,7 +1,7 @@
 //! A frame arrives: Ethernet and IP checks before any protocol sees it (RFC 1122 §3.2.1, RFC 1812
 //! §5.3.7 for martians, RFC 8200 for IPv6).
 //!
-//! Fragments are counted and dropped: putting them together is not written yet. Nothing is forwarded.
+//! Fragments go their own way (`fragments.rs`) until they are whole. Nothing is forwarded.
 //!
 //! Answers that belong to no connection (echo replies, resets, ICMP errors) go back to the station
 //! that delivered the packet, on the interface it came by: a stranger's packet then costs neither a
@@ -13,7 +13,7 @@ use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::output::Envelope;
 use crate::refuse::Refusal;
 use crate::stack::Stack;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
@@ -40,10 +40,12 @@ pub(crate) struct Arrival<'a> {
     pub(crate) packet: &'a [u8],
     /// What follows the IP header with its options and extension headers.
     pub(crate) payload: &'a [u8],
-    /// A part of a larger packet.
-    pub(crate) is_fragment: bool,
     /// An option asks routers to look at it (RFC 2113, RFC 2711); told of IPv6 only.
     pub(crate) router_alert: bool,
+    /// It came in fragments, or behind a fragment header.
+    pub(crate) is_marked_fragment: bool,
+    /// The device cannot have seen whose it is: it came in fragments or has extension headers.
+    pub(crate) is_detour: bool,
     pub(crate) checksum: RxChecksum,
     /// Payload of each of the packets that it was merged from.
     pub(crate) segment_bytes: Option<u16>,
@@ -61,6 +63,27 @@ struct Came {
 }
 
 impl Arrival<'_> {
+    /// To be filled in.
+    pub(crate) const NOTHING: Self = Self {
+        interface: InterfaceId(0),
+        resolution: Resolution::Arp,
+        station: ethernet::Address::UNSPECIFIED,
+        source: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        destination: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        protocol: Protocol::NO_NEXT_HEADER,
+        next_header_at: 0,
+        hop_limit: 0,
+        dscp_ecn: 0,
+        ttl: 0,
+        packet: &[],
+        payload: &[],
+        router_alert: false,
+        is_marked_fragment: false,
+        is_detour: false,
+        checksum: RxChecksum::Unknown,
+        segment_bytes: None,
+    };
+
     /// The way back. Only for packets to an address of this host's own.
     pub(crate) fn reply(&self) -> Envelope {
         Envelope {
@@ -165,8 +188,9 @@ impl Stack<'_> {
             ttl: ip.ttl,
             packet: &packet[..ip.header_len + payload.len()],
             payload,
-            is_fragment: ip.is_fragment(),
             router_alert: false,
+            is_marked_fragment: false,
+            is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
         };
@@ -182,7 +206,12 @@ impl Stack<'_> {
             return;
         }
         // RFC 1122 §3.3.6: a unicast packet in a link-layer broadcast is a mistake of the sender.
-        if came.unicast || is_for_all {
+        if !came.unicast && !is_for_all {
+            return;
+        }
+        if ip.is_fragment() {
+            self.handle_fragment_v4(now, &arrival, &ip, host, egress);
+        } else {
             self.deliver(now, &arrival, host, egress);
         }
     }
@@ -241,8 +270,9 @@ impl Stack<'_> {
             ttl: ip.hop_limit,
             packet,
             payload,
-            is_fragment: false,
             router_alert: false,
+            is_marked_fragment: false,
+            is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
         };
@@ -258,9 +288,14 @@ impl Stack<'_> {
                 arrival.protocol = chain.protocol;
                 arrival.next_header_at = chain.next_header_at;
                 arrival.payload = chain.payload;
-                arrival.is_fragment = chain.fragment.is_some();
                 arrival.router_alert = chain.router_alert;
-                self.deliver(now, &arrival, host, egress);
+                arrival.is_marked_fragment = chain.is_marked_fragment;
+                arrival.is_detour = chain.payload_at != ipv6::Header::LEN;
+                if let Some(part) = chain.fragment {
+                    self.handle_fragment_v6(now, &arrival, &chain, &part, host, egress);
+                } else {
+                    self.deliver(now, &arrival, host, egress);
+                }
             }
             Err(problem) => {
                 self.counters.ip6_in_hdr_errors += 1;
@@ -299,16 +334,15 @@ impl Stack<'_> {
         }
     }
 
-    fn deliver(
+    /// Hands a whole packet to its protocol.
+    pub(crate) fn deliver(
         &mut self,
         now: Instant,
         arrival: &Arrival<'_>,
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        if arrival.is_fragment {
-            self.counters.ip_reasm_reqds += 1;
-            self.counters.ip_reasm_fails += 1;
+        if arrival.is_detour && self.pass_on(arrival, host) {
             return;
         }
         let is_v4 = arrival.source.is_ipv4();

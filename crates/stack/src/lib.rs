@@ -7,7 +7,7 @@
 //! until [`Stack::next_deadline`]. Work per packet does not depend on the number of connections, and
 //! nothing is allocated after start.
 //!
-//! TCP and UDP over IPv4 and IPv6. Fragments are counted and dropped: putting them together is later work.
+//! TCP and UDP over IPv4 and IPv6.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -16,9 +16,11 @@ mod autoconf;
 pub mod config;
 pub mod counters;
 mod demux;
+mod detour;
 pub mod egress;
 pub mod error;
 mod fast_open;
+mod fragments;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
 mod handshake;
@@ -39,6 +41,7 @@ mod own;
 mod path;
 mod ports;
 mod rate;
+mod reassembly;
 mod rebuild;
 mod refuse;
 pub mod route;
@@ -58,6 +61,7 @@ pub use address::PackedAddress;
 pub use config::{Config, FastOpenModes, SynCookies};
 pub use counters::Counters;
 pub use demux::FourTuple;
+pub use detour::Detour;
 pub use egress::{
     Busy, ConnectionView, Egress, EgressCaps, Frame, Host, Incoming, IpOptions, PartialChecksum,
     Payload, RxChecksum, RxMeta,

@@ -41,8 +41,8 @@ impl Stack<'_> {
         if arrival.resolution != Resolution::Arp {
             return; // The kernel's business, or nobody's.
         }
-        // RFC 4861 §6.1, §7.1.
-        if arrival.hop_limit != HOP_LIMIT {
+        // RFC 4861 §6.1, §7.1; RFC 6980 §5.
+        if arrival.hop_limit != HOP_LIMIT || arrival.is_marked_fragment {
             self.counters.ndp_in_errors += 1;
             return;
         }

@@ -10,7 +10,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
-use wire::ipv6;
+use wire::ipv6::{self, extension::Fragment};
 use wire::{icmpv4, icmpv6};
 
 const IP_START: usize = ethernet::Header::LEN;
@@ -103,6 +103,40 @@ impl Envelope {
             ethertype,
         }
         .emit(frame);
+    }
+
+    /// Bytes before the data of a fragment.
+    const fn fragment_headers_len(&self) -> usize {
+        match self.destination {
+            IpAddr::V4(_) => IP_START + ipv4::Header::LEN,
+            IpAddr::V6(_) => IP_START + ipv6::Header::LEN + Fragment::LEN,
+        }
+    }
+
+    /// Writes the headers of a fragment with `len` bytes of data (RFC 791 §3.2, RFC 8200 §4.5).
+    fn emit_fragment(
+        &self,
+        hardware: ethernet::Address,
+        part: &Fragment,
+        len: usize,
+        frame: &mut [u8],
+    ) {
+        if self.destination.is_ipv6() {
+            self.emit(hardware, Protocol::FRAGMENT, Fragment::LEN + len, frame);
+            part.emit(&mut frame[IP_START + ipv6::Header::LEN..]);
+            return;
+        }
+        self.emit(hardware, part.next_header, len, frame);
+        if let (IpAddr::V4(source), IpAddr::V4(destination)) = (self.source, self.destination) {
+            let header = ipv4::Header {
+                dont_fragment: false,
+                more_fragments: part.more,
+                fragment_offset: part.offset,
+                identification: u16::try_from(part.identification).unwrap_or(0),
+                ..self.ipv4(source, destination, part.next_header)
+            };
+            header.emit(len, &mut frame[IP_START..]);
+        }
     }
 
     fn ipv6(&self, source: Ipv6Addr, destination: Ipv6Addr, protocol: Protocol) -> ipv6::Header {
@@ -212,6 +246,12 @@ impl Stack<'_> {
         let hardware = self.hardware_of(envelope.interface);
         let packet = &mut self.scratch.0;
         let len = build(&mut packet[start..]);
+        let is_v6 = envelope.destination.is_ipv6();
+        let link = self.interfaces.find(envelope.interface);
+        let mtu = link.map_or(PACKET_MAX, |link| link.mtu_for(is_v6).into());
+        if crate::intrusive::at(mtu) < start - IP_START + len {
+            return self.send_cut(envelope, protocol, len, crate::intrusive::at(mtu), egress);
+        }
         envelope.emit(hardware, protocol, len, packet);
         egress.transmit(&Frame {
             interface: envelope.interface,
@@ -221,6 +261,50 @@ impl Stack<'_> {
             segment_size: None,
         })?;
         self.counters.ip_out_requests += 1;
+        Ok(())
+    }
+
+    /// Sends the `len` bytes that stand in the scratch behind the place for the headers in fragments: the
+    /// answer to an echo that was itself too long for the link (RFC 1122 §3.2.2.6, RFC 4443 §4.2).
+    fn send_cut(
+        &mut self,
+        envelope: &Envelope,
+        protocol: Protocol,
+        len: usize,
+        mtu: usize,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Busy> {
+        let identification = self.udp.identifications.next(envelope.destination);
+        let hardware = self.hardware_of(envelope.interface);
+        let from = usize::from(envelope.payload_start());
+        let payload = &self.scratch.0[from..from + len];
+        let headers_len = envelope.fragment_headers_len();
+        // No path MTU is kept for such answers; every link carries so much (RFC 8200 §5).
+        let mtu = if envelope.destination.is_ipv6() {
+            mtu.min(ipv6::MINIMUM_MTU.into())
+        } else {
+            mtu
+        };
+        let step = (mtu + IP_START - headers_len) & !7;
+        for at in (0..len).step_by(step) {
+            let piece = &payload[at..len.min(at + step)];
+            let part = Fragment {
+                next_header: protocol,
+                offset: u16::try_from(at).expect("invariant: a packet fits 16 bits"),
+                more: at + step < len,
+                identification: identification.into(),
+            };
+            let mut headers = [0; IP_START + ipv6::Header::LEN + Fragment::LEN];
+            envelope.emit_fragment(hardware, &part, piece.len(), &mut headers);
+            egress.transmit(&Frame {
+                interface: envelope.interface,
+                headers: &headers[..headers_len],
+                payload: Payload::Bytes(piece),
+                checksum: None,
+                segment_size: None,
+            })?;
+            self.counters.ip_out_requests += 1;
+        }
         Ok(())
     }
 

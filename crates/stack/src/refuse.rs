@@ -39,7 +39,9 @@ impl Stack<'_> {
                 next_hop_mtu: 0,
                 quoted,
             };
-            self.send_error_v4(now, arrival, message, egress);
+            if self.send_error_v4(now, arrival, message, egress) {
+                self.counters.icmp_out_dest_unreachs += 1;
+            }
             return;
         }
         match refusal {
@@ -83,19 +85,20 @@ impl Stack<'_> {
         self.send_error_v6(now, arrival, even_for_groups, message, egress);
     }
 
-    fn send_error_v4<'a>(
+    /// Whether it was sent.
+    pub(crate) fn send_error_v4<'a>(
         &mut self,
         now: Instant,
         arrival: &Arrival<'a>,
         message: impl FnOnce(&'a [u8]) -> icmpv4::Message<'a>,
         egress: &mut dyn Egress,
-    ) {
+    ) -> bool {
         if arrival.resolution == Resolution::External {
-            return; // The kernel has the same packet and answers for itself.
+            return false; // The kernel has the same packet and answers for itself.
         }
         if !self.icmp_bucket.try_take(now) {
             self.counters.icmp_out_rate_limit += 1;
-            return;
+            return false;
         }
         // RFC 1812 §4.3.2.3: as much of the packet as fits into 576 bytes.
         const QUOTED_MAX: usize = 576 - ipv4::Header::LEN - icmpv4::HEADER_LEN;
@@ -105,12 +108,10 @@ impl Stack<'_> {
             tos: 0xc0,
             ..arrival.reply()
         };
-        if self.send_icmp(&envelope, &message(quoted), egress).is_ok() {
-            self.counters.icmp_out_dest_unreachs += 1;
-        }
+        self.send_icmp(&envelope, &message(quoted), egress).is_ok()
     }
 
-    fn send_error_v6<'a>(
+    pub(crate) fn send_error_v6<'a>(
         &mut self,
         now: Instant,
         arrival: &Arrival<'a>,

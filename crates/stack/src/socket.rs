@@ -8,6 +8,7 @@ use crate::config::FastOpenModes;
 use crate::demux::FourTuple;
 use crate::egress::{ConnectionView, Host, IpOptions};
 use crate::error::Error;
+use crate::handshake::default_mss;
 use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::lifecycle::view;
@@ -119,6 +120,7 @@ impl Stack<'_> {
         let (local_end, remote_end) = ends(&tuple);
         let config = tcp::Config {
             mss: self.receive_mss(remote, zone),
+            default_mss: default_mss(remote),
             receive_capacity: connect.receive_capacity,
             send_capacity: connect.send_capacity,
             timestamp_offset: tcp::isn::timestamp_offset(

@@ -18,6 +18,7 @@ use crate::output::Scratch;
 use crate::path::Path;
 use crate::ports::Ports;
 use crate::rate::TokenBucket;
+use crate::reassembly::Reassembly;
 use crate::route::{Route, Routes};
 use crate::tables::{ConnectionRecord, Row as _, Tables};
 use crate::transmit::Refused;
@@ -72,6 +73,11 @@ pub struct Stack<'m> {
     pub(crate) udp: Udp,
     pub(crate) multicast: Multicast,
     pub(crate) scratch: Scratch,
+    pub(crate) reassembly: Reassembly,
+    /// Where a packet whose fragments are all there is put together.
+    pub(crate) assembled: Vec<u8>,
+    /// Senders of fragments wait to be told that the rest never came.
+    pub(crate) has_late_fragments: bool,
     pub(crate) flow_hasher: SipHasher13,
     pub(crate) identifier_hasher: SipHasher13,
     pub(crate) fast_open_peers: Peers,
@@ -120,7 +126,7 @@ impl<'m> Stack<'m> {
         tables.check()?;
         let (connections, listeners) = (tables.connections.len(), tables.listeners.len());
         let time_waits = tables.time_waits.len();
-        let timers = connections + time_waits + config.neighbours_max + 2;
+        let timers = connections + time_waits + config.neighbours_max + 3;
         let (first, last) = config.ephemeral_ports;
         Ok(Self {
             config,
@@ -138,6 +144,9 @@ impl<'m> Stack<'m> {
             udp: Udp::new(tables.udp.len(), &config),
             multicast: Multicast::new(&subkey(&config, b"multicast")),
             scratch: Scratch::new(),
+            reassembly: Reassembly::new(&config),
+            assembled: crate::fragments::buffer(),
+            has_late_fragments: false,
             flow_hasher: SipHasher13::new_with_key(&subkey(&config, b"flow labels")),
             identifier_hasher: SipHasher13::new_with_key(&subkey(&config, b"identifiers")),
             fast_open_peers: Peers::new(
@@ -267,8 +276,10 @@ impl<'m> Stack<'m> {
             self.handle_neighbour_timer(now, slot(timer - connections - time_waits));
         } else if timer == at(self.announcement_timer()) {
             self.handle_interface_timer(now);
-        } else {
+        } else if timer == at(self.multicast_timer()) {
             self.handle_multicast_timer();
+        } else {
+            self.handle_fragment_timer(now);
         }
     }
 
@@ -285,6 +296,7 @@ impl<'m> Stack<'m> {
         self.refused.is_some()
             || self.senders.len() > 0
             || !self.questions.is_empty()
+            || self.has_late_fragments
             || self.udp.held.wants_transmit()
             || self.multicast.wants_transmit()
     }
@@ -364,6 +376,10 @@ impl<'m> Stack<'m> {
 
     pub(crate) fn multicast_timer(&self) -> u32 {
         self.announcement_timer() + 1
+    }
+
+    pub(crate) fn fragment_timer(&self) -> u32 {
+        self.announcement_timer() + 2
     }
 
     /// Sends what may not wait for a turn: questions to the link.

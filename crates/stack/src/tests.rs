@@ -4,6 +4,7 @@ mod arp;
 mod defence;
 mod ecn;
 mod fast_open;
+mod fragments;
 mod garbage;
 mod handshake;
 mod icmp;

@@ -50,6 +50,7 @@ impl Stack<'_> {
         self.send_questions(egress);
         self.send_held(now, egress);
         self.send_reports(now, egress);
+        self.give_up_fragments(now, egress);
         let mut sent = 0;
         if let Some(refused) = self.refused.take()
             && self.send_refused(now, &refused, &mut sent, egress).is_err()

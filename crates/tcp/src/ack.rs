@@ -76,6 +76,7 @@ impl Connection {
         }
         self.recovery.last_step = u32::try_from(ack - self.snd.una).unwrap_or(u32::MAX);
         self.snd.una = ack;
+        self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
         if let Some(first) = self.snd.sent.oldest(now) {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);

@@ -11,6 +11,8 @@ pub const NO_FIN_TIMEOUT: u16 = u16::MAX;
 pub struct Config {
     /// Largest payload we can receive in one packet, announced in our SYN (RFC 9293 §3.7.1), bytes.
     pub mss: u16,
+    /// What to assume when the peer's SYN names none: 536, over IPv6 1220 (RFC 9293 §3.7.1).
+    pub default_mss: u16,
     /// Capacity of the receive window, bytes; a power of two.
     pub receive_capacity: u32,
     /// Capacity of the send window, bytes; a power of two.
@@ -35,6 +37,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mss: 1460,
+            default_mss: 536,
             receive_capacity: 512 * 1024,
             send_capacity: 512 * 1024,
             window_scaling: true,

@@ -15,8 +15,6 @@ use crate::{
 use wire::tcp::{Flags, Header, Options};
 use zerocopy::FromZeros as _;
 
-/// MSS to assume when the peer's SYN names none (RFC 9293 §3.7.1).
-const DEFAULT_MSS: u16 = 536;
 /// No peer may make us cut segments smaller than this.
 const MIN_MSS: u16 = 88;
 /// RFC 7323 §2.3: a larger shift is used as 14.
@@ -82,7 +80,8 @@ impl Connection {
         };
         self.snd.mss = limit_mss(
             self.options.max_segment,
-            syn.options.mss.unwrap_or(DEFAULT_MSS),
+            // Until data comes, that is what to assume.
+            syn.options.mss.unwrap_or(rcv.segment_payload),
         )
         .max(MIN_MSS);
         // RFC 7323 §2.2: the window of a SYN is never scaled.
@@ -208,10 +207,10 @@ fn sender(config: &Config, iss: SeqNumber) -> Sender {
         written: 1,
         capacity: config.send_capacity,
         mss: match config.peer_mss {
-            0 => DEFAULT_MSS,
+            0 => config.default_mss,
             known => limit_mss(config.options.max_segment, known).max(MIN_MSS),
         },
-        segment_payload: DEFAULT_MSS,
+        segment_payload: config.default_mss,
         ..Sender::new_zeroed()
     }
 }
@@ -220,7 +219,7 @@ fn receiver(config: &Config) -> Receiver {
     Receiver {
         consumed: 1,
         capacity: config.receive_capacity,
-        segment_payload: DEFAULT_MSS,
+        segment_payload: config.default_mss,
         advertised_mss: config.mss,
         window_shift: own_window_shift(config.receive_capacity),
         timestamps: config.timestamps,

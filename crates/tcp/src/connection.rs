@@ -8,6 +8,7 @@ use crate::{
     congestion::Congestion,
     ecn::EcnState,
     fast_open::FastOpen,
+    pmtud::PathSearch,
     probe::Probe,
     prr::Prr,
     rack::Rack,
@@ -175,6 +176,7 @@ pub struct Connection {
     /// The first SYN-ACK carries a Fast Open cookie.
     pub(crate) tells_cookie: bool,
     pub(crate) reserved: u8,
+    pub(crate) search: PathSearch,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
     pub(crate) snd: Sender,

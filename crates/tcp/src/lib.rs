@@ -20,6 +20,7 @@ mod info;
 pub mod isn;
 mod keepalive;
 mod pacing;
+mod pmtud;
 mod probe;
 mod prr;
 mod rack;

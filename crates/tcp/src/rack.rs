@@ -159,7 +159,7 @@ impl Connection {
         if lost == 0 {
             return Events::empty();
         }
-        if !self.recovery.is_active() {
+        if !self.recovery.is_active() && !self.was_only_the_probe(now) {
             self.enter_fast_recovery(&crate::sack::Feedback::default());
         }
         self.arm_retransmit(now);

@@ -53,7 +53,10 @@ pub(crate) struct Recovery {
     pub after_timeout: bool,
     /// Without SACK: a partial ACK came in this recovery (RFC 6582 §3.2 step 3).
     pub partial_seen: bool,
-    pub reserved: [u8; 3],
+    pub reserved: u8,
+    /// Size of the probe of the path MTU in flight, which ends at `path_probe_end` of the table; 0: none
+    /// is. See `pmtud`.
+    pub path_probe: u16,
     /// By how much SND.UNA moved last, bytes.
     pub last_step: u32,
     /// Duplicates that the peer reported (RFC 2883).
@@ -106,7 +109,7 @@ impl Connection {
         };
         self.watch_for_renouncing(now);
         let is_new_episode = self.recovery.phase == Phase::Open && self.snd.sent.lost() > 0;
-        if is_new_episode {
+        if is_new_episode && !self.was_only_the_probe(now) {
             self.enter_fast_recovery(feedback);
         }
         if self.recovery.phase == Phase::Fast {
@@ -246,7 +249,7 @@ impl Connection {
         self.begin_loss_phase();
     }
 
-    fn begin_loss_phase(&mut self) {
+    pub(crate) fn begin_loss_phase(&mut self) {
         self.recovery.phase = Phase::Loss;
         self.recovery.first_owed = true;
         self.recovery.point = self.snd.max;
@@ -262,6 +265,7 @@ impl Connection {
         if !self.state.is_synchronized() {
             return Events::empty();
         }
+        self.end_path_probe_above(now, mss);
         let options_len = if self.rcv.timestamps { 12 } else { 0 };
         let fits = u64::from(mss.saturating_sub(options_len));
         // Neighbours of one burst are one run, so a run that is longer may hold small segments too.

@@ -63,9 +63,14 @@ impl Connection {
             self.on_retransmitted(now, stretch, segment);
             return Some(self.transmit_stretch(now, stretch, segment));
         }
-        let stretch = self.next_new_data(now, segment, usable, limits)?;
-        self.on_sent(now, stretch, segment);
-        let mut transmit = self.transmit_stretch(now, stretch, segment);
+        let mut transmit = match self.transmit_path_probe(now, segment, usable, limits) {
+            Some(probe) => probe,
+            None => {
+                let stretch = self.next_new_data(now, segment, usable, limits)?;
+                self.on_sent(now, stretch, segment);
+                self.transmit_stretch(now, stretch, segment)
+            }
+        };
         transmit.ecn = self.data_mark();
         self.tell_reduced(&mut transmit.header);
         Some(transmit)
@@ -92,7 +97,7 @@ impl Connection {
     /// Payload of a full segment: the smaller of the peer's MSS and the path's, less our options
     /// (RFC 6691 §2).
     fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
-        let mss = self.snd.mss.min(limits.mss);
+        let mss = self.search.limit(self.snd.mss.min(limits.mss));
         let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
         self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
         self.congestion.set_mss(u32::from(self.snd.segment_payload));
@@ -201,7 +206,7 @@ impl Connection {
         self.options.nodelay || self.snd.small_end <= self.snd.una
     }
 
-    fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+    pub(crate) fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
         let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
         let flight = Flight {
             in_flight: self.pipe(),

@@ -34,7 +34,8 @@ pub(crate) struct Sent {
     /// Index of the first run.
     head: u16,
     len: u16,
-    reserved: u32,
+    /// One past the probe of the path MTU in flight, the low half of its position; see `pmtud`.
+    pub path_probe_end: u32,
     runs: [Run; RUNS],
 }
 

@@ -14,6 +14,7 @@ mod loss;
 mod open;
 mod options;
 mod pair;
+mod pmtud;
 mod probe;
 mod rack;
 mod recovery;

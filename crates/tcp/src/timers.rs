@@ -53,7 +53,9 @@ pub(crate) struct Timers {
     pub persisting: bool,
     /// The SYN had to be sent again.
     pub syn_retransmitted: bool,
-    pub reserved: [u8; 4],
+    /// No probe of the path MTU leaves earlier, in units of `pmtud`.
+    pub path_search_at: u16,
+    pub reserved: u16,
 }
 
 impl Timers {
@@ -75,7 +77,8 @@ impl Timers {
             keepalive_probes: 0,
             persisting: false,
             syn_retransmitted: false,
-            reserved: [0; 4],
+            path_search_at: 0,
+            reserved: 0,
         }
     }
 
@@ -142,6 +145,7 @@ impl Connection {
             return self.time_out();
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
+            self.suspect_black_hole(now);
             self.enter_loss_recovery(now);
         } else if self.is_waiting_for_first_data() {
             self.timers.retransmit = self.retransmit_deadline(now);

@@ -120,7 +120,8 @@ fn check_ipv6(data: &[u8]) {
     };
     assert_eq!(chain.payload, &packet[chain.payload_at..]);
     assert_eq!(packet[chain.next_header_at], chain.protocol.0);
-    if let Some(fragment) = chain.fragment {
+    if let Some(part) = chain.fragment {
+        let fragment = part.header;
         let mut emitted = [0; ipv6::extension::Fragment::LEN];
         fragment.emit(&mut emitted);
         let again = ipv6::extension::Fragment::parse(&emitted);

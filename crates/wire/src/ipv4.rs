@@ -2,7 +2,7 @@
 //!
 //! Options of received headers are skipped by their total length and never looked at: this is a host,
 //! it does not forward, so the routing options ask nothing of it. Emitted headers have no options.
-//! Fragments are described, not put together.
+//! Fragments are described here and put together in `stack`.
 
 use core::net::Ipv4Addr;
 

@@ -6,7 +6,9 @@ use crate::errno;
 use crate::rows::Kind;
 use core::net::SocketAddr;
 use hostif::Flags;
-use stack::{ConnectionId, ConnectionView, Datagram, DatagramError, Host, Incoming, ListenerId};
+use stack::{
+    ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
+};
 use tcp::{Events, State};
 
 /// Tells a process, or below 0 a group, of urgent data; whether it is still there is its affair.
@@ -224,5 +226,9 @@ impl Host for Sockets {
 
     fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.is_home(local, remote)
+    }
+
+    fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {
+        self.home.try_pass_on(detour)
     }
 }

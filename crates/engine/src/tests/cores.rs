@@ -1,4 +1,4 @@
-//! The two cores of one engine, each on a cable whose other end is loose: what is refused, what is passed
+//! The two cores of one engine on a cable whose other end is loose: what is refused, what is passed
 //! on, and whose names are whose.
 
 use crate::config::Config;
@@ -8,21 +8,28 @@ use crate::seat::Seat;
 use core::net::{IpAddr, SocketAddr};
 use hostif::control::{QueryKind, Reply, Request};
 use hostif::{Op, Steering};
-use nic::wire::{self, WireEnd};
+use nic::wire::Config as Cable;
+use nic::wire::bundle::{Bundle, Steer};
+use nic::{Driver as _, TxFrame};
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
+use std::sync::Arc;
 use tcp::{Duration, Instant};
+use wire::ethernet::{Address, EtherType, Header as EthernetHeader};
+use wire::ipv4::{Header as Ipv4Header, Protocol};
 
 const STEERING: Steering = Steering { cores: 2, key: 5 };
 
-/// The first core's frames come out at the returned end.
-fn engine() -> (Wired, WireEnd) {
+/// The cores' frames come out at the returned end, and what enters there reaches the first core.
+fn engine() -> (Wired, Bundle) {
     let now = Instant::from_us(1_000_000);
-    let mut ends = Vec::new();
     let mut seats = Seat::all(STEERING).unwrap().into_iter();
+    let to_first: Steer = Arc::new(|_| 0);
+    let steer = [Arc::clone(&to_first), to_first];
+    let [queues, mut loose] = Bundle::pair(&Cable::default(), [2, 1], steer).unwrap();
+    let mut queues = queues.into_iter();
     let cores = [0, 1].map(|_| {
-        let (end, loose) = WireEnd::pair(&wire::Config::default()).unwrap();
-        ends.push(loose);
+        let end = queues.next().unwrap();
         let own = format!("{}/24", ADDRESSES[0]).parse().unwrap();
         let config = Config {
             limits: small_limits(),
@@ -33,7 +40,7 @@ fn engine() -> (Wired, WireEnd) {
     });
     let mut wired = Wired { cores, now };
     wired.settle();
-    (wired, ends.swap_remove(0))
+    (wired, loose.swap_remove(0))
 }
 
 /// A peer whose connection with `local` belongs to `core`.
@@ -144,4 +151,68 @@ fn only_the_first_core_announces_the_engines_addresses() {
     wired.advance(Duration::from_secs(10));
     let sent = [0, 1].map(|core: usize| wired.cores[core].link.driver.counters().tx_frames);
     assert_eq!(sent, [2, 0], "RFC 5227 §1.1: ANNOUNCE_NUM");
+}
+
+/// The frame of an IPv4 packet from the peer, or of a part of one.
+fn frame(engine: &Wired, part: &Ipv4Header, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 34];
+    EthernetHeader {
+        destination: engine.cores[0].link.driver.caps().hardware_address,
+        source: Address([2, 0, 0, 0, 0, 9]),
+        ethertype: EtherType::IPV4,
+    }
+    .emit(&mut frame);
+    part.emit(payload.len(), &mut frame[14..]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+#[test]
+fn a_segment_in_fragments_reaches_the_core_that_serves_its_connection() {
+    let (mut wired, mut loose) = engine();
+    let mut program = wired.attach(1);
+    let (_socket, at) = program.listen(&mut wired, 8).unwrap();
+    let local = SocketAddr::new(IpAddr::V4(ADDRESSES[0]), at.port());
+    for (n, core) in [(0, 1), (1, 0)] {
+        let remote = peer_of(core, local);
+        let syn = wire::tcp::Header {
+            source_port: remote.port(),
+            destination_port: local.port(),
+            seq: 7,
+            flags: wire::tcp::Flags::SYN,
+            window: 1_000,
+            ..wire::tcp::Header::default()
+        };
+        let mut segment = vec![0; 20 + 12];
+        syn.emit(&mut segment);
+        let sum = wire::checksum::Sum::new()
+            .pseudo_header(remote.ip(), local.ip(), Protocol::TCP, segment.len())
+            .add(&segment);
+        segment[16..18].copy_from_slice(&sum.finish().to_be_bytes());
+        for (offset, bytes) in [(16, &segment[16..]), (0, &segment[..16])] {
+            let part = Ipv4Header {
+                source: ADDRESSES[1],
+                destination: ADDRESSES[0],
+                protocol: Protocol::TCP,
+                ttl: 64,
+                dscp_ecn: 0,
+                identification: core,
+                dont_fragment: false,
+                more_fragments: offset == 0,
+                fragment_offset: offset,
+                total_len: 0,
+                header_len: 20,
+            };
+            let frame = frame(&wired, &part, bytes);
+            loose.tx_burst(&[TxFrame::plain(&frame)]).unwrap();
+        }
+        wired.settle();
+        let now = wired.now;
+        wired.cores[1].take_messages(now);
+        wired.settle();
+        // Nobody listens at the first core: its own packet is refused there, not passed on.
+        let segments = [0, 1].map(|core: usize| wired.cores[core].stack.counters().tcp_in_segs);
+        assert_eq!(segments, [n, 1]);
+        assert_eq!(wired.cores[1].stack.connections().count(), 1);
+    }
 }

@@ -145,7 +145,7 @@ fn no_error_answers_an_error_a_fragment_or_a_broadcast() {
             );
         }
         assert!(node.transmit(NOW).is_empty());
-        assert_eq!(node.stack.counters().ip_reasm_fails, 1);
+        assert_eq!(node.stack.counters().ip_reasm_reqds, 1);
         assert_eq!(node.stack.counters().ip_in_addr_errors, 6);
     });
 }

@@ -44,6 +44,9 @@ pub struct Programs {
     pub datagrams: Vec<(u64, SocketAddr, Vec<u8>)>,
     /// What became known of sent datagrams: owner, what, destination, payload.
     pub failures: Vec<(u64, DatagramErrorKind, SocketAddr, Vec<u8>)>,
+    /// Packets that another core took, and whether it takes any.
+    pub passed: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+    pub passes: bool,
     /// Held ports that are refused.
     pub refused_ports: Vec<u16>,
 }
@@ -129,6 +132,15 @@ impl Host for TestHost {
         programs
             .failures
             .push((owner, kind, error.destination, payload));
+    }
+
+    fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {
+        let mut programs = self.0.borrow_mut();
+        if programs.passes {
+            let frame = [&detour.header, detour.packet].concat();
+            programs.passed.push((detour.local, detour.remote, frame));
+        }
+        programs.passes
     }
 
     fn try_hold_port(&mut self, local: SocketAddr, _remote: SocketAddr) -> bool {

@@ -65,7 +65,9 @@ impl<'a> Quote<'a> {
         whole[4..6].fill(0);
         let (header, _) = ipv6::Header::parse(&whole).ok()?;
         let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
-        if chain.protocol != Protocol::UDP || chain.fragment.is_some_and(|part| part.offset != 0) {
+        if chain.protocol != Protocol::UDP
+            || chain.fragment.is_some_and(|part| part.header.offset != 0)
+        {
             return None;
         }
         let total_len = u16::from_be_bytes([fixed[4], fixed[5]]).saturating_add(40);

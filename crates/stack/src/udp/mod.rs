@@ -265,7 +265,7 @@ pub(crate) struct Udp {
     pub(crate) free: Vec<u32>,
     pub(crate) held: Held,
     path_mtus: PathMtus,
-    identifications: Identifications,
+    pub(crate) identifications: Identifications,
     /// Orders sockets that share an end by when they were bound.
     bindings: u64,
 }
@@ -288,7 +288,7 @@ impl Udp {
 /// Identifications of packets that may be fragmented: unique for a destination for as long as possible
 /// (RFC 6864 §4.3), and not to be guessed from those of another (RFC 7739 §5.3 for the hashed counters).
 #[derive(Debug)]
-struct Identifications {
+pub(crate) struct Identifications {
     hasher: SipHasher13,
     counters: [u16; Self::COUNTERS],
 }
@@ -308,7 +308,7 @@ impl Identifications {
         }
     }
 
-    fn next(&mut self, destination: IpAddr) -> u16 {
+    pub(crate) fn next(&mut self, destination: IpAddr) -> u16 {
         let hash = match destination {
             IpAddr::V4(address) => self.hasher.hash(&address.octets()),
             IpAddr::V6(address) => self.hasher.hash(&address.octets()),

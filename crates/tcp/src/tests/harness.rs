@@ -310,6 +310,10 @@ pub struct Pair {
     /// Large segments are cut before the cable, as a device cuts them; else they travel whole, as a
     /// receiver merges them.
     pub cuts: bool,
+    /// Longer IP packets are swallowed without a word.
+    pub mtu: u32,
+    /// How many were.
+    pub swallowed: u64,
 }
 
 /// The segments that a device makes of one.
@@ -352,6 +356,8 @@ impl Pair {
             segments: 0,
             lost: 0,
             cuts: false,
+            mtu: u32::MAX,
+            swallowed: 0,
         };
         // The listener: the first SYN that gets through makes the other end.
         for _ in 0..1_000 {
@@ -400,6 +406,11 @@ impl Pair {
     }
 
     fn carry(&mut self, from: usize, transmit: Transmit) {
+        let headers_len = 20 + u32::try_from(transmit.header.header_len()).unwrap();
+        if headers_len + transmit.len > self.mtu {
+            self.swallowed += 1;
+            return;
+        }
         let copies = 1 + u64::from(self.random() % 1_000 < self.weather.duplicate_per_mille);
         for _ in 0..copies {
             if self.random() % 1_000 < self.weather.loss_per_mille {

@@ -59,7 +59,9 @@ impl Path {
                 *swallowed += 1;
             } else if bytes.len() > mtu {
                 *too_long += 1;
-                if let Some(answer) = refusal(bytes, scenario.mtu(now_us)) {
+                if let Some(answer) =
+                    refusal(bytes, scenario.mtu(now_us)).filter(|_| !scenario.silent_router)
+                {
                     cables[1 - from].push(now_us, &answer);
                 }
             } else {

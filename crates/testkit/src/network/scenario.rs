@@ -20,6 +20,8 @@ pub struct Scenario {
     pub blackouts: Vec<(u64, u64)>,
     /// From when on the path takes only packets of this size, in order of time.
     pub mtus: Vec<(u64, u16)>,
+    /// The router says nothing when it drops what is too long.
+    pub silent_router: bool,
     /// What the program on each host does.
     pub plans: [Plan; 2],
     /// Largest IP packet that each host's interface cuts itself; 0: the stack cuts.
@@ -75,6 +77,7 @@ impl Scenario {
             impairments: [impairment; 2],
             blackouts: Vec::new(),
             mtus: Vec::new(),
+            silent_router: false,
             plans: [
                 Plan::sending(bytes, window_bytes),
                 Plan::sending(0, window_bytes),
@@ -116,6 +119,7 @@ impl Scenario {
             mtus,
             plans,
             max_segment_bytes: random.pick(&[0, 8_000, 65_535]),
+            silent_router: random.one_in(2),
         }
     }
 
@@ -241,7 +245,12 @@ impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [there, back] = &self.impairments;
         writeln!(out, "seed {}: there {there}; back {back}", self.seed)?;
-        writeln!(out, "  blackouts {:?}, MTU {:?}", self.blackouts, self.mtus)?;
+        let silent = if self.silent_router { ", silent" } else { "" };
+        writeln!(
+            out,
+            "  blackouts {:?}, MTU {:?}{silent}",
+            self.blackouts, self.mtus
+        )?;
         writeln!(out, "  host 0 {:?}", self.plans[0])?;
         write!(
             out,

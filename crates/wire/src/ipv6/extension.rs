@@ -97,6 +97,17 @@ impl Fragment {
     }
 }
 
+/// The fragment header of a part, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The header.
+    pub header: Fragment,
+    /// Where it starts, counted from the IPv6 header.
+    pub at: usize,
+    /// Where the byte stands that announces it.
+    pub named_at: usize,
+}
+
 /// Where the headers lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain<'a> {
@@ -110,7 +121,9 @@ pub struct Chain<'a> {
     pub next_header_at: usize,
     /// `payload` is a part of a larger packet; `protocol` is what that begins with. An atomic fragment
     /// is a whole packet and not named here.
-    pub fragment: Option<Fragment>,
+    pub fragment: Option<Part>,
+    /// There is a fragment header, be it an atomic one.
+    pub is_marked_fragment: bool,
     /// A hop-by-hop option asks routers to look at the packet (RFC 2711).
     pub router_alert: bool,
 }
@@ -165,7 +178,7 @@ pub fn walk(packet: &[u8], start: Start) -> Result<Chain<'_>, Problem> {
         mut next_header_at,
         mut at,
     } = start;
-    let mut router_alert = false;
+    let (mut router_alert, mut is_marked_fragment) = (false, false);
     for _ in 0..HEADERS_MAX {
         let rest = packet.get(at..).ok_or(Problem::Discard)?;
         let here = protocol;
@@ -175,17 +188,24 @@ pub fn walk(packet: &[u8], start: Start) -> Result<Chain<'_>, Problem> {
             payload_at: at,
             next_header_at,
             fragment: None,
+            is_marked_fragment,
             router_alert,
         };
         if here == Protocol::FRAGMENT {
             let (fragment, part) = Fragment::parse(rest).map_err(|_| Problem::Discard)?;
+            let part_at = Part {
+                header: fragment,
+                at,
+                named_at: next_header_at,
+            };
             protocol = fragment.next_header;
             next_header_at = at;
             at += Fragment::LEN;
+            is_marked_fragment = true;
             if !fragment.is_atomic() {
                 (chain.protocol, chain.payload) = (protocol, part);
                 (chain.payload_at, chain.next_header_at) = (at, next_header_at);
-                chain.fragment = Some(fragment);
+                (chain.fragment, chain.is_marked_fragment) = (Some(part_at), true);
                 return Ok(chain);
             }
             continue;

@@ -133,7 +133,13 @@ fn a_part_ends_the_walk_and_an_atomic_fragment_does_not() {
     bytes[8..16].copy_from_slice(&[TCP, 0, 1, 4, 0, 0, 0, 0]);
     let first = packet(44, &bytes);
     let chain = walk_all(&first).unwrap();
-    assert_eq!(chain.fragment, Some(header));
+    let (at, named_at) = (40, 6);
+    let part = Part {
+        header,
+        at,
+        named_at,
+    };
+    assert_eq!(chain.fragment, Some(part));
     assert_eq!(
         (chain.protocol, chain.payload.len(), chain.payload_at),
         (Protocol::DESTINATION_OPTIONS, 16, 48)
@@ -147,6 +153,7 @@ fn a_part_ends_the_walk_and_an_atomic_fragment_does_not() {
     let atomic = packet(44, &bytes);
     let chain = walk_all(&atomic).unwrap();
     assert_eq!((chain.fragment, chain.protocol), (None, Protocol::TCP));
+    assert!(chain.is_marked_fragment);
     assert_eq!(chain.payload.len(), 8);
 }
 
