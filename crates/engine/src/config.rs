@@ -113,6 +113,8 @@ pub struct Config {
     pub interface_index: u32,
     /// Take IPv6 addresses and default routers from what the link's routers announce.
     pub router_discovery: bool,
+    /// What it speaks beside IPv4.
+    pub protocols: stack::Protocols,
     /// Bounds.
     pub limits: Limits,
     /// What sockets begin with, congestion control among it.
@@ -138,6 +140,7 @@ impl Config {
         stack::Config {
             ephemeral_ports: self.limits.ephemeral_ports,
             announces_addresses: core == 0,
+            protocols: self.protocols,
             fast_open: self.fast_open,
             syn_cookies: self.syn_cookies,
             ..stack::Config::new(secret)
@@ -154,6 +157,7 @@ impl Config {
             gateways: Vec::new(),
             interface_index: 1,
             router_discovery: false,
+            protocols: stack::Protocols::all(),
             limits: Limits::default(),
             socket_options: SocketOptions::default(),
             fast_open: FastOpenModes::CLIENT,

@@ -6,15 +6,16 @@ use crate::report;
 use crate::rows::Kind;
 use crate::seat::Message;
 use crate::session::{Rings, Session};
+use core::net::IpAddr;
 use hostif::control::{
-    Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, Welcome, negotiate,
-    receive, send,
+    Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, Welcome,
+    negotiate, receive, send,
 };
 use hostif::{Region, doorbell, home};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
-use stack::Resolution;
+use stack::{Protocols, Resolution};
 use tcp::Instant;
 
 /// Messages answered in one turn, so that a program that asks without pause does not keep the engine
@@ -352,6 +353,19 @@ impl EngineCore {
         Ok((Reply::Region { region }, vec![copy]))
     }
 
+    /// One of each family: as configured, or as a router has announced itself.
+    pub(crate) fn gateways(&self) -> Vec<IpAddr> {
+        let mut gateways = self.config.gateways.clone();
+        let default_routes = self.stack.routes().filter(|route| route.prefix_len == 0);
+        for gateway in default_routes.filter_map(|route| route.gateway) {
+            let is_same_family = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
+            if !gateways.iter().any(is_same_family) {
+                gateways.push(gateway);
+            }
+        }
+        gateways
+    }
+
     fn addresses(&self) -> Reply {
         let mtu_bytes = self.link.driver.caps().mtu;
         // What the stack has rather than what was configured: link-local addresses are its own making.
@@ -366,10 +380,15 @@ impl EngineCore {
                 prefix_len: own.prefix_len,
                 mtu_bytes,
             });
+        let spoken = self.config.protocols;
+        let mut kinds = SocketKinds::empty();
+        kinds.set(SocketKinds::STREAM, spoken.contains(Protocols::TCP));
+        kinds.set(SocketKinds::DATAGRAM, spoken.contains(Protocols::UDP));
         Reply::Addresses(Addresses {
             addresses: own.collect(),
-            gateways: self.config.gateways.clone(),
+            gateways: self.gateways(),
             scope_id: self.config.interface_index,
+            kinds,
         })
     }
 

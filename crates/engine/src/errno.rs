@@ -20,6 +20,8 @@ pub fn of_stack(error: stack::Error) -> Errno {
         stack::Error::BrokenPipe => Errno::NOTCONN,
         stack::Error::AccessDenied => Errno::ACCESS,
         stack::Error::MessageTooLong => Errno::MSGSIZE,
+        stack::Error::ProtocolNotSupported => Errno::PROTONOSUPPORT,
+        stack::Error::FamilyNotSupported => Errno::AFNOSUPPORT,
         stack::Error::DestinationRequired => Errno::DESTADDRREQ,
         stack::Error::NotSupported => Errno::OPNOTSUPP,
         _ => Errno::INVAL,

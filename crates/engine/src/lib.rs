@@ -51,6 +51,6 @@ pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
-pub use stack::{FastOpenModes, SynCookies};
+pub use stack::{FastOpenModes, Protocols, SynCookies};
 pub use steering::core_of_frame;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};

@@ -7,6 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SeekFrom};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
+use stack::Resolution;
 use stack::tables::{ConnectionRecord, ListenerRecord, TimeWaitRecord};
 
 /// The engine as a whole.
@@ -27,6 +28,7 @@ pub fn status(core: &EngineCore) -> Value {
         "driver": core.config.driver,
         "congestion_control": core.config.socket_options.congestion.name(),
         "ecn": core.config.socket_options.ecn as u8,
+        "protocols": core.config.protocols.names().collect::<Vec<_>>(),
         "caps": {
             "tx_checksum": caps.tx_checksum,
             "rx_checksum": caps.rx_checksum,
@@ -144,15 +146,16 @@ pub fn sessions(core: &EngineCore) -> Value {
 /// Interfaces with addresses, routes, neighbours.
 pub fn interfaces(core: &EngineCore) -> Value {
     let caps = core.link.driver.caps();
-    let addresses: Vec<String> = core
-        .config
-        .addresses
-        .iter()
+    // What the stack has rather than what was configured: routers may have announced more.
+    let of_links = core.stack.interfaces();
+    let of_links = of_links.filter(|(_, link, _)| link.resolution != Resolution::Loopback);
+    let addresses: Vec<String> = of_links
+        .flat_map(|(_, _, addresses)| addresses)
         .map(|own| format!("{}/{}", own.address, own.prefix_len))
         .collect();
     json!([{
         "interface": core.config.interface, "driver": core.config.driver, "mtu_bytes": caps.mtu,
-        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.config.gateways,
+        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.gateways(),
     }])
 }
 

@@ -204,7 +204,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     let mut follow = false;
     if create::is_candidate(domain, kind, protocol) {
         let refused = at_the_edge(|| {
-            follow = create::attach()?;
+            follow = create::attach(kind)?;
             Ok(None)
         });
         if let Some(failed) = refused {

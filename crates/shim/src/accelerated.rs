@@ -98,6 +98,7 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
         has_gateway_v4: own.gateways.iter().any(IpAddr::is_ipv4),
         has_gateway_v6: own.gateways.iter().any(IpAddr::is_ipv6),
         scope_id: own.scope_id,
+        kinds: own.kinds,
         mtu_bytes: own
             .addresses
             .iter()

@@ -2,13 +2,14 @@
 
 use std::os::fd::RawFd;
 
+use client::SocketKinds;
 use rustix::io::Errno;
 
 use crate::accelerated;
 use crate::address::Family;
 use crate::descriptors;
 use crate::file::{File, Kind};
-use crate::policy::policy;
+use crate::policy::{Policy, policy};
 use crate::report;
 use crate::socket::Socket;
 
@@ -24,11 +25,14 @@ pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
         && policy().may_accelerate()
 }
 
-/// Whether sockets are to be followed: attaches on the first question. ENETDOWN where there is no
-/// engine and the user demanded one.
-pub fn attach() -> Result<bool, Errno> {
+/// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there
+/// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
+pub fn attach(kind: i32) -> Result<bool, Errno> {
     match accelerated::attach() {
-        Ok(()) => Ok(true),
+        Ok(()) if accelerated::networks().kinds.contains(served(kind)) => Ok(true),
+        // The engine was started without the protocol (`--protocols`): the kernel has it.
+        Ok(()) if policy().policy == Policy::EngineOnly => Err(Errno::PROTONOSUPPORT),
+        Ok(()) => Ok(false),
         Err(reason) => {
             if let Some(reason) = reason {
                 let instead = if policy().require_engine {
@@ -47,6 +51,14 @@ pub fn attach() -> Result<bool, Errno> {
                 Ok(false)
             }
         }
+    }
+}
+
+/// What serves a socket of this kind.
+fn served(kind: i32) -> SocketKinds {
+    match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        libc::SOCK_DGRAM => SocketKinds::DATAGRAM,
+        _ => SocketKinds::STREAM,
     }
 }
 

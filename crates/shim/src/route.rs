@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use client::SocketKinds;
 
 use crate::socket::Owner;
 
@@ -61,6 +62,8 @@ pub struct EngineNetworks {
     pub scope_id: u32,
     /// Largest packet that it sends.
     pub mtu_bytes: usize,
+    /// Sockets that it serves.
+    pub kinds: SocketKinds,
 }
 
 impl EngineNetworks {

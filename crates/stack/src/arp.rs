@@ -231,8 +231,16 @@ impl Stack<'_> {
         self.neighbours.set_failed(n);
         self.udp.held.on_neighbour_changed();
         self.arm_neighbour(n);
+        let (interface, address) = self.neighbours.place(n);
+        self.forget_redirects_to(interface, address);
+        // RFC 4861 §7.2.2, §6.3.6: what waits for a router goes by another one.
+        let has_other_way = self.routes.on_silent_router(interface, address);
         while let Some(index) = self.pop_waiter(n) {
-            self.failed.push(index);
+            if has_other_way {
+                self.senders.push(index);
+            } else {
+                self.failed.push(index);
+            }
         }
     }
 
@@ -241,6 +249,10 @@ impl Stack<'_> {
         use crate::neighbour::NeighbourState as S;
         if matches!(self.neighbours.entry(n).state, S::Incomplete | S::Failed) {
             return;
+        }
+        if self.routes.has_silent_routers() {
+            let (interface, address) = self.neighbours.place(n);
+            self.routes.on_heard_router(interface, address);
         }
         self.udp.held.on_neighbour_changed();
         while let Some(index) = self.pop_waiter(n) {

@@ -7,6 +7,7 @@
 
 use crate::input::Arrival;
 use crate::interface::{AddressState, Interface, InterfaceId};
+use crate::redirect::{REDIRECTS_MAX, Redirect};
 use crate::route::Route;
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv6Addr};
@@ -34,6 +35,8 @@ pub(crate) struct Discovery {
     pub(crate) solicit_at: Instant,
     pub(crate) solicitations_left: u8,
     learned: Vec<Learned>,
+    /// Better first hops that routers have told of, the oldest first.
+    pub(crate) redirects: Vec<Redirect>,
     /// The link's MTU for IPv6, where it is below the interface's (RFC 4861 §4.6.4).
     pub(crate) mtu: Option<u16>,
 }
@@ -55,6 +58,7 @@ impl Discovery {
             },
             solicitations_left: if listens { SOLICITATIONS } else { 0 },
             learned: Vec::new(),
+            redirects: Vec::with_capacity(REDIRECTS_MAX),
             mtu: None,
         }
     }
@@ -62,7 +66,9 @@ impl Discovery {
     /// When something is due.
     pub(crate) fn next_event(&self) -> Instant {
         let expiries = self.learned.iter().map(|learned| learned.until);
+        let redirects = self.redirects.first().map(|oldest| oldest.until);
         expiries
+            .chain(redirects)
             .min()
             .unwrap_or(Instant::NEVER)
             .min(self.solicit_at)

@@ -1,5 +1,6 @@
 //! What a stack is given at start.
 
+use crate::protocols::Protocols;
 use bitflags::bitflags;
 
 bitflags! {
@@ -48,6 +49,8 @@ impl SynCookies {
 pub struct Config {
     /// Random; the same for as long as connections live, over restarts too (RFC 6528 §3).
     pub secret: [u8; 16],
+    /// What it speaks beside IPv4.
+    pub protocols: Protocols,
     /// First and last ephemeral port (Linux `ip_local_port_range`).
     pub ephemeral_ports: (u16, u16),
     /// Entries of the neighbour cache at most (Linux `gc_thresh3`).
@@ -78,6 +81,7 @@ impl Config {
     pub const fn new(secret: [u8; 16]) -> Self {
         Self {
             secret,
+            protocols: Protocols::all(),
             ephemeral_ports: (32_768, 60_999),
             neighbours_max: 1_024,
             orphans_max: 16_384,

@@ -54,6 +54,8 @@ counters! {
     icmp_in_dest_unreachs => "IcmpInDestUnreachs",
     /// Time exceeded received.
     icmp_in_time_excds => "IcmpInTimeExcds",
+    /// Redirects received.
+    icmp_in_redirects => "IcmpInRedirects",
     /// Echo requests received.
     icmp_in_echos => "IcmpInEchos",
     /// Echo replies sent.
@@ -94,6 +96,10 @@ counters! {
     icmp6_in_pkt_too_bigs => "Icmp6InPktTooBigs",
     /// ICMPv6 time exceeded received.
     icmp6_in_time_excds => "Icmp6InTimeExcds",
+    /// ICMPv6 redirects received.
+    icmp6_in_redirects => "Icmp6InRedirects",
+    /// Redirects of both families that were believed.
+    redirects_taken => "ShuntRedirectsTaken",
     /// ICMPv6 echo requests received.
     icmp6_in_echos => "Icmp6InEchos",
     /// ICMPv6 echo replies sent.

@@ -33,6 +33,12 @@ pub enum Error {
     /// `EDESTADDRREQ`: neither the call nor the socket names a peer.
     #[error("a destination is required")]
     DestinationRequired,
+    /// `EPROTONOSUPPORT`: the stack was started without the protocol.
+    #[error("the protocol is left out")]
+    ProtocolNotSupported,
+    /// `EAFNOSUPPORT`: the stack was started without IPv6.
+    #[error("IPv6 is left out")]
+    FamilyNotSupported,
     /// `EPIPE`: the sending direction is shut down.
     #[error("the sending direction is closed")]
     BrokenPipe,

@@ -258,12 +258,9 @@ impl Stack<'_> {
             self.send_error_v6(now, arrival, false, message, egress);
             return;
         }
-        // RFC 1122 §3.2.2: no error message answers a broadcast.
         let code = REASSEMBLY;
         let message = |quoted| icmpv4::Message::TimeExceeded { code, quoted };
-        if self.owns_address(arrival.destination)
-            && self.send_error_v4(now, arrival, message, egress)
-        {
+        if self.send_error_v4(now, arrival, message, egress) {
             self.counters.icmp_out_time_excds += 1;
         }
     }

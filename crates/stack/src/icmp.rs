@@ -1,7 +1,7 @@
 //! ICMP as a host must take it (RFC 1122 §3.2.2): echo is answered, errors are told to the connection
 //! they quote, and only if they quote something it has in flight (RFC 5927 §4.1).
 //!
-//! Redirects, source quench (RFC 6633) and everything else are ignored.
+//! Source quench (RFC 6633) and everything else is ignored.
 
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host};
@@ -100,6 +100,12 @@ impl Stack<'_> {
                     self.handle_unreachable(now, &report, quote, host);
                 }
             }
+            Message::Redirect {
+                gateway, quoted, ..
+            } => {
+                self.counters.icmp_in_redirects += 1;
+                self.handle_redirect_v4(now, arrival, gateway, quoted);
+            }
             Message::TimeExceeded { code, quoted } => {
                 self.counters.icmp_in_time_excds += 1;
                 let report = report(arrival, (11, code), 0, quoted);
@@ -119,7 +125,7 @@ impl Stack<'_> {
     }
 
     /// The connection that sent what is quoted, if it is in flight.
-    fn quoted_connection(&mut self, quote: Option<&Quote>) -> Option<u32> {
+    pub(crate) fn quoted_connection(&mut self, quote: Option<&Quote>) -> Option<u32> {
         let found = quote.and_then(|quote| {
             let index = self
                 .demux

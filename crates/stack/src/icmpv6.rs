@@ -1,7 +1,7 @@
 //! ICMPv6 as a host must take it (RFC 4443): echo is answered, errors are told to the connection they
 //! quote, and only if they quote something it has in flight (RFC 5927 §4.1, RFC 8201 §4).
 //!
-//! Redirects are ignored. An error is never answered with an error: what is not understood is dropped.
+//! An error is never answered with an error: what is not understood is dropped.
 
 use crate::demux::FourTuple;
 use crate::egress::{Egress, Host};
@@ -9,6 +9,7 @@ use crate::icmp::{Quote, report};
 use crate::input::Arrival;
 use crate::interface::{InterfaceId, Resolution};
 use crate::output::Envelope;
+use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::udp::Report;
 use core::net::IpAddr;
@@ -34,7 +35,12 @@ impl Stack<'_> {
             return;
         };
         let link = arrival.interface;
+        let is_spoken = self.config.protocols.contains(Protocols::ICMP);
         match message {
+            // Without these there is no IPv6.
+            Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
+            Message::Other { kind, body, .. } => self.handle_mld(now, arrival, kind, body),
+            _ if !is_spoken => {}
             Message::EchoRequest {
                 identifier,
                 sequence,
@@ -72,8 +78,6 @@ impl Stack<'_> {
             Message::ParameterProblem { code, quoted, .. } => {
                 self.handle_error(now, &report(arrival, (4, code), 0, quoted), host);
             }
-            Message::Other { kind, body, .. } => self.handle_mld(now, arrival, kind, body),
-            Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
             _ => {}
         }
     }

@@ -11,6 +11,7 @@ use crate::address::needs_zone;
 use crate::egress::{Egress, Host, RxChecksum, RxMeta};
 use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::output::Envelope;
+use crate::protocols::Protocols;
 use crate::refuse::Refusal;
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -152,7 +153,9 @@ impl Stack<'_> {
         match header.ethertype {
             EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
             EtherType::IPV4 => self.handle_ipv4(now, &came, payload, host, egress),
-            EtherType::IPV6 => self.handle_ipv6(now, &came, payload, host, egress),
+            EtherType::IPV6 if self.config.protocols.contains(Protocols::IPV6) => {
+                self.handle_ipv6(now, &came, payload, host, egress);
+            }
             _ => self.counters.frames_ignored += 1,
         }
     }
@@ -351,11 +354,14 @@ impl Stack<'_> {
         } else {
             self.counters.ip6_in_delivers += 1;
         }
+        let speaks = |protocol| self.config.protocols.contains(protocol);
         match arrival.protocol {
-            Protocol::TCP => self.handle_tcp(now, arrival, host, egress),
-            Protocol::ICMP if is_v4 => self.handle_icmp(now, arrival, host, egress),
+            Protocol::TCP if speaks(Protocols::TCP) => self.handle_tcp(now, arrival, host, egress),
+            Protocol::ICMP if is_v4 && speaks(Protocols::ICMP) => {
+                self.handle_icmp(now, arrival, host, egress);
+            }
             Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
-            Protocol::UDP => self.handle_udp(now, arrival, host, egress),
+            Protocol::UDP if speaks(Protocols::UDP) => self.handle_udp(now, arrival, host, egress),
             Protocol::IGMP if is_v4 && arrival.is_to_group() => self.handle_igmp(now, arrival),
             Protocol::NO_NEXT_HEADER if !is_v4 => {}
             _ => {

@@ -8,6 +8,7 @@ use crate::demux::FourTuple;
 use crate::egress::Host;
 use crate::error::Error;
 use crate::intrusive::{ListHead, at};
+use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId, ListenerRecord, Row as _};
 use core::net::{IpAddr, SocketAddr};
@@ -53,6 +54,9 @@ impl Stack<'_> {
     /// [`Error::NoMemory`].
     pub fn listen(&mut self, listen: &Listen) -> Result<ListenerId, Error> {
         let (address, port) = (listen.local.ip().to_canonical(), listen.local.port());
+        self.config
+            .protocols
+            .check_socket(Protocols::TCP, address)?;
         if port == 0 {
             return Err(Error::InvalidArgument);
         }

@@ -1,7 +1,7 @@
 //! Neighbour discovery on the link: answering, asking, finding duplicates (RFC 4861, RFC 4862 §5.4).
 //!
-//! The cache is `neighbour.rs`, the same as for ARP; routers and prefixes are `autoconf.rs`. Redirects
-//! and proxies are not done. What did not come from the link itself (hop limit 255) is not believed.
+//! The cache is `neighbour.rs`, the same as for ARP; routers and prefixes are `autoconf.rs`, redirects
+//! `redirect.rs`. Proxies are not done. What did not come from the link itself (hop limit 255) is not believed.
 
 use crate::address::{group_hardware, needs_zone, solicited_node};
 use crate::egress::{Busy, Egress};
@@ -71,6 +71,15 @@ impl Stack<'_> {
             Message::RouterAdvertisement(advertisement) => {
                 self.counters.icmp6_in_router_advertisements += 1;
                 self.handle_router_advertisement(now, arrival, &advertisement)
+            }
+            Message::Redirect {
+                target,
+                destination,
+                options,
+            } => {
+                self.counters.icmp6_in_redirects += 1;
+                let hardware = options.target_link_layer();
+                self.handle_redirect_v6(now, arrival, (target, destination), hardware)
             }
             Message::RouterSolicitation { .. } => true, // For routers.
         };

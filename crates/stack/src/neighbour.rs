@@ -142,6 +142,12 @@ impl Neighbours {
         &mut self.entries[at(n)]
     }
 
+    /// Which neighbour entry `n` is of.
+    pub(crate) fn place(&self, n: u32) -> (InterfaceId, IpAddr) {
+        let entry = self.entry(n);
+        (entry.interface, entry.address)
+    }
+
     pub(crate) fn find(&mut self, interface: InterfaceId, address: IpAddr) -> Option<u32> {
         self.index.find(&key(interface, address))
     }

@@ -12,6 +12,7 @@ use crate::interface::{
     ADDRESSES_MAX, AddressState, InterfaceAddress, InterfaceConfig, InterfaceId, Origin, Owned,
     Resolution,
 };
+use crate::protocols::Protocols;
 use crate::route::Route;
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv6Addr};
@@ -66,7 +67,8 @@ impl Stack<'_> {
         interface
             .addresses
             .retain(|owned| owned.address.address != address.address);
-        if address.prefix_len > bits_of_family(address.address)
+        if (is_v6 && !self.config.protocols.contains(Protocols::IPV6))
+            || address.prefix_len > bits_of_family(address.address)
             || interface.addresses.len() >= ADDRESSES_MAX
             || (is_v6 && mtu < MINIMUM_MTU)
         {
@@ -189,6 +191,7 @@ impl Stack<'_> {
         for id in self.interfaces.ids() {
             self.solicit_routers(now, id);
             self.forget_learned(now, id);
+            self.forget_old_redirects(now, id);
             let mut place = 0;
             while let Some(question) = self.next_act(now, id, &mut place) {
                 self.question(question);

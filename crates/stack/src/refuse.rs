@@ -5,6 +5,7 @@ use crate::egress::Egress;
 use crate::input::Arrival;
 use crate::interface::Resolution;
 use crate::output::Envelope;
+use crate::protocols::Protocols;
 use crate::stack::Stack;
 use core::net::IpAddr;
 use tcp::Instant;
@@ -93,8 +94,12 @@ impl Stack<'_> {
         message: impl FnOnce(&'a [u8]) -> icmpv4::Message<'a>,
         egress: &mut dyn Egress,
     ) -> bool {
-        if arrival.resolution == Resolution::External {
+        if arrival.resolution == Resolution::External || !self.speaks_icmp() {
             return false; // The kernel has the same packet and answers for itself.
+        }
+        // RFC 1122 §3.2.2: no error message answers a broadcast or multicast.
+        if !self.owns_address(arrival.destination) {
+            return false;
         }
         if !self.icmp_bucket.try_take(now) {
             self.counters.icmp_out_rate_limit += 1;
@@ -119,7 +124,7 @@ impl Stack<'_> {
         message: impl FnOnce(&'a [u8]) -> icmpv6::Message<'a>,
         egress: &mut dyn Egress,
     ) {
-        if arrival.resolution == Resolution::External {
+        if arrival.resolution == Resolution::External || !self.speaks_icmp() {
             return;
         }
         // RFC 4443 §2.4 (e.3) to (e.6): not for groups, nor to who is nobody in particular.
@@ -142,6 +147,10 @@ impl Stack<'_> {
         {
             self.counters.icmp6_out_errors += 1;
         }
+    }
+
+    fn speaks_icmp(&self) -> bool {
+        self.config.protocols.contains(Protocols::ICMP)
     }
 
     /// The way back for an answer to an IPv6 packet that may have gone to a group (RFC 4443 §2.2).

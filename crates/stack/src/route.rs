@@ -40,11 +40,21 @@ impl Route {
     }
 }
 
+/// A route, and whether its router answers.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    route: Route,
+    /// When its router was last found not to answer: counts such events; 0: it is not known to be silent.
+    silent: u32,
+}
+
 /// The routing table.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    sorted: Vec<Route>,
+    sorted: Vec<Entry>,
     generation: u32,
+    /// Routers found silent so far.
+    silences: u32,
 }
 
 impl Routes {
@@ -52,6 +62,7 @@ impl Routes {
         Self {
             sorted: Vec::new(),
             generation: 1,
+            silences: 0,
         }
     }
 
@@ -74,15 +85,15 @@ impl Routes {
             return Err(Error::InvalidArgument);
         }
         route.destination = masked(route.destination, route.prefix_len);
-        self.sorted.retain(|other| !other.is_same(&route));
+        self.sorted.retain(|other| !other.route.is_same(&route));
         if self.sorted.len() >= ROUTES_MAX {
             return Err(Error::NoMemory);
         }
         let rank = |route: &Route| (u8::MAX - route.prefix_len, route.metric);
         let place = self
             .sorted
-            .partition_point(|other| rank(other) <= rank(&route));
-        self.sorted.insert(place, route);
+            .partition_point(|other| rank(&other.route) <= rank(&route));
+        self.sorted.insert(place, Entry { route, silent: 0 });
         self.touch();
         Ok(())
     }
@@ -96,19 +107,83 @@ impl Routes {
         let place = self
             .sorted
             .iter()
-            .position(|other| other.is_same(&wanted))
+            .position(|other| other.route.is_same(&wanted))
             .ok_or(Error::NotFound)?;
         self.sorted.remove(place);
         self.touch();
         Ok(())
     }
 
+    /// The best route to `address`: among those with the longest prefix the one with the lowest metric
+    /// whose router answers. If none does, the one that has been silent longest: each gets its turn to be
+    /// asked again (RFC 4861 §6.3.6, RFC 1122 §3.3.1.5).
     pub(crate) fn lookup(&self, address: IpAddr) -> Option<&Route> {
-        self.sorted.iter().find(|route| route.matches(address))
+        let mut matching = self
+            .sorted
+            .iter()
+            .filter(|entry| entry.route.matches(address));
+        let first = matching.next()?;
+        if first.silent == 0 {
+            return Some(&first.route);
+        }
+        let as_long = matching.take_while(|entry| entry.route.prefix_len == first.route.prefix_len);
+        let best = core::iter::once(first).chain(as_long);
+        best.min_by_key(|entry| entry.silent)
+            .map(|entry| &entry.route)
+    }
+
+    /// The neighbour `router` does not answer. Returns whether another one does to what goes over it.
+    pub(crate) fn on_silent_router(&mut self, interface: InterfaceId, router: IpAddr) -> bool {
+        let is_its = |route: &Route| route.interface == interface && route.gateway == Some(router);
+        let Some(own) = self.sorted.iter().position(|entry| is_its(&entry.route)) else {
+            return false;
+        };
+        self.silences += 1;
+        let (mut has_other, mut has_answering) = (false, false);
+        let Route {
+            destination,
+            prefix_len,
+            ..
+        } = self.sorted[own].route;
+        for entry in &mut self.sorted {
+            if is_its(&entry.route) {
+                entry.silent = self.silences;
+            } else if entry.route.destination == destination && entry.route.prefix_len == prefix_len
+            {
+                has_other = true;
+                has_answering |= entry.silent == 0;
+            }
+        }
+        if has_other {
+            self.touch();
+        }
+        has_answering
+    }
+
+    /// The neighbour `router` answers.
+    pub(crate) fn on_heard_router(&mut self, interface: InterfaceId, router: IpAddr) {
+        let mut is_back = false;
+        for entry in &mut self.sorted {
+            if entry.silent > 0
+                && entry.route.interface == interface
+                && entry.route.gateway == Some(router)
+            {
+                entry.silent = 0;
+                is_back = true;
+            }
+        }
+        if is_back {
+            self.touch();
+        }
+    }
+
+    /// Whether any router is known to be silent.
+    pub(crate) fn has_silent_routers(&self) -> bool {
+        self.silences > 0
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Route> {
-        self.sorted.iter()
+        self.sorted.iter().map(|entry| &entry.route)
     }
 }
 
@@ -145,6 +220,34 @@ mod tests {
                 .min_by_key(|route| (32 - route.prefix_len, route.metric));
             prop_assert_eq!(table.lookup(address), best);
         }
+    }
+
+    #[test]
+    fn a_silent_router_is_avoided_until_it_is_heard() {
+        let mut table = Routes::new();
+        let far = Ipv4Addr::new(8, 8, 8, 8).into();
+        let routers = [1, 2, 3].map(|n| IpAddr::from([10, 0, 0, n]));
+        for (metric, router) in (0..).zip(routers) {
+            let gateway = Some(router);
+            let way = Route {
+                gateway,
+                ..route(0, 0, metric)
+            };
+            table.add(way).unwrap();
+        }
+        let gateway = |table: &Routes| table.lookup(far).unwrap().gateway.unwrap();
+        assert_eq!(gateway(&table), routers[0]);
+        for (silent, next, answers) in [(0, 1, true), (1, 2, true), (2, 0, false), (0, 1, false)] {
+            let before = table.generation();
+            let has_answering = table.on_silent_router(InterfaceId(0), routers[silent]);
+            assert_eq!(has_answering, answers);
+            assert_ne!(table.generation(), before);
+            assert_eq!(gateway(&table), routers[next], "silent longest");
+        }
+        table.on_heard_router(InterfaceId(0), routers[2]);
+        assert_eq!(gateway(&table), routers[2]);
+        let stranger = Ipv4Addr::new(10, 0, 0, 9).into();
+        assert!(!table.on_silent_router(InterfaceId(0), stranger));
     }
 
     #[test]

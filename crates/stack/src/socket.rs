@@ -13,6 +13,7 @@ use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::lifecycle::view;
 use crate::listener::{ends, halves};
+use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
 use core::net::{IpAddr, SocketAddr};
@@ -89,6 +90,7 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<ConnectionId, Error> {
         let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
+        self.config.protocols.check_socket(Protocols::TCP, remote)?;
         if remote_port == 0 || connect.local_port == Some(0) {
             return Err(Error::InvalidArgument);
         }

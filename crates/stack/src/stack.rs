@@ -17,6 +17,7 @@ use crate::neighbour::{Neighbour, Neighbours};
 use crate::output::Scratch;
 use crate::path::Path;
 use crate::ports::Ports;
+use crate::protocols::Protocols;
 use crate::rate::TokenBucket;
 use crate::reassembly::Reassembly;
 use crate::route::{Route, Routes};
@@ -185,7 +186,7 @@ impl<'m> Stack<'m> {
         }
         self.routes.touch();
         let id = self.interfaces.add(config)?;
-        if config.router_discovery {
+        if config.router_discovery && self.config.protocols.contains(Protocols::IPV6) {
             self.ensure_link_local(Instant::ZERO, id)?;
         }
         Ok(id)

@@ -3,6 +3,8 @@
 //! Extensions after the quoted packet (RFC 4884) are left where they are, at the end of `quoted`.
 //! Whether a quote belongs to a connection of ours is decided in `stack` and `tcp` (RFC 5927).
 
+use core::net::Ipv4Addr;
+
 use crate::checksum::Sum;
 use crate::{Error, split_header};
 
@@ -11,6 +13,7 @@ pub const HEADER_LEN: usize = 8;
 
 const ECHO_REPLY: u8 = 0;
 const DESTINATION_UNREACHABLE: u8 = 3;
+const REDIRECT: u8 = 5;
 const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
@@ -62,6 +65,15 @@ pub enum Message<'a> {
         /// With [`unreachable::FRAGMENTATION_NEEDED`] the MTU of the next hop, 0 from routers older
         /// than RFC 1191; otherwise unused.
         next_hop_mtu: u16,
+        /// The packet that caused the message.
+        quoted: &'a [u8],
+    },
+    /// There is a better first hop.
+    Redirect {
+        /// 0 and 2 for the network, 1 and 3 for the host; hosts make no difference (RFC 1122 §3.2.2.2).
+        code: u8,
+        /// The better one.
+        gateway: Ipv4Addr,
         /// The packet that caused the message.
         quoted: &'a [u8],
     },
@@ -117,6 +129,11 @@ impl<'a> Message<'a> {
             DESTINATION_UNREACHABLE => Message::DestinationUnreachable {
                 code,
                 next_hop_mtu: second,
+                quoted: rest,
+            },
+            REDIRECT => Message::Redirect {
+                code,
+                gateway: Ipv4Addr::new(b4, b5, b6, b7),
                 quoted: rest,
             },
             TIME_EXCEEDED => Message::TimeExceeded { code, quoted: rest },
@@ -175,6 +192,7 @@ impl<'a> Message<'a> {
             Message::DestinationUnreachable {
                 code, next_hop_mtu, ..
             } => (DESTINATION_UNREACHABLE, code, pair(0, next_hop_mtu)),
+            Message::Redirect { code, gateway, .. } => (REDIRECT, code, gateway.octets()),
             Message::TimeExceeded { code, .. } => (TIME_EXCEEDED, code, [0; 4]),
             Message::ParameterProblem { code, pointer, .. } => {
                 (PARAMETER_PROBLEM, code, [pointer, 0, 0, 0])
@@ -187,6 +205,7 @@ impl<'a> Message<'a> {
         match *self {
             Message::EchoRequest { data, .. } | Message::EchoReply { data, .. } => data,
             Message::DestinationUnreachable { quoted, .. }
+            | Message::Redirect { quoted, .. }
             | Message::TimeExceeded { quoted, .. }
             | Message::ParameterProblem { quoted, .. } => quoted,
             Message::Other { .. } => &[],
@@ -258,6 +277,7 @@ mod tests {
                 kind,
                 ECHO_REPLY
                     | DESTINATION_UNREACHABLE
+                    | REDIRECT
                     | ECHO_REQUEST
                     | TIME_EXCEEDED
                     | PARAMETER_PROBLEM
@@ -282,6 +302,11 @@ mod tests {
                 }
             }),
             any::<u8>().prop_map(move |code| Message::TimeExceeded { code, quoted: data }),
+            any::<(u8, [u8; 4])>().prop_map(move |(code, gateway)| Message::Redirect {
+                code,
+                gateway: gateway.into(),
+                quoted: data
+            }),
             any::<(u8, u8)>().prop_map(move |(code, pointer)| Message::ParameterProblem {
                 code,
                 pointer,

@@ -8,7 +8,9 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use engine::{Address, Config, CongestionControl, EcnMode, Engine, FastOpenModes, SynCookies};
+use engine::{
+    Address, Config, CongestionControl, EcnMode, Engine, FastOpenModes, Protocols, SynCookies,
+};
 use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
 
@@ -37,6 +39,7 @@ const MAX_IDLE_S: u64 = 86_400;
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
   shunt engine --nic eth0 --address 10.0.0.5/24,2001:db8::5/64 --gateway 10.0.0.1,fe80::1
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
+  shunt engine --nic eth0 --address 10.0.0.5/24 --protocols tcp,icmp   (no IPv6, no UDP)
   shunt engine --nic eth0 --address 10.0.0.5/24 --background
   shunt lab exec a -- shunt engine --background                  (a lab names interface and address)
 
@@ -56,6 +59,14 @@ pub struct Arguments {
     /// Router for destinations outside the addresses' networks; one for IPv4 and one for IPv6.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     gateway: Vec<IpAddr>,
+    /// Take IPv6 addresses and a router from what the link's routers announce (RFC 4862).
+    #[arg(long)]
+    autoconfigure: bool,
+    /// Protocols to speak beside IPv4: any of ipv6, tcp, udp and icmp. Sockets of one that is left out stay with
+    /// the kernel, packets of it are refused as unknown. ARP belongs to IPv4, neighbour discovery to ipv6,
+    /// multicast to udp.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "ipv6,tcp,udp,icmp", value_parser = parse_protocol)]
+    protocols: Vec<Protocols>,
     /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     name: String,
@@ -108,6 +119,13 @@ pub struct Arguments {
     /// [default: named after the control socket, beside the state of this user's labs].
     #[arg(long, value_name = "FILE", requires = "background")]
     log: Option<PathBuf>,
+}
+
+fn parse_protocol(text: &str) -> Result<Protocols, String> {
+    Protocols::named(text).ok_or_else(|| {
+        let names = Protocols::NAMES.map(|(_, name)| name);
+        format!("give any of {}; IPv4 is always there", names.join(", "))
+    })
 }
 
 fn parse_congestion(text: &str) -> Result<CongestionControl, String> {
@@ -171,6 +189,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.driver == DriverName::AfPacket {
         checks::check_is_up(&arguments.nic)?;
     }
+    checks::check_protocols(arguments)?;
     checks::check_addresses(&arguments.address, &arguments.gateway)?;
     let _claims = Claims::take(&arguments.address)?;
     let steering = choose_steering(arguments.cores)?;
@@ -219,6 +238,8 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     );
     config.name.clone_from(&arguments.name);
     config.gateways.clone_from(&arguments.gateway);
+    config.router_discovery = arguments.autoconfigure;
+    config.protocols = arguments.protocols.iter().copied().collect();
     config.interface_index = sys::interface_index(&arguments.nic);
     config.cpus.clone_from(&arguments.cpu);
     config.socket_options.congestion = arguments.congestion;

@@ -92,6 +92,10 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned)
     };
+    let words = |list: &Value| -> Vec<String> {
+        let list = list.as_array().into_iter().flatten();
+        list.map(word).collect()
+    };
     let mut text = format!(
         "engine {} (process {}): programs {}, connections {}, listeners {}, in TIME-WAIT {}, UDP sockets {}\n",
         word(&status["name"]),
@@ -118,19 +122,15 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
         );
     }
     for interface in interfaces.as_array().into_iter().flatten() {
-        let addresses: Vec<String> = interface["addresses"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(word)
-            .collect();
+        let addresses = words(&interface["addresses"]);
         text += &format!(
-            "{} by {}, {}, MTU {}, congestion control {}: {}\n",
+            "{} by {}, {}, MTU {}, congestion control {}, protocols ipv4 {}: {}\n",
             word(&interface["interface"]),
             word(&interface["driver"]),
             word(&interface["hardware_address"]),
             interface["mtu_bytes"],
             word(&status["congestion_control"]),
+            words(&status["protocols"]).join(" "),
             addresses.join(", ")
         );
     }

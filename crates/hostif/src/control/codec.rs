@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use super::message::{
     Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
-    Request, Welcome,
+    Request, SocketKinds, Welcome,
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
@@ -280,7 +280,8 @@ impl Reply {
                 let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
                 let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
                 let mut writer = Writer::new(REPLY | ADDRESSES);
-                writer.u32(own.scope_id).count(gateways.len());
+                writer.u32(own.scope_id).u8(own.kinds.bits());
+                writer.count(gateways.len());
                 for gateway in gateways {
                     writer.address(Some(*gateway));
                 }
@@ -368,6 +369,7 @@ impl Reply {
             },
             ADDRESSES => {
                 let scope_id = reader.u32()?;
+                let kinds = SocketKinds::from_bits(reader.u8()?).ok_or(Invalid::Malformed)?;
                 let count = reader.count(0, MAX_GATEWAYS)?;
                 let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
                 let gateways = gateways.collect::<Result<_, Invalid>>()?;
@@ -384,6 +386,7 @@ impl Reply {
                     addresses,
                     gateways,
                     scope_id,
+                    kinds,
                 })
             }
             QUERY => Reply::Report,

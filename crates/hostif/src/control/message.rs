@@ -1,5 +1,6 @@
 //! The messages of the control channel, and which descriptors travel with each.
 
+use bitflags::bitflags;
 use core::net::IpAddr;
 
 use crate::id::SocketId;
@@ -130,6 +131,25 @@ pub struct Addresses {
     pub gateways: Vec<IpAddr>,
     /// How programs name the engine's link beside link-local addresses: its interface's number.
     pub scope_id: u32,
+    /// Sockets that it serves; the others stay with the kernel.
+    pub kinds: SocketKinds,
+}
+
+bitflags! {
+    /// Kinds of sockets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct SocketKinds: u8 {
+        /// TCP.
+        const STREAM = 1;
+        /// UDP.
+        const DATAGRAM = 2;
+    }
+}
+
+impl Default for SocketKinds {
+    fn default() -> Self {
+        Self::all()
+    }
 }
 
 /// What the engine answers.

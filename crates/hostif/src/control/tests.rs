@@ -73,12 +73,14 @@ fn any_reply() -> impl Strategy<Value = Reply> {
             proptest::collection::vec(address, 0..=150),
             proptest::collection::vec(any_ip(), 0..=2),
             any::<u32>(),
+            0_u8..4,
         )
-            .prop_map(|(addresses, gateways, scope_id)| {
+            .prop_map(|(addresses, gateways, scope_id, kinds)| {
                 Reply::Addresses(Addresses {
                     addresses,
                     gateways,
                     scope_id,
+                    kinds: SocketKinds::from_bits_retain(kinds),
                 })
             }),
         Just(Reply::Report),

@@ -55,7 +55,8 @@ pub struct TooManyAddresses {
 /// of them (the sender, so that somebody else's use of our address is seen), where one is of IPv4 all
 /// IPv4 frames for groups and for everybody on the link, and where one is of IPv6
 /// all frames for IPv6 groups and link-local addresses: neighbour discovery speaks to groups, and the
-/// stack makes up link-local addresses of its own.
+/// stack makes up link-local addresses of its own. The unspecified IPv6 address stands for every one:
+/// which of them a stack makes from announced prefixes nobody knows before.
 ///
 /// # Errors
 /// More than [`ADDRESSES_MAX`] addresses.
@@ -113,6 +114,9 @@ fn len(program: &[Instruction]) -> u32 {
 /// address.
 fn match_ipv6(addresses: &[Ipv6Addr]) -> Vec<Instruction> {
     let mut program = Vec::new();
+    if addresses.contains(&Ipv6Addr::UNSPECIFIED) {
+        return vec![plain(RETURN, ACCEPT_WHOLE)];
+    }
     if !addresses.is_empty() {
         program.push(plain(LOAD_BYTE, IPV6_DESTINATION_AT));
         program.push(condition(0xff, 3, 0)); // RFC 4291 §2.7
@@ -303,6 +307,17 @@ mod tests {
         }
         frame[30..34].copy_from_slice(&[192, 168, 7, 200]);
         assert_eq!(run(&program, &frame, false), 0);
+    }
+
+    #[test]
+    fn the_unspecified_ipv6_address_lets_every_one_in() {
+        let listed = [IpAddr::from([10, 0, 0, 1]), Ipv6Addr::UNSPECIFIED.into()];
+        let program = for_addresses(&listed).unwrap();
+        let mut frame = [0x20_u8; 60];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        assert_eq!(run(&program, &frame, false), u32::MAX);
+        frame[12..14].copy_from_slice(&[8, 0]);
+        assert_eq!(run(&program, &frame, false), 0, "IPv4 as before");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::address::{needs_zone, same_family, scope_id_of};
 use crate::error::Error;
 use crate::interface::InterfaceId;
 use crate::intrusive::{at, slot};
+use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::Row as _;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -31,6 +32,9 @@ impl Stack<'_> {
     /// [`Error::AddressNotAvailable`], [`Error::AddressInUse`], [`Error::NoMemory`].
     pub fn udp_bind(&mut self, bind: &UdpBind) -> Result<UdpId, Error> {
         let address = bind.local.ip();
+        self.config
+            .protocols
+            .check_socket(Protocols::UDP, address)?;
         if !address.is_unspecified() && !self.is_bindable(address) {
             return Err(Error::AddressNotAvailable);
         }
@@ -118,6 +122,9 @@ impl Stack<'_> {
     /// [`Error::AccessDenied`] for broadcast without permission.
     pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<SocketAddr, Error> {
         let index = self.check_udp(id)?;
+        self.config
+            .protocols
+            .check_socket(Protocols::UDP, remote.ip())?;
         let record = &self.tables.udp[at(index)];
         let (bound, options) = (record.bound.local(), record.options());
         if remote.port() == 0 || remote.ip().is_unspecified() {

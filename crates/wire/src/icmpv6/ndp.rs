@@ -12,16 +12,17 @@ const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
 
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 const PREFIX_INFORMATION: u8 = 3;
 const MTU: u8 = 5;
 
-/// Whether an ICMPv6 type is one of those read here; redirects are not (they are ignored).
+/// Whether an ICMPv6 type is one of those read here.
 #[must_use]
 pub const fn is_kind(kind: u8) -> bool {
-    matches!(kind, ROUTER_SOLICITATION..=NEIGHBOUR_ADVERTISEMENT)
+    matches!(kind, ROUTER_SOLICITATION..=REDIRECT)
 }
 
 /// A message of neighbour discovery.
@@ -52,6 +53,15 @@ pub enum Message<'a> {
         /// It is to replace what is known.
         overrides: bool,
         /// Target link-layer address.
+        options: Options<'a>,
+    },
+    /// "There is a better first hop" (§4.5).
+    Redirect {
+        /// The better one; the destination itself where that is on the link.
+        target: Ipv6Addr,
+        /// For what.
+        destination: Ipv6Addr,
+        /// Target link-layer address, the packet that caused it.
         options: Options<'a>,
     },
 }
@@ -249,6 +259,16 @@ impl<'a> Message<'a> {
                     options: Options::parse(options)?,
                 })
             }
+            REDIRECT => {
+                let (_, rest) = split_header::<4>(body)?;
+                let (&target, rest) = split_header::<16>(rest)?;
+                let (&destination, options) = split_header::<16>(rest)?;
+                Message::Redirect {
+                    target: Ipv6Addr::from_octets(target),
+                    destination: Ipv6Addr::from_octets(destination),
+                    options: Options::parse(options)?,
+                }
+            }
             _ => {
                 let (&[flags, _, _, _], rest) = split_header::<4>(body)?;
                 let (&target, options) = split_header::<16>(rest)?;
@@ -275,6 +295,7 @@ impl<'a> Message<'a> {
             Message::RouterAdvertisement(_) => ROUTER_ADVERTISEMENT,
             Message::NeighbourSolicitation { .. } => NEIGHBOUR_SOLICITATION,
             Message::NeighbourAdvertisement { .. } => NEIGHBOUR_ADVERTISEMENT,
+            Message::Redirect { .. } => REDIRECT,
         }
     }
 
@@ -285,6 +306,7 @@ impl<'a> Message<'a> {
             Message::RouterAdvertisement(advertisement) => (12, &advertisement.options),
             Message::NeighbourSolicitation { options, .. }
             | Message::NeighbourAdvertisement { options, .. } => (20, options),
+            Message::Redirect { options, .. } => (36, options),
         };
         fixed + options.0.len()
     }
@@ -304,6 +326,15 @@ impl<'a> Message<'a> {
             }
             Message::NeighbourSolicitation { target, options } => {
                 out[4..20].copy_from_slice(&target.octets());
+                options
+            }
+            Message::Redirect {
+                target,
+                destination,
+                options,
+            } => {
+                out[4..20].copy_from_slice(&target.octets());
+                out[20..36].copy_from_slice(&destination.octets());
                 options
             }
             Message::NeighbourAdvertisement {

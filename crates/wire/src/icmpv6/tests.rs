@@ -148,7 +148,7 @@ proptest! {
         data in proptest::collection::vec(any::<u8>(), 0..60),
         (code, word) in any::<(u8, u32)>(),
         (identifier, sequence) in any::<(u16, u16)>(),
-        kind in prop_oneof![5_u8..128, 130_u8..133, 137_u8..=255],
+        kind in prop_oneof![5_u8..128, 130_u8..133, 138_u8..=255],
     ) {
         let (quoted, data) = (&data[..], &data[..]);
         check(&Message::DestinationUnreachable { code, quoted })?;
@@ -172,6 +172,7 @@ proptest! {
         check(&Message::Ndp(ndp::Message::RouterSolicitation { options }))?;
         check(&Message::Ndp(ndp::Message::NeighbourSolicitation { target, options }))?;
         check(&Message::Ndp(ndp::Message::NeighbourAdvertisement { target, router, solicited, overrides, options }))?;
+        check(&Message::Ndp(ndp::Message::Redirect { target, destination: target, options }))?;
         check(&Message::Ndp(ndp::Message::RouterAdvertisement(RouterAdvertisement {
             hop_limit, flags, router_lifetime_s, reachable_time_ms, retransmission_time_ms, options,
         })))?;

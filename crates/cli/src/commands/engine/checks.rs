@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
-use engine::Address;
+use engine::{Address, Protocols};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::{fd::OwnedFd, io::Errno};
 
-use super::DriverName;
+use super::{Arguments, DriverName};
 use crate::{control::Channel, sys};
 
 /// Refuses addresses that an engine cannot own here.
@@ -42,6 +42,22 @@ pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Re
                 holder.name
             );
         }
+    }
+    Ok(())
+}
+
+/// Refuses what needs IPv6 where it is left out.
+pub fn check_protocols(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.protocols.contains(&Protocols::IPV6) {
+        return Ok(());
+    }
+    let own = arguments.address.iter().map(|own| own.address);
+    let mut named = own.chain(arguments.gateway.iter().copied());
+    if let Some(address) = named.find(IpAddr::is_ipv6) {
+        bail!("{address} needs IPv6: add ipv6 to --protocols, or leave the address out");
+    }
+    if arguments.autoconfigure {
+        bail!("--autoconfigure needs IPv6: add ipv6 to --protocols");
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Opens the device of an engine, a queue for each of its cores.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -30,8 +31,12 @@ fn open_af_packet(
     arguments: &Arguments,
     steering: Steering,
 ) -> anyhow::Result<Vec<Box<dyn Driver>>> {
+    let mut addresses: Vec<IpAddr> = arguments.address.iter().map(|own| own.address).collect();
+    if arguments.autoconfigure {
+        addresses.push(Ipv6Addr::UNSPECIFIED.into());
+    }
     let config = af_packet::Config {
-        addresses: Some(arguments.address.iter().map(|own| own.address).collect()),
+        addresses: Some(addresses),
         ..af_packet::Config::new(&arguments.nic)
     };
     let opened = if steering.cores == 1 {
