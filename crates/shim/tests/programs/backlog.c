@@ -1,8 +1,8 @@
 /* A full accept queue: who comes too late waits in connect until somebody was accepted. */
 #include "parity.h"
 
-static int start(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+static int start(address_t peer) {
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     nonblocking(fd);
     if (connect(fd, (struct sockaddr *)&peer, sizeof peer) < 0 && errno != EINPROGRESS)
         say("connect: %s", error_name(errno));
@@ -29,7 +29,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), waiting[3];
     await(fd);
     for (int i = 0; i < 2; i++) {

@@ -16,7 +16,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     struct sigaction action = {.sa_handler = on_pipe};
     sigaction(SIGPIPE, &action, NULL);
     int fd = connected(peer), file = open("/proc/self/exe", O_RDONLY);
@@ -32,7 +32,7 @@ static void client(struct sockaddr_in peer) {
     result("sendmsg", sendmsg(fd, &message, 0));
     result("sendfile", sendfile(fd, file, NULL, 10));
     say("signals %d", (int)pipes);
-    int fresh = socket(AF_INET, SOCK_STREAM, 0);
+    int fresh = socket(FAMILY, SOCK_STREAM, 0);
     result("send, not connected", send(fresh, "x", 1, 0));
     say("signals %d", (int)pipes);
     result("recv, not connected", recv(fresh, (char[1]){0}, 1, 0));

@@ -38,4 +38,4 @@ static void both_ways(int fd) {
 
 static void server(int listener) { both_ways(accepted(listener)); }
 
-static void client(struct sockaddr_in peer) { both_ways(connected(peer)); }
+static void client(address_t peer) { both_ways(connected(peer)); }

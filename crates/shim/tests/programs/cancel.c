@@ -47,7 +47,7 @@ static void cancel(const char *what, void *(*body)(void *)) {
 
 static void server(int listener) { close(accepted(listener)); }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     close(connected(peer));
     if (pipe(tube) < 0)
         exit(1);

@@ -12,7 +12,7 @@ static void server(int listener) {
     }
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     step(fd);
     await(fd);

@@ -12,7 +12,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     int twin = dup(fd), third = fcntl(fd, F_DUPFD, 100), fourth = fcntl(fd, F_DUPFD_CLOEXEC, 100);
     say("numbers %d %d", third, fourth);
@@ -41,7 +41,7 @@ static void client(struct sockaddr_in peer) {
     result("send on the last", send(120, "g", 1, 0));
     close(120);
     close(121);
-    int low = socket(AF_INET, SOCK_STREAM, 0);
+    int low = socket(FAMILY, SOCK_STREAM, 0);
     say("the lowest number is free again: %d", low == fd);
     close(low);
     close(other);

@@ -18,8 +18,8 @@ static void wait_and_say(const char *what, int epoll, int timeout_ms) {
         events("  events", ready[i].events);
 }
 
-static void client(struct sockaddr_in peer) {
-    int epoll = epoll_create(1), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+static void client(address_t peer) {
+    int epoll = epoll_create(1), fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     char text[16];
     struct epoll_event wish = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.fd = fd};
     result("add before connect", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wish));

@@ -45,7 +45,7 @@ static void wait_and_say(const char *what, int epoll, int timeout_ms) {
     }
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int epoll = epoll_create1(EPOLL_CLOEXEC), fds[PAIRS], tube[2];
     char text[16];
     for (int i = 0; i < PAIRS; i++) {

@@ -19,7 +19,7 @@ static void *sleeper(void *argument) {
     return (void *)(count > 0 ? (long)ready[0].data.u64 : -1 - count);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     epoll = epoll_create1(0);
     pthread_t thread;
     void *seen;

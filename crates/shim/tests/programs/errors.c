@@ -18,15 +18,15 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
-    int fd = connected(peer), fresh = socket(AF_INET, SOCK_STREAM, 0);
+static void client(address_t peer) {
+    int fd = connected(peer), fresh = socket(FAMILY, SOCK_STREAM, 0);
     char text[4];
     result("connect again", connect(fd, (struct sockaddr *)&peer, sizeof peer));
-    struct sockaddr_in mine;
+    address_t mine;
     getsockname(fd, (struct sockaddr *)&mine, &(socklen_t){sizeof mine});
     result("bind a connection", bind(fd, (struct sockaddr *)&mine, sizeof mine));
     result("connect with a short name", connect(fresh, (struct sockaddr *)&peer, 3));
-    peer.sin_family = 77;
+    peer.KIND = 77;
     result("connect to a strange family", connect(fresh, (struct sockaddr *)&peer, sizeof peer));
     result("accept, not listening", accept(fresh, NULL, NULL));
     result("recv, not connected", recv(fresh, text, 1, 0));
@@ -35,8 +35,8 @@ static void client(struct sockaddr_in peer) {
     result("recv, closed", recv(fresh, text, 1, 0));
     result("negative", recv(-1, text, 1, 0));
     result("huge", recv(1 << 30, text, 1, 0));
-    result("wrong type", socket(AF_INET, 99, 0));
-    result("wrong protocol", socket(AF_INET, SOCK_STREAM, 99));
+    result("wrong type", socket(FAMILY, 99, 0));
+    result("wrong protocol", socket(FAMILY, SOCK_STREAM, 99));
     struct pollfd entries[] = {{.fd = fresh, .events = POLLIN}, {.fd = -1}, {.fd = fd, .events = POLLOUT}};
     result("poll", poll(entries, 3, 0));
     events("closed", (unsigned)entries[0].revents);

@@ -61,22 +61,22 @@ static void answered(const char *what, int fd) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     struct sockaddr *to = (struct sockaddr *)&peer;
     socklen_t len = sizeof peer;
     int first = connected(peer);
     await(first);
 
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     result("asks for a cookie", sendto(fd, "one", 3, MSG_FASTOPEN, to, len));
     answered("answer", fd);
 
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     result("has a cookie", sendto(fd, "two", 3, MSG_FASTOPEN, to, len));
     result("again", sendto(fd, "x", 1, MSG_FASTOPEN, to, len));
     answered("answer", fd);
 
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     nonblocking(fd);
     result("does not wait", sendto(fd, "three", 5, MSG_FASTOPEN, to, len));
     struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -85,7 +85,7 @@ static void client(struct sockaddr_in peer) {
     result("connect", connect(fd, to, len));
     answered("answer", fd);
 
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     option("TCP_FASTOPEN_CONNECT", fd, TCP_FASTOPEN_CONNECT, 1);
     result("2", setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &(int){2}, sizeof(int)));
     result("connect", connect(fd, to, len));
@@ -99,19 +99,19 @@ static void client(struct sockaddr_in peer) {
     result("poll", poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 2000));
     answered("answer", fd);
 
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     struct iovec parts[2] = {{"fi", 2}, {"ve", 2}};
     struct msghdr message = {.msg_name = to, .msg_namelen = len, .msg_iov = parts, .msg_iovlen = 2};
     result("sendmsg", sendmsg(fd, &message, MSG_FASTOPEN));
     answered("answer", fd);
 
     struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     result("to nobody", sendto(fd, "x", 1, MSG_FASTOPEN, &nobody, sizeof nobody));
     /* A port that somebody holds and nobody listens on. */
-    int holder = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in closed = peer;
-    closed.sin_port = 0;
+    int holder = socket(FAMILY, SOCK_STREAM, 0);
+    address_t closed = peer;
+    closed.PORT = 0;
     bind(holder, (struct sockaddr *)&closed, sizeof closed);
     getsockname(holder, (struct sockaddr *)&closed, &len);
     result("to a closed port", sendto(fd, "x", 1, MSG_FASTOPEN, (struct sockaddr *)&closed, len));

@@ -16,7 +16,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), waiting;
     char text[64] = {0};
     struct pollfd entry = {.fd = fd, .events = POLLIN};

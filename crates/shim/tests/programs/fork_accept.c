@@ -28,7 +28,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     char text[16] = {0};
     result("send", send(fd, "a", 1, 0));

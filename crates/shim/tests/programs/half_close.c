@@ -16,7 +16,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     char text[16];
     result("send", send(fd, "twenty bytes of text", 20, 0));

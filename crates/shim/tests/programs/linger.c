@@ -35,7 +35,7 @@ static void server(int listener) {
     close(stuck);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     static char bytes[1 << 20];
     int fd = connected(peer);
     with_linger(fd, 1, 5);

@@ -2,7 +2,7 @@
 #include "parity.h"
 
 static int guide;
-static struct sockaddr_in loopback;
+static address_t loopback;
 
 /* The other half connects to the given address. */
 static void from_afar(void) {
@@ -54,13 +54,13 @@ static void by_epoll(int listener) {
 
 static void server(int first) {
     guide = accepted(first);
-    struct sockaddr_in any = {.sin_family = AF_INET};
+    address_t any = {.KIND = FAMILY};
     int listener = listening(any);
     socklen_t len = sizeof any;
     getsockname(listener, (struct sockaddr *)&any, &len);
     loopback = any;
-    inet_pton(AF_INET, "127.0.0.1", &loopback.sin_addr);
-    send(guide, &any.sin_port, sizeof any.sin_port, 0);
+    inet_pton(FAMILY, LOOPBACK, &loopback.ADDRESS);
+    send(guide, &any.PORT, sizeof any.PORT, 0);
     say("O_NONBLOCK %d", !!(fcntl(listener, F_GETFL) & O_NONBLOCK));
     from_afar();
     serve(listener, "from afar");
@@ -83,10 +83,10 @@ static void server(int first) {
     close(guide);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     char byte;
     int fd = connected(peer);
-    recv(fd, &peer.sin_port, sizeof peer.sin_port, MSG_WAITALL);
+    recv(fd, &peer.PORT, sizeof peer.PORT, MSG_WAITALL);
     while (recv(fd, &byte, 1, 0) == 1) {
         int visit = connected(peer);
         send(visit, "a", 1, 0);

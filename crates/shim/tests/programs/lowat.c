@@ -29,7 +29,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), bytes = 4096;
     await(fd);
     send(fd, "1234", 4, 0);

@@ -24,7 +24,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), on = 1, off = 0;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     await(fd);

@@ -13,8 +13,8 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+static void client(address_t peer) {
+    int fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     char text[8];
     poll_now("before connect", fd, 0);
     result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));

@@ -33,7 +33,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), value = 1;
     pause_ms(50);
     step(fd);

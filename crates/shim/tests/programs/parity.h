@@ -3,8 +3,8 @@
  * (over UDP where PARITY_UDP is defined; the server's socket is bound then) and print the results of their socket calls: values, errno names, event bits; never addresses, ports
  * or times, so that the output over the kernel and over Shunt can be compared line by line.
  *
- * A program that names PARITY_V6 is built a second time with that defined, and talks over IPv6: its addresses
- * are of type address_t and of FAMILY.
+ * A program whose addresses are of type address_t and of FAMILY is built a second time with PARITY_V6 defined,
+ * and talks over IPv6; one that says sockaddr_in has IPv4 to itself, unless it asks for PARITY_V6.
  *
  *   PROGRAM both ADDRESS            both halves in one process, the server half in a thread
  *   PROGRAM server ADDRESS PORT     one half; start the server first
@@ -41,13 +41,17 @@ typedef struct sockaddr_in6 address_t;
 #define FAMILY AF_INET6
 #define PORT sin6_port
 #define ADDRESS sin6_addr
+#define KIND sin6_family
 #define LOOPBACK "::1"
+#define STRANGER "2001:db8:77::77"
 #else
 typedef struct sockaddr_in address_t;
 #define FAMILY AF_INET
 #define PORT sin_port
 #define ADDRESS sin_addr
+#define KIND sin_family
 #define LOOPBACK "127.0.0.1"
+#define STRANGER "192.0.2.77"
 #endif
 
 static void server(int listener);

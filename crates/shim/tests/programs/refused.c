@@ -9,17 +9,17 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int guide = connected(peer);
     await(guide);
     pause_ms(50);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     say("SO_ERROR after: %s", error_name(socket_error(fd)));
     result("connect again", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     close(fd);
 
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     result("connect, non-blocking", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     struct pollfd entry = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP};
     result("poll", poll(&entry, 1, 2000));

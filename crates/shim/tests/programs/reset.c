@@ -24,7 +24,7 @@ static void server(int listener) {
     abort_with_linger(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     char text[16];
     int fd = connected(peer);
     step(fd);

@@ -43,7 +43,8 @@ def variants(name):
     """The program itself, and its twin over IPv6 if it has one; one that ends with _v6 has nothing else."""
     if name.endswith("_v6"):
         return [name]
-    return [name, f"{name}-v6"] if "PARITY_V6" in (HERE / f"{name}.c").read_text() else [name]
+    source = source_of(name).read_text()
+    return [name, f"{name}-v6"] if "PARITY_V6" in source or "sockaddr_in" not in source else [name]
 
 
 def build(names, folder):

@@ -15,7 +15,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), tube[2];
     char text[4];
     if (pipe(tube) < 0)

@@ -17,7 +17,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     char name[] = "/tmp/parity-XXXXXX";
     int file = mkstemp(name), fd = connected(peer);
     unlink(name);

@@ -16,8 +16,8 @@ static void server(int listener) {
     result("accept after", accept(listener, NULL, NULL));
 }
 
-static void client(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+static void client(address_t peer) {
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     char text[8];
     result("not connected", shutdown(fd, SHUT_RDWR));
     close(fd);

@@ -30,7 +30,7 @@ static void alarm_in(long ms, int flags) {
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), epoll = epoll_create1(0);
     char text[8];
     alarm_in(100, 0);

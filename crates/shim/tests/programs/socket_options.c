@@ -115,7 +115,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer), value = 3;
     await(fd);
     send(fd, "1234", 4, 0);
@@ -148,7 +148,7 @@ static void client(struct sockaddr_in peer) {
     close(fd);
 
     char device[16] = "?";
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     len = sizeof device;
     result("a device of no", getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, &len));
     say("length %d", (int)len);

@@ -40,11 +40,11 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     char bytes[5000] = "";
     unsigned char large[1024];
     socklen_t len = sizeof large;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     say("state %d", info(fd).tcpi_state);
     if (connect(fd, (struct sockaddr *)&peer, sizeof peer) < 0)
         say("connect: %s", error_name(errno));

@@ -70,8 +70,9 @@ static void server(int listener) {
     say("needs at least 40: %d", len >= 40);
     len = sizeof syn;
     result("TCP_SAVED_SYN", getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &len));
-    say("version %d, protocol %d, SYN %d, as long as it says %d", syn[0] >> 4, syn[9], syn[33],
-        (int)len == (syn[0] & 15) * 4 + (syn[32] >> 4) * 4);
+    int is_v6 = syn[0] >> 4 == 6, header = is_v6 ? 40 : (syn[0] & 15) * 4;
+    say("version %d, protocol %d, SYN %d, as long as it says %d", syn[0] >> 4, syn[is_v6 ? 6 : 9],
+        syn[header + 13], (int)len == header + (syn[header + 12] >> 4) * 4);
     len = sizeof syn;
     result("a second time", getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &len));
     say("nothing: %d", (int)len);
@@ -89,8 +90,8 @@ static void server(int listener) {
     close(first);
 }
 
-static void client(struct sockaddr_in peer) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+static void client(address_t peer) {
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     say("-- before connect");
     put("TCP_WINDOW_CLAMP", fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 10);
     put("TCP_WINDOW_CLAMP", fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 0);

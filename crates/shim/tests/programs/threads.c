@@ -22,7 +22,7 @@ static void server(int listener) {
     say("served");
 }
 
-static struct sockaddr_in to;
+static address_t to;
 
 static void *visitor(void *argument) {
     int fd = connected(to);
@@ -48,7 +48,7 @@ static void *reader(void *argument) {
     return (void *)total;
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     pthread_t threads[THREADS], other;
     long good = 0;
     void *value;

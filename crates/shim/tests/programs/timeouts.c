@@ -12,7 +12,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     struct timeval limit = {0, 100000}, told;
     socklen_t len = sizeof told;

@@ -82,7 +82,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     struct sigaction action = {.sa_handler = on_urgent, .sa_flags = SA_RESTART};
     sigaction(SIGURG, &action, NULL);
     int fd = connected(peer);

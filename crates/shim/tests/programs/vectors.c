@@ -18,7 +18,7 @@ static void server(int listener) {
     close(fd);
 }
 
-static void client(struct sockaddr_in peer) {
+static void client(address_t peer) {
     int fd = connected(peer);
     char a[3] = {0}, b[2] = {0}, c[16] = {0};
     struct iovec slices[] = {{a, 2}, {NULL, 0}, {b, 1}, {c, 15}};
