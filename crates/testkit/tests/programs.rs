@@ -366,6 +366,10 @@ fn curl_fetches_from_nginx() {
             &["-sSf", "-o", "/dev/null", &format!("{url}-absent")],
         );
         let refused = world.run_tested("curl", &["-s", &format!("http://{address}:1/")]);
+        // By SO_BINDTODEVICE.
+        let bound = ["-sSf", "--interface", "eth0", "-I", &url];
+        let bound = world.run_tested("curl", &bound);
+        assert!(bound.stdout.contains("200 OK"), "{}", bound.stderr);
         [seen(&whole), seen(&absent), seen(&refused)]
     });
 }
