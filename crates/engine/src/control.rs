@@ -111,6 +111,8 @@ impl EngineCore {
             };
             let (reply, descriptors) =
                 answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new()));
+            // They are closed a moment after the program has its answer, and goes on.
+            let descriptors: Vec<OwnedFd> = descriptors.into_iter().map(home::settle).collect();
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
             let Some(session) = &self.sessions[slot] else {
                 return;

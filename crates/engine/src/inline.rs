@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
+use crate::latency::IdleLatency;
 use crate::run::StartError;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
@@ -61,6 +62,9 @@ pub struct Inline {
     watching: AtomicU32,
     /// The helper sleeps until it is kicked.
     parked: AtomicBool,
+    /// Held from the start: a descriptor that the helper opened later would for a moment have a number that
+    /// the program expects to get.
+    latency: Option<IdleLatency>,
     kick: OwnedFd,
     control: OwnedFd,
     device: OwnedFd,
@@ -89,6 +93,11 @@ impl Inline {
         let mut secret = [0; 16];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(system("get random numbers"))?;
+        let latency = config.hold_idle_latency.then(IdleLatency::hold).flatten();
+        let config = Config {
+            hold_idle_latency: false,
+            ..config
+        };
         let origin = StdInstant::now();
         let core = EngineCore::new(config, driver, secret, STARTED)?;
         let core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
@@ -106,6 +115,7 @@ impl Inline {
             turned_us: AtomicU64::new(0),
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
+            latency,
             kick: home::settle(kick),
             ended: AtomicBool::new(false),
         })
@@ -316,15 +326,18 @@ impl Kept<'_> {
 
     /// In a forked child: the engine is the parent's. Closes the child's copies of its descriptors, but for
     /// those that are returned: the value lives for ever, so the caller closes them.
-    pub fn forget(self) -> [RawFd; 3] {
+    pub fn forget(self) -> Vec<RawFd> {
         let Inline {
+            latency,
             kick,
             control,
             device,
             ..
         } = self.engine;
         self.engine.end(&mut self.engine.place());
-        [kick, control, device].map(OwnedFd::as_raw_fd)
+        let open = [kick, control, device].map(OwnedFd::as_raw_fd);
+        let latency = latency.as_ref().map(IdleLatency::number);
+        open.into_iter().chain(latency).collect()
     }
 
     /// In a forked child, which has nothing else to do: runs the engine in place of the parent, which is

@@ -1,12 +1,12 @@
 //! Keeps processors out of deep idle states while programs are attached. See
 //! Documentation/power/pm_qos_interface.rst: the request holds for as long as the file is open.
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 
 /// Holds `/dev/cpu_dma_latency` at 0 while it exists.
 pub struct IdleLatency {
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 impl IdleLatency {
@@ -20,6 +20,11 @@ impl IdleLatency {
         .ok()?;
         rustix::io::write(&file, &0_i32.to_ne_bytes()).ok()?;
         let file = hostif::home::settle(file);
-        Some(Self { _file: file })
+        Some(Self { file })
+    }
+
+    /// The open file's number.
+    pub fn number(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
