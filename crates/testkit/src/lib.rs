@@ -8,6 +8,7 @@ pub mod network;
 pub mod workspace;
 
 use std::{
+    io::Write as _,
     process::Command,
     time::{Duration, Instant},
 };
@@ -25,6 +26,41 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub fn two_hosts(test: &str) -> Lab {
     Lab::temporary(&format!("t-{test}"), &LabSpec::default())
         .unwrap_or_else(|error| panic!("test {test} needs two hosts: {error}"))
+}
+
+/// Two hosts of both families with an engine on host `a`, for a test that needs these programs. `None`: it cannot
+/// be had here, and that was said past libtest's capture.
+///
+/// # Panics
+/// Where the engine does not start.
+pub fn served_hosts(test: &str, programs: &[&str]) -> Option<(Lab, Program)> {
+    let skip = |reason: &str| {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+        None
+    };
+    for program in programs {
+        let found = Command::new("sh")
+            .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
+            .output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            return skip(&format!("{program} is not installed"));
+        }
+    }
+    let lab = match Lab::temporary(&format!("t-{test}"), &LabSpec::default()) {
+        Ok(lab) => lab,
+        Err(error) => return skip(&error.to_string()),
+    };
+    if !host(&lab, "a").has_ipv6() {
+        return skip("this kernel has no IPv6");
+    }
+    let shunt = shunt().display().to_string();
+    let mut engine = start(host(&lab, "a"), &shunt, &["engine"]);
+    engine
+        .wait_until("engine", PATIENCE, |engine| {
+            engine.stderr().contains("serving")
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    Some((lab, engine))
 }
 
 /// A host of a lab.

@@ -6,12 +6,10 @@
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
 use std::fs;
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host};
+use testkit::{Finished, Lab, PATIENCE, Program, host};
 
 const FILE_BYTES: usize = 8 << 20;
 
@@ -76,32 +74,7 @@ struct World {
 impl World {
     /// `None`: it cannot be tested here, and that was said.
     fn new(test: &str, programs: &[&str]) -> Option<Self> {
-        let skip = |reason: &str| {
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
-            None
-        };
-        for program in programs {
-            let found = Command::new("sh")
-                .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
-                .output();
-            if !found.is_ok_and(|output| output.status.success()) {
-                return skip(&format!("{program} is not installed"));
-            }
-        }
-        let lab = match Lab::temporary(&format!("t-{test}"), &LabSpec::default()) {
-            Ok(lab) => lab,
-            Err(error) => return skip(&error.to_string()),
-        };
-        if !host(&lab, "a").has_ipv6() {
-            return skip("this kernel has no IPv6");
-        }
-        let mut engine = testkit::start(
-            host(&lab, "a"),
-            &testkit::shunt().display().to_string(),
-            &["engine"],
-        );
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let (lab, engine) = testkit::served_hosts(test, programs)?;
         let folder = std::env::temp_dir().join(format!("shunt-{test}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         Some(Self {

@@ -5,10 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::io::Write as _;
-use std::process::Command;
-
-use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host};
+use testkit::{Finished, Lab, PATIENCE, Program, host};
 
 struct World {
     lab: Lab,
@@ -18,28 +15,7 @@ struct World {
 impl World {
     /// `None`: it cannot be tested here, and that was said.
     fn new(test: &str, programs: &[&str]) -> Option<Self> {
-        let skip = |reason: &str| {
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
-            None
-        };
-        for program in programs {
-            let found = Command::new("sh")
-                .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
-                .output();
-            if !found.is_ok_and(|output| output.status.success()) {
-                return skip(&format!("{program} is not installed"));
-            }
-        }
-        let lab = match Lab::temporary(&format!("t-{test}"), &LabSpec::default()) {
-            Ok(lab) => lab,
-            Err(error) => return skip(&error.to_string()),
-        };
-        if !host(&lab, "a").has_ipv6() {
-            return skip("this kernel has no IPv6");
-        }
-        let mut engine = testkit::start(host(&lab, "a"), &shunt(), &["engine"]);
-        let serves = |engine: &Program| engine.stderr().contains("serving");
-        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let (lab, engine) = testkit::served_hosts(test, programs)?;
         Some(Self {
             lab,
             _engine: engine,

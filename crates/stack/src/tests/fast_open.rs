@@ -236,23 +236,8 @@ fn open_requests_are_counted_again_after_a_restart() {
 /// A connection with Fast Open wanted; its SYN and how much it may carry.
 fn connect(node: &mut Node<'_>, now: Instant, data: &[u8]) -> (u64, u32, Header, Vec<u8>) {
     node.transmit(now);
-    let owner = {
-        let mut programs = node.programs.borrow_mut();
-        programs.next_owner += 1;
-        let owner = programs.next_owner;
-        programs.sockets.insert(owner, Socket::default());
-        owner
-    };
-    let connect = Connect {
-        owner,
-        local_address: None,
-        local_port: None,
-        remote: SocketAddr::from((CLIENT, 443)),
-        receive_capacity: CAPACITY,
-        send_capacity: CAPACITY,
-        options: tcp::SocketOptions::default(),
-        ip: IpOptions::default(),
-    };
+    let connect = node.asked(None, SocketAddr::from((CLIENT, 443)));
+    let owner = connect.owner;
     let (id, room) = node
         .stack
         .connect_fast(now, &connect, &mut node.host)
@@ -412,23 +397,8 @@ fn two_stacks_open_fast_the_second_time() {
     {
         let now = pair.now;
         let node = &mut pair.nodes[0];
-        let owner = {
-            let mut programs = node.programs.borrow_mut();
-            programs.next_owner += 1;
-            let owner = programs.next_owner;
-            programs.sockets.insert(owner, Socket::default());
-            owner
-        };
-        let connect = Connect {
-            owner,
-            local_address: None,
-            local_port: None,
-            remote: SocketAddr::from((ip(2), 80)),
-            receive_capacity: CAPACITY,
-            send_capacity: CAPACITY,
-            options: tcp::SocketOptions::default(),
-            ip: IpOptions::default(),
-        };
+        let connect = node.asked(None, SocketAddr::from((ip(2), 80)));
+        let owner = connect.owner;
         let (id, _) = node
             .stack
             .connect_fast(now, &connect, &mut node.host)

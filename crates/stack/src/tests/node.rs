@@ -320,23 +320,8 @@ impl<'m> Node<'m> {
         local_port: Option<u16>,
         remote: impl Into<SocketAddr>,
     ) -> Result<u64, Error> {
-        let owner = {
-            let mut programs = self.programs.borrow_mut();
-            programs.next_owner += 1;
-            let owner = programs.next_owner;
-            programs.sockets.insert(owner, Socket::default());
-            owner
-        };
-        let connect = Connect {
-            owner,
-            local_address: None,
-            local_port,
-            remote: remote.into(),
-            receive_capacity: CAPACITY,
-            send_capacity: CAPACITY,
-            options: tcp::SocketOptions::default(),
-            ip: IpOptions::default(),
-        };
+        let connect = self.asked(local_port, remote.into());
+        let owner = connect.owner;
         let connection = self.stack.connect(now, &connect, &mut self.host)?;
         self.programs
             .borrow_mut()
@@ -345,6 +330,24 @@ impl<'m> Node<'m> {
             .unwrap()
             .connection = connection;
         Ok(owner)
+    }
+
+    /// A socket of a program, and the connection that it asks for.
+    pub fn asked(&mut self, local_port: Option<u16>, remote: SocketAddr) -> Connect {
+        let mut programs = self.programs.borrow_mut();
+        programs.next_owner += 1;
+        let owner = programs.next_owner;
+        programs.sockets.insert(owner, Socket::default());
+        Connect {
+            owner,
+            local_address: None,
+            local_port,
+            remote,
+            receive_capacity: CAPACITY,
+            send_capacity: CAPACITY,
+            options: tcp::SocketOptions::default(),
+            ip: IpOptions::default(),
+        }
     }
 
     pub fn connect(&mut self, now: Instant, remote: impl Into<IpAddr>, port: u16) -> u64 {
