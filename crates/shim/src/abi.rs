@@ -6,7 +6,7 @@
 //! on the way to libc's function no frame here has anything to clean up, so a cancelled `read` works
 //! as without Shunt. Our own panics end in `outcome::at_the_edge`.
 //!
-//! What is not here (IPv6, calls that libc makes inside itself) is the kernel's; see README.md.
+//! What is not here (calls that libc makes inside itself, for one) is the kernel's; see README.md.
 
 #![allow(unsafe_code)]
 
