@@ -103,7 +103,7 @@ pub fn veth(test: &str) -> Option<[Namespace; 2]> {
 }
 
 /// Says so past libtest's capture, and in the form that is counted.
-fn skipped(test: &str, why: &str) {
+pub fn skipped(test: &str, why: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
