@@ -1,8 +1,8 @@
 //! The measurements behind `shunt bench`.
 
 pub mod apps;
-mod cores;
-mod idle;
-mod interrupt;
+pub mod cores;
+pub mod idle;
+pub mod interrupt;
 pub mod statistics;
 pub mod tcp;

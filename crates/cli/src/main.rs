@@ -6,6 +6,7 @@
 mod bench;
 mod commands;
 mod control;
+mod observe;
 mod output;
 mod sys;
 

@@ -6,6 +6,8 @@
 //! connections pay for the control path, a slow NIC becomes the bottleneck, and a disk does not get
 //! faster.
 
+mod closed_loop;
+mod observation;
 mod preset;
 mod report;
 mod simulate;
@@ -17,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::formula::mg1_wait;
+pub use closed_loop::{ClosedLoop, closed_loop};
+pub use observation::Observation;
 pub use preset::{Costs, Preset, Source, Value, Where};
-pub use simulate::{Simulated, simulate};
+pub use simulate::{Estimate, Simulated, simulate};
 pub use verdict::{BreakEven, Buys, Effect, Plan, Row, plan};
 
 /// A workload as a file gives it.
@@ -41,6 +45,13 @@ pub struct Workload {
     pub wake_share: f64,
     /// Processors of the host.
     pub host_cores: usize,
+    /// Threads of the application that can serve at the same time; 0 is one per processor.
+    pub threads: usize,
+    /// Processor time per request that clients on this same host take; 0: they are elsewhere.
+    pub client_ns: f64,
+    /// Host time per request that the first stack was seen to take, in place of the preset's; 0: nobody
+    /// looked.
+    pub observed_stack_ns: f64,
     /// Share of each that other work takes.
     pub other_load: f64,
     /// The link.
@@ -91,6 +102,9 @@ impl Default for Workload {
             requests_per_connection: 0.0,
             wake_share: 0.2,
             host_cores: 2,
+            threads: 0,
+            client_ns: 0.0,
+            observed_stack_ns: 0.0,
             other_load: 0.0,
             link_gbps: 10.0,
             bus_gbps: 0.0,
@@ -147,6 +161,8 @@ impl Workload {
             ("request_bytes", self.request_bytes, true),
             ("response_bytes", self.response_bytes, true),
             ("application_ns", self.application_ns, false),
+            ("client_ns", self.client_ns, false),
+            ("observed_stack_ns", self.observed_stack_ns, false),
             (
                 "requests_per_connection",
                 self.requests_per_connection,
@@ -201,6 +217,8 @@ pub struct Closed {
     pub device_ns: f64,
     /// Host cores that the application and its part of the stack may use.
     pub cores: f64,
+    /// Those, and the ones that its threads cannot use.
+    pub all_cores: f64,
     /// What one of them can give, after other work.
     pub core_share: f64,
     /// Cores of the engine or NIC.
@@ -267,6 +285,14 @@ fn crowded(w: &Workload, costs: &Costs) -> bool {
     costs.place == Where::Engine && w.host_cores <= w.engine_cores
 }
 
+/// Cores of these that the application's threads can use.
+fn serving(w: &Workload, cores: f64) -> f64 {
+    match w.threads {
+        0 => cores,
+        threads => cores.min(threads as f64),
+    }
+}
+
 /// What ends first: processors of the host, of the device, link, bus or disk.
 fn limit(w: &Workload, host_per_s: f64, device_per_s: f64) -> (f64, Bottleneck) {
     let rate = |gbps: f64, bytes: f64| {
@@ -312,6 +338,8 @@ pub fn closed(w: &Workload, costs: &Costs) -> Closed {
         Where::Engine => (all - w.engine_cores as f64, w.engine_cores as f64, at_1_ghz),
         Where::Nic => (all, w.nic.cores as f64, at_1_ghz * 1000.0 / w.nic.clock_mhz),
     };
+    let all_cores = cores;
+    let cores = serving(w, cores);
     let core_share = 1.0 - w.other_load;
     let host_ns = w.application_ns + stack_ns + if crowded { device_ns } else { 0.0 };
     let device_per_s = if device_cores > 0.0 && device_ns > 0.0 {
@@ -319,7 +347,10 @@ pub fn closed(w: &Workload, costs: &Costs) -> Closed {
     } else {
         f64::INFINITY
     };
-    let host_per_s = cores * core_share * 1e9 / host_ns.max(1e-9);
+    let serving_per_s = cores * core_share * 1e9 / host_ns.max(1e-9);
+    // Clients on this host take the processors that the threads leave, then theirs.
+    let with_clients_per_s = all_cores * core_share * 1e9 / (host_ns + w.client_ns).max(1e-9);
+    let host_per_s = serving_per_s.min(with_clients_per_s);
     let (capacity_per_s, bottleneck) = limit(w, host_per_s, device_per_s);
     let rate = w.requests_per_s;
     let host_load = rate / host_per_s;
@@ -342,6 +373,7 @@ pub fn closed(w: &Workload, costs: &Costs) -> Closed {
         stack_ns,
         device_ns,
         cores,
+        all_cores,
         core_share,
         device_cores,
         host_load,

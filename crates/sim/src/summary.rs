@@ -80,7 +80,7 @@ pub struct Resource {
 }
 
 /// 97.5th percentile of Student's t with this many degrees of freedom.
-fn student_t(freedom: usize) -> f64 {
+pub(crate) fn student_t(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     ];

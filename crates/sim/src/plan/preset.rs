@@ -76,6 +76,10 @@ pub struct Costs {
     /// Engine or NIC: each connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_connection_ns: Option<Value>,
+    /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
+    /// costs nobody time and counts only where clients wait for answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Value>,
 }
 
 impl Costs {
@@ -85,6 +89,7 @@ impl Costs {
             ("device_ns", &self.device_ns),
             ("device_byte_ns", &self.device_byte_ns),
             ("device_connection_ns", &self.device_connection_ns),
+            ("latency_ns", &self.latency_ns),
         ];
         [
             ("receive_ns", &self.receive_ns),
@@ -115,6 +120,7 @@ impl Costs {
             "device_ns" => self.device_ns.as_mut(),
             "device_byte_ns" => self.device_byte_ns.as_mut(),
             "device_connection_ns" => self.device_connection_ns.as_mut(),
+            "latency_ns" => self.latency_ns.as_mut(),
             _ => None,
         }
     }

@@ -1,10 +1,17 @@
 //! The plan as a report.
 
-use super::{Buys, Plan, Row, Source, Workload};
+use super::{Buys, Estimate, Plan, Row, Source, Workload};
 use crate::document::Document;
 
 fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "overload".to_owned(), |us| format!("{us:.1}"))
+}
+
+fn estimate(value: Option<Estimate>) -> String {
+    value.map_or_else(
+        || "overload".to_owned(),
+        |us| format!("{:.1} ± {:.1}", us.value, us.plus_minus),
+    )
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -25,8 +32,8 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{:.0}", c.capacity_per_s),
         format!("{:?}", c.bottleneck).to_lowercase(),
         optional(c.mean_us),
-        optional(row.simulated.p50_us),
-        optional(row.simulated.p99_us),
+        estimate(row.simulated.p50_us),
+        estimate(row.simulated.p99_us),
         verdict.to_owned(),
     ]
 }
@@ -59,12 +66,23 @@ impl Plan {
             "",
         ];
         d.table(headings, self.rows.iter().map(cells).collect());
-        d.text("Capacity and mean are the closed form; p50 and p99 are simulated, at the host.");
+        d.text(
+            "Capacity and mean are the closed form; p50 and p99 are simulated, at the host: means of five runs \
+             with their 95 % confidence intervals.",
+        );
+        if w.observed_stack_ns > 0.0 {
+            d.text(format!(
+                "What {} takes was seen while it ran ({:.0} ns per request); the preset would say {:.0}.",
+                self.rows.first().map_or("today's stack", |row| &row.stack),
+                w.observed_stack_ns,
+                self.preset_stack_ns
+            ));
+        }
         d.list(self.rows.iter().map(|row| row.sentence.clone()));
         if w.target_p99_us > 0.0 {
             d.list(self.rows.iter().map(|row| {
                 let p99 = row.simulated.p99_us;
-                let keeps = p99.is_some_and(|us| us <= w.target_p99_us);
+                let keeps = p99.is_some_and(|us| us.value + us.plus_minus <= w.target_p99_us);
                 let verb = if keeps { "keeps" } else { "misses" };
                 format!(
                     "{} {verb} the wanted p99 of {} µs.",

@@ -71,6 +71,8 @@ pub struct Plan {
     pub title: String,
     /// One row per stack, the baseline first.
     pub rows: Vec<Row>,
+    /// Host time per request of the first stack by the preset alone.
+    pub preset_stack_ns: f64,
     /// The stack with the largest gain, and where its answer turns.
     pub best: String,
     /// Where the best stack's answer turns.
@@ -90,20 +92,24 @@ const LOSS: f64 = 0.05;
 
 /// Answers for every stack of a workload.
 pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
-    let mut stacks: Vec<(String, &Costs)> = Vec::new();
-    for name in &w.stacks {
-        let costs = preset.stacks.get(name).ok_or_else(|| {
+    let costs_of = |name: &String| {
+        preset.stacks.get(name).ok_or_else(|| {
             let known: Vec<&str> = preset.stacks.keys().map(String::as_str).collect();
             PlanError::value(
                 "stacks",
                 format!("\"{name}\" is not in the preset: {}", known.join(", ")),
             )
-        })?;
-        stacks.push((name.clone(), costs));
-    }
-    let Some((_, first)) = stacks.first() else {
+        })
+    };
+    let Some((today, others)) = w.stacks.split_first() else {
         return Err(PlanError::value("stacks", "is empty"));
     };
+    let preset_stack_ns = closed(w, costs_of(today)?).stack_ns;
+    let first = &as_observed(w, costs_of(today)?, preset_stack_ns);
+    let mut stacks: Vec<(String, &Costs)> = vec![(today.clone(), first)];
+    for name in others {
+        stacks.push((name.clone(), costs_of(name)?));
+    }
     let base = closed(w, first);
     let rows: Vec<Row> = stacks
         .iter()
@@ -122,9 +128,25 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
         effects: effects(w, first, costs),
         assumed: assumed(&stacks),
         disagreements: disagreements.map(|row| row.stack.clone()).collect(),
+        preset_stack_ns,
         best,
         rows,
     })
+}
+
+/// The costs of what there is today, scaled to what was seen of it.
+fn as_observed(w: &Workload, costs: &Costs, preset_stack_ns: f64) -> Costs {
+    let mut seen = costs.clone();
+    if w.observed_stack_ns > 0.0 && preset_stack_ns > 0.0 {
+        for (name, value) in costs.values() {
+            if let Some(changed) = seen.value_mut(name) {
+                changed.value = value.value * w.observed_stack_ns / preset_stack_ns;
+                changed.source = Source::Measured;
+                "scaled to what was seen of the program".clone_into(&mut changed.how);
+            }
+        }
+    }
+    seen
 }
 
 fn row(w: &Workload, name: &str, costs: &Costs, base: &Closed, baseline: bool) -> Row {
