@@ -9,6 +9,7 @@ mod control;
 mod observe;
 mod output;
 mod sys;
+mod trial;
 
 use std::process::ExitCode;
 

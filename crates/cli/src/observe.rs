@@ -89,6 +89,12 @@ impl Connections {
     }
 }
 
+/// Processor time that a process has used so far.
+pub fn processor_s(pid: u32) -> f64 {
+    let usage = process::usage(&[pid]);
+    usage.user_s + usage.system_s
+}
+
 /// Watches a process and its children for a while.
 pub fn observe(pid: u32, time: Duration, interrupt: &Interrupt) -> anyhow::Result<Observation> {
     ensure!(process::runs(pid), "--record: there is no process {pid}");

@@ -6,12 +6,15 @@ mod plan;
 mod run;
 mod sweep;
 mod theory;
+mod verify;
 
 use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use sim::scenario::Scenario;
+
+use crate::trial::load;
 
 /// Simulate hosts, NIC processors, buses and links: what would offload buy?
 #[derive(Debug, Args)]
@@ -37,6 +40,9 @@ enum Command {
     Plan(plan::Arguments),
     Calibrate(calibrate::Arguments),
     Theory(theory::Arguments),
+    /// One end of a trial; calibrate and plan --verify start them
+    #[command(hide = true)]
+    Trial(load::Arguments),
 }
 
 /// Runs the command.
@@ -50,6 +56,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Command::Plan(arguments) => plan::execute(arguments),
         Command::Calibrate(arguments) => calibrate::execute(arguments),
         Command::Theory(arguments) => theory::execute(arguments),
+        Command::Trial(arguments) => load::execute(arguments).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -124,7 +124,10 @@ mod tests {
         engine.value_mut("device_ns").unwrap().value = 3000.0;
         let w = workload();
         let many = closed_loop(&w, &engine, 200);
-        assert!((many.rate_per_s / 125_000.0 - 1.0).abs() < 0.001, "{many:?}");
+        assert!(
+            (many.rate_per_s / 125_000.0 - 1.0).abs() < 0.001,
+            "{many:?}"
+        );
     }
 
     #[test]

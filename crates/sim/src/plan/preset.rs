@@ -108,6 +108,19 @@ impl Costs {
         .collect()
     }
 
+    /// Gives a value, also one that was not there; an unknown name changes nothing.
+    pub fn set(&mut self, name: &str, value: Value) {
+        let place = match name {
+            "device_ns" => self.device_ns.get_or_insert_with(|| value.clone()),
+            "latency_ns" => self.latency_ns.get_or_insert_with(|| value.clone()),
+            _ => match self.value_mut(name) {
+                Some(place) => place,
+                None => return,
+            },
+        };
+        *place = value;
+    }
+
     /// A value to change.
     pub fn value_mut(&mut self, name: &str) -> Option<&mut Value> {
         match name {

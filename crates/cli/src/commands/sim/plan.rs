@@ -21,6 +21,7 @@ use crate::{bench::interrupt::Interrupt, commands::sim::write, observe::observe,
   shunt sim plan --record 4711 30s --out mine.toml     and what was seen as a file to change
   shunt sim calibrate --out costs.toml && shunt sim plan mine.toml --preset costs.toml
   shunt sim plan mine.toml --json
+  shunt sim plan --verify                              predictions beside measurements, two minutes
 
 A recording counts connections, bytes and segments (INET_DIAG) and processor time, sleeps and calls
 (/proc); nothing is traced and the program is not slowed down. What it cannot see stands in the file.
@@ -28,7 +29,7 @@ A recording counts connections, bytes and segments (INET_DIAG) and processor tim
 workloads/ has one case that gains and four that do not; docs/simulator.md lists the keys.")]
 pub struct Arguments {
     /// The workload (TOML)
-    #[arg(required_unless_present = "record", conflicts_with = "record")]
+    #[arg(required_unless_present_any = ["record", "verify"], conflicts_with_all = ["record", "verify"])]
     file: Option<PathBuf>,
     /// Watch this process and its children, by default for 30s, and plan for what they do
     #[arg(long, num_args = 1..=2, value_names = ["PID", "TIME"])]
@@ -36,6 +37,9 @@ pub struct Arguments {
     /// Write what was recorded to this workload file
     #[arg(long, value_name = "FILE", requires = "record")]
     out: Option<PathBuf>,
+    /// Calibrate, predict, measure, and print the errors; exit status 1 where a bound is missed
+    #[arg(long, conflicts_with_all = ["record", "preset"])]
+    verify: bool,
     /// Costs as `shunt sim calibrate` writes them; by default those that come with the program
     #[arg(long, value_name = "FILE")]
     preset: Option<PathBuf>,
@@ -51,6 +55,9 @@ const RECORDING_S: std::ops::RangeInclusive<f64> = 0.5..=86_400.0;
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.verify {
+        return super::verify::execute(arguments.json);
+    }
     let preset = preset(arguments.preset.as_deref())?;
     let (workload, named) = match (&arguments.record, &arguments.file) {
         (Some(words), _) => (record(words, arguments)?, "in the recording".to_owned()),
@@ -67,7 +74,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The costs of a file, or the shipped ones.
-pub fn preset(file: Option<&Path>) -> anyhow::Result<Preset> {
+fn preset(file: Option<&Path>) -> anyhow::Result<Preset> {
     match file {
         None => Ok(Preset::shipped()),
         Some(file) => {

@@ -1,0 +1,72 @@
+//! epoll through the C library's symbols, which is where a program under `shunt run` is met, see epoll(7). rustix
+//! would call the system directly and so pass by the library that is measured.
+
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+/// An epoll descriptor.
+#[derive(Debug)]
+pub struct Epoll(OwnedFd);
+
+/// Events that one call returns at most.
+const EVENTS: usize = 256;
+
+impl Epoll {
+    /// Creates one.
+    pub fn create() -> io::Result<Self> {
+        // SAFETY: no pointer is passed.
+        let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call above made this descriptor, and nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Reports a descriptor by this number when it can be read.
+    pub fn add(&self, descriptor: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN.unsigned_abs(),
+            u64: number,
+        };
+        // SAFETY: `event` lives through the call, which copies it.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.0.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                descriptor.as_raw_fd(),
+                &raw mut event,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// The numbers of what can be read, after at most so many milliseconds.
+    pub fn wait(&self, timeout_ms: i32) -> io::Result<impl Iterator<Item = u64> + use<>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        // SAFETY: the kernel writes at most EVENTS entries into the array, which has as many.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS as i32,
+                timeout_ms,
+            )
+        };
+        let count = match usize::try_from(count) {
+            Ok(count) => count,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => 0,
+                error => return Err(error),
+            },
+        };
+        Ok(events.into_iter().take(count).map(|event| event.u64))
+    }
+}
