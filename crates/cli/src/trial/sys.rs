@@ -13,7 +13,7 @@ use std::{
 pub struct Epoll(OwnedFd);
 
 /// Events that one call returns at most.
-const EVENTS: usize = 256;
+const EVENTS: u8 = 255;
 
 impl Epoll {
     /// Creates one.
@@ -50,13 +50,13 @@ impl Epoll {
 
     /// The numbers of what can be read, after at most so many milliseconds.
     pub fn wait(&self, timeout_ms: i32) -> io::Result<impl Iterator<Item = u64> + use<>> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS as usize];
         // SAFETY: the kernel writes at most EVENTS entries into the array, which has as many.
         let count = unsafe {
             libc::epoll_wait(
                 self.0.as_raw_fd(),
                 events.as_mut_ptr(),
-                EVENTS as i32,
+                i32::from(EVENTS),
                 timeout_ms,
             )
         };

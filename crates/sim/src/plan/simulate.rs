@@ -147,9 +147,9 @@ pub fn simulate(w: &Workload, costs: &Costs, c: &Closed) -> Simulated {
     let crowded = super::crowded(w, costs);
     let offered = w.requests_per_s;
     let simulable = offered < c.capacity_per_s && !crowded;
-    let runs = if simulable { 1..=RUNS } else { 1..=0 };
+    let runs = if simulable { RUNS } else { 0 };
     let (mut means, mut medians, mut tails) = (Vec::new(), Vec::new(), Vec::new());
-    for seed in runs {
+    for seed in 1..=runs {
         let outcome = Machine::run(&scenario(w, costs, c, offered), seed, 0);
         let mut times = Histogram::default();
         outcome

@@ -102,7 +102,7 @@ fn record(words: &[String], arguments: &Arguments) -> anyhow::Result<Workload> {
     match &arguments.out {
         Some(file) => write("--out", file, &text)?,
         // Comments of the file are for readers: those of the terminal too.
-        None => eprint!("{text}\n"),
+        None => eprintln!("{text}"),
     }
     Ok(observation.workload()?)
 }
