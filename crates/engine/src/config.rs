@@ -105,6 +105,8 @@ pub struct Config {
     pub interface: String,
     /// The driver's name, for reports.
     pub driver: String,
+    /// Why it is another driver than was asked for, for reports.
+    pub driver_note: Option<String>,
     /// Addresses to own on the interface; at least one.
     pub addresses: Vec<Address>,
     /// Where packets for other networks go: at most one for each family.
@@ -153,6 +155,7 @@ impl Config {
             name: hostif::DEFAULT_ENGINE_NAME.to_owned(),
             interface: interface.to_owned(),
             driver: driver.to_owned(),
+            driver_note: None,
             addresses,
             gateways: Vec::new(),
             interface_index: 1,

@@ -169,6 +169,7 @@ impl EngineCore {
         work += self
             .stack
             .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
+        self.link.flush();
         self.flush();
         work
     }

@@ -137,6 +137,13 @@ impl Link {
         self.tickets.count()
     }
 
+    /// Hands on what the driver has held back.
+    pub fn flush(&mut self) {
+        if let Err(error) = self.driver.flush_tx() {
+            self.failure = Some(error);
+        }
+    }
+
     fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
         send(&mut *self.driver, &mut self.failure, frame)
     }

@@ -29,6 +29,8 @@ pub struct Seen {
 pub struct Housekeeping {
     next: Instant,
     row: u32,
+    /// What was logged of the device.
+    complaints: Vec<String>,
 }
 
 impl EngineCore {
@@ -40,6 +42,7 @@ impl EngineCore {
         }
         self.housekeeping.next = now + INTERVAL;
         self.sockets.drop_lingering(now);
+        self.log_complaints();
         let used = self.sockets.used();
         for _ in 0..ROWS_PER_ROUND.min(used) {
             let row = self.housekeeping.row % used;
@@ -48,6 +51,19 @@ impl EngineCore {
                 self.free_idle_windows(row);
             }
         }
+    }
+
+    /// Says once what of the device is not as it was. Groups of frames and MTU are the same at all cores.
+    fn log_complaints(&mut self) {
+        if self.seat.core != 0 {
+            return;
+        }
+        let complaints = self.link.driver.complaints();
+        let known = &self.housekeeping.complaints;
+        for complaint in complaints.iter().filter(|one| !known.contains(one)) {
+            tracing::warn!("{complaint}");
+        }
+        self.housekeeping.complaints = complaints;
     }
 
     /// Unmapping a large file at once would keep everybody waiting for milliseconds.

@@ -26,6 +26,8 @@ pub fn status(core: &EngineCore) -> Value {
         "cores": core.seat.steering.cores,
         "interface": core.config.interface,
         "driver": core.config.driver,
+        "driver_mode": core.link.driver.mode(),
+        "complaints": complaints(core),
         "congestion_control": core.config.socket_options.congestion.name(),
         "ecn": core.config.socket_options.ecn as u8,
         "protocols": core.config.protocols.names().collect::<Vec<_>>(),
@@ -50,6 +52,17 @@ pub fn status(core: &EngineCore) -> Value {
         "bytes_per_listener": size_of::<ListenerRecord>(),
         "bytes_per_time_wait": size_of::<TimeWaitRecord>(),
     })
+}
+
+/// What of the device is not as was asked for or found.
+fn complaints(core: &EngineCore) -> Vec<String> {
+    let found = core.link.driver.complaints();
+    core.config
+        .driver_note
+        .iter()
+        .cloned()
+        .chain(found)
+        .collect()
 }
 
 /// Resident memory of this process by kind, from /proc/self/status; windows are in `RssShmem`.
@@ -154,7 +167,7 @@ pub fn interfaces(core: &EngineCore) -> Value {
         .map(|own| format!("{}/{}", own.address, own.prefix_len))
         .collect();
     json!([{
-        "interface": core.config.interface, "driver": core.config.driver, "mtu_bytes": caps.mtu,
+        "interface": core.config.interface, "driver": core.config.driver, "driver_mode": core.link.driver.mode(), "mtu_bytes": caps.mtu,
         "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.gateways(),
     }])
 }

@@ -173,6 +173,15 @@ pub trait Driver: Send {
     /// The interface is gone, or the driver failed. Frames before the failing one were taken.
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize>;
 
+    /// Hands on what [`Driver::tx_burst`] has taken and held back to spread the cost of a system call. To be
+    /// called at the end of a turn that may have sent; [`Driver::prepare_wait`] does it as well.
+    ///
+    /// # Errors
+    /// As [`Driver::tx_burst`].
+    fn flush_tx(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The descriptor that becomes readable when there is something to do; `None`: the driver can
     /// only be polled.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
@@ -202,6 +211,17 @@ pub trait Driver: Send {
 
     /// What has passed so far.
     fn counters(&self) -> Counters;
+
+    /// Which of several ways the device is reached, for reports.
+    fn mode(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What is not as it was when the device was opened, for people, a sentence each. Asks the kernel: for
+    /// reports, and now and then.
+    fn complaints(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<D: Driver + ?Sized> Driver for Box<D> {
@@ -217,6 +237,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).tx_burst(frames)
     }
 
+    fn flush_tx(&mut self) -> io::Result<()> {
+        (**self).flush_tx()
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wait_fd()
     }
@@ -229,7 +253,104 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).wait_deadline_us()
     }
 
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        (**self).listen_to(group, listen)
+    }
+
     fn counters(&self) -> Counters {
         (**self).counters()
+    }
+
+    fn mode(&self) -> Option<&'static str> {
+        (**self).mode()
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        (**self).complaints()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pcap::Recorder;
+
+    /// Notes which of the calls that have a default reached it.
+    struct Noting {
+        caps: Caps,
+        notes: std::sync::mpsc::Sender<&'static str>,
+    }
+
+    impl Driver for Noting {
+        fn caps(&self) -> &Caps {
+            &self.caps
+        }
+
+        fn rx_burst(&mut self, _: usize, _: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn tx_burst(&mut self, _: &[TxFrame<'_>]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn flush_tx(&mut self) -> io::Result<()> {
+            self.notes.send("flush").map_err(io::Error::other)
+        }
+
+        fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn prepare_wait(&mut self) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn wait_deadline_us(&self) -> Option<u64> {
+            Some(7)
+        }
+
+        fn listen_to(&mut self, _: [u8; 6], _: bool) -> io::Result<()> {
+            self.notes.send("listen").map_err(io::Error::other)
+        }
+
+        fn counters(&self) -> Counters {
+            Counters::default()
+        }
+
+        fn mode(&self) -> Option<&'static str> {
+            Some("noting")
+        }
+
+        fn complaints(&self) -> Vec<String> {
+            vec!["nothing".to_owned()]
+        }
+    }
+
+    #[test]
+    fn a_driver_in_a_box_behind_a_recorder_hears_every_call() {
+        let (notes, heard) = std::sync::mpsc::channel();
+        let caps = Caps {
+            tx_checksum: false,
+            rx_checksum: false,
+            tso_max_bytes: 0,
+            gro: false,
+            queues: 1,
+            moderation: false,
+            zero_copy: false,
+            payload_by_address: false,
+            timestamps: false,
+            numa_node: None,
+            mtu: 1500,
+            hardware_address: ethernet::Address([2; 6]),
+        };
+        let boxed: Box<dyn Driver> = Box::new(Noting { caps, notes });
+        let mut driver = Recorder::new(boxed, Box::new(io::sink()), "x").unwrap();
+        Driver::flush_tx(&mut driver).unwrap();
+        driver.listen_to([1; 6], true).unwrap();
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["flush", "listen"]);
+        assert_eq!(driver.wait_deadline_us(), Some(7));
+        assert_eq!(driver.mode(), Some("noting"));
+        assert_eq!(driver.complaints(), ["nothing"]);
     }
 }

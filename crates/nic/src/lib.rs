@@ -8,6 +8,7 @@
 //! keeps no protocol state, and starts no thread.
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod bpf;
 pub mod driver;
 mod link;

@@ -41,10 +41,7 @@ fn hosts(test: &str) -> Option<[Namespace; 2]> {
 }
 
 fn index(namespace: &Namespace) -> u32 {
-    namespace.run(|| {
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        rustix::net::netdevice::name_to_index(socket, VETH).unwrap()
-    })
+    namespace.run(|| support::index(VETH))
 }
 
 /// Whether a datagram from left to right is heard.

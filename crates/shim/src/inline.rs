@@ -22,6 +22,7 @@ use client::crank::{Crank, Quiet, Watch};
 use engine::{Config, Inline, Kept, Watched};
 use nic::Driver;
 use nic::af_packet::{self, AfPacket};
+use nic::af_xdp::{self, fallback};
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -65,8 +66,11 @@ pub fn start() -> Result<(), String> {
     };
     hostif::home::set(client::settle);
     let claims = claim(&settings)?;
-    let driver = open(&settings)?;
-    let engine = Inline::start(config(&settings, name), listener, driver)
+    let (driver, instead) = open(&settings)?;
+    if let Some(instead) = &instead {
+        crate::report::line(instead);
+    }
+    let engine = Inline::start(config(&settings, name, instead), listener, driver)
         .map_err(|error| error.to_string())?;
     let running = Running { engine, claims };
     let Ok(()) = ENGINE.set(running) else {
@@ -109,14 +113,30 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
     settings.addresses.iter().map(claim).collect()
 }
 
-fn open(settings: &Settings) -> Result<Box<dyn Driver>, String> {
+/// The device, and why it is another than was asked for.
+fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String> {
+    let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
+    let (nic, home) = (&settings.nic, client::settle);
+    if let Some(mode) = settings.xdp {
+        let config = af_xdp::Config {
+            addresses,
+            mode,
+            home,
+            ..af_xdp::Config::new(nic)
+        };
+        let opened = fallback::open(&config, None).map_err(|error| error.to_string())?;
+        let queue = opened.queues.into_iter().next();
+        return queue
+            .map(|queue| (queue, opened.instead))
+            .ok_or_else(|| format!("{nic} has no queue"));
+    }
     let config = af_packet::Config {
-        addresses: Some(settings.addresses.iter().map(|own| own.address).collect()),
-        home: client::settle,
-        ..af_packet::Config::new(&settings.nic)
+        addresses,
+        home,
+        ..af_packet::Config::new(nic)
     };
     match AfPacket::open(&config) {
-        Ok(driver) => Ok(Box::new(driver)),
+        Ok(driver) => Ok((Box::new(driver), None)),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -124,9 +144,12 @@ fn open(settings: &Settings) -> Result<Box<dyn Driver>, String> {
 /// Tables for one program, not for a host.
 const CONNECTIONS: usize = 16_384;
 
-fn config(settings: &Settings, name: String) -> Config {
-    let mut config = Config::new(&settings.nic, "af_packet", settings.addresses.clone());
+fn config(settings: &Settings, name: String, instead: Option<String>) -> Config {
+    let is_xdp = settings.xdp.is_some() && instead.is_none();
+    let driver = if is_xdp { "af_xdp" } else { "af_packet" };
+    let mut config = Config::new(&settings.nic, driver, settings.addresses.clone());
     config.name = name;
+    config.driver_note = instead;
     config.gateways.clone_from(&settings.gateways);
     // Any socket will do to ask.
     let asked = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)

@@ -35,6 +35,8 @@ enum Side {
     /// An engine of one core, and of several.
     Shunt,
     Cores,
+    /// One core over AF_XDP.
+    Xdp,
 }
 
 /// Two hosts, a folder with a file to serve and, on Shunt's side, an engine on host `a`.
@@ -60,7 +62,12 @@ impl World {
         };
         if side != Side::Kernel {
             let cores = if side == Side::Cores { "2" } else { "1" };
-            let arguments = ["engine", "--cores", cores];
+            let driver = if side == Side::Xdp {
+                "af_xdp"
+            } else {
+                "af_packet"
+            };
+            let arguments = ["engine", "--cores", cores, "--driver", driver];
             let mut engine = world.start("a", &testkit::shunt().display(), &arguments);
             engine
                 .wait_until("engine", PATIENCE, |engine| {
@@ -77,7 +84,7 @@ impl World {
         let spec = host(&self.lab, "a").spec();
         let address = match self.side {
             Side::Kernel => spec.address,
-            Side::Shunt | Side::Cores => spec.engine_address,
+            Side::Shunt | Side::Cores | Side::Xdp => spec.engine_address,
         };
         address.address.to_string()
     }
@@ -250,7 +257,8 @@ fn can_run(test: &str, programs: &[&str]) -> bool {
     false
 }
 
-/// Runs the scenario on the kernel and on engines of one core and of two; what it returns must be equal.
+/// Runs the scenario on the kernel and on engines of one core, of two, and of one over AF_XDP; what it returns must be
+/// equal.
 fn on_both<T: PartialEq + std::fmt::Debug>(
     test: &str,
     programs: &[&str],
@@ -260,7 +268,7 @@ fn on_both<T: PartialEq + std::fmt::Debug>(
         return;
     }
     let kernel = scenario(&World::new(test, Side::Kernel));
-    for side in [Side::Shunt, Side::Cores] {
+    for side in [Side::Shunt, Side::Cores, Side::Xdp] {
         let shunt = scenario(&World::new(test, side));
         assert_eq!(shunt, kernel, "left: on {side:?}, right: on the kernel");
     }

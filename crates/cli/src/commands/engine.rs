@@ -12,6 +12,7 @@ use engine::{
     Address, Config, CongestionControl, EcnMode, Engine, FastOpenModes, Protocols, SynCookies,
 };
 use hostif::Steering;
+use nic::af_xdp::Mode;
 use rustix::fd::{AsFd as _, OwnedFd};
 
 use crate::{control, output, sys};
@@ -37,6 +38,7 @@ const MAX_IDLE_S: u64 = 86_400;
 #[command(after_help = "Examples:
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
+  shunt engine --nic eth0 --driver af_xdp --address 10.0.0.5/24  (lowest latency)
   shunt engine --nic eth0 --address 10.0.0.5/24,2001:db8::5/64 --gateway 10.0.0.1,fe80::1
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
   shunt engine --nic eth0 --address 10.0.0.5/24 --protocols tcp,icmp   (no IPv6, no UDP)
@@ -52,6 +54,10 @@ pub struct Arguments {
     /// How to reach the interface.
     #[arg(long, value_enum, default_value_t = DriverName::AfPacket)]
     driver: DriverName,
+    /// With --driver af_xdp: where frames are taken [generic works on every interface; native and zero-copy need
+    /// its driver].
+    #[arg(long, value_name = "MODE", default_value = Mode::default().name(), value_parser = parse_mode)]
+    xdp_mode: Mode,
     /// IPv4 or IPv6 address that the engine owns, with its prefix length; the kernel must not have it.
     /// Repeatable.
     #[arg(long, value_name = "ADDRESS/PREFIX", required = true, env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
@@ -70,8 +76,7 @@ pub struct Arguments {
     /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     name: String,
-    /// Engine cores: threads that share nothing, over which connections are spread. Needs --driver
-    /// af_packet.
+    /// Engine cores: threads that share nothing, over which connections are spread. Not with --driver tap.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(hostif::CORES_MAX)))]
     cores: u16,
     /// Processor to run on, one for each core: 2 or 2,3; the scheduler's choice otherwise.
@@ -121,6 +126,12 @@ pub struct Arguments {
     log: Option<PathBuf>,
 }
 
+/// Reads `--xdp-mode`.
+pub fn parse_mode(text: &str) -> Result<Mode, String> {
+    let named = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+    named.ok_or_else(|| format!("give one of {}", Mode::ALL.map(Mode::name).join(", ")))
+}
+
 fn parse_protocol(text: &str) -> Result<Protocols, String> {
     Protocols::named(text).ok_or_else(|| {
         let names = Protocols::NAMES.map(|(_, name)| name);
@@ -156,6 +167,9 @@ fn parse_window(text: &str) -> Result<u32, String> {
 pub enum DriverName {
     /// Any interface, through a packet socket; needs CAP_NET_RAW.
     AfPacket,
+    /// Any interface, by AF_XDP, for lowest latency; needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Where it cannot be
+    /// had, af_packet serves instead and says so.
+    AfXdp,
     /// A new TAP interface towards this host's own kernel; needs CAP_NET_ADMIN.
     Tap,
 }
@@ -165,6 +179,7 @@ impl DriverName {
     pub const fn name(self) -> &'static str {
         match self {
             Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
             Self::Tap => "tap",
         }
     }
@@ -186,19 +201,29 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let stop = catch_signals()?;
     log_to_stderr();
     checks::check_cores(arguments.cores, arguments.driver, &arguments.cpu)?;
-    if arguments.driver == DriverName::AfPacket {
+    if arguments.driver != DriverName::Tap {
         checks::check_is_up(&arguments.nic)?;
     }
     checks::check_protocols(arguments)?;
     checks::check_addresses(&arguments.address, &arguments.gateway)?;
     let _claims = Claims::take(&arguments.address)?;
     let steering = choose_steering(arguments.cores)?;
-    let drivers = drivers::open(arguments, steering)?;
+    let opened = drivers::open(arguments, steering)?;
     control::remove_stale(&arguments.name)
         .with_context(|| format!("removing the old --name {}", arguments.name))?;
-    let engine = Engine::start(config(arguments)?, steering, drivers)
+    let mut config = config(arguments)?;
+    if let Some(instead) = opened.instead {
+        tracing::warn!("{instead}");
+        config.driver = DriverName::AfPacket.name().to_owned();
+        config.driver_note = Some(instead);
+    }
+    let driver = opened.queues[0].mode().map_or_else(
+        || config.driver.clone(),
+        |mode| format!("{} {mode}", config.driver),
+    );
+    let engine = Engine::start(config, steering, opened.queues)
         .with_context(|| format!("--name {}", arguments.name))?;
-    announce(arguments);
+    announce(arguments, &driver);
     let result = engine.run(stop.as_fd());
     control::remove_stale(&arguments.name)?;
     result?;
@@ -256,7 +281,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn announce(arguments: &Arguments) {
+fn announce(arguments: &Arguments, driver: &str) {
     let addresses: Vec<String> = arguments
         .address
         .iter()
@@ -267,10 +292,9 @@ fn announce(arguments: &Arguments) {
         cores => format!(", {cores} cores"),
     };
     tracing::info!(
-        "serving {} on {} ({}{cores}), control socket {}",
+        "serving {} on {} ({driver}{cores}), control socket {}",
         addresses.join(", "),
         arguments.nic,
-        arguments.driver.name(),
         arguments.name,
     );
 }

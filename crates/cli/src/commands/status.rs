@@ -124,9 +124,12 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
     for interface in interfaces.as_array().into_iter().flatten() {
         let addresses = words(&interface["addresses"]);
         text += &format!(
-            "{} by {}, {}, MTU {}, congestion control {}, protocols ipv4 {}: {}\n",
+            "{} by {}{}, {}, MTU {}, congestion control {}, protocols ipv4 {}: {}\n",
             word(&interface["interface"]),
             word(&interface["driver"]),
+            interface["driver_mode"]
+                .as_str()
+                .map_or(String::new(), |mode| format!(" ({mode})")),
             word(&interface["hardware_address"]),
             interface["mtu_bytes"],
             word(&status["congestion_control"]),
@@ -138,7 +141,9 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
 }
 
 fn warnings(status: &Value) -> String {
-    let mut text = String::new();
+    let complaints = status["complaints"].as_array().into_iter().flatten();
+    let complaints = complaints.filter_map(Value::as_str);
+    let mut text: String = complaints.map(|one| format!("warning: {one}\n")).collect();
     let conflicts = status["stack_counters"]["ShuntArpConflicts"]
         .as_u64()
         .unwrap_or(0);

@@ -475,6 +475,17 @@ impl Driver for AfPacket {
         sys::change_membership(self.socket.as_fd(), self.index, group, listen)
     }
 
+    fn complaints(&self) -> Vec<String> {
+        match link::mtu(self.socket.as_fd(), &self.interface) {
+            Ok(mtu) if mtu != self.caps.mtu => vec![format!(
+                "the MTU of {:?} is {mtu} now and was {} when the engine started, which goes on with that: restart the engine, or set it back",
+                self.interface, self.caps.mtu
+            )],
+            // One that is gone is an error of the next call.
+            _ => Vec::new(),
+        }
+    }
+
     fn counters(&self) -> Counters {
         if let Ok(drops) = sys::take_drops(self.socket.as_fd()) {
             self.ring_full

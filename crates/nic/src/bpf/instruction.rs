@@ -79,6 +79,7 @@ pub enum Operation {
     And = 0x50,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
+    Modulo = 0x90,
     Xor = 0xa0,
     Move = 0xb0,
 }

@@ -62,6 +62,12 @@ impl Link {
             })
     }
 
+    /// The same link, its descriptor moved to the number where it stays.
+    #[must_use]
+    pub fn moved(self, home: fn(OwnedFd) -> OwnedFd) -> Self {
+        Self { fd: home(self.fd) }
+    }
+
     /// Whether the program still stands there: not after the interface went or somebody detached it.
     ///
     /// # Errors

@@ -115,9 +115,11 @@ impl Program {
     }
 }
 
-/// The end of what the verifier said, on one line each.
+/// The end of what the verifier said, without its statistics, on one line.
 fn shown(log: &[u8]) -> String {
     let len = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let start = len.saturating_sub(LOG_SHOWN_BYTES);
-    String::from_utf8_lossy(&log[start..len]).trim().to_owned()
+    let log = String::from_utf8_lossy(&log[start..len]);
+    let lines = log.lines().filter(|line| !line.starts_with("processed "));
+    lines.collect::<Vec<_>>().join("; ")
 }

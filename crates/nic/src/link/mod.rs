@@ -27,6 +27,8 @@ pub(crate) struct Link {
     /// The interface cuts large segments (or is virtual and hands them on whole).
     pub cuts_segments: bool,
     pub segments: segments::Segments,
+    /// Queues that frames arrive in.
+    pub rx_queues: u32,
 }
 
 /// Any socket of the interface's namespace answers the interface ioctls.
@@ -52,7 +54,13 @@ pub(crate) fn read(name: &str) -> io::Result<Link> {
         numa_node: numa_node(name),
         cuts_segments: sys::cuts_segments(&socket, name),
         segments: segments::read(index)?,
+        rx_queues: sys::rx_queues(&socket, name),
     })
+}
+
+/// Largest IP packet of interface `name` of the namespace in which `socket` was made.
+pub(crate) fn mtu(socket: std::os::fd::BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    sys::mtu(&socket, name)
 }
 
 /// Sets the largest IP packet of interface `name`.

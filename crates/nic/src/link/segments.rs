@@ -8,7 +8,7 @@ use netlink_packet_core::{
     NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload as Payload, Nla,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoData, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
@@ -32,6 +32,19 @@ pub(crate) struct Segments {
     /// Hardly anything longer than the MTU arrives: a TAP whose program writes frames without a virtio
     /// header, by which alone it could say how to cut them.
     pub arrive_cut: bool,
+    /// What the interface is made of.
+    pub kind: Kind,
+}
+
+/// What is behind an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A device, as far as the kernel says.
+    Physical,
+    /// The end of a virtual cable.
+    Veth,
+    /// Anything else that the kernel makes up.
+    Virtual,
 }
 
 impl Segments {
@@ -39,6 +52,7 @@ impl Segments {
         gso_bytes: ORDINARY_BYTES,
         gro_bytes: ORDINARY_BYTES,
         arrive_cut: false,
+        kind: Kind::Physical,
     };
 }
 
@@ -84,11 +98,23 @@ fn parse(answer: &[u8]) -> io::Result<Segments> {
         match attribute {
             LinkAttribute::GsoIpv4MaxSize(bytes) => segments.gso_bytes = MAX_BYTES.min(*bytes),
             LinkAttribute::GroIpv4MaxSize(bytes) => segments.gro_bytes = MAX_BYTES.min(*bytes),
-            LinkAttribute::LinkInfo(infos) => segments.arrive_cut = is_tap_of_plain_frames(infos),
+            LinkAttribute::LinkInfo(infos) => {
+                segments.arrive_cut = is_tap_of_plain_frames(infos);
+                segments.kind = kind(infos);
+            }
             _ => {}
         }
     }
     Ok(segments)
+}
+
+fn kind(infos: &[LinkInfo]) -> Kind {
+    let mut kinds = infos.iter().filter_map(|info| match info {
+        LinkInfo::Kind(InfoKind::Veth) => Some(Kind::Veth),
+        LinkInfo::Kind(_) => Some(Kind::Virtual),
+        _ => None,
+    });
+    kinds.next().unwrap_or(Kind::Physical)
 }
 
 fn is_tap_of_plain_frames(infos: &[LinkInfo]) -> bool {
@@ -112,7 +138,7 @@ fn is_tap_of_plain_frames(infos: &[LinkInfo]) -> bool {
 #[cfg(test)]
 mod tests {
     use netlink_packet_core::DefaultNla;
-    use netlink_packet_route::link::{InfoKind, InfoTun};
+    use netlink_packet_route::link::InfoTun;
 
     use super::*;
 

@@ -75,6 +75,23 @@ pub(super) fn cuts_segments(socket: &impl AsFd, name: &str) -> bool {
     asked.is_ok() && value[1] != 0
 }
 
+/// Receive queues in use, see ethtool(8) `-l`; one where the interface does not say.
+pub(super) fn rx_queues(socket: &impl AsFd, name: &str) -> u32 {
+    // linux/ethtool.h: ETHTOOL_GCHANNELS and `struct ethtool_channels`, which ends with what is in use:
+    // for receiving, for sending, for other things, for both.
+    let mut channels = [0x3c_u32, 0, 0, 0, 0, 0, 0, 0, 0];
+    let Ok(mut request) = request(name) else {
+        return 1;
+    };
+    request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
+    let asked = call(socket, SIOCETHTOOL, &mut request);
+    // Read only now: the kernel has written through the pointer in the request.
+    match asked {
+        Ok(()) => channels[5].saturating_add(channels[8]).max(1),
+        Err(_) => 1,
+    }
+}
+
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;

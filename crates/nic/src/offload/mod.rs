@@ -16,6 +16,7 @@ use ::wire::ipv6;
 use ::wire::virtio::fill_partial;
 
 use crate::driver::{PartialChecksum, TxFrame};
+use crate::pool::SharedSlice;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
@@ -178,6 +179,69 @@ fn layout(frame: &[u8]) -> Option<Layout> {
         payload,
         end: frame.len(),
     })
+}
+
+/// A large segment to be cut straight into a device's memory: one copy of the payload, in pieces of the
+/// caller's choice of moment.
+pub(crate) struct Cuts {
+    layout: Layout,
+    step: usize,
+    payload_len: usize,
+}
+
+impl Cuts {
+    /// # Errors
+    /// The frame is not TCP over IP, or has no segment size.
+    pub(crate) fn of(frame: &TxFrame<'_>) -> Result<Self, Error> {
+        let layout = layout(frame.headers).ok_or(Error::NotTcp)?;
+        if layout.payload != frame.headers.len() {
+            return Err(Error::NotTcp);
+        }
+        let step = usize::from(frame.segment_size.unwrap_or_default());
+        if step == 0 {
+            return Err(Error::NoSegmentSize);
+        }
+        Ok(Self {
+            layout,
+            step,
+            payload_len: frame.payload_len(),
+        })
+    }
+
+    /// Frames that it makes.
+    pub(crate) fn count(&self) -> usize {
+        self.payload_len.div_ceil(self.step).max(1)
+    }
+
+    /// Bytes of frame `index`.
+    pub(crate) fn frame_len(&self, index: usize) -> usize {
+        let rest = self.payload_len.saturating_sub(index * self.step);
+        self.layout.payload + rest.min(self.step)
+    }
+
+    /// Writes frame `index` of `frame`, which must be the one that this was made of, to `target`, which must
+    /// be as long as [`Cuts::frame_len`] says.
+    ///
+    /// Payload is copied before it is summed, as in [`Finisher::finish`].
+    pub(crate) fn write(&self, frame: &TxFrame<'_>, index: usize, target: &mut [u8]) {
+        let start = index * self.step;
+        let (headers, payload) = target.split_at_mut(self.layout.payload);
+        headers.copy_from_slice(frame.headers);
+        copy_range(&frame.payload, start, payload);
+        let is_last = start + self.step >= self.payload_len;
+        let number = u16::try_from(index & 0xffff).expect("invariant: masked to 16 bits");
+        rewrite(target, &self.layout, number, start, is_last);
+    }
+}
+
+/// Copies the bytes of both spans from `start` on, as many as `target` takes.
+pub(crate) fn copy_range(spans: &[SharedSlice<'_>; 2], start: usize, target: &mut [u8]) {
+    let (skipped, first) = spans[0].split_at(start);
+    let (_, second) = spans[1].split_at(start - skipped.len());
+    let (first, _) = first.split_at(target.len());
+    let copied = first.copy_to(target);
+    let rest = &mut target[copied..];
+    second.split_at(rest.len()).0.copy_to(rest);
 }
 
 fn cut(

@@ -195,6 +195,15 @@ proptest! {
         };
         let expected = segment.cut(usize::from(size));
         assert_same_frames(&finish(&frame).unwrap(), &expected, usize::from(checksum.start) + 16);
+
+        let cuts = Cuts::of(&frame).unwrap();
+        let cut = |index| {
+            let mut target = vec![0xee; cuts.frame_len(index)];
+            cuts.write(&frame, index, &mut target);
+            target
+        };
+        let frames: Vec<_> = (0..cuts.count()).map(cut).collect();
+        assert_same_frames(&frames, &expected, usize::from(checksum.start) + 16);
     }
 
     #[test]

@@ -156,6 +156,10 @@ impl<D: Driver> Driver for Recorder<D> {
         Ok(taken)
     }
 
+    fn flush_tx(&mut self) -> io::Result<()> {
+        self.inner.flush_tx()
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()
     }
@@ -168,7 +172,19 @@ impl<D: Driver> Driver for Recorder<D> {
         self.inner.wait_deadline_us()
     }
 
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        self.inner.listen_to(group, listen)
+    }
+
     fn counters(&self) -> Counters {
         self.inner.counters()
+    }
+
+    fn mode(&self) -> Option<&'static str> {
+        self.inner.mode()
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        self.inner.complaints()
     }
 }

@@ -161,6 +161,10 @@ impl<D: Driver> Driver for Impaired<D> {
         Ok(frames.len())
     }
 
+    fn flush_tx(&mut self) -> io::Result<()> {
+        self.inner.flush_tx()
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()
     }
@@ -189,6 +193,18 @@ impl<D: Driver> Driver for Impaired<D> {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        self.inner.listen_to(group, listen)
+    }
+
+    fn mode(&self) -> Option<&'static str> {
+        self.inner.mode()
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        self.inner.complaints()
     }
 
     fn counters(&self) -> Counters {

@@ -89,17 +89,29 @@ impl Drop for Namespace {
 
 /// Two namespaces joined by a veth pair, both ends up; `None`, and said so, where not permitted.
 pub fn veth(test: &str) -> Option<[Namespace; 2]> {
+    veth_of_queues(test, 1)
+}
+
+/// As [`veth`], with so many queues at each end.
+pub fn veth_of_queues(test: &str, queues: u32) -> Option<[Namespace; 2]> {
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     let make = || {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
         let (l, r) = (&left.name, &right.name);
         ip(&format!(
-            "link add {VETH} netns {l} type veth peer name {VETH} netns {r}"
+            "link add {VETH} {queues} netns {l} type veth peer name {VETH} {queues} netns {r}"
         ))?;
         ip(&format!("-n {l} link set {VETH} up"))?;
         ip(&format!("-n {r} link set {VETH} up"))?;
         Ok([left, right])
     };
     make().map_err(|why: String| skipped(test, &why)).ok()
+}
+
+/// Number of an interface in the calling thread's namespace.
+pub fn index(interface: &str) -> u32 {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    rustix::net::netdevice::name_to_index(socket, interface).unwrap()
 }
 
 /// Says so past libtest's capture, and in the form that is counted.

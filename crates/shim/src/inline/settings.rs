@@ -1,9 +1,10 @@
 //! SHUNT_INLINE: how the engine inside the program is started, as `shunt run --inline` writes it:
-//! `nic=eth0 address=10.0.0.5/24,2001:db8::5/64 gateway=10.0.0.1`.
+//! `nic=eth0 address=10.0.0.5/24,2001:db8::5/64 gateway=10.0.0.1 driver=af_xdp mode=generic`.
 
 use std::net::IpAddr;
 
 use engine::Address;
+use nic::af_xdp::Mode;
 
 /// What it says.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Settings {
     pub addresses: Vec<Address>,
     /// Routers.
     pub gateways: Vec<IpAddr>,
+    /// AF_XDP in this mode, or packet sockets.
+    pub xdp: Option<Mode>,
 }
 
 impl Settings {
@@ -23,6 +26,7 @@ impl Settings {
             nic: String::new(),
             addresses: Vec::new(),
             gateways: Vec::new(),
+            xdp: None,
         };
         for word in text.split_ascii_whitespace() {
             let wrong = || format!("{}: {word:?} is not understood", hostif::INLINE_VARIABLE);
@@ -36,6 +40,12 @@ impl Settings {
                 "gateway" => {
                     let parsed = value.split(',').map(|one| one.parse().map_err(|_| wrong()));
                     settings.gateways = parsed.collect::<Result<_, String>>()?;
+                }
+                "driver" if value == "af_packet" => settings.xdp = None,
+                "driver" if value == "af_xdp" => settings.xdp = Some(Mode::default()),
+                "mode" => {
+                    let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
+                    settings.xdp = Some(named.ok_or_else(wrong)?);
                 }
                 _ => return Err(wrong()),
             }
@@ -59,6 +69,17 @@ mod tests {
         assert_eq!(read.nic, "eth0");
         assert_eq!(read.addresses.len(), 2);
         assert_eq!(read.gateways, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn the_driver_and_its_mode_are_read() {
+        let read = |rest: &str| Settings::parse(&format!("nic=a address=10.0.0.5/24{rest}"));
+        assert_eq!(read("").unwrap().xdp, None);
+        assert_eq!(read(" driver=af_packet").unwrap().xdp, None);
+        assert_eq!(read(" driver=af_xdp").unwrap().xdp, Some(Mode::Generic));
+        let native = read(" driver=af_xdp mode=native").unwrap();
+        assert_eq!(native.xdp, Some(Mode::Native));
+        assert!(read(" driver=tap").is_err() && read(" driver=af_xdp mode=fast").is_err());
     }
 
     #[test]

@@ -64,10 +64,11 @@ pub fn check_protocols(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Refuses cores that cannot be, and says when they will be in each other's way.
 pub fn check_cores(cores: u16, driver: DriverName, cpus: &[usize]) -> anyhow::Result<()> {
-    if cores > 1 && driver != DriverName::AfPacket {
+    if cores > 1 && driver == DriverName::Tap {
         bail!(
-            "--cores {cores} needs --driver {}: {} has a single queue",
+            "--cores {cores} needs --driver {} or {}: {} has a single queue",
             DriverName::AfPacket.name(),
+            DriverName::AfXdp.name(),
             driver.name()
         );
     }

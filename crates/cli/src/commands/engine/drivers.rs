@@ -6,48 +6,84 @@ use std::path::PathBuf;
 use anyhow::Context;
 use hostif::{Steering, steering};
 use nic::Driver;
-use nic::af_packet::{self, AfPacket};
+use nic::af_packet::{self, AfPacket, bpf::Instruction, steering::Mix};
+use nic::af_xdp::{self, fallback};
 use nic::pcap::Recorder;
 use nic::tap::{self, Tap};
 
 use super::{Arguments, DriverName};
 
 /// The queues in the order of the cores.
-pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<Vec<Box<dyn Driver>>> {
-    let drivers: Vec<Box<dyn Driver>> = match arguments.driver {
-        DriverName::AfPacket => open_af_packet(arguments, steering)?,
-        DriverName::Tap => vec![open_tap(arguments)?],
+pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallback::Opened> {
+    let plain = |queues| fallback::Opened {
+        queues,
+        instead: None,
     };
-    let Some(path) = &arguments.capture else {
-        return Ok(drivers);
+    let mut opened = match arguments.driver {
+        DriverName::AfPacket => plain(open_af_packet(arguments, steering)?),
+        DriverName::AfXdp => open_af_xdp(arguments, steering)?,
+        DriverName::Tap => plain(vec![open_tap(arguments)?]),
     };
-    (0..)
-        .zip(drivers)
-        .map(|(core, driver)| record(driver, capture_of(path, core), &arguments.nic))
-        .collect()
+    if let Some(path) = &arguments.capture {
+        let recorded = (0..)
+            .zip(opened.queues)
+            .map(|(core, driver)| record(driver, capture_of(path, core), &arguments.nic));
+        opened.queues = recorded.collect::<anyhow::Result<_>>()?;
+    }
+    Ok(opened)
+}
+
+/// What the device is to let in.
+fn addresses(arguments: &Arguments) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = arguments.address.iter().map(|own| own.address).collect();
+    if arguments.autoconfigure {
+        addresses.push(Ipv6Addr::UNSPECIFIED.into());
+    }
+    addresses
+}
+
+/// How frames are spread over cores: the hash, and the program for packet sockets.
+fn spread(steering: Steering) -> (Mix, Vec<Instruction>) {
+    let mix = Mix {
+        key: steering.key,
+        multipliers: steering::MULTIPLIERS,
+        shifts: steering::SHIFTS,
+    };
+    (mix, af_packet::steering::program(&mix))
+}
+
+fn open_af_xdp(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallback::Opened> {
+    let config = af_xdp::Config {
+        addresses: Some(addresses(arguments)),
+        mode: arguments.xdp_mode,
+        ..af_xdp::Config::new(&arguments.nic)
+    };
+    let (mix, program) = spread(steering);
+    let cores = steering.cores;
+    let spread = (cores > 1).then_some(fallback::Spread {
+        cores,
+        mix,
+        program: &program,
+    });
+    let opened = fallback::open(&config, spread).map_err(|error| {
+        let is_privilege = error.is_privilege();
+        offer_the_lab(error.into(), is_privilege)
+    });
+    opened.with_context(|| named(arguments))
 }
 
 fn open_af_packet(
     arguments: &Arguments,
     steering: Steering,
 ) -> anyhow::Result<Vec<Box<dyn Driver>>> {
-    let mut addresses: Vec<IpAddr> = arguments.address.iter().map(|own| own.address).collect();
-    if arguments.autoconfigure {
-        addresses.push(Ipv6Addr::UNSPECIFIED.into());
-    }
     let config = af_packet::Config {
-        addresses: Some(addresses),
+        addresses: Some(addresses(arguments)),
         ..af_packet::Config::new(&arguments.nic)
     };
     let opened = if steering.cores == 1 {
         AfPacket::open(&config).map(|one| vec![one])
     } else {
-        let mix = af_packet::steering::Mix {
-            key: steering.key,
-            multipliers: steering::MULTIPLIERS,
-            shifts: steering::SHIFTS,
-        };
-        let program = af_packet::steering::program(&mix);
+        let (_, program) = spread(steering);
         AfPacket::open_queues(&config, steering.cores, &program)
     };
     let opened = opened.map_err(|error| {

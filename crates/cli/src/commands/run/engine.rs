@@ -16,9 +16,10 @@ use clap::Args;
 use engine::Address;
 
 use nic::af_packet::{self, AfPacket};
+use nic::af_xdp::Mode;
 
 use crate::{
-    commands::engine::{DriverName, checks},
+    commands::engine::{DriverName, checks, parse_mode},
     control::Channel,
 };
 
@@ -55,6 +56,9 @@ pub struct Wanted {
     /// How it reaches the interface [default: af_packet].
     #[arg(long, value_enum, requires = "nic")]
     driver: Option<DriverName>,
+    /// With --driver af_xdp: where frames are taken [default: generic].
+    #[arg(long, value_name = "MODE", requires = "driver", value_parser = parse_mode)]
+    xdp_mode: Option<Mode>,
 }
 
 /// The control socket of a reachable engine: the one asked for, or the usual one. Where the usual
@@ -95,11 +99,12 @@ pub struct Inside {
 /// What the preload library needs to start an engine inside the program. What cannot work is refused here,
 /// where it can be said best.
 pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
-    if wanted
-        .driver
-        .is_some_and(|driver| driver != DriverName::AfPacket)
-    {
-        bail!("--inline needs --driver {}", DriverName::AfPacket.name());
+    if wanted.driver == Some(DriverName::Tap) {
+        bail!(
+            "--inline needs --driver {} or {}",
+            DriverName::AfPacket.name(),
+            DriverName::AfXdp.name()
+        );
     }
     let (nic, addresses) = interface(wanted)?;
     let name = name_for(&addresses);
@@ -121,6 +126,12 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
     if !wanted.gateway.is_empty() {
         let gateways = wanted.gateway.iter().map(IpAddr::to_string);
         settings += &format!(" gateway={}", list(gateways.collect()));
+    }
+    if let Some(driver) = wanted.driver {
+        settings += &format!(" driver={}", driver.name());
+    }
+    if let Some(mode) = wanted.xdp_mode {
+        settings += &format!(" mode={}", mode.name());
     }
     Ok(Inside { name, settings })
 }
@@ -172,6 +183,9 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     }
     if let Some(driver) = wanted.driver {
         command.args(["--driver", driver.name()]);
+    }
+    if let Some(mode) = wanted.xdp_mode {
+        command.args(["--xdp-mode", mode.name()]);
     }
     // An outer `shunt run` would preload its library into the engine.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
@@ -231,6 +245,7 @@ mod tests {
         address: Vec::new(),
         gateway: Vec::new(),
         driver: None,
+        xdp_mode: None,
     };
 
     #[test]

@@ -1,0 +1,369 @@
+//! AF_XDP: frames for the engine's addresses go from the interface's driver, or right behind it, into memory
+//! of ours. Needs CAP_NET_RAW, and CAP_BPF and CAP_NET_ADMIN for the XDP program.
+//!
+//! Read first: `Documentation/networking/af_xdp.rst` of the kernel. One socket (`queue.rs`) serves one queue of
+//! the interface; a core of the engine has one queue or several. Beside them each core has a packet socket
+//! (`crate::af_packet`) for what the XDP program leaves to the kernel as well: ARP, neighbour discovery,
+//! groups, frames of a queue that is not its core's; and for everything, should somebody take the program
+//! off. Large segments go out through it where that is faster and cannot reorder: see [`AfXdp::open`].
+//!
+//! Generic XDP does not see a VLAN tag that the device has taken out of a frame.
+
+mod checksum;
+mod config;
+mod error;
+pub mod fallback;
+mod frames;
+mod program;
+mod queue;
+mod ring;
+mod send;
+mod sys;
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use ::wire::ethernet;
+use rustix::event::epoll;
+
+use crate::af_packet::{self, AfPacket, steering::Mix};
+use crate::bpf::{Link, Map, MapKind, Program, ProgramKind};
+use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
+use crate::link::{self, segments::Kind};
+pub use config::{Config, Mode};
+pub use error::OpenError;
+use error::failed;
+use queue::{Queue, Wanted, broken};
+use send::Sent;
+
+/// Queues of an interface that are served at most.
+const QUEUES_MAX: u32 = 64;
+/// How soon a busy device is asked again by a caller that sleeps.
+const BUSY_RETRY_US: u64 = 100;
+
+/// An open interface, or a core's part of it.
+pub struct AfXdp {
+    // Detached first, so that frames go to the packet sockets and not to rings that end.
+    link: Option<Link>,
+    queues: Vec<Queue>,
+    packet: AfPacket,
+    /// Becomes readable when a queue or the packet socket does.
+    ready: OwnedFd,
+    interface: String,
+    mode: Mode,
+    caps: Caps,
+    /// Large segments go out through the packet socket.
+    mixes: bool,
+    /// An unfinished checksum is believed where it looks like one.
+    believes_partial: bool,
+    slept: bool,
+    busy: bool,
+    counters: Counters,
+    /// For frames that take several pieces.
+    whole: Vec<u8>,
+}
+
+impl AfXdp {
+    /// Opens the interface of `config` for one core: all its queues.
+    ///
+    /// On a veth, where both ways out are one queue in order, large segments go out whole through the packet
+    /// socket, ten times as fast as cut to frames; elsewhere the driver cuts them.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing stays attached.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let packet = AfPacket::open(&packet_config(config))?;
+        let mut opened = Self::open_with(config, vec![packet], None)?;
+        opened.pop().ok_or_else(|| OpenError::System {
+            call: "open",
+            interface: config.interface.clone(),
+            source: io::ErrorKind::Other.into(),
+        })
+    }
+
+    /// Opens the interface of `config` for `cores` cores; core k has every queue whose number is k modulo
+    /// `cores`. `mix` is the hash that says whose a connection is, `program` the same for packet sockets.
+    ///
+    /// # Errors
+    /// As [`AfXdp::open`].
+    pub fn open_queues(
+        config: &Config,
+        cores: u16,
+        mix: Mix,
+        program: &[af_packet::bpf::Instruction],
+    ) -> Result<Vec<Self>, OpenError> {
+        let packets = AfPacket::open_queues(&packet_config(config), cores, program)?;
+        Self::open_with(config, packets, Some((cores, mix)))
+    }
+
+    fn open_with(
+        config: &Config,
+        packets: Vec<AfPacket>,
+        cores: Option<(u16, Mix)>,
+    ) -> Result<Vec<Self>, OpenError> {
+        let failed = |call| failed(&config.interface, call);
+        let is_size = |size: u32| size.is_power_of_two() && size <= 65_536;
+        if !(is_size(config.receiving) && is_size(config.sending)) {
+            let Config {
+                receiving, sending, ..
+            } = *config;
+            return Err(OpenError::Rings { receiving, sending });
+        }
+        let link = link::read(&config.interface).map_err(failed("reading the interface"))?;
+        let count = link.rx_queues.min(QUEUES_MAX);
+        let core_count = packets.len();
+        if usize::try_from(count).is_ok_and(|count| count < core_count) {
+            return Err(OpenError::TooFewQueues {
+                interface: config.interface.clone(),
+                queues: count,
+                cores: cores.map_or(1, |(cores, _)| cores),
+            });
+        }
+        let sockets = Map::create(MapKind::Sockets, "shunt_sockets", 4, 4, count)?;
+        let taken = program::Taken {
+            addresses: config.addresses.as_deref(),
+            cores,
+        };
+        let instructions = program::assemble(&taken, &sockets)
+            .map_err(|error| failed("assembling the XDP program")(io::Error::other(error)))?;
+        let kind = ProgramKind::Xdp { fragments: true };
+        let program = Program::load(kind, "shunt", &instructions)?;
+        let mut opened = Vec::new();
+        for packet in packets {
+            opened.push(Self::around(packet, config, &link)?);
+        }
+        for (number, core) in (0..count).zip((0..core_count).cycle()) {
+            let queue = open_queue(config, &link, number)?;
+            sockets
+                .set_socket(number, queue.socket())
+                .map_err(failed("putting a queue's socket into the map"))?;
+            opened[core].add(queue).map_err(failed("epoll_ctl"))?;
+        }
+        // Only now: whoever is taken away from the kernel has somewhere to go.
+        let attached = Link::xdp(&program, link.index, config.mode.attach())?;
+        opened[0].link = Some(attached.moved(config.home));
+        Ok(opened)
+    }
+
+    fn around(packet: AfPacket, config: &Config, link: &link::Link) -> Result<Self, OpenError> {
+        let failed = |call| failed(&config.interface, call);
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| failed("epoll_create")(errno.into()))?;
+        let ready = (config.home)(ready);
+        watch(&ready, packet.socket()).map_err(failed("epoll_ctl"))?;
+        // The kernel's own side of a veth takes frames from both ways out in the order of the calls.
+        let mixes = link.segments.kind == Kind::Veth
+            && link.rx_queues == 1
+            && config.mode != Mode::ZeroCopy;
+        let believes_partial = match config.mode {
+            // Behind the kernel's merging of frames, which leaves the sum unfinished.
+            Mode::Generic => true,
+            Mode::Native => link.segments.kind != Kind::Physical,
+            Mode::ZeroCopy => false,
+        };
+        let caps = Caps {
+            tso_max_bytes: if mixes {
+                packet.caps().tso_max_bytes
+            } else {
+                LARGE_SEGMENT_BYTES
+            },
+            rx_checksum: believes_partial,
+            zero_copy: config.mode == Mode::ZeroCopy,
+            // The driver copies them into the UMEM.
+            payload_by_address: false,
+            ..packet.caps().clone()
+        };
+        Ok(Self {
+            link: None,
+            queues: Vec::new(),
+            packet,
+            ready,
+            interface: config.interface.clone(),
+            mode: config.mode,
+            caps,
+            mixes,
+            believes_partial,
+            slept: false,
+            busy: false,
+            counters: Counters::default(),
+            whole: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, queue: Queue) -> io::Result<()> {
+        watch(&self.ready, queue.socket())?;
+        self.queues.push(queue);
+        Ok(())
+    }
+}
+
+fn packet_config(config: &Config) -> af_packet::Config {
+    af_packet::Config {
+        addresses: config.addresses.clone(),
+        home: config.home,
+        ..af_packet::Config::new(&config.interface)
+    }
+}
+
+fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(0);
+    Ok(epoll::add(ready, socket, data, epoll::EventFlags::IN)?)
+}
+
+fn open_queue(config: &Config, link: &link::Link, queue: u32) -> Result<Queue, OpenError> {
+    let wanted = Wanted {
+        interface: link.index,
+        queue,
+        receiving: config.receiving,
+        sending: config.sending,
+        flags: config.mode.bind_flags(),
+        home: config.home,
+    };
+    let interface = config.interface.clone();
+    Queue::open(&wanted).map_err(|(call, source)| match source.raw_os_error() {
+        Some(libc::EPERM) => af_packet::OpenError::NoPrivilege.into(),
+        Some(libc::EBUSY) => OpenError::Taken { interface, queue },
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
+            OpenError::NoSuchMode {
+                interface,
+                mode: config.mode,
+                source,
+            }
+        }
+        _ => failed(&config.interface, call)(source),
+    })
+}
+
+impl Driver for AfXdp {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        // First and a part only, so that neither keeps the other waiting.
+        let mut received = self.packet.rx_burst(budget.div_ceil(4), sink)?;
+        let Self {
+            queues,
+            counters,
+            caps,
+            believes_partial,
+            ..
+        } = self;
+        let longest = usize::try_from(caps.mtu)
+            .unwrap_or(usize::MAX)
+            .saturating_add(ethernet::Header::LEN);
+        for queue in queues {
+            let left = budget.saturating_sub(received);
+            let seen = queue.receive(left, &mut |bytes| {
+                let segment_size = checksum::segment_size(bytes, caps.mtu);
+                if bytes.len() > longest && segment_size.is_none() {
+                    // Datagrams that were never cut, and nothing says where.
+                    counters.rx_dropped += 1;
+                    return;
+                }
+                let checksum = if *believes_partial {
+                    checksum::state(bytes)
+                } else {
+                    RxChecksum::Unknown
+                };
+                counters.rx_frames += 1;
+                counters.rx_bytes += bytes.len() as u64;
+                received += 1;
+                sink(RxFrame {
+                    bytes,
+                    checksum,
+                    segment_size,
+                });
+            });
+            seen.map_err(broken)?;
+        }
+        if std::mem::take(&mut self.slept) && received == 0 {
+            for queue in &self.queues {
+                if let Some(error) = queue.pending_error() {
+                    return Err(self.gone(&error));
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.busy = false;
+        for (taken, frame) in frames.iter().enumerate() {
+            match self.send(frame)? {
+                Sent::Taken => {}
+                Sent::Dropped => self.counters.tx_dropped += 1,
+                Sent::Busy => {
+                    self.counters.tx_busy += 1;
+                    self.busy = true;
+                    return Ok(taken);
+                }
+            }
+        }
+        Ok(frames.len())
+    }
+
+    fn flush_tx(&mut self) -> io::Result<()> {
+        if !self.kick()? {
+            self.counters.tx_busy += 1;
+            self.busy = true;
+        }
+        Ok(())
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ready.as_fd())
+    }
+
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        self.flush_tx()?;
+        self.slept = true;
+        for queue in &mut self.queues {
+            if queue.has_received().map_err(broken)? {
+                return Ok(false);
+            }
+        }
+        self.packet.prepare_wait()
+    }
+
+    fn wait_deadline_us(&self) -> Option<u64> {
+        let own = self.busy.then_some(BUSY_RETRY_US);
+        own.or_else(|| self.packet.wait_deadline_us())
+    }
+
+    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        self.packet.listen_to(group, listen)
+    }
+
+    fn counters(&self) -> Counters {
+        let (own, packet) = (self.counters, self.packet.counters());
+        let sum = |of: fn(&Queue) -> u64| self.queues.iter().map(of).sum::<u64>();
+        Counters {
+            rx_frames: own.rx_frames + packet.rx_frames,
+            rx_bytes: own.rx_bytes + packet.rx_bytes,
+            rx_dropped: own.rx_dropped
+                + packet.rx_dropped
+                + sum(|queue| queue.rx_dropped + queue.lost()),
+            tx_frames: own.tx_frames + packet.tx_frames,
+            tx_bytes: own.tx_bytes + packet.tx_bytes,
+            tx_dropped: own.tx_dropped + packet.tx_dropped + sum(|queue| queue.tx_dropped),
+            tx_busy: own.tx_busy + packet.tx_busy,
+        }
+    }
+
+    fn mode(&self) -> Option<&'static str> {
+        Some(self.mode.name())
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        let mut complaints = self.packet.complaints();
+        let is_off = |link: &Link| matches!(link.is_attached(), Ok(false));
+        if self.link.as_ref().is_some_and(is_off) {
+            complaints.push(format!(
+                "somebody took the XDP program off {:?}: frames arrive through a packet socket instead, more slowly; restart the engine to attach it again",
+                self.interface
+            ));
+        }
+        complaints
+    }
+}

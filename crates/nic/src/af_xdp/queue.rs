@@ -1,0 +1,279 @@
+//! One AF_XDP socket on one queue of an interface: frames out of its rings and into them. Read first:
+//! `Documentation/networking/af_xdp.rst` of the kernel.
+//!
+//! What a ring shows is checked: a counter that cannot be is the end of the driver, an entry that names what
+//! is not the kernel's is dropped and counted. A frame in several pieces is put together here.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use super::frames::Chunks;
+use super::ring::Broken;
+use super::sys::{self, CHUNK_BYTES, Rings, Umem};
+use crate::driver::MAX_FRAME_BYTES;
+
+/// Pieces of one frame that the kernel sends at most (`MAX_SKB_FRAGS`).
+pub(super) const PIECES_MAX: usize = 17;
+
+/// How long a queue may take to be let go: two seconds, on a machine that has much else to do.
+const RELEASE_TRIES: u32 = 400;
+const RELEASE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How a queue is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub interface: u32,
+    pub queue: u32,
+    /// Chunks to receive into and to send from, powers of two.
+    pub receiving: u32,
+    pub sending: u32,
+    /// Flags of bind(2).
+    pub flags: u16,
+    pub home: fn(OwnedFd) -> OwnedFd,
+}
+
+/// What is being put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathering {
+    /// The next piece starts a frame.
+    Nothing,
+    /// Pieces lie in the buffer.
+    Pieces,
+    /// A frame that cannot be delivered; its other pieces are passed over.
+    Rest,
+}
+
+/// An open queue.
+pub(super) struct Queue {
+    // Rings and frames are unmapped before the socket closes: fields drop in order.
+    rings: Rings,
+    umem: Umem,
+    chunks: Chunks,
+    socket: OwnedFd,
+    gathered: Vec<u8>,
+    gathering: Gathering,
+    /// Something is in the transmit ring of which the kernel was not told.
+    pub is_unkicked: bool,
+    /// Frames that could not be delivered.
+    pub rx_dropped: u64,
+    /// Frames that the device refused after they were taken.
+    pub tx_dropped: u64,
+}
+
+impl Queue {
+    pub(super) fn open(wanted: &Wanted) -> Result<Self, (&'static str, io::Error)> {
+        let at = |call| move |error| (call, error);
+        let socket = (wanted.home)(sys::socket().map_err(at("socket(AF_XDP)"))?);
+        let mut chunks = Chunks::new(wanted.receiving, wanted.sending);
+        let umem = Umem::map(wanted.receiving + wanted.sending)
+            .map_err(at("mapping memory for frames"))?;
+        let fd = socket.as_fd();
+        umem.register(fd)
+            .map_err(at("registering memory for frames"))?;
+        let mut rings =
+            Rings::map(fd, wanted.receiving, wanted.sending).map_err(at("making rings"))?;
+        sys::raise_budget(fd, wanted.sending);
+        for chunk in chunks.for_receiving() {
+            chunks.lend(chunk);
+            // The ring has a slot for each.
+            rings.fill.put(chunk.address());
+        }
+        rings.fill.publish();
+        bind(fd, wanted).map_err(at("bind"))?;
+        Ok(Self {
+            rings,
+            umem,
+            chunks,
+            socket,
+            gathered: Vec::new(),
+            gathering: Gathering::Nothing,
+            is_unkicked: false,
+            rx_dropped: 0,
+            tx_dropped: 0,
+        })
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The error that the interface left, once.
+    pub(super) fn pending_error(&self) -> Option<io::Error> {
+        sys::pending_error(self.socket())
+    }
+
+    pub(super) fn has_received(&mut self) -> Result<bool, Broken> {
+        Ok(self.rings.rx.available()? > 0)
+    }
+
+    /// Hands up to `budget` frames to `sink`; returns how many entries it looked at.
+    pub(super) fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, Broken> {
+        if self.rings.rx.available()? == 0 {
+            return Ok(0);
+        }
+        self.rings.fill.free()?;
+        let (mut seen, mut frames) = (0, 0);
+        while frames < budget
+            && let Some(entry) = self.rings.rx.take()
+        {
+            seen += 1;
+            let is_last = entry.options & libc::XDP_PKT_CONTD == 0;
+            let Some(chunk) = self.chunks.received(entry.addr, entry.len) else {
+                self.abandon(is_last);
+                continue;
+            };
+            let len = usize::try_from(entry.len).unwrap_or(0);
+            // `received` has checked that it lies inside.
+            let bytes = self.umem.bytes(entry.addr, len).unwrap_or_default();
+            match self.gathering {
+                Gathering::Nothing if is_last => {
+                    sink(bytes);
+                    frames += 1;
+                }
+                Gathering::Nothing | Gathering::Pieces
+                    if self.gathered.len() + len <= MAX_FRAME_BYTES =>
+                {
+                    self.gathered.extend_from_slice(bytes);
+                    self.gathering = Gathering::Pieces;
+                    if is_last {
+                        sink(&self.gathered);
+                        frames += 1;
+                        self.gathered.clear();
+                        self.gathering = Gathering::Nothing;
+                    }
+                }
+                Gathering::Rest if is_last => self.gathering = Gathering::Nothing,
+                Gathering::Rest => {}
+                Gathering::Nothing | Gathering::Pieces => self.abandon(is_last),
+            }
+            self.chunks.lend(chunk);
+            self.rings.fill.put(chunk.address());
+        }
+        self.rings.rx.release();
+        self.rings.fill.publish();
+        if self.rings.fill.needs_wakeup() {
+            sys::kick_rx(&self.socket);
+        }
+        Ok(seen)
+    }
+
+    /// Gives up the frame of which this is a piece.
+    fn abandon(&mut self, is_last: bool) {
+        if self.gathering != Gathering::Rest {
+            self.rx_dropped += 1;
+        }
+        self.gathered.clear();
+        self.gathering = if is_last {
+            Gathering::Nothing
+        } else {
+            Gathering::Rest
+        };
+    }
+
+    /// Takes back what has been sent; returns for how many pieces there is room.
+    pub(super) fn room(&mut self) -> Result<usize, Broken> {
+        if self.rings.completion.available()? > 0 {
+            while let Some(address) = self.rings.completion.take() {
+                // One that was not on its way is no chunk more for us.
+                self.chunks.sent(address);
+            }
+            self.rings.completion.release();
+        }
+        let free = usize::try_from(self.rings.tx.free()?).unwrap_or(0);
+        Ok(free.min(self.chunks.free()))
+    }
+
+    /// Puts a frame of `len` bytes, a chunk at most, into the transmit ring; `write` fills it. There must be
+    /// room: see [`Queue::room`].
+    pub(super) fn put(&mut self, len: usize, write: impl FnOnce(&mut [u8])) {
+        self.put_piece(len, true, write);
+    }
+
+    /// As [`Queue::put`] for a frame that takes several pieces; there must be room for all.
+    pub(super) fn put_long(&mut self, frame: &[u8]) {
+        let count = frame.len().div_ceil(CHUNK_BYTES);
+        for (number, piece) in (1..).zip(frame.chunks(CHUNK_BYTES)) {
+            self.put_piece(piece.len(), number == count, |target| {
+                target.copy_from_slice(piece);
+            });
+        }
+    }
+
+    fn put_piece(&mut self, len: usize, is_last: bool, write: impl FnOnce(&mut [u8])) {
+        let chunk = self.chunks.send().expect("invariant: there is room");
+        if let Some(target) = self.umem.bytes_mut(chunk.address(), len) {
+            write(target);
+        }
+        let entry = libc::xdp_desc {
+            addr: chunk.address(),
+            len: u32::try_from(len).expect("invariant: a chunk at most"),
+            options: if is_last { 0 } else { libc::XDP_PKT_CONTD },
+        };
+        // The ring has a slot for every chunk.
+        self.rings.tx.put(entry);
+        self.is_unkicked = true;
+    }
+
+    /// Has the kernel send what is in the ring. `false`: the device is busy, and something is left.
+    pub(super) fn kick(&mut self) -> io::Result<bool> {
+        self.rings.tx.publish();
+        if !self.rings.tx.needs_wakeup() {
+            self.is_unkicked = false;
+            return Ok(true);
+        }
+        // Each round sends at least one frame, so there are no more than the ring has entries.
+        let mut waiting = self.rings.tx.waiting().map_err(broken)?;
+        loop {
+            let result = sys::kick_tx(&self.socket);
+            let left = self.rings.tx.waiting().map_err(broken)?;
+            match result.as_ref().map_err(io::Error::raw_os_error) {
+                // The device dropped a frame; those behind it are not to blame.
+                Err(Some(libc::EBUSY)) => self.tx_dropped += 1,
+                Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR)) | Ok(()) => {}
+                Err(_) => return result.map(|()| false),
+            }
+            if left == 0 {
+                self.is_unkicked = false;
+                return Ok(true);
+            }
+            if left >= waiting {
+                return Ok(false);
+            }
+            waiting = left;
+        }
+    }
+
+    /// Frames that the kernel lost before they reached the ring.
+    pub(super) fn lost(&self) -> u64 {
+        sys::statistics(self.socket()).map_or(0, |counted| {
+            // Ring full comes on top of the other reasons (xsk_getsockopt in net/xdp/xsk.c).
+            counted.rx_dropped + counted.rx_ring_full
+        })
+    }
+}
+
+/// Binds, and waits a little for a queue to be let go: the kernel does that from a worker, a moment after the
+/// last user has closed it (`xp_put_pool` in net/xdp/xsk_buff_pool.c), so that an engine that follows another
+/// finds it taken.
+fn bind(socket: BorrowedFd<'_>, wanted: &Wanted) -> io::Result<()> {
+    let mut patience = RELEASE_TRIES;
+    loop {
+        match sys::bind(socket, wanted.interface, wanted.queue, wanted.flags) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && patience > 0 => {
+                patience -= 1;
+                std::thread::sleep(RELEASE_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A ring that shows what cannot be: a fault of the kernel, or memory that somebody else wrote.
+pub(super) fn broken(error: Broken) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}

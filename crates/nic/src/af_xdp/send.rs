@@ -1,0 +1,153 @@
+//! Sending: frames into the first queue's ring, large segments whole through the packet socket or cut.
+//!
+//! The kernel is told once for many frames (`AfXdp::kick`); when is the caller's business.
+
+use std::io;
+
+use ::wire::ethernet;
+
+use super::AfXdp;
+use super::queue::{PIECES_MAX, broken};
+use super::sys::CHUNK_BYTES;
+use crate::driver::{Driver as _, PartialChecksum, TxFrame};
+use crate::offload::{Cuts, complete_checksum, copy_range};
+
+/// What came of sending one frame.
+pub(super) enum Sent {
+    Taken,
+    Dropped,
+    Busy,
+}
+
+impl AfXdp {
+    pub(super) fn gone(&self, error: &io::Error) -> io::Error {
+        let interface = &self.interface;
+        let text = format!(
+            "interface {interface:?} is down or gone ({error}): `ip link set {interface} up`, or name another"
+        );
+        io::Error::new(io::ErrorKind::NetworkDown, text)
+    }
+
+    /// Has the kernel send what waits. `false`: the device is busy.
+    pub(super) fn kick(&mut self) -> io::Result<bool> {
+        let Some(queue) = self.queues.first_mut() else {
+            return Ok(true);
+        };
+        if !queue.is_unkicked {
+            return Ok(true);
+        }
+        match queue.kick() {
+            Ok(done) => Ok(done),
+            Err(error) => Err(match error.raw_os_error() {
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::EBADF) => {
+                    self.gone(&error)
+                }
+                _ => error,
+            }),
+        }
+    }
+
+    /// Whether there is room for `pieces`, if need be after the device was told to send.
+    fn make_room(&mut self, pieces: usize) -> io::Result<bool> {
+        let Some(queue) = self.queues.first_mut() else {
+            return Ok(false);
+        };
+        if queue.room().map_err(broken)? >= pieces {
+            return Ok(true);
+        }
+        self.kick()?;
+        let queue = self.queues.first_mut().expect("invariant: as above");
+        Ok(queue.room().map_err(broken)? >= pieces)
+    }
+
+    pub(super) fn send(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        if frame.is_large() {
+            return if self.mixes {
+                self.send_whole(frame)
+            } else {
+                self.send_cut(frame)
+            };
+        }
+        let len = frame.frame_len();
+        let is_outside = |sum: PartialChecksum| {
+            usize::from(sum.start) + usize::from(sum.offset) + 2 > len
+                || usize::from(sum.start) > len
+        };
+        if self.is_too_long(len) || frame.checksum.is_some_and(is_outside) {
+            return Ok(Sent::Dropped);
+        }
+        if !self.make_room(len.div_ceil(CHUNK_BYTES))? {
+            return Ok(Sent::Busy);
+        }
+        self.put(len, |target| {
+            let (headers, payload) = target.split_at_mut(frame.headers.len());
+            headers.copy_from_slice(frame.headers);
+            copy_range(&frame.payload, 0, payload);
+            if let Some(sum) = frame.checksum {
+                // Checked above to lie inside.
+                let _ = complete_checksum(target, sum);
+            }
+        });
+        self.count_sent(len);
+        Ok(Sent::Taken)
+    }
+
+    /// The kernel drops longer ones, and a frame has so many pieces at most.
+    fn is_too_long(&self, len: usize) -> bool {
+        let most = usize::try_from(self.caps.mtu).unwrap_or(usize::MAX);
+        len.saturating_sub(ethernet::Header::LEN) > most || len > PIECES_MAX * CHUNK_BYTES
+    }
+
+    /// A large segment through the packet socket, behind everything that waits here.
+    fn send_whole(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        if !self.kick()? {
+            return Ok(Sent::Busy);
+        }
+        let taken = self.packet.tx_burst(std::slice::from_ref(frame))?;
+        Ok(if taken == 1 { Sent::Taken } else { Sent::Busy })
+    }
+
+    /// A large segment cut to frames: all of it or, where the ring never had room for all, as much as there
+    /// is; the peer asks for the rest.
+    fn send_cut(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        let Ok(cuts) = Cuts::of(frame) else {
+            return Ok(Sent::Dropped);
+        };
+        let pieces = cuts.frame_len(0).div_ceil(CHUNK_BYTES);
+        if self.is_too_long(cuts.frame_len(0)) {
+            return Ok(Sent::Dropped);
+        }
+        if !self.make_room(pieces)? {
+            return Ok(Sent::Busy);
+        }
+        for index in 0..cuts.count() {
+            if !self.make_room(pieces)? {
+                self.counters.tx_dropped += 1;
+                break;
+            }
+            let len = cuts.frame_len(index);
+            self.put(len, |target| cuts.write(frame, index, target));
+        }
+        self.count_sent(frame.frame_len());
+        Ok(Sent::Taken)
+    }
+
+    /// Puts a frame into the ring, which must have room.
+    fn put(&mut self, len: usize, write: impl FnOnce(&mut [u8])) {
+        let Some(queue) = self.queues.first_mut() else {
+            return;
+        };
+        if len <= CHUNK_BYTES {
+            queue.put(len, write);
+        } else {
+            self.whole.resize(len, 0);
+            write(&mut self.whole);
+            queue.put_long(&self.whole);
+        }
+    }
+
+    fn count_sent(&mut self, len: usize) {
+        self.counters.tx_frames += 1;
+        self.counters.tx_bytes += len as u64;
+    }
+}
