@@ -10,6 +10,6 @@ mod sensitivity;
 
 pub use checks::{Check, Miss};
 pub use facts::Facts;
-pub use figures::{ClientRow, CpuRow, Figure, HostClockRow, Stack, Study, Table2Row, scenario};
+pub use figures::{Compared, CpuRow, Figure, Stack, Study, Table2Row, scenario};
 pub use report::SURVIVORS;
 pub use sensitivity::{Change, sensitivity};

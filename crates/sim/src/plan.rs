@@ -18,7 +18,10 @@ mod verdict;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::formula::mg1_wait;
+use crate::{
+    formula::mg1_wait,
+    scenario::{line_of, place},
+};
 pub use closed_loop::{ClosedLoop, closed_loop};
 pub use observation::Observation;
 pub use preset::{Costs, Preset, Source, Value, Where};
@@ -128,8 +131,10 @@ pub enum PlanError {
     #[error("{0}")]
     Syntax(String),
     /// A value that cannot be.
-    #[error("{key}: {reason}")]
+    #[error("{}{key}: {reason}", place(*line))]
     Value {
+        /// The line that names the key; 0 where none does.
+        line: usize,
         /// The key.
         key: String,
         /// What is wrong with it.
@@ -140,8 +145,21 @@ pub enum PlanError {
 impl PlanError {
     fn value(key: &str, reason: impl Into<String>) -> Self {
         Self::Value {
+            line: 0,
             key: key.to_owned(),
             reason: reason.into(),
+        }
+    }
+
+    /// The same with the line of a text on which the key stands.
+    fn in_text(self, text: &str) -> Self {
+        match self {
+            Self::Value { key, reason, .. } => Self::Value {
+                line: line_of(text, &key),
+                key,
+                reason,
+            },
+            Self::Syntax(_) => self,
         }
     }
 }
@@ -151,7 +169,7 @@ impl Workload {
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let workload: Self =
             toml::from_str(text).map_err(|error| PlanError::Syntax(error.to_string()))?;
-        workload.check()?;
+        workload.check().map_err(|error| error.in_text(text))?;
         Ok(workload)
     }
 

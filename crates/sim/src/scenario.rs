@@ -24,6 +24,7 @@ pub use host::{Host, Placement, Wake};
 pub use network::{Loss, Network, Repeat, Transmission};
 pub use nic::{Dispatch, Distribution, Interrupts, Mode, Nic};
 pub use parse::{ScenarioError, parse, with_settings};
+pub(crate) use parse::{line_of, place};
 pub use runs::Runs;
 pub use stack::{BottomHalf, Kind, Profile, Receive, Stack};
 pub use workload::{Arrivals, Phase, Workload};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Facts, Study, figures::ClientRow};
+use super::{Facts, Study, figures::Compared};
 use crate::path::{Path, builtin};
 
 /// A statement that the reproduction must meet.
@@ -47,17 +47,17 @@ fn between(value: f64, least: f64, most: f64) -> bool {
 /// Below this share of answers in the second half of the load a stack has stopped answering.
 const STOPPED: f64 = 0.05;
 
-pub(super) fn livelock_in(rows: &[ClientRow]) -> Option<f64> {
+pub(super) fn livelock_in(rows: &[Compared]) -> Option<f64> {
     let mut dead = rows.iter().filter(|row| row.user.late_share < STOPPED);
-    dead.next().map(|row| row.clients)
+    dead.next().map(|row| row.at)
 }
 
-pub(super) fn vs_user_in(rows: &[ClientRow]) -> (f64, f64) {
+pub(super) fn vs_user_in(rows: &[Compared]) -> (f64, f64) {
     // The paper's range is over clients that it answers: one to six.
     ends(rows.iter().take(6).map(|row| row.vs_user_percent))
 }
 
-pub(super) fn vs_kernel_in(rows: &[ClientRow]) -> (f64, f64) {
+pub(super) fn vs_kernel_in(rows: &[Compared]) -> (f64, f64) {
     ends(rows.iter().map(|row| row.vs_kernel_percent))
 }
 
@@ -170,7 +170,7 @@ impl Study {
 
     fn client_checks(&self) -> Vec<Check> {
         let facts = Facts::nic_net();
-        let late = |f: fn(&ClientRow) -> f64| self.fig8.last().map_or(0.0, f);
+        let late = |f: fn(&Compared) -> f64| self.fig8.last().map_or(0.0, f);
         let (nic9, kernel9) = (late(|r| r.nic.late_share), late(|r| r.kernel.late_share));
         let (user_least, user_most) = self.fig8_vs_user();
         let (kernel_least, kernel_most) = self.fig8_vs_kernel();

@@ -95,28 +95,11 @@ fn reduction(nic: &Stack, other: &Stack) -> Option<f64> {
     (other > 0.0).then(|| 100.0 * (1.0 - nic / other))
 }
 
-/// Fig 8: one number of clients.
+/// Figs 8 and 9: the three architectures at one place of the figure's axis.
 #[derive(Debug, Clone, Serialize)]
-pub struct ClientRow {
-    /// Clients.
-    pub clients: f64,
-    /// Kernel-resident stack.
-    pub kernel: Stack,
-    /// User-level stack.
-    pub user: Stack,
-    /// NIC-resident stack.
-    pub nic: Stack,
-    /// Reduction against the kernel.
-    pub vs_kernel_percent: Option<f64>,
-    /// Reduction against the user-level stack.
-    pub vs_user_percent: Option<f64>,
-}
-
-/// Fig 9: one clock of the host.
-#[derive(Debug, Clone, Serialize)]
-pub struct HostClockRow {
-    /// The host's clock.
-    pub host_mhz: f64,
+pub struct Compared {
+    /// Clients in Fig 8, the host's clock in MHz in Fig 9.
+    pub at: f64,
     /// Kernel-resident stack.
     pub kernel: Stack,
     /// User-level stack.
@@ -169,9 +152,9 @@ pub struct Study {
     /// Clients at which the user-level stack stops answering, in closed form.
     pub livelock_formula_clients: f64,
     /// Fig 8.
-    pub fig8: Vec<ClientRow>,
+    pub fig8: Vec<Compared>,
     /// Fig 9.
-    pub fig9: Vec<HostClockRow>,
+    pub fig9: Vec<Compared>,
     /// Fig 10: the NIC's clock, and the mean response for each clock of the host.
     pub fig10: Vec<(f64, Vec<f64>)>,
     /// The host's clocks of Fig 10.
@@ -203,7 +186,7 @@ impl Study {
                 Vec::new()
             },
             fig9: if wants(Figure::Fig9) {
-                fig9()
+                compared(&scenario(Figure::Fig9), "host.clock_mhz")
             } else {
                 Vec::new()
             },
@@ -255,43 +238,26 @@ fn fig7() -> Vec<CpuRow> {
     STACKS.map(row).to_vec()
 }
 
-fn three(base: &Scenario, settings: &[String]) -> [Stack; 3] {
-    STACKS.map(|kind| Stack::of(&run(base, kind, settings)))
+/// Each architecture at every value of one of a scenario's own axes.
+fn compared(base: &Scenario, key: &str) -> Vec<Compared> {
+    let row = |at: f64| {
+        let settings = [format!("{key}={at}")];
+        let [kernel, user, nic] = STACKS.map(|kind| Stack::of(&run(base, kind, &settings)));
+        Compared {
+            at,
+            vs_kernel_percent: reduction(&nic, &kernel),
+            vs_user_percent: reduction(&nic, &user),
+            kernel,
+            user,
+            nic,
+        }
+    };
+    axis(base, key).into_iter().map(row).collect()
 }
 
 /// Fig 8 of a scenario that may differ from the paper's.
-pub(super) fn clients_of(base: &Scenario) -> Vec<ClientRow> {
-    let row = |clients: f64| {
-        let [kernel, user, nic] = three(base, &[format!("workload.clients={clients}")]);
-        ClientRow {
-            clients,
-            vs_kernel_percent: reduction(&nic, &kernel),
-            vs_user_percent: reduction(&nic, &user),
-            kernel,
-            user,
-            nic,
-        }
-    };
-    axis(base, "workload.clients")
-        .into_iter()
-        .map(row)
-        .collect()
-}
-
-fn fig9() -> Vec<HostClockRow> {
-    let base = scenario(Figure::Fig9);
-    let row = |host_mhz: f64| {
-        let [kernel, user, nic] = three(&base, &[format!("host.clock_mhz={host_mhz}")]);
-        HostClockRow {
-            host_mhz,
-            vs_kernel_percent: reduction(&nic, &kernel),
-            vs_user_percent: reduction(&nic, &user),
-            kernel,
-            user,
-            nic,
-        }
-    };
-    axis(&base, "host.clock_mhz").into_iter().map(row).collect()
+pub(super) fn clients_of(base: &Scenario) -> Vec<Compared> {
+    compared(base, "workload.clients")
 }
 
 fn nic_clocks(base: &Scenario) -> Vec<(f64, Vec<f64>)> {

@@ -152,8 +152,13 @@ pub struct Preset {
 impl Preset {
     /// The one that comes with the program.
     pub fn shipped() -> Self {
-        Self::parse(include_str!("../../presets/stacks.toml"))
+        Self::parse(Self::shipped_text())
             .expect("invariant: the shipped preset parses, tests read it")
+    }
+
+    /// Its text.
+    pub(super) fn shipped_text() -> &'static str {
+        include_str!("../../presets/stacks.toml")
     }
 
     /// Reads a preset.
@@ -164,15 +169,14 @@ impl Preset {
             for (key, value) in costs.values() {
                 if !value.value.is_finite() || value.value < 0.0 {
                     let key = format!("{name}.{key}");
-                    return Err(PlanError::value(&key, format!("cannot be {}", value.value)));
+                    let error = PlanError::value(&key, format!("cannot be {}", value.value));
+                    return Err(error.in_text(text));
                 }
             }
             if costs.place != Where::Host && costs.device_ns.is_none() {
                 let key = format!("{name}.device_ns");
-                return Err(PlanError::value(
-                    &key,
-                    "is missing: its stack runs elsewhere",
-                ));
+                let error = PlanError::value(&key, "is missing: its stack runs elsewhere");
+                return Err(error.in_text(text));
             }
         }
         Ok(preset)

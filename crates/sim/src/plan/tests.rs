@@ -141,12 +141,15 @@ fn every_value_says_where_it_is_from_and_what_is_assumed_is_listed() {
 fn what_cannot_be_planned_is_said() {
     let wrong = |text: &str| Workload::parse(text).unwrap_err().to_string();
     assert!(wrong("requests = 3").contains("line 1"));
-    assert!(wrong("requests_per_s = 0").starts_with("requests_per_s: cannot be 0"));
+    assert!(wrong("requests_per_s = 0").starts_with("line 1: requests_per_s: cannot be 0"));
     assert!(wrong("other_load = 2").contains("between 0 and 1"));
     assert!(wrong("stacks = [\"kernel\"]").contains("two or more"));
     let moon = Workload::parse("stacks = [\"kernel\", \"moon\"]").unwrap();
     let error = plan(&moon, &Preset::shipped()).unwrap_err().to_string();
     assert!(error.contains("\"moon\"") && error.contains("af_xdp"));
+    let negative = Preset::shipped_text().replacen("value = 3700", "value = -1", 1);
+    let error = Preset::parse(&negative).unwrap_err().to_string();
+    assert!(error.starts_with("line 10: kernel.receive_ns"), "{error}");
     let missing = "machine = \"x\"\n[kernel]\nwhere = \"host\"\n";
     let error = Preset::parse(missing).unwrap_err().to_string();
     assert!(error.contains("receive_ns"), "{error}");

@@ -6,6 +6,10 @@ use super::{Arrivals, BottomHalf, Kind, Mode, Receive, Scenario};
 pub const MOST_REQUESTS: usize = 5_000_000;
 /// Most processors, queues and background processes.
 const MOST_UNITS: usize = 1024;
+/// Most background processes of all processors together.
+const MOST_PROCESSES: usize = 4096;
+/// Most packets of one request.
+const MOST_PACKETS: usize = 10_000;
 
 type Fault = (&'static str, String);
 
@@ -129,6 +133,16 @@ fn workload(s: &Scenario) -> Result<(), Fault> {
         0,
         MOST_REQUESTS,
     )?;
+    let requests = match w.requests_total {
+        0 => w.requests_per_client * w.clients,
+        total => total,
+    };
+    count(
+        "workload.request_packets",
+        w.request_packets,
+        0,
+        MOST_PACKETS.min(MOST_REQUESTS / requests.max(1)).max(2),
+    )?;
     count("runs.replications", s.runs.replications, 1, 100_000)?;
     count("runs.most", s.runs.most, 1, 100_000)?;
     not_negative("runs.until_percent", s.runs.until_percent)
@@ -158,6 +172,12 @@ fn costs(s: &Scenario) -> Result<(), Fault> {
 /// Keys that contradict each other.
 fn together(s: &Scenario) -> Result<(), Fault> {
     let fault = |key, reason: &str| Err((key, reason.to_owned()));
+    if s.host.cores * s.host.background > MOST_PROCESSES {
+        return fault(
+            "host.background",
+            "times host.cores is more than 4096 processes",
+        );
+    }
     if s.nic.mode == Mode::Urgent && s.nic.memory_kib == 0.0 {
         return fault("nic.mode", "\"urgent\" needs a limit: set nic.memory_kib");
     }

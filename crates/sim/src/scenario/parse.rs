@@ -37,7 +37,7 @@ pub enum ScenarioError {
 }
 
 /// Where a fault stands; a default that does not fit stands nowhere.
-fn place(line: usize) -> String {
+pub(crate) fn place(line: usize) -> String {
     if line == 0 {
         String::new()
     } else {
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 }
 
 /// The line on which a dotted key is given, from 1; 0 where it is not.
-fn line_of(text: &str, key: &str) -> usize {
+pub(crate) fn line_of(text: &str, key: &str) -> usize {
     let Ok(document) = DeTable::parse(text) else {
         return 0;
     };
@@ -180,6 +180,21 @@ mod tests {
             reason: "c".to_owned(),
         };
         assert_eq!(error.to_string(), "a.b: c");
+    }
+
+    #[test]
+    fn what_would_fill_the_memory_is_refused() {
+        let wrong = |text: &str| parse(text).unwrap_err().to_string();
+        let packets = wrong("[workload]\nrequest_packets = 1000000000000000000\n");
+        assert!(
+            packets.starts_with("line 2: workload.request_packets"),
+            "{packets}"
+        );
+        let processes = wrong("[host]\ncores = 1024\nbackground = 1024\n");
+        assert!(
+            processes.starts_with("line 3: host.background"),
+            "{processes}"
+        );
     }
 
     #[test]
