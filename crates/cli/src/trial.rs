@@ -64,6 +64,8 @@ pub struct Work {
     pub response_bytes: usize,
     /// Computation per request.
     pub compute_ns: u64,
+    /// All answers of a wake-up are written together at its end, as redis does, and not each at once.
+    pub together: bool,
 }
 
 /// How long programs may take to be ready or to end.
@@ -273,7 +275,7 @@ impl Server {
 /// The command line of the trials' own server.
 fn own_server(work: Work) -> impl FnOnce(SocketAddrV4) -> Vec<OsString> {
     move |address| {
-        vec![
+        let mut words: Vec<OsString> = vec![
             own_binary().into(),
             "sim".into(),
             "trial".into(),
@@ -282,7 +284,9 @@ fn own_server(work: Work) -> impl FnOnce(SocketAddrV4) -> Vec<OsString> {
             format!("--request-bytes={}", work.request_bytes).into(),
             format!("--response-bytes={}", work.response_bytes).into(),
             format!("--compute-ns={}", work.compute_ns).into(),
-        ]
+        ];
+        words.extend(work.together.then(|| "--together".into()));
+        words
     }
 }
 

@@ -46,6 +46,9 @@ pub struct Workload {
     pub requests_per_connection: f64,
     /// Share of the requests that wake a sleeping thread.
     pub wake_share: f64,
+    /// The application writes all answers of a wake-up at its end, as redis does; stacks then send them
+    /// together.
+    pub together: bool,
     /// Processors of the host.
     pub host_cores: usize,
     /// Threads of the application that can serve at the same time; 0 is one per processor.
@@ -104,6 +107,7 @@ impl Default for Workload {
             application_ns: 2000.0,
             requests_per_connection: 0.0,
             wake_share: 0.2,
+            together: false,
             host_cores: 2,
             threads: 0,
             client_ns: 0.0,
@@ -291,11 +295,16 @@ fn work(w: &Workload, costs: &Costs) -> (f64, f64) {
         + (packets(w.request_bytes) + packets(w.response_bytes)) * costs.packet_ns.value
         + bytes * costs.byte_ns.value
         + connections * costs.connection_ns.value
-        + w.wake_share * costs.wake_ns.value;
+        + w.wake_share * costs.wake_ns.value
+        - if w.together {
+            value(&costs.together_saves_ns)
+        } else {
+            0.0
+        };
     let device = value(&costs.device_ns)
         + bytes * value(&costs.device_byte_ns)
         + connections * value(&costs.device_connection_ns);
-    (host, device)
+    (host.max(0.0), device)
 }
 
 /// An engine that shares the only processors with the program.

@@ -3,6 +3,7 @@
 mod calibrate;
 mod paper;
 mod plan;
+mod progress;
 mod run;
 mod sweep;
 mod theory;

@@ -43,6 +43,9 @@ struct Serve {
     /// Computation per request
     #[arg(long, default_value_t = 0)]
     compute_ns: u64,
+    /// Write all answers of a wake-up at its end
+    #[arg(long)]
+    together: bool,
 }
 
 #[derive(Debug, Args)]
@@ -145,7 +148,16 @@ impl Serve {
         epoll.add(listener.as_fd(), 0).context("epoll")?;
         let mut peers: Vec<Option<Peer>> = Vec::new();
         let compute = Duration::from_nanos(self.compute_ns);
+        let mut owed: Vec<(usize, usize)> = Vec::new();
         loop {
+            for (index, answers) in owed.drain(..) {
+                if let Some(Some(peer)) = peers.get_mut(index) {
+                    for _ in 0..answers {
+                        // Whoever has gone is found out by the next read.
+                        let _ = peer.stream.write_all(&response);
+                    }
+                }
+            }
             for number in epoll.wait(-1).context("epoll")? {
                 let Some(index) = usize::try_from(number)?.checked_sub(1) else {
                     let (stream, _) = listener.accept().context("accepting")?;
@@ -165,9 +177,13 @@ impl Serve {
                     Some(requests) => {
                         for _ in 0..requests {
                             spin(compute);
-                            if peer.stream.write_all(&response).is_err() {
-                                break;
+                            if self.together {
+                                continue;
                             }
+                            let _ = peer.stream.write_all(&response);
+                        }
+                        if self.together {
+                            owed.push((index, requests));
                         }
                     }
                 }
@@ -264,6 +280,12 @@ mod tests {
 
     #[test]
     fn clients_see_every_answer_of_a_server_that_computes() {
+        for together in [false, true] {
+            asked_of_a_server(together);
+        }
+    }
+
+    fn asked_of_a_server(together: bool) {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string().parse().unwrap();
         drop(free);
@@ -272,6 +294,7 @@ mod tests {
             request_bytes: 100,
             response_bytes: 3000,
             compute_ns: 1000,
+            together,
         };
         std::thread::spawn(move || serve.run());
         while TcpStream::connect(address).is_err() {

@@ -127,6 +127,8 @@ impl Observation {
              missing here, and over loopback or veth each side does part of the other's"
                 .to_owned(),
             "UDP, files, and time spent waiting for others".to_owned(),
+            "whether answers are written one by one or together (`together`), which stacks in user space gain from"
+                .to_owned(),
             "system time is taken for the network stack's: a program that also reads files has less to gain"
                 .to_owned(),
         ];

@@ -76,6 +76,9 @@ pub struct Costs {
     /// Engine or NIC: each connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_connection_ns: Option<Value>,
+    /// Host: what a request takes less where the answers of a wake-up are written together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together_saves_ns: Option<Value>,
     /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
     /// costs nobody time and counts only where clients wait for answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +92,7 @@ impl Costs {
             ("device_ns", &self.device_ns),
             ("device_byte_ns", &self.device_byte_ns),
             ("device_connection_ns", &self.device_connection_ns),
+            ("together_saves_ns", &self.together_saves_ns),
             ("latency_ns", &self.latency_ns),
         ];
         [
@@ -112,6 +116,7 @@ impl Costs {
     pub fn set(&mut self, name: &str, value: Value) {
         let place = match name {
             "device_ns" => self.device_ns.get_or_insert_with(|| value.clone()),
+            "together_saves_ns" => self.together_saves_ns.get_or_insert_with(|| value.clone()),
             "latency_ns" => self.latency_ns.get_or_insert_with(|| value.clone()),
             _ => match self.value_mut(name) {
                 Some(place) => place,
@@ -133,6 +138,7 @@ impl Costs {
             "device_ns" => self.device_ns.as_mut(),
             "device_byte_ns" => self.device_byte_ns.as_mut(),
             "device_connection_ns" => self.device_connection_ns.as_mut(),
+            "together_saves_ns" => self.together_saves_ns.as_mut(),
             "latency_ns" => self.latency_ns.as_mut(),
             _ => None,
         }

@@ -154,3 +154,59 @@ fn what_cannot_be_planned_is_said() {
     let error = Preset::parse(missing).unwrap_err().to_string();
     assert!(error.contains("receive_ns"), "{error}");
 }
+
+#[test]
+fn answers_that_are_written_together_cost_what_they_save_less() {
+    let costs = Preset::shipped().stacks["inline"].clone();
+    let mut batched = costs.clone();
+    let saves = Value {
+        value: 300.0,
+        ..costs.send_ns.clone()
+    };
+    batched.set("together_saves_ns", saves);
+    let one_by_one = Workload::default();
+    let together = Workload {
+        together: true,
+        ..Workload::default()
+    };
+    let stack_ns = |w: &Workload, costs: &Costs| closed(w, costs).stack_ns;
+    let whole = stack_ns(&one_by_one, &batched);
+    assert!((stack_ns(&together, &batched) - whole + 300.0).abs() < 1e-9);
+    assert!((stack_ns(&together, &costs) - whole).abs() < 1e-9);
+}
+
+#[test]
+fn one_thread_uses_one_processor_and_clients_of_the_same_host_the_others() {
+    let kernel = Preset::shipped().stacks["kernel"].clone();
+    let w = Workload {
+        threads: 1,
+        host_cores: 2,
+        ..Workload::default()
+    };
+    let alone = closed(&w, &kernel);
+    let host_ns = w.application_ns + alone.stack_ns;
+    assert!((alone.capacity_per_s - 1e9 / host_ns).abs() < 1e-6);
+    let crowded = Workload {
+        client_ns: 3.0 * host_ns,
+        ..w
+    };
+    let capacity = closed(&crowded, &kernel).capacity_per_s;
+    assert!((capacity - 2e9 / (4.0 * host_ns)).abs() < 1e-6);
+}
+
+#[test]
+fn what_was_seen_of_a_program_counts_for_today_and_nothing_else() {
+    let mut w = Workload::parse(include_str!("../../../../workloads/rpc.toml")).unwrap();
+    w.observed_stack_ns = 5000.0;
+    let (seen, shipped) = (
+        plan_of(&w),
+        planned(include_str!("../../../../workloads/rpc.toml")),
+    );
+    assert!((row(&seen, "kernel").closed.stack_ns - 5000.0).abs() < 1e-6);
+    assert!((seen.preset_stack_ns - 9139.12).abs() < 0.01);
+    let same = |stack| {
+        let (a, b) = (row(&seen, stack).closed, row(&shipped, stack).closed);
+        (a.capacity_per_s - b.capacity_per_s).abs() < 1e-6
+    };
+    assert!(same("dpdk") && same("inline"));
+}

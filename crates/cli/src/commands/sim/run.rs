@@ -19,7 +19,7 @@ use sim::{
 };
 
 use crate::{
-    commands::sim::{scenario, write},
+    commands::sim::{progress::Progress, scenario, write},
     output,
 };
 
@@ -86,10 +86,13 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     );
     let scenario = scenario(&arguments.file, &settings)?;
     let mut trace = String::new();
+    let known = scenario.runs.until_percent == 0.0;
+    let mut progress = Progress::new("runs", known.then_some(scenario.runs.replications));
     let summary = replicate_with(&scenario, |run, outcome| {
         if arguments.trace.is_some() {
             trace += &lines(run, outcome);
         }
+        progress.step();
     });
     if let Some(file) = &arguments.trace {
         write("--trace", file, &trace)?;

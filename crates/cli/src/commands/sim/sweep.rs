@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs::{self, File, OpenOptions},
-    io::{IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
@@ -15,7 +15,6 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail, ensure};
@@ -30,7 +29,7 @@ use sim::{
 };
 
 use crate::{
-    commands::sim::{scenario, write},
+    commands::sim::{progress::Progress, scenario, write},
     output,
 };
 
@@ -149,7 +148,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let available = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or_else(available).max(1);
     let mut summaries = BTreeMap::new();
-    let mut progress = Progress::new(missing.len());
+    let mut progress = Progress::new("points", Some(missing.len()));
     compute(&missing, jobs, |task, summary| {
         let line = line(task, &summary)?;
         if let Some(file) = &mut partial {
@@ -309,45 +308,6 @@ fn present(
         output::print(&document.to_text())?;
     }
     Ok(())
-}
-
-/// Says on standard error how far a sweep is, when it takes long enough to ask.
-struct Progress {
-    total: usize,
-    done: usize,
-    began: Instant,
-    said: Instant,
-}
-
-impl Progress {
-    fn new(total: usize) -> Self {
-        let now = Instant::now();
-        Self {
-            total,
-            done: 0,
-            began: now,
-            said: now,
-        }
-    }
-
-    fn step(&mut self) {
-        self.done += 1;
-        let terminal = std::io::stderr().is_terminal();
-        let pause = Duration::from_millis(if terminal { 200 } else { 5000 });
-        let end = self.done == self.total && self.said > self.began;
-        if self.said.elapsed() < pause && !end {
-            return;
-        }
-        self.said = Instant::now();
-        let elapsed = self.began.elapsed().as_secs_f64();
-        let left = elapsed / self.done as f64 * (self.total - self.done) as f64;
-        let text = format!("{} of {} points, {left:.0} s left", self.done, self.total);
-        match (terminal, end) {
-            (true, false) => eprint!("\r{text}    "),
-            (true, true) => eprintln!("\r{text}    "),
-            (false, _) => eprintln!("{text}"),
-        }
-    }
 }
 
 /// Runs `shunt sim merge`.

@@ -33,6 +33,7 @@ const WORK: Work = Work {
     request_bytes: 128,
     response_bytes: 1024,
     compute_ns: 3000,
+    together: false,
 };
 
 /// One prediction and what came of it.

@@ -17,6 +17,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Found {
     host_ns: Vec<f64>,
+    together_saves_ns: Vec<f64>,
     packet_ns: Vec<f64>,
     latency_ns: Vec<f64>,
     device_ns: Vec<f64>,
@@ -33,6 +34,11 @@ const SMALL: Work = Work {
     request_bytes: 64,
     response_bytes: 64,
     compute_ns: COMPUTE_NS,
+    together: false,
+};
+const TOGETHER: Work = Work {
+    together: true,
+    ..SMALL
 };
 /// Twelve packets of a lab's ordinary cable.
 const LARGE: Work = Work {
@@ -72,6 +78,14 @@ pub fn measure(
         found.client_ns.push(seen.client_ns);
     }
     let small_ns = Summary::of(&found.host_ns).context("no batch")?.median;
+    drop(server);
+    say.say(&format!("{stack}: small answers, written together"));
+    let server = bed.serve(stack, TOGETHER)?;
+    for _ in 0..batches {
+        let seen = bed.ask(&server, TOGETHER, CONNECTIONS, BATCH)?;
+        let saves = small_ns - stack_ns(stack, TOGETHER, &seen)?;
+        found.together_saves_ns.push(saves.max(0.0));
+    }
     drop(server);
     say.say(&format!("{stack}: large answers"));
     let server = bed.serve(stack, LARGE)?;
@@ -174,6 +188,13 @@ pub fn apply(
         costs.set(name, of_it);
     }
     costs.set("packet_ns", packet);
+    costs.set(
+        "together_saves_ns",
+        value(
+            &found.together_saves_ns,
+            &format!("{driver}: 64 B answers written one by one less those written at the end of a wake-up"),
+        )?,
+    );
     if stack != Stack::Kernel {
         let how = format!("one copy each way, as the kernel's: {}", byte_ns.how);
         costs.set(
@@ -233,6 +254,7 @@ mod tests {
         let mut costs = Preset::shipped().stacks["inline"].clone();
         let found = Found {
             host_ns: vec![5000.0, 5200.0, 4900.0],
+            together_saves_ns: vec![700.0; 3],
             packet_ns: vec![800.0; 3],
             latency_ns: vec![9000.0; 3],
             client_ns: vec![4000.0; 3],

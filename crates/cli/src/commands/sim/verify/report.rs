@@ -36,6 +36,10 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
         100.0 * CAPACITY_BOUND,
         100.0 * MEAN_BOUND
     ));
+    d.text(
+        "The own server's mean is measured per exchange. redis's is clients over rate (Little's law), because \
+         redis-benchmark starts its clock when it writes and leaves out what waits inside it.",
+    );
     let missed = rows.iter().filter(|row| !row.holds());
     d.list(missed.map(|row| {
         let (rate, mean) = (100.0 * row.rate_error(), 100.0 * row.mean_error());
