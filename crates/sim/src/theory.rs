@@ -237,11 +237,15 @@ fn hashed_engines() -> Statement {
 }
 
 /// 9.9: the server as a queue.
-fn single_server() -> [Statement; 2] {
+fn single_server() -> [Statement; 3] {
     let wait = |compute| {
         let mut s = poisson(Kind::User, 150.0, 400_000);
         s.workload.compute_us = 100.0;
         s.workload.compute = compute;
+        if compute == Distribution::Empirical {
+            // Squares of 1, 1, 1 and 5 over the square of their mean: variation 0.75.
+            s.workload.compute_samples = vec![1.0, 1.0, 1.0, 5.0];
+        }
         wait_us(&Machine::run(&s, 1, 0), "host server")
     };
     let load = 100.0 / 150.0;
@@ -256,6 +260,12 @@ fn single_server() -> [Statement; 2] {
             name: "9.9 server with fixed work: wait in µs (M/D/1)",
             theory: mg1_wait(load, 0.0) * 100.0,
             simulated: wait(Distribution::Fixed),
+            bound: 0.03,
+        },
+        Statement {
+            name: "9.9 server with work as samples have it: wait in µs (M/G/1)",
+            theory: mg1_wait(load, 0.75) * 100.0,
+            simulated: wait(Distribution::Empirical),
             bound: 0.03,
         },
     ]

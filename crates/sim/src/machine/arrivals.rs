@@ -48,6 +48,7 @@ pub(super) fn requests(workload: &Workload, rng: &mut Rng) -> Vec<Request> {
         Arrivals::Batch => periodic(workload, rng, workload.batch),
         Arrivals::Poisson => poisson(workload, rng, |at| at),
         Arrivals::OnOff => poisson(workload, rng, squeeze),
+        Arrivals::Trace => traced(workload),
     };
     made.sort_by_key(|(at, _)| *at);
     if workload.requests_total > 0 {
@@ -109,6 +110,15 @@ fn poisson(workload: &Workload, rng: &mut Rng, place: impl Fn(f64) -> f64) -> Ve
             let client = (rng.unit() * clients as f64).floor();
             (round(place(at)), client_number(round(client)))
         })
+        .collect()
+}
+
+/// At given times; clients take turns in the order of the trace.
+fn traced(workload: &Workload) -> Vec<(Ns, u32)> {
+    let times = workload.arrivals_us.iter().enumerate();
+    let client = |index: usize| client_number((index % workload.clients) as u64);
+    times
+        .map(|(index, us)| (from_us(*us), client(index)))
         .collect()
 }
 
@@ -194,6 +204,19 @@ mod tests {
             let seconds = requests.last().unwrap().made as f64 / 1e9;
             assert!((seconds - 10.0).abs() < 0.6, "{arrivals:?}: {seconds}");
         }
+    }
+
+    #[test]
+    fn a_trace_is_followed_to_the_nanosecond() {
+        let workload = Workload {
+            arrivals: Arrivals::Trace,
+            arrivals_us: vec![5.0, 0.5, 7.25],
+            clients: 2,
+            ..Workload::default()
+        };
+        let requests = requests(&workload, &mut Rng::new(1));
+        let seen: Vec<(Ns, u32)> = requests.iter().map(|r| (r.made, r.client)).collect();
+        assert_eq!(seen, [(500, 1), (5000, 0), (7250, 0)]);
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Machine<'_> {
 
     fn nic_job(&mut self, request: Id, layers: [Ns; 3], then: Then, receives: bool) {
         let layers = match self.scenario.nic.service {
-            Distribution::Fixed => layers,
+            // The check allows no samples here.
+            Distribution::Fixed | Distribution::Empirical => layers,
             Distribution::Exponential => {
                 let factor = self.rng.exponential(1.0);
                 layers.map(|length| round(length as f64 * factor))

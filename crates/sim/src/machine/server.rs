@@ -57,6 +57,11 @@ impl Machine<'_> {
         match self.scenario.workload.compute {
             Distribution::Fixed => mean,
             Distribution::Exponential => round(self.rng.exponential(mean as f64)),
+            Distribution::Empirical => {
+                let at = (self.rng.unit() * self.work.samples.len() as f64).floor();
+                let index = usize::try_from(round(at)).unwrap_or(0);
+                self.work.samples.get(index).copied().unwrap_or(mean)
+            }
         }
     }
 

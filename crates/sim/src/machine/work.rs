@@ -41,6 +41,8 @@ pub struct Work {
     pub set_up_interrupt: Ns,
     /// The application's work per request.
     pub compute: Ns,
+    /// The application's work as samples have it.
+    pub samples: Vec<Ns>,
     /// Interrupting another processor.
     pub handover: Ns,
 }
@@ -88,6 +90,12 @@ impl Work {
             ],
             set_up_interrupt: interrupt + announced + if on_nic { host(c.ex_sock_us) } else { 0 },
             compute: host(s.workload.compute_us),
+            samples: {
+                let samples = s.workload.compute_samples.iter();
+                let mean = samples.clone().sum::<f64>() / samples.len() as f64;
+                let length = |sample: &f64| host(s.workload.compute_us * sample / mean);
+                samples.map(length).collect()
+            },
             handover: from_us(s.host.handover_us),
         }
     }

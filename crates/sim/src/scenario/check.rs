@@ -1,6 +1,6 @@
 //! Values that cannot be, and bounds that keep a run finite.
 
-use super::{Arrivals, BottomHalf, Kind, Mode, Receive, Scenario};
+use super::{Arrivals, BottomHalf, Distribution, Kind, Mode, Receive, Scenario};
 
 /// Most requests of a run: each takes some 24 bytes.
 pub const MOST_REQUESTS: usize = 5_000_000;
@@ -113,6 +113,24 @@ fn workload(s: &Scenario) -> Result<(), Fault> {
     let w = &s.workload;
     count("workload.clients", w.clients, 1, 1_000_000)?;
     above_zero("workload.period_ms", w.period_ms)?;
+    count(
+        "workload.arrivals_us",
+        w.arrivals_us.len(),
+        0,
+        MOST_REQUESTS,
+    )?;
+    for time in &w.arrivals_us {
+        not_negative("workload.arrivals_us", *time)?;
+    }
+    count(
+        "workload.compute_samples",
+        w.compute_samples.len(),
+        0,
+        MOST_REQUESTS,
+    )?;
+    for sample in &w.compute_samples {
+        above_zero("workload.compute_samples", *sample)?;
+    }
     count("workload.batch", w.batch, 1, 1_000_000)?;
     above_zero("workload.request_bytes", w.request_bytes)?;
     above_zero("workload.response_bytes", w.response_bytes)?;
@@ -216,6 +234,22 @@ fn together(s: &Scenario) -> Result<(), Fault> {
             "interrupts.after_us",
             "stack.bottom_half = \"napi\" masks interrupts itself",
         );
+    }
+    let w = &s.workload;
+    if (w.arrivals == Arrivals::Trace) == w.arrivals_us.is_empty() {
+        return fault(
+            "workload.arrivals_us",
+            "and workload.arrivals = \"trace\" need each other",
+        );
+    }
+    if (w.compute == Distribution::Empirical) == w.compute_samples.is_empty() {
+        return fault(
+            "workload.compute_samples",
+            "and workload.compute = \"empirical\" need each other",
+        );
+    }
+    if s.nic.service == Distribution::Empirical {
+        return fault("nic.service", "\"empirical\" is for workload.compute only");
     }
     if s.workload.batch > 1 && s.workload.arrivals != Arrivals::Batch {
         return fault("workload.batch", "needs workload.arrivals = \"batch\"");

@@ -34,6 +34,8 @@ pub enum Distribution {
     Fixed,
     /// Exponential with that mean.
     Exponential,
+    /// As samples are distributed; only where samples can be given.
+    Empirical,
 }
 
 /// The NIC.

@@ -16,6 +16,8 @@ pub enum Arrivals {
     Batch,
     /// Poisson at twice the rate for half of each second.
     OnOff,
+    /// At the times of `arrivals_us`; clients take turns.
+    Trace,
 }
 
 /// How the clients' periods lie to each other.
@@ -44,6 +46,9 @@ pub struct Workload {
     pub requests_total: usize,
     /// When they arrive.
     pub arrivals: Arrivals,
+    /// Times since the start, with `arrivals = "trace"`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arrivals_us: Vec<f64>,
     /// Requests at once, with `arrivals = "batch"`.
     pub batch: usize,
     /// How the clients' periods lie to each other.
@@ -58,6 +63,10 @@ pub struct Workload {
     pub compute_us: f64,
     /// Whether that is fixed or random.
     pub compute: Distribution,
+    /// With `compute = "empirical"`: lengths that were seen, of which each request gets one at random. Only
+    /// their proportions count; their mean is `compute_us`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compute_samples: Vec<f64>,
     /// Connections set up at the start.
     pub connections: usize,
     /// The run is cut here, and says so.
@@ -72,6 +81,7 @@ impl Default for Workload {
             requests_per_client: 60,
             requests_total: 0,
             arrivals: Arrivals::Periodic,
+            arrivals_us: Vec::new(),
             batch: 1,
             phase: Phase::Random,
             request_bytes: 256.0,
@@ -79,6 +89,7 @@ impl Default for Workload {
             response_bytes: 1024.0,
             compute_us: 0.0,
             compute: Distribution::Fixed,
+            compute_samples: Vec::new(),
             connections: 0,
             horizon_s: 60.0,
         }
