@@ -21,8 +21,8 @@ const RECORDING: Duration = Duration::from_secs(4);
 /// Requests while it is recorded: more than fit into the recording.
 const RECORDED_REQUESTS: usize = 1_000_000;
 /// Clients of the comparison, and requests of a run.
-const CLIENTS: [(usize, usize); 2] = [(1, 20_000), (50, 150_000)];
-const RUNS: usize = 3;
+const CLIENTS: [(usize, usize); 2] = [(1, 40_000), (50, 150_000)];
+const RUNS: usize = 5;
 /// No run takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
