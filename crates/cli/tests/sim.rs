@@ -5,6 +5,8 @@
 
 use std::{
     fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
@@ -305,8 +307,45 @@ fn a_plan_says_what_it_buys_and_the_four_stock_cases_say_no() {
 fn a_calibration_is_a_preset_that_plans() {
     let folder = Folder::new();
     let out = folder.file("mine.toml");
-    ok(&["sim", "calibrate", "--batches", "3", "--out", &out]);
+    ok(&[
+        "sim",
+        "calibrate",
+        "--only-calls",
+        "--batches",
+        "3",
+        "--out",
+        &out,
+    ]);
     let text = fs::read_to_string(&out).unwrap();
     assert_eq!(text.matches("\"measured\"").count(), 5, "{text}");
     ok(&["sim", "plan", "workloads/rpc.toml", "--preset", &out]);
+}
+
+#[test]
+fn a_running_program_is_recorded_and_planned_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    std::thread::spawn(move || {
+        let mut request = [0; 100];
+        while server.read_exact(&mut request).is_ok() && server.write_all(&[1; 700]).is_ok() {}
+    });
+    std::thread::spawn(move || {
+        let mut answer = [0; 700];
+        while client.write_all(&[0; 100]).is_ok() && client.read_exact(&mut answer).is_ok() {}
+    });
+    let folder = Folder::new();
+    let out = folder.file("seen.toml");
+    // Both ends are this process: each exchange counts at both, with both sizes in each direction.
+    let pid = std::process::id().to_string();
+    let plan = ok(&["sim", "plan", "--record", &pid, "500ms", "--out", &out]);
+    assert!(plan.contains("was seen while it ran"), "{plan}");
+    let text = fs::read_to_string(&out).unwrap();
+    assert!(
+        text.contains("# Not seen:") && text.contains("request_bytes = 400"),
+        "{text}"
+    );
+    ok(&["sim", "plan", &out]);
+    assert!(refused(&["sim", "plan", "--record", "4294967295"]).contains("no process"));
+    assert!(refused(&["sim", "plan", "--record", &pid, "soon"]).contains("no time"));
 }
