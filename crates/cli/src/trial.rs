@@ -31,19 +31,22 @@ pub enum Stack {
     Kernel,
     /// Shunt's, in the server's own process.
     Inline,
+    /// The same over AF_XDP.
+    AfXdp,
     /// Shunt's, on a processor of its own.
     Engine,
 }
 
 impl Stack {
     /// All, in the order of reports.
-    pub const ALL: [Self; 3] = [Self::Kernel, Self::Inline, Self::Engine];
+    pub const ALL: [Self; 4] = [Self::Kernel, Self::Inline, Self::AfXdp, Self::Engine];
 
     /// Its name in presets and workloads.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Inline => "inline",
+            Self::AfXdp => "af_xdp",
             Self::Engine => "engine",
         }
     }
@@ -144,7 +147,7 @@ impl Bed {
     ) -> anyhow::Result<Server> {
         let engine = match stack {
             Stack::Engine => Some(self.engine(self.lab.host(SERVING)?, &[])?),
-            Stack::Kernel | Stack::Inline => None,
+            Stack::Kernel | Stack::Inline | Stack::AfXdp => None,
         };
         self.start(stack, engine, port, name, line)
     }
@@ -160,13 +163,21 @@ impl Bed {
         let host = self.lab.host(SERVING)?;
         let address = match stack {
             Stack::Kernel => host.spec().address.address,
-            Stack::Inline | Stack::Engine => host.spec().engine_address.address,
+            Stack::Inline | Stack::AfXdp | Stack::Engine => host.spec().engine_address.address,
         };
         let address = SocketAddrV4::new(address, port);
         let own: OsString = own_binary().into();
         let mut words: Vec<OsString> = match stack {
             Stack::Kernel => Vec::new(),
             Stack::Inline => vec![own, "run".into(), "--inline".into()],
+            Stack::AfXdp => {
+                let address = host.spec().engine_address.to_string();
+                let flags = ["run", "--inline", "--driver", "af_xdp", "--nic", INTERFACE];
+                let mut words = vec![own];
+                words.extend(flags.map(OsString::from));
+                words.extend(["--address".into(), address.into()]);
+                words
+            }
             Stack::Engine => vec![own, "run".into()],
         };
         if !words.is_empty() {
@@ -175,7 +186,7 @@ impl Bed {
         words.extend(line(address));
         let cpu = match stack {
             Stack::Engine => self.first(),
-            Stack::Kernel | Stack::Inline => self.last(),
+            Stack::Kernel | Stack::Inline | Stack::AfXdp => self.last(),
         };
         let mut program = start_on(cpu, name, host, &words)?;
         let asking = self.lab.host(ASKING)?;

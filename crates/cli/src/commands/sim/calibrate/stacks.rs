@@ -128,7 +128,7 @@ fn stack_ns(stack: Stack, work: Work, seen: &Seen) -> anyhow::Result<f64> {
     let client_ns = match stack {
         // Server and clients share a processor.
         Stack::Engine => seen.client_ns,
-        Stack::Kernel | Stack::Inline => {
+        Stack::Kernel | Stack::Inline | Stack::AfXdp => {
             ensure!(
                 seen.client_ns < CLIENT_BUSY * answer_ns,
                 "{stack}: the clients were the bottleneck ({:.0} of {answer_ns:.0} ns)",
@@ -166,6 +166,7 @@ pub fn apply(
     let driver = match stack {
         Stack::Kernel => "the kernel over veth",
         Stack::Inline => "engine inside the server, AF_PACKET over veth",
+        Stack::AfXdp => "engine inside the server, AF_XDP over veth",
         Stack::Engine => "engine on a processor of its own, AF_PACKET over veth",
     };
     let packet = value(

@@ -29,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Adds redis's rows; why there are none where it is not installed.
 pub fn measure(
     bed: &Bed,
+    stacks: &[Stack],
     calibration: &Calibration,
     interrupt: &Interrupt,
     say: &Say,
@@ -41,7 +42,7 @@ pub fn measure(
     };
     say.say("redis on the kernel is recorded");
     let seen = record(bed, &server, &client, interrupt)?;
-    for stack in Stack::ALL {
+    for &stack in stacks {
         let ratio = client_ratio(&calibration.client_ns, stack);
         let workload = Workload {
             client_ns: seen.client_ns * ratio,
@@ -49,7 +50,7 @@ pub fn measure(
         };
         let preset = match stack {
             Stack::Kernel => as_seen(&calibration.preset, &workload),
-            Stack::Inline | Stack::Engine => calibration.preset.clone(),
+            Stack::Inline | Stack::AfXdp | Stack::Engine => calibration.preset.clone(),
         };
         let running = start(bed, stack, &server)?;
         for (clients, requests) in CLIENTS {
