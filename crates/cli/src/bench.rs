@@ -2,7 +2,9 @@
 
 pub mod apps;
 pub mod cores;
+pub mod goals;
 pub mod idle;
 pub mod interrupt;
 pub mod statistics;
 pub mod tcp;
+mod tools;

@@ -2,9 +2,11 @@
 
 mod bench;
 mod doctor;
-mod engine;
+pub mod engine;
+mod explain;
 mod lab;
 mod path;
+pub mod probe;
 mod run;
 mod sim;
 mod status;
@@ -23,11 +25,14 @@ pub enum Command {
     Doctor(doctor::Arguments),
     Status(status::Status),
     Ss(status::Ss),
+    Explain(explain::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
     Path(path::Arguments),
     #[command(hide = true)]
     Traffic(traffic::Arguments),
+    #[command(hide = true)]
+    Probe(probe::Arguments),
 }
 
 impl Command {
@@ -38,12 +43,14 @@ impl Command {
             Self::Engine(arguments) => engine::execute(&arguments),
             Self::Status(arguments) => status::status(&arguments),
             Self::Ss(arguments) => status::ss(&arguments),
+            Self::Explain(arguments) => explain::execute(&arguments),
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
             Self::Traffic(arguments) => traffic::execute(&arguments),
+            Self::Probe(arguments) => probe::execute(&arguments),
         }
     }
 }

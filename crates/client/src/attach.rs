@@ -3,7 +3,8 @@
 use hostif::control::{self, Invalid, Reply, Request};
 use hostif::region::RegionError;
 use hostif::{
-    CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Region, Steering,
+    CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Moderation,
+    NOTIFY_VARIABLE, Region, Steering,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -58,6 +59,11 @@ pub fn engine_name() -> String {
         .ok()
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| DEFAULT_ENGINE_NAME.to_owned())
+}
+
+/// How often this process wants to be told of news, where the environment says so.
+fn notify_policy() -> Option<Moderation> {
+    Moderation::parse(&std::env::var(NOTIFY_VARIABLE).ok()?)
 }
 
 /// Opens a control channel to the engine of that name.
@@ -118,6 +124,13 @@ pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> 
         && welcome.core < welcome.steering.cores;
     if !plausible {
         return Err(AttachError::OutOfTurn);
+    }
+    if let Some(policy) = notify_policy() {
+        match channel.request(&Request::Moderate(policy), &[])? {
+            (Reply::Moderated, _) => {}
+            (Reply::Refused { text, .. }, _) => return Err(AttachError::Refused(text)),
+            _ => return Err(AttachError::OutOfTurn),
+        }
     }
     let attachment = Attachment::new(
         channel,

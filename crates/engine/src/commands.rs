@@ -109,10 +109,14 @@ impl EngineCore {
         end: u64,
     ) -> Result<(), ()> {
         match self.stack.view(connection) {
-            Ok(view) if view.consumed < end => self
-                .stack
-                .consumed(now, connection, end, &mut self.sockets)
-                .map_err(|_| ()),
+            Ok(view) if view.consumed < end => {
+                let sockets = &mut self.sockets;
+                let accepted = self.stack.consumed(now, connection, end, sockets);
+                if accepted.is_ok() {
+                    self.sockets.copies.on_consumed(end - view.consumed);
+                }
+                accepted.map_err(|_| ())
+            }
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use hostif::control::{
     Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, Welcome,
     negotiate, receive, send,
 };
-use hostif::{Region, doorbell, home};
+use hostif::{Moderation, Region, doorbell, home};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
@@ -175,6 +175,7 @@ impl EngineCore {
             Request::Fork => self.fork(slot, descriptors),
             Request::Join { core } => self.pass_on(slot, core, descriptors),
             Request::MapRegion { region } => self.map_region(slot, region),
+            Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
             Request::Query { kind } => {
                 let json = match kind {
@@ -206,6 +207,15 @@ impl EngineCore {
             .keep_file(file)
             .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;
         Ok((Reply::Prepared { first, count: 1 }, Vec::new()))
+    }
+
+    fn moderate(&mut self, slot: usize, policy: Moderation) -> Result<Answer, (Errno, String)> {
+        let session = self.sessions[slot]
+            .as_mut()
+            .filter(|_| policy.is_possible())
+            .ok_or((Errno::INVAL, "no such policy of notifications".to_owned()))?;
+        session.moderator.set(policy);
+        Ok((Reply::Moderated, Vec::new()))
     }
 
     fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Result<Answer, (Errno, String)> {

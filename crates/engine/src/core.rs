@@ -2,6 +2,7 @@
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
 use crate::config::Config;
+use crate::copies::Copies;
 use crate::datagrams::Senders;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
@@ -170,7 +171,7 @@ impl EngineCore {
             .stack
             .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
         self.link.flush();
-        self.flush();
+        self.flush(now);
         work
     }
 
@@ -294,7 +295,7 @@ impl EngineCore {
     }
 
     /// Tells the holders of every socket that has changed.
-    fn flush(&mut self) {
+    fn flush(&mut self, now: Instant) {
         while let Some(row) = self.sockets.dirty.pop() {
             let Some(id) = self.sockets.id(row) else {
                 continue;
@@ -306,11 +307,14 @@ impl EngineCore {
             }
         }
         for slot in 0..self.sessions.len() {
-            let backlogged = |session: &&mut Session| session.has_backlog() && !session.is_faulty;
+            let has_news = |session: &&mut Session| {
+                let is_due = session.ring_deadline().is_some_and(|due| due <= now);
+                (session.has_backlog() || is_due) && !session.is_faulty
+            };
             let flushed = self.sessions[slot]
                 .as_mut()
-                .filter(backlogged)
-                .map(Session::flush);
+                .filter(has_news)
+                .map(|session| session.flush(now));
             if let Some(Err(_)) = flushed {
                 self.fault(slot, 0, "a completion index that cannot be");
             }
@@ -335,6 +339,13 @@ impl EngineCore {
         work
     }
 
+    /// How often bytes were copied.
+    pub(crate) fn copies(&self) -> Copies {
+        let mut copies = self.sockets.copies;
+        copies.on_copied_out(self.link.copied_bytes());
+        copies
+    }
+
     /// Why the driver can serve no longer.
     pub fn failure(&mut self) -> Option<std::io::Error> {
         self.link.failure.take()
@@ -342,7 +353,12 @@ impl EngineCore {
 
     /// When `poll` has something to do by the clock.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.stack.next_deadline()
+        let rings = self
+            .sessions
+            .iter()
+            .flatten()
+            .filter_map(Session::ring_deadline);
+        rings.chain(self.stack.next_deadline()).min()
     }
 
     /// Whether segments wait for a busy device, or frames for this engine itself.

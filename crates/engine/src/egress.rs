@@ -42,6 +42,8 @@ pub struct Link {
     tickets: Tickets,
     /// The way back to this engine's own addresses.
     pub loopback: Loopback,
+    /// Bytes of files that were read into windows.
+    read_bytes: u64,
     /// The driver has failed for good.
     pub failure: Option<std::io::Error>,
 }
@@ -56,6 +58,7 @@ impl Link {
             sources,
             tickets: Tickets::default(),
             loopback: Loopback::new(loopback),
+            read_bytes: 0,
             failure: None,
         }
     }
@@ -116,6 +119,7 @@ impl Link {
         let window = source.window.region.window(source.window.span);
         let window = window.ok_or(FileTooShort)?;
         if files::read(file, offset, &window, start, end) {
+            self.read_bytes += end - start;
             Ok(())
         } else {
             Err(FileTooShort)
@@ -129,6 +133,11 @@ impl Link {
         };
         source.files.release(acknowledged);
         IsMapped(!source.files.is_empty())
+    }
+
+    /// Bytes to be sent that were copied here.
+    pub fn copied_bytes(&self) -> u64 {
+        self.read_bytes + self.loopback.copied_bytes
     }
 
     /// Pieces of files that are mapped.

@@ -159,6 +159,10 @@ impl EngineCore {
         let accepted = self
             .stack
             .written_as(now, connection, note.end, mode, &mut self.sockets);
+        if accepted.is_ok() {
+            let copies = &mut self.sockets.copies;
+            copies.on_written(note.end - known, note.source.is_some());
+        }
         match (accepted, note.source) {
             (Err(_), _) => Taken::Impossible,
             (Ok(()), None) => Taken::Done,
@@ -253,10 +257,13 @@ impl EngineCore {
         end: u64,
     ) -> Result<(), ()> {
         match self.known_written(connection) {
-            Some(known) if known < end => self
-                .stack
-                .written(now, connection, end, &mut self.sockets)
-                .map_err(|_| ()),
+            Some(known) if known < end => {
+                let accepted = self.stack.written(now, connection, end, &mut self.sockets);
+                if accepted.is_ok() {
+                    self.sockets.copies.on_written(end - known, false);
+                }
+                accepted.map_err(|_| ())
+            }
             _ => Ok(()),
         }
     }

@@ -40,6 +40,7 @@ pub fn status(core: &EngineCore) -> Value {
         },
         "driver_counters": core.link.driver.counters(),
         "stack_counters": counters,
+        "copies": core.copies().to_json(),
         "programs": core.sessions.iter().flatten().filter(|session| is_program(session)).count(),
         "sockets": core.sockets.count(),
         "connections": core.stack.connections().count(),
@@ -89,17 +90,21 @@ pub fn sockets(core: &EngineCore) -> Value {
     let owners = |owner: u64| {
         hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.row()))
     };
+    let inode = |owner: u64| {
+        let id = hostif::SocketId::from_bits(owner)?;
+        core.sockets.backing_inode(id.row())
+    };
     let here = core.seat.core;
     let mut rows = Vec::new();
     for row in core.stack.listeners() {
         rows.push(json!({
-            "core": here, "protocol": "tcp", "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner),
+            "core": here, "protocol": "tcp", "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
         }));
     }
     for row in core.stack.connections() {
         rows.push(json!({
-            "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
@@ -118,7 +123,7 @@ pub fn sockets(core: &EngineCore) -> Value {
         // As ss(8) names them.
         let state = row.remote.map_or("UNCONN", |_| "ESTAB");
         rows.push(json!({
-            "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner),
+            "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": positions.received_end - positions.consumed,
             "send_queue": positions.written - positions.sent, "drops": positions.drops, "groups": row.groups,
         }));
@@ -145,6 +150,8 @@ pub fn sessions(core: &EngineCore) -> Value {
             "session": session.number, "pid": session.pid, "uid": session.uid,
             "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
             "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
+            "notify": session.moderator.policy().to_string(),
+            "events": session.notifications()[0], "rings": session.notifications()[1],
         })
     };
     let programs = core.sessions.iter().flatten();

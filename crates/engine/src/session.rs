@@ -1,6 +1,7 @@
 //! An attached process: its control channel, its rings, the sockets it holds.
 
 use crate::egress::SourceFile;
+use crate::moderation::Moderator;
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
     SocketId, Written, doorbell,
@@ -8,6 +9,7 @@ use hostif::{
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use tcp::Instant;
 
 /// Backing sockets that one process may have prepared at a time.
 pub const BACKINGS_MAX: usize = 1_024;
@@ -33,8 +35,8 @@ pub struct Rings {
     program_bell: OwnedFd,
     /// Rung by the program.
     pub engine_bell: OwnedFd,
-    /// Pushed something since the last ring.
-    must_look: bool,
+    /// Times that the program was rung.
+    rung: u64,
 }
 
 impl Rings {
@@ -50,7 +52,7 @@ impl Rings {
             program_word: region.program_sleep_word(),
             program_bell,
             engine_bell,
-            must_look: false,
+            rung: 0,
         }
     }
 }
@@ -83,6 +85,10 @@ pub struct Session {
     events_queued: HashSet<SocketId>,
     /// Where in the ring the last event of a socket was put.
     last_event: HashMap<SocketId, u64>,
+    /// When it is rung.
+    pub moderator: Moderator,
+    /// Events that were put into its ring.
+    told: u64,
     /// It broke the protocol and is to be dropped.
     pub is_faulty: bool,
 }
@@ -105,6 +111,8 @@ impl Session {
             events: VecDeque::new(),
             events_queued: HashSet::new(),
             last_event: HashMap::new(),
+            moderator: Moderator::default(),
+            told: 0,
             is_faulty: false,
         }
     }
@@ -159,6 +167,16 @@ impl Session {
         self.rings.is_some() && !(self.completions.is_empty() && self.events.is_empty())
     }
 
+    /// When it has to be rung for what is in its ring already.
+    pub fn ring_deadline(&self) -> Option<Instant> {
+        self.moderator.deadline()
+    }
+
+    /// Events that were put into its ring, and how often it was rung.
+    pub fn notifications(&self) -> [u64; 2] {
+        [self.told, self.rings.as_ref().map_or(0, |rings| rings.rung)]
+    }
+
     /// Whether its commands are taken. A program that fetches no completions gets no more of them: what
     /// it makes the engine hold is bounded.
     pub fn takes_commands(&self) -> bool {
@@ -180,17 +198,18 @@ impl Session {
     ///
     /// # Errors
     /// The program has written an impossible index.
-    pub fn flush(&mut self) -> Result<(), Corrupt> {
+    pub fn flush(&mut self, now: Instant) -> Result<(), Corrupt> {
         let Some(rings) = &mut self.rings else {
             return Ok(());
         };
+        let moderator = &mut self.moderator;
         while let Some(completion) = self.completions.front() {
             match rings.completions.push(completion) {
                 Ok(_) => {}
                 Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
                 Err(_) => break,
             }
-            rings.must_look = true;
+            moderator.on_completion();
             self.completions.pop_front();
         }
         while self.completions.is_empty()
@@ -203,23 +222,27 @@ impl Session {
                 .last_event
                 .get(&socket)
                 .is_some_and(|&position| !rings.completions.is_taken(position));
-            if !waits {
+            if waits {
+                moderator.on_repeated_event(now);
+            } else {
                 let position = match rings.completions.push(&Completion::Event { socket }) {
                     Ok(position) => position,
                     Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
-                    Err(_) => break,
+                    Err(_) => {
+                        moderator.on_full();
+                        break;
+                    }
                 };
                 self.last_event.insert(socket, position);
+                moderator.on_event(now);
+                self.told += 1;
             }
-            rings.must_look = true;
             self.events.pop_front();
             self.events_queued.remove(&socket);
         }
-        if rings.must_look {
-            rings.must_look = false;
-            if rings.program_word.must_ring() {
-                doorbell::ring(rings.program_bell.as_fd());
-            }
+        if moderator.take_due(now) && rings.program_word.must_ring() {
+            doorbell::ring(rings.program_bell.as_fd());
+            rings.rung += 1;
         }
         Ok(())
     }

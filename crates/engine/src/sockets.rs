@@ -3,6 +3,7 @@
 
 mod host;
 
+use crate::copies::Copies;
 use crate::datagrams::DatagramRow;
 use crate::egress::SendWindow;
 use crate::errno;
@@ -66,6 +67,8 @@ pub struct Sockets {
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
     /// Sockets with mapped files, and how far their peers have acknowledged since the link heard last.
     pub acknowledged: Vec<(u32, u64)>,
+    /// What was copied.
+    pub copies: Copies,
     /// Backing sockets of connections in TIME-WAIT, until when.
     lingering: VecDeque<(Instant, OwnedFd)>,
     now: Instant,
@@ -99,6 +102,7 @@ impl Sockets {
             regions: Regions::new(core),
             new_windows: Vec::new(),
             acknowledged: Vec::new(),
+            copies: Copies::default(),
             lingering: VecDeque::new(),
             now: Instant::ZERO,
             wall_clock_ns: None,
@@ -149,6 +153,12 @@ impl Sockets {
     /// What is beside a row.
     pub fn companion(&mut self, row: u32) -> &mut Companion {
         &mut self.companions[at(row)]
+    }
+
+    /// The inode of the kernel socket behind a socket: by it /proc/PID/fd names it, see proc(5).
+    pub fn backing_inode(&self, row: u32) -> Option<u64> {
+        let backing = self.companions[at(row)].backing.as_ref()?;
+        rustix::fs::fstat(backing).ok().map(|file| file.st_ino)
     }
 
     /// Holders of a socket.

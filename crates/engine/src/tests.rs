@@ -1,6 +1,7 @@
 //! Whole engine cores on a wire, in virtual time.
 
 mod bounds;
+mod copies;
 mod cores;
 mod datagrams;
 mod death;
@@ -8,6 +9,7 @@ mod files;
 mod generations;
 mod hostile;
 mod loopback;
+mod moderation;
 mod options;
 mod scene;
 mod segments;

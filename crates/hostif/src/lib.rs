@@ -29,6 +29,7 @@ pub mod id;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod lock;
+pub mod moderation;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
@@ -51,6 +52,7 @@ pub use id::SocketId;
 pub use layout::{Layout, RingEntries};
 #[cfg(not(loom))]
 pub use lock::RegionLock;
+pub use moderation::{Moderation, NOTIFY_VARIABLE};
 #[cfg(not(loom))]
 pub use region::Region;
 pub use ring::{Consumer, Corrupt, Producer, PushError};

@@ -10,6 +10,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod bpf;
+pub mod curbed;
 pub mod driver;
 mod link;
 pub mod offload;
@@ -19,5 +20,6 @@ pub mod tap;
 mod vnet;
 pub mod wire;
 
+pub use curbed::Curbs;
 pub use driver::{Caps, Counters, Driver, PartialChecksum, RxChecksum, RxFrame, TxFrame};
 pub use pool::{FramePool, PooledFrame, SharedSlice};

@@ -70,6 +70,7 @@ pub fn start() -> Result<(), String> {
     if let Some(instead) = &instead {
         crate::report::line(instead);
     }
+    let driver = settings.curbs.put_on(driver);
     let engine = Inline::start(config(&settings, name, instead), listener, driver)
         .map_err(|error| error.to_string())?;
     let running = Running { engine, claims };
@@ -156,6 +157,7 @@ fn config(settings: &Settings, name: String, instead: Option<String>) -> Config 
         .and_then(|socket| rustix::net::netdevice::name_to_index(socket, &settings.nic));
     config.interface_index = asked.unwrap_or(1);
     config.limits.connections = CONNECTIONS;
+    config.hold_idle_latency = !settings.allow_deep_idle;
     config
 }
 

@@ -4,23 +4,25 @@
 //! the other host. Each sample starts its server anew, and the engine too: while the kernel is
 //! measured no engine runs.
 
-mod case;
+pub mod case;
 mod content;
 mod context;
 mod nginx;
 mod python;
-mod redis;
+pub mod redis;
 mod report;
 mod side;
-mod sockperf;
-mod tools;
+pub mod sockperf;
 
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-use crate::{bench::interrupt::Interrupt, output};
+use crate::{
+    bench::{interrupt::Interrupt, tools},
+    output,
+};
 use case::{Case, Collected};
 use context::Context;
 use side::Side;
@@ -79,7 +81,7 @@ enum Program {
 
 /// Sizes and counts of one invocation.
 #[derive(Debug, Clone, Copy)]
-struct Scale {
+pub struct Scale {
     runs: u32,
     file_bytes: u64,
     /// Requests per redis test; sixteen at a time make it four times as many.

@@ -3,6 +3,7 @@
 mod background;
 pub mod checks;
 mod drivers;
+pub mod offloads;
 
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
@@ -107,6 +108,8 @@ pub struct Arguments {
     /// handshakes is full, 2 always.
     #[arg(long, value_name = "MODE", default_value_t = SynCookies::default() as u8, value_parser = clap::value_parser!(u8).range(..=2))]
     syncookies: u8,
+    #[command(flatten)]
+    offloads: offloads::Offloads,
     /// Let processors sleep deeply even while programs are attached.
     #[arg(long)]
     allow_deep_idle: bool,

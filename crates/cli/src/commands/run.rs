@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use hostif::Moderation;
 
 /// Environment variables by which the shim learns the policy, and that it must not fall back to the
 /// kernel when the engine is gone.
@@ -64,6 +65,11 @@ pub struct Arguments {
     /// that pays.
     #[arg(long, value_name = "US", requires = "inline", default_value = "auto", value_parser = parse_spin)]
     spin_us: String,
+    /// How often the engine wakes the program while it sleeps: each (at once, at every event), every=N[,us=T]
+    /// (at every Nth, or T microseconds after the first that waits), full[,us=T] (when no more fit) [default:
+    /// each; T 1000].
+    #[arg(long, value_name = "POLICY", conflicts_with = "inline", value_parser = parse_notify)]
+    notify: Option<Moderation>,
     /// Preload this library instead of the one inside shunt.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -101,6 +107,11 @@ fn parse_spin(text: &str) -> Result<String, String> {
     }
 }
 
+fn parse_notify(text: &str) -> Result<Moderation, String> {
+    let wrong = "give each, full[,us=T] or every=N[,us=T], N from 1, T to a second";
+    Moderation::parse(text).ok_or_else(|| wrong.to_owned())
+}
+
 /// Runs the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Some((program, rest)) = arguments.command.split_first() else {
@@ -125,6 +136,10 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "0"
         },
     );
+    match arguments.notify {
+        Some(policy) => command.env(hostif::NOTIFY_VARIABLE, policy.to_string()),
+        None => command.env_remove(hostif::NOTIFY_VARIABLE),
+    };
     // An outer `shunt run` may have been another kind.
     command.env_remove(hostif::INLINE_VARIABLE);
     if arguments.inline {

@@ -112,6 +112,16 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
         status["memory_kib"]["shared"],
         status["bytes_per_connection"],
     );
+    let copies = &status["copies"];
+    let each = |name: &str| copies[name].as_f64().map(|each| format!("{each:.2}"));
+    let parts = [
+        each("per_sent_byte").map(|each| format!("{each} per byte sent")),
+        each("per_received_byte").map(|each| format!("{each} per byte received")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if !parts.is_empty() {
+        text += &format!("copies {}\n", parts.join(", "));
+    }
     if status["cores"].as_u64().unwrap_or(1) > 1 {
         let shares = status["by_core"].as_array().into_iter().flatten();
         let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();

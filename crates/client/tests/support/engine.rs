@@ -254,6 +254,7 @@ impl Core {
                 let text = "one core only".to_owned();
                 reply(self, &Reply::Refused { errno: 22, text }, &[]);
             }
+            Request::Moderate(_) => reply(self, &Reply::Moderated, &[]),
             Request::Addresses => reply(self, &addresses(), &[]),
             Request::Query { .. } => reply(self, &Reply::Report, &[report().as_fd()]),
         }

@@ -16,6 +16,8 @@ pub struct Loopback {
     interface: InterfaceId,
     frames: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
+    /// Payload copied so far.
+    pub copied_bytes: u64,
 }
 
 impl Loopback {
@@ -38,6 +40,7 @@ impl Loopback {
             interface,
             frames: VecDeque::new(),
             spare: Vec::new(),
+            copied_bytes: 0,
         }
     }
 
@@ -63,6 +66,7 @@ impl Loopback {
             span.append_to(&mut bytes);
         }
         self.frames.push_back(bytes);
+        self.copied_bytes += frame.payload_len() as u64;
         Ok(())
     }
 

@@ -54,7 +54,8 @@ impl Host for Sockets {
             .find(self.row(row).region)
             .and_then(|region| region.window(span))
         {
-            window.copy_in(offset, data);
+            let placed = window.copy_in(offset, data);
+            self.copies.on_placed(placed as u64);
         }
     }
 

@@ -11,6 +11,7 @@ use super::message::{
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
+use crate::moderation::Moderation;
 use crate::steering::{CORES_MAX, Steering};
 use crate::{MAX_VERSION, MIN_VERSION};
 
@@ -28,6 +29,7 @@ const MAP_REGION: u16 = 5;
 const ADDRESSES: u16 = 6;
 const QUERY: u16 = 7;
 const JOIN: u16 = 8;
+const MODERATE: u16 = 9;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -197,6 +199,11 @@ impl Request {
             Request::Join { core } => Writer::new(JOIN).u16(core).finish(),
             Request::MapRegion { region } => Writer::new(MAP_REGION).u32(region).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
+            // 0 events: as many as fit the ring.
+            Request::Moderate(Moderation { every, after_us }) => Writer::new(MODERATE)
+                .u32(every.unwrap_or(0))
+                .u32(after_us)
+                .finish(),
             Request::Query { kind } => {
                 let kind = match kind {
                     QueryKind::Status => 1,
@@ -232,6 +239,10 @@ impl Request {
                 region: reader.u32()?,
             },
             ADDRESSES => Request::Addresses,
+            MODERATE => Request::Moderate(Moderation {
+                every: Some(reader.u32()?).filter(|&every| every != 0),
+                after_us: reader.u32()?,
+            }),
             QUERY => Request::Query {
                 kind: match reader.u16()? {
                     1 => QueryKind::Status,
@@ -275,6 +286,7 @@ impl Reply {
                 .finish(),
             Reply::Forked { session } => Writer::new(REPLY | FORK).u32(*session).finish(),
             Reply::Joined => Writer::new(REPLY | JOIN).finish(),
+            Reply::Moderated => Writer::new(REPLY | MODERATE).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
             Reply::Addresses(own) => {
                 let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
@@ -364,6 +376,7 @@ impl Reply {
                 session: reader.u32()?,
             },
             JOIN => Reply::Joined,
+            MODERATE => Reply::Moderated,
             MAP_REGION => Reply::Region {
                 region: reader.u32()?,
             },

@@ -4,6 +4,7 @@ use bitflags::bitflags;
 use core::net::IpAddr;
 
 use crate::id::SocketId;
+use crate::moderation::Moderation;
 use crate::steering::Steering;
 
 /// No message is longer.
@@ -65,6 +66,8 @@ pub enum Request {
     },
     /// The addresses that the engine owns. No descriptors.
     Addresses,
+    /// From now on this session's program is told of news by this policy. No descriptors.
+    Moderate(Moderation),
     /// A report as JSON. No descriptors.
     Query {
         /// About what.
@@ -82,6 +85,7 @@ impl Request {
             Request::Hello { .. }
             | Request::MapRegion { .. }
             | Request::Addresses
+            | Request::Moderate(_)
             | Request::Query { .. } => 0,
         }
     }
@@ -180,6 +184,8 @@ pub enum Reply {
     },
     /// To `Addresses`.
     Addresses(Addresses),
+    /// To `Moderate`.
+    Moderated,
     /// To `Query`: one descriptor, a memory file with JSON.
     Report,
     /// The request failed.

@@ -35,6 +35,10 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<u16>().prop_map(|core| Request::Join { core }),
         any::<u32>().prop_map(|region| Request::MapRegion { region }),
         Just(Request::Addresses),
+        any::<(u32, u32)>().prop_map(|(every, after_us)| {
+            let every = Some(every).filter(|&every| every != 0);
+            Request::Moderate(crate::Moderation { every, after_us })
+        }),
         kind.prop_map(|kind| Request::Query { kind }),
     ]
 }
@@ -84,6 +88,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
                 })
             }),
         Just(Reply::Report),
+        Just(Reply::Moderated),
         (any::<u16>(), "\\PC{0,80}").prop_map(|(errno, text)| Reply::Refused { errno, text }),
     ]
 }

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use engine::Address;
+use nic::Curbs;
 use nic::af_xdp::Mode;
 
 /// What it says.
@@ -17,6 +18,10 @@ pub struct Settings {
     pub gateways: Vec<IpAddr>,
     /// AF_XDP in this mode, or packet sockets.
     pub xdp: Option<Mode>,
+    /// Offloads that stay off.
+    pub curbs: Curbs,
+    /// Processors may idle deeply.
+    pub allow_deep_idle: bool,
 }
 
 impl Settings {
@@ -27,6 +32,8 @@ impl Settings {
             addresses: Vec::new(),
             gateways: Vec::new(),
             xdp: None,
+            curbs: Curbs::default(),
+            allow_deep_idle: false,
         };
         for word in text.split_ascii_whitespace() {
             let wrong = || format!("{}: {word:?} is not understood", hostif::INLINE_VARIABLE);
@@ -47,6 +54,11 @@ impl Settings {
                     let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
                     settings.xdp = Some(named.ok_or_else(wrong)?);
                 }
+                // As the flags of `shunt engine`.
+                "no-tso" => settings.curbs.segmentation = value == "yes",
+                "no-gro" => settings.curbs.merging = value == "yes",
+                "no-checksum-offload" => settings.curbs.checksums = value == "yes",
+                "allow-deep-idle" => settings.allow_deep_idle = value == "yes",
                 _ => return Err(wrong()),
             }
         }
@@ -80,6 +92,15 @@ mod tests {
         let native = read(" driver=af_xdp mode=native").unwrap();
         assert_eq!(native.xdp, Some(Mode::Native));
         assert!(read(" driver=tap").is_err() && read(" driver=af_xdp mode=fast").is_err());
+    }
+
+    #[test]
+    fn what_is_left_off_is_read() {
+        let plain = Settings::parse("nic=eth0 address=10.0.0.5/24").unwrap();
+        assert!(plain.curbs.is_empty() && !plain.allow_deep_idle);
+        let read =
+            Settings::parse("nic=eth0 address=10.0.0.5/24 no-gro=yes allow-deep-idle=yes").unwrap();
+        assert!(read.curbs.merging && !read.curbs.segmentation && read.allow_deep_idle);
     }
 
     #[test]

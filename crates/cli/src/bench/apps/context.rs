@@ -17,8 +17,8 @@ use anyhow::{Context as _, bail};
 use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
 use serde::{Deserialize, Serialize};
 
-use super::{Scale, content::Content, side::Side, tools};
-use crate::bench::{cores, idle::IdleLatency, interrupt::Interrupt};
+use super::{Scale, content::Content, side::Side};
+use crate::bench::{cores, idle::IdleLatency, interrupt::Interrupt, tools};
 
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(10);

@@ -13,8 +13,8 @@ use super::{
     content::FILE_NAME,
     context::{Context, Server, ServerSpec, words},
     side::Side,
-    tools,
 };
+use crate::bench::tools;
 
 const PACKAGED_CONFIGURATION: &str = "/etc/nginx/nginx.conf";
 const PORT: u16 = 80;

@@ -129,7 +129,7 @@ fn start(context: &Context, side: Side) -> anyhow::Result<Server> {
 }
 
 /// The second column of the line of that test in redis-benchmark's CSV.
-fn requests_per_second(csv: &str, test: &str) -> anyhow::Result<f64> {
+pub fn requests_per_second(csv: &str, test: &str) -> anyhow::Result<f64> {
     let unquoted = |field: &str| field.trim().trim_matches('"').to_owned();
     for line in csv.lines() {
         let mut fields = line.split(',').map(unquoted);

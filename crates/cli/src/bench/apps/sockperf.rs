@@ -80,7 +80,7 @@ fn ping_pong(context: &Context, side: Side, seconds: u32) -> anyhow::Result<Stri
 }
 
 /// Sum of the counts in `# dropped messages = 0; # duplicated messages = 0; …`.
-fn faults(line: &str) -> u64 {
+pub fn faults(line: &str) -> u64 {
     let counts = line
         .split(';')
         .map(|part| part.rsplit('=').next().unwrap_or_default().trim());
@@ -111,7 +111,7 @@ fn start(context: &Context, side: Side) -> anyhow::Result<Server> {
     )
 }
 
-fn percentile_us(text: &str, percentile: &str) -> anyhow::Result<f64> {
+pub fn percentile_us(text: &str, percentile: &str) -> anyhow::Result<f64> {
     let wanted = format!("percentile {percentile}");
     let line = text
         .lines()

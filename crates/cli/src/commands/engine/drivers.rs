@@ -24,6 +24,12 @@ pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallbac
         DriverName::AfXdp => open_af_xdp(arguments, steering)?,
         DriverName::Tap => plain(vec![open_tap(arguments)?]),
     };
+    let curbs = arguments.offloads.curbs();
+    opened.queues = opened
+        .queues
+        .into_iter()
+        .map(|one| curbs.put_on(one))
+        .collect();
     if let Some(path) = &arguments.capture {
         let recorded = (0..)
             .zip(opened.queues)

@@ -19,7 +19,7 @@ use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::Mode;
 
 use crate::{
-    commands::engine::{DriverName, checks, parse_mode},
+    commands::engine::{DriverName, checks, offloads::Offloads, parse_mode},
     control::Channel,
 };
 
@@ -59,6 +59,19 @@ pub struct Wanted {
     /// With --driver af_xdp: where frames are taken [default: generic].
     #[arg(long, value_name = "MODE", requires = "driver", value_parser = parse_mode)]
     xdp_mode: Option<Mode>,
+    #[command(flatten)]
+    offloads: Offloads,
+    /// Let processors sleep deeply even while the engine has programs.
+    #[arg(long)]
+    allow_deep_idle: bool,
+}
+
+impl Wanted {
+    /// Flags that are passed on as they are.
+    fn flags(&self) -> impl Iterator<Item = &'static str> {
+        let deep_idle = self.allow_deep_idle.then_some("--allow-deep-idle");
+        self.offloads.flags().chain(deep_idle)
+    }
 }
 
 /// The control socket of a reachable engine: the one asked for, or the usual one. Where the usual
@@ -133,6 +146,9 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
     if let Some(mode) = wanted.xdp_mode {
         settings += &format!(" mode={}", mode.name());
     }
+    for flag in wanted.flags() {
+        settings += &format!(" {}=yes", flag.trim_start_matches('-'));
+    }
     Ok(Inside { name, settings })
 }
 
@@ -187,6 +203,7 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     if let Some(mode) = wanted.xdp_mode {
         command.args(["--xdp-mode", mode.name()]);
     }
+    command.args(wanted.flags());
     // An outer `shunt run` would preload its library into the engine.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     // Bounded: the command gives its engine a deadline, and ends.
@@ -246,6 +263,8 @@ mod tests {
         gateway: Vec::new(),
         driver: None,
         xdp_mode: None,
+        offloads: Offloads::NONE_OFF,
+        allow_deep_idle: false,
     };
 
     #[test]

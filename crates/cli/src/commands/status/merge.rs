@@ -20,13 +20,23 @@ pub fn status(cores: &[Value], programs: &Value) -> Value {
     for name in ADDED {
         whole[name] = sum(cores, name);
     }
-    for group in ["driver_counters", "stack_counters"] {
+    for group in ["driver_counters", "stack_counters", "copies"] {
         let of_group: Vec<Value> = cores.iter().map(|core| core[group].clone()).collect();
         let names = first[group].as_object().into_iter().flatten();
         let sums: Map<String, Value> = names
             .map(|(name, _)| (name.clone(), sum(&of_group, name)))
             .collect();
         whole[group] = Value::Object(sums);
+    }
+    for (name, copied, moved) in [
+        ("per_sent_byte", "copied_to_send_bytes", "sent_bytes"),
+        (
+            "per_received_byte",
+            "copied_to_receive_bytes",
+            "received_bytes",
+        ),
+    ] {
+        whole["copies"][name] = ratio(&whole["copies"], copied, moved);
     }
     whole["programs"] = programs.as_array().map_or(0, Vec::len).into();
     if let Some(fields) = whole.as_object_mut() {
@@ -66,6 +76,14 @@ pub fn sockets(cores: &[Value]) -> Value {
     rows.cloned().collect()
 }
 
+/// `null` where nothing has moved.
+fn ratio(copies: &Value, copied: &str, moved: &str) -> Value {
+    match (copies[copied].as_f64(), copies[moved].as_f64()) {
+        (Some(copied), Some(moved)) if moved > 0.0 => (copied / moved).into(),
+        _ => Value::Null,
+    }
+}
+
 fn sum(values: &[Value], name: &str) -> Value {
     let numbers = values.iter().filter_map(|value| value[name].as_u64());
     numbers.sum::<u64>().into()
@@ -81,6 +99,8 @@ mod tests {
             "listeners": 1, "time_waits": 0, "regions": 1, "programs": 1,
             "driver_counters": { "rx_frames": 10 * connections, "tx_frames": 1 },
             "stack_counters": { "TcpInSegs": connections },
+            "copies": { "sent_bytes": connections, "copied_to_send_bytes": connections,
+                "received_bytes": 0, "copied_to_receive_bytes": 0 },
         })
     }
 
@@ -100,6 +120,9 @@ mod tests {
         assert_eq!(whole["stack_counters"]["TcpInSegs"], 5);
         assert_eq!(whole["by_core"][1]["connections"], 3);
         assert_eq!(whole["core"], Value::Null);
+        assert_eq!(whole["copies"]["sent_bytes"], 5);
+        assert_eq!(whole["copies"]["per_sent_byte"], 1.0);
+        assert_eq!(whole["copies"]["per_received_byte"], Value::Null);
     }
 
     #[test]

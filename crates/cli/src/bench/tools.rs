@@ -13,13 +13,7 @@ const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 /// An error that names every program that is missing.
 pub fn require(names: &[&str]) -> anyhow::Result<()> {
-    let mut missing: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| find(name).is_err())
-        .collect();
-    missing.sort_unstable();
-    missing.dedup();
+    let missing = missing(names);
     if missing.is_empty() {
         return Ok(());
     }
@@ -27,6 +21,18 @@ pub fn require(names: &[&str]) -> anyhow::Result<()> {
         "not installed: {}. Run scripts/install-packages, or leave these programs out with --only",
         missing.join(", ")
     );
+}
+
+/// Those of the programs that are not installed.
+pub fn missing<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let mut missing: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| find(name).is_err())
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
 }
 
 /// The program's file.

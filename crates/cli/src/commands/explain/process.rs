@@ -1,0 +1,208 @@
+//! What /proc tells of a process and its sockets, see proc(5).
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use anyhow::Context as _;
+
+/// A process that exists and may be looked at.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    environment: Vec<String>,
+}
+
+/// A descriptor that is a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Open {
+    /// Its number.
+    pub fd: u32,
+    /// The socket's inode.
+    pub inode: u64,
+}
+
+/// A TCP or UDP socket as the kernel sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelsView {
+    /// As ss(8) names it.
+    pub protocol: &'static str,
+    /// Its own address; port 0: not bound.
+    pub local: SocketAddr,
+    /// Its peer's.
+    pub remote: Option<SocketAddr>,
+}
+
+impl Process {
+    /// Reads what a process was started with.
+    pub fn open(pid: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{pid}/environ");
+        let environment = fs::read(&path)
+            .with_context(|| format!("{path}: is there such a process, and is it yours?"))?;
+        let variables = environment.split(|&byte| byte == 0);
+        Ok(Self {
+            pid,
+            environment: variables
+                .map(|one| String::from_utf8_lossy(one).into_owned())
+                .collect(),
+        })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.pid))
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        let values = self
+            .environment
+            .iter()
+            .filter_map(|one| one.split_once('='));
+        let mut named = values.filter(|(key, value)| *key == name && !value.is_empty());
+        named.next().map(|(_, value)| value)
+    }
+
+    /// Whether its engine is to be reached from here.
+    pub fn is_in_our_network(&self) -> anyhow::Result<bool> {
+        let link = |path: PathBuf| fs::read_link(&path).with_context(|| path.display().to_string());
+        Ok(link(self.file("ns/net"))? == link(PathBuf::from("/proc/self/ns/net"))?)
+    }
+
+    /// Whether the library is in it.
+    pub fn is_preloaded(&self) -> bool {
+        let maps = fs::read_to_string(self.file("maps")).unwrap_or_default();
+        maps.lines().any(|line| line.contains("libshunt"))
+    }
+
+    /// `SHUNT_POLICY`.
+    pub fn policy(&self) -> &str {
+        self.variable("SHUNT_POLICY").unwrap_or("auto")
+    }
+
+    /// The engine that it was told to use; None where the library is not in it.
+    pub fn engine_name(&self) -> Option<String> {
+        let named = self.variable(hostif::ENGINE_VARIABLE);
+        let name = named.unwrap_or(hostif::DEFAULT_ENGINE_NAME);
+        self.is_preloaded().then(|| name.to_owned())
+    }
+
+    /// Its descriptors that are sockets, by number.
+    pub fn sockets(&self) -> anyhow::Result<Vec<Open>> {
+        let folder = self.file("fd");
+        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        let socket = |entry: std::io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            let fd = entry.file_name().to_str()?.parse().ok()?;
+            let target = fs::read_link(entry.path()).ok()?;
+            let inode = target
+                .to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')?;
+            let inode = inode.parse().ok()?;
+            Some(Open { fd, inode })
+        };
+        let mut sockets: Vec<Open> = entries.filter_map(socket).collect();
+        sockets.sort_by_key(|open| open.fd);
+        Ok(sockets)
+    }
+
+    /// What the kernel's tables say of a socket; None where it is neither TCP nor UDP, or was never bound.
+    pub fn kernels_view(&self, inode: u64) -> Option<KernelsView> {
+        ["tcp", "tcp6", "udp", "udp6"]
+            .into_iter()
+            .find_map(|table| {
+                let text = fs::read_to_string(self.file(&format!("net/{table}"))).ok()?;
+                let protocol = if table.starts_with("tcp") {
+                    "tcp"
+                } else {
+                    "udp"
+                };
+                text.lines()
+                    .skip(1)
+                    .find_map(|line| parse(line, protocol, inode))
+            })
+    }
+}
+
+/// A line of /proc/net/tcp and its kin, if it is that inode's.
+fn parse(line: &str, protocol: &'static str, inode: u64) -> Option<KernelsView> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    (fields.get(9)?.parse() == Ok(inode)).then_some(())?;
+    let local = address(fields.get(1)?)?;
+    let remote = address(fields.get(2)?).filter(|remote| remote.port() != 0);
+    Some(KernelsView {
+        protocol,
+        local,
+        remote,
+    })
+}
+
+/// `0100007F:1F90`: words of the address in the processor's order, and the port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (words, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| {
+        let word = u32::from_str_radix(words.get(at * 8..at * 8 + 8)?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    };
+    let ip: IpAddr = match words.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            Ipv6Addr::from(bytes).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        let line = "   0: 0B004D0A:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0";
+        let view = parse(line, "tcp", 4711).unwrap();
+        assert_eq!(view.local, "10.77.0.11:6379".parse().unwrap());
+        assert_eq!(view.remote, None);
+        assert_eq!(parse(line, "tcp", 4712), None);
+        let v6 = address("0000000000000000FFFF00000100007F:0050").unwrap();
+        assert_eq!(v6, "127.0.0.1:80".parse().unwrap());
+    }
+
+    #[test]
+    fn a_process_knows_its_own_sockets() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let process = Process::open(std::process::id()).unwrap();
+        assert!(process.is_in_our_network().unwrap());
+        let views: Vec<KernelsView> = process
+            .sockets()
+            .unwrap()
+            .iter()
+            .filter_map(|open| process.kernels_view(open.inode))
+            .collect();
+        let ours = socket.local_addr().unwrap();
+        assert!(
+            views
+                .iter()
+                .any(|view| view.local == ours && view.protocol == "tcp")
+        );
+    }
+
+    #[test]
+    fn damaged_lines_are_nobodys() {
+        for text in [
+            "",
+            "zz:1",
+            "0100007F",
+            "0100007F:",
+            "01:50",
+            "\u{20ac}\u{20ac}\u{20ac}:50",
+        ] {
+            assert_eq!(address(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`shim/src/route.rs`);
+//! what is said here follows from what can be seen of it from outside.
+
+use super::process::KernelsView;
+
+/// What is known of a socket that is with the kernel.
+pub struct Facts<'a> {
+    /// The library is in the process.
+    pub is_preloaded: bool,
+    /// As `shunt run --policy` was told.
+    pub policy: &'a str,
+    /// An engine answers at the name that the process has.
+    pub engine_answers: bool,
+    /// The engine's addresses.
+    pub own: &'a [String],
+    /// What the kernel's tables say; None: neither TCP nor UDP, or never bound.
+    pub kernels: Option<&'a KernelsView>,
+}
+
+/// Why a socket is with the engine.
+pub fn of_engine(local: Option<&str>, state: Option<&str>) -> String {
+    match (local, state) {
+        (Some(local), Some("LISTEN")) => {
+            format!("it listens on {local}, an address of the engine, or on all")
+        }
+        (Some(local), _) => format!("its own address {local} is the engine's"),
+        (None, _) => "the engine serves it".to_owned(),
+    }
+}
+
+impl Facts<'_> {
+    /// The reason, and what would change it.
+    pub fn explain(&self) -> (String, Option<&'static str>) {
+        if !self.is_preloaded {
+            let why = "the process was not started by `shunt run`".to_owned();
+            return (why, Some("start it with `shunt run -- CMD`"));
+        }
+        if self.policy == "kernel-only" {
+            let why = "--policy kernel-only keeps every socket with the kernel".to_owned();
+            return (why, Some("leave that flag out"));
+        }
+        if !self.engine_answers {
+            let why = "no engine answers at the name that the process was given".to_owned();
+            return (
+                why,
+                Some("start it with `shunt engine`, then the program again"),
+            );
+        }
+        let Some(view) = self.kernels else {
+            let why = "it is no TCP or UDP socket, or neither bound nor connected yet".to_owned();
+            let change = "a TCP or UDP socket is placed when it is bound, connected or first used";
+            return (why, Some(change));
+        };
+        if let Some(remote) = view.remote {
+            let why = format!(
+                "its way to {} leads over an interface of the kernel",
+                remote.ip()
+            );
+            return (why, Some("connect to where a route of the engine leads"));
+        }
+        let ip = view.local.ip();
+        if ip.is_unspecified() || self.own.iter().any(|own| *own == ip.to_string()) {
+            let why = format!(
+                "it was bound to {} and the engine has not taken it",
+                view.local
+            );
+            let change = "`shunt engine --protocols` may leave its protocol out; a bound UDP socket is taken with its first datagram";
+            return (why, Some(change));
+        }
+        let why = format!("it is bound to {ip}, an address of the kernel");
+        (why, Some("bind it to an address of the engine, or to all"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Facts<'static> = Facts {
+        is_preloaded: true,
+        policy: "auto",
+        engine_answers: true,
+        own: &[],
+        kernels: None,
+    };
+
+    fn view(local: &str, remote: Option<&str>) -> KernelsView {
+        KernelsView {
+            protocol: "tcp",
+            local: local.parse().unwrap(),
+            remote: remote.map(|remote| remote.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn the_first_obstacle_is_named() {
+        let bound = view("10.0.0.2:80", None);
+        let connected = view("127.0.0.1:5000", Some("127.0.0.1:80"));
+        let cases = [
+            (
+                Facts {
+                    is_preloaded: false,
+                    ..BASE
+                },
+                "not started by",
+            ),
+            (
+                Facts {
+                    policy: "kernel-only",
+                    ..BASE
+                },
+                "kernel-only",
+            ),
+            (
+                Facts {
+                    engine_answers: false,
+                    ..BASE
+                },
+                "no engine answers",
+            ),
+            (BASE, "no TCP or UDP socket"),
+            (
+                Facts {
+                    kernels: Some(&bound),
+                    ..BASE
+                },
+                "10.0.0.2, an address of the kernel",
+            ),
+            (
+                Facts {
+                    kernels: Some(&connected),
+                    ..BASE
+                },
+                "way to 127.0.0.1",
+            ),
+        ];
+        for (facts, part) in cases {
+            let (why, change) = facts.explain();
+            assert!(why.contains(part), "{why}");
+            assert!(change.is_some());
+        }
+    }
+}
