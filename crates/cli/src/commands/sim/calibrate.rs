@@ -74,12 +74,16 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// The shipped preset with the kernel's calls as they are here.
 pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
-    let measured = loopback::measure(batches)?;
     let mut preset = Preset::shipped();
-    let from = std::mem::replace(&mut preset.machine, machine());
+    let load = load();
+    if let Some(load) = load.filter(|load| *load > BUSY) {
+        eprintln!("this machine is busy (load {load}): costs will come out too high");
+    }
+    let from = std::mem::replace(&mut preset.machine, machine(load));
     for costs in preset.stacks.values_mut() {
         no_longer_measured(costs, &from);
     }
+    let measured = loopback::measure(batches)?;
     if let Some(kernel) = preset.stacks.get_mut("kernel") {
         for (name, value) in measured {
             kernel.set(name, value);
@@ -118,15 +122,27 @@ pub fn of_the_stacks(
     Ok(Calibration { preset, client_ns })
 }
 
-/// The processor's name and count.
-fn machine() -> String {
+/// Programs that want to run on average; with more than this, measurements wait for others.
+const BUSY: f64 = 1.0;
+
+/// How many programs wanted to run in the last minute, see proc_loadavg(5).
+fn load() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The processor's name and count, and whether others were using it.
+fn machine(load: Option<f64>) -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let name = name.map_or("unknown processor", |(_, name)| name);
-    format!("{cores} × {name}")
+    match load.filter(|load| *load > BUSY) {
+        Some(load) => format!("{cores} × {name}, busy with load {load}"),
+        None => format!("{cores} × {name}"),
+    }
 }
 
 /// A value that was measured on another machine is one that was read.
