@@ -262,7 +262,9 @@ fn a_full_ring_loses_frames_counts_them_and_goes_on() {
     for round in 1..=3 {
         assert_eq!(left.tx_burst(&[frame; 40]).unwrap(), 40);
         left.flush_tx().unwrap();
-        assert!(wait(&right, Duration::from_secs(1)));
+        if right.prepare_wait().unwrap() {
+            assert!(wait(&right, Duration::from_secs(1)));
+        }
         let found = receive_for(&mut right, Duration::from_millis(30));
         assert_eq!(found.iter().filter(|frame| is_tcp(frame)).count(), 16);
         assert_eq!(right.counters().rx_dropped, 24 * round);

@@ -39,7 +39,7 @@ const MAX_IDLE_S: u64 = 86_400;
 #[command(after_help = "Examples:
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
-  shunt engine --nic eth0 --driver af_xdp --address 10.0.0.5/24  (lowest latency)
+  shunt engine --nic eth0 --driver af_xdp --address 10.0.0.5/24
   shunt engine --nic eth0 --address 10.0.0.5/24,2001:db8::5/64 --gateway 10.0.0.1,fe80::1
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
   shunt engine --nic eth0 --address 10.0.0.5/24 --protocols tcp,icmp   (no IPv6, no UDP)
@@ -170,7 +170,7 @@ fn parse_window(text: &str) -> Result<u32, String> {
 pub enum DriverName {
     /// Any interface, through a packet socket; needs CAP_NET_RAW.
     AfPacket,
-    /// Any interface, by AF_XDP, for lowest latency; needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Where it cannot be
+    /// Any interface, by AF_XDP; on virtual ones no faster than af_packet yet; needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Where it cannot be
     /// had, af_packet serves instead and says so.
     AfXdp,
     /// A new TAP interface towards this host's own kernel; needs CAP_NET_ADMIN.

@@ -118,7 +118,7 @@ fn xdp_socket() -> Finding {
             "af-xdp",
             State::Missing,
             error.to_string(),
-            "the driver of lowest latency (af_packet serves instead)",
+            "the driver af_xdp (af_packet serves instead)",
             "CAP_NET_RAW; kernel with CONFIG_XDP_SOCKETS",
         ),
     }
