@@ -11,6 +11,7 @@ mod run;
 mod sim;
 mod status;
 pub mod traffic;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ pub enum Command {
     Bench(bench::Arguments),
     Sim(sim::Arguments),
     Path(path::Arguments),
+    Ui(ui::Arguments),
     #[command(hide = true)]
     Traffic(traffic::Arguments),
     #[command(hide = true)]
@@ -49,6 +51,7 @@ impl Command {
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
+            Self::Ui(arguments) => ui::execute(&arguments),
             Self::Traffic(arguments) => traffic::execute(&arguments),
             Self::Probe(arguments) => probe::execute(&arguments),
         }

@@ -10,7 +10,9 @@
 //! and says that it was cut.
 
 mod arrivals;
+mod bounds;
 mod job;
+mod lengths;
 mod offload;
 mod outcome;
 mod processor;
@@ -22,6 +24,8 @@ mod tests;
 mod timeline;
 mod work;
 
+pub use bounds::Bounds;
+pub use lengths::{Lengths, MOST_SLICES, QUEUES};
 pub use outcome::{Busy, Causes, Outcome, Times};
 pub use timeline::{Level, Span};
 pub use work::Work;
@@ -37,6 +41,7 @@ use crate::{
     time::{NEVER, Ns, from_ms, from_us, round},
 };
 use arrivals::Request;
+use lengths::Watch;
 use offload::NicState;
 use processor::Core;
 use receive::Queue;
@@ -126,32 +131,12 @@ pub struct Machine<'a> {
     losses: u64,
     causes: Causes,
     timeline: Timeline,
+    watch: Option<Watch>,
 }
 
 impl<'a> Machine<'a> {
-    /// Runs a scenario once, with this seed, after this much of the background's first slice.
-    pub fn run(scenario: &'a Scenario, seed: u64, background_phase: Ns) -> Outcome {
-        let mut machine = Self::new(scenario, seed);
-        machine.start(background_phase);
-        machine.simulate();
-        machine.finish_up()
-    }
-
-    /// As [`Machine::run`], with at most this many spans of who ran what.
-    pub fn run_with_timeline(
-        scenario: &'a Scenario,
-        seed: u64,
-        background_phase: Ns,
-        spans: usize,
-    ) -> Outcome {
-        let mut machine = Self::new(scenario, seed);
-        machine.timeline = Timeline::new(spans);
-        machine.start(background_phase);
-        machine.simulate();
-        machine.finish_up()
-    }
-
-    fn simulate(&mut self) {
+    /// Handles events until the run ends or `most_events` are done.
+    fn do_events<const WATCHED: bool>(&mut self) {
         let horizon = round(self.scenario.workload.horizon_s * 1e9);
         while self.answered + self.dropped < self.requests.len()
             && self.events_done < self.most_events
@@ -176,9 +161,9 @@ impl<'a> Machine<'a> {
             } else if let Some((_, event)) = self.events.pop() {
                 self.on_event(event);
             }
-        }
-        for core in 0..self.cores.len() {
-            self.stop(core);
+            if WATCHED {
+                self.watch_lengths();
+            }
         }
     }
 
@@ -225,7 +210,7 @@ impl<'a> Machine<'a> {
         }
         let bytes = self.scenario.workload.response_bytes;
         let at = if self.scenario.network.link_queue {
-            let Some(sent) = self.through_link(bytes) else {
+            let Some(sent) = self.through_link(request, bytes) else {
                 self.drop_request(request);
                 return;
             };
@@ -241,7 +226,7 @@ impl<'a> Machine<'a> {
         self.answered += 1;
     }
 
-    fn through_link(&mut self, bytes: f64) -> Option<Ns> {
+    fn through_link(&mut self, request: Id, bytes: f64) -> Option<Ns> {
         let network = &self.scenario.network;
         let length = from_us(arrivals::first_link_us(network, bytes));
         self.link.settle(self.now);
@@ -249,7 +234,10 @@ impl<'a> Machine<'a> {
         if network.link_buffer_kib > 0.0 && waiting + bytes > network.link_buffer_kib * 1024.0 {
             return None;
         }
-        Some(self.link.pass(self.now, length))
+        let sent = self.link.pass(self.now, length);
+        self.timeline
+            .add(0, Level::Link, sent - length, sent, Some(request));
+        Some(sent)
     }
 
     /// A request will not be answered.

@@ -276,6 +276,17 @@ fn colour(level: Level) -> &'static str {
         Level::Background => "#bbbbbb",
         Level::Spin => "#cc79a7",
         Level::Nic => "#009e73",
+        Level::Bus | Level::Link => "#56b4e9",
+    }
+}
+
+/// What a level runs on. In the order of the alphabet the host comes before the NIC.
+fn lane_of(level: Level) -> &'static str {
+    match level {
+        Level::Nic => "NIC",
+        Level::Bus => "bus",
+        Level::Link => "link",
+        _ => "host",
     }
 }
 
@@ -283,10 +294,7 @@ fn colour(level: Level) -> &'static str {
 pub fn timeline(spans: &[Span], from: Ns, to: Ns) -> String {
     const WIDTH: f64 = 900.0;
     const ROW: f64 = 22.0;
-    let mut lanes: Vec<(bool, usize)> = spans
-        .iter()
-        .map(|s| (s.level == Level::Nic, s.core))
-        .collect();
+    let mut lanes: Vec<(&str, usize)> = spans.iter().map(|s| (lane_of(s.level), s.core)).collect();
     lanes.sort_unstable();
     lanes.dedup();
     let scale = |at: Ns| {
@@ -297,13 +305,12 @@ pub fn timeline(spans: &[Span], from: Ns, to: Ns) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\" fill=\"#555\">\n"
     );
-    for (row, (nic, core)) in lanes.iter().enumerate() {
+    for (row, (lane, core)) in lanes.iter().enumerate() {
         let y = 8.0 + ROW * row as f64;
-        let name = if *nic { "NIC" } else { "host" };
-        svg += &format!("<text x=\"4\" y=\"{:.0}\">{name} {core}</text>\n", y + 13.0);
+        svg += &format!("<text x=\"4\" y=\"{:.0}\">{lane} {core}</text>\n", y + 13.0);
         let own = spans
             .iter()
-            .filter(|s| (s.level == Level::Nic, s.core) == (*nic, *core));
+            .filter(|s| (lane_of(s.level), s.core) == (*lane, *core));
         for span in own.filter(|s| s.to > from && s.from < to) {
             let (a, b) = (scale(span.from), scale(span.to));
             svg += &format!(

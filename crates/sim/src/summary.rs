@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     histogram::Histogram,
-    machine::{Busy, Machine, Outcome, Work},
+    machine::{Bounds, Busy, Machine, Outcome, Work},
     scenario::{Kind, Scenario},
     time::{Ns, as_ms, from_ms, round},
 };
@@ -208,14 +208,36 @@ pub fn replicate(scenario: &Scenario) -> Summary {
 }
 
 /// As [`replicate`]; hands every run's number and outcome over, in order.
-pub fn replicate_with(scenario: &Scenario, mut each: impl FnMut(usize, &Outcome)) -> Summary {
+pub fn replicate_with(scenario: &Scenario, each: impl FnMut(usize, &Outcome)) -> Summary {
+    // A run's own bound holds for each: only a caller that waits bounds them together.
+    let unbounded = Bounds {
+        events: u64::MAX,
+        ..Bounds::default()
+    };
+    replicate_within(scenario, unbounded, each)
+}
+
+/// As [`replicate_with`], where the bounds hold for all runs together: those beyond are not made, and
+/// the one that reaches them is cut.
+pub fn replicate_within(
+    scenario: &Scenario,
+    bounds: Bounds,
+    mut each: impl FnMut(usize, &Outcome),
+) -> Summary {
     let mut pool = Pool::default();
     let runs = &scenario.runs;
     let mut wanted = runs.replications;
-    while pool.runs < wanted {
+    while pool.runs < wanted
+        && pool.events < bounds.events
+        && !(pool.runs > 0 && (bounds.stopped)())
+    {
         let index = pool.runs;
+        let left = Bounds {
+            events: bounds.events - pool.events,
+            ..bounds
+        };
         let seed = runs.seed.wrapping_add(index as u64);
-        let outcome = Machine::run(scenario, seed, background_phase(scenario, index));
+        let outcome = Machine::run_within(scenario, seed, background_phase(scenario, index), left);
         pool.add(&outcome);
         each(index, &outcome);
         let more = runs.until_percent > 0.0 && !pool.precise_enough(runs.until_percent);

@@ -23,10 +23,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lab", &[]),
     ("scripts", &["lab"]),
     ("sim", &[]),
+    ("dash", &["sim"]),
     (
         "cli",
         &[
-            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab", "sim",
+            "wire", "tcp", "stack", "nic", "hostif", "engine", "client", "lab", "sim", "dash",
         ],
     ),
     (

@@ -21,6 +21,7 @@ enum Then {
 
 #[derive(Debug, Clone, Copy)]
 struct NicJob {
+    request: Id,
     /// Length of each layer's part.
     layers: [Ns; 3],
     /// The layer at which a pipeline is.
@@ -64,6 +65,12 @@ impl NicState {
 
     pub fn cores(&self) -> usize {
         self.units.len()
+    }
+
+    /// Jobs that wait or are being done.
+    pub fn jobs(&self) -> usize {
+        let own = |unit: &Unit| unit.queue.len() + usize::from(unit.job.is_some());
+        self.shared.len() + self.units.iter().map(own).sum::<usize>()
     }
 
     fn meter(&mut self, receives: bool) -> &mut Meter {
@@ -120,6 +127,7 @@ impl Machine<'_> {
             }
         };
         let job = NicJob {
+            request,
             layers,
             stage: 0,
             then,
@@ -183,8 +191,9 @@ impl Machine<'_> {
         }
         meter.busy(length);
         self.nic.busy += length;
+        let request = job.request;
         self.timeline
-            .add(unit, Level::Nic, self.now, self.now + length);
+            .add(unit, Level::Nic, now, now + length, Some(request));
         self.after(length, Event::NicDone { unit });
     }
 
@@ -263,8 +272,11 @@ impl Machine<'_> {
         let length = self.bus_time(bytes);
         let latency = round(self.scenario.bus.read_latency_ns);
         if self.scenario.bus.transfer == Transfer::Dma && length + latency > 0 {
-            let at = self.bus.pass(self.now, length) + latency;
-            self.events.push(at, Event::Fetched { request });
+            let crossed = self.bus.pass(self.now, length);
+            self.timeline
+                .add(0, Level::Bus, crossed - length, crossed, Some(request));
+            self.events
+                .push(crossed + latency, Event::Fetched { request });
         } else {
             self.nic_transmit(request);
         }

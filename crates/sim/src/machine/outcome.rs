@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     Machine,
     arrivals::Request,
+    lengths::Lengths,
     timeline::{Level, Span},
 };
 use crate::{
@@ -34,8 +35,9 @@ pub struct Busy {
 }
 
 impl Busy {
-    pub(super) fn of(&mut self, level: Level) -> &mut Ns {
-        match level {
+    /// What a processor's level adds to; bus and link are no processors.
+    pub(super) fn of(&mut self, level: Level) -> Option<&mut Ns> {
+        Some(match level {
             Level::Interrupt => &mut self.interrupt,
             Level::BottomHalf => &mut self.bottom_half,
             Level::Server => &mut self.server,
@@ -43,7 +45,8 @@ impl Busy {
             Level::Spin => &mut self.spin,
             Level::PollThread => &mut self.poll_thread,
             Level::Nic => &mut self.nic,
-        }
+            Level::Bus | Level::Link => return None,
+        })
     }
 
     /// Host time that the protocol and the application took.
@@ -112,6 +115,8 @@ pub struct Outcome {
     pub resources: BTreeMap<String, ResourceReport>,
     /// Who ran what, where asked for.
     pub spans: Vec<Span>,
+    /// How long queues were over time, where asked for.
+    pub lengths: Lengths,
     requests: Vec<Request>,
     period: Ns,
 }
@@ -119,6 +124,8 @@ pub struct Outcome {
 /// One request's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Times {
+    /// Its place among the requests of the run, as [`Span::request`] has it.
+    pub request: u32,
     /// The client that asked.
     pub client: u32,
     /// When it asked.
@@ -139,8 +146,10 @@ impl Outcome {
 
     /// The answered requests in the order in which they were made.
     pub fn times(&self) -> impl Iterator<Item = Times> + '_ {
-        let answered = self.requests.iter().filter(|r| r.answered != NEVER);
-        answered.map(|r| Times {
+        let numbered = (0..).zip(&self.requests);
+        let answered = numbered.filter(|(_, r)| r.answered != NEVER);
+        answered.map(|(request, r)| Times {
+            request,
             client: r.client,
             made_ns: r.made,
             arrived_ns: r.arrived,
@@ -243,6 +252,7 @@ impl Machine<'_> {
             events: self.events_done,
             resources,
             spans: self.timeline.into_spans(),
+            lengths: self.watch.map(|watch| watch.lengths).unwrap_or_default(),
             requests: self.requests,
             period: from_ms(self.scenario.workload.period_ms),
         }

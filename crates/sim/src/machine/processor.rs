@@ -15,7 +15,7 @@ use super::{
     Busy, Event, Machine,
     job::{After, Job},
     server::Server,
-    timeline::Level,
+    timeline::{Level, request_of},
 };
 use crate::{
     meter::Meter,
@@ -187,14 +187,19 @@ impl Machine<'_> {
         let row = &mut self.cores[core];
         let (from, elapsed) = (row.started, self.now - row.started);
         let level = row.level(running);
-        *row.busy.of(level) += elapsed;
+        if let Some(busy) = row.busy.of(level) {
+            *busy += elapsed;
+        }
         match level {
             Level::Interrupt => row.interrupt_meter.busy(elapsed),
             Level::BottomHalf => row.half_meter.busy(elapsed),
             Level::Server => row.server_meter.busy(elapsed),
             _ => {}
         }
-        self.timeline.add(core, level, from, self.now);
+        if self.timeline.wants_more() {
+            let request = row.job(running).and_then(|job| request_of(job.after));
+            self.timeline.add(core, level, from, self.now, request);
+        }
     }
 
     pub(super) fn on_finish(&mut self, core: usize, version: u32) {

@@ -7,6 +7,7 @@ use super::{
     Event, Id, Machine,
     job::After,
     processor::{POLL_THREAD, SERVER},
+    timeline::Level,
 };
 use crate::{
     rss::queue_of,
@@ -25,6 +26,13 @@ pub(super) struct Queue {
     /// Interrupts are masked and the queue is polled.
     polled: bool,
     pub frames: u64,
+}
+
+impl Queue {
+    /// Packets that the device holds for the host.
+    pub fn held(&self) -> usize {
+        self.pending.len() + self.raised.len()
+    }
 }
 
 impl Machine<'_> {
@@ -67,6 +75,8 @@ impl Machine<'_> {
         let length = self.bus_time(bytes);
         if self.scenario.bus.transfer == Transfer::Dma && length > 0 {
             let at = self.bus.pass(self.now, length);
+            self.timeline
+                .add(0, Level::Bus, at - length, at, Some(request));
             self.events.push(at, Event::Crossed { request, last });
         } else {
             self.announce(request, last);

@@ -46,6 +46,7 @@ impl<'a> Machine<'a> {
             losses: 0,
             causes: Causes::default(),
             timeline: Timeline::default(),
+            watch: None,
         }
     }
 

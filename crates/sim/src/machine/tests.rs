@@ -89,11 +89,11 @@ fn a_run_that_would_never_end_is_cut_and_says_so() {
 fn slices_too_short_to_get_anywhere_are_cut_by_their_number() {
     let mut scenario = Scenario::default();
     scenario.host.quantum_ms = 1e-9;
-    let mut machine = Machine::new(&scenario, 1);
-    machine.most_events = 10_000;
-    machine.start(0);
-    machine.simulate();
-    let outcome = machine.finish_up();
+    let bounds = Bounds {
+        events: 10_000,
+        ..Bounds::default()
+    };
+    let outcome = Machine::run_within(&scenario, 1, 0, bounds);
     assert!(outcome.cut && outcome.events == 10_000);
 }
 

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::{Id, job::After};
 use crate::time::Ns;
 
-/// What a processor was doing.
+/// What a processor, the bus or the link was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -22,12 +23,23 @@ pub enum Level {
     PollThread,
     /// A job on the NIC.
     Nic,
+    /// A transfer over the bus.
+    Bus,
+    /// A response on the server's link (`network.link_queue`).
+    Link,
+}
+
+impl Level {
+    /// Done by a host processor, as opposed to the NIC, the bus or the link.
+    pub fn on_host(self) -> bool {
+        !matches!(self, Self::Nic | Self::Bus | Self::Link)
+    }
 }
 
 /// A stretch of time in which one processor did one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// The processor; the NIC's count on their own.
+    /// The processor; the NIC's count on their own. 0 for bus and link.
     pub core: usize,
     /// What it did.
     pub level: Level,
@@ -35,6 +47,8 @@ pub struct Span {
     pub from: Ns,
     /// Until when.
     pub to: Ns,
+    /// For which request, by its place among those of the run; none where it was for none alone.
+    pub request: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -51,18 +65,37 @@ impl Timeline {
         }
     }
 
-    pub fn add(&mut self, core: usize, level: Level, from: Ns, to: Ns) {
-        if self.spans.len() < self.most && to > from {
+    pub fn wants_more(&self) -> bool {
+        self.spans.len() < self.most
+    }
+
+    pub fn add(&mut self, core: usize, level: Level, from: Ns, to: Ns, request: Option<Id>) {
+        if self.wants_more() && to > from {
             self.spans.push(Span {
                 core,
                 level,
                 from,
                 to,
+                request,
             });
         }
     }
 
     pub fn into_spans(self) -> Vec<Span> {
         self.spans
+    }
+}
+
+/// The request that a job works for.
+pub(super) fn request_of(after: After) -> Option<Id> {
+    match after {
+        After::Received { request, .. }
+        | After::Polled { request, .. }
+        | After::Ring { request, .. }
+        | After::Deliver(request)
+        | After::Read(request)
+        | After::Reply(request)
+        | After::ToNic(request) => Some(request),
+        After::Nothing | After::Announced { .. } | After::Poll { .. } | After::SetUp(_) => None,
     }
 }

@@ -1,0 +1,200 @@
+//! The API as a browser and as somebody else meets it.
+
+use axum::http::Method;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::*;
+use crate::access::Token;
+
+struct Answer {
+    status: StatusCode,
+    headers: axum::http::HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+fn ask(access: Access, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    wait(async {
+        let response = router(access).oneshot(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        Answer {
+            status,
+            headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    })
+}
+
+const HOST: (&str, &str) = ("host", "localhost:7480");
+
+fn post_open(path: &str, body: &str) -> Answer {
+    ask(Access::new(None, 7480), Method::POST, path, &[HOST], body)
+}
+
+fn of_scenario(change: fn(&mut Scenario)) -> String {
+    let mut scenario = Scenario::default();
+    change(&mut scenario);
+    json!({ "scenario": scenario, "axis": "workload.clients=1..2" }).to_string()
+}
+
+#[test]
+fn the_page_comes_with_a_strict_policy() {
+    let answer = ask(Access::new(None, 7480), Method::GET, "/", &[HOST], "");
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+    let policy = answer.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'"));
+    assert!(!policy.contains("unsafe"));
+    assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+    assert_eq!(answer.headers["referrer-policy"], "no-referrer");
+}
+
+#[test]
+fn nothing_is_answered_without_the_token() {
+    let token = Token::new().unwrap();
+    let access = Access::new(Some(token.clone()), 7480);
+    for path in ["/", "/app.js", "/api/scenarios", "/nowhere"] {
+        let answer = ask(access.clone(), Method::GET, path, &[HOST], "");
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+        assert!(answer.headers.contains_key("content-security-policy"));
+    }
+    let first = format!("/?token={}", token.digits());
+    let answer = ask(access.clone(), Method::GET, &first, &[HOST], "");
+    assert_eq!(
+        (answer.status, &answer.headers["location"]),
+        (StatusCode::SEE_OTHER, &HeaderValue::from_static("/"))
+    );
+    let cookie = answer.headers["set-cookie"].to_str().unwrap();
+    let cookie = ("cookie", cookie.split(';').next().unwrap());
+    let answer = ask(access, Method::GET, "/api/scenarios", &[HOST, cookie], "");
+    assert_eq!(answer.status, StatusCode::OK);
+}
+
+#[test]
+fn another_name_or_another_page_is_refused_even_without_a_token() {
+    let foreign: [&[(&str, &str)]; 3] = [
+        &[("host", "shunt.example")],
+        &[HOST, ("origin", "https://shunt.example")],
+        &[],
+    ];
+    for headers in foreign {
+        let answer = ask(
+            Access::new(None, 7480),
+            Method::POST,
+            "/api/run",
+            headers,
+            "{}",
+        );
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{headers:?}");
+    }
+}
+
+#[test]
+fn scenarios_come_with_defaults_and_what_was_published() {
+    let answer = ask(
+        Access::new(None, 1),
+        Method::GET,
+        "/api/scenarios",
+        &[HOST],
+        "",
+    );
+    let value = answer.json();
+    assert_eq!(
+        value["scenarios"].as_array().unwrap().len(),
+        SCENARIOS.len()
+    );
+    assert_eq!(value["defaults"]["host"]["clock_mhz"], 500.0);
+    assert_eq!(value["published"]["fig8_vs_kernel"], json!([32.0, 83.0]));
+}
+
+#[test]
+fn a_run_says_what_the_simulator_says() {
+    let value = post_open("/api/run", &of_scenario(|s| s.workload.clients = 2)).json();
+    assert_eq!(value["summary"]["requests"], 960);
+    assert_eq!(value["toml"], "title = \"\"\n\n[workload]\nclients = 2\n");
+    let livelock = value["formulas"]["livelock_clients"].as_f64().unwrap();
+    assert!((livelock - 6.6).abs() < 0.01);
+}
+
+#[test]
+fn a_curve_has_a_point_for_each_value() {
+    let value = post_open("/api/curve", &of_scenario(|_| {})).json();
+    let points = value.as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    assert_eq!(
+        (&points[1]["value"], &points[1]["summary"]["requests"]),
+        (&json!("2"), &json!(960))
+    );
+}
+
+#[test]
+fn a_timeline_has_spans_and_queue_lengths() {
+    let value = post_open("/api/timeline", &of_scenario(|_| {})).json();
+    assert!(value["spans"].as_array().unwrap().len() > 100);
+    assert_eq!(value["requests"].as_array().unwrap().len(), 60);
+    let queues = value["queues"].as_array().unwrap().len();
+    assert_eq!(value["lengths"][0].as_array().unwrap().len(), queues);
+}
+
+#[test]
+fn a_file_with_a_fault_is_answered_with_its_line() {
+    let wrong = |text: &str| {
+        let answer = post_open("/api/read", text);
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{text}");
+        let value = answer.json();
+        (
+            value["line"].as_u64(),
+            value["error"].as_str().unwrap().to_owned(),
+        )
+    };
+    assert_eq!(wrong("[host]\nclock = 3\n").0, Some(2));
+    assert_eq!(wrong("\n\n[host]\ncores = 0\n").0, Some(4));
+    assert!(wrong("[nic\n").1.contains("TOML parse error"));
+    assert_eq!(wrong("stack.kind = \"toe\"").0, Some(1));
+    let good = post_open("/api/read", SCENARIOS[0].text);
+    assert_eq!(good.json()["scenario"]["runs"]["replications"], 8);
+}
+
+#[test]
+fn what_cannot_be_is_an_answer_and_never_a_panic() {
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "{\"scenario\": 3}",
+        "{\"scenario\": {\"moon\": {}}}",
+    ] {
+        let answer = post_open("/api/run", body);
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{body}");
+    }
+    let zero = post_open("/api/run", &of_scenario(|s| s.host.cores = 0)).json();
+    assert!(zero["error"].as_str().unwrap().contains("host.cores"));
+    let far = of_scenario(|s| s.workload.request_packets = usize::MAX);
+    assert!(
+        post_open("/api/run", &far).json()["error"]
+            .as_str()
+            .unwrap()
+            .contains("shunt sim run")
+    );
+    let large = "x".repeat(MOST_BYTES + 1);
+    let answer = post_open("/api/run", &large);
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+}

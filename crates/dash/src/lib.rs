@@ -1,0 +1,16 @@
+//! The web page of `shunt ui`: a small server on loopback whose first room is the simulator.
+//!
+//! Everything is embedded and nothing is fetched from elsewhere. Who may use it is decided in
+//! `access`, what a request may take in `simulate`. docs/decisions/0021-the-page.md says why it is
+//! built this way. It knows no engine and opens no file.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod api;
+mod assets;
+mod server;
+mod simulate;
+mod text;
+
+pub use server::{Server, Settings, StartError};
