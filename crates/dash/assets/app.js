@@ -165,16 +165,17 @@ function timelineFinding() {
 
 function showFormulas(run) {
   const f = run.formulas;
+  const us = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
   const clock = state.scenario.cost.reference_mhz;
   const row = (name, equation, value, says) => [name, h("code", {}, equation), h("strong", {}, value), says];
   const rows = [
-    row("Equation (4)", `1 − 2·${short(f.nic_us)} / (${short(f.kernel_us)} + ${short(f.user_us)})`, `${(100 * f.reduction).toFixed(1)} %`,
+    row("Equation (4)", `1 − 2·${us(f.nic_us)} / (${us(f.kernel_us)} + ${us(f.user_us)})`, `${(100 * f.reduction).toFixed(1)} %`,
       "host time saved by the NIC-resident stack; 1 − 2·t_NIC / (t_kernel + t_user)"),
-    row("Equation (5)", `1 − (1 − ${short(state.scenario.loss.bit_error_rate)})^(8·${short(state.scenario.loss.packet_bytes)})`, short(f.packet_error_rate),
+    row("Equation (5)", `1 − (1 − ${short(state.scenario.loss.bit_error_rate)})^(8·${us(state.scenario.loss.packet_bytes)})`, short(f.packet_error_rate),
       "packets that are broken; host stacks work 1/(1 − e) times, which is in (4) already"),
     row("Livelock", "1 / (λ₁·(w_isr + w_rx / share))", `${short(f.livelock_clients)} clients`, "from here on a user-level library only receives"),
-    row("Burst", `requests × ${short(f.nic_work_us)} µs × ${short(clock)} MHz / slice`, `${short(f.burst_knee_mhz)} MHz`, "NIC clock from which a burst hides in one time slice"),
-    row("Load that goes on", `${short(f.requests_per_s)}/s × ${short(f.nic_work_us)} µs × ${short(clock)} MHz`, `${short(f.sustained_mhz)} MHz`, "NIC clock that it needs"),
+    row("Burst", `requests × ${us(f.nic_work_us)} µs × ${short(clock)} MHz / slice`, `${short(f.burst_knee_mhz)} MHz`, "NIC clock from which a burst hides in one time slice"),
+    row("Load that goes on", `${short(f.requests_per_s)}/s × ${us(f.nic_work_us)} µs × ${short(clock)} MHz`, `${short(f.sustained_mhz)} MHz`, "NIC clock that it needs"),
   ];
   const loads = Object.entries(f.loads).map(([name, load]) =>
     h("li", { class: load >= 1 ? "over" : "" }, h("span", {}, name), meter(load), h("strong", {}, `${Math.round(100 * load)} %`)));

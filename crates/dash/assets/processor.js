@@ -2,7 +2,7 @@
 
 import { hostTime } from "./keys.js";
 import { STACKS, STACK_NAMES, state } from "./state.js";
-import { byId, drawInto, drawing, linear, lowerAxis, s, short, table, tell, ticks } from "./svg.js";
+import { byId, drawInto, drawing, legend, linear, lowerAxis, s, short, square, table, tell, ticks } from "./svg.js";
 
 /** Levels as a summary names them, with their class in drawings and what they are. */
 export const LEVELS = [
@@ -33,22 +33,17 @@ export function showProcessor(runs) {
 }
 
 function draw(width, bars) {
-  const [left, right, row] = [width < 520 ? 92 : 124, width - 60, 34];
+  const [left, right, row] = [width < 520 ? 110 : 124, width - 60, 34];
   const used = LEVELS.filter(([, level]) => bars.some((bar) => bar.parts.some((part) => part.level === level)));
-  const step = width < 520 ? 92 : 110;
-  const perLine = Math.max(1, Math.floor(width / step));
-  const head = 8 + 20 * Math.ceil(used.length / perLine);
+  const key = legend(used.map(([name, level]) => ({ text: name, mark: square(level) })), width);
+  const head = key.height + 8;
   const bottom = head + row * bars.length + 6;
   const sum = (bar) => bar.parts.reduce((total, part) => total + part.us, 0);
   const most = Math.max(...bars.map(sum), 1e-9);
   const x = linear(0, most, left, right);
   const label = `Processor time per request. ${bars.map((bar) => `${bar.name}: ${bar.parts.map((p) => `${p.name} ${short(p.us)} µs`).join(", ")}`).join(". ")}`;
   const svg = drawing(width, bottom + 42, label, { class: "bars" });
-  used.forEach(([name, level], index) => {
-    const [lx, ly] = [4 + step * (index % perLine), 4 + 20 * Math.floor(index / perLine)];
-    svg.append(s("rect", { class: `level ${level}`, x: lx, y: ly, width: 11, height: 11, rx: 2 }));
-    svg.append(s("text", { x: lx + 16, y: ly + 10 }, name));
-  });
+  svg.append(key.node);
   svg.append(lowerAxis(ticks(0, most, (right - left) / 80).map((n) => [x(n), short(n)]), bottom, right, "µs per request"));
   bars.forEach((bar, index) => {
     const y = head + row * index;

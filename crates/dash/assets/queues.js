@@ -1,9 +1,9 @@
 // Queue lengths over the stretch of time that the timeline shows.
 
 import { onStretch, shown, timelineData } from "./timeline.js";
-import { byId, drawInto, drawing, leftAxis, linear, lowerAxis, redraw, s, short, tell, ticks } from "./svg.js";
+import { byId, drawInto, drawing, leftAxis, legend, linear, lowerAxis, redraw, s, short, square, tell, ticks } from "./svg.js";
 
-const HEIGHT = 230;
+const HEIGHT = 150;
 const CLASSES = {
   interrupts: "interrupt", "device queues": "device", "bottom halves": "bottom_half", "library ring": "ring",
   sockets: "server", "NIC jobs": "nic", "NIC memory": "memory", bus: "bus", link: "link",
@@ -36,10 +36,9 @@ function draw(width) {
   const data = timelineData();
   const queues = used(data);
   const [left, right] = [52, width - 8];
-  const step = width < 520 ? 104 : 122;
-  const perLine = Math.max(1, Math.floor(width / step));
-  const top = 34 + 20 * Math.ceil(queues.length / perLine);
-  const bottom = HEIGHT - 44 + top - 54;
+  const key = legend(queues.map(({ name }) => ({ text: name, mark: square(CLASSES[name]) })), width);
+  const top = key.height + 30;
+  const bottom = top + HEIGHT;
   const first = Math.max(0, Math.floor(shown.from / data.slice_us));
   const last = Math.min(data.lengths.length, Math.ceil(shown.to / data.slice_us) + 1);
   const rows = data.lengths.slice(first, last);
@@ -48,11 +47,7 @@ function draw(width) {
   const y = linear(0, high, bottom, top);
   const label = `Queue lengths. ${finding()}`;
   const svg = drawing(width, bottom + 42, label, { class: "queues" });
-  queues.forEach(({ name }, index) => {
-    const [lx, ly] = [4 + step * (index % perLine), 20 * Math.floor(index / perLine)];
-    svg.append(s("rect", { class: `level ${CLASSES[name]}`, x: lx, y: ly + 3, width: 11, height: 11, rx: 2 }));
-    svg.append(s("text", { x: lx + 16, y: ly + 13 }, name));
-  });
+  svg.append(key.node);
   const axis = leftAxis(y, ticks(0, high, 4).filter(Number.isInteger), left, right, "");
   svg.append(axis, s("text", { class: "axis name", x: 2, y: top - 10 }, "waiting"));
   svg.append(lowerAxis(ticks(shown.from, shown.to, (right - left) / 90).map((t) => [x(t), short(t / 1000)]), bottom, right, "ms"));

@@ -2,7 +2,7 @@
 
 import { AXES, METRICS } from "./keys.js";
 import { STACKS, STACK_NAMES, state, valueAt } from "./state.js";
-import { byId, drawInto, drawing, h, leftAxis, linear, lowerAxis, s, short, table, tell, ticks } from "./svg.js";
+import { byId, drawInto, drawing, h, leftAxis, legend, linear, lowerAxis, s, short, table, tell, ticks } from "./svg.js";
 
 const HEIGHT = 320;
 
@@ -66,7 +66,12 @@ function draw(width, lines, values, shown) {
     svg.append(s("line", { class: "here", x1: x.at(same), x2: x.at(same), y1: top, y2: bottom }));
   }
   for (const line of lines) svg.append(curve(line, x, y, shown));
-  svg.append(legend(lines, width));
+  const names = lines.map((line) => ({
+    text: STACK_NAMES[line.stack], chosen: line.stack === state.scenario.stack.kind, mark: (lx, ly) => mark(line.stack, lx + 6, ly + 6, false),
+  }));
+  const key = legend(names, width).node;
+  key.setAttribute("transform", "translate(0 18)");
+  svg.append(key);
   const cursor = s("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
   svg.append(cursor);
   follow(svg, { lines, values, x, cursor, shown, top });
@@ -84,19 +89,6 @@ function curve(line, x, y, shown) {
       group.append(s("path", { class: "spread", d: `M${x.at(p.value)} ${a}V${b}m-3 0h6m-6 ${a - b}h6` }));
     }
     group.append(mark(line.stack, x.at(p.value), y(p.y), overloaded(line.stack, p.summary)));
-  }
-  return group;
-}
-
-function legend(lines, width) {
-  const group = s("g", { class: "legend" });
-  let at = 4;
-  const step = Math.min(150, (width - 8) / 3);
-  for (const line of lines) {
-    const chosen = line.stack === state.scenario.stack.kind;
-    group.append(mark(line.stack, at + 6, 28, false));
-    group.append(s("text", { x: at + 17, y: 32, class: chosen ? "chosen" : "" }, STACK_NAMES[line.stack]));
-    at += step;
   }
   return group;
 }

@@ -38,7 +38,7 @@ export function ticks(from, to, about) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((candidate) => candidate >= rough);
   const found = [];
-  for (let n = Math.ceil(from / step - 1e-9); n * step <= to + step * 1e-6; n += 1) found.push(n * step);
+  for (let n = Math.ceil(from / step - 1e-9); n * step <= to + step * 1e-6; n += 1) found.push(n * step || 0);
   return found;
 }
 
@@ -101,6 +101,22 @@ export function lowerAxis(places, y, right, name) {
   group.append(s("text", { class: "name", x: right, y: y + 36, "text-anchor": "end" }, name));
   return group;
 }
+
+/** What the marks mean, in as many rows as the width needs: the drawing and its height. */
+export function legend(entries, width) {
+  const node = s("g", { class: "legend" });
+  let [x, y] = [4, 0];
+  for (const entry of entries) {
+    const wide = 34 + entry.text.length * 6.8;
+    if (x > 4 && x + wide > width) [x, y] = [4, y + 20];
+    node.append(entry.mark(x, y + 2), s("text", { x: x + 17, y: y + 13, class: entry.chosen ? "chosen" : "" }, entry.text));
+    x += wide;
+  }
+  return { node, height: y + 20 };
+}
+
+/** A coloured square for a legend. */
+export const square = (name) => (x, y) => s("rect", { class: `level ${name}`, x, y, width: 11, height: 11, rx: 2 });
 
 /** A table of texts; the first column names the row. */
 export function table(headings, rows) {

@@ -1,7 +1,7 @@
 // Who runs what: one lane per processor, bus and link, over a stretch of the first run. The stretch is
 // shared with the drawing of the queues.
 
-import { byId, drawInto, drawing, linear, lowerAxis, ms, redraw, s, short, tell, ticks } from "./svg.js";
+import { byId, drawInto, drawing, legend, linear, lowerAxis, ms, redraw, s, short, square, tell, ticks } from "./svg.js";
 
 const NAMES = {
   interrupt: "interrupt", bottom_half: "bottom half", server: "server process", background: "endless computation",
@@ -103,12 +103,14 @@ function readout() {
 }
 
 function draw(width) {
-  const [left, right, top] = [64, width - 8, 26];
+  const used = Object.keys(NAMES).filter((level) => lanes.some((lane) => lane.spans.some((span) => span.level === level)));
+  const key = legend(used.map((level) => ({ text: NAMES[level], mark: square(level) })), width);
+  const [left, right, top] = [76, width - 8, key.height + 6];
   const ways = ["asked", "answered"];
   const lower = top + LANE * (ways.length + lanes.length) + 4;
   const x = linear(shown.from, shown.to, left, right);
   const svg = drawing(width, lower + 66, `Timeline. ${readout()}`, { class: "gantt", tabindex: 0 });
-  svg.append(legend());
+  svg.append(key.node);
   svg.append(lowerAxis(ticks(shown.from, shown.to, (right - left) / 90).map((t) => [x(t), short(t / 1000)]), lower, right, "ms"));
   ways.forEach((name, index) => svg.append(marks(name, top + LANE * index, x, left, right)));
   lanes.forEach((lane, index) => svg.append(bars(lane, top + LANE * (index + ways.length), x, left, right)));
@@ -119,18 +121,6 @@ function draw(width) {
   }
   listen(svg, x, top + LANE * ways.length);
   return svg;
-}
-
-function legend() {
-  const group = s("g", { class: "legend" });
-  const used = Object.keys(NAMES).filter((level) => lanes.some((lane) => lane.spans.some((span) => span.level === level)));
-  let at = 4;
-  for (const level of used) {
-    group.append(s("rect", { class: `level ${level}`, x: at, y: 3, width: 11, height: 11, rx: 2 }));
-    group.append(s("text", { x: at + 15, y: 13 }, NAMES[level]));
-    at += 28 + NAMES[level].length * 6.4;
-  }
-  return group;
 }
 
 /** Ticks where requests reach the machine, or answers their client: the more at one place, the darker. */
