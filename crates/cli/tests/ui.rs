@@ -19,7 +19,7 @@ use serde_json::Value;
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const READY: &str = "document.documentElement.dataset.state === 'ready'";
+const READY: &str = "document.documentElement?.dataset.state === 'ready'";
 
 /// A running `shunt ui`, ended with the test.
 struct Ui {
@@ -229,7 +229,7 @@ fn the_tour_goes_from_end_to_end_and_a_fault_is_said_beside_its_control() {
     }
     assert_eq!(titles.len(), 12, "{titles:?}");
     browser.value("(() => { const m = document.getElementById('key-nic-mode'); m.value = 'urgent'; m.dispatchEvent(new Event('change')) })()");
-    browser.wait_for("document.documentElement.dataset.state === 'wrong'");
+    browser.wait_for("document.documentElement?.dataset.state === 'wrong'");
     let alert = browser.value("document.getElementById('alert').textContent");
     assert!(
         alert.as_str().unwrap().contains("set nic.memory_kib"),

@@ -117,7 +117,7 @@ export const AXES = [
   ["workload.request_packets", "packets per request", "1..8"],
   ["workload.requests_per_client", "requests per client", "20,40,60,80,100,150,200"],
   ["loss.bit_error_rate", "bit error rate", "0,1e-7,1e-6,1e-5"],
-  ["nic.memory_kib", "NIC memory, KiB", "2,4,8,16,32,64"],
+  ["nic.memory_kib", "NIC memory, KiB", "4,8,16,32,64"],
   ["interrupts.frames", "frames per interrupt", "1,2,4,8,16"],
 ];
 

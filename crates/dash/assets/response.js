@@ -154,7 +154,9 @@ function finding(lines, curves) {
     parts.push(`Against ${STACK_NAMES[stack].toLowerCase()}, the NIC-resident stack saves ${range(savings)}${paper}. `);
   }
   const silent = of("user").find((p) => p.summary.late_share < 0.05);
-  if (silent && timed) parts.push(`User-level has stopped answering from ${axisName()} ${silent.value} on: it still receives, but serves nobody. `);
+  if (silent && state.view.axis === "workload.clients") {
+    parts.push(`User-level has stopped answering from ${silent.value} clients on: it still receives, but serves nobody. `);
+  }
   for (const [stack, result] of Object.entries(curves)) {
     if (result?.error) parts.push(h("span", { class: "fault" }, `${STACK_NAMES[stack]} cannot be here: ${result.error} `));
   }

@@ -162,7 +162,7 @@ impl Browser {
     pub fn wait_for(&mut self, expression: &str) {
         let end = Instant::now() + PATIENCE;
         while self.value(expression) != true {
-            let state = "document.documentElement.dataset.state + ': ' + (document.getElementById('alert')?.textContent ?? '')";
+            let state = "document.documentElement?.dataset.state + ': ' + (document.getElementById('alert')?.textContent ?? '')";
             assert!(Instant::now() < end, "{expression} ({})", self.value(state));
             thread::sleep(Duration::from_millis(30));
         }
