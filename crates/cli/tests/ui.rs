@@ -106,6 +106,11 @@ fn mean_of(browser: &mut Browser, stack: &str) -> f64 {
     text.as_str().unwrap().parse().unwrap()
 }
 
+/// Equal but for how a reader of JSON rounds the last bit.
+fn same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-14 * b.abs()
+}
+
 fn set(browser: &mut Browser, id: &str, value: &str) {
     browser.value(&format!(
         "(() => {{ const field = document.getElementById('{id}'); field.value = {value:?};
@@ -122,10 +127,10 @@ fn clean(browser: &mut Browser, ui: &Ui) {
     assert_eq!(browser.complaints(), Vec::<String>::new());
     let requests = browser.requests();
     assert!(requests.len() > 10, "{requests:?}");
-    for request in requests
+    let fetched = requests
         .iter()
-        .filter(|request| !request.starts_with("blob:"))
-    {
+        .filter(|request| request.starts_with("http"));
+    for request in fetched {
         assert!(request.starts_with(ui.origin()), "outside: {request}");
     }
 }
@@ -150,15 +155,12 @@ fn the_page_shows_the_numbers_of_the_command_line() {
         let told = told("scenarios/fig8.toml", &["workload.clients=6", &kind]);
         let expected = told["summary"]["response"]["mean_ms"].as_f64().unwrap();
         let shown = mean_of(&mut browser, stack);
-        assert!(
-            shown.to_bits() == expected.to_bits(),
-            "{stack}: {shown} and {expected}"
-        );
+        assert!(same(shown, expected), "{stack}: {shown} and {expected}");
     }
     assert!((before - mean_of(&mut browser, "kernel")).abs() > 1.0);
     let shown = browser.value("document.querySelector('[data-stack=kernel] .big').textContent");
     let mean = mean_of(&mut browser, "kernel");
-    assert_eq!(shown, format!("{mean:.0} ms mean"));
+    assert_eq!(shown, format!("{mean:.0} ms mean of all"));
 
     // The file that the page gives is the scenario that it shows.
     click(&mut browser, "open-file");
@@ -167,7 +169,8 @@ fn the_page_shows_the_numbers_of_the_command_line() {
     fs::write(&path, file.as_str().unwrap()).unwrap();
     let told = told(path.to_str().unwrap(), &[]);
     let _ = fs::remove_file(&path);
-    assert_eq!(told["summary"]["response"]["mean_ms"].as_f64(), Some(mean));
+    let expected = told["summary"]["response"]["mean_ms"].as_f64().unwrap();
+    assert!(same(mean, expected), "{mean} and {expected}");
 
     // A file with a fault is pointed at; a good one is taken.
     browser.value("document.getElementById('file-text').value = '[nic]\\nclock_mhz = 0\\n'");
@@ -190,10 +193,9 @@ fn the_page_shows_the_numbers_of_the_command_line() {
     // The address is a copy of the page.
     let here = mean_of(&mut browser, "nic");
     let link = browser.value("location.href");
-    browser.open("about:blank");
     browser.open(link.as_str().unwrap());
     browser.wait_for(READY);
-    assert!(mean_of(&mut browser, "nic").to_bits() == here.to_bits());
+    assert!(same(mean_of(&mut browser, "nic"), here));
     clean(&mut browser, &ui);
 }
 
@@ -240,13 +242,7 @@ fn the_tour_goes_from_end_to_end_and_a_fault_is_said_beside_its_control() {
             .value("document.querySelector('[data-key=\"nic.mode\"]').classList.contains('wrong')"),
         true
     );
-    // The refusal is an answer of the server with a status, of which the browser makes a note.
-    let own: Vec<String> = browser
-        .complaints()
-        .into_iter()
-        .filter(|text| !text.contains("422"))
-        .collect();
-    assert_eq!(own, Vec::<String>::new());
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -375,7 +371,6 @@ fn pictures_of_the_page() {
         ),
     ] {
         browser.look(width, height, dark);
-        browser.open("about:blank");
         browser.open(&format!("{}#scenario=fig8&{fragment}", ui.url));
         browser.wait_for(READY);
         browser.value("new Promise((done) => setTimeout(done, 600))");

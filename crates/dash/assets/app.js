@@ -135,7 +135,7 @@ function card(stack) {
   const line = (name, text) => h("div", {}, h("dt", {}, name), h("dd", {}, text));
   return h("button", { ...attributes, "data-mean-ms": mean, "data-p99-ms": summary.response?.p99_ms, "data-host-us": hostTime(summary), "data-answered": summary.answered },
     h("strong", {}, STACK_NAMES[stack]),
-    h("span", { class: "big" }, short(mean), h("small", {}, " ms mean")),
+    h("span", { class: "big" }, short(mean), h("small", {}, " ms mean of all")),
     h("dl", {},
       line("99th percentile", `${short(summary.response?.p99_ms)} ms`),
       line("host per request", `${short(hostTime(summary))} µs`),

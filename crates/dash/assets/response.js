@@ -4,7 +4,7 @@ import { AXES, METRICS } from "./keys.js";
 import { STACKS, STACK_NAMES, state, valueAt } from "./state.js";
 import { byId, drawInto, drawing, h, leftAxis, legend, linear, lowerAxis, s, short, table, tell, ticks } from "./svg.js";
 
-const HEIGHT = 320;
+const HEIGHT = 230;
 
 export const metric = () => METRICS.find((m) => m.id === state.view.metric) ?? METRICS[0];
 const axisName = () => AXES.find(([key]) => key === state.view.axis)?.[1] ?? state.view.axis;
@@ -51,13 +51,19 @@ function mark(stack, x, y, hollow) {
 const overloaded = (stack, summary) => Object.keys(summary.overloaded).length > 0 || (stack === "user" && summary.late_share < 0.05);
 
 function draw(width, lines, values, shown) {
-  const [left, right, top, bottom] = [52, width - 8, 44, HEIGHT - 44];
+  const names = lines.map((line) => ({
+    text: STACK_NAMES[line.stack], chosen: line.stack === state.scenario.stack.kind, mark: (lx, ly) => mark(line.stack, lx + 6, ly + 6, false),
+  }));
+  const key = legend(names, width);
+  key.node.setAttribute("transform", "translate(0 18)");
+  const [left, right, top] = [52, width - 8, 26 + key.height];
+  const bottom = top + HEIGHT;
   const ys = lines.flatMap((line) => line.points.map((p) => p.y)).filter((y) => Number.isFinite(y));
   const high = Math.max(...ys, 0) * 1.06 || 1;
   const y = linear(0, high, bottom, top);
   const x = places(values, left, right);
   const label = `${shown.name} over ${axisName()}: ${lines.map((line) => `${STACK_NAMES[line.stack]} ${line.points.map((p) => short(p.y)).join(", ")}`).join("; ")}`;
-  const svg = drawing(width, HEIGHT, label, { class: "curves", tabindex: 0 },
+  const svg = drawing(width, bottom + 44, label, { class: "curves", tabindex: 0 },
     leftAxis(y, ticks(0, high, 5), left, right, shown.name),
     lowerAxis(x.marks.map(([value, text]) => [x.at(value), text]), bottom, right, axisName()));
   const here = String(valueAt(state.scenario, state.view.axis));
@@ -66,12 +72,7 @@ function draw(width, lines, values, shown) {
     svg.append(s("line", { class: "here", x1: x.at(same), x2: x.at(same), y1: top, y2: bottom }));
   }
   for (const line of lines) svg.append(curve(line, x, y, shown));
-  const names = lines.map((line) => ({
-    text: STACK_NAMES[line.stack], chosen: line.stack === state.scenario.stack.kind, mark: (lx, ly) => mark(line.stack, lx + 6, ly + 6, false),
-  }));
-  const key = legend(names, width).node;
-  key.setAttribute("transform", "translate(0 18)");
-  svg.append(key);
+  svg.append(key.node);
   const cursor = s("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
   svg.append(cursor);
   follow(svg, { lines, values, x, cursor, shown, top });

@@ -31,8 +31,7 @@ const MOST_SHOWN_REQUESTS: usize = 5_000;
 const MOST_POINTS: usize = 64;
 /// Most packets of a run, which lie in memory.
 const MOST_PACKETS: usize = 400_000;
-/// Most processes of a machine, connections set up, and units that a sample looks at.
-const MOST_PROCESSES: usize = 4_096;
+/// Most connections that are set up.
 const MOST_CONNECTIONS: usize = 100_000;
 
 /// Why there is no answer.
@@ -65,7 +64,8 @@ pub enum SimulateError {
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    fn stopped(&self) -> bool {
+    /// Nobody waits any more.
+    pub fn stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -103,11 +103,6 @@ fn check(scenario: &Scenario) -> Result<Scenario, SimulateError> {
         MOST_PACKETS,
     )?;
     at_most("workload.connections", w.connections, MOST_CONNECTIONS)?;
-    let processes = scenario
-        .host
-        .cores
-        .saturating_mul(scenario.host.background + 2);
-    at_most("host.cores × processes", processes, MOST_PROCESSES)?;
     Ok(scenario)
 }
 
@@ -414,10 +409,6 @@ mod tests {
             run(&s, &Stop::default()).unwrap_err().to_string()
         };
         assert!(refused(|s| s.workload.requests_per_client = 4_000_000).starts_with("requests"));
-        assert!(refused(|s| s.workload.request_packets = usize::MAX).starts_with("requests"));
-        assert!(
-            refused(|s| (s.host.cores, s.host.background) = (1024, 1024)).starts_with("host.cores")
-        );
         assert!(refused(|s| s.workload.connections = 5_000_000).contains("connections"));
         assert!(refused(|s| s.host.clock_mhz = 0.0).contains("must be above 0"));
         let long = curve(

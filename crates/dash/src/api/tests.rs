@@ -1,5 +1,7 @@
 //! The API as a browser and as somebody else meets it.
 
+use std::task::Poll;
+
 use axum::http::Method;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -187,7 +189,7 @@ fn what_cannot_be_is_an_answer_and_never_a_panic() {
     }
     let zero = post_open("/api/run", &of_scenario(|s| s.host.cores = 0)).json();
     assert!(zero["error"].as_str().unwrap().contains("host.cores"));
-    let far = of_scenario(|s| s.workload.request_packets = usize::MAX);
+    let far = of_scenario(|s| s.workload.requests_per_client = 4_000_000);
     assert!(
         post_open("/api/run", &far).json()["error"]
             .as_str()
@@ -197,4 +199,24 @@ fn what_cannot_be_is_an_answer_and_never_a_panic() {
     let large = "x".repeat(MOST_BYTES + 1);
     let answer = post_open("/api/run", &large);
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[test]
+fn a_simulation_is_told_to_stop_when_its_client_has_gone() {
+    let (told, hears) = tokio::sync::oneshot::channel();
+    let body = of_scenario(|_| {});
+    wait(async {
+        let mut answer = Box::pin(simulated(body.as_bytes(), move |_, stop| {
+            while !stop.stopped() {
+                std::thread::yield_now();
+            }
+            let _ = told.send(());
+            Ok(0)
+        }));
+        let begun = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
+        assert!(begun.await.is_pending());
+        // What the server does with a request whose connection is closed.
+        drop(answer);
+        hears.await.unwrap();
+    });
 }
