@@ -13,7 +13,6 @@ use crate::interface::InterfaceId;
 use crate::intrusive::at;
 use crate::listener::{ends, halves};
 use crate::output::ip_header_len;
-use crate::segment::OwnedWindow;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, ListenerId};
 use core::net::IpAddr;
@@ -92,11 +91,9 @@ impl Stack<'_> {
     ) -> Events {
         self.counters.fast_open_passive += 1;
         self.listener_queues[at(listener)].fast_open.add();
-        let owner = self.record(index).owner;
-        let mut window = OwnedWindow { host, owner };
-        self.change(index, |record| {
+        self.receive(index, host, |record, window| {
             record.set(Flags::FAST_OPEN, true);
-            record.tcp.open_fast(syn.payload, &mut window)
+            record.tcp.open_fast(syn.payload, window)
         })
     }
 

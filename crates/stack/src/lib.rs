@@ -41,6 +41,7 @@ mod own;
 mod path;
 mod ports;
 mod protocols;
+mod range_rooms;
 mod rate;
 mod reassembly;
 mod rebuild;

@@ -142,6 +142,7 @@ impl Stack<'_> {
     /// Gives the row back.
     pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
         self.forget_path(at(index));
+        self.take_range_room(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change(index, |record| {
             record.set(Flags::all(), false);

@@ -8,22 +8,10 @@ use crate::input::Arrival;
 use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::Flags;
-use tcp::{Events, FastOpen, Instant, ReceiveWindow, State};
+use tcp::{Events, FastOpen, Instant, State};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header};
-
-/// One owner's receive window, as a connection sees it.
-pub(crate) struct OwnedWindow<'h> {
-    pub(crate) host: &'h mut dyn Host,
-    pub(crate) owner: u64,
-}
-
-impl ReceiveWindow for OwnedWindow<'_> {
-    fn write(&mut self, offset: u64, data: &[u8]) {
-        self.host.receive(self.owner, offset, data);
-    }
-}
 
 impl Stack<'_> {
     pub(crate) fn handle_tcp(
@@ -117,8 +105,7 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) {
         let record = self.record(index);
-        let (owner, before, acknowledged) =
-            (record.owner, record.tcp.state(), record.tcp.acknowledged());
+        let (before, acknowledged) = (record.tcp.state(), record.tcp.acknowledged());
         // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
         if record.has(Flags::HALF_OPEN)
             && !header.flags.intersects(TcpFlags::RST | TcpFlags::SYN)
@@ -128,11 +115,10 @@ impl Stack<'_> {
             self.counters.listen_drops += 1;
             return;
         }
-        let mut window = OwnedWindow { host, owner };
-        let events = self.change(index, |record| {
+        let events = self.receive(index, host, |record, window| {
             record
                 .tcp
-                .handle_marked_segment(now, mark, header, payload, &mut window)
+                .handle_marked_segment(now, mark, header, payload, window)
         });
         if self.record(index).tcp.acknowledged() > acknowledged {
             self.confirm_path(now, at(index));

@@ -13,17 +13,22 @@ use crate::udp::UdpRecord;
 use bitflags::bitflags;
 use core::net::IpAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
-use tcp::{Instant, TimeWait};
+use tcp::{Instant, RangeSlot, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 3;
+pub const TABLES_VERSION: u32 = 4;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
 pub const LISTENERS_DEFAULT: usize = 1_024;
 /// Rows for TIME-WAIT unless the caller wants others.
 pub const TIME_WAITS_DEFAULT: usize = 131_072;
+
+/// Rooms for ranges: 8 MiB of addresses, of which only what was ever used costs memory.
+pub const RANGE_ROOMS_DEFAULT: usize = 64;
+/// Ranges in one room: every other segment of a window of 32 MiB is missing.
+pub const RANGE_ROOM_SLOTS: usize = 16_384;
 
 /// Names a connection; stale once the row was given to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +82,15 @@ pub struct TablesHeader {
     pub(crate) listeners_used: u32,
     pub(crate) time_waits_used: u32,
     pub(crate) udp_used: u32,
+    pub(crate) range_rooms_used: u32,
+}
+
+/// What a connection is lent while more arrives beyond holes than its row can say
+/// ([`tcp::ReceiveWindow::claim_room`]).
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RangeRoom {
+    pub(crate) slots: [RangeSlot; RANGE_ROOM_SLOTS],
 }
 
 /// A connection.
@@ -252,6 +266,8 @@ pub struct Tables<'m> {
     pub time_waits: &'m mut [TimeWaitRecord],
     /// UDP sockets.
     pub udp: &'m mut [UdpRecord],
+    /// Room for connections that receive beyond many holes.
+    pub range_rooms: &'m mut [RangeRoom],
 }
 
 impl Tables<'_> {
@@ -262,6 +278,7 @@ impl Tables<'_> {
             (self.header.listeners_used, self.listeners.len()),
             (self.header.time_waits_used, self.time_waits.len()),
             (self.header.udp_used, self.udp.len()),
+            (self.header.range_rooms_used, self.range_rooms.len()),
         ];
         // All timers share one index space of 31 bits.
         let fits = tables.iter().map(|(_, len)| len).sum::<usize>() < 1 << 30;
@@ -284,6 +301,7 @@ pub struct HeapTables {
     listeners: Vec<ListenerRecord>,
     time_waits: Vec<TimeWaitRecord>,
     udp: Vec<UdpRecord>,
+    range_rooms: Vec<RangeRoom>,
 }
 
 impl HeapTables {
@@ -299,6 +317,8 @@ impl HeapTables {
             listeners: ListenerRecord::new_vec_zeroed(listeners).map_err(|_| Error::NoMemory)?,
             time_waits: TimeWaitRecord::new_vec_zeroed(time_waits).map_err(|_| Error::NoMemory)?,
             udp: Vec::new(),
+            range_rooms: RangeRoom::new_vec_zeroed(connections.min(RANGE_ROOMS_DEFAULT))
+                .map_err(|_| Error::NoMemory)?,
         })
     }
 
@@ -319,6 +339,7 @@ impl HeapTables {
             listeners: &mut self.listeners,
             time_waits: &mut self.time_waits,
             udp: &mut self.udp,
+            range_rooms: &mut self.range_rooms,
         }
     }
 }

@@ -19,6 +19,7 @@ mod pair;
 mod peer;
 mod peer6;
 mod protocols;
+mod range_rooms;
 mod rebuild;
 mod redirect;
 mod routers;

@@ -12,8 +12,9 @@ use crate::{
     probe::Probe,
     prr::Prr,
     rack::Rack,
+    ranges::RangeSlot,
     rate::Rate,
-    receiver::Receiver,
+    receiver::{RECENT, Receiver},
     recovery::Recovery,
     rtt::RttEstimator,
     sender::Sender,
@@ -32,6 +33,21 @@ pub trait ReceiveWindow {
     ///
     /// A connection never writes beyond the capacity it was configured with.
     fn write(&mut self, offset: u64, data: &[u8]);
+
+    /// Lends room for more ranges of data beyond holes than fit beside the connection, and names it;
+    /// `None`: there is none. A connection holds one at most.
+    fn claim_room(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// The slots of the room that this connection holds. `None`: nothing is known of it.
+    fn room(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
+        None
+    }
+
+    /// The room is not needed any more. What a connection still holds at its end, its owner takes with
+    /// [`Connection::leave_room`].
+    fn give_back_room(&mut self, _room: u32) {}
 }
 
 bitflags! {
@@ -240,6 +256,20 @@ impl Connection {
     /// Whether the peer's FIN was reached: after [`Self::readable_end`] there is nothing more.
     pub const fn fin_received(&self) -> bool {
         self.rcv.fin_reached
+    }
+
+    /// The room for ranges that the connection holds (see [`ReceiveWindow::claim_room`]); 0: none.
+    pub const fn room(&self) -> u32 {
+        self.rcv.out_of_order.room()
+    }
+
+    /// The connection is over, or its room is lost: names the room, which is the caller's again.
+    pub fn leave_room(&mut self) -> u32 {
+        let room = self.rcv.out_of_order.leave_room();
+        if room > 0 {
+            self.rcv.recent = [RangeSlot::default(); RECENT];
+        }
+        room
     }
 
     /// Stream offset one past the peer's urgent byte, if it announced one (RFC 9293 §3.8.5).

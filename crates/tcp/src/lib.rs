@@ -58,6 +58,7 @@ pub use ecn::EcnMode;
 pub use fast_open::FastOpen;
 pub use info::Info;
 pub use isn::initial_sequence;
+pub use ranges::RangeSlot;
 pub use reset::reset_reply;
 pub use seq::SeqNumber;
 pub use state::State;

@@ -1,13 +1,16 @@
-//! A small set of disjoint ranges of absolute positions, without heap.
+//! A set of disjoint ranges of absolute positions: received data beyond a hole (RFC 2018 §4).
 //!
-//! Used for received data beyond a hole (RFC 2018 §4). Bounded: when it is full, a range that would need a
-//! new entry is refused, which costs a retransmission and never memory. What is in flight the other way
-//! is `sent`'s.
+//! A few ranges fit beside the connection. When a whole window arrives with every other segment missing, as
+//! after a slow start that met the end of a queue, thousands are needed: then the set moves to a room that
+//! the owner of the receive window lends, and back when few are left. Bounded: without room, a range that
+//! would need a new entry is refused, which costs a retransmission and never memory. What is in flight the
+//! other way is `sent`'s.
 
+use crate::connection::ReceiveWindow;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Ranges at most in one set.
-pub const RANGES: usize = 32;
+/// Ranges that fit beside the connection.
+pub const RANGES: usize = 8;
 
 /// `[start, end)` in absolute positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,140 +21,308 @@ pub struct Range {
     pub end: u64,
 }
 
-impl Range {
-    /// Number of positions.
-    pub const fn len(self) -> u64 {
-        self.end - self.start
-    }
-}
-
 /// Low halves of a start and an end: no window spans 2^32 positions.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Entry {
+pub struct RangeSlot {
     start: u32,
     end: u32,
 }
 
-/// Disjoint, non-touching ranges in ascending order.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct RangeSet {
-    entries: [Entry; RANGES],
-    /// At or below the lowest start.
-    base: u64,
-    len: u64,
-}
-
-impl RangeSet {
-    /// The ranges, ascending.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + ExactSizeIterator + '_ {
-        (0..self.count()).map(|index| self.at(index))
-    }
-
-    fn count(&self) -> usize {
-        // A restored record may hold anything: never index past the array.
-        usize::try_from(self.len).map_or(RANGES, |len| len.min(RANGES))
-    }
-
-    fn at(&self, index: usize) -> Range {
-        let Entry { start, end } = self.entries[index];
-        let position = |half: u32| self.base + u64::from(half.wrapping_sub(low(self.base)));
-        Range {
-            start: position(start),
-            end: position(end),
+impl RangeSlot {
+    pub(crate) fn of(range: Range) -> Self {
+        Self {
+            start: low(range.start),
+            end: low(range.end),
         }
     }
 
-    fn put(&mut self, index: usize, range: Range) {
-        self.entries[index] = Entry {
-            start: low(range.start),
-            end: low(range.end),
-        };
+    /// The range, whose positions are at or a little above `base`.
+    pub(crate) fn after(self, base: u64) -> Range {
+        let position = |half: u32| base + u64::from(half.wrapping_sub(low(base)));
+        Range {
+            start: position(self.start),
+            end: position(self.end),
+        }
     }
+}
 
+/// Where in its slots a set lies, and how much it covers.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Extent {
+    /// At or below the lowest start.
+    base: u64,
+    /// Slot of the lowest range.
+    head: u32,
+    len: u32,
+    /// Positions covered in all.
+    total: u32,
+}
+
+/// Disjoint, non-touching ranges in ascending order.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RangeSet {
+    extent: Extent,
+    /// The room that holds the ranges; 0: they are here.
+    room: u32,
+    slots: [RangeSlot; RANGES],
+}
+
+impl RangeSet {
     /// Whether there is no range.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.len = 0;
+    pub const fn is_empty(&self) -> bool {
+        self.extent.len == 0
     }
 
     /// Positions covered in all.
     pub fn total(&self) -> u64 {
-        self.iter().map(Range::len).sum()
+        u64::from(self.extent.total)
     }
 
-    /// The lowest range.
-    pub fn first(&self) -> Option<Range> {
-        (!self.is_empty()).then(|| self.at(0))
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.extent = Extent::default();
     }
 
-    /// The range that holds `position`.
-    pub fn containing(&self, position: u64) -> Option<Range> {
-        self.iter()
-            .find(|range| range.start <= position && position < range.end)
-    }
-
-    /// Adds `[start, end)`, merging with what it overlaps or touches. `false`: no room, nothing changed.
-    pub fn insert(&mut self, start: u64, end: u64) -> bool {
-        if start >= end {
-            return true;
+    /// The room that the set holds, which is the caller's again; 0: none. The ranges are gone with it.
+    pub fn leave_room(&mut self) -> u32 {
+        let room = core::mem::take(&mut self.room);
+        if room > 0 {
+            self.clear();
         }
+        room
+    }
+
+    /// The room that the set holds; 0: none.
+    pub const fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// The first part of `[start, end)` that is covered.
+    pub fn overlap(
+        &mut self,
+        start: u64,
+        end: u64,
+        window: &mut dyn ReceiveWindow,
+    ) -> Option<Range> {
+        let view = self.view(window);
+        let first = view.count_below(|range| range.end <= start);
+        let held = (first < view.count()).then(|| view.at(first))?;
+        (held.start < end).then(|| Range {
+            start: held.start.max(start),
+            end: held.end.min(end),
+        })
+    }
+
+    /// Adds `[start, end)`, which is not empty, and returns what it became with all that it overlaps or
+    /// touches. `None`: no room, nothing changed.
+    pub fn insert(
+        &mut self,
+        start: u64,
+        end: u64,
+        window: &mut dyn ReceiveWindow,
+    ) -> Option<Range> {
+        let mut inserted = self.view(window).insert(start, end);
+        if inserted == Err(Refused::Full) && self.room == 0 && self.move_out(window) {
+            inserted = self.view(window).insert(start, end);
+        }
+        inserted.ok()
+    }
+
+    /// Everything below `position` has arrived: forgets it, and returns how far it reaches with the range
+    /// that begins there.
+    pub fn advance(&mut self, position: u64, window: &mut dyn ReceiveWindow) -> u64 {
+        let reached = self.view(window).advance(position);
+        if self.room > 0 && usize::try_from(self.extent.len).is_ok_and(|len| len <= RANGES / 2) {
+            self.move_in(window);
+        }
+        reached
+    }
+
+    fn view<'a>(&'a mut self, window: &'a mut dyn ReceiveWindow) -> View<'a> {
+        if self.room > 0 {
+            if let Some(slots) = window.room(self.room) {
+                return View::new(&mut self.extent, slots);
+            }
+            // Whoever lent it knows nothing of it: what it held is as if it had never arrived.
+            self.leave_room();
+        }
+        View::new(&mut self.extent, &mut self.slots)
+    }
+
+    fn move_out(&mut self, window: &mut dyn ReceiveWindow) -> bool {
+        let Some(room) = window.claim_room() else {
+            return false;
+        };
+        let held = View::new(&mut self.extent, &mut self.slots).held();
+        let Some(target) = window
+            .room(room)
+            .and_then(|slots| slots.get_mut(..held.len()))
+        else {
+            window.give_back_room(room);
+            return false;
+        };
+        target.copy_from_slice(&self.slots[held]);
+        self.extent.head = 0;
+        self.room = room;
+        true
+    }
+
+    fn move_in(&mut self, window: &mut dyn ReceiveWindow) {
+        let view = self.view(window);
+        let (held, mut few) = (view.held(), [RangeSlot::default(); RANGES]);
+        few[..held.len()].copy_from_slice(&view.slots[held]);
+        self.slots = few;
+        self.extent.head = 0;
+        window.give_back_room(core::mem::take(&mut self.room));
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub const fn count(&self) -> u32 {
+        self.extent.len
+    }
+
+    #[cfg(test)]
+    fn ranges(&mut self, window: &mut dyn ReceiveWindow) -> Vec<(u64, u64)> {
+        let view = self.view(window);
+        (0..view.count())
+            .map(|index| (view.at(index).start, view.at(index).end))
+            .collect()
+    }
+}
+
+/// Why a range was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// It needs a slot, and there is none.
+    Full,
+    /// 32 bits cannot tell its positions from others.
+    TooFar,
+}
+
+/// A set and its slots. What is held lies in a row, with free slots before it and after it.
+struct View<'a> {
+    extent: &'a mut Extent,
+    slots: &'a mut [RangeSlot],
+}
+
+impl<'a> View<'a> {
+    fn new(extent: &'a mut Extent, slots: &'a mut [RangeSlot]) -> Self {
+        // A restored record may hold anything: never index past the slots.
+        let most = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        extent.head = extent.head.min(most);
+        extent.len = extent.len.min(most - extent.head);
+        Self { extent, slots }
+    }
+
+    fn held(&self) -> core::ops::Range<usize> {
+        let head = usize::try_from(self.extent.head).unwrap_or(0);
+        head..head + self.count()
+    }
+
+    fn count(&self) -> usize {
+        usize::try_from(self.extent.len).unwrap_or(0)
+    }
+
+    fn at(&self, index: usize) -> Range {
+        self.slots[self.held()][index].after(self.extent.base)
+    }
+
+    fn put(&mut self, index: usize, range: Range) {
+        let held = self.held();
+        self.slots[held][index] = RangeSlot::of(range);
+    }
+
+    /// How many ranges there are before the first for which `is_below` does not hold.
+    fn count_below(&self, is_below: impl Fn(Range) -> bool) -> usize {
+        let base = self.extent.base;
+        self.slots[self.held()].partition_point(|slot| is_below(slot.after(base)))
+    }
+
+    fn insert(&mut self, start: u64, end: u64) -> Result<Range, Refused> {
         let count = self.count();
         let highest = if count == 0 {
-            self.base = start;
+            self.extent.base = start;
             end
         } else {
             self.at(count - 1).end.max(end)
         };
-        if highest - start.min(self.base) >= 1 << 32 {
+        if highest - start.min(self.extent.base) >= 1 << 32 {
+            return Err(Refused::TooFar);
+        }
+        let first = self.count_below(|range| range.end < start);
+        let after = self.count_below(|range| range.start <= end);
+        let mut merged = Range { start, end };
+        if first == after {
+            if !self.open(first) {
+                return Err(Refused::Full);
+            }
+        } else {
+            merged.start = start.min(self.at(first).start);
+            merged.end = end.max(self.at(after - 1).end);
+            let covered: u32 = (first..after).map(|index| self.len_of(index)).sum();
+            self.extent.total = self.extent.total.saturating_sub(covered);
+            self.close(first + 1, after);
+        }
+        self.extent.base = self.extent.base.min(start);
+        self.put(first, merged);
+        self.extent.total = self.extent.total.saturating_add(self.len_of(first));
+        Ok(merged)
+    }
+
+    fn advance(&mut self, position: u64) -> u64 {
+        let mut reached = position;
+        while let Some(first) = (self.count() > 0).then(|| self.at(0)) {
+            if first.start > reached {
+                break;
+            }
+            reached = reached.max(first.end);
+            self.extent.total = self.extent.total.saturating_sub(self.len_of(0));
+            self.extent.head += 1;
+            self.extent.len -= 1;
+        }
+        if self.count() > 0 {
+            self.extent.base = self.at(0).start;
+        } else {
+            *self.extent = Extent::default();
+        }
+        reached
+    }
+
+    fn len_of(&self, index: usize) -> u32 {
+        let RangeSlot { start, end } = self.slots[self.held()][index];
+        end.wrapping_sub(start)
+    }
+
+    /// Makes a free slot before range `index`: whichever side is shorter moves. `false`: all are taken.
+    fn open(&mut self, index: usize) -> bool {
+        let held = self.held();
+        let middle = held.start + index;
+        let is_front_shorter = index < held.len() - index;
+        if held.start > 0 && (is_front_shorter || held.end == self.slots.len()) {
+            self.slots.copy_within(held.start..middle, held.start - 1);
+            self.extent.head -= 1;
+        } else if held.end < self.slots.len() {
+            self.slots.copy_within(middle..held.end, middle + 1);
+        } else {
             return false;
         }
-        let first = self.iter().take_while(|range| range.end < start).count();
-        let after = self.iter().take_while(|range| range.start <= end).count();
-        if first == after {
-            if count == RANGES {
-                return false;
-            }
-            self.base = self.base.min(start);
-            self.entries.copy_within(first..count, first + 1);
-            self.put(first, Range { start, end });
-            self.len += 1;
-            return true;
-        }
-        let merged = Range {
-            start: start.min(self.at(first).start),
-            end: end.max(self.at(after - 1).end),
-        };
-        self.base = self.base.min(start);
-        self.put(first, merged);
-        self.entries.copy_within(after..count, first + 1);
-        self.len = u64::try_from(count - (after - first - 1)).unwrap_or(0);
+        self.extent.len += 1;
         true
     }
 
-    /// Forgets everything below `position`.
-    pub fn remove_below(&mut self, position: u64) {
-        let count = self.count();
-        let gone = self
-            .iter()
-            .take_while(|range| range.end <= position)
-            .count();
-        if gone < count {
-            let first = self.at(gone);
-            let kept = Range {
-                start: first.start.max(position),
-                ..first
-            };
-            self.entries.copy_within(gone..count, 0);
-            self.put(0, kept);
-            self.base = kept.start;
+    /// Takes the ranges `from..to` out.
+    fn close(&mut self, from: usize, to: usize) {
+        if from >= to {
+            return;
         }
-        self.len = u64::try_from(count - gone).unwrap_or(0);
+        let held = self.held();
+        self.slots
+            .copy_within(held.start + to..held.end, held.start + from);
+        self.extent.len -= u32::try_from(to - from).unwrap_or(0);
     }
 }
 
@@ -169,12 +340,79 @@ mod tests {
     /// Ranges lie on both sides of 2^32.
     const BASE: u64 = (1 << 32) - 100;
 
+    /// Lends at most one room of so many slots.
+    struct Lender {
+        slots: Vec<RangeSlot>,
+        is_lent: bool,
+    }
+
+    impl Lender {
+        fn of(slots: usize) -> Self {
+            Self {
+                slots: vec![RangeSlot::default(); slots],
+                is_lent: false,
+            }
+        }
+    }
+
+    impl ReceiveWindow for Lender {
+        fn write(&mut self, _offset: u64, _data: &[u8]) {}
+
+        fn claim_room(&mut self) -> Option<u32> {
+            let is_free = !self.is_lent && !self.slots.is_empty();
+            self.is_lent |= is_free;
+            is_free.then_some(7)
+        }
+
+        fn room(&mut self, room: u32) -> Option<&mut [RangeSlot]> {
+            (self.is_lent && room == 7).then_some(&mut self.slots)
+        }
+
+        fn give_back_room(&mut self, room: u32) {
+            assert_eq!((room, self.is_lent), (7, true));
+            self.is_lent = false;
+        }
+    }
+
     #[test]
     fn a_span_that_32_bits_cannot_tell_is_refused() {
-        let mut set = RangeSet::default();
-        assert!(set.insert(5, 10));
-        assert!(!set.insert(1 << 33, (1 << 33) + 1));
-        assert_eq!(set.first(), Some(Range { start: 5, end: 10 }));
+        let (mut set, mut none) = (RangeSet::default(), Lender::of(0));
+        assert!(set.insert(5, 10, &mut none).is_some());
+        assert_eq!(set.insert(1 << 33, (1 << 33) + 1, &mut none), None);
+        assert_eq!(set.ranges(&mut none), [(5, 10)]);
+    }
+
+    #[test]
+    fn every_other_segment_of_a_window_finds_room_and_leaves_it_when_the_holes_are_filled() {
+        let (mut set, mut lender) = (RangeSet::default(), Lender::of(1_000));
+        for nth in 0..1_000 {
+            assert!(
+                set.insert(10 + 20 * nth, 20 + 20 * nth, &mut lender)
+                    .is_some()
+            );
+        }
+        assert_eq!((set.total(), lender.is_lent), (10_000, true));
+        assert_eq!(
+            set.insert(90_000, 90_010, &mut lender),
+            None,
+            "all slots are taken"
+        );
+        for nth in 0..1_000 {
+            assert_eq!(set.advance(10 + 20 * nth, &mut lender), 20 + 20 * nth);
+        }
+        assert_eq!((set.total(), lender.is_lent), (0, false));
+    }
+
+    #[test]
+    fn a_room_that_is_gone_is_as_if_nothing_had_arrived() {
+        let (mut set, mut lender) = (RangeSet::default(), Lender::of(100));
+        for nth in 0..50 {
+            set.insert(10 + 20 * nth, 20 + 20 * nth, &mut lender);
+        }
+        lender.is_lent = false;
+        assert_eq!(set.advance(10, &mut lender), 10);
+        assert!(set.is_empty());
+        assert!(set.insert(40, 50, &mut lender).is_some());
     }
 
     fn model_ranges(model: &BTreeSet<u64>) -> Vec<(u64, u64)> {
@@ -190,25 +428,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_of_positions(ops in proptest::collection::vec((0_u64..200, 1_u64..9, any::<bool>()), 1..120)) {
-            let mut set = RangeSet::default();
+        fn agrees_with_a_set_of_positions(
+            slots in prop_oneof![Just(0_usize), Just(12), Just(64)],
+            ops in proptest::collection::vec((0_u64..200, 1_u64..9, any::<bool>()), 1..120),
+        ) {
+            let (mut set, mut lender) = (RangeSet::default(), Lender::of(slots));
             let mut model = BTreeSet::new();
             for (start, len, is_insert) in ops {
                 let start = start + BASE;
                 if is_insert {
-                    let full = set.iter().len() == RANGES;
-                    if set.insert(start, start + len) {
+                    let full = model_ranges(&model).len() >= slots.max(RANGES);
+                    if let Some(merged) = set.insert(start, start + len, &mut lender) {
                         model.extend(start..start + len);
+                        prop_assert!((merged.start..merged.end).all(|p| model.contains(&p)));
+                        prop_assert!(!model.contains(&merged.end));
                     } else {
                         prop_assert!(full);
                     }
                 } else if len == 1 {
                     let below = BASE + (start - BASE) / 4;
-                    set.remove_below(below);
+                    let reached = set.advance(below, &mut lender);
                     model = model.split_off(&below);
+                    let mut expected = below;
+                    while model.remove(&expected) {
+                        expected += 1;
+                    }
+                    prop_assert_eq!(reached, expected);
+                } else {
+                    let held = set.overlap(start, start + len, &mut lender);
+                    let first = (start..start + len).find(|p| model.contains(p));
+                    prop_assert_eq!(held.map(|range| range.start), first);
                 }
-                let ranges: Vec<_> = set.iter().map(|r| (r.start, r.end)).collect();
-                prop_assert_eq!(ranges, model_ranges(&model));
+                prop_assert_eq!(set.ranges(&mut lender), model_ranges(&model));
                 prop_assert_eq!(set.total(), model.len() as u64);
             }
         }

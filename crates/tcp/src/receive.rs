@@ -2,6 +2,8 @@
 
 use crate::{
     connection::{Connection, Events, ReceiveWindow},
+    ranges::RangeSlot,
+    receiver::RECENT,
     state::State,
     time::{Duration, Instant},
 };
@@ -231,18 +233,24 @@ impl Connection {
             return self.take_out_of_order(start, end, bytes, window);
         }
         window.write(start - 1, bytes);
-        self.take_in_order(now, end, bytes.len())
+        self.take_in_order(now, end, bytes.len(), window)
     }
 
-    fn take_in_order(&mut self, now: Instant, end: u64, len: usize) -> Events {
+    fn take_in_order(
+        &mut self,
+        now: Instant,
+        end: u64,
+        len: usize,
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
         let rcv = &mut self.rcv;
         let had_hole = !rcv.out_of_order.is_empty();
         rcv.nxt = end;
         if had_hole {
-            if let Some(range) = rcv.out_of_order.first().filter(|range| range.start <= end) {
-                rcv.nxt = rcv.nxt.max(range.end);
+            rcv.nxt = rcv.out_of_order.advance(end, window);
+            if rcv.out_of_order.is_empty() {
+                rcv.recent = [RangeSlot::default(); RECENT];
             }
-            rcv.out_of_order.remove_below(rcv.nxt);
         }
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         rcv.unacknowledged = rcv.unacknowledged.saturating_add(len);
@@ -276,13 +284,13 @@ impl Connection {
         bytes: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        if let Some(held) = self.rcv.held_part(start, end) {
+        if let Some(held) = self.rcv.out_of_order.overlap(start, end, window) {
             self.rcv.note_duplicate(held.start, held.end);
         }
         self.tally.out_of_order_in = self.tally.out_of_order_in.wrapping_add(1);
-        if self.rcv.out_of_order.insert(start, end) {
+        if let Some(range) = self.rcv.out_of_order.insert(start, end, window) {
             window.write(start - 1, bytes);
-            self.rcv.touch_recent(start);
+            self.rcv.touch_recent(range);
         }
         self.owe_immediate_ack();
         Events::TRANSMIT

@@ -1,7 +1,7 @@
 //! The receive side's variables (RFC 9293 §3.3.1, figure 4), in absolute positions.
 
 use crate::{
-    ranges::{Range, RangeSet},
+    ranges::{Range, RangeSet, RangeSlot},
     seq::SequenceSpace,
     time::Instant,
 };
@@ -57,8 +57,8 @@ pub(crate) struct Receiver {
     /// MSS that our SYN announced.
     pub advertised_mss: u16,
     pub reserved_2: [u16; 3],
-    /// Starts of the ranges that arrived last, newest first (RFC 2018 §4); 0: none.
-    pub recent: [u64; RECENT],
+    /// The ranges that grew last, newest first (RFC 2018 §4); empty, or below `nxt`: none.
+    pub recent: [RangeSlot; RECENT],
     /// What arrived once more, for the next ACK to report (RFC 2883); an end of 0: nothing.
     pub duplicate_start: u64,
     pub duplicate_end: u64,
@@ -104,44 +104,25 @@ impl Receiver {
         })
     }
 
-    /// The first part of `[start, end)` that is held beyond a hole.
-    pub fn held_part(&self, start: u64, end: u64) -> Option<Range> {
-        let held = self
-            .out_of_order
-            .iter()
-            .find(|range| range.end > start && range.start < end)?;
-        Some(Range {
-            start: held.start.max(start),
-            end: held.end.min(end),
-        })
-    }
-
-    /// Remembers that the range holding `position` was the last to grow.
-    pub fn touch_recent(&mut self, position: u64) {
-        let Some(range) = self.out_of_order.containing(position) else {
-            return;
-        };
-        let mut kept = [0; RECENT];
-        kept[0] = range.start;
-        let older = self.recent.iter().filter(|&&start| {
-            start != 0
-                && self
-                    .out_of_order
-                    .containing(start)
-                    .is_some_and(|other| other.start != range.start)
-        });
-        for (slot, &start) in kept[1..].iter_mut().zip(older) {
-            *slot = start;
+    /// Remembers that `range` was the last to grow.
+    pub fn touch_recent(&mut self, range: Range) {
+        let mut kept = [RangeSlot::default(); RECENT];
+        kept[0] = RangeSlot::of(range);
+        // What it has swallowed needs no mention.
+        let older = self
+            .sack_ranges()
+            .filter(|other| other.start < range.start || other.end > range.end);
+        for (slot, other) in kept[1..].iter_mut().zip(older) {
+            *slot = RangeSlot::of(other);
         }
         self.recent = kept;
     }
 
     /// The ranges to report, newest first (RFC 2018 §4).
     pub fn sack_ranges(&self) -> impl Iterator<Item = Range> + '_ {
-        self.recent.iter().filter_map(|&start| {
-            (start != 0)
-                .then(|| self.out_of_order.containing(start))
-                .flatten()
-        })
+        let nxt = self.nxt;
+        let all = self.recent.iter().map(move |slot| slot.after(nxt));
+        // Windows are far smaller than what half of 32 bits can tell: such a range lies below `nxt`.
+        all.filter(move |range| range.start < range.end && range.end - nxt < 1 << 31)
     }
 }

@@ -7,7 +7,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use stack::Tables;
-use stack::tables::{ConnectionRecord, ListenerRecord, TablesHeader, TimeWaitRecord};
+use stack::tables::{
+    ConnectionRecord, ListenerRecord, RANGE_ROOMS_DEFAULT, RangeRoom, TablesHeader, TimeWaitRecord,
+};
 use stack::udp::UdpRecord;
 use zerocopy::FromZeros;
 
@@ -70,6 +72,8 @@ impl State {
         let sockets_at = place(sizes.sockets.checked_mul(size_of::<SocketRow>()))?;
         let udp_at = place(sizes.datagrams.checked_mul(size_of::<UdpRecord>()))?;
         let datagrams_at = place(sizes.datagrams.checked_mul(size_of::<DatagramRow>()))?;
+        let range_rooms = sizes.connections.min(RANGE_ROOMS_DEFAULT);
+        let range_rooms_at = place(range_rooms.checked_mul(size_of::<RangeRoom>()))?;
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
@@ -101,6 +105,7 @@ impl State {
                     listeners: slice_at(base, listeners_at, sizes.listeners),
                     time_waits: slice_at(base, time_waits_at, sizes.time_waits),
                     udp: slice_at(base, udp_at, sizes.datagrams),
+                    range_rooms: slice_at(base, range_rooms_at, range_rooms),
                 },
                 sockets: slice_at(base, sockets_at, sizes.sockets),
                 datagrams: slice_at(base, datagrams_at, sizes.datagrams),

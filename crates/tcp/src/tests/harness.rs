@@ -2,7 +2,7 @@
 //! virtual time. Numbers in scripts are relative to the initial sequence numbers, as tcpdump shows.
 
 use crate::{
-    Algorithm, Config, Connection, Duration, Events, Instant, ReceiveWindow, SeqNumber,
+    Algorithm, Config, Connection, Duration, Events, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
 };
 use std::collections::BTreeMap;
@@ -11,10 +11,15 @@ use wire::tcp::{Flags, Header, Options, SackBlocks};
 pub const ISS: u32 = 1_000;
 pub const IRS: u32 = 0xffff_ff00;
 
+/// Ranges for which [`Memory`] has room.
+pub const ROOM_SLOTS: usize = 1_024;
+
 /// A receive window that grows without end and remembers what is where.
 #[derive(Default)]
 pub struct Memory {
     pub bytes: Vec<u8>,
+    /// What it lends for ranges; empty while nobody has asked.
+    pub slots: Vec<RangeSlot>,
 }
 
 impl ReceiveWindow for Memory {
@@ -24,6 +29,22 @@ impl ReceiveWindow for Memory {
             self.bytes.resize(start + data.len(), 0);
         }
         self.bytes[start..start + data.len()].copy_from_slice(data);
+    }
+
+    fn claim_room(&mut self) -> Option<u32> {
+        assert!(self.slots.is_empty(), "a connection holds one room at most");
+        self.slots = vec![RangeSlot::default(); ROOM_SLOTS];
+        Some(1)
+    }
+
+    fn room(&mut self, room: u32) -> Option<&mut [RangeSlot]> {
+        assert_eq!((room, self.slots.len()), (1, ROOM_SLOTS));
+        Some(&mut self.slots)
+    }
+
+    fn give_back_room(&mut self, room: u32) {
+        assert_eq!((room, self.slots.len()), (1, ROOM_SLOTS));
+        self.slots.clear();
     }
 }
 
