@@ -86,10 +86,9 @@ impl Rack {
     /// RACK_sent_after (RFC 8985 §6.2): whether `piece` surely left before something that arrived.
     fn is_older(&self, piece: &Piece) -> bool {
         let is_original = !piece.marks.contains(Marks::RETRANSMITTED);
-        // Only what was sent once left in the order of its positions. Of what left at one time, what is
-        // sent again goes first and in order, so that there positions tell as well.
-        (is_original && piece.end <= self.originals)
-            || (piece.sent, piece.end) < (self.xmit, self.end)
+        // Only what was sent once left in the order of its positions. Whoever runs us may pass one `now`
+        // for a whole batch of events: at equal times nothing is known of what was sent again.
+        (is_original && piece.end <= self.originals) || piece.sent < self.xmit
     }
 
     /// What was sent again had not been lost, so its ACKs were those of the first time: of `rtt`.
