@@ -25,8 +25,8 @@ pub const LISTENERS_DEFAULT: usize = 1_024;
 /// Rows for TIME-WAIT unless the caller wants others.
 pub const TIME_WAITS_DEFAULT: usize = 131_072;
 
-/// Rooms for ranges: 8 MiB of addresses, of which only what was ever used costs memory.
-pub const RANGE_ROOMS_DEFAULT: usize = 64;
+/// Rooms for ranges: 32 MiB of addresses, of which only what was ever used costs memory.
+pub const RANGE_ROOMS_DEFAULT: usize = 256;
 /// Ranges in one room: every other segment of a window of 32 MiB is missing.
 pub const RANGE_ROOM_SLOTS: usize = 16_384;
 

@@ -3,8 +3,8 @@
 
 use super::harness::{IRS, ISS};
 use crate::{
-    Algorithm, Config, Connection, Duration, Instant, ReceiveWindow, SeqNumber, SocketOptions,
-    Transmit, TransmitLimits,
+    Algorithm, Config, Connection, Duration, Instant, RangeSlot, ReceiveWindow, SeqNumber,
+    SocketOptions, Transmit, TransmitLimits,
 };
 use std::collections::BTreeMap;
 use wire::ecn::Ecn;
@@ -14,10 +14,23 @@ const HEADERS: u64 = 66;
 const WINDOW: u32 = 16 << 20;
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
-struct Sink;
+/// Forgets bytes; lends room for ranges.
+#[derive(Default)]
+struct Sink {
+    slots: Vec<RangeSlot>,
+}
 
 impl ReceiveWindow for Sink {
     fn write(&mut self, _offset: u64, _data: &[u8]) {}
+
+    fn claim_room(&mut self) -> Option<u32> {
+        self.slots.resize(1_024, RangeSlot::default());
+        Some(1)
+    }
+
+    fn room(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
+        Some(&mut self.slots)
+    }
 }
 
 /// The path.
@@ -45,6 +58,7 @@ pub enum Program {
 
 pub struct Flow {
     pub ends: [Connection; 2],
+    sinks: [Sink; 2],
     program: Program,
     next_write: Instant,
     written: u64,
@@ -118,9 +132,10 @@ impl Network {
         let mut server = Connection::accept(config, SeqNumber(IRS), there, &syn.header);
         let syn_ack = server.poll_transmit(there, &limits).expect("SYN-ACK");
         let back = there + one_way;
-        let _ = client.handle_segment(back, &syn_ack.header, &[], &mut Sink);
+        let _ = client.handle_segment(back, &syn_ack.header, &[], &mut Sink::default());
         self.flows.push(Flow {
             ends: [client, server],
+            sinks: Default::default(),
             program,
             next_write: back,
             written: 0,
@@ -282,12 +297,13 @@ impl Network {
             }
             let Packet { flow, to, transmit } = entry.remove();
             let payload = &ZEROS[..transmit.len as usize];
-            let _ = self.flows[flow].ends[to].handle_marked_segment(
+            let Flow { ends, sinks, .. } = &mut self.flows[flow];
+            let _ = ends[to].handle_marked_segment(
                 self.now,
                 transmit.ecn,
                 &transmit.header,
                 payload,
-                &mut Sink,
+                &mut sinks[to],
             );
         }
     }
