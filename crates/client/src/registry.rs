@@ -1,9 +1,8 @@
 //! Which sockets this process has, and who wants to hear of each.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
+use hostif::id::IdMap;
 use hostif::{Region, SocketId};
 
 use crate::socket::TcpSocket;
@@ -16,33 +15,6 @@ pub trait Observer: Send + Sync {
     fn on_ready(&self);
 }
 
-/// Spreads socket names, which are small numbers, over a table.
-#[derive(Default)]
-pub struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // Fibonacci hashing; the names come from our own engine.
-        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-type Table<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
 /// One socket's entry.
 struct Entry {
     socket: Weak<TcpSocket>,
@@ -53,8 +25,8 @@ struct Entry {
 /// All sockets and regions of a process.
 #[derive(Default)]
 pub struct Registry {
-    sockets: Table<SocketId, Entry>,
-    regions: Table<u32, Region>,
+    sockets: IdMap<SocketId, Entry>,
+    regions: IdMap<u32, Region>,
 }
 
 /// Whom to tell about one event; gathered under the lock, told without it.

@@ -3,8 +3,9 @@
 //! A thread that waits, or that has left a note, takes a `turn`; one that sleeps `watch`es the device and
 //! turns when it wakes. A helper thread (`help`) answers the control channels, which nobody else does, and
 //! takes turns where no thread of the program has for a millisecond: while the program computes,
-//! its peers are answered and its timers fire. While threads turn, the helper looks by once in a
-//! millisecond, and no more.
+//! its peers are answered and its timers fire. While threads turn without pause the helper only looks
+//! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
+//! and once in a millisecond would be every hundredth round trip.
 //!
 //! No wake-up is lost, for three reasons. A note is found by whoever has the turn (`hostif::turns`, modelled
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
@@ -33,6 +34,12 @@ use crate::run::StartError;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;
+/// A thread that has just turned is likely to turn again: the helper looks by half as often as before, down
+/// to the second of these.
+const JUST_US: u64 = 100;
+const TICK_MAX_US: u64 = 8_000;
+/// However busy the threads are, so often the helper sees to everything itself.
+const ATTEND_US: u64 = 250_000;
 /// Turns that one thread takes because others owe them, before it lets the helper see to it.
 const TURNS_FOR_OTHERS: u32 = 16;
 /// How long an engine that was left behind stays without being needed.
@@ -73,8 +80,8 @@ pub struct Inline {
 
 /// How the helper sleeps.
 enum Nap {
-    /// Somebody else sees to the device.
-    Tick,
+    /// Somebody else sees to the device, for so many microseconds.
+    Tick(u64),
     /// Until something happens, for so many microseconds at most; on the device too?
     Park(u64, bool),
 }
@@ -182,11 +189,6 @@ impl Inline {
         None
     }
 
-    fn on_turned(&self) {
-        self.turned_us.store(self.now_us(), Ordering::Relaxed);
-        self.rouse();
-    }
-
     /// After anything that changes how long the helper may sleep.
     fn rouse(&self) {
         fence(Ordering::SeqCst);
@@ -197,8 +199,14 @@ impl Inline {
 
     /// Takes a turn, unless another thread has it.
     pub fn turn(&self) {
-        if self.try_run(|core| core.turn(core.now())).is_some() {
-            self.on_turned();
+        let turned = self.try_run(|core| {
+            let now = core.now();
+            core.turn(now)?;
+            Ok(now)
+        });
+        if let Some(now) = turned {
+            self.turned_us.store(now.as_us(), Ordering::Relaxed);
+            self.rouse();
         }
     }
 
@@ -237,15 +245,41 @@ impl Inline {
     /// # Errors
     /// A system call that cannot fail failed.
     pub fn help(&self) -> Result<(), Errno> {
-        while let Some(nap) = self.prepare_nap() {
+        let (mut tick_us, mut attended_us) = (TICK_US, 0);
+        let mut called = true;
+        loop {
+            let now_us = self.now_us();
+            let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
+            let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
+                Some(nap) => nap,
+                None => {
+                    attended_us = now_us;
+                    match self.prepare_nap() {
+                        Some(nap) => nap,
+                        None => return Ok(()),
+                    }
+                }
+            };
             let (timeout_us, on_device) = match nap {
-                Nap::Tick => (TICK_US, false),
+                Nap::Tick(us) => (us, false),
                 Nap::Park(longest_us, on_device) => (longest_us, on_device),
             };
-            self.nap(timeout_us, on_device)?;
+            tick_us = timeout_us.clamp(TICK_US, TICK_MAX_US);
+            called = self.nap(timeout_us, on_device)?;
             self.parked.store(false, Ordering::Relaxed);
         }
-        Ok(())
+    }
+
+    /// How long the helper may leave everything to the threads, judged by when one has turned last; `None`:
+    /// not at all. The engine has not ended, else nobody would have turned.
+    fn busy_nap(&self, now_us: u64, tick_us: u64) -> Option<Nap> {
+        let last_us = self.turned_us.load(Ordering::Relaxed);
+        match now_us.saturating_sub(last_us) {
+            _ if last_us == 0 => None,
+            0..JUST_US => Some(Nap::Tick((2 * tick_us).min(TICK_MAX_US))),
+            JUST_US..TICK_US => Some(Nap::Tick(TICK_US)),
+            _ => None,
+        }
     }
 
     /// Does what is to do and says how to sleep; `None`: the engine has ended.
@@ -259,10 +293,9 @@ impl Inline {
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
-            let last_us = self.turned_us.load(Ordering::Relaxed);
-            if last_us != 0 && self.now_us().saturating_sub(last_us) < TICK_US {
+            if let Some(nap) = self.busy_nap(self.now_us(), TICK_US / 2) {
                 self.parked.store(false, Ordering::Relaxed);
-                return Some(Nap::Tick);
+                return Some(nap);
             }
             if !worked && longest_us > 0 {
                 let is_alone = self.watching.load(Ordering::SeqCst) == 0;
@@ -272,7 +305,8 @@ impl Inline {
         }
     }
 
-    fn nap(&self, timeout_us: u64, on_device: bool) -> Result<(), Errno> {
+    /// Sleeps; true if something happened.
+    fn nap(&self, timeout_us: u64, on_device: bool) -> Result<bool, Errno> {
         let timeout = Duration::from_micros(timeout_us);
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let mut fds =
@@ -282,14 +316,15 @@ impl Inline {
         } else {
             &mut fds[..2]
         };
-        match rustix::event::poll(watched, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let news = match rustix::event::poll(watched, Some(&timeout)) {
+            Ok(news) => news > 0,
+            Err(Errno::INTR) => true,
             Err(errno) => return Err(errno),
-        }
+        };
         if !fds[0].revents().is_empty() {
             doorbell::drain(self.kick.as_fd());
         }
-        Ok(())
+        Ok(news)
     }
 
     /// Takes the turn for good or until the value is dropped: across a fork, an exec, an exit. `None`: the

@@ -3,8 +3,7 @@
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
 use hostif::Region;
-use hostif::id::number_of_core;
-use std::collections::HashMap;
+use hostif::id::{IdMap, number_of_core};
 
 /// A pool of indexes: those given back first, then those never used.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ pub struct Slot {
 /// All regions of a core by number.
 pub struct Regions {
     core: u16,
-    slots: HashMap<u32, Slot>,
+    slots: IdMap<u32, Slot>,
     last: u32,
 }
 
@@ -55,7 +54,7 @@ impl Regions {
     pub fn new(core: u16) -> Self {
         Self {
             core,
-            slots: HashMap::new(),
+            slots: IdMap::default(),
             last: 0,
         }
     }

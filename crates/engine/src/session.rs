@@ -2,12 +2,13 @@
 
 use crate::egress::SourceFile;
 use crate::moderation::Moderator;
+use hostif::id::{IdMap, IdSet};
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
     SocketId, Written, doorbell,
 };
 use rustix::fd::{AsFd as _, OwnedFd};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tcp::Instant;
 
@@ -70,21 +71,21 @@ pub struct Session {
     /// Rings, once the process has said hello.
     pub rings: Option<Rings>,
     /// Prepared backing sockets by handle.
-    pub backings: HashMap<u32, OwnedFd>,
+    pub backings: IdMap<u32, OwnedFd>,
     /// Files to send from by handle; what is under way keeps its file by itself.
-    pub files: HashMap<u32, Arc<SourceFile>>,
+    pub files: IdMap<u32, Arc<SourceFile>>,
     /// A note that another holder of the socket has to precede; its ring waits with it.
     pub early: Option<Written>,
     next_handle: u32,
     /// Rows of the sockets it holds.
-    pub sockets: HashSet<u32>,
+    pub sockets: IdSet<u32>,
     /// Completions that did not fit; at [`COMPLETIONS_MAX`] commands wait in their ring.
     completions: VecDeque<Completion>,
     /// Sockets whose event did not fit, without duplicates.
     events: VecDeque<SocketId>,
-    events_queued: HashSet<SocketId>,
+    events_queued: IdSet<SocketId>,
     /// Where in the ring the last event of a socket was put.
-    last_event: HashMap<SocketId, u64>,
+    last_event: IdMap<SocketId, u64>,
     /// When it is rung.
     pub moderator: Moderator,
     /// Events that were put into its ring.
@@ -102,15 +103,15 @@ impl Session {
             uid,
             control,
             rings: None,
-            backings: HashMap::new(),
-            files: HashMap::new(),
+            backings: IdMap::default(),
+            files: IdMap::default(),
             early: None,
             next_handle: 1,
-            sockets: HashSet::new(),
+            sockets: IdSet::default(),
             completions: VecDeque::new(),
             events: VecDeque::new(),
-            events_queued: HashSet::new(),
-            last_event: HashMap::new(),
+            events_queued: IdSet::default(),
+            last_event: IdMap::default(),
             moderator: Moderator::default(),
             told: 0,
             is_faulty: false,

@@ -2,6 +2,9 @@
 //!
 //! A name whose generation is old belongs to a socket that is gone; both sides drop what carries it.
 
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashMap, HashSet};
+
 /// Bits of an index, or of a region's number, below those that name the core.
 const CORE_SHIFT: u32 = 26;
 
@@ -60,6 +63,37 @@ impl SocketId {
         SocketId::new(crate::descriptor::low(bits), crate::descriptor::high(bits))
     }
 }
+
+/// Hashes names and numbers that an engine gives out: nobody can choose them so that they collide, so
+/// one multiplication will do.
+#[derive(Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // Fibonacci hashing.
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A table by such a name.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+/// A set of such names.
+pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 #[cfg(test)]
 mod tests {

@@ -170,7 +170,9 @@ impl Layout {
         self.rings_start() + before
     }
 
-    fn headers_start(&self) -> u64 {
+    /// Offset of the first socket header.
+    #[must_use]
+    pub fn headers_start(&self) -> u64 {
         let rings: u64 = RING_ORDER.iter().map(|kind| self.ring_bytes(*kind)).sum();
         self.rings_start() + rings
     }

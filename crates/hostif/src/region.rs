@@ -88,6 +88,9 @@ pub struct Region {
     mapping: Arc<Mapping>,
     file: Option<Arc<OwnedFd>>,
     layout: Layout,
+    /// Where headers and windows begin: asked for with every packet and call.
+    headers_at: u64,
+    windows_at: u64,
     id: u32,
     session: u32,
 }
@@ -108,6 +111,8 @@ impl Region {
             mapping,
             file: Some(Arc::new(file)),
             layout,
+            headers_at: layout.headers_start(),
+            windows_at: layout.windows_start(),
             id,
             session,
         };
@@ -143,6 +148,8 @@ impl Region {
             mapping,
             file: None,
             layout: placeholder,
+            headers_at: 0,
+            windows_at: 0,
             id: 0,
             session: 0,
         };
@@ -169,6 +176,8 @@ impl Region {
             receive_window_bytes: low(words[7]),
         };
         region.layout.check()?;
+        region.headers_at = region.layout.headers_start();
+        region.windows_at = region.layout.windows_start();
         if region.layout.region_bytes() == bytes {
             Ok(region)
         } else {
@@ -302,7 +311,10 @@ impl Region {
     /// A socket's header; `None` when there is none with that index.
     #[must_use]
     pub fn socket_header(&self, index: u32) -> Option<SocketHeader<'_>> {
-        let offset = self.layout.socket_header(index)?;
+        if index >= self.layout.socket_headers {
+            return None;
+        }
+        let offset = self.headers_at + u64::from(index) * crate::layout::SOCKET_HEADER_BYTES;
         let first = self.check(offset, crate::layout::SOCKET_HEADER_BYTES, 64)?;
         // SAFETY: aligned and inside the mapping, which `self` keeps; the header consists of atomics
         // and of padding that nobody accesses, so any bytes are a valid one.
@@ -330,7 +342,7 @@ impl Region {
     /// A window; `None` unless the span is a power of two of bytes within the windows' part.
     #[must_use]
     pub fn window(&self, span: WindowSpan) -> Option<Window<'_>> {
-        if span.offset < self.layout.windows_start() || !span.size.is_power_of_two() {
+        if span.offset < self.windows_at || !span.size.is_power_of_two() {
             return None;
         }
         let first = self.check(span.offset, u64::from(span.size), 1)?;

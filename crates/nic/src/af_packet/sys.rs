@@ -218,8 +218,11 @@ fn gather(offload: &[u8; vnet::LEN], frame: &TxFrame<'_>) -> [libc::iovec; SPANS
 fn message(spans: &mut [libc::iovec; SPANS]) -> libc::msghdr {
     // SAFETY: `msghdr` is plain C data for which all zeros (no name, no control data) is valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // Each span costs the kernel a copy and a check, and the last ones are mostly empty.
+    let empty = spans.iter().rev().take_while(|span| span.iov_len == 0);
+    let count = SPANS - empty.count();
     message.msg_iov = spans.as_mut_ptr();
-    message.msg_iovlen = SPANS as _;
+    message.msg_iovlen = count as _;
     message
 }
 
@@ -227,9 +230,17 @@ fn send_one(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     let offload = vnet::emit(frame);
     let mut spans = gather(&offload, frame);
     let message = message(&mut spans);
+    // Not libc's sendmsg, which may be the symbol of a library around this code, and looks for cancellation.
     // SAFETY: `message` points at `spans`, and they at the virtio header, the headers and the
     // payload spans, all of which outlive the call; sending only reads them.
-    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_sendmsg,
+            fd.as_raw_fd(),
+            &raw const message,
+            libc::MSG_DONTWAIT,
+        )
+    };
     if sent < 0 {
         Err(io::Error::last_os_error())
     } else {
