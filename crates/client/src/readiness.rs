@@ -219,17 +219,23 @@ impl TcpSocket {
     /// Bytes that fit into the send window now; 0 while there is none.
     #[must_use]
     pub fn send_room_bytes(&self) -> usize {
-        let limit = self
-            .spans()
-            .map_or(0, |(send, _)| self.header().send_limit(send.size));
-        let limit = usize::try_from(limit).unwrap_or(0);
+        let limit = usize::try_from(self.send_window_bytes()).unwrap_or(0);
         limit.saturating_sub(self.unacknowledged_bytes())
     }
 
-    /// Bytes of the receive window; 0 while there is none.
+    /// Bytes of the send window that may be filled; 0 while there is none.
+    #[must_use]
+    pub fn send_window_bytes(&self) -> u32 {
+        self.spans()
+            .map_or(0, |(send, _)| self.header().send_limit(send.size))
+    }
+
+    /// Bytes of the receive window that the peer may fill; 0 while there is none.
     #[must_use]
     pub fn receive_window_bytes(&self) -> u32 {
-        self.spans().map_or(0, |(_, receive)| receive.size)
+        self.spans().map_or(0, |(_, receive)| {
+            self.header().receive_place(0, receive.size).1
+        })
     }
 
     /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.

@@ -2,7 +2,7 @@
 //! socket's receive lock.
 //!
 //! The engine is told of every step but rung, if it sleeps, only when the consumed position crosses a
-//! quarter of the window: until then the peer still has the other three to fill, so nothing waits for
+//! quarter of what is offered of the window: until then the peer still has the other three to fill, so nothing waits for
 //! the news, and a sleeping engine reads it when the next segment wakes it.
 
 use std::io::IoSliceMut;
@@ -24,6 +24,10 @@ struct Arrived<'a> {
     /// Where what can be received begins: behind an urgent byte that is skipped.
     consumed: u64,
     available: usize,
+    /// Where that lies in the window.
+    place: u64,
+    /// Bytes of the window that the peer may fill.
+    offered: u32,
     /// An urgent byte before `consumed` is skipped.
     skips: bool,
     _held: Held<'a>,
@@ -46,7 +50,7 @@ impl TcpSocket {
             let len = slice.len().min(arrived.available - done);
             done += arrived
                 .window
-                .copy_out(arrived.consumed + done as u64, &mut slice[..len]);
+                .copy_out(arrived.place + done as u64, &mut slice[..len]);
             if len < slice.len() {
                 break;
             }
@@ -92,7 +96,10 @@ impl TcpSocket {
         }
         let (start, available) = self.around_urgent(consumed, available);
         let socket = self;
+        let (place, offered) = header.receive_place(start, receive.size);
         Ok(Some(Arrived {
+            place,
+            offered,
             socket,
             attachment,
             header,
@@ -157,7 +164,7 @@ impl Arrived<'_> {
             end,
         };
         let told = self.attachment.push(&self.attachment.receives, &note);
-        let quarter = (self.window.size() as u64 / 4).max(1);
+        let quarter = u64::from(self.offered / 4).max(1);
         if self.consumed / quarter != end / quarter {
             self.attachment.ring_engine();
         }

@@ -80,7 +80,8 @@ impl TcpSocket {
         let (_, receive) = self.spans().ok_or(Errno::INVAL)?;
         let window = self.region().window(receive).ok_or(Errno::PROTO)?;
         let mut value = [0];
-        window.copy_out(byte.position, &mut value);
+        let (place, _) = self.header().receive_place(byte.position, receive.size);
+        window.copy_out(place, &mut value);
         if !peek {
             self.header().program_set_urgent_taken(byte.position + 1);
         }

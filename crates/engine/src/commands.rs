@@ -99,7 +99,17 @@ impl EngineCore {
         let Some(connection) = self.sockets.row(row).connection() else {
             return true;
         };
-        self.advance_consumed(now, connection, end).is_ok()
+        let is_right = self.advance_consumed(now, connection, end).is_ok();
+        self.place_window(row);
+        is_right
+    }
+
+    /// How the connection of a socket uses its receive window may have changed.
+    pub(crate) fn place_window(&mut self, row: u32) {
+        let connection = self.sockets.row(row).connection();
+        if let Some(Ok(used)) = connection.map(|id| self.stack.receive_use(id)) {
+            self.sockets.place_window(row, &used);
+        }
     }
 
     fn advance_consumed(

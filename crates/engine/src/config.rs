@@ -78,6 +78,8 @@ pub struct Limits {
     pub sessions: usize,
     /// Rings, headers and windows of each attached program.
     pub region: Layout,
+    /// Memory of all windows of a core, above which offered windows stop growing.
+    pub window_memory_bytes: u64,
     /// First and last port for connections whose program chose none.
     pub ephemeral_ports: (u16, u16),
 }
@@ -91,6 +93,7 @@ impl Default for Limits {
             datagrams: stack::udp::UDP_SOCKETS_DEFAULT,
             sessions: 1_024,
             region: Layout::default(),
+            window_memory_bytes: 4 << 30,
             ephemeral_ports: stack::Config::new([0; 16]).ephemeral_ports,
         }
     }

@@ -81,7 +81,8 @@ impl EngineCore {
             datagrams: limits.datagrams,
         };
         let state = State::create(&sizes)?;
-        let mut stack = Stack::new(state.tables, config.of_stack(seat.core, secret))?;
+        let stack_config = config.of_stack(seat.core, secret);
+        let mut stack = Stack::new(state.tables, stack_config)?;
         let caps = driver.caps();
         let mtu = u16::try_from(caps.mtu).unwrap_or(u16::MAX);
         let hardware = caps.hardware_address;
@@ -115,6 +116,7 @@ impl EngineCore {
             sockets: Sockets::new(
                 seat.take_home(),
                 config.socket_options,
+                stack_config.receive_offer,
                 state.sockets,
                 state.datagrams,
             ),

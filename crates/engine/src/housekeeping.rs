@@ -15,6 +15,9 @@ const PIECES_PER_ROUND: usize = 32;
 /// Traffic since the last time that makes giving memory back worth two system calls.
 const WORTHWHILE_BYTES: u64 = 64 * 1024;
 
+/// What a connection is offered while memory is short.
+const SHORT_BYTES: u32 = 64 * 1024;
+
 /// What was seen of a connection's windows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -31,6 +34,8 @@ pub struct Housekeeping {
     row: u32,
     /// What was logged of the device.
     complaints: Vec<String>,
+    /// Windows take more memory than they shall.
+    is_short: bool,
 }
 
 impl EngineCore {
@@ -41,6 +46,7 @@ impl EngineCore {
             return;
         }
         self.housekeeping.next = now + INTERVAL;
+        self.watch_memory();
         self.sockets.drop_lingering(now);
         self.log_complaints();
         let used = self.sockets.used();
@@ -64,6 +70,19 @@ impl EngineCore {
             tracing::warn!("{complaint}");
         }
         self.housekeeping.complaints = complaints;
+    }
+
+    /// While windows take more memory than they shall, no offer grows and new ones are small.
+    fn watch_memory(&mut self) {
+        let most = self.config.limits.window_memory_bytes;
+        let is_short = self.sockets.regions.allocated_bytes() > most;
+        if is_short != self.housekeeping.is_short {
+            self.housekeeping.is_short = is_short;
+            let ceiling = if is_short { SHORT_BYTES } else { u32::MAX };
+            self.stack.set_window_ceiling(ceiling);
+            self.sockets.set_window_ceiling(ceiling);
+            tracing::warn!(is_short, "memory of windows");
+        }
     }
 
     /// Unmapping a large file at once would keep everybody waiting for milliseconds.

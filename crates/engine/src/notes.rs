@@ -156,6 +156,11 @@ impl EngineCore {
             hostif::WriteMode::More => tcp::WriteMode::More,
             hostif::WriteMode::Urgent => tcp::WriteMode::Urgent,
         };
+        if self.sockets.take_lack_of_room(row)
+            && let Ok(info) = self.stack.info(connection)
+        {
+            self.sockets.grow_room(row, info.cwnd, info.unsent);
+        }
         let accepted = self
             .stack
             .written_as(now, connection, note.end, mode, &mut self.sockets);

@@ -45,10 +45,10 @@ impl EngineCore {
         self.sockets.publish_congestion(row);
         if let Some(bytes) = changes.send_buffer_bytes {
             self.sockets.change(row, |record| record.send_limit = bytes);
-            self.sockets
-                .with_header(row, |header| header.engine_set_send_limit(bytes));
+            self.sockets.publish_room(row);
         }
         self.apply_options(now, row);
+        self.place_window(row);
     }
 
     /// One of the rarer options.

@@ -153,6 +153,13 @@ impl Regions {
         }
     }
 
+    /// Memory that all of them take now.
+    pub fn allocated_bytes(&self) -> u64 {
+        let each = self.slots.values();
+        each.map(|slot| slot.region.allocated_bytes().unwrap_or(0))
+            .sum()
+    }
+
     /// Number of regions.
     pub fn len(&self) -> usize {
         self.slots.len()

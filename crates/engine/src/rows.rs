@@ -72,6 +72,10 @@ pub struct SocketRow {
     pub tells_arrival: bool,
     /// Keeps the layout free of padding.
     pub reserved: u8,
+    /// Stream offset, modulo 2^32, of what lies at the start of the receive window.
+    pub receive_base: u32,
+    /// How much of the send window autotuning lets the program use; 0: there is none yet.
+    pub send_room: u32,
     /// What the program may change.
     pub options: SocketOptions,
 }
@@ -79,7 +83,7 @@ pub struct SocketRow {
 /// Bytes of the row that the engine keeps for each socket.
 pub const SOCKET_ROW_BYTES: usize = size_of::<SocketRow>();
 
-const _: () = assert!(size_of::<SocketRow>() <= 144);
+const _: () = assert!(size_of::<SocketRow>() <= 152);
 
 impl SocketRow {
     /// The stack's connection, for [`Kind::Connection`].

@@ -2,6 +2,8 @@
 //! `host.rs`.
 
 mod host;
+mod place;
+mod room;
 
 use crate::copies::Copies;
 use crate::datagrams::DatagramRow;
@@ -33,6 +35,10 @@ pub struct Companion {
     pub backing: Option<OwnedFd>,
     /// The receive window.
     receive: Option<WindowSpan>,
+    /// How much of it the program was told to be offered.
+    offered: u32,
+    /// The program waits for room in its send window.
+    lacked_room: bool,
     /// The link has files mapped for it and must hear of acknowledgements.
     pub has_files: bool,
     /// The rings of a datagram socket.
@@ -74,6 +80,10 @@ pub struct Sockets {
     now: Instant,
     /// The time of day in this turn, once somebody has asked.
     wall_clock_ns: Option<u64>,
+    /// What new receive windows are offered with.
+    first_offer: u32,
+    /// No window is opened further: memory is short.
+    window_ceiling: u32,
 }
 
 pub fn at(row: u32) -> usize {
@@ -85,6 +95,7 @@ impl Sockets {
     pub fn new(
         home: Home,
         defaults: SocketOptions,
+        first_offer: u32,
         rows: &'static mut [SocketRow],
         datagrams: &'static mut [DatagramRow],
     ) -> Self {
@@ -106,6 +117,8 @@ impl Sockets {
             lingering: VecDeque::new(),
             now: Instant::ZERO,
             wall_clock_ns: None,
+            first_offer,
+            window_ceiling: u32::MAX,
             rows,
             datagrams,
         }
@@ -251,11 +264,23 @@ impl Sockets {
         region
             .socket_header(header)?
             .engine_set_windows(send, receive);
-        self.change(row, |record| record.pair_plus_one = pair + 1);
+        self.change(row, |record| {
+            record.pair_plus_one = pair + 1;
+            (record.receive_base, record.send_room) = (0, 0);
+        });
         self.companions[at(row)].receive = Some(receive);
+        self.offer_first(row, receive.size);
+        self.publish_room(row);
         self.new_windows
             .push((row, Some(SendWindow { region, span: send })));
         Some((receive.size, send.size))
+    }
+
+    /// The windows of a connection: for sending and for receiving.
+    fn windows(&self, row: u32) -> Option<(WindowSpan, WindowSpan)> {
+        let record = self.row(row);
+        let region = self.regions.find(record.region)?;
+        region.window_pair(record.pair()?)
     }
 
     /// The stack has named the connection of a socket.

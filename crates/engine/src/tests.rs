@@ -13,3 +13,4 @@ mod moderation;
 mod options;
 mod scene;
 mod segments;
+mod windows;

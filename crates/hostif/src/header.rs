@@ -1,7 +1,8 @@
 //! A socket's header: 320 bytes that engine and programs share, one cache line per writer and purpose.
 //!
 //! Lines 0, 1 and 4 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
-//! program's, shared by every process that holds the socket, so positions are absolute stream offsets.
+//! program's (but for `receive_place`, beside which the program reads), shared by every process that holds
+//! the socket, so positions are absolute stream offsets.
 //! The engine takes positions only from descriptors; the two words it reads here, `tx_wanted` and
 //! `failures_taken`, can spoil nothing but the writer's own notifications and error queue.
 //!
@@ -17,6 +18,7 @@ use crate::lock::RegionLock;
 use crate::window::WindowSpan;
 
 mod datagram;
+mod place;
 
 bitflags::bitflags! {
     /// The state of a socket as the engine publishes it.
@@ -79,7 +81,9 @@ pub(crate) struct RawHeader {
     error_taken: AtomicU32,
     consumed: AtomicU64,
     urgent_taken: AtomicU64,
-    padding_2: [u64; 4],
+    /// The engine's, seldom: where the receive window begins (low half) and how much of it is offered.
+    receive_place: AtomicU64,
+    padding_2: [u64; 3],
     failures_taken: AtomicU64,
     // Line 3: program, sending.
     send_lock: AtomicU32,
@@ -157,6 +161,7 @@ impl<'a> SocketHeader<'a> {
         ] {
             word.store(0, Ordering::Relaxed);
         }
+        raw.receive_place.store(0, Ordering::Relaxed);
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
             word.store(0, Ordering::Relaxed);
         }

@@ -351,6 +351,13 @@ impl Region {
         Some(Window::new(unsafe { SharedBytes::from_raw(first, len) }))
     }
 
+    /// Engine: memory that the region takes now, in bytes.
+    pub fn allocated_bytes(&self) -> Result<u64, Errno> {
+        let file = self.file.as_ref().ok_or(Errno::BADF)?;
+        // POSIX counts in units of 512 bytes (stat(2)).
+        Ok(u64::try_from(rustix::fs::fstat(file)?.st_blocks).unwrap_or(0) * 512)
+    }
+
     /// Engine: gives the pages of a window back to the system; it reads zeros afterwards.
     pub fn punch_hole(&self, span: WindowSpan) -> Result<(), Errno> {
         let file = self.file.as_ref().ok_or(Errno::BADF)?;

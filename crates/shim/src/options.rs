@@ -292,6 +292,9 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
                 let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
                 Some(mss.to_ne_bytes().to_vec())
             }
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
+                rare::tuned_buffer(&call.socket().log, stream, name)
+            }
             // The engine publishes it a little later.
             CONGESTION => call
                 .socket()

@@ -58,6 +58,8 @@ pub struct Config {
     /// Connections that no program holds any more, at most; the next one is reset
     /// (Linux `tcp_max_orphans`).
     pub orphans_max: u32,
+    /// Bytes of its receive window that a connection offers at first (the middle of Linux `tcp_rmem`).
+    pub receive_offer: u32,
     /// ICMP errors sent per second in the long run (Linux `icmp_msgs_per_sec`).
     pub icmp_errors_per_second: u32,
     /// ICMP errors sent at once (Linux `icmp_msgs_burst`).
@@ -85,6 +87,7 @@ impl Config {
             ephemeral_ports: (32_768, 60_999),
             neighbours_max: 1_024,
             orphans_max: 16_384,
+            receive_offer: 256 * 1024,
             icmp_errors_per_second: 1_000,
             icmp_errors_burst: 50,
             fragment_bytes_max: 4 << 20,

@@ -127,6 +127,17 @@ pub struct ConnectionView {
     pub error: Option<ConnectionError>,
 }
 
+/// How a connection uses its receive window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveUse {
+    /// Stream offset up to which the program may read.
+    pub readable_end: u64,
+    /// Bytes that are offered to the peer, at most.
+    pub offered: u32,
+    /// All that the peer has sent was consumed.
+    pub is_drained: bool,
+}
+
 /// What a new connection of a listener gets from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incoming {

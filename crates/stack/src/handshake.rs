@@ -209,6 +209,7 @@ impl Stack<'_> {
             mss: self.receive_mss(tuple.remote(), tuple.zone()),
             default_mss: default_mss(tuple.remote()),
             receive_capacity: incoming.receive_capacity,
+            receive_offer: self.config.receive_offer.min(self.window_ceiling),
             send_capacity: incoming.send_capacity,
             timestamp_offset: self.timestamp_offset(tuple),
             options: incoming.options,

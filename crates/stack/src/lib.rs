@@ -67,7 +67,7 @@ pub use demux::FourTuple;
 pub use detour::Detour;
 pub use egress::{
     Busy, ConnectionView, Egress, EgressCaps, Frame, Host, Incoming, IpOptions, PartialChecksum,
-    Payload, RxChecksum, RxMeta,
+    Payload, ReceiveUse, RxChecksum, RxMeta,
 };
 pub use error::Error;
 pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};

@@ -6,7 +6,7 @@
 use crate::address::{needs_zone, same_family, scope_id_of};
 use crate::config::FastOpenModes;
 use crate::demux::FourTuple;
-use crate::egress::{ConnectionView, Host, IpOptions};
+use crate::egress::{ConnectionView, Host, IpOptions, ReceiveUse};
 use crate::error::Error;
 use crate::handshake::default_mss;
 use crate::interface::InterfaceId;
@@ -124,6 +124,7 @@ impl Stack<'_> {
             mss: self.receive_mss(remote, zone),
             default_mss: default_mss(remote),
             receive_capacity: connect.receive_capacity,
+            receive_offer: self.config.receive_offer.min(self.window_ceiling),
             send_capacity: connect.send_capacity,
             timestamp_offset: tcp::isn::timestamp_offset(
                 &self.config.secret,
@@ -254,7 +255,16 @@ impl Stack<'_> {
         end: u64,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        self.positioned(now, id, host, |tcp| tcp.handle_consumed(now, end))
+        let ceiling = self.window_ceiling;
+        self.positioned(now, id, host, |tcp| {
+            tcp.handle_consumed_below(now, end, ceiling)
+        })
+    }
+
+    /// From now on no connection's receive window is offered with more than `bytes`, unless it is already:
+    /// what a host says whose memory runs short. `u32::MAX`: as much as each window has.
+    pub fn set_window_ceiling(&mut self, bytes: u32) {
+        self.window_ceiling = bytes;
     }
 
     fn positioned(
@@ -269,7 +279,10 @@ impl Stack<'_> {
         let events = self
             .change(index, |record| act(&mut record.tcp))
             .map_err(|_| Error::InvalidArgument)?;
-        self.apply(now, index, before, events, host);
+        // A position that calls for nothing has moved no timer either.
+        if !events.is_empty() {
+            self.apply(now, index, before, events, host);
+        }
         Ok(())
     }
 
@@ -388,6 +401,19 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn view(&self, id: ConnectionId) -> Result<ConnectionView, Error> {
         Ok(view(self.find(id)?))
+    }
+
+    /// How a connection uses its receive window.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn receive_use(&self, id: ConnectionId) -> Result<ReceiveUse, Error> {
+        let tcp = &self.find(id)?.tcp;
+        Ok(ReceiveUse {
+            readable_end: tcp.readable_end(),
+            offered: u32::try_from(tcp.offered_window()).unwrap_or(u32::MAX),
+            is_drained: tcp.is_drained(),
+        })
     }
 
     /// The two ends: this host's, the peer's.

@@ -64,6 +64,8 @@ pub struct Work {
 pub struct Stack<'m> {
     pub(crate) tables: Tables<'m>,
     pub(crate) config: Config,
+    /// No connection's offered window grows above it.
+    pub(crate) window_ceiling: u32,
     pub(crate) counters: Counters,
     pub(crate) interfaces: Interfaces,
     pub(crate) routes: Routes,
@@ -132,6 +134,7 @@ impl<'m> Stack<'m> {
         let (first, last) = config.ephemeral_ports;
         Ok(Self {
             config,
+            window_ceiling: u32::MAX,
             counters: Counters::default(),
             interfaces: Interfaces::default(),
             routes: Routes::new(),

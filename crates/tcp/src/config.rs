@@ -15,6 +15,8 @@ pub struct Config {
     pub default_mss: u16,
     /// Capacity of the receive window, bytes; a power of two.
     pub receive_capacity: u32,
+    /// How much of it is offered at first, bytes; more than the capacity: all of it.
+    pub receive_offer: u32,
     /// Capacity of the send window, bytes; a power of two.
     pub send_capacity: u32,
     /// Offer window scaling (RFC 7323 §2).
@@ -39,6 +41,7 @@ impl Default for Config {
             mss: 1460,
             default_mss: 536,
             receive_capacity: 512 * 1024,
+            receive_offer: u32::MAX,
             send_capacity: 512 * 1024,
             window_scaling: true,
             timestamps: true,

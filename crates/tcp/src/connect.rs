@@ -1,6 +1,7 @@
 //! Opening: active, passive and simultaneous (RFC 9293 §3.5, §3.10.7.3), options of the SYN.
 
 use crate::{
+    autotune::Autotune,
     config::Config,
     congestion::Path,
     connection::{Connection, ConnectionError, Events, ReceiveWindow},
@@ -219,6 +220,7 @@ fn receiver(config: &Config) -> Receiver {
     Receiver {
         consumed: 1,
         capacity: config.receive_capacity,
+        tuning: Autotune::offering(config.receive_offer.min(config.receive_capacity)),
         segment_payload: config.default_mss,
         advertised_mss: config.mss,
         window_shift: own_window_shift(config.receive_capacity),

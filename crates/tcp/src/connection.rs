@@ -253,6 +253,16 @@ impl Connection {
         self.rcv.consumed_offset()
     }
 
+    /// Bytes of the receive window that are offered to the peer, at most.
+    pub fn offered_window(&self) -> u64 {
+        self.receive_capacity()
+    }
+
+    /// Whether nothing of the peer's lies in the receive window: all that came was consumed.
+    pub fn is_drained(&self) -> bool {
+        self.rcv.out_of_order.is_empty() && self.consumed() == self.readable_end()
+    }
+
     /// Whether the peer's FIN was reached: after [`Self::readable_end`] there is nothing more.
     pub const fn fin_received(&self) -> bool {
         self.rcv.fin_reached
@@ -360,11 +370,25 @@ impl Connection {
         Ok(Events::TRANSMIT)
     }
 
-    /// The program has consumed bytes of its receive window up to stream offset `end`.
+    /// As [`Self::handle_consumed_below`] with no ceiling but the window's capacity.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn handle_consumed(&mut self, now: Instant, end: u64) -> Result<Events, OffsetError> {
+        self.handle_consumed_below(now, end, u32::MAX)
+    }
+
+    /// The program has consumed bytes of its receive window up to stream offset `end`. The window offered
+    /// may grow for that, not above `ceiling` bytes.
     ///
     /// # Errors
     /// `end` lies behind the last one or beyond what was received.
-    pub fn handle_consumed(&mut self, _now: Instant, end: u64) -> Result<Events, OffsetError> {
+    pub fn handle_consumed_below(
+        &mut self,
+        now: Instant,
+        end: u64,
+        ceiling: u32,
+    ) -> Result<Events, OffsetError> {
         let (lowest, highest) = (self.rcv.consumed_offset(), self.rcv.readable_end());
         if end < lowest || end > highest {
             return Err(OffsetError {
@@ -377,6 +401,7 @@ impl Connection {
             return Ok(Events::empty());
         }
         self.rcv.consumed = end + 1;
+        self.tune_receive_window(now, ceiling);
         Ok(if self.window_update_due() {
             Events::TRANSMIT
         } else {

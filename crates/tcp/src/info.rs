@@ -130,7 +130,7 @@ impl Connection {
             bytes_received: self.rcv.readable_end(),
             bytes_sent_once: self.sent(),
             unsent: self.written() - self.sent(),
-            receive_space: 0,
+            receive_space: u64::from(self.rcv.tuning.taken),
             tally: self.tally,
         }
     }

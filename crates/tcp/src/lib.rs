@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod autotune;
 mod close;
 pub mod config;
 pub mod congestion;

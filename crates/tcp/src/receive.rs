@@ -170,6 +170,7 @@ impl Connection {
             && !crate::SeqNumber(self.rcv.ts_recent).is_after(crate::SeqNumber(timestamps.value))
         {
             self.rcv.ts_recent = timestamps.value;
+            self.rcv.ts_echo = timestamps.echo;
             self.rcv.ts_recent_at = now;
         }
     }

@@ -1,6 +1,7 @@
 //! The receive side's variables (RFC 9293 §3.3.1, figure 4), in absolute positions.
 
 use crate::{
+    autotune::Autotune,
     ranges::{Range, RangeSet, RangeSlot},
     seq::SequenceSpace,
     time::Instant,
@@ -56,7 +57,9 @@ pub(crate) struct Receiver {
     pub reserved: u8,
     /// MSS that our SYN announced.
     pub advertised_mss: u16,
-    pub reserved_2: [u16; 3],
+    pub reserved_2: u16,
+    /// What the segment that gave `ts_recent` echoed.
+    pub ts_echo: u32,
     /// The ranges that grew last, newest first (RFC 2018 §4); empty, or below `nxt`: none.
     pub recent: [RangeSlot; RECENT],
     /// What arrived once more, for the next ACK to report (RFC 2883); an end of 0: nothing.
@@ -64,6 +67,7 @@ pub(crate) struct Receiver {
     pub duplicate_end: u64,
     /// Start of the current challenge-ACK interval.
     pub challenge_since: Instant,
+    pub tuning: Autotune,
     /// Data beyond a hole; the bytes are already in the window.
     pub out_of_order: RangeSet,
 }

@@ -12,7 +12,7 @@ use crate::{
 use wire::tcp::{Header, SackBlocks};
 
 /// Of the clock that our timestamps carry.
-const CLOCK_TICK: Duration = Duration::from_ms(1);
+pub(crate) const CLOCK_TICK: Duration = Duration::from_ms(1);
 
 /// Positions `[start, end)` that the peer names.
 type Block = (u64, u64);

@@ -2,6 +2,7 @@
 //!
 //! `harness` gives both; the other files are named after what they hold.
 
+mod autotune;
 mod bottleneck;
 mod close;
 mod congestion;

@@ -3,8 +3,13 @@
 use crate::connection::Connection;
 
 impl Connection {
-    fn receive_capacity(&self) -> u64 {
-        let limits = [self.options.receive_limit, self.options.window_clamp];
+    pub(crate) fn receive_capacity(&self) -> u64 {
+        // What the program has set is not tuned.
+        let offered = match self.options.receive_limit {
+            0 => self.rcv.tuning.offered,
+            limit => limit,
+        };
+        let limits = [offered, self.options.window_clamp];
         let capacity = limits
             .into_iter()
             .filter(|limit| *limit > 0)

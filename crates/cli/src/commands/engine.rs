@@ -93,6 +93,10 @@ pub struct Arguments {
     /// rate and delay need more. Only pages in use cost memory.
     #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = parse_window)]
     window_kib: u32,
+    /// Memory of all windows of a core, in MiB, above which the receive windows that peers are offered stop
+    /// growing and new ones are small.
+    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    window_memory_mib: u64,
     /// Congestion control of connections whose program sets none: reno, cubic, bbr or dctcp.
     #[arg(long, value_name = "NAME", default_value = CongestionControl::default().name(), value_parser = parse_congestion)]
     congestion: CongestionControl,
@@ -279,6 +283,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     let window_bytes = arguments.window_kib * 1024;
     config.limits.region.send_window_bytes = window_bytes;
     config.limits.region.receive_window_bytes = window_bytes;
+    config.limits.window_memory_bytes = arguments.window_memory_mib << 20;
     config.hold_idle_latency = !arguments.allow_deep_idle;
     config.until_idle_s = arguments.until_idle;
     Ok(config)

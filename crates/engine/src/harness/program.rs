@@ -359,7 +359,8 @@ impl Program {
         let (span, _) = header.windows();
         let window = socket.region.window(span).expect("a good window");
         let used = header.written() - header.acknowledged();
-        let free = usize::try_from(u64::from(span.size) - used).expect("a window is small");
+        let room = u64::from(header.send_limit(span.size)).saturating_sub(used);
+        let free = usize::try_from(room).expect("a window is small");
         let len = bytes.len().min(free);
         if len == 0 || self.written.pending() == Ok(self.written.capacity()) {
             return 0;
@@ -391,7 +392,8 @@ impl Program {
         if len == 0 || self.consumed.pending() == Ok(self.consumed.capacity()) {
             return 0;
         }
-        window.copy_out(header.consumed(), &mut bytes[..len]);
+        let (place, _) = header.receive_place(header.consumed(), span.size);
+        window.copy_out(place, &mut bytes[..len]);
         let end = header.consumed() + len as u64;
         header.program_set_consumed(end);
         let note = Consumed {

@@ -54,7 +54,8 @@ impl Host for Sockets {
             .find(self.row(row).region)
             .and_then(|region| region.window(span))
         {
-            let placed = window.copy_in(offset, data);
+            let base = self.row(row).receive_base;
+            let placed = window.copy_in(offset.wrapping_sub(u64::from(base)), data);
             self.copies.on_placed(placed as u64);
         }
     }
@@ -129,7 +130,11 @@ impl Host for Sockets {
         let is_wanted = |sockets: &Self| {
             sockets.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true)
         };
-        if opens || (events.contains(Events::WRITABLE) && is_wanted(self)) {
+        let lacked_room = !opens && events.contains(Events::WRITABLE) && is_wanted(self);
+        if lacked_room {
+            self.note_lack_of_room(row);
+        }
+        if opens || lacked_room {
             self.count_tx(row);
         }
     }
@@ -143,10 +148,6 @@ impl Host for Sockets {
         let listener = self.row_of(listener_owner)?;
         let parent = *self.row(listener);
         let row = self.create(parent.region, Kind::Arriving)?;
-        let Some((receive_capacity, send_capacity)) = self.give_windows(row) else {
-            self.destroy(row);
-            return None;
-        };
         self.change(row, |record| {
             record.options = parent.options;
             record.linger = parent.linger;
@@ -154,11 +155,12 @@ impl Host for Sockets {
             (record.ttl, record.tos) = (parent.ttl, parent.tos);
             record.save_syn = parent.save_syn;
             record.tells_arrival = parent.tells_arrival;
+            record.send_limit = parent.send_limit;
         });
-        self.change(row, |record| record.send_limit = parent.send_limit);
-        self.with_header(row, |header| {
-            header.engine_set_send_limit(parent.send_limit)
-        });
+        let Some((receive_capacity, send_capacity)) = self.give_windows(row) else {
+            self.destroy(row);
+            return None;
+        };
         self.publish_congestion(row);
         let owner = self.id(row)?.to_bits();
         Some(Incoming {

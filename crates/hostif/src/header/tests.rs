@@ -57,6 +57,19 @@ fn urgent_positions_and_limits_are_told_and_forgotten_with_the_socket() {
 }
 
 #[test]
+fn a_receive_window_has_a_beginning_and_an_offer() {
+    let region = Region::create(Layout::default(), 1, 1).unwrap();
+    let header = region.socket_header(5).unwrap();
+    assert_eq!(header.receive_place(70, 4096), (70, 4096));
+    header.engine_set_receive_place(70, 1024);
+    assert_eq!(header.receive_place(75, 4096), (5, 1024));
+    assert_eq!(header.receive_place(75, 512), (5, 512));
+    // The base is told modulo 2^32, which every size of a window divides.
+    let (place, _) = header.receive_place((1 << 32) + 70, 4096);
+    assert_eq!(place % 4096, 0);
+}
+
+#[test]
 fn wanting_space_is_taken_once() {
     let region = Region::create(Layout::default(), 1, 1).unwrap();
     let header = region.socket_header(0).unwrap();

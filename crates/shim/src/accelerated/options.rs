@@ -11,9 +11,14 @@ impl Stream {
         self.socket.arrived_at_ns()
     }
 
-    /// Bytes of the receive window.
+    /// Bytes of the receive window that the peer may fill; 0 while there is none.
     pub fn receive_window_bytes(&self) -> u32 {
         self.socket.receive_window_bytes()
+    }
+
+    /// Bytes of the send window that the program may fill; 0 while there is none.
+    pub fn send_window_bytes(&self) -> u32 {
+        self.socket.send_window_bytes()
     }
 
     /// Changes options.

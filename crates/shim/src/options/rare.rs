@@ -82,6 +82,24 @@ pub fn granted(fd: RawFd, level: i32, name: i32) -> Option<[u8; 4]> {
     Some((i32::from_ne_bytes(value) / divisor).to_ne_bytes())
 }
 
+/// What the engine makes of a buffer whose size the program leaves to it; the kernel knows what it has set.
+pub fn tuned_buffer(log: &super::Log, stream: &Stream, name: i32) -> Option<Vec<u8>> {
+    let (forced, bytes) = match name {
+        // Linux counts its own overhead in, so half of what it tells holds data.
+        libc::SO_RCVBUF => (
+            libc::SO_RCVBUFFORCE,
+            stream.receive_window_bytes().saturating_mul(2),
+        ),
+        _ => (libc::SO_SNDBUFFORCE, stream.send_window_bytes()),
+    };
+    let is_set = |name| log.has(libc::SOL_SOCKET, name);
+    if bytes == 0 || is_set(name) || is_set(forced) {
+        return None;
+    }
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    Some(bytes.to_ne_bytes().to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

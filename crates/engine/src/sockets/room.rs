@@ -1,0 +1,54 @@
+//! How much of its send window a program may fill: send buffer autotuning (`tcp_sndbuf_expand` of Linux).
+//!
+//! A connection begins with little, so that a program does not queue megabytes in front of a slow path, and
+//! is given twice its congestion window: one for what is in flight, one to be there when that is acknowledged. On
+//! short paths a program takes longer to come back than a round trip; one that finds nothing left
+//! unsent when it does gets twice as much. What was given is never taken back. `SO_SNDBUF` fixes it.
+
+use super::{Sockets, at};
+
+/// What a connection begins with.
+const FIRST_BYTES: u32 = 256 * 1024;
+
+impl Sockets {
+    /// The windows were given, or the program has set `SO_SNDBUF`.
+    pub fn publish_room(&mut self, row: u32) {
+        if self.row(row).send_room == 0 {
+            let first = FIRST_BYTES.min(self.window_ceiling);
+            self.change(row, |record| record.send_room = first);
+        }
+        let record = self.row(row);
+        let room = match record.send_limit {
+            0 => record.send_room,
+            limit => limit,
+        };
+        self.with_header(row, |header| header.engine_set_send_limit(room));
+    }
+
+    /// The program asked for news of its send window: it has no room.
+    pub(super) fn note_lack_of_room(&mut self, row: u32) {
+        self.companions[at(row)].lacked_room = true;
+    }
+
+    /// Whether the program writes again after it had no room; forgets that it had none.
+    pub fn take_lack_of_room(&mut self, row: u32) -> bool {
+        core::mem::take(&mut self.companions[at(row)].lacked_room)
+    }
+
+    /// That program's connection has this congestion window, and before it wrote, `unsent` bytes were left.
+    pub fn grow_room(&mut self, row: u32, congestion_window: u32, unsent: u64) {
+        let (limit, room) = (self.row(row).send_limit, self.row(row).send_room);
+        let Some((send, _)) = self.windows(row).filter(|_| limit == 0) else {
+            return;
+        };
+        let mut wanted = congestion_window.saturating_mul(2);
+        if unsent == 0 {
+            wanted = wanted.max(room.saturating_mul(2));
+        }
+        let wanted = wanted.min(send.size).min(self.window_ceiling);
+        if wanted > room {
+            self.change(row, |record| record.send_room = wanted);
+            self.publish_room(row);
+        }
+    }
+}
