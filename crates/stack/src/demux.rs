@@ -8,6 +8,7 @@
 use crate::address::{PackedAddress, needs_zone};
 use crate::interface::InterfaceId;
 use crate::intrusive::{at, zeroed};
+use crate::prediction::Predictions;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -91,6 +92,8 @@ pub(crate) struct Demux {
     nodes: Vec<Node>,
     hasher: SipHasher13,
     steps: u64,
+    /// Where segments went lately.
+    pub(crate) predictions: Predictions,
 }
 
 impl Demux {
@@ -101,6 +104,7 @@ impl Demux {
             nodes: zeroed(capacity),
             hasher: SipHasher13::new_with_key(key),
             steps: 0,
+            predictions: Predictions::new(),
         }
     }
 
@@ -141,6 +145,8 @@ impl Demux {
     /// Removes `index`; nothing happens if it is not there.
     pub(crate) fn remove(&mut self, index: u32) {
         let Node { tuple, next } = self.nodes[at(index)];
+        self.predictions
+            .forget(tuple.local_port, tuple.remote_port, index);
         let bucket = self.bucket(&tuple);
         let mut link = self.buckets[bucket];
         if link == index + 1 {

@@ -11,11 +11,13 @@ use crate::address::needs_zone;
 use crate::egress::{Egress, Host, RxChecksum, RxMeta};
 use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::output::Envelope;
+use crate::prediction::Key;
 use crate::protocols::Protocols;
 use crate::refuse::Refusal;
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
+use wire::ecn::Ecn;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, extension};
@@ -50,6 +52,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) checksum: RxChecksum,
     /// Payload of each of the packets that it was merged from.
     pub(crate) segment_bytes: Option<u16>,
+    /// By which the next segment of its connection can be told, if it is plain enough.
+    pub(crate) key: Option<Key>,
 }
 
 /// How a frame came.
@@ -61,6 +65,7 @@ struct Came {
     /// The frame was for this station alone.
     unicast: bool,
     meta: RxMeta,
+    key: Option<Key>,
 }
 
 impl Arrival<'_> {
@@ -83,6 +88,7 @@ impl Arrival<'_> {
         is_detour: false,
         checksum: RxChecksum::Unknown,
         segment_bytes: None,
+        key: None,
     };
 
     /// The way back. Only for packets to an address of this host's own.
@@ -122,6 +128,12 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
+        let key = Key::of(interface, frame);
+        if let Some(index) = key.as_ref().and_then(|key| self.predicted(key))
+            && self.handle_predicted(now, index, frame, meta, host)
+        {
+            return;
+        }
         let Some(config) = self
             .interfaces
             .find(interface)
@@ -149,6 +161,7 @@ impl Stack<'_> {
             station: header.source,
             unicast,
             meta,
+            key,
         };
         match header.ethertype {
             EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
@@ -160,6 +173,37 @@ impl Stack<'_> {
         }
     }
 
+    /// The connection of a segment with this key, if one like it came before.
+    fn predicted(&self, key: &Key) -> Option<u32> {
+        self.demux
+            .predictions
+            .find(key, self.interfaces.generation())
+    }
+
+    /// The short way of a frame whose link and addresses were judged with an earlier one. False, with nothing
+    /// done: its IP header is not right, and the long way counts that.
+    fn handle_predicted(
+        &mut self,
+        now: Instant,
+        index: u32,
+        frame: &[u8],
+        meta: RxMeta,
+        host: &mut dyn Host,
+    ) -> bool {
+        let Ok((ip, segment)) = parse_ipv4(&frame[ethernet::Header::LEN..], meta) else {
+            return false;
+        };
+        self.counters.ip_in_receives += 1;
+        self.counters.ip_in_delivers += 1;
+        let ends = (ip.source.into(), ip.destination.into());
+        let must_verify = meta.checksum == RxChecksum::Unknown;
+        if let Some((header, payload)) = self.parse_tcp(ends, segment, must_verify) {
+            let mark = Ecn::from_tos(ip.dscp_ecn);
+            self.handle_in_connection(now, index, mark, &header, payload, host);
+        }
+        true
+    }
+
     fn handle_ipv4(
         &mut self,
         now: Instant,
@@ -169,12 +213,7 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         self.counters.ip_in_receives += 1;
-        let parsed = if came.meta.segment_bytes.is_some() {
-            ipv4::Header::parse_merged(packet)
-        } else {
-            ipv4::Header::parse(packet)
-        };
-        let Ok((ip, payload)) = parsed else {
+        let Ok((ip, payload)) = parse_ipv4(packet, came.meta) else {
             self.counters.ip_in_hdr_errors += 1;
             return;
         };
@@ -196,6 +235,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
+            key: came.key,
         };
         let is_for_all = self.is_for_many(&arrival, ip.destination);
         // RFC 3376 §4.2.13: who has no address yet speaks of groups without one; RFC 1122 §3.2.1.3: and
@@ -278,6 +318,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
+            key: None,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
             self.counters.ip6_in_addr_errors += 1;
@@ -404,5 +445,14 @@ impl Stack<'_> {
     /// Whether `address` is one of this host's own.
     pub fn owns_address(&self, address: IpAddr) -> bool {
         self.interfaces.owns(address)
+    }
+}
+
+/// An IPv4 packet's header and payload; one that was merged may be longer than its header can say.
+fn parse_ipv4(packet: &[u8], meta: RxMeta) -> Result<(ipv4::Header, &[u8]), wire::Error> {
+    if meta.segment_bytes.is_some() {
+        ipv4::Header::parse_merged(packet)
+    } else {
+        ipv4::Header::parse(packet)
     }
 }

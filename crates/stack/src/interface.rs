@@ -213,6 +213,8 @@ impl Interface {
 pub(crate) struct Interfaces {
     list: Vec<Interface>,
     loopback: Option<InterfaceId>,
+    /// Counts what may have changed them.
+    generation: u32,
 }
 
 impl Interfaces {
@@ -221,6 +223,7 @@ impl Interfaces {
             .ok()
             .filter(|_| self.list.len() < INTERFACES_MAX);
         let id = InterfaceId(id.ok_or(Error::NoMemory)?);
+        self.generation = self.generation.wrapping_add(1);
         if config.resolution == Resolution::Loopback {
             self.loopback = Some(id);
         }
@@ -236,8 +239,15 @@ impl Interfaces {
         self.list.get(usize::from(id.0))
     }
 
+    /// For whoever may change it: what was learned from the interfaces before does not hold any more.
     pub(crate) fn find_mut(&mut self, id: InterfaceId) -> Option<&mut Interface> {
+        self.generation = self.generation.wrapping_add(1);
         self.list.get_mut(usize::from(id.0))
+    }
+
+    /// As long as it is the same, nothing has changed here.
+    pub(crate) const fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The loopback interface.

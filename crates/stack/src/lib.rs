@@ -40,6 +40,7 @@ mod output;
 mod own;
 mod path;
 mod ports;
+mod prediction;
 mod protocols;
 mod range_rooms;
 mod rate;

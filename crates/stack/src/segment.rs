@@ -8,6 +8,7 @@ use crate::input::Arrival;
 use crate::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::Flags;
+use core::net::IpAddr;
 use tcp::{Events, FastOpen, Instant, State};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
@@ -21,20 +22,17 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        self.counters.tcp_in_segs += 1;
         let (source, destination) = (arrival.source, arrival.destination);
         if arrival.is_to_group() {
+            self.counters.tcp_in_segs += 1;
             return; // RFC 9293 §3.9.2.3: a connection has two ends.
         }
-        if arrival.must_verify()
-            && !wire::checksum::verify(source, destination, Protocol::TCP, arrival.payload)
-        {
-            self.counters.tcp_in_csum_errors += 1;
-            self.counters.tcp_in_errs += 1;
-            return;
-        }
-        let Ok((header, payload)) = Header::parse(arrival.payload) else {
-            self.counters.tcp_in_errs += 1;
+        let parsed = self.parse_tcp(
+            (source, destination),
+            arrival.payload,
+            arrival.must_verify(),
+        );
+        let Some((header, payload)) = parsed else {
             return;
         };
         let mark = Ecn::from_tos(arrival.dscp_ecn);
@@ -50,6 +48,7 @@ impl Stack<'_> {
             let connections = crate::intrusive::slot(self.tables.connections.len());
             let Some(w) = found.checked_sub(connections) else {
                 self.handle_in_connection(now, found, mark, &header, payload, host);
+                self.expect_more(arrival, found);
                 return;
             };
             iss_at_least =
@@ -95,7 +94,39 @@ impl Stack<'_> {
         }
     }
 
-    fn handle_in_connection(
+    /// Verifies, if that is still to be done, and reads a segment from `ends.0` to `ends.1`.
+    pub(crate) fn parse_tcp<'p>(
+        &mut self,
+        ends: (IpAddr, IpAddr),
+        segment: &'p [u8],
+        must_verify: bool,
+    ) -> Option<(Header, &'p [u8])> {
+        self.counters.tcp_in_segs += 1;
+        if must_verify && !wire::checksum::verify(ends.0, ends.1, Protocol::TCP, segment) {
+            self.counters.tcp_in_csum_errors += 1;
+            self.counters.tcp_in_errs += 1;
+            return None;
+        }
+        let parsed = Header::parse(segment).ok();
+        if parsed.is_none() {
+            self.counters.tcp_in_errs += 1;
+        }
+        parsed
+    }
+
+    /// Segments like this one, which went to connection `index`, go there by the short way.
+    fn expect_more(&mut self, arrival: &Arrival<'_>, index: u32) {
+        let record = self.record(index);
+        if let Some(key) = &arrival.key
+            && record.has(Flags::USED)
+            && !record.has(Flags::DETACHED)
+        {
+            let generation = self.interfaces.generation();
+            self.demux.predictions.learn(key, generation, index);
+        }
+    }
+
+    pub(crate) fn handle_in_connection(
         &mut self,
         now: Instant,
         index: u32,

@@ -18,6 +18,7 @@ mod options;
 mod pair;
 mod peer;
 mod peer6;
+mod prediction;
 mod protocols;
 mod range_rooms;
 mod rebuild;

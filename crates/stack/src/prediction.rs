@@ -1,0 +1,183 @@
+//! Header prediction for TCP over IPv4 (Jacobson 1990, "4BSD TCP header prediction"): a frame whose headers
+//! stand as those of the frame before it on the same connection needs no address judged and no tuple hashed again.
+//!
+//! What is predicted is whose a segment is, never what it says: lengths, sums and everything that TCP looks
+//! at are checked each time. A prediction ends with its connection, and when an interface or its
+//! addresses change, on which the checks rested that it stands for. Frames of any other kind go the long way.
+
+use crate::interface::InterfaceId;
+use wire::ethernet;
+use wire::ipv4::{self, Protocol};
+
+/// Connections that are remembered; those whose ports collide take turns. A power of two.
+const ENTRIES: usize = 64;
+/// Version 4 and no options.
+const PLAIN: u8 = 0x45;
+/// Where in a frame stand: the IP header, the bytes that make a fragment, the protocol, the addresses, the
+/// ports (RFC 791 §3.1, RFC 9293 §3.1).
+const IP_AT: usize = ethernet::Header::LEN;
+const FRAGMENT_AT: usize = IP_AT + 6;
+const PROTOCOL_AT: usize = IP_AT + 9;
+const ADDRESSES_AT: usize = IP_AT + 12;
+const PORTS_AT: usize = IP_AT + ipv4::Header::LEN;
+const END: usize = PORTS_AT + 4;
+
+/// What says whose a segment is, as it stands in its frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Key {
+    interface: u16,
+    link: [u8; ethernet::Header::LEN],
+    addresses: [u8; 8],
+    /// The peer's port and ours.
+    ports: [u8; 4],
+}
+
+impl Key {
+    /// `None`: not a TCP segment in an IPv4 packet that is plain and whole. Nothing else is checked.
+    pub(crate) fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
+        let head = frame.first_chunk::<END>()?;
+        // More fragments, or an offset.
+        let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
+        if head[IP_AT] != PLAIN || head[PROTOCOL_AT] != Protocol::TCP.0 || fragment != 0 {
+            return None;
+        }
+        let (link, rest) = head.split_first_chunk()?;
+        let (_, rest) = rest.split_at(ADDRESSES_AT - IP_AT);
+        let (addresses, ports) = rest.split_first_chunk()?;
+        Some(Self {
+            interface: interface.0,
+            link: *link,
+            addresses: *addresses,
+            ports: *ports.first_chunk()?,
+        })
+    }
+
+    fn place(&self) -> usize {
+        let [a, b, c, d] = self.ports;
+        place(u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]))
+    }
+}
+
+fn place(local_port: u16, remote_port: u16) -> usize {
+    usize::from(remote_port ^ (remote_port >> 6) ^ local_port) % ENTRIES
+}
+
+/// Where a segment with this key goes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: Key,
+    /// Of the interfaces, when the key was judged.
+    generation: u32,
+    /// Index + 1; 0: the entry is free.
+    connection: u32,
+}
+
+/// What was learned.
+#[derive(Debug)]
+pub(crate) struct Predictions(Vec<Entry>);
+
+impl Predictions {
+    pub(crate) fn new() -> Self {
+        Self(vec![Entry::default(); ENTRIES])
+    }
+
+    /// The connection of a segment with this key, if the interfaces still are of that generation.
+    pub(crate) fn find(&self, key: &Key, generation: u32) -> Option<u32> {
+        let entry = &self.0[key.place()];
+        let index = entry.connection.checked_sub(1)?;
+        (entry.generation == generation && entry.key == *key).then_some(index)
+    }
+
+    /// A segment with this key went the long way to the connection `index`.
+    pub(crate) fn learn(&mut self, key: &Key, generation: u32, index: u32) {
+        self.0[key.place()] = Entry {
+            key: *key,
+            generation,
+            connection: index + 1,
+        };
+    }
+
+    /// Segments with these ports do not find connection `index` any more.
+    pub(crate) fn forget(&mut self, local_port: u16, remote_port: u16, index: u32) {
+        let entry = &mut self.0[place(local_port, remote_port)];
+        if entry.connection == index + 1 {
+            entry.connection = 0;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget_all(&mut self) {
+        self.0.fill(Entry::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> [u8; END] {
+        let mut frame = [0; END];
+        for (byte, value) in frame.iter_mut().zip(100..) {
+            *byte = value;
+        }
+        frame[IP_AT] = PLAIN;
+        frame[PROTOCOL_AT] = 6;
+        // Don't fragment.
+        frame[FRAGMENT_AT..FRAGMENT_AT + 2].copy_from_slice(&[0x40, 0]);
+        frame
+    }
+
+    fn learned() -> (Predictions, Key) {
+        let key = Key::of(InterfaceId(0), &frame()).unwrap();
+        let mut predictions = Predictions::new();
+        predictions.learn(&key, 3, 7);
+        (predictions, key)
+    }
+
+    #[test]
+    fn every_byte_that_says_whose_a_segment_is_counts() {
+        let (predictions, _) = learned();
+        for at in 0..END {
+            let mut other = frame();
+            other[at] ^= 1;
+            let found = Key::of(InterfaceId(0), &other).and_then(|key| predictions.find(&key, 3));
+            // Type of service, total length, identification, time to live and checksum are of the packet.
+            let is_of_packet = [15, 16, 17, 18, 19, 22, 24, 25].contains(&at);
+            assert_eq!(found.is_some(), is_of_packet, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn options_fragments_and_other_protocols_have_no_key() {
+        let at = |at: usize, value: u8| {
+            let mut frame = frame();
+            frame[at] = value;
+            Key::of(InterfaceId(0), &frame)
+        };
+        assert!(at(FRAGMENT_AT, 0).is_some());
+        assert!(at(FRAGMENT_AT, 0x20).is_none(), "more fragments");
+        assert!(at(FRAGMENT_AT, 0x10).is_none(), "an offset");
+        assert!(at(FRAGMENT_AT + 1, 1).is_none(), "an offset");
+        assert!(at(IP_AT, 0x46).is_none(), "options");
+        assert!(at(PROTOCOL_AT, 17).is_none(), "UDP");
+        assert!(Key::of(InterfaceId(0), &frame()[..END - 1]).is_none());
+    }
+
+    #[test]
+    fn a_prediction_ends_with_its_connection_and_with_its_generation() {
+        let (mut predictions, key) = learned();
+        let [a, b, c, d] = key.ports;
+        let ports = (u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
+        assert_eq!(predictions.find(&key, 3), Some(7));
+        assert_eq!(predictions.find(&key, 4), None);
+        let other = Key {
+            interface: 1,
+            ..key
+        };
+        assert_eq!(predictions.find(&other, 3), None);
+        predictions.forget(ports.0, ports.1, 8);
+        assert_eq!(predictions.find(&key, 3), Some(7), "another's end");
+        predictions.forget(ports.0, ports.1, 7);
+        assert_eq!(predictions.find(&key, 3), None);
+    }
+}
