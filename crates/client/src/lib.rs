@@ -43,7 +43,7 @@ pub use accept::Accepted;
 pub use attach::{AttachError, engine_name};
 pub use datagram::{Inbox, Letter, Outbox};
 pub use files::SharedFile;
-pub use hostif::control::{Addresses, EngineAddress, QueryKind, SocketKinds};
+pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};
 pub use hostif::datagram::{Failure, Outgoing, Received};
 pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,

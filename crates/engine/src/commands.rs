@@ -7,6 +7,7 @@ use crate::rows::Kind;
 use crate::session::Session;
 use core::net::SocketAddr;
 use hostif::{Command, Completion, Flags, Op, ShutdownHow, SocketId};
+use nic::sharing::Transport;
 use rustix::io::Errno;
 use stack::{Connect, Listen, PackedAddress};
 use tcp::Instant;
@@ -275,7 +276,14 @@ impl EngineCore {
             backlog,
             reuse_address: true,
         };
-        let listener = self.stack.listen(&listen).map_err(errno::of_stack)?;
+        self.claim_port(row, Transport::Tcp, listen.local, listen.v6_only)?;
+        let listener = match self.stack.listen(&listen) {
+            Ok(listener) => listener,
+            Err(error) => {
+                self.leave_port(row);
+                return Err(errno::of_stack(error));
+            }
+        };
         self.sockets.set_now(now);
         self.sockets.change(row, |record| {
             record.kind = Kind::Listener;
@@ -332,6 +340,10 @@ impl EngineCore {
             // Its answers would come to another core, which the program could have known.
             let _ = self.stack.abort(now, connection, &mut self.sockets);
             return Err(Errno::ADDRNOTAVAIL);
+        }
+        if let Err(errno) = self.claim_flow(row, local, remote) {
+            let _ = self.stack.abort(now, connection, &mut self.sockets);
+            return Err(errno);
         }
         self.sockets.adopt(row, connection);
         self.sockets.change(row, |record| record.active = true);
@@ -470,6 +482,7 @@ impl EngineCore {
         self.sockets.set_now(now);
         let record = *self.sockets.row(row);
         if let Some(listener) = record.listener() {
+            self.leave_port(row);
             let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
             self.sockets.destroy(row);
         } else if let Some(connection) = record.connection() {

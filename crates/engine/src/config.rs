@@ -1,5 +1,6 @@
 //! What an engine is started with.
 
+use crate::sharing::Sharing;
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
@@ -110,8 +111,10 @@ pub struct Config {
     pub driver: String,
     /// Why it is another driver than was asked for, for reports.
     pub driver_note: Option<String>,
-    /// Addresses to own on the interface; at least one.
+    /// Addresses to own on the interface; at least one, and none where the kernel's are shared.
     pub addresses: Vec<Address>,
+    /// Share the kernel's addresses on the interface.
+    pub sharing: Option<Sharing>,
     /// Where packets for other networks go: at most one for each family.
     pub gateways: Vec<IpAddr>,
     /// The interface's number, as programs name it beside link-local addresses.
@@ -145,6 +148,7 @@ impl Config {
         stack::Config {
             ephemeral_ports: self.limits.ephemeral_ports,
             announces_addresses: core == 0,
+            shares_addresses: self.sharing.is_some(),
             protocols: self.protocols,
             fast_open: self.fast_open,
             syn_cookies: self.syn_cookies,
@@ -160,6 +164,7 @@ impl Config {
             driver: driver.to_owned(),
             driver_note: None,
             addresses,
+            sharing: None,
             gateways: Vec::new(),
             interface_index: 1,
             router_discovery: false,

@@ -401,6 +401,7 @@ impl EngineCore {
             gateways: self.gateways(),
             scope_id: self.config.interface_index,
             kinds,
+            sharing: self.sharing(),
         })
     }
 

@@ -8,6 +8,7 @@ use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::run::StartError;
 use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
+use crate::sharing::Shared;
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,7 +33,9 @@ pub struct EngineCore {
     pub(crate) senders: Senders,
     pub(crate) link: Link,
     replies: Replies,
-    interface: InterfaceId,
+    pub(crate) interface: InterfaceId,
+    /// Present where the addresses are the kernel's too.
+    pub(crate) shared: Option<Shared>,
     pub(crate) sessions: Vec<Option<Session>>,
     pub(crate) last_session: u32,
     /// Sessions whose control channel the loop has to watch from now on.
@@ -89,7 +92,11 @@ impl EngineCore {
         let interface = stack.add_interface(InterfaceConfig {
             hardware,
             mtu,
-            resolution: Resolution::Arp,
+            resolution: if config.sharing.is_some() {
+                Resolution::External
+            } else {
+                Resolution::Arp
+            },
             scope_id: config.interface_index,
             router_discovery: config.router_discovery,
         })?;
@@ -97,21 +104,13 @@ impl EngineCore {
         for own in &config.addresses {
             stack.add_address(now, interface, own.interface_address())?;
         }
-        for &gateway in &config.gateways {
-            let any: IpAddr = match gateway {
-                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-            };
-            stack.add_route(Route {
-                destination: any,
-                prefix_len: 0,
-                gateway: Some(gateway),
-                interface,
-                metric: 0,
-                source: None,
-            })?;
-        }
-        Ok(Self {
+        add_gateways(&mut stack, &config.gateways, interface)?;
+        let shared = config.sharing.as_ref();
+        let shared = shared
+            .map(|sharing| Shared::begin(sharing, config.interface_index))
+            .transpose()
+            .map_err(StartError::Kernel)?;
+        let mut core = Self {
             stack,
             sockets: Sockets::new(
                 seat.take_home(),
@@ -125,6 +124,7 @@ impl EngineCore {
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
             interface,
+            shared,
             sessions: Vec::new(),
             last_session: 0,
             new_sessions: Vec::new(),
@@ -134,7 +134,9 @@ impl EngineCore {
             housekeeping: crate::housekeeping::Housekeeping::default(),
             _state_file: state.file,
             config,
-        })
+        };
+        core.read_kernel(now);
+        Ok(core)
     }
 
     /// Moves everything forward once. Returns how much there was to do; 0: nothing.
@@ -173,6 +175,7 @@ impl EngineCore {
             .stack
             .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
         self.link.flush();
+        self.settle_with_kernel();
         self.flush(now);
         work
     }
@@ -373,4 +376,27 @@ impl EngineCore {
     pub fn has_waiting_news(&self) -> bool {
         self.sessions.iter().flatten().any(Session::has_backlog)
     }
+}
+
+/// Where packets for other networks go.
+fn add_gateways(
+    stack: &mut Stack<'_>,
+    gateways: &[IpAddr],
+    interface: InterfaceId,
+) -> Result<(), stack::Error> {
+    for &gateway in gateways {
+        let any: IpAddr = match gateway {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        stack.add_route(Route {
+            destination: any,
+            prefix_len: 0,
+            gateway: Some(gateway),
+            interface,
+            metric: 0,
+            source: None,
+        })?;
+    }
+    Ok(())
 }

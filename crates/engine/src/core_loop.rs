@@ -11,6 +11,7 @@ use crate::latency::IdleLatency;
 use crate::pace::Pace;
 use crate::run::StartError;
 use crate::session::Session;
+use crate::sharing::Shared;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -28,6 +29,7 @@ const TAG_LISTENER: u64 = 0;
 const TAG_DRIVER: u64 = 1;
 const TAG_STOP: u64 = 2;
 const TAG_INBOX: u64 = 3;
+const TAG_KERNEL: u64 = 4;
 /// A core's time when it starts.
 pub const STARTED: Instant = Instant::from_us(1);
 /// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
@@ -75,6 +77,8 @@ impl CoreLoop {
         watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
         watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
         watch(core.seat.bell(), TAG_INBOX, EventFlags::IN)?;
+        let kernel = core.shared.as_ref().map(Shared::news_fd);
+        watch(kernel, TAG_KERNEL, EventFlags::IN)?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
         Ok(Self {
             listener,
@@ -279,6 +283,7 @@ impl CoreLoop {
             match event.data.u64() {
                 TAG_LISTENER => self.accept_programs(),
                 TAG_INBOX => self.core.take_messages(now),
+                TAG_KERNEL => self.core.follow_kernel(now),
                 TAG_DRIVER => {}
                 TAG_STOP => ends = true,
                 tag => self.handle_session_event(now, tag - TAG_SESSIONS),

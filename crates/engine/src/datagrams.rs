@@ -14,6 +14,7 @@ use crate::rows::Kind;
 use core::net::{IpAddr, SocketAddr};
 use hostif::datagram::Rings;
 use hostif::{DatagramOptions, Flags, MembershipChange};
+use nic::sharing::Transport;
 use rustix::io::Errno;
 pub use send::{Noted, Senders};
 use stack::udp::MtuDiscovery;
@@ -106,8 +107,16 @@ impl EngineCore {
             shares: true,
             options: self.options_of(&options),
         };
-        let id = self.stack.udp_bind(&bind).map_err(errno::of_stack)?;
+        self.claim_port(row, Transport::Udp, bind.local, bind.options.v6_only)?;
+        let id = match self.stack.udp_bind(&bind) {
+            Ok(id) => id,
+            Err(error) => {
+                self.leave_port(row);
+                return Err(errno::of_stack(error));
+            }
+        };
         if self.sockets.give_rings(row, id, &options).is_none() {
+            self.leave_port(row);
             let _ = self.stack.udp_close(id);
             return Err(Errno::NOBUFS);
         }
@@ -209,6 +218,7 @@ impl EngineCore {
     /// The last holder is gone: what was written leaves, as far as the device takes it.
     pub(crate) fn close_datagram(&mut self, now: Instant, row: u32, id: UdpId) {
         self.send_datagrams_of(now, row, usize::MAX);
+        self.leave_port(row);
         let _ = self.stack.udp_close(id);
         self.sockets.destroy(row);
     }

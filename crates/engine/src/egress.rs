@@ -6,6 +6,7 @@ mod files;
 mod loopback;
 mod sys;
 
+use core::net::IpAddr;
 pub use files::SourceFile;
 use files::{FileRanges, Tickets};
 use hostif::Region;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 
 /// Replies that may wait at most; more are lost, as on a full device.
 const REPLIES_MAX: usize = 256;
+
+/// Neighbours that are asked for in one turn at most.
+const UNRESOLVED_MAX: usize = 64;
 
 /// Where a connection's send window is.
 pub struct SendWindow {
@@ -44,6 +48,8 @@ pub struct Link {
     pub loopback: Loopback,
     /// Bytes of files that were read into windows.
     read_bytes: u64,
+    /// Neighbours that the kernel is to be asked for.
+    pub unresolved: Vec<IpAddr>,
     /// The driver has failed for good.
     pub failure: Option<std::io::Error>,
 }
@@ -59,6 +65,7 @@ impl Link {
             tickets: Tickets::default(),
             loopback: Loopback::new(loopback),
             read_bytes: 0,
+            unresolved: Vec::new(),
             failure: None,
         }
     }
@@ -222,6 +229,13 @@ impl Egress for Link {
             Loopback::CAPS
         } else {
             caps(&*self.driver)
+        }
+    }
+
+    fn resolve(&mut self, _interface: InterfaceId, address: IpAddr) {
+        // Who is not asked for now is asked for again by the neighbour's timer.
+        if self.unresolved.len() < UNRESOLVED_MAX {
+            self.unresolved.push(address);
         }
     }
 

@@ -49,6 +49,7 @@ impl EngineCore {
         self.watch_memory();
         self.sockets.drop_lingering(now);
         self.log_complaints();
+        self.keep_shared(now);
         let used = self.sockets.used();
         for _ in 0..ROWS_PER_ROUND.min(used) {
             let row = self.housekeeping.row % used;

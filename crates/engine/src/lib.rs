@@ -6,7 +6,7 @@
 //! answers the control channel, `commands.rs` the rings, `sockets.rs` holds what both act on and is
 //! the stack's `Host`; `egress.rs` is its way to the driver.
 //!
-//! One core serves one driver queue. A second process that takes over, and sharing the kernel's address are not here yet.
+//! One core serves one driver queue. A second process that takes over is not here yet.
 
 mod answers;
 mod commands;
@@ -42,6 +42,7 @@ mod rows;
 mod run;
 mod seat;
 mod session;
+mod sharing;
 mod sockets;
 mod state;
 mod steering;
@@ -53,6 +54,7 @@ pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
+pub use sharing::Sharing;
 pub use stack::{FastOpenModes, Protocols, SynCookies};
 pub use steering::core_of_frame;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};

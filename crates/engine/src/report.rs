@@ -28,6 +28,7 @@ pub fn status(core: &EngineCore) -> Value {
         "driver": core.config.driver,
         "driver_mode": core.link.driver.mode(),
         "complaints": complaints(core),
+        "sharing": format!("{:?}", core.sharing()).to_lowercase(),
         "congestion_control": core.config.socket_options.congestion.name(),
         "ecn": core.config.socket_options.ecn as u8,
         "protocols": core.config.protocols.names().collect::<Vec<_>>(),

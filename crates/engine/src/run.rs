@@ -32,6 +32,9 @@ pub enum StartError {
     /// A system call failed.
     #[error("cannot {0}: {1}")]
     System(&'static str, Errno),
+    /// The kernel cannot be followed.
+    #[error("cannot follow the kernel's addresses and routes: {0}")]
+    Kernel(std::io::Error),
     /// The device is gone or failed.
     #[error("the device failed: {0}")]
     Device(std::io::Error),

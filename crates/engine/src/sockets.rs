@@ -17,7 +17,7 @@ use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::window::WindowSpan;
 use hostif::{DatagramOptions, FastOpenKeys, Flags, SocketHeader, SocketId};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use stack::ConnectionId;
 use std::collections::VecDeque;
@@ -33,6 +33,8 @@ pub struct Companion {
     pub holders: Vec<usize>,
     /// The engine's duplicate of the backing socket.
     pub backing: Option<OwnedFd>,
+    /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
+    pub backing_listens: bool,
     /// The receive window.
     receive: Option<WindowSpan>,
     /// How much of it the program was told to be offered.
@@ -49,6 +51,8 @@ pub struct Companion {
     pub fast_open_keys: Option<Box<FastOpenKeys>>,
     /// Headers of the SYN that opened the connection (`TCP_SAVE_SYN`).
     pub saved_syn: Option<Box<[u8]>>,
+    /// What of the kernel's is claimed for it.
+    pub claim: Option<nic::sharing::Claim>,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -302,6 +306,7 @@ impl Sockets {
     /// The socket is gone: its name becomes stale, its memory free.
     pub fn destroy(&mut self, row: u32) {
         let record = *self.row(row);
+        self.release_backing(row);
         if let Some(pair) = record.pair() {
             self.regions.free_pair(record.region, pair);
             self.new_windows.push((row, None));
@@ -322,6 +327,18 @@ impl Sockets {
         self.publish(row, Flags::ERROR | Flags::HUP | Flags::CLOSED);
         self.count_rx(row);
         self.count_tx(row);
+    }
+
+    /// The program may connect again, elsewhere: its backing socket is as it was.
+    fn release_backing(&mut self, row: u32) {
+        let companion = &mut self.companions[at(row)];
+        if std::mem::take(&mut companion.backing_listens)
+            && let Some(backing) = &companion.backing
+        {
+            // A socket that has been closed meanwhile needs neither.
+            let _ = rustix::net::connect_unspec(backing);
+            let _ = nic::sharing::let_speak(backing.as_fd());
+        }
     }
 
     /// Keeps a backing socket until its connection's TIME-WAIT has ended.

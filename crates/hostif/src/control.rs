@@ -12,7 +12,7 @@ pub use channel::{Received, connect, listen, receive, send};
 pub use codec::Invalid;
 pub use message::{
     Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
-    Request, SocketKinds, Welcome,
+    Request, Sharing, SocketKinds, Welcome,
 };
 
 use crate::{MAX_VERSION, MIN_VERSION};

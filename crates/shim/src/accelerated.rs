@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use client::{Observer, Session, ShutdownHow, State, TcpSocket};
+use client::{Observer, Session, Sharing, ShutdownHow, State, TcpSocket};
 use rustix::io::Errno;
 
 use crate::epoll::Watchers;
@@ -28,6 +28,8 @@ pub use client::{PrivateFd, SharedFile, WriteMode};
 
 /// How long the engine's list of addresses serves before it is asked again.
 const NETWORKS_AGE: Duration = Duration::from_secs(5);
+/// The same where the addresses are the kernel's, who changes them when it likes.
+const SHARED_NETWORKS_AGE: Duration = Duration::from_secs(1);
 /// Name of the switch among the observers of a socket.
 const OBSERVER: u64 = 0;
 
@@ -78,13 +80,20 @@ pub fn networks() -> Arc<EngineNetworks> {
     static CACHE: ArcSwapOption<(Instant, Arc<EngineNetworks>)> = ArcSwapOption::const_empty();
     let now = Instant::now();
     if let Some(cached) = CACHE.load().as_ref()
-        && now.saturating_duration_since(cached.0) < NETWORKS_AGE
+        && now.saturating_duration_since(cached.0) < age(&cached.1)
     {
         return Arc::clone(&cached.1);
     }
     let networks = Arc::new(session().and_then(ask_networks).unwrap_or_default());
     CACHE.store(Some(Arc::new((now, Arc::clone(&networks)))));
     networks
+}
+
+fn age(networks: &EngineNetworks) -> Duration {
+    match networks.sharing {
+        Sharing::Owned => NETWORKS_AGE,
+        Sharing::Steered | Sharing::Doubled => SHARED_NETWORKS_AGE,
+    }
 }
 
 fn ask_networks(session: &Session) -> Option<EngineNetworks> {
@@ -99,6 +108,7 @@ fn ask_networks(session: &Session) -> Option<EngineNetworks> {
         has_gateway_v6: own.gateways.iter().any(IpAddr::is_ipv6),
         scope_id: own.scope_id,
         kinds: own.kinds,
+        sharing: own.sharing,
         mtu_bytes: own
             .addresses
             .iter()

@@ -1,20 +1,18 @@
 //! Which stack serves a destination, and which owns a local address: the longest matching route over
 //! the engine's addresses and the kernel's tables. Equal length goes to the engine.
 //!
-//! The kernel's side is read from /proc/net once per second at most, when a connect asks; following
-//! changes over rtnetlink comes with the stack table (DESIGN §4).
+//! Where the engine shares the kernel's addresses the kernel's own route decides: what leaves by the
+//! engine's interface is the engine's, what is for this host itself the kernel's.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+mod kernel;
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
-use client::SocketKinds;
+use client::{Sharing, SocketKinds};
 
 use crate::socket::Owner;
-
-/// How long a reading of the kernel's tables serves.
-const KERNEL_TABLE_AGE: Duration = Duration::from_secs(1);
+use kernel::KernelRoutes;
 
 /// Where a connection goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +62,15 @@ pub struct EngineNetworks {
     pub mtu_bytes: usize,
     /// Sockets that it serves.
     pub kinds: SocketKinds,
+    /// Whether the kernel has these addresses too, and gets what arrives for them.
+    pub sharing: Sharing,
 }
 
 impl EngineNetworks {
+    fn owns(&self, address: IpAddr) -> bool {
+        self.interfaces.iter().any(|own| own.address == address)
+    }
+
     /// Whether the address reaches every host of one of its networks.
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         let is_last = |network: &Network| {
@@ -82,20 +86,17 @@ impl EngineNetworks {
     }
 }
 
-/// The kernel's routes: those of its main table, and its own addresses as whole ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct KernelRoutes(Vec<Network>);
-
 /// Who owns a local address that a program binds to; `None` is the kernel.
 pub fn owner(address: IpAddr, engine: &EngineNetworks) -> Option<Owner> {
     if address.is_unspecified() {
         return Some(Owner::Any);
     }
-    engine
-        .interfaces
-        .iter()
-        .any(|network| network.address == address)
-        .then_some(Owner::Engine)
+    // A shared address is everybody's: this host's own programs reach it through the kernel.
+    let owner = match engine.sharing {
+        Sharing::Owned => Owner::Engine,
+        Sharing::Steered | Sharing::Doubled => Owner::Any,
+    };
+    engine.owns(address).then_some(owner)
 }
 
 /// Where a connection to `destination` goes.
@@ -119,7 +120,14 @@ pub fn stack_for(destination: SocketAddr, engine: &EngineNetworks) -> Stack {
     {
         return Stack::Kernel;
     }
-    choose(destination, engine, || kernel_routes(Instant::now()))
+    if scope_id.is_some() && engine.sharing != Sharing::Owned {
+        return if engine.owns(destination) {
+            Stack::Kernel
+        } else {
+            Stack::Engine
+        };
+    }
+    choose(destination, engine, kernel::routes)
 }
 
 /// Where a datagram to a group goes: `named` is the stack of the interface that the program has named, and
@@ -141,9 +149,7 @@ pub fn stack_for_group(
         (_, Some(stack)) => stack,
         (SocketAddr::V6(_), None) if has_v6 => Stack::Engine,
         (SocketAddr::V6(_), None) => Stack::Kernel,
-        (SocketAddr::V4(_), None) => {
-            choose(destination.ip(), engine, || kernel_routes(Instant::now()))
-        }
+        (SocketAddr::V4(_), None) => choose(destination.ip(), engine, kernel::routes),
     }
 }
 
@@ -152,10 +158,13 @@ fn choose(
     engine: &EngineNetworks,
     kernel: impl FnOnce() -> Arc<KernelRoutes>,
 ) -> Stack {
-    let own = engine
-        .interfaces
-        .iter()
-        .any(|network| network.address == destination);
+    if engine.sharing != Sharing::Owned {
+        return match kernel().interface_to(destination) {
+            Some(interface) if interface == engine.scope_id => Stack::Engine,
+            _ => Stack::Kernel,
+        };
+    }
+    let own = engine.owns(destination);
     let network = longest(&engine.interfaces, destination);
     let has_gateway = if destination.is_ipv4() {
         engine.has_gateway_v4
@@ -168,7 +177,7 @@ fn choose(
         (false, None, true) => 0,
         (false, None, false) => return Stack::Kernel,
     };
-    match longest(&kernel().0, destination) {
+    match kernel().longest(destination) {
         Some(kernel_len) if kernel_len > engine_len => Stack::Kernel,
         _ => Stack::Engine,
     }
@@ -182,93 +191,9 @@ fn longest(networks: &[Network], address: IpAddr) -> Option<u8> {
         .max()
 }
 
-fn kernel_routes(now: Instant) -> Arc<KernelRoutes> {
-    // No mutex: it might be locked by another thread when this one forks.
-    static CACHE: ArcSwapOption<(Instant, Arc<KernelRoutes>)> = ArcSwapOption::const_empty();
-    if let Some(cached) = CACHE.load().as_ref()
-        && now.saturating_duration_since(cached.0) < KERNEL_TABLE_AGE
-    {
-        return Arc::clone(&cached.1);
-    }
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let mut networks = parse_route_table(&read("/proc/net/route"));
-    networks.extend(parse_local_addresses(&read("/proc/net/fib_trie")));
-    networks.extend(parse_ipv6_routes(&read("/proc/net/ipv6_route")));
-    let routes = Arc::new(KernelRoutes(networks));
-    CACHE.store(Some(Arc::new((now, Arc::clone(&routes)))));
-    routes
-}
-
-/// `/proc/net/route`: a heading, then `iface destination gateway flags … mask …`, addresses in
-/// hexadecimal as the machine holds their network-order bytes.
-fn parse_route_table(text: &str) -> Vec<Network> {
-    let address = |field: &str| {
-        u32::from_str_radix(field, 16)
-            .ok()
-            .map(|bits| Ipv4Addr::from(bits.to_ne_bytes()))
-    };
-    text.lines()
-        .skip(1)
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
-            // RTF_UP; a reject route leads nowhere and leaves the destination to the engine.
-            if flags & 1 == 0 || flags & 0x200 != 0 {
-                return None;
-            }
-            let mask = address(fields.get(7)?)?.to_bits();
-            let prefix_len = u8::try_from(mask.leading_ones()).ok()?;
-            Some(Network {
-                address: address(fields.get(1)?)?.into(),
-                prefix_len,
-            })
-        })
-        .collect()
-}
-
-/// `/proc/net/ipv6_route`: destination and its prefix length first, flags last but one, in hexadecimal;
-/// own addresses are among them as /128.
-fn parse_ipv6_routes(text: &str) -> Vec<Network> {
-    text.lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let flags = u32::from_str_radix(fields.get(8)?, 16).ok()?;
-            if flags & 1 == 0 || flags & 0x200 != 0 {
-                return None;
-            }
-            let bits = u128::from_str_radix(fields.first()?, 16).ok()?;
-            Some(Network {
-                address: Ipv6Addr::from_bits(bits).into(),
-                prefix_len: u8::from_str_radix(fields.get(1)?, 16).ok()?,
-            })
-        })
-        .collect()
-}
-
-/// `/proc/net/fib_trie`: an address line `|-- 10.0.0.5` followed by `/32 host LOCAL`.
-fn parse_local_addresses(text: &str) -> Vec<Network> {
-    let mut locals = Vec::new();
-    let mut last = None;
-    for line in text.lines() {
-        if let Some((_, address)) = line.split_once("|-- ") {
-            last = address.trim().parse().ok();
-        } else if line.contains("/32 host LOCAL")
-            && let Some(address) = last
-        {
-            let network = Network {
-                address,
-                prefix_len: 32,
-            };
-            if !locals.contains(&network) {
-                locals.push(network);
-            }
-        }
-    }
-    locals
-}
-
 #[cfg(test)]
 mod tests {
+    use super::kernel::Route;
     use super::*;
 
     fn network(text: &str) -> Network {
@@ -289,7 +214,8 @@ mod tests {
     }
 
     fn route(destination: &str, engine: &EngineNetworks, kernel: &[&str]) -> Stack {
-        let kernel = KernelRoutes(kernel.iter().map(|text| network(text)).collect());
+        let kernel = kernel.iter().map(|text| Route::to(network(text)));
+        let kernel = KernelRoutes(kernel.collect());
         choose(destination.parse().unwrap(), engine, || Arc::new(kernel))
     }
 
@@ -395,32 +321,42 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_ipv6_routes_are_read() {
-        let table = "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 \
-                     00000000000000000000000000000000 00000100 00000001 00000000 00000001 eth0\n\
-                     20010db8000000000000000000000005 80 00000000000000000000000000000000 00 \
-                     00000000000000000000000000000000 00000000 00000002 00000000 80200001 eth0\n\
-                     00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
-                     00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo\n";
-        assert_eq!(
-            parse_ipv6_routes(table),
-            [network("2001:db8::/64"), network("2001:db8::5/128")]
-        );
-    }
-
-    #[test]
-    fn the_kernels_tables_are_read() {
-        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\n\
-                     eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
-                     eth0\t0000A8C0\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
-        if cfg!(target_endian = "little") {
-            assert_eq!(
-                parse_route_table(table),
-                [network("0.0.0.0/0"), network("192.168.0.0/16")]
-            );
+    fn with_shared_addresses_the_kernels_route_decides() {
+        let engine = EngineNetworks {
+            scope_id: 3,
+            sharing: Sharing::Steered,
+            ..engine(true)
+        };
+        let route = |text, interface, metric| Route {
+            network: network(text),
+            interface,
+            metric,
+        };
+        let kernel = Arc::new(KernelRoutes(vec![
+            route("10.0.0.0/24", 3, 0),
+            route("10.0.0.2/32", 0, 0),
+            route("10.8.0.0/16", 4, 0),
+            route("10.8.0.0/16", 3, 100),
+            route("0.0.0.0/0", 4, 100),
+            route("0.0.0.0/0", 3, 50),
+        ]));
+        for (destination, expected) in [
+            ("10.0.0.9", Stack::Engine),
+            ("10.0.0.2", Stack::Kernel),
+            ("10.8.0.1", Stack::Kernel),
+            ("1.1.1.1", Stack::Engine),
+            ("2001:db8::1", Stack::Kernel),
+        ] {
+            let chosen = choose(destination.parse().unwrap(), &engine, || {
+                Arc::clone(&kernel)
+            });
+            assert_eq!(chosen, expected, "{destination}");
         }
-        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\n     \
-                    |-- 10.0.0.5\n        /32 host LOCAL\n";
-        assert_eq!(parse_local_addresses(trie), [network("10.0.0.5/32")]);
+        let own = owner("10.0.0.2".parse().unwrap(), &engine);
+        assert_eq!(
+            own,
+            Some(Owner::Any),
+            "programs of this host come by the kernel"
+        );
     }
 }

@@ -70,6 +70,9 @@ pub struct Config {
     pub fragmented_packets_max: usize,
     /// Tell the link of own addresses (RFC 5227 §3). Of several stacks with the same addresses one does.
     pub announces_addresses: bool,
+    /// The kernel has the same addresses: it answers for ports that nobody here holds, and
+    /// [`crate::Stack::take_ended_flows`] is asked.
+    pub shares_addresses: bool,
     /// Who uses Fast Open.
     pub fast_open: FastOpenModes,
     /// Peers whose Fast Open cookies are kept, at most.
@@ -93,6 +96,7 @@ impl Config {
             fragment_bytes_max: 4 << 20,
             fragmented_packets_max: 512,
             announces_addresses: true,
+            shares_addresses: false,
             fast_open: FastOpenModes::CLIENT,
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,

@@ -75,7 +75,7 @@ pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use listener::{Accepted, Listen};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
-pub use neighbour::{Neighbour, NeighbourState};
+pub use neighbour::{ExternalNeighbour, Neighbour, NeighbourState};
 pub use protocols::Protocols;
 pub use rebuild::Rebuilt;
 pub use route::Route;

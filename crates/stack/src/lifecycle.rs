@@ -98,8 +98,9 @@ impl Stack<'_> {
         } else if events.contains(Events::CLOSED) {
             self.count_end(index, before);
             self.demux.remove(index);
-            self.ports
-                .remove_user(self.record(index).tuple.local_port());
+            let tuple = self.record(index).tuple;
+            self.ports.remove_user(tuple.local_port());
+            self.note_end(tuple);
             self.detach(index);
         } else {
             self.arm(index);
@@ -219,6 +220,7 @@ impl Stack<'_> {
         self.demux.remove(index);
         let Some(w) = self.take_time_wait_row() else {
             self.ports.remove_user(tuple.local_port());
+            self.note_end(tuple);
             return;
         };
         self.tables.time_waits[at(w)].change(|row| {

@@ -48,6 +48,17 @@ pub enum NeighbourState {
     Permanent,
 }
 
+/// What the host has heard of a neighbour that it asks itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExternalNeighbour {
+    /// It has this hardware address.
+    At(ethernet::Address),
+    /// It does not answer.
+    Silent,
+    /// Nothing is known of it any more: it is asked anew when it is needed.
+    Forgotten,
+}
+
 /// One row of the cache, for listings.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbour {
@@ -59,6 +70,8 @@ pub struct Neighbour {
     pub hardware: Option<ethernet::Address>,
     /// What is known.
     pub state: NeighbourState,
+    /// When somebody here last sent to it.
+    pub used_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -357,6 +370,7 @@ impl Neighbours {
                 }
                 state => state,
             },
+            used_at: entry.used_at,
         })
     }
 

@@ -163,6 +163,11 @@ impl Stack<'_> {
         self.apply(now, index, before, events, host);
     }
 
+    /// Whether a listener, a connection or its TIME-WAIT has the local TCP port.
+    pub fn holds_port(&self, port: u16) -> bool {
+        self.listeners_on(port).next().is_some() || self.ports.users(port) > 0
+    }
+
     fn reset(
         &mut self,
         arrival: &Arrival<'_>,
@@ -170,6 +175,10 @@ impl Stack<'_> {
         payload_len: usize,
         egress: &mut dyn Egress,
     ) {
+        // Where the kernel has the same packet it answers for every port but ours.
+        if self.config.shares_addresses && !self.holds_port(header.destination_port) {
+            return;
+        }
         let Some(reply) = tcp::reset_reply(header, payload_len) else {
             return;
         };

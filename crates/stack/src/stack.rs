@@ -6,14 +6,15 @@
 use crate::arp::Question;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::demux::Demux;
+use crate::demux::{Demux, FourTuple};
 use crate::egress::{Egress, Host};
 use crate::error::Error;
 use crate::fast_open::{Peers, Pending};
 use crate::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces};
 use crate::intrusive::{Links, ListHead, TurnQueue, at, slot, zeroed};
+use crate::listener::ends;
 use crate::multicast::Multicast;
-use crate::neighbour::{Neighbour, Neighbours};
+use crate::neighbour::{ExternalNeighbour, Neighbour, NeighbourState, Neighbours};
 use crate::output::Scratch;
 use crate::path::Path;
 use crate::ports::Ports;
@@ -25,7 +26,7 @@ use crate::tables::{ConnectionRecord, Row as _, Tables};
 use crate::transmit::Refused;
 use crate::udp::Udp;
 use crate::wheel::Wheel;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
 use tcp::Instant;
@@ -73,6 +74,8 @@ pub struct Stack<'m> {
     pub(crate) ports: Ports,
     pub(crate) icmp_bucket: TokenBucket,
     pub(crate) questions: VecDeque<Question>,
+    /// Both ends of what has ended since somebody asked.
+    pub(crate) ended: Vec<FourTuple>,
     pub(crate) udp: Udp,
     pub(crate) multicast: Multicast,
     pub(crate) scratch: Scratch,
@@ -146,6 +149,7 @@ impl<'m> Stack<'m> {
                 &subkey(&config, b"icmp"),
             ),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
+            ended: Vec::new(),
             udp: Udp::new(tables.udp.len(), &config),
             multicast: Multicast::new(&subkey(&config, b"multicast")),
             scratch: Scratch::new(),
@@ -257,6 +261,50 @@ impl<'m> Stack<'m> {
         }
         self.arm_neighbour(n);
         Ok(())
+    }
+
+    /// What the host has heard of a neighbour by itself; nothing is kept of those to whom nobody here has
+    /// sent. For interfaces with [`crate::Resolution::External`].
+    pub fn hear_of_neighbour(
+        &mut self,
+        interface: InterfaceId,
+        address: IpAddr,
+        heard: ExternalNeighbour,
+    ) {
+        let Some(n) = self.neighbours.find(interface, address) else {
+            return;
+        };
+        match heard {
+            ExternalNeighbour::At(hardware) => {
+                self.neighbours.set_permanent(n, hardware);
+                self.wake_waiters(n);
+            }
+            ExternalNeighbour::Silent => self.neighbour_failed(n),
+            ExternalNeighbour::Forgotten => {
+                if self.neighbours.entry(n).state == NeighbourState::Permanent {
+                    self.neighbours.set_failed(n);
+                }
+            }
+        }
+        self.arm_neighbour(n);
+    }
+
+    /// Hands out both ends of connections that have ended since the last call, TIME-WAIT included; those
+    /// that another connection has opened again meanwhile are left out.
+    pub fn take_ended_flows(&mut self, sink: &mut dyn FnMut(SocketAddr, SocketAddr)) {
+        for tuple in self.ended.drain(..) {
+            if self.demux.find(&tuple).is_none() {
+                let (local, remote) = ends(&tuple);
+                sink(local, remote);
+            }
+        }
+    }
+
+    /// The connection of these two ends is over.
+    pub(crate) fn note_end(&mut self, tuple: FourTuple) {
+        if self.config.shares_addresses {
+            self.ended.push(tuple);
+        }
     }
 
     /// Acts on every timer that has expired at `now`, a bounded number at a time.

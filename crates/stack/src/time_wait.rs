@@ -31,13 +31,14 @@ impl Stack<'_> {
 
     /// Ends TIME-WAIT of row `w`.
     pub(crate) fn forget_time_wait(&mut self, w: u32) {
-        let port = self.tables.time_waits[at(w)].tuple.local_port();
+        let tuple = self.tables.time_waits[at(w)].tuple;
         let timer = self.time_wait_timer(w);
         self.tables.time_waits[at(w)].change(|row| row.used = 0);
         self.demux.remove(timer); // The two tables share their numbering.
         self.wheel.cancel(timer);
         self.time_wait_links.remove(&mut self.time_wait_order, w);
-        self.ports.remove_user(port);
+        self.ports.remove_user(tuple.local_port());
+        self.note_end(tuple);
         self.free_time_waits.push(w);
     }
 

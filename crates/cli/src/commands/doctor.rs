@@ -4,7 +4,7 @@
 //! Latency is not measured here.
 
 mod advice;
-mod interfaces;
+pub mod interfaces;
 mod probes;
 
 use std::process::ExitCode;

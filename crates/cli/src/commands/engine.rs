@@ -4,6 +4,7 @@ mod background;
 pub mod checks;
 mod drivers;
 pub mod offloads;
+mod share;
 
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
@@ -37,6 +38,7 @@ const MAX_IDLE_S: u64 = 86_400;
 /// (info by default; warn, debug).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  shunt engine --nic eth0                                        (shares the kernel's addresses)
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
   shunt engine --nic eth0 --driver af_xdp --address 10.0.0.5/24
@@ -60,9 +62,17 @@ pub struct Arguments {
     #[arg(long, value_name = "MODE", default_value = Mode::default().name(), value_parser = parse_mode)]
     xdp_mode: Mode,
     /// IPv4 or IPv6 address that the engine owns, with its prefix length; the kernel must not have it.
-    /// Repeatable.
-    #[arg(long, value_name = "ADDRESS/PREFIX", required = true, env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
+    /// Repeatable. Without one the engine shares the kernel's addresses.
+    #[arg(long, value_name = "ADDRESS/PREFIX", env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
     address: Vec<Address>,
+    /// Share the interface's addresses with the kernel although the environment names others (a lab's does).
+    /// The engine gets its programs' ports and connections, the kernel everything else. Needs CAP_NET_RAW,
+    /// CAP_NET_ADMIN and CAP_BPF, and --driver af_packet.
+    #[arg(long)]
+    share: bool,
+    /// Share although rules of the firewall could drop what the engine sends or receives: its packets pass them by.
+    #[arg(long)]
+    ignore_firewall: bool,
     /// Router for destinations outside the addresses' networks; one for IPv4 and one for IPv6.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     gateway: Vec<IpAddr>,
@@ -139,6 +149,18 @@ pub fn parse_mode(text: &str) -> Result<Mode, String> {
     named.ok_or_else(|| format!("give one of {}", Mode::ALL.map(Mode::name).join(", ")))
 }
 
+impl Arguments {
+    /// Whether the addresses are the kernel's too.
+    fn is_shared(&self) -> bool {
+        self.share || self.address.is_empty()
+    }
+
+    /// Addresses that are the engine's alone.
+    fn own_addresses(&self) -> &[Address] {
+        if self.is_shared() { &[] } else { &self.address }
+    }
+}
+
 fn parse_protocol(text: &str) -> Result<Protocols, String> {
     Protocols::named(text).ok_or_else(|| {
         let names = Protocols::NAMES.map(|(_, name)| name);
@@ -212,13 +234,15 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         checks::check_is_up(&arguments.nic)?;
     }
     checks::check_protocols(arguments)?;
-    checks::check_addresses(&arguments.address, &arguments.gateway)?;
-    let _claims = Claims::take(&arguments.address)?;
+    let sharing = share::begin(arguments)?;
+    checks::check_addresses(arguments.own_addresses(), &arguments.gateway)?;
+    let _claims = Claims::take(arguments.own_addresses())?;
     let steering = choose_steering(arguments.cores)?;
-    let opened = drivers::open(arguments, steering)?;
+    let opened = drivers::open(arguments, steering, sharing.as_ref())?;
     control::remove_stale(&arguments.name)
         .with_context(|| format!("removing the old --name {}", arguments.name))?;
     let mut config = config(arguments)?;
+    config.sharing = sharing.map(share::Shared::for_engine);
     if let Some(instead) = opened.instead {
         tracing::warn!("{instead}");
         config.driver = DriverName::AfPacket.name().to_owned();
@@ -266,7 +290,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     let mut config = Config::new(
         &arguments.nic,
         arguments.driver.name(),
-        arguments.address.clone(),
+        arguments.own_addresses().to_vec(),
     );
     config.name.clone_from(&arguments.name);
     config.gateways.clone_from(&arguments.gateway);
@@ -290,18 +314,19 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
 }
 
 fn announce(arguments: &Arguments, driver: &str) {
-    let addresses: Vec<String> = arguments
-        .address
-        .iter()
-        .map(|own| own.address.to_string())
-        .collect();
+    let own = arguments.own_addresses().iter();
+    let addresses: Vec<String> = own.map(|own| own.address.to_string()).collect();
+    let addresses = if arguments.is_shared() {
+        "the kernel's addresses".to_owned()
+    } else {
+        addresses.join(", ")
+    };
     let cores = match arguments.cores {
         1 => String::new(),
         cores => format!(", {cores} cores"),
     };
     tracing::info!(
-        "serving {} on {} ({driver}{cores}), control socket {}",
-        addresses.join(", "),
+        "serving {addresses} on {} ({driver}{cores}), control socket {}",
         arguments.nic,
         arguments.name,
     );

@@ -32,9 +32,10 @@ const MAX_SPIN_US: u64 = 1_000_000;
 /// The program's sockets go to the engine where the engine owns the address, and to the kernel
 /// otherwise. Programs the dynamic loader does not serve are refused with the reason.
 ///
-/// Where no engine runs, one is started for this program and ends some seconds after it: with --nic
-/// and --address, or in a lab, whose hosts name both in SHUNT_NIC and SHUNT_ADDRESS. Programs that
-/// are started with the same address share one.
+/// Where no engine runs, one is started for this program and ends some seconds after it: sharing the
+/// kernel's addresses on the interface of the default route or on --nic, or with addresses of its own by
+/// --address or in a lab, whose hosts name both in SHUNT_NIC and SHUNT_ADDRESS. Programs that are started
+/// with the same interface or address use one engine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt run -- nginx -g 'daemon off;'

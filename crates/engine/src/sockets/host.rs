@@ -22,6 +22,13 @@ fn signal_urgent(owner: i32) {
 }
 
 impl Sockets {
+    /// Before a program hears that its connection is over; in TIME-WAIT the kernel is still to be silent.
+    fn release_closed(&mut self, row: u32, state: State) {
+        if state == State::Closed {
+            self.release_backing(row);
+        }
+    }
+
     /// How far the connection has received, and the peer acknowledged.
     fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
         if events.contains(Events::READABLE) {
@@ -103,6 +110,7 @@ impl Host for Sockets {
             flags |= Flags::ERROR;
         }
         if matches!(view.state, State::Closed | State::TimeWait) {
+            self.release_closed(row, view.state);
             flags |= Flags::HUP | Flags::CLOSED;
         }
         let fin_is_done = matches!(

@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use super::message::{
     Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
-    Request, SocketKinds, Welcome,
+    Request, Sharing, SocketKinds, Welcome,
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
@@ -293,6 +293,7 @@ impl Reply {
                 let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
                 let mut writer = Writer::new(REPLY | ADDRESSES);
                 writer.u32(own.scope_id).u8(own.kinds.bits());
+                writer.u8(own.sharing as u8);
                 writer.count(gateways.len());
                 for gateway in gateways {
                     writer.address(Some(*gateway));
@@ -383,6 +384,7 @@ impl Reply {
             ADDRESSES => {
                 let scope_id = reader.u32()?;
                 let kinds = SocketKinds::from_bits(reader.u8()?).ok_or(Invalid::Malformed)?;
+                let sharing = Sharing::from_number(reader.u8()?).ok_or(Invalid::Malformed)?;
                 let count = reader.count(0, MAX_GATEWAYS)?;
                 let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
                 let gateways = gateways.collect::<Result<_, Invalid>>()?;
@@ -400,6 +402,7 @@ impl Reply {
                     gateways,
                     scope_id,
                     kinds,
+                    sharing,
                 })
             }
             QUERY => Reply::Report,

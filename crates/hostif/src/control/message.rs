@@ -137,6 +137,34 @@ pub struct Addresses {
     pub scope_id: u32,
     /// Sockets that it serves; the others stay with the kernel.
     pub kinds: SocketKinds,
+    /// Whether the kernel has the same addresses.
+    pub sharing: Sharing,
+}
+
+/// Whether the kernel has the engine's addresses too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Sharing {
+    /// They are the engine's alone.
+    #[default]
+    Owned = 0,
+    /// It has them, and what arrives for the engine's sockets does not come to it.
+    Steered = 1,
+    /// It has them, and gets everything that the engine gets: backing sockets must throw it away.
+    Doubled = 2,
+}
+
+impl Sharing {
+    /// By its number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Owned),
+            1 => Some(Self::Steered),
+            2 => Some(Self::Doubled),
+            _ => None,
+        }
+    }
 }
 
 bitflags! {

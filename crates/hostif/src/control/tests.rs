@@ -77,14 +77,15 @@ fn any_reply() -> impl Strategy<Value = Reply> {
             proptest::collection::vec(address, 0..=150),
             proptest::collection::vec(any_ip(), 0..=2),
             any::<u32>(),
-            0_u8..4,
+            (0_u8..4, 0_u8..3),
         )
-            .prop_map(|(addresses, gateways, scope_id, kinds)| {
+            .prop_map(|(addresses, gateways, scope_id, (kinds, sharing))| {
                 Reply::Addresses(Addresses {
                     addresses,
                     gateways,
                     scope_id,
                     kinds: SocketKinds::from_bits_retain(kinds),
+                    sharing: Sharing::from_number(sharing).unwrap(),
                 })
             }),
         Just(Reply::Report),

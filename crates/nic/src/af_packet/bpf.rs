@@ -1,7 +1,7 @@
 //! Classic BPF as the kernel takes it: one instruction, and the operations that our programs use.
 //!
-//! Read first: `Documentation/networking/filter.rst` of the kernel. The programs are `filter.rs` and
-//! `steering.rs`; attaching them is `sys.rs`.
+//! Read first: `Documentation/networking/filter.rst` of the kernel. The programs are `filter.rs`,
+//! `steering.rs` and `sharing/silence.rs`; attaching them is `sys.rs`.
 
 /// One instruction, laid out as the kernel's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Instruction {
 
 pub(super) const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
 pub(super) const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
-pub(super) const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+pub(crate) const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 pub(super) const LOAD_BYTE_AT_X: u16 = 0x50; // BPF_LD | BPF_B | BPF_IND
 pub(super) const LOAD_HALF_AT_X: u16 = 0x48; // BPF_LD | BPF_H | BPF_IND
 pub(super) const LOAD_WORD_AT_X: u16 = 0x40; // BPF_LD | BPF_W | BPF_IND
@@ -34,7 +34,7 @@ pub(super) const MULTIPLY: u16 = 0x24; // BPF_ALU | BPF_MUL | BPF_K
 pub(super) const SHIFT_LEFT: u16 = 0x64; // BPF_ALU | BPF_LSH | BPF_K
 pub(super) const SHIFT_RIGHT: u16 = 0x74; // BPF_ALU | BPF_RSH | BPF_K
 pub(super) const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
-pub(super) const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+pub(crate) const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 pub(super) const JUMP_IF_SET: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
-pub(super) const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+pub(crate) const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 pub(super) const RETURN_ACCUMULATOR: u16 = 0x16; // BPF_RET | BPF_A

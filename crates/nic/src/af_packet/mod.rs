@@ -10,11 +10,12 @@
 pub mod bpf;
 pub mod filter;
 pub mod steering;
-mod sys;
+pub(crate) mod sys;
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::wire::ethernet;
@@ -23,6 +24,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
+use crate::sharing::Sharing;
 use crate::{link, vnet};
 
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
@@ -42,6 +44,8 @@ pub struct Config {
     pub interface: String,
     /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
+    /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
+    pub sharing: Option<Arc<Sharing>>,
     /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
     /// call each. `None`: what the interface's largest merged packet takes.
     pub frame_bytes: Option<u32>,
@@ -58,6 +62,7 @@ impl Config {
         Self {
             interface: interface.into(),
             addresses: None,
+            sharing: None,
             frame_bytes: None,
             frame_count: None,
             home: core::convert::identity,
@@ -137,11 +142,7 @@ impl AfPacket {
     /// See [`OpenError`]; each message says what to do next.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let (opened, interface) = Self::prepare(config)?;
-        set_addresses(
-            &opened.socket,
-            &opened.interface,
-            config.addresses.as_deref(),
-        )?;
+        opened.filter(config)?;
         sys::bind(opened.socket.as_fd(), interface).map_err(opened.failed("bind"))?;
         Ok(opened)
     }
@@ -177,7 +178,7 @@ impl AfPacket {
             queues.push(queue);
         }
         for queue in &queues {
-            set_addresses(&queue.socket, &queue.interface, config.addresses.as_deref())?;
+            queue.filter(config)?;
         }
         Ok(queues)
     }
@@ -233,6 +234,16 @@ impl AfPacket {
 
     fn failed(&self, call: &'static str) -> impl FnOnce(io::Error) -> OpenError + '_ {
         failed(&self.interface, call)
+    }
+
+    fn filter(&self, config: &Config) -> Result<(), OpenError> {
+        match &config.sharing {
+            Some(sharing) => {
+                let admitted = sharing.admit_to(self.socket.as_fd());
+                admitted.map_err(self.failed("attaching the filter of what is claimed"))
+            }
+            None => set_addresses(&self.socket, &self.interface, config.addresses.as_deref()),
+        }
     }
 
     /// Changes which addresses' frames are received; `None`: every frame.

@@ -94,7 +94,7 @@ pub(super) fn change_membership(
 }
 
 /// Replaces the socket's classic filter; `None` removes it.
-pub(super) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) -> io::Result<()> {
+pub(crate) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) -> io::Result<()> {
     let Some(program) = program else {
         return match set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32) {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),

@@ -7,6 +7,7 @@
 
 use std::os::fd::RawFd;
 
+use client::Sharing;
 use core::net::{IpAddr, Ipv4Addr};
 use libc::sock_filter;
 use rustix::io::Errno;
@@ -37,13 +38,30 @@ pub fn attach(fd: RawFd, hears_groups: bool) -> Result<(), Errno> {
     if networks.scope_id == 0 {
         return Ok(());
     }
-    sys::attach_filter(fd, &program(&networks, hears_groups))
+    let program = match networks.sharing {
+        Sharing::Doubled => silent(networks.scope_id),
+        Sharing::Owned | Sharing::Steered => program(&networks, hears_groups),
+    };
+    sys::attach_filter(fd, &program)
 }
 
 /// Takes it away.
 pub fn detach(fd: RawFd) {
     // There is none where the engine has no link, or the program has put its own in its place.
     let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &[0; 4]);
+}
+
+/// The kernel gets all that the engine gets.
+fn silent(interface: u32) -> Vec<sock_filter> {
+    vec![
+        plain(LOAD_WORD, PACKET_TYPE),
+        unless_equal(PACKET_LOOPBACK, 1),
+        plain(RETURN, ACCEPT),
+        plain(LOAD_WORD, INTERFACE),
+        unless_equal(interface, 1),
+        plain(RETURN, REJECT),
+        plain(RETURN, ACCEPT),
+    ]
 }
 
 fn program(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {

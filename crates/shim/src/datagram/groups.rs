@@ -8,6 +8,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 
+use client::Sharing;
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
@@ -112,7 +113,13 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
                     }
                     Ok(None)
                 }
-                Concerned::Engine => engine().map(|()| Some(0)),
+                Concerned::Engine => {
+                    if networks.sharing != Sharing::Owned {
+                        // It is the kernel that tells the link who listens to what.
+                        let _ = sys::set_option(fd, level, name, value);
+                    }
+                    engine().map(|()| Some(0))
+                }
                 Concerned::Both => {
                     let kernel = sys::set_option(fd, level, name, value);
                     match (kernel, engine()) {

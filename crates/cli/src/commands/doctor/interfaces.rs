@@ -94,7 +94,7 @@ fn queues(name: &str) -> Option<(usize, usize)> {
 }
 
 /// The interface of the default route, from /proc/net/route, see proc_net(5).
-fn default_route_interface() -> Option<String> {
+pub fn default_route_interface() -> Option<String> {
     let table = fs::read_to_string("/proc/net/route").ok()?;
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace();

@@ -37,7 +37,7 @@ pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Re
             .find(|one| one.addresses.iter().any(|(held, _)| *held == own.address));
         if let Some(holder) = holder {
             bail!(
-                "--address {}: the kernel has this address on {}; give one of the network that nobody has (an address cannot be shared with the kernel yet)",
+                "--address {}: the kernel has this address on {}; give one of the network that nobody has, or leave --address out to share the kernel's",
                 own.address,
                 holder.name
             );
@@ -51,7 +51,7 @@ pub fn check_protocols(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.protocols.contains(&Protocols::IPV6) {
         return Ok(());
     }
-    let own = arguments.address.iter().map(|own| own.address);
+    let own = arguments.own_addresses().iter().map(|own| own.address);
     let mut named = own.chain(arguments.gateway.iter().copied());
     if let Some(address) = named.find(IpAddr::is_ipv6) {
         bail!("{address} needs IPv6: add ipv6 to --protocols, or leave the address out");

@@ -11,16 +11,21 @@ use nic::af_xdp::{self, fallback};
 use nic::pcap::Recorder;
 use nic::tap::{self, Tap};
 
+use super::share::Shared;
 use super::{Arguments, DriverName};
 
 /// The queues in the order of the cores.
-pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallback::Opened> {
+pub fn open(
+    arguments: &Arguments,
+    steering: Steering,
+    sharing: Option<&Shared>,
+) -> anyhow::Result<fallback::Opened> {
     let plain = |queues| fallback::Opened {
         queues,
         instead: None,
     };
     let mut opened = match arguments.driver {
-        DriverName::AfPacket => plain(open_af_packet(arguments, steering)?),
+        DriverName::AfPacket => plain(open_af_packet(arguments, steering, sharing)?),
         DriverName::AfXdp => open_af_xdp(arguments, steering)?,
         DriverName::Tap => plain(vec![open_tap(arguments)?]),
     };
@@ -41,7 +46,8 @@ pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallbac
 
 /// What the device is to let in.
 fn addresses(arguments: &Arguments) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = arguments.address.iter().map(|own| own.address).collect();
+    let own = arguments.own_addresses().iter();
+    let mut addresses: Vec<IpAddr> = own.map(|own| own.address).collect();
     if arguments.autoconfigure {
         addresses.push(Ipv6Addr::UNSPECIFIED.into());
     }
@@ -81,9 +87,11 @@ fn open_af_xdp(arguments: &Arguments, steering: Steering) -> anyhow::Result<fall
 fn open_af_packet(
     arguments: &Arguments,
     steering: Steering,
+    sharing: Option<&Shared>,
 ) -> anyhow::Result<Vec<Box<dyn Driver>>> {
     let config = af_packet::Config {
-        addresses: Some(addresses(arguments)),
+        addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
+        sharing: sharing.and_then(Shared::for_driver),
         ..af_packet::Config::new(&arguments.nic)
     };
     let opened = if steering.cores == 1 {
@@ -136,7 +144,7 @@ fn capture_of(path: &std::path::Path, core: u16) -> PathBuf {
 }
 
 /// Where a privilege is missing, there is a place that needs none.
-fn offer_the_lab(error: anyhow::Error, is_privilege: bool) -> anyhow::Error {
+pub fn offer_the_lab(error: anyhow::Error, is_privilege: bool) -> anyhow::Error {
     if !is_privilege {
         return error;
     }

@@ -19,7 +19,10 @@ use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::Mode;
 
 use crate::{
-    commands::engine::{DriverName, checks, offloads::Offloads, parse_mode},
+    commands::{
+        doctor::interfaces::default_route_interface,
+        engine::{DriverName, checks, offloads::Offloads, parse_mode},
+    },
     control::Channel,
 };
 
@@ -33,11 +36,12 @@ const START_PATIENCE: Duration = Duration::from_secs(1);
 /// The engine to start where none runs.
 #[derive(Debug, Args)]
 pub struct Wanted {
-    /// Interface of an engine for this program; with --driver tap, the one to create.
+    /// Interface of an engine for this program; with --driver tap, the one to create [default: that of the
+    /// default route].
     #[arg(long, value_name = "IFACE", conflicts_with = "engine")]
     nic: Option<String>,
     /// IPv4 or IPv6 address that this engine owns, with its prefix length; the kernel must not have it.
-    /// Repeatable.
+    /// Repeatable. Without one the engine shares the kernel's addresses.
     #[arg(
         long,
         value_name = "ADDRESS/PREFIX",
@@ -53,6 +57,9 @@ pub struct Wanted {
         value_delimiter = ','
     )]
     gateway: Vec<IpAddr>,
+    /// Share the kernel's addresses although rules of the firewall could drop what the engine sends or receives.
+    #[arg(long, conflicts_with = "engine")]
+    ignore_firewall: bool,
     /// How it reaches the interface [default: af_packet].
     #[arg(long, value_enum, requires = "nic")]
     driver: Option<DriverName>,
@@ -120,7 +127,12 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
         );
     }
     let (nic, addresses) = interface(wanted)?;
-    let name = name_for(&addresses);
+    if addresses.is_empty() {
+        bail!(
+            "--inline needs --address ADDRESS/PREFIX: only an engine of its own shares the kernel's addresses"
+        );
+    }
+    let name = name_for(&nic, &addresses);
     // Another program with this address: its engine serves this one too, as an engine of its own would.
     if !answers(OsStr::new(&name))? {
         let packet = af_packet::Config {
@@ -155,13 +167,16 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
 /// Frames of a ring that only shows whether the interface can be opened.
 const PROBE_FRAMES: u32 = 2;
 
-/// Programs with the same address share an engine of this name.
-fn name_for(addresses: &[Address]) -> String {
-    let first = addresses.first();
-    first.map_or_else(String::new, |own| format!("@shunt/run/{}", own.address))
+/// Programs with the same address, or the same interface whose addresses are shared, use an engine of this name.
+fn name_for(nic: &str, addresses: &[Address]) -> String {
+    match addresses.first() {
+        Some(own) => format!("@shunt/run/{}", own.address),
+        None => format!("@shunt/run/{nic}"),
+    }
 }
 
-/// The interface and the addresses that flags, or the lab around us, name: at least one.
+/// The interface and the addresses that flags, or the lab around us, name. Without addresses those of the
+/// kernel are shared, without an interface on that of the default route.
 fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
     let variable = |name| env::var(name).ok().filter(|text| !text.is_empty());
     let nic = wanted.nic.clone().or_else(|| variable(lab::NIC_VARIABLE));
@@ -173,8 +188,10 @@ fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
         }
         _ => wanted.address.clone(),
     };
+    let shares = addresses.is_empty() && wanted.driver != Some(DriverName::Tap);
+    let nic = nic.or_else(|| default_route_interface().filter(|_| shares));
     match nic {
-        Some(nic) if !addresses.is_empty() => Ok((nic, addresses)),
+        Some(nic) if shares || !addresses.is_empty() => Ok((nic, addresses)),
         _ => bail!("{}", missing(wanted)),
     }
 }
@@ -182,7 +199,7 @@ fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
 /// An engine of this program's own, or one that another program with the same address has started.
 fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     let (nic, addresses) = interface(wanted)?;
-    let name = name_for(&addresses);
+    let name = name_for(&nic, &addresses);
     if answers(OsStr::new(&name))? {
         return Ok(name.into());
     }
@@ -190,6 +207,12 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     command.args(["engine", "--background", "--name", &name]);
     command.args(["--until-idle", &UNTIL_IDLE_S.to_string()]);
     command.args(["--nic", &nic]);
+    if addresses.is_empty() {
+        command.arg("--share");
+        if wanted.ignore_firewall {
+            command.arg("--ignore-firewall");
+        }
+    }
     for own in &addresses {
         let own = format!("{}/{}", own.address, own.prefix_len);
         command.args(["--address", &own]);
@@ -228,15 +251,15 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
 /// Which flags are missing, and why they are needed.
 fn missing(wanted: &Wanted) -> String {
     let flags = match (&wanted.nic, wanted.address.first()) {
-        (None, None) => "--nic IFACE --address ADDRESS/PREFIX",
+        (None, None) => "--nic IFACE (or --nic IFACE --address ADDRESS/PREFIX)",
         (Some(_), None) => "--address ADDRESS/PREFIX",
         (None, Some(_)) | (Some(_), Some(_)) => "--nic IFACE",
     };
     format!(
         "no engine answers at {} in this network namespace, and to start one for this program {flags} is \
-         missing: it needs an address that the kernel does not have, because sharing the kernel's is not \
-         possible yet. `shunt doctor` names an interface; `shunt lab up` makes two hosts where neither \
-         flags nor privileges are needed (`shunt lab exec a -- shunt run -- CMD`); --policy kernel-only \
+         missing: there is no default route whose interface could be shared with the kernel, so name one \
+         (with --address only, an engine owns addresses that the kernel does not have). `shunt doctor` lists \
+         interfaces; `shunt lab up` makes two hosts where neither flags nor privileges are needed (`shunt lab exec a -- shunt run -- CMD`); --policy kernel-only \
          stays on the kernel",
         hostif::DEFAULT_ENGINE_NAME
     )
@@ -261,6 +284,7 @@ mod tests {
         nic: None,
         address: Vec::new(),
         gateway: Vec::new(),
+        ignore_firewall: false,
         driver: None,
         xdp_mode: None,
         offloads: Offloads::NONE_OFF,
