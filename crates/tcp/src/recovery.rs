@@ -176,12 +176,7 @@ impl Connection {
         self.timers.probe = Instant::NEVER;
         // RFC 3168 §6.1.2: one window of data is one reason, whether it was marked or lost.
         if !self.is_reduced_by_marks() {
-            let mut event = self.congestion_event(Cause::Loss);
-            // RFC 5681 §3.1: what was in flight when the loss was found. What the same ACK has freed was
-            // part of it, as far as the window allowed it.
-            let acked = u32::try_from(feedback.acked).unwrap_or(u32::MAX);
-            let before = event.flight.saturating_add(acked);
-            event.flight = event.flight.max(before.min(self.congestion.cwnd()));
+            let event = self.congestion_event(Cause::Loss);
             self.congestion.on_congestion_event(&event);
         }
         self.limit_window(self.pipe());
