@@ -121,20 +121,26 @@ def main():
         build(names, pathlib.Path(folder))
         for index, name in enumerate(names):
             program = f"{folder}/{name}"
+            first = None
             on_link = needs_link(name)
             addresses = (arguments.link_address if on_link else arguments.kernel_address, arguments.address)
             if is_v6(name):
                 own = arguments.link_address_v6 if on_link else arguments.kernel_address_v6
                 addresses = (own, arguments.address_v6)
-            expected = run([program, "both", addresses[0]], dict(os.environ))
-            found = over_shunt(program, index, arguments, addresses)
-            same = expected == found
-            different += not same
-            print(f"{'same' if same else 'DIFFERENT'}  {name}", flush=True)
-            if not same:
-                lines = difflib.unified_diff(
-                    expected.splitlines(), found.splitlines(), "kernel", "shunt", n=2, lineterm="")
-                print("\n".join("    " + line for line in lines))
+            # What differs is run once more: a busy machine delays either side. It is told, with the difference.
+            for verdict in "same", "same when run again", "DIFFERENT":
+                if verdict != "DIFFERENT":
+                    expected = run([program, "both", addresses[0]], dict(os.environ))
+                    found = over_shunt(program, index, arguments, addresses)
+                    first = first or (expected, found)
+                if expected == found:
+                    break
+            different += expected != found
+            print(f"{verdict}  {name}", flush=True)
+            if verdict != "same":
+                kernel, shunt = (text.splitlines() for text in first)
+                lines = difflib.unified_diff(kernel, shunt, "kernel", "shunt", n=2, lineterm="")
+                print("\n".join("    " + line for line in lines), flush=True)
     return 1 if different else 0
 
 
