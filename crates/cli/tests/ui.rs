@@ -162,6 +162,12 @@ fn the_page_shows_the_numbers_of_the_command_line() {
     let mean = mean_of(&mut browser, "kernel");
     assert_eq!(shown, format!("{mean:.0} ms mean of all"));
 
+    let published = browser.value("document.getElementById('processor-finding').textContent");
+    assert!(
+        published.as_str().unwrap().contains("(the paper: 68 %)"),
+        "{published}"
+    );
+
     // The file that the page gives is the scenario that it shows.
     click(&mut browser, "open-file");
     let file = browser.value("document.getElementById('file-text').value");

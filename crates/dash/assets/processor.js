@@ -69,6 +69,6 @@ function finding(runs) {
   const simulated = 100 * (1 - (2 * nic) / (kernel + user));
   const formula = 100 * runs.nic.formulas.reduction;
   return `Equation (4): with the stack on the NIC the host spends ${simulated.toFixed(1)} % less than the mean of the two ` +
-    `host stacks; in closed form ${formula.toFixed(1)} % (the paper: ${Math.round(100 * state.catalog.published.reduction)} %). ` +
+    `host stacks; in closed form ${formula.toFixed(1)} % (the paper: ${Math.round(state.catalog.published.reduction)} %). ` +
     "The work moved, it did not vanish: the NIC's bar has it.";
 }
