@@ -8,20 +8,33 @@ ARGS ?=
 # Random inputs for each body of a fuzz target.
 FUZZ_CASES ?= 4096
 
-.PHONY: help build demo check test unit integration loom fuzz bench soak coverage ray
+PREFIX ?= /usr/local
+
+.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk
 
 help:
 	@echo 'make build   the shunt binary, optimised'
+	@echo 'make install-native  header and libraries of the native interface for C, into PREFIX'
 	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
-	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths'
+	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
+	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
 	@echo 'make bench   the demonstration with more runs'
 
 build:
 	$(CARGO) build --release --package cli
+
+# The native interface for C (docs/native.md): header, shared and static library.
+install-native:
+	$(CARGO) build --release --package capi
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
+	install -m 644 crates/capi/include/shunt.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 $(TARGET)/release/libshunt_native.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(TARGET)/release/libshunt_native.so $(DESTDIR)$(PREFIX)/lib/libshunt_native.so.0
+	ln -sf libshunt_native.so.0 $(DESTDIR)$(PREFIX)/lib/libshunt_native.so
 
 demo: build
 	@environment=$$(scripts/install-packages) && eval "$$environment" && $(SHUNT) bench apps $(ARGS)
@@ -49,6 +62,7 @@ SOAK_SEEDS ?= 20000
 soak:
 	$(CARGO) test --package scripts --test scripts --quiet -- --ignored
 	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
+	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 
 # Line coverage of the pure crates, by their own tests and by the deterministic network.
 coverage:
@@ -60,10 +74,21 @@ loom:
 	RUSTFLAGS='--cfg loom' $(CARGO) test --package hostif --lib --release --quiet \
 		--target-dir $(TARGET)/loom loom_
 
-# The bodies of the fuzz targets on many random inputs, on the stable compiler.
+# The bodies of the fuzz targets on many random inputs and on damaged seeds, on the stable compiler.
 fuzz:
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --lib --quiet -- hostile fuzzing
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --workspace --test fuzz_seeds --quiet
 
 # The Python package on a local Ray cluster; `pip install ray` first, otherwise the tests are skipped and say so.
 ray: build
 	SHUNT=$(abspath $(SHUNT)) python3 -m unittest discover -s python/tests
+
+# The cargo feature dpdk. It replaces target/debug/shunt by one with DPDK.
+dpdk:
+	@if pkg-config --atleast-version=22.11 libdpdk; then \
+		$(CARGO) clippy --package nic --package cli --features dpdk --all-targets --quiet -- --deny warnings && \
+		$(CARGO) test --package nic --features dpdk --lib --quiet && \
+		$(CARGO) test --package cli --features dpdk --test dpdk --quiet; \
+	else \
+		echo 'skipped: dpdk: no libdpdk 22.11 or newer by pkg-config: apt-get install libdpdk-dev pkg-config'; \
+	fi

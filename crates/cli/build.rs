@@ -62,6 +62,8 @@ fn build_library() -> Result<PathBuf, Box<dyn Error>> {
     cargo.arg("--target-dir").arg(&target_directory);
     if release {
         cargo.arg("--release");
+        // It is hashed and compared at each start of a program; what debuggers want is four fifths of it.
+        cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     }
     let mut output = target_directory;
     if target != host {

@@ -9,7 +9,13 @@ from .sweep import Sweep, SweepError, run
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="shunt-sweep",
-        description="Runs `shunt sim sweep` in shards on a Ray cluster.",
+        description="Runs `shunt sim sweep` in shards on a Ray cluster; the result has the bytes of one machine's.",
+        epilog="examples:\n"
+        "  shunt-sweep scenarios/fig8.toml --shards 8 --out all.jsonl                   this machine\n"
+        "  shunt-sweep my.toml --axis clients=1..9 --address HOST:6379 --out all.jsonl  a cluster\n\n"
+        "A sweep that was interrupted goes on where it stopped when it is given the same --out again.\n"
+        "Exit status: 0 success, 2 a shard that failed to the end, wrong usage, or an interruption.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", help="the scenario file (TOML)")
     parser.add_argument("--out", required=True, help="write the merged results to this file")
@@ -32,6 +38,12 @@ def main() -> int:
         run(sweep, arguments.out, address=arguments.address, progress=sys.stderr)
     except SweepError as error:
         print(f"shunt-sweep: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            f"shunt-sweep: interrupted: finished shards are in {arguments.out}.parts; the same command goes on from there",
+            file=sys.stderr,
+        )
         return 2
     return 0
 

@@ -2,12 +2,17 @@
 and more than once. `shunt sim merge` joins them to the bytes of a sweep on one machine."""
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+
+# A node that does not take a connection by then is not there.
+REACHED_S = 10
 
 
 class SweepError(Exception):
@@ -63,12 +68,12 @@ def run(sweep: Sweep, out, address=None, progress=None) -> None:
         text = pathlib.Path(sweep.scenario).read_text(encoding="utf-8")
     except OSError as error:
         raise SweepError(f"reading {sweep.scenario}: {error.strerror}") from error
-    parts = pathlib.Path(f"{out}.parts")
-    parts.mkdir(parents=True, exist_ok=True)
+    parts = pathlib.Path(f"{out}.parts", _key(sweep, text))
     started = not ray.is_initialized()
     if started:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
+        _join(ray, address)
     try:
+        parts.mkdir(parents=True, exist_ok=True)
         _compute(ray, sweep, text, parts, progress)
     finally:
         if started:
@@ -79,7 +84,37 @@ def run(sweep: Sweep, out, address=None, progress=None) -> None:
     )
     if merged.returncode != 0:
         raise SweepError(merged.stderr.decode(errors="replace").strip())
-    shutil.rmtree(parts)
+    shutil.rmtree(parts.parent)
+
+
+def _join(ray, address):
+    """Joins the cluster, or starts one on this machine."""
+    host, _, port = (address or "").rpartition(":")
+    try:
+        # Ray itself goes on trying for minutes where nobody listens.
+        if host and port.isdigit() and "/" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED_S).close()
+    except OSError as error:
+        raise SweepError(f"the cluster at {address} cannot be reached: {error.strerror or error}") from error
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        # Ray's own cause is the last of a chain, and its first line the one that says something.
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        where = f"the cluster at {address}" if address else "a cluster on this machine"
+        raise SweepError(f"{where} cannot be reached: {str(cause).strip().splitlines()[-1]}") from error
+
+
+def _key(sweep, text):
+    """Names what the shards are of: an interrupted sweep of something else leaves nothing to this one."""
+    try:
+        version = subprocess.run([sweep.shunt, "--version"], capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SweepError(f"the binary {sweep.shunt} does not run here: {error}") from error
+    whole = "\0".join([version.decode(errors="replace"), text, *sweep.arguments()])
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def _part(parts, index, sweep):

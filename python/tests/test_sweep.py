@@ -49,11 +49,37 @@ class OnRay(unittest.TestCase):
         # A binary whose first call fails, whichever shard that is.
         broken = pathlib.Path(self.folder.name, "shunt")
         flag = pathlib.Path(self.folder.name, "failed")
-        broken.write_text(f'#!/bin/sh\nmkdir "{flag}" 2>/dev/null && exit 1\nexec "{SHUNT}" "$@"\n')
+        broken.write_text(
+            f'#!/bin/sh\n[ "$2" = sweep ] && mkdir "{flag}" 2>/dev/null && exit 1\nexec "{SHUNT}" "$@"\n'
+        )
         broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
         run(self.sweep(shunt=str(broken)), self.out)
         self.assertTrue(flag.exists())
         self.assertEqual(self.out.read_bytes(), self.local())
+
+    def test_an_interrupted_sweep_goes_on_and_leaves_nothing_to_another(self):
+        with self.assertRaises(SweepError):
+            run(self.sweep(shunt=self.broken_after(3), retries=0), self.out)
+        parts = pathlib.Path(f"{self.out}.parts")
+        kept = list(parts.rglob("*.jsonl"))
+        self.assertTrue(kept, "finished shards are kept")
+        # Another sweep with the same --out and as many shards.
+        other = pathlib.Path(self.folder.name, "other.jsonl")
+        run(self.sweep(settings=["runs.seed=7"]), other)
+        run(self.sweep(settings=["runs.seed=7"]), self.out)
+        self.assertEqual(self.out.read_bytes(), other.read_bytes())
+        self.assertFalse(parts.exists())
+
+    def broken_after(self, calls):
+        """A binary that fails for good after so many sweeps."""
+        binary = pathlib.Path(self.folder.name, "tired")
+        count = pathlib.Path(self.folder.name, "calls")
+        binary.write_text(
+            '#!/bin/sh\n[ "$2" = sweep ] || exec "' + SHUNT + '" "$@"\n'
+            f'echo >> "{count}"; [ $(wc -l < "{count}") -gt {calls} ] && exit 1\nexec "{SHUNT}" "$@"\n'
+        )
+        binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
+        return str(binary)
 
     def test_what_always_fails_is_said(self):
         with self.assertRaisesRegex(SweepError, "moon"):
@@ -61,6 +87,13 @@ class OnRay(unittest.TestCase):
 
 
 class WithoutACluster(unittest.TestCase):
+    @needs_ray
+    @needs_shunt
+    def test_a_cluster_that_is_not_there_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(SweepError, "127.0.0.1:9 cannot be reached"):
+                run(Sweep(scenario=SCENARIO, shunt=SHUNT), pathlib.Path(folder, "o.jsonl"), address="127.0.0.1:9")
+
     def test_a_scenario_that_is_not_there_is_named(self):
         if not importlib.util.find_spec("ray"):
             self.skipTest("Ray is not installed")

@@ -5,6 +5,8 @@ pub mod cores;
 pub mod goals;
 pub mod idle;
 pub mod interrupt;
+pub mod mover;
+pub mod overload;
 pub mod statistics;
 pub mod tcp;
 mod tools;

@@ -11,9 +11,14 @@ mod run;
 mod sim;
 mod status;
 pub mod traffic;
+mod transfer;
 mod ui;
 
 use std::process::ExitCode;
+
+/// Why files do not travel over UDP.
+pub const NO_UDP: &str = "files travel over TCP only: over UDP loss recovery, congestion control and pacing would have to be \
+     made again, and on a path that keeps up that is no faster";
 
 use clap::Subcommand;
 
@@ -31,6 +36,8 @@ pub enum Command {
     Sim(sim::Arguments),
     Path(path::Arguments),
     Ui(ui::Arguments),
+    Send(transfer::SendArguments),
+    Recv(transfer::RecvArguments),
     #[command(hide = true)]
     Traffic(traffic::Arguments),
     #[command(hide = true)]
@@ -52,6 +59,8 @@ impl Command {
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
             Self::Ui(arguments) => ui::execute(&arguments),
+            Self::Send(arguments) => transfer::send(&arguments),
+            Self::Recv(arguments) => transfer::recv(&arguments),
             Self::Traffic(arguments) => traffic::execute(&arguments),
             Self::Probe(arguments) => probe::execute(&arguments),
         }

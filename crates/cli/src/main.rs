@@ -1,7 +1,7 @@
 //! The `shunt` command: reads the command line and hands over to one file per command.
 //!
 //! Exit status: 0 success, 1 something was measured or checked and failed, 2 wrong usage or a
-//! system error. `shunt run` and `shunt lab exec` end with the status of the program they start.
+//! system error, 130 interrupted. `shunt run` and `shunt lab exec` end with the status of the program they start.
 
 mod bench;
 mod commands;
@@ -14,6 +14,8 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+use bench::interrupt::{self, Interrupted};
 
 /// A host-independent network stack: TCP/IP beside the kernel, for programs as they are.
 #[derive(Debug, Parser)]
@@ -33,7 +35,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("shunt: {error:#}");
-            ExitCode::from(2)
+            let interrupted = error.chain().any(|cause| cause.is::<Interrupted>());
+            ExitCode::from(if interrupted { interrupt::STATUS } else { 2 })
         }
     }
 }

@@ -5,7 +5,9 @@
 //! Everything has a processor of its own as far as there are enough: clients on the first one, the server on
 //! the last; an engine takes the last one and the server then shares the clients'.
 
+pub mod flood;
 pub mod load;
+pub mod quiet;
 mod sys;
 
 use std::{
@@ -21,7 +23,11 @@ use anyhow::{Context, ensure};
 use lab::{Host, INTERFACE, Lab, LabSpec, Program};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::bench::{idle::IdleLatency, interrupt::Interrupt};
+use crate::{
+    bench::{idle::IdleLatency, interrupt::Interrupt},
+    observe::{machine_s, processor_s},
+};
+use flood::Flooded;
 use load::Seen;
 
 /// Whose TCP the server uses.
@@ -122,6 +128,34 @@ impl Bed {
     /// Starts the server of trials on a stack.
     pub fn serve(&self, stack: Stack, work: Work) -> anyhow::Result<Server> {
         self.serve_program(stack, PORT, "the server", own_server(work))
+    }
+
+    /// Starts a server of datagrams on a stack.
+    pub fn serve_datagrams(&self, stack: Stack, compute_ns: u64) -> anyhow::Result<Server> {
+        self.serve_program(stack, PORT, "the server", |address| {
+            let mut words = trial("answer", address);
+            words.push(format!("--compute-ns={compute_ns}").into());
+            words
+        })
+    }
+
+    /// Lets a client send datagrams at a rate, or as many as are answered where that is 0.
+    pub fn flood(&self, server: &Server, per_s: u64, time: Duration) -> anyhow::Result<Flooded> {
+        let mut words = trial("flood", server.address);
+        words.push(format!("--per-s={per_s}").into());
+        words.push(format!("--milliseconds={}", time.as_millis()).into());
+        let text = self.client("the client", &words, time)?;
+        serde_json::from_str(&text).context("reading what the client saw")
+    }
+
+    /// An error once somebody asked this process to end.
+    pub fn check_interrupt(&self) -> anyhow::Result<()> {
+        self.interrupt.check()
+    }
+
+    /// How many processors there are to divide.
+    pub fn processors(&self) -> usize {
+        self.processors.len()
     }
 
     /// Starts it beside an engine that sleeps at once when it has nothing to do, so that its processor time is
@@ -233,17 +267,13 @@ impl Bed {
         connections: usize,
         time: Duration,
     ) -> anyhow::Result<Seen> {
-        let words: Vec<OsString> = vec![
-            own_binary().into(),
-            "sim".into(),
-            "trial".into(),
-            "ask".into(),
-            format!("--address={}", server.address).into(),
+        let mut words = trial("ask", server.address);
+        words.extend([
             format!("--request-bytes={}", work.request_bytes).into(),
             format!("--response-bytes={}", work.response_bytes).into(),
             format!("--connections={connections}").into(),
             format!("--milliseconds={}", time.as_millis()).into(),
-        ];
+        ]);
         let text = self.client("the clients", &words, time)?;
         serde_json::from_str(&text).context("reading what the clients saw")
     }
@@ -252,9 +282,27 @@ impl Bed {
     pub fn client(&self, name: &str, words: &[OsString], time: Duration) -> anyhow::Result<String> {
         let client = start_on(self.first(), name, self.lab.host(ASKING)?, words)?;
         let interrupt = self.interrupt.clone();
-        let finished = client.finish(time + PATIENCE, move || interrupt.came())?;
+        let finished = client.finish(time + PATIENCE, move || interrupt.came());
         self.interrupt.check()?;
-        Ok(finished.success()?.stdout)
+        Ok(finished?.success()?.stdout)
+    }
+
+    /// Runs something with this server and says what part of one processor others than the server, its engine and
+    /// clients that ended meanwhile used: whoever they are, they disturb it.
+    pub fn with_others<T>(
+        &self,
+        server: &Server,
+        run: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, f64)> {
+        let own_s = || {
+            let engine = server.engine_pid().map_or(0.0, processor_s);
+            sys::processor_s_of_ended_children() + processor_s(server.pid()) + engine
+        };
+        let machine_s = || machine_s().map_or(0.0, |(busy_s, _)| busy_s);
+        let (began, own_before, machine_before) = (Instant::now(), own_s(), machine_s());
+        let result = run()?;
+        let others_s = (machine_s() - machine_before) - (own_s() - own_before);
+        Ok((result, (others_s / began.elapsed().as_secs_f64()).max(0.0)))
     }
 
     fn first(&self) -> usize {
@@ -286,19 +334,24 @@ impl Server {
 /// The command line of the trials' own server.
 fn own_server(work: Work) -> impl FnOnce(SocketAddrV4) -> Vec<OsString> {
     move |address| {
-        let mut words: Vec<OsString> = vec![
-            own_binary().into(),
-            "sim".into(),
-            "trial".into(),
-            "serve".into(),
-            format!("--address={address}").into(),
+        let mut words = trial("serve", address);
+        words.extend([
             format!("--request-bytes={}", work.request_bytes).into(),
             format!("--response-bytes={}", work.response_bytes).into(),
             format!("--compute-ns={}", work.compute_ns).into(),
-        ];
+        ]);
         words.extend(work.together.then(|| "--together".into()));
         words
     }
+}
+
+/// The beginning of a command line of one of a trial's ends.
+fn trial(end: &str, address: SocketAddrV4) -> Vec<OsString> {
+    let words = ["sim", "trial", end].map(OsString::from);
+    let mut line = vec![own_binary().into()];
+    line.extend(words);
+    line.push(format!("--address={address}").into());
+    line
 }
 
 /// Starts a program on one processor: it inherits where this thread may run.

@@ -1,5 +1,5 @@
 //! An engine over AF_XDP beside the kernel on one interface: what arrives, what is said when the device changes
-//! under it, what is left when it ends. The driver by itself is in `nic/tests/af_xdp.rs`, unmodified programs in
+//! under it, what is left when it ends. The driver by itself is in `nic/tests/af_xdp/`, unmodified programs in
 //! `testkit/tests/{programs,parity}.rs`.
 //!
 //! Where AF_XDP is not permitted (a lab without root) the tests are skipped, and say so past libtest's capture.
@@ -289,4 +289,70 @@ fn an_interface_that_goes_down_ends_connections_and_never_hangs_them() {
         .engine
         .wait_until("word of the engine", PATIENCE, said)
         .unwrap();
+}
+
+#[test]
+fn what_an_interface_is_good_for_is_measured_and_an_engine_chooses_by_it() {
+    let test = "what_an_interface_is_good_for_is_measured";
+    let lab = match Lab::temporary("t-measure", &LabSpec::default()) {
+        Ok(lab) => lab,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let [a, b] = ["a", "b"].map(|name| host(&lab, name));
+    let peer = b.spec().address.address.to_string();
+    let measure = |flags: &[&str]| {
+        let line = ["doctor", "--measure", NIC, "--rounds", "1", "--json"];
+        let mut command = testkit::command(a, SHUNT, &[&line[..], flags].concat());
+        command.output().unwrap()
+    };
+    let nobody = measure(&[]);
+    let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(
+        said.contains("--peer ADDRESS") && nobody.status.code() == Some(2),
+        "{said}"
+    );
+    let found = measure(&["--peer", &peer]);
+    let said = String::from_utf8_lossy(&found.stderr).into_owned();
+    if said.contains("CAP_BPF") {
+        return skip(test, &said);
+    }
+    assert!(found.status.success(), "{said}");
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    let ways = found["record"]["ways"].as_array().unwrap();
+    let named: Vec<_> = ways
+        .iter()
+        .map(|way| way["way"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        named,
+        ["packet", "xdp-generic", "xdp-native", "xdp-zero-copy"]
+    );
+    for way in ways {
+        let figures = ["p50_us", "p99_us", "gbit_s"].map(|figure| way[figure].as_f64());
+        let is_measured = figures
+            .iter()
+            .all(|figure| figure.is_some_and(|figure| figure > 0.0));
+        assert!(is_measured != way["lacks"].is_string(), "{way}");
+    }
+    let mut engine = testkit::start(a, SHUNT, &["engine", "--share", "--profile", "latency"]);
+    let chosen = found["choices"]["latency"].as_str().unwrap();
+    engine
+        .wait_until("engine", PATIENCE, |engine| {
+            engine.stderr().contains("serving")
+        })
+        .unwrap();
+    let said = engine.stderr();
+    assert!(
+        said.contains(&format!("{chosen} chosen for latency")),
+        "{said}"
+    );
+    assert!(said.contains(&format!("({chosen})")), "{said}");
+    drop(engine);
+    testkit::run(a, "ip", &["route", "add", "default", "via", &peer]);
+    let in_use = measure(&["--peer", &peer]);
+    let said = String::from_utf8_lossy(&in_use.stderr).into_owned();
+    assert!(
+        said.contains("--in-use") && in_use.status.code() == Some(2),
+        "{said}"
+    );
 }

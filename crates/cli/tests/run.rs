@@ -4,34 +4,8 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
     process::{Command, Output, Stdio},
 };
-
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("shunt-run-{test}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn program(&self, name: &str, content: &[u8]) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn shunt(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
@@ -132,33 +106,6 @@ fn signals_that_shunt_ignores_are_not_ignored_by_the_program() {
 }
 
 #[test]
-fn programs_that_cannot_be_preloaded_are_refused_with_the_reason() {
-    let scratch = Scratch::new("refused");
-    let mut header = vec![0_u8; 64];
-    header[..6].copy_from_slice(b"\x7fELF\x02\x01");
-    let machine: u16 = if cfg!(target_arch = "x86_64") {
-        62
-    } else {
-        183
-    };
-    header[18..20].copy_from_slice(&machine.to_le_bytes());
-    header[32] = 64;
-    header[54] = 56;
-    let fixed = scratch.program("static", &header);
-    assert!(
-        refused(&["run", "--policy", "kernel-only", "--", &fixed]).contains("statically linked")
-    );
-    let script = scratch.program("script", format!("#!{fixed}\n").as_bytes());
-    assert!(
-        refused(&["run", "--policy", "kernel-only", "--", &script]).contains("statically linked")
-    );
-    header[4] = 1;
-    let narrow = scratch.program("narrow", &header);
-    assert!(refused(&["run", "--policy", "kernel-only", "--", &narrow]).contains("32-bit"));
-    assert!(refused(&["run", "--", "no-such-program"]).contains("no such program"));
-}
-
-#[test]
 fn a_missing_engine_is_an_error_that_names_the_next_step() {
     let library = some_library();
     let error = refused(&[
@@ -221,4 +168,32 @@ fn doctor_reports_every_lack_with_what_it_prevents_and_what_to_set() {
             .any(|interface| interface["loopback"] == true)
     );
     assert!(report["recommended"].is_string());
+}
+
+#[test]
+fn engines_that_cannot_be_used_are_named_with_the_way_out() {
+    let ended = shunt(&["run", "--", "true"])
+        .env("SHUNT_ENGINE", "@shunt/test/ended")
+        .env("SHUNT_INLINE", "nic=none")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{error}");
+    assert!(error.contains("leave out --inline"), "{error}");
+    let both = ["run", "--engine", "@shunt/a,@shunt/b", "--", "true"];
+    assert!(refused(&both).contains("comma"));
+    let names: Vec<String> = (0..9).map(|number| format!("@shunt/{number}")).collect();
+    let flags: Vec<&str> = names.iter().flat_map(|name| ["--engine", name]).collect();
+    let many = [&["run"][..], &flags, &["--", "true"]].concat();
+    assert!(refused(&many).contains("8 engines at most"));
+    let how = [
+        "run",
+        "--engine",
+        "@shunt/a",
+        "--placement",
+        "best",
+        "--",
+        "true",
+    ];
+    assert!(refused(&how).contains("flow-hash"));
 }

@@ -8,10 +8,12 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
@@ -88,6 +90,30 @@ fn a_figure_is_shown_with_its_caution() {
 }
 
 #[test]
+fn components_and_paths_are_listed_and_wrong_paths_are_said_with_their_line() {
+    let list = json(&["path", "list", "--json"]);
+    assert!(list["components"]["pcie-switch"].is_object(), "{list}");
+    assert!(list["paths"]["tier3"].is_string(), "{list}");
+    let folder = Folder::new();
+    let file = folder.written(
+        "p.toml",
+        "[[component]]\nname = \"a\"\nlatency_ns = [5, 1]\n",
+    );
+    assert!(refused(&["path", &file]).contains("line 3: component 1 (a): latency_ns"));
+    refused(&["path", "pcie-fabric", "--bytes", "1024..64"]);
+    let axis = refused(&[
+        "sim",
+        "sweep",
+        "scenarios/fig8.toml",
+        "--axis",
+        "clients=1..99999999",
+    ]);
+    assert!(axis.contains("more than 1000000 values"), "{axis}");
+    refused(&["sim", "run", "scenarios/fig8.toml", "--until", "0"]);
+    refused(&["sim", "run", "scenarios/fig8.toml", "--seed", "-1"]);
+}
+
+#[test]
 fn the_study_is_one_page_that_needs_no_network() {
     let folder = Folder::new();
     ok(&["sim", "paper", "--plot", &folder.file("out")]);
@@ -107,6 +133,8 @@ fn every_scenario_that_ships_runs() {
         let value = json(&["sim", "run", file, "--json"]);
         assert!(value["summary"]["answered"].as_u64().unwrap() > 0, "{file}");
         assert!(ok(&["sim", "explain", file]).contains("What the load asks"));
+        let value = json(&["sim", "explain", file, "--json"]);
+        assert!(value["asked_of"]["host"].as_f64().unwrap() > 0.0, "{file}");
     }
 }
 
@@ -139,6 +167,10 @@ fn runs_are_added_until_the_mean_is_known() {
     let response = &value["summary"]["response"];
     let (mean, half) = (&response["mean_ms"], &response["mean_plus_minus_ms"]);
     assert!(half.as_f64().unwrap() <= 0.03 * mean.as_f64().unwrap());
+    // Where that takes too many runs, it is said.
+    let few = ["--until", "0.1", "--set", "runs.most=12"];
+    let text = ok(&[&["sim", "run", "scenarios/fig8.toml"], &few[..]].concat());
+    assert!(text.contains("Wide: after 12 runs"), "{text}");
 }
 
 #[test]
@@ -196,8 +228,58 @@ fn a_sweep_that_was_killed_goes_on_where_it_stopped() {
     lines.reverse();
     let half = &whole.lines().nth(7).unwrap()[..40];
     fs::write(&out, format!("{}\n{half}", lines.join("\n"))).unwrap();
-    sweep(&["--out", &out]);
+    let html = folder.file("r.html");
+    let table = sweep(&["--out", &out, "--html", &html]);
     assert_eq!(whole, fs::read_to_string(&out).unwrap());
+    // What was there already is shown too.
+    assert_eq!(table, sweep(&[]));
+    assert!(fs::read_to_string(html).unwrap().contains("<polyline"));
+}
+
+#[test]
+fn an_interrupted_sweep_says_what_it_keeps_and_leaves_nothing_else() {
+    let folder = Folder::new();
+    let out = folder.file("r.jsonl");
+    let mut sweep = Command::new(SHUNT)
+        .args(["sim", "sweep", "scenarios/fig8.toml", "--out", &out])
+        .args(["--axis", "clients=1..9", "--axis", "runs.seed=1..2000"])
+        .current_dir(ROOT)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_to_string(&out).map_or(0, |text| text.lines().count()) < 3 {
+        assert!(Instant::now() < deadline, "no result");
+        std::thread::yield_now();
+    }
+    let pid = Pid::from_raw(i32::try_from(sweep.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(sweep.wait().unwrap().code(), Some(2));
+    let mut said = String::new();
+    sweep
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        said.contains("interrupted: ") && said.contains("r.jsonl"),
+        "{said}"
+    );
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    // Whole lines, in the order of a finished file.
+    let text = fs::read_to_string(&out).unwrap();
+    let hashes: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["hash"].to_string())
+        .collect();
+    assert!(hashes.is_sorted() && text.ends_with('\n'));
+    let points: usize = said
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .unwrap();
+    assert_eq!(points, hashes.len());
 }
 
 #[test]
@@ -270,6 +352,12 @@ fn a_path_is_720_ns_and_a_measurement_stands_beside_it() {
         text.contains("15 above") && text.contains("not on the path"),
         "{text}"
     );
+    let value = json(&["path", "diff", "pcie-fabric", "--with", &own, "--json"]);
+    // Both cables of the path are beside the measurement of one.
+    let stages = value.as_array().unwrap().iter();
+    let cables: Vec<&Value> = stages.filter(|stage| stage["name"] == "cable").collect();
+    assert_eq!(cables.len(), 2);
+    assert!(cables.iter().all(|stage| stage["measured_ns"] == 40.0));
     assert!(ok(&["path", "list"]).contains("retimer"));
     assert!(refused(&["path", "moon"]).contains("pcie-fabric"));
     assert!(refused(&["path", "tier3", "--load", "1"]).contains("no steady state"));
@@ -301,6 +389,14 @@ fn a_plan_says_what_it_buys_and_the_four_stock_cases_say_no() {
     let folder = Folder::new();
     let wrong = folder.written("w.toml", "requests_per_s = 5\nmoon = 1\n");
     assert!(refused(&["sim", "plan", &wrong]).contains("line 2"));
+    let wrong = folder.written("w.toml", "\nstacks = [\"kernel\", \"moon\"]\n");
+    assert!(refused(&["sim", "plan", &wrong]).contains("line 2: stacks"));
+    let preset = folder.written("p.toml", "machine = \"m\"\n\n[kernel]\nwhere = \"host\"\n");
+    let said = refused(&["sim", "plan", "workloads/rpc.toml", "--preset", &preset]);
+    assert!(
+        said.contains("line 3") && said.contains("receive_ns"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -340,6 +436,10 @@ fn a_running_program_is_recorded_and_planned_for() {
     let pid = std::process::id().to_string();
     let plan = ok(&["sim", "plan", "--record", &pid, "500ms", "--out", &out]);
     assert!(plan.contains("was seen while it ran"), "{plan}");
+    assert!(
+        plan.contains("these get/s") && plan.contains("They ask"),
+        "{plan}"
+    );
     let text = fs::read_to_string(&out).unwrap();
     assert!(text.contains("# Not seen:"), "{text}");
     let line = text

@@ -252,6 +252,46 @@ fn the_tour_goes_from_end_to_end_and_a_fault_is_said_beside_its_control() {
 }
 
 #[test]
+fn what_leaves_the_page_is_what_it_shows() {
+    let Some(mut browser) = Browser::start("ui: export") else {
+        return;
+    };
+    let ui = Ui::start(&[]);
+    browser.open(&format!("{}#scenario=fig8&stack.kind=nic", ui.url));
+    browser.wait_for(READY);
+    // Files are handed to the browser as blobs.
+    browser.value(
+        "(() => { window.saved = []; const make = URL.createObjectURL;
+           URL.createObjectURL = (blob) => { window.saved.push(blob); return make.call(URL, blob); }; })()",
+    );
+    for id in ["get-json", "get-csv"] {
+        click(&mut browser, id);
+    }
+    browser.value("document.querySelectorAll('[data-save]').forEach((button) => button.click())");
+    let mut saved = |index: usize| {
+        let text = browser.value(&format!("window.saved[{index}].text()"));
+        text.as_str().unwrap().to_owned()
+    };
+    let told = told("scenarios/fig8.toml", &["stack.kind=nic"]);
+    let mean = |value: &Value| value["summary"]["response"]["mean_ms"].as_f64().unwrap();
+    let json: Value = serde_json::from_str(&saved(0)).unwrap();
+    assert!(same(mean(&json), mean(&told)));
+    assert_eq!(json["scenario"]["stack"]["kind"], "nic");
+    let csv = saved(1);
+    assert!(csv.starts_with("stack,workload.clients,"), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + 3 * 9, "{csv}");
+    for index in 2..6 {
+        let svg = saved(index);
+        assert!(svg.starts_with("<?xml") && svg.contains("<svg"), "{svg}");
+        assert!(
+            !svg.contains("class=") && svg.contains("fill=\"rgb"),
+            "{svg}"
+        );
+    }
+    clean(&mut browser, &ui);
+}
+
+#[test]
 fn nothing_sticks_out_on_a_narrow_or_a_wide_screen() {
     let Some(mut browser) = Browser::start("ui: screens") else {
         return;
@@ -288,11 +328,12 @@ fn only_who_has_the_token_is_served_and_the_end_is_clean() {
     let mut ui = Ui::start(&[]);
     let host = format!("host: {}\r\n", ui.address());
     let token = ui.url.split_once("token=").unwrap().1.to_owned();
+    let wrong_end = if token.ends_with('0') { '1' } else { '0' };
     let has = |status: String, code: &str| assert!(status.contains(code), "{status}");
     has(ui.status("GET /", &host), "401");
     has(ui.status("GET /api/scenarios", &host), "401");
     has(
-        ui.status(&format!("GET /?token={}0", &token[..31]), &host),
+        ui.status(&format!("GET /?token={}{wrong_end}", &token[..31]), &host),
         "401",
     );
     has(ui.status(&format!("GET /?token={token}"), &host), "303");

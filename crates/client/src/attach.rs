@@ -3,8 +3,8 @@
 use hostif::control::{self, Invalid, Reply, Request};
 use hostif::region::RegionError;
 use hostif::{
-    CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_VARIABLE, MAX_VERSION, MIN_VERSION, Moderation,
-    NOTIFY_VARIABLE, Region, Steering,
+    CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_SEPARATOR, ENGINE_VARIABLE, ENGINES_MAX, MAX_VERSION,
+    MIN_VERSION, Moderation, NOTIFY_VARIABLE, Region, Steering,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -52,13 +52,27 @@ impl From<ControlError> for AttachError {
     }
 }
 
-/// The engine that the environment names, or the default one.
+/// The engine that the environment names first, or the default one.
 #[must_use]
 pub fn engine_name() -> String {
-    std::env::var(ENGINE_VARIABLE)
-        .ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| DEFAULT_ENGINE_NAME.to_owned())
+    engine_names().swap_remove(0)
+}
+
+/// The engines that the environment names, in the order of their priority, no more than
+/// [`ENGINES_MAX`]; the default one where it names none.
+#[must_use]
+pub fn engine_names() -> Vec<String> {
+    let text = std::env::var(ENGINE_VARIABLE).unwrap_or_default();
+    let mut names = Vec::new();
+    for name in text.split(ENGINE_SEPARATOR) {
+        if !name.is_empty() && names.len() < ENGINES_MAX && names.iter().all(|one| one != name) {
+            names.push(name.to_owned());
+        }
+    }
+    if names.is_empty() {
+        names.push(DEFAULT_ENGINE_NAME.to_owned());
+    }
+    names
 }
 
 /// How often this process wants to be told of news, where the environment says so.

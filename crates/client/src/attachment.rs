@@ -8,7 +8,7 @@ use std::time::Duration;
 use hostif::descriptor::Descriptor;
 use hostif::{
     Command, Completion, Consumed, Consumer, Producer, PushError, Region, SleepWord, Sleepers,
-    Written,
+    SocketId, Written,
 };
 use rustix::fd::{AsFd, AsRawFd, RawFd};
 use rustix::io::Errno;
@@ -120,6 +120,14 @@ impl Attachment {
         if self.engine_word.must_ring() {
             hostif::doorbell::ring(self.engine_bell.as_fd());
         }
+    }
+
+    /// As `ring_engine`, of a note of a few bytes to be sent on that socket.
+    pub fn ring_engine_small(&self, socket: SocketId) {
+        if crank::prompt_small(socket) {
+            return;
+        }
+        self.ring_engine();
     }
 
     /// The number of the doorbell that the engine rings.

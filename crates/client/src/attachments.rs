@@ -28,6 +28,8 @@ pub struct Attachments {
     pub sleeping: Sleeping,
     wakers: Mutex<Vec<Arc<Waker>>>,
     dead: AtomicBool,
+    /// This is a forked child, and these are its parent's.
+    abandoned: AtomicBool,
     /// Which core the next connection goes to; see `placement`.
     pub turn: OnceLock<AtomicU32>,
     /// As they were when a connection was first placed; see `placement`.
@@ -45,6 +47,7 @@ impl Attachments {
             sleeping: Sleeping::default(),
             wakers: Mutex::default(),
             dead: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             turn: OnceLock::new(),
             addresses: OnceLock::new(),
         };
@@ -112,8 +115,15 @@ impl Attachments {
         lock(&self.wakers).push(waker);
     }
 
+    /// Whether this process was forked since it took hold of these, by the handler of a signal: nothing of them is
+    /// to be touched any more, for their rings are the parent's.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
     /// In a forked child: all descriptors here are the parent's too, and the value is never used again.
     pub fn close_leaked(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
         for attachment in self.iter() {
             attachment.close_leaked();
         }

@@ -8,8 +8,10 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
-use crate::crank::{self, Budget};
+use crate::crank::{self, Budget, Spun};
 use crate::lock::lock;
+use crate::parties::Parties;
+use crate::quiet;
 use crate::session::Session;
 use crate::wait::Sleep;
 use crate::waker::Waker;
@@ -131,11 +133,14 @@ impl Session {
         token: u32,
     ) {
         if let Some(crank) = crank::current() {
-            let mut is_answered = || {
+            let is_answered = || {
                 self.reap_if_free(attachment);
                 attachment.calls.is_answered(token)
             };
-            if crank::spin(crank, Budget::Fixed(SPIN), &mut is_answered) {
+            if crank::spin(crank, Budget::Fixed(SPIN), None, |turned| {
+                turned && is_answered()
+            }) == Spun::Over
+            {
                 return;
             }
         }
@@ -153,8 +158,9 @@ impl Session {
                 kernel: &mut [],
                 mask: None,
                 deadline: None,
+                handled: quiet::handled(),
             };
-            let _ = self.sleep(all, waker, sleep, &mut over);
+            let _ = Parties::only(self, all).sleep(waker, sleep, &mut over);
         }
     }
 

@@ -1,17 +1,24 @@
 //! An engine inside this process, which no core of its own runs: the threads that wait turn its crank.
 //!
 //! Whoever starts such an engine registers it here. Then a thread that waits spins by running the engine,
-//! sleeps on the engine's device, and whoever has left a note runs the engine instead of ringing it. Signals
-//! are held back meanwhile: a handler that wanted a turn while its own thread is in the middle of one would
-//! wait for ever, and one that jumped out of it would leave the engine half done. They are delivered by
-//! the sleep that follows. What a turn does, and who turns when nobody waits, is the engine's affair.
+//! sleeps on the engine's device, and whoever has left a note runs the engine instead of ringing it. Handlers
+//! of signals wait meanwhile (`quiet.rs`); a spin ends when one does. What a turn does, and who turns when
+//! nobody waits, is the engine's affair.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fd::RawFd;
+use hostif::SocketId;
+use hostif::control::{Reply, Request};
+use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
 
+use crate::private::settle_copy;
 use crate::sys::{self, Slot};
+use crate::wait::SignalMask;
+
+pub use crate::quiet::{Quiet, on_handler};
+pub use crate::sys::{defer, without_broken_pipe};
 
 /// The engine, as the threads of the program see it.
 pub trait Crank: Send + Sync {
@@ -19,11 +26,22 @@ pub trait Crank: Send + Sync {
     fn turn(&self);
     /// A note was left: runs the engine, or knows that another thread will. False: the engine has ended.
     fn prompt(&self) -> bool;
+    /// As `prompt`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
+    /// a turn.
+    fn prompt_small(&self, socket: SocketId) -> bool;
+    /// The program calls for anything but to send a little more: what waits for that is sent.
+    fn catch_up(&self);
+    /// Answers a request of one of this process's sessions, as over its control channel. `None`: the engine has
+    /// ended, or knows no such session. The descriptors become the engine's.
+    fn ask(&self, session: u32, request: Request, descriptors: Vec<OwnedFd>) -> Option<Answer>;
     /// A thread is about to sleep.
     fn watch(&self) -> Watch;
     /// It no longer sleeps.
     fn unwatch(&self);
 }
+
+/// What a request is answered with, and the descriptors beside it.
+pub type Answer = (Reply, Vec<OwnedFd>);
 
 /// What a thread that is about to sleep has to do for the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,36 +73,12 @@ pub(crate) fn current() -> Option<&'static dyn Crank> {
     CRANK.current().map(|registered| registered.0)
 }
 
-/// Holds the thread's signals back while it lives.
-pub struct Quiet {
-    mask: u64,
-    broken: u64,
-}
-
-impl Quiet {
-    /// From now on.
-    #[must_use]
-    pub fn begin() -> Quiet {
-        Quiet {
-            mask: sys::block_signals(),
-            broken: hostif::doorbell::broken(),
-        }
-    }
-
-    /// Whether a signal waits that the program wants to hear of.
-    fn is_disturbed(&self) -> bool {
-        sys::pending_signals() & !self.mask != 0
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // The engine rang a program that was gone: the program around it shall not hear of that.
-        if hostif::doorbell::broken() != self.broken {
-            sys::take_broken_pipe();
-        }
-        sys::restore_signals(self.mask);
-    }
+/// Runs `work` with the thread's signals blocked, as a thread inherits it that is started meanwhile.
+pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let before = sys::block_signals();
+    let result = work();
+    sys::restore_signals(before);
+    result
 }
 
 /// One turn.
@@ -100,39 +94,99 @@ pub(crate) fn prompt() -> bool {
     crank.prompt()
 }
 
+/// As `prompt`, of a note of a few bytes to be sent.
+pub(crate) fn prompt_small(socket: SocketId) -> bool {
+    let Some(crank) = current() else { return false };
+    let _quiet = Quiet::begin();
+    crank.prompt_small(socket)
+}
+
+/// Sends what waits for more of its kind.
+pub(crate) fn catch_up() {
+    if let Some(crank) = current() {
+        let _quiet = Quiet::begin();
+        crank.catch_up();
+    }
+}
+
+/// Asks the engine of this process, which gets duplicates of the descriptors; `None`: the request has to go
+/// over the control channel.
+pub(crate) fn ask(
+    session: u32,
+    request: &Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> Option<Result<Answer, Errno>> {
+    let crank = current()?;
+    let copies: Result<_, Errno> = descriptors.iter().map(|fd| settle_copy(*fd)).collect();
+    let copies = match copies {
+        Ok(copies) => copies,
+        Err(errno) => return Some(Err(errno)),
+    };
+    let _quiet = Quiet::begin();
+    crank.ask(session, request.clone(), copies).map(Ok)
+}
+
 /// A thread is about to sleep.
 pub(crate) fn watch(crank: &dyn Crank) -> Watch {
     let _quiet = Quiet::begin();
     crank.watch()
 }
 
-/// Spins by turning until `is_over` or the budget is spent. True: it is over.
-pub(crate) fn spin(crank: &dyn Crank, budget: Budget, is_over: &mut dyn FnMut() -> bool) -> bool {
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spun {
+    /// What was waited for is there.
+    Over,
+    /// The budget is spent.
+    Spent,
+    /// A signal came.
+    Disturbed,
+}
+
+/// Spins by turning until `is_over`, which is asked before each turn (false) and after it, or the budget is spent. `mask`: signals that the sleep afterwards
+/// would let in besides those that the thread does not block.
+pub(crate) fn spin(
+    crank: &dyn Crank,
+    budget: Budget,
+    mask: SignalMask<'_>,
+    mut is_over: impl FnMut(bool) -> bool,
+) -> Spun {
     let Some(limit) = budget.limit() else {
-        return false;
+        return Spun::Spent;
     };
     let quiet = Quiet::begin();
     let start = Instant::now();
     let mut turns = 0_u32;
-    let found = loop {
+    let spun = loop {
+        if is_over(false) {
+            break Spun::Over;
+        }
         crank.turn();
-        if is_over() {
-            break true;
+        if is_over(true) {
+            break Spun::Over;
         }
         turns = turns.wrapping_add(1);
-        let look = turns.is_multiple_of(TURNS_PER_LOOK);
-        if start.elapsed() >= limit || look && quiet.is_disturbed() {
-            break false;
+        if quiet.is_disturbed() {
+            break Spun::Disturbed;
+        }
+        if turns.is_multiple_of(TURNS_PER_LOOK) {
+            if start.elapsed() >= limit {
+                break Spun::Spent;
+            }
+            if mask.is_some_and(|mask| sys::pending_signals() & !sys::bits(mask) != 0) {
+                break Spun::Disturbed;
+            }
         }
         core::hint::spin_loop();
     };
     drop(quiet);
-    budget.on_spun(found);
-    found
+    budget.on_spun(spun == Spun::Over);
+    spun
 }
 
-/// Turns between two looks at pending signals: some microseconds.
-const TURNS_PER_LOOK: u32 = 16;
+/// Turns between two looks at the clock and, where the sleep has a mask of its own, at pending signals: about a
+/// microsecond.
+const TURNS_PER_LOOK: u32 = 8;
 
 /// How long a waiting thread may spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,21 +255,5 @@ mod tests {
         assert_eq!(tried(10 * RETRY), 10);
         Budget::Auto.on_spun(true);
         assert_eq!(tried(1), 1);
-    }
-
-    #[test]
-    fn signals_are_held_back_during_a_turn_and_given_back_after_it() {
-        let before = sys::block_signals();
-        sys::restore_signals(before);
-        {
-            let _quiet = Quiet::begin();
-            let during = sys::block_signals();
-            // SIGUSR1 is 10; 32 and 33 are glibc's own and never blocked.
-            assert_ne!(during & (1 << 9), 0);
-            assert_eq!(during & (0b11 << 31), before & (0b11 << 31));
-        }
-        let after = sys::block_signals();
-        sys::restore_signals(after);
-        assert_eq!(before, after);
     }
 }

@@ -78,6 +78,16 @@ impl TcpSocket {
         self.session().call_plain(self.id(), op).map(drop)
     }
 
+    /// Has the error queue say that a datagram for `destination` was refused because it is too long.
+    ///
+    /// # Errors
+    /// ECONNRESET: the engine is gone.
+    pub fn note_too_long(&self, destination: SocketAddr) -> Result<(), Errno> {
+        self.session()
+            .call_plain(self.id(), Op::TooLong { destination })
+            .map(drop)
+    }
+
     /// Marks directions of a datagram socket as shut; nothing goes over the wire for that.
     pub fn shut_datagrams(&self, read: bool, write: bool) {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };

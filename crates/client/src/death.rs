@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::attachments::Attachments;
 use crate::crank;
 use crate::lock::lock;
 use crate::registry::Audience;
@@ -47,6 +48,20 @@ impl Session {
         }
         if attachment.should_check() {
             self.check_engine(attachment);
+        }
+    }
+
+    /// For a program that looks at its sockets without calling any: now and then looks whether the engine lives.
+    pub fn look_alive(&self) {
+        for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
+            self.on_idle_call(attachment);
+        }
+    }
+
+    /// Tells the engine of what was left with [`Bell::Later`](crate::Bell::Later): one ring of each of its cores that sleeps.
+    pub fn ring(&self) {
+        for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
+            attachment.ring_engine();
         }
     }
 

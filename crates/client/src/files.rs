@@ -60,7 +60,7 @@ impl SharedFile {
     /// Whether it was shared with the core that serves this socket.
     #[must_use]
     pub fn is_for(&self, socket: &TcpSocket) -> bool {
-        self.attachment.core == socket.id().core()
+        core::ptr::eq(self.session, socket.session()) && self.attachment.core == socket.id().core()
     }
 
     /// Attachments are never freed, so an address names one for ever.

@@ -45,13 +45,14 @@ struct Held {
 }
 
 thread_local! {
-    // Without a destructor: a thread may end after the library is torn down.
-    static HELD: RefCell<ManuallyDrop<Option<Held>>> =
-        const { RefCell::new(ManuallyDrop::new(None)) };
+    // Of each session of the process, the last one on top. Without a destructor: a thread may end after the
+    // library is torn down.
+    static HELD: RefCell<ManuallyDrop<Vec<Held>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 fn take_held() -> Option<Held> {
-    HELD.with(|place| place.borrow_mut().take())
+    HELD.with(|place| place.borrow_mut().pop())
 }
 
 impl Session {
@@ -80,11 +81,12 @@ impl Session {
             heritage,
             _opening: opening,
         };
-        HELD.with(|place| place.borrow_mut().replace(held));
+        HELD.with(|place| place.borrow_mut().push(held));
     }
 
     /// After the fork (or its failure), in the parent: closing the child's end of the channel tells the
-    /// engine when the child is gone, at once if there is none.
+    /// engine when the child is gone, at once if there is none. Of several sessions the last that was prepared
+    /// comes first, here and in the child.
     pub fn fork_parent(&'static self) {
         drop(take_held());
     }
@@ -101,6 +103,8 @@ impl Session {
         } = held;
         for waker in registry.remove_all_waiters() {
             waker.close_leaked();
+            // A handler of a signal may have forked, and the wait below it has the waker still: nobody closes it again.
+            core::mem::forget(waker);
         }
         pool.clear();
         let parents = self.attached();

@@ -7,9 +7,12 @@
 //!
 //! This code runs inside preloaded libraries: all its system calls go to the kernel directly, its
 //! descriptors are high, close-on-exec and known (`is_private`), and it has no thread-local destructor.
-//! It knows nothing of fd numbers of the program, of libc or of the engine's insides.
+//! It knows nothing of fd numbers of the program, of libc or of the engine's insides. What every switch
+//! between stacks has to know alike is here too: `route`, `options`, `tcp_info`.
 
 mod accept;
+pub mod address;
+mod adopt;
 mod attach;
 mod attachment;
 mod attachments;
@@ -18,30 +21,39 @@ mod control;
 pub mod crank;
 mod datagram;
 mod death;
+mod ear;
+pub mod engines;
 mod fast_open;
 mod files;
 mod fork;
+mod lanes;
 mod listener;
 mod lock;
+pub mod options;
+mod parties;
 mod placement;
 mod pool;
 mod private;
+mod quiet;
 mod readiness;
 mod reap;
 mod receive;
 mod registry;
+pub mod route;
 mod send;
 mod session;
 mod sleeping;
 mod socket;
 mod sys;
+pub mod tcp_info;
 mod urgent;
 mod wait;
 mod waker;
 
 pub use accept::Accepted;
-pub use attach::{AttachError, engine_name};
+pub use attach::{AttachError, engine_name, engine_names};
 pub use datagram::{Inbox, Letter, Outbox};
+pub use ear::{Ear, Nudge};
 pub use files::SharedFile;
 pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};
 pub use hostif::datagram::{Failure, Outgoing, Received};
@@ -50,10 +62,12 @@ pub use hostif::{
 };
 pub use private::{PrivateFd, close_settled, first_private, is_private, settle, settled, unmark};
 pub use readiness::{Readiness, State};
+pub use receive::ReceivedBytes;
 pub use registry::Observer;
 pub use rustix::io::Errno;
-pub use send::SendSpace;
+pub use send::{Bell, SendSpace};
 pub use session::Session;
 pub use socket::TcpSocket;
+pub use sys::at_fork;
 pub use urgent::UrgentByte;
-pub use wait::{SignalMask, Woken};
+pub use wait::{SignalMask, Until, Woken, wait_on};

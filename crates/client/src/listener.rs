@@ -1,39 +1,66 @@
-//! Listening on an engine of several cores: the socket has a twin on each other core, and what they have
-//! adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
+//! Listening on an engine of several cores, or on several engines: the socket has a twin on each other core,
+//! and what they have adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use hostif::{Op, SocketId};
+use hostif::Op;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::readiness::State;
+use crate::session::Session;
 use crate::socket::TcpSocket;
 
-/// The twins of a listener on core 0.
+/// The twins of a listener on core 0 of the first engine.
 pub struct Twins {
     sockets: Box<[Arc<TcpSocket>]>,
     /// Which part is asked first by the next accept.
     turn: AtomicUsize,
 }
 
+impl Twins {
+    /// These, beside a listener on core 0.
+    pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Twins {
+        Twins {
+            sockets: sockets.into_boxed_slice(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+}
+
 impl TcpSocket {
+    /// As [`TcpSocket::listen_beside`] on its own engine alone.
+    pub fn listen(&self, backing: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+        self.listen_beside(backing, backlog, &[])
+    }
+
     /// Starts to accept connections on all cores, or changes the backlog. `backing` is the backing socket
     /// that the socket was opened with. Each core has the whole backlog: what is steered there alone
-    /// shall not be refused earlier than one core would refuse it.
-    pub fn listen(&self, backing: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+    /// shall not be refused earlier than one core would refuse it. Those other engines listen too; one that
+    /// cannot is left out, and said.
+    pub fn listen_beside(
+        &self,
+        backing: BorrowedFd<'_>,
+        backlog: u32,
+        others: &[&'static Session],
+    ) -> Result<(), Errno> {
         let first = self.state() != State::Listening;
         let family = sockopt::socket_domain(backing)?;
         self.is_v6
             .store(family == AddressFamily::INET6, Ordering::Relaxed);
-        if first && self.session().attachments()?.steering.cores > 1 {
-            let twins = self.make_twins(backing)?;
+        if first && (self.session().attachments()?.steering.cores > 1 || !others.is_empty()) {
+            let twins = self.make_twins(backing, backlog, others)?;
             // A second thread that listens at the same time finds the port taken by the first.
             let _ = self.twins.set(twins);
         }
         for part in self.parts() {
+            if first && !self.is_of_our_engine(part) {
+                // They listen already.
+                continue;
+            }
             let listening = part.session().call_plain(part.id(), Op::Listen { backlog });
             match listening {
                 Ok(_) if first => part.session().on_listener_opened(),
@@ -47,7 +74,12 @@ impl TcpSocket {
         Ok(())
     }
 
-    fn make_twins(&self, backing: BorrowedFd<'_>) -> Result<Twins, Errno> {
+    fn make_twins(
+        &self,
+        backing: BorrowedFd<'_>,
+        backlog: u32,
+        others: &[&'static Session],
+    ) -> Result<Twins, Errno> {
         let local = self.local_address().ok_or(Errno::INVAL)?;
         let cores = self.session().attachments()?.steering.cores;
         let own = self.id().core();
@@ -57,16 +89,28 @@ impl TcpSocket {
             twin.bind(local)?;
             sockets.push(twin);
         }
-        Ok(Twins {
-            sockets: sockets.into_boxed_slice(),
-            turn: AtomicUsize::new(0),
-        })
+        for other in others {
+            match listen_on(other, backing, local, backlog) {
+                Ok(twins) => sockets.extend(twins),
+                Err(error) => crate::sys::say(&format!(
+                    "a listener on {local} is not served by {}: {error}",
+                    other.name()
+                )),
+            }
+        }
+        Ok(Twins::new(sockets))
     }
 
-    /// The socket itself and, of a listener, its twins.
+    /// The socket itself and, of a listener, its twins; not those of another engine that is gone.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &TcpSocket> {
         let twins = self.twins.get().map_or(&[][..], |twins| &twins.sockets);
-        core::iter::once(self).chain(twins.iter().map(Arc::as_ref))
+        let twins = twins.iter().map(Arc::as_ref);
+        core::iter::once(self)
+            .chain(twins.filter(|twin| self.is_of_our_engine(twin) || !twin.is_reset()))
+    }
+
+    fn is_of_our_engine(&self, part: &TcpSocket) -> bool {
+        core::ptr::eq(self.session(), part.session())
     }
 
     /// As `parts`, from another one on each time.
@@ -81,14 +125,28 @@ impl TcpSocket {
             .take(count)
     }
 
-    /// Their names.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = SocketId> {
-        self.parts().map(TcpSocket::id)
-    }
-
     pub(crate) fn close_twins(&self) {
         for part in self.parts().skip(1) {
             part.close();
         }
     }
+}
+
+/// Listens on all cores of another engine.
+fn listen_on(
+    session: &'static Session,
+    backing: BorrowedFd<'_>,
+    local: SocketAddr,
+    backlog: u32,
+) -> Result<Vec<Arc<TcpSocket>>, Errno> {
+    let cores = session.attachments()?.steering.cores;
+    let mut sockets = Vec::new();
+    for core in 0..cores {
+        let socket = session.open_at(core, backing)?;
+        socket.bind(local)?;
+        session.call_plain(socket.id(), Op::Listen { backlog })?;
+        session.on_listener_opened();
+        sockets.push(socket);
+    }
+    Ok(sockets)
 }

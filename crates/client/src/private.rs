@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
 use rustix::process::Resource;
 
 use crate::sys;
@@ -61,6 +62,20 @@ pub fn settle(fd: OwnedFd) -> OwnedFd {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     sys::own(number)
+}
+
+/// As [`settle`], of a duplicate that never has a number that the program could expect to get.
+///
+/// # Errors
+/// No more descriptors.
+pub(crate) fn settle_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, first_private())?;
+    let number = copy.as_raw_fd();
+    let places = [mark(number), mark_in(&SETTLED, number)];
+    for (word, bit) in places.into_iter().flatten() {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    Ok(copy)
 }
 
 /// The numbers below `end` that were settled and are open, in order.

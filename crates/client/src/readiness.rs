@@ -154,6 +154,9 @@ impl TcpSocket {
             // TCP_NOTSENT_LOWAT (Linux tcp_stream_memory_free).
             has_room && (limit == 0 || written.saturating_sub(header.sent()) < u64::from(limit))
         };
+        if let Some(is_writable) = self.is_lane_writable() {
+            return is_writable;
+        }
         if enough(&header) {
             return true;
         }
@@ -164,6 +167,8 @@ impl TcpSocket {
     /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
     #[must_use]
     pub fn rx_events(&self) -> u32 {
+        // Who asks for this wants to hear of the next bytes too.
+        self.await_lane();
         self.parts()
             .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
     }
@@ -193,7 +198,8 @@ impl TcpSocket {
         let consumed = header.consumed();
         let there = header.received_end().saturating_sub(consumed);
         let skipped = there > 0 && self.is_skipped(consumed);
-        usize::try_from(there - u64::from(skipped)).unwrap_or(usize::MAX)
+        let there = there - u64::from(skipped) + self.lane_bytes();
+        usize::try_from(there).unwrap_or(usize::MAX)
     }
 
     /// Bytes that wait to be read (FIONREAD): up to the urgent byte, if that lies ahead (`tcp_inq`).
@@ -205,7 +211,8 @@ impl TcpSocket {
             Some(byte) if byte.position < end && !self.urgent_in_line() => byte.position,
             _ => end,
         };
-        usize::try_from(end.saturating_sub(consumed)).unwrap_or(usize::MAX)
+        let there = end.saturating_sub(consumed) + self.lane_bytes();
+        usize::try_from(there).unwrap_or(usize::MAX)
     }
 
     /// Bytes written and not acknowledged (SIOCOUTQ).
@@ -219,6 +226,9 @@ impl TcpSocket {
     /// Bytes that fit into the send window now; 0 while there is none.
     #[must_use]
     pub fn send_room_bytes(&self) -> usize {
+        if let Some((capacity, used)) = self.lane_use() {
+            return usize::try_from(capacity.saturating_sub(used)).unwrap_or(0);
+        }
         let limit = usize::try_from(self.send_window_bytes()).unwrap_or(0);
         limit.saturating_sub(self.unacknowledged_bytes())
     }
@@ -247,12 +257,14 @@ impl TcpSocket {
     /// Bytes that the peer has acknowledged since the connection stands.
     #[must_use]
     pub fn acknowledged_bytes(&self) -> u64 {
-        self.header().acknowledged()
+        let header = self.header();
+        header.acknowledged() + header.lane_written()
     }
 
     /// Bytes that have arrived since the connection stands.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
-        self.header().received_end()
+        let header = self.header();
+        header.received_end() + header.lane_consumed() + self.lane_bytes()
     }
 }

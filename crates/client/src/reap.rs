@@ -42,16 +42,24 @@ impl Session {
         }
     }
 
-    /// As `reap_all`, unless another thread is at it.
-    pub(crate) fn reap_if_free(&self, attachment: &Attachment) {
-        let mut batch: Batch = [None; BATCH];
-        if let Some(mut ring) = try_lock(&attachment.completions) {
-            if !ring.has_next() {
-                return;
-            }
-            self.fill(attachment, &mut ring, &mut batch);
+    /// As `reap_all`, unless another thread is at it. Whether there was anything.
+    pub(crate) fn reap_if_free(&self, attachment: &Attachment) -> bool {
+        let taken = self.take_if_free(attachment);
+        if let Some(batch) = &taken {
+            self.dispatch(attachment, batch);
         }
-        self.dispatch(attachment, &batch);
+        taken.is_some()
+    }
+
+    fn take_if_free(&self, attachment: &Attachment) -> Option<Batch> {
+        let mut ring = try_lock(&attachment.completions)?;
+        if !ring.has_next() {
+            return None;
+        }
+        // Only now: those who spin come by often, and for nothing.
+        let mut batch: Batch = [None; BATCH];
+        self.fill(attachment, &mut ring, &mut batch);
+        Some(batch)
     }
 
     fn fill(

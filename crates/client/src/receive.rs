@@ -1,21 +1,31 @@
-//! Receiving: copy out of the window, publish how far, tell the engine. No allocation, no lock but the
-//! socket's receive lock.
+//! Receiving: copy out of the window, publish how far, tell the engine; or out of the lane of a neighbour (`lanes.rs`),
+//! which no engine hears of. No allocation, no lock but the socket's receive lock.
 //!
-//! The engine is told of every step but rung, if it sleeps, only when the consumed position crosses a
-//! quarter of what is offered of the window: until then the peer still has the other three to fill, so nothing waits for
-//! the news, and a sleeping engine reads it when the next segment wakes it.
+//! Each note is a cache line that goes to the engine's processor and comes back, so small steps are told together:
+//! when the consumed position crosses a sixteenth of what is offered of the window, and where nothing is left, each 4 KiB,
+//! since an empty window can begin anew (`engine/src/sockets/place.rs`). The header says the position
+//! always; the engine looks there when the connection is idle or closed. It is rung, if it sleeps, only at each
+//! quarter: until then the peer still has the other three to fill, so nothing waits for the news.
 
 use std::io::IoSliceMut;
 
 use hostif::header::SHUT_READ;
-use hostif::{Consumed, SocketHeader, Window};
+use hostif::lane::Lane;
+use hostif::{Consumed, LaneNews, Passage, SocketHeader, Window};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::crank;
+use crate::lanes::PIECE_BYTES;
 use crate::readiness::State;
+use crate::send::Bell;
 use crate::socket::{Held, TcpSocket};
+use crate::sys;
 
-/// Bytes in a receive window, with the receive lock held.
+/// How often the engine hears of a window that is empty.
+const EMPTY_STEP_BYTES: u32 = 4096;
+
+/// Bytes in a receive window, or in the lane of a neighbour, with the receive lock held.
 struct Arrived<'a> {
     socket: &'a TcpSocket,
     attachment: &'static Attachment,
@@ -30,6 +40,11 @@ struct Arrived<'a> {
     offered: u32,
     /// An urgent byte before `consumed` is skipped.
     skips: bool,
+    /// The program reads the bytes where they lie.
+    in_place: bool,
+    bell: Bell,
+    /// They are in this lane, and not in the window.
+    lane: Option<&'a Lane>,
     _held: Held<'a>,
 }
 
@@ -37,13 +52,28 @@ impl TcpSocket {
     /// Receives what is there and returns how many bytes that was; 0 is the end of the stream. EAGAIN:
     /// nothing yet; ENOTCONN: never connected; else the pending error. With `peek` the bytes stay.
     pub fn try_recv(&self, slices: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
-        let Some(arrived) = self.arrived()? else {
+        self.try_recv_in(slices, peek, Bell::Now)
+    }
+
+    /// As `try_recv`, and says when the engine is rung.
+    pub fn try_recv_in(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+        peek: bool,
+        bell: Bell,
+    ) -> Result<usize, Errno> {
+        crank::catch_up();
+        let Some(mut arrived) = self.arrived()? else {
             return self.nothing_arrived();
         };
+        arrived.bell = bell;
         if arrived.available == 0 {
             arrived.consume(0)?;
             drop(arrived);
             return self.nothing_arrived();
+        }
+        if arrived.lane.is_some() {
+            return arrived.take_from_lane(slices, peek);
         }
         let mut done = 0;
         for slice in slices {
@@ -63,7 +93,7 @@ impl TcpSocket {
 
     /// Throws away up to `max` bytes (MSG_TRUNC). Results as of `try_recv`.
     pub fn discard(&self, max: usize) -> Result<usize, Errno> {
-        let Some(arrived) = self.arrived()? else {
+        let Some(mut arrived) = self.arrived()? else {
             return self.nothing_arrived();
         };
         let bytes = arrived.available.min(max);
@@ -71,10 +101,31 @@ impl TcpSocket {
         Ok(bytes)
     }
 
+    /// Lends what is there, `max` bytes of it at most, as it lies in the window; `None` is the end of the stream.
+    /// Errors as of `try_recv`. Holds the socket's receive lock. Counted as copied by nobody.
+    pub fn borrow(&self, max: usize) -> Result<Option<ReceivedBytes<'_>>, Errno> {
+        let arrived = match self.arrived()? {
+            Some(arrived) if arrived.available > 0 => Some(arrived),
+            // Only an urgent byte that is skipped.
+            Some(mut arrived) => arrived.consume(0).map(|()| None)?,
+            None => None,
+        };
+        let Some(mut arrived) = arrived else {
+            return match self.nothing_arrived()? {
+                0 => Ok(None),
+                _ => Err(Errno::PROTO),
+            };
+        };
+        arrived.in_place = true;
+        let len = arrived.available.min(max);
+        Ok(Some(ReceivedBytes { arrived, len }))
+    }
+
     fn arrived(&self) -> Result<Option<Arrived<'_>>, Errno> {
         let Some((_, receive)) = self.spans() else {
             return Ok(None);
         };
+        self.meet_lanes();
         // An urgent byte alone stays until it was received out of band.
         if self.readable_bytes() == 0 && !self.is_taken(self.header().consumed()) {
             return Ok(None);
@@ -87,10 +138,32 @@ impl TcpSocket {
         let header = self.header();
         let held = self.hold(attachment, header.receive_lock())?;
         let consumed = header.consumed();
-        let available = header
-            .received_end()
-            .saturating_sub(consumed)
-            .min(u64::from(receive.size));
+        let mut end = header.received_end();
+        // After `received_end`: what has come behind a lane has come after the lane's end was told.
+        if let Some(lanes) = self.lanes()
+            && let Some(origin) = lanes.back.lane.origin()
+        {
+            if consumed < origin {
+                end = end.min(origin);
+            } else if let Some((start, there)) = self.there_in_lane(&lanes.back)? {
+                return Ok(Some(Arrived {
+                    place: start,
+                    offered: 0,
+                    socket: self,
+                    attachment,
+                    header,
+                    window: lanes.back.bytes(),
+                    consumed: start,
+                    available: there,
+                    skips: false,
+                    in_place: false,
+                    bell: Bell::Now,
+                    lane: Some(&lanes.back.lane),
+                    _held: held,
+                }));
+            }
+        }
+        let available = end.saturating_sub(consumed).min(u64::from(receive.size));
         if available == 0 {
             return Ok(None);
         }
@@ -107,8 +180,20 @@ impl TcpSocket {
             consumed: start,
             available: usize::try_from(available).unwrap_or(0),
             skips: start > consumed,
+            in_place: false,
+            bell: Bell::Now,
+            lane: None,
             _held: held,
         }))
+    }
+
+    /// Where what can be read of a lane begins, and how much that is, if anything.
+    fn there_in_lane(&self, back: &Passage) -> Result<Option<(u64, usize)>, Errno> {
+        let start = self.header().lane_consumed();
+        let there = back.lane.available(start);
+        let there = there.map_err(|_| self.on_lane_nonsense())?;
+        let there = usize::try_from(there).unwrap_or(0);
+        Ok((there > 0).then_some((start, there)))
     }
 
     /// A read stops before the urgent byte, and the next begins behind it, or with it where the program
@@ -150,24 +235,131 @@ impl TcpSocket {
 }
 
 impl Arrived<'_> {
-    fn consume(&self, bytes: usize) -> Result<(), Errno> {
+    /// Receives from the lane, piece by piece, so that its sender goes on meanwhile.
+    fn take_from_lane(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let (mut done, mut freed) = (0, 0);
+        for piece in slices
+            .iter_mut()
+            .flat_map(|one| one.chunks_mut(PIECE_BYTES))
+        {
+            let len = piece.len().min(self.available + freed - done);
+            self.window
+                .copy_out(self.place + done as u64, &mut piece[..len]);
+            done += len;
+            if !peek && done - freed >= PIECE_BYTES {
+                self.advance(done - freed)?;
+                freed = done;
+            }
+            if len < piece.len() {
+                break;
+            }
+        }
+        if !peek && done > freed {
+            self.advance(done - freed)?;
+        }
+        Ok(done)
+    }
+
+    /// Consumes the next bytes of the lane.
+    fn advance(&mut self, bytes: usize) -> Result<(), Errno> {
+        let Some(lane) = self.lane else {
+            return Ok(());
+        };
+        let before = self.available;
+        self.available -= bytes;
+        self.consumed += bytes as u64;
+        self.header.program_set_lane_consumed(self.consumed);
+        if lane.free(self.consumed, before as u64, self.available as u64) {
+            self.socket.tell_lane(LaneNews::Room)?;
+        }
+        Ok(())
+    }
+
+    fn consume(&mut self, bytes: usize) -> Result<(), Errno> {
+        if self.lane.is_some() {
+            return self.advance(bytes);
+        }
         if bytes == 0 && !self.skips {
             return Ok(());
         }
         let end = self.consumed + bytes as u64;
+        self.header.program_set_consumed_in_place(self.in_place);
         self.header.program_set_consumed(end);
         if self.attachment.is_dead() {
+            return Ok(());
+        }
+        let crosses = |step: u32| self.consumed / u64::from(step) != end / u64::from(step);
+        let crosses_quarter = crosses((self.offered / 4).max(1));
+        let is_empty = bytes == self.available;
+        let is_due = crosses_quarter
+            || crosses((self.offered / 16).max(1))
+            || is_empty && crosses(EMPTY_STEP_BYTES);
+        if !is_due {
             return Ok(());
         }
         let note = Consumed {
             socket: self.socket.id(),
             end,
+            in_place: self.in_place,
         };
         let told = self.attachment.push(&self.attachment.receives, &note);
-        let quarter = u64::from(self.offered / 4).max(1);
-        if self.consumed / quarter != end / quarter {
+        if crosses_quarter && self.bell == Bell::Now {
             self.attachment.ring_engine();
         }
         told
+    }
+}
+
+/// Bytes of a receive window or a lane, lent to the program. They stay there unless they are consumed.
+pub struct ReceivedBytes<'a> {
+    arrived: Arrived<'a>,
+    len: usize,
+}
+
+impl ReceivedBytes<'_> {
+    /// How many there are; at least 1 unless 0 were asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where they lie: first span, then the one after the wrap (perhaps empty). The addresses are good until
+    /// the bytes are consumed or given back.
+    #[must_use]
+    pub fn spans(&self) -> [(*mut u8, usize); 2] {
+        self.arrived.window.spans(self.arrived.place, self.len)
+    }
+
+    /// The bytes themselves, in two slices as in `spans`.
+    #[must_use]
+    pub fn slices(&self) -> [&[u8]; 2] {
+        sys::received(self)
+    }
+
+    /// The caller has the kernel copy them, into a file say: they are counted so.
+    pub fn count_as_copied(&mut self) {
+        self.arrived.in_place = false;
+    }
+
+    /// Says when the engine hears of the bytes that are consumed.
+    pub fn set_bell(&mut self, bell: Bell) {
+        self.arrived.bell = bell;
+    }
+
+    /// The first `bytes` of them are done with, and their place is free again; returns how many.
+    pub fn consume(mut self, bytes: usize) -> Result<usize, Errno> {
+        let bytes = bytes.min(self.len);
+        self.arrived.consume(bytes)?;
+        Ok(bytes)
     }
 }

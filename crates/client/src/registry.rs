@@ -3,10 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use hostif::id::IdMap;
-use hostif::{Region, SocketId};
+use hostif::{Area, Region, SocketId};
 
 use crate::socket::TcpSocket;
 use crate::waker::Waker;
+
+/// Memory of neighbours that is kept mapped for their next connections; an engine has no more neighbours at one time.
+const AREAS_MAX: usize = 32;
 
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
 /// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.
@@ -27,6 +30,7 @@ struct Entry {
 pub struct Registry {
     sockets: IdMap<SocketId, Entry>,
     regions: IdMap<u32, Region>,
+    areas: IdMap<u32, Area>,
 }
 
 /// Whom to tell about one event; gathered under the lock, told without it.
@@ -59,9 +63,19 @@ impl Registry {
         self.sockets.insert(socket.id(), entry);
     }
 
+    /// The socket of that name, if this process has it.
+    pub fn find(&self, id: SocketId) -> Option<Arc<TcpSocket>> {
+        self.sockets.get(&id)?.socket.upgrade()
+    }
+
     /// A socket is gone.
     pub fn remove(&mut self, id: SocketId) {
         self.sockets.remove(&id);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
     }
 
     /// Whether no socket is left.
@@ -111,12 +125,14 @@ impl Registry {
         }
     }
 
-    /// In a forked child: the threads that waited are not here.
+    /// In a forked child: the threads that waited are not here. Each of them once, for however many sockets it waited.
     pub fn remove_all_waiters(&mut self) -> Vec<Arc<Waker>> {
-        self.sockets
-            .values_mut()
-            .flat_map(|entry| entry.waiters.drain(..))
-            .collect()
+        let entries = self.sockets.values_mut();
+        let mut wakers: Vec<Arc<Waker>> =
+            entries.flat_map(|entry| entry.waiters.drain(..)).collect();
+        wakers.sort_unstable_by_key(|waker| Arc::as_ptr(waker).addr());
+        wakers.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        wakers
     }
 
     /// Adds those who want to hear of a socket.
@@ -141,6 +157,26 @@ impl Registry {
     /// A mapped region.
     pub fn region(&self, id: u32) -> Option<Region> {
         self.regions.get(&id).cloned()
+    }
+
+    /// Mapped memory that is shared with a neighbour.
+    pub fn area(&self, number: u32) -> Option<Area> {
+        self.areas.get(&number).cloned()
+    }
+
+    /// Remembers it, and forgets the oldest: sockets keep theirs.
+    pub fn add_area(&mut self, number: u32, area: Area) {
+        self.areas.insert(number, area);
+        if self.areas.len() > AREAS_MAX
+            && let Some(oldest) = self.areas.keys().min().copied()
+        {
+            self.areas.remove(&oldest);
+        }
+    }
+
+    /// Another engine has its own.
+    pub fn forget_areas(&mut self) {
+        self.areas.clear();
     }
 
     /// Remembers a mapped region.

@@ -9,11 +9,16 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::files::SharedFile;
+use crate::lanes::LaneRoom;
 use crate::readiness::State;
 use crate::socket::{Held, TcpSocket};
+use crate::sys;
 
 /// The engine hears of a long write piece by piece, so that it sends one piece while the next is copied.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Less than this in one send may wait for the next.
+const SMALL_BYTES: usize = 4096;
 
 /// Free bytes of a send window, with the send lock held.
 struct Room<'a> {
@@ -24,7 +29,20 @@ struct Room<'a> {
     written: u64,
     free: usize,
     mode: WriteMode,
+    /// The program makes the bytes where they lie.
+    in_place: bool,
+    bell: Bell,
     _held: Held<'a>,
+}
+
+/// When an engine that sleeps hears of what a call did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bell {
+    /// At once.
+    #[default]
+    Now,
+    /// When the caller calls [`Session::ring`](crate::Session::ring): for several calls in one go.
+    Later,
 }
 
 impl TcpSocket {
@@ -37,8 +55,22 @@ impl TcpSocket {
     /// As `try_send`, in a mode that holds for what the call sends last. Where not all
     /// of it fits, nothing of what is sent is urgent.
     pub fn try_send_as(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
+        self.try_send_in(slices, mode, Bell::Now)
+    }
+
+    /// As `try_send_as`, and says when the engine is rung.
+    pub fn try_send_in(
+        &self,
+        slices: &[IoSlice<'_>],
+        mode: WriteMode,
+        bell: Bell,
+    ) -> Result<usize, Errno> {
+        if let Some(sent) = self.try_send_lane(slices, mode)? {
+            return Ok(sent);
+        }
         let mut room = self.room()?;
         room.mode = mode;
+        room.bell = bell;
         let (mut done, mut told) = (0, 0);
         for slice in slices {
             let len = slice.len().min(room.free - done);
@@ -63,8 +95,12 @@ impl TcpSocket {
 
     /// Sends up to `max` bytes of a shared file from `offset`, as far as there is room, and returns how
     /// many. They are read when they leave, so they must be there until they are acknowledged. Errors
-    /// as of `try_send`; ESTALE: the file was shared with another engine, or by the parent process.
+    /// as of `try_send`; ESTALE: the file was shared with another engine, or by the parent process, or the engine does
+    /// not see the bytes of this connection.
     pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
+        if self.lane_use().is_some() {
+            return Err(Errno::STALE);
+        }
         let room = self.room()?;
         if !file.is_of(room.attachment) {
             return Err(Errno::STALE);
@@ -83,12 +119,43 @@ impl TcpSocket {
     /// Room in the send window to be filled in place, at most `max` bytes of it and no more than one
     /// chunk (for sendfile). Errors as of `try_send`. Holds the socket's send lock.
     pub fn send_space(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
+        let max = max.min(CHUNK_BYTES);
+        if let Some(room) = self.lane_space(max)? {
+            return Ok(room);
+        }
         let mut room = self.room()?;
-        room.free = room.free.min(max).min(CHUNK_BYTES);
-        Ok(SendSpace { room })
+        room.free = room.free.min(max);
+        Ok(SendSpace {
+            room: Space::Window(room),
+        })
     }
 
-    fn sendable(&self) -> Result<WindowSpan, Errno> {
+    /// As `send_space`, for a program that makes its bytes there: as much as there is room for. Nothing of it is
+    /// copied, and the engine counts it so.
+    pub fn reserve(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
+        if let Some(room) = self.lane_space(max)? {
+            return Ok(room);
+        }
+        let mut room = self.room()?;
+        room.free = room.free.min(max);
+        room.in_place = true;
+        Ok(SendSpace {
+            room: Space::Window(room),
+        })
+    }
+
+    fn lane_space(&self, max: usize) -> Result<Option<SendSpace<'_>>, Errno> {
+        let Some(room) = self.lane_room(WriteMode::Plain)? else {
+            return Ok(None);
+        };
+        let mut room = room.or_look()?;
+        room.free = room.free.min(max);
+        Ok(Some(SendSpace {
+            room: Space::Lane(room),
+        }))
+    }
+
+    pub(crate) fn sendable(&self) -> Result<WindowSpan, Errno> {
         if let Some(error) = self.take_error() {
             return Err(error);
         }
@@ -143,6 +210,8 @@ impl TcpSocket {
             written,
             free: room,
             mode: WriteMode::Plain,
+            in_place: false,
+            bell: Bell::Now,
             _held: held,
         })
     }
@@ -176,46 +245,94 @@ impl Room<'_> {
             end,
             source,
             mode,
+            in_place: self.in_place,
         };
         // Still under the lock, and before the position moves on: where the bytes are is known from the
         // note alone, so no process may see, and act on, a position whose note is in no ring.
         self.attachment.push(&self.attachment.sends, &note)?;
         self.header.program_set_written(end);
         self.socket.end_waiting_of_syn();
-        self.attachment.ring_engine();
+        if self.bell == Bell::Later {
+            return Ok(());
+        }
+        let is_urgent = mode == WriteMode::Urgent;
+        if to - from < SMALL_BYTES && source.is_none() && !is_urgent {
+            self.attachment.ring_engine_small(self.socket.id());
+        } else {
+            self.attachment.ring_engine();
+        }
         Ok(())
     }
 }
 
-/// Room in a send window. Nothing is sent unless it is committed.
+/// Room in a send window, or in a lane to a neighbour. Nothing is sent unless it is committed.
 pub struct SendSpace<'a> {
-    room: Room<'a>,
+    room: Space<'a>,
+}
+
+enum Space<'a> {
+    Window(Room<'a>),
+    Lane(LaneRoom<'a>),
 }
 
 impl SendSpace<'_> {
     /// Bytes that fit; at least 1 unless 0 were asked for.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.room.free
+        match &self.room {
+            Space::Window(room) => room.free,
+            Space::Lane(room) => room.free,
+        }
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.room.free == 0
+        self.len() == 0
     }
 
     /// Where to write: first span, then the one after the wrap (perhaps empty). The addresses are good
     /// until the space is committed or dropped.
     #[must_use]
     pub fn spans(&self) -> [(*mut u8, usize); 2] {
-        self.room.window.spans(self.room.written, self.room.free)
+        match &self.room {
+            Space::Window(room) => room.window.spans(room.written, room.free),
+            Space::Lane(room) => room.spans(),
+        }
+    }
+
+    /// The bytes themselves, in two slices as in `spans`. What is in them before is of no meaning.
+    #[must_use]
+    pub fn slices(&mut self) -> [&mut [u8]; 2] {
+        sys::reserved(self)
+    }
+
+    /// Says when the engine hears of the commit.
+    pub fn set_bell(&mut self, bell: Bell) {
+        match &mut self.room {
+            Space::Window(room) => room.bell = bell,
+            // The engine has no part in it.
+            Space::Lane(_) => {}
+        }
+    }
+
+    /// Says how the bytes are written.
+    pub fn set_mode(&mut self, mode: WriteMode) {
+        match &mut self.room {
+            Space::Window(room) => room.mode = mode,
+            Space::Lane(room) => room.mode = mode,
+        }
     }
 
     /// Sends the first `bytes` of it.
     pub fn commit(self, bytes: usize) -> Result<usize, Errno> {
-        let bytes = bytes.min(self.room.free);
-        self.room.tell(0, bytes, None)?;
-        Ok(bytes)
+        let bytes = bytes.min(self.len());
+        match self.room {
+            Space::Window(room) => {
+                room.tell(0, bytes, None)?;
+                Ok(bytes)
+            }
+            Space::Lane(room) => room.commit(bytes),
+        }
     }
 }

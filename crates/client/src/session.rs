@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use hostif::control::{Addresses, QueryKind, Reply, Request};
-use hostif::{Region, SocketId, Steering};
+use hostif::{Area, Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -14,7 +14,7 @@ use crate::attach::{AttachError, dial, dial_core, greet};
 use crate::attachment::{Attachment, crank_budget, spin_budget};
 use crate::attachments::Attachments;
 use crate::control::ControlError;
-use crate::crank::Budget;
+use crate::crank::{self, Budget};
 use crate::fork::Heritage;
 use crate::lock::{lock, read};
 use crate::pool::Pool;
@@ -147,6 +147,7 @@ impl Session {
             socket.lose();
         }
         lock(&self.pool).clear();
+        lock(&self.registry).forget_areas();
         self.adopt(attachment);
         Ok(())
     }
@@ -159,7 +160,11 @@ impl Session {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
         let attachment = self.living(core)?;
-        match attachment.control.request(request, descriptors) {
+        let answered = match crank::ask(attachment.session, request, descriptors) {
+            Some(answered) => answered.map_err(ControlError::Channel),
+            None => attachment.control.request(request, descriptors),
+        };
+        match answered {
             Ok((Reply::Refused { errno, .. }, _)) => {
                 Err(Errno::from_raw_os_error(i32::from(errno.max(1))))
             }
@@ -228,6 +233,22 @@ impl Session {
                 }
                 lock(&self.registry).add_region(region.clone());
                 Ok(region)
+            }
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// The memory between a core and one of its neighbours; maps it if this process has not yet.
+    pub(crate) fn area(&self, core: u16, number: u32) -> Result<Area, Errno> {
+        if let Some(area) = lock(&self.registry).area(number) {
+            return Ok(area);
+        }
+        match self.request(core, &Request::MapArea { area: number }, &[])? {
+            (Reply::Area { .. }, descriptors) => {
+                let file = descriptors.first().ok_or(Errno::PROTO)?;
+                let area = Area::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
+                lock(&self.registry).add_area(number, area.clone());
+                Ok(area)
             }
             _ => Err(Errno::PROTO),
         }

@@ -8,12 +8,13 @@ use std::sync::{Arc, OnceLock};
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::{
-    Figures, Flags, Op, OptionChanges, Query, Region, RegionLock, ShutdownHow, SocketHeader,
-    SocketId, SocketOption, WindowSpan,
+    Figures, Flags, HeaderPlace, Op, OptionChanges, Query, Region, RegionLock, ShutdownHow,
+    SocketHeader, SocketId, SocketOption, WindowSpan,
 };
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::lanes::Lanes;
 use crate::listener::Twins;
 use crate::lock::lock;
 use crate::readiness::State;
@@ -25,9 +26,11 @@ pub struct TcpSocket {
     session: &'static Session,
     id: SocketId,
     region: Region,
-    header: u32,
+    place: HeaderPlace,
     /// Send and receive window, once the connection stands.
     spans: OnceLock<(WindowSpan, WindowSpan)>,
+    /// Of a connection to a neighbour; see there.
+    pub(crate) lanes: OnceLock<Lanes>,
     /// This process has dropped it.
     closed: AtomicBool,
     /// Its engine does not know this process as a holder.
@@ -54,13 +57,14 @@ impl TcpSocket {
         region: Region,
         header: u32,
     ) -> Result<Arc<TcpSocket>, Errno> {
-        region.socket_header(header).ok_or(Errno::PROTO)?;
+        let place = region.header_place(header).ok_or(Errno::PROTO)?;
         Ok(Arc::new(TcpSocket {
             session,
             id,
             region,
-            header,
+            place,
             spans: OnceLock::new(),
+            lanes: OnceLock::new(),
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             reset_reported: AtomicBool::new(false),
@@ -107,9 +111,7 @@ impl TcpSocket {
     }
 
     pub(crate) fn header(&self) -> SocketHeader<'_> {
-        self.region
-            .socket_header(self.header)
-            .expect("invariant: the index was checked in new")
+        self.place.header()
     }
 
     /// The windows, once the connection stands.
@@ -127,6 +129,12 @@ impl TcpSocket {
             return None;
         }
         Some(*self.spans.get_or_init(|| (send, receive)))
+    }
+
+    /// Whether this process has closed it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Whether the engine, or this process's hold on the socket, is gone.
@@ -302,10 +310,13 @@ impl TcpSocket {
             written: header.written(),
             consumed: header.consumed(),
         };
-        // It fails only when the engine is gone, which closes everything.
-        let _ = self.session.post(self.id, close);
+        // Both fail only when the engine is gone, which closes everything.
         if listening {
+            // The engine holds the backing socket as well, and with it the port: who binds next shall find it free.
+            let _ = self.session.call(self.id, close);
             self.session.on_listener_closed();
+        } else {
+            let _ = self.session.post(self.id, close);
         }
     }
 
@@ -322,15 +333,15 @@ impl TcpSocket {
     /// Registers an observer, in place of one with the same token. Look at the socket afterwards: what
     /// happened before is not told.
     pub fn observe(&self, token: u64, observer: Arc<dyn Observer>) {
-        for id in self.ids() {
-            self.session.observe(id, token, Arc::clone(&observer));
+        for part in self.parts() {
+            part.session.observe(part.id, token, Arc::clone(&observer));
         }
     }
 
     /// Removes the observer with that token.
     pub fn forget(&self, token: u64) {
-        for id in self.ids() {
-            self.session.forget(id, token);
+        for part in self.parts() {
+            part.session.forget(part.id, token);
         }
     }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
+use crate::receive::ReceivedBytes;
+use crate::send::SendSpace;
+
 /// Holds a reference to a value that is never freed, and can be replaced by another.
 pub struct Slot<T: 'static> {
     value: AtomicPtr<T>,
@@ -33,6 +36,33 @@ impl<T: Send + Sync + 'static> Slot<T> {
         let pointer = value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut());
         self.value.store(pointer, Ordering::Release);
     }
+}
+
+/// The bytes of a window that are lent to the program.
+pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
+    bytes.spans().map(|(start, len)| {
+        // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `bytes` borrows
+        // it. Nobody writes there meanwhile: the engine, whom its programs trust, places nothing at positions
+        // that have arrived and are not consumed, and the receive lock keeps other holders from consuming. The same
+        // holds for a lane and its neighbour, which is root or of our own user (decision 23).
+        unsafe { core::slice::from_raw_parts(start.cast_const(), len) }
+    })
+}
+
+/// The room in a window that the program fills.
+pub fn reserved<'a>(space: &'a mut SendSpace<'_>) -> [&'a mut [u8]; 2] {
+    space.spans().map(|(start, len)| {
+        // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `space` borrows
+        // it; the two spans do not overlap. The send lock keeps other holders from writing there, the borrow
+        // this one, and the engine reads nothing beyond what was committed.
+        unsafe { core::slice::from_raw_parts_mut(start, len) }
+    })
+}
+
+/// Has these called around each fork(2) of the process, as pthread_atfork(3) says.
+pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: functions live as long as their library, which pthread_atfork(3) remembers them by.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
 /// Closes a descriptor by a system call of our own: dropping an `OwnedFd` would call libc's `close`,
@@ -105,10 +135,14 @@ const NEVER_BLOCKED: [libc::c_int; 9] = [
 
 /// Blocks the thread's signals; returns the mask before, bit n - 1 for signal n.
 pub fn block_signals() -> u64 {
-    let all = NEVER_BLOCKED
+    change_mask(libc::SIG_BLOCK, blockable())
+}
+
+/// All but those, in the same form.
+fn blockable() -> u64 {
+    NEVER_BLOCKED
         .iter()
-        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
-    change_mask(libc::SIG_BLOCK, all)
+        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
 /// Makes the mask what it was.
@@ -146,8 +180,20 @@ pub fn pending_signals() -> u64 {
     pending
 }
 
+/// Runs `work` without the SIGPIPE that it may cause in this thread.
+pub fn without_broken_pipe(work: &mut dyn FnMut()) {
+    let pipe = 1_u64 << (libc::SIGPIPE - 1);
+    let before = change_mask(libc::SIG_BLOCK, pipe);
+    let waited = pending_signals() & pipe != 0;
+    work();
+    if !waited && pending_signals() & pipe != 0 {
+        take_broken_pipe();
+    }
+    restore_signals(before);
+}
+
 /// Takes back a SIGPIPE that waits for the thread, which has it blocked.
-pub fn take_broken_pipe() {
+fn take_broken_pipe() {
     let set = 1_u64 << (libc::SIGPIPE - 1);
     let at_once = libc::timespec {
         tv_sec: 0,
@@ -163,6 +209,44 @@ pub fn take_broken_pipe() {
             size_of::<u64>(),
         )
     };
+}
+
+/// The signals of a set of libc's, bit n - 1 for signal n.
+pub fn bits(set: &libc::sigset_t) -> u64 {
+    // SAFETY: libc's set begins with the kernel's eight bytes, in its order.
+    unsafe { ptr::from_ref(set).cast::<u64>().read() }
+}
+
+/// For whoever stands in front of a handler of the program: in the middle of a turn of an engine inside the
+/// process the signal is put off until that is over, and the handler is not to be run.
+///
+/// # Safety
+/// Called by a signal handler that was installed with SA_SIGINFO and all signals blocked, with the
+/// arguments that it got.
+pub unsafe fn defer(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
+    // SAFETY: the kernel gave a valid context, whose mask has the kernel's eight bytes and is what
+    // becomes the thread's when the handler returns.
+    let mask =
+        unsafe { &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>() };
+    if !crate::quiet::hold(*mask) {
+        return false;
+    }
+    *mask |= blockable();
+    // SAFETY: sends the thread a signal of its own, with the information that the kernel gave, which may
+    // say anything when it is for oneself.
+    unsafe {
+        let process = libc::getpid();
+        let thread = libc::syscall(libc::SYS_gettid);
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) < 0 {
+            // No room to queue it with what it says.
+            libc::syscall(libc::SYS_tgkill, process, thread, signal);
+        }
+    }
+    true
 }
 
 fn last_error() -> Errno {

@@ -18,6 +18,8 @@ pub struct Waker {
     state: AtomicU32,
     /// Set when the thread has to poll the session's doorbell from now on; see `sleeping`.
     promoted: AtomicBool,
+    /// Its number has been closed in a forked child.
+    leaked: AtomicBool,
 }
 
 impl Waker {
@@ -27,6 +29,7 @@ impl Waker {
             bell: PrivateFd::new(hostif::doorbell::create()?),
             state: AtomicU32::new(AWAKE),
             promoted: AtomicBool::new(false),
+            leaked: AtomicBool::new(false),
         }))
     }
 
@@ -39,9 +42,13 @@ impl Waker {
 
     /// Sleeper: back to work. Everything that was published before a `wake` is visible after this.
     pub fn on_awake(&self) {
-        if self.state.swap(AWAKE, Ordering::AcqRel) == SIGNALLED {
-            hostif::doorbell::drain(self.bell.as_fd());
-        }
+        self.state.swap(AWAKE, Ordering::AcqRel);
+    }
+
+    /// Sleeper, when the bell is readable: takes the rings. Whoever wakes may still be about to ring, so a ring can
+    /// be left for the next sleep, which it ends at once.
+    pub fn silence(&self) {
+        hostif::doorbell::drain(self.bell.as_fd());
     }
 
     /// Sleeper, after it looked and found nothing: may it sleep? False if it was woken since.
@@ -67,9 +74,11 @@ impl Waker {
         self.promoted.swap(false, Ordering::AcqRel)
     }
 
-    /// In a forked child: this bell is the parent's too.
+    /// In a forked child: this bell is the parent's too. Once, though every session that it waited for says so.
     pub fn close_leaked(&self) {
-        self.bell.close_leaked();
+        if !self.leaked.swap(true, Ordering::Relaxed) {
+            self.bell.close_leaked();
+        }
     }
 }
 
@@ -95,6 +104,7 @@ mod tests {
             Ok(1)
         );
         waker.on_awake();
+        waker.silence();
         assert_eq!(
             crate::sys::ppoll(&mut fds, Some(std::time::Duration::ZERO), None),
             Ok(0)

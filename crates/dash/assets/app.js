@@ -140,7 +140,8 @@ function card(stack) {
       line("99th percentile", `${short(summary.response?.p99_ms)} ms`),
       line("host per request", `${short(hostTime(summary))} µs`),
       line("interrupts per request", short(summary.interrupts_per_request)),
-      line("answered", `${Math.round((100 * summary.answered) / summary.requests)} %`)),
+      line("answered", `${Math.round((100 * summary.answered) / summary.requests)} %`),
+      line("late in the load", `${Math.round(100 * summary.late_share)} %`)),
     unstable.length ? h("span", { class: "flag" }, `overloaded: ${unstable.join(", ")}`) : null);
 }
 

@@ -9,6 +9,8 @@ const NAMES = {
   link: "response on the link",
 };
 const LANE = 24;
+/** The longest stretch that is shown first: a slice of 200 ms is a seventh of it. */
+const SEEN_US = 1_400_000;
 const NONE = { spans: [], requests: [], lengths: [], queues: [], ended_us: 1, slice_us: 1 };
 
 /** The stretch of the run that is shown, in microseconds. */
@@ -40,8 +42,10 @@ export function showTimeline(result) {
   }
   const last = Math.max(0, ...lanes.flatMap((lane) => lane.spans.slice(-1).map((span) => span.to)));
   shown.end = Math.max(1, data.more_spans ? last : Math.max(last, data.ended_us));
+  // The whole load where that is short enough to see a slice in it, and what comes just after.
   const first = data.requests[0]?.made_us ?? 0;
-  Object.assign(shown, { from: 0, to: Math.min(shown.end, Math.max(first + 420_000, 1)) });
+  const load = Math.min(1.08 * (data.load_ends_us ?? 0), SEEN_US);
+  Object.assign(shown, { from: 0, to: Math.min(shown.end, Math.max(first + 420_000, load, 1)) });
   if (shown.end < 30_000) shown.to = shown.end;
   explain();
   drawInto(byId("timeline-chart"), draw);

@@ -73,6 +73,10 @@ impl EngineCore {
                     .info(connection)
                     .map_err(crate::errno::of_stack)?;
                 let mut figures = of_connection(&info, now);
+                let [sent, received] = self.lane_bytes(row);
+                figures.bytes_sent += sent;
+                figures.bytes_acked += sent;
+                figures.bytes_received += received;
                 figures.pmtu = self.stack.path_mtu_of(now, connection).map_or(0, u64::from);
                 Ok(figures)
             }

@@ -6,10 +6,10 @@ use crate::errno;
 use crate::rows::Kind;
 use crate::session::Session;
 use core::net::SocketAddr;
-use hostif::{Command, Completion, Flags, Op, ShutdownHow, SocketId};
+use hostif::{Command, Completion, Consumed, Flags, Op, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
 use rustix::io::Errno;
-use stack::{Connect, Listen, PackedAddress};
+use stack::{Listen, PackedAddress};
 use tcp::Instant;
 
 /// Descriptors taken from one ring of one session in one turn.
@@ -45,9 +45,7 @@ impl EngineCore {
                 break;
             };
             work += 1;
-            let is_well = consumed.is_ok_and(|consumed| {
-                self.handle_consumed(now, slot, consumed.socket, consumed.end)
-            });
+            let is_well = consumed.is_ok_and(|consumed| self.handle_consumed(now, slot, &consumed));
             if !is_well {
                 return self.fault(slot, work, "a receive position outside the window");
             }
@@ -74,7 +72,7 @@ impl EngineCore {
             else {
                 break;
             };
-            if !self.handle_consumed(now, slot, consumed.socket, consumed.end) {
+            if !self.handle_consumed(now, slot, &consumed) {
                 return;
             }
         }
@@ -90,17 +88,19 @@ impl EngineCore {
     }
 
     /// `false`: the position cannot be. A stale socket or an old position says nothing.
-    fn handle_consumed(&mut self, now: Instant, slot: usize, id: SocketId, end: u64) -> bool {
-        let Some(row) = self.held(slot, id) else {
+    fn handle_consumed(&mut self, now: Instant, slot: usize, note: &Consumed) -> bool {
+        let Some(row) = self.held(slot, note.socket) else {
             return true;
         };
         if let Some(id) = self.sockets.row(row).datagram() {
-            return self.consume_datagrams(id, end);
+            return self.consume_datagrams(id, note.end);
         }
         let Some(connection) = self.sockets.row(row).connection() else {
             return true;
         };
-        let is_right = self.advance_consumed(now, connection, end).is_ok();
+        let is_right = self
+            .advance_consumed(now, connection, note.end, note.in_place)
+            .is_ok();
         self.place_window(row);
         is_right
     }
@@ -118,17 +118,32 @@ impl EngineCore {
         now: Instant,
         connection: stack::ConnectionId,
         end: u64,
+        in_place: bool,
     ) -> Result<(), ()> {
         match self.stack.view(connection) {
             Ok(view) if view.consumed < end => {
                 let sockets = &mut self.sockets;
                 let accepted = self.stack.consumed(now, connection, end, sockets);
                 if accepted.is_ok() {
-                    self.sockets.copies.on_consumed(end - view.consumed);
+                    self.sockets
+                        .copies
+                        .on_consumed(end - view.consumed, in_place);
                 }
                 accepted.map_err(|_| ())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Takes in how far the holders have consumed by their own word: small steps come without a note.
+    pub(crate) fn look_consumed(&mut self, now: Instant, row: u32) {
+        if let Some(connection) = self.sockets.row(row).connection()
+            && let Some((end, in_place)) = self.sockets.with_header(row, |header| {
+                (header.consumed(), header.is_consumed_in_place())
+            })
+        {
+            // A position that cannot be is a lie about the program's own connection.
+            let _ = self.advance_consumed(now, connection, end, in_place);
         }
     }
 
@@ -158,6 +173,7 @@ impl EngineCore {
                         self.send_before_change(now, slot, row);
                         self.disconnect_datagram(row)
                     }
+                    Op::TooLong { destination } => self.note_too_long(now, row, destination),
                     Op::Membership {
                         change,
                         group,
@@ -179,6 +195,7 @@ impl EngineCore {
                     Op::Close { written, consumed } => {
                         self.settle_written_to(now, slot, row, written);
                         self.release_hold(now, slot, row, Some((written, consumed)));
+                        self.on_hold_released(now, row);
                         Ok(0)
                     }
                     Op::SetOptions(changes) => {
@@ -190,6 +207,7 @@ impl EngineCore {
                     }
                     Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
+                    Op::TellLane(news) => self.tell_lane(now, row, news),
                     Op::CloseBacking { .. } => Ok(0),
                 },
             },
@@ -267,6 +285,8 @@ impl EngineCore {
         if self.kernel_port(row)? != record.local_port {
             return Err(Errno::ACCESS);
         }
+        // One that was closed a moment ago may have the port still.
+        self.look_for_strays_now(now);
         let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
         // The kernel has let the program bind, so `SO_REUSEADDR` was judged there.
         let listen = Listen {
@@ -293,86 +313,6 @@ impl EngineCore {
         self.apply_fast_open(row)?;
         self.sockets.publish(row, Flags::LISTENING);
         Ok(0)
-    }
-
-    fn connect(
-        &mut self,
-        now: Instant,
-        row: u32,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-        is_fast: bool,
-    ) -> Result<u64, Errno> {
-        let record = *self.sockets.row(row);
-        match record.kind {
-            Kind::Fresh => {}
-            Kind::Connection => self.leave_failed_connection(now, row)?,
-            _ => return Err(Errno::ISCONN),
-        }
-        let local = local.unwrap_or_else(|| record.local());
-        let remote = self.scoped(remote);
-        if local.port() != 0 && self.kernel_port(row)? != local.port() {
-            return Err(Errno::ACCESS);
-        }
-        let (receive_capacity, send_capacity) =
-            self.sockets.give_windows(row).ok_or(Errno::NOBUFS)?;
-        let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
-        let connect = Connect {
-            owner,
-            local_address: Some(local.ip().to_canonical())
-                .filter(|address| !address.is_unspecified()),
-            local_port: Some(local.port()).filter(|port| *port != 0),
-            remote,
-            receive_capacity,
-            send_capacity,
-            options: record.options,
-            ip: record.ip(),
-        };
-        let opened = if is_fast {
-            self.stack.connect_fast(now, &connect, &mut self.sockets)
-        } else {
-            let opened = self.stack.connect(now, &connect, &mut self.sockets);
-            opened.map(|connection| (connection, 0))
-        };
-        let (connection, room) = opened.map_err(errno::of_stack)?;
-        let (local, remote) = self.stack.addresses(connection).map_err(errno::of_stack)?;
-        if !self.sockets.is_home(local, remote) {
-            // Its answers would come to another core, which the program could have known.
-            let _ = self.stack.abort(now, connection, &mut self.sockets);
-            return Err(Errno::ADDRNOTAVAIL);
-        }
-        if let Err(errno) = self.claim_flow(row, local, remote) {
-            let _ = self.stack.abort(now, connection, &mut self.sockets);
-            return Err(errno);
-        }
-        self.sockets.adopt(row, connection);
-        self.sockets.change(row, |record| record.active = true);
-        self.sockets.set_addresses(row, local, remote);
-        self.sockets.publish(row, Flags::CONNECTING);
-        Ok(u64::from(room))
-    }
-
-    /// A socket may connect again after a failure, as on Linux; never while a connection stands.
-    fn leave_failed_connection(&mut self, now: Instant, row: u32) -> Result<(), Errno> {
-        let Some(connection) = self.sockets.row(row).connection() else {
-            return Ok(());
-        };
-        let info = self.stack.info(connection).map_err(errno::of_stack)?;
-        match info.state {
-            tcp::State::Closed => {}
-            tcp::State::SynSent => return Err(Errno::ALREADY),
-            _ => return Err(Errno::ISCONN),
-        }
-        // First the row, so that the release of the old connection leaves the socket alone.
-        self.sockets.change(row, |record| record.kind = Kind::Fresh);
-        let all = Flags::all();
-        self.sockets.unpublish(row, all);
-        let id = self.sockets.id(row).ok_or(Errno::BADF)?;
-        self.sockets
-            .with_header(row, |header| header.engine_reset(id));
-        self.stack
-            .close(now, connection, &mut self.sockets)
-            .map_err(errno::of_stack)
     }
 
     fn accept(&mut self, slot: usize, row: u32, token: u32, handle: u32) {
@@ -423,9 +363,11 @@ impl EngineCore {
         self.sockets
             .set_addresses(new_row, accepted.local, accepted.remote);
         let companion = self.sockets.companion(new_row);
-        companion.backing = session.backings.remove(&handle);
         companion.holders.push(slot);
         session.sockets.insert(new_row);
+        if let Some(backing) = session.backings.remove(&handle) {
+            self.sockets.set_backing(new_row, backing);
+        }
         Ok((new_row, accepted.remote))
     }
 
@@ -448,7 +390,7 @@ impl EngineCore {
         Ok(0)
     }
 
-    /// Drops the session's hold; the last one closes the socket as the kernel would.
+    /// Drops the session's hold. Whoever calls sees to a socket that nobody holds any more.
     pub(crate) fn release_hold(
         &mut self,
         now: Instant,
@@ -471,14 +413,16 @@ impl EngineCore {
         if let (Some(connection), Some((written, consumed))) = (record.connection(), positions) {
             // Positions that cannot be are a lie about the session's own connection: it closes all the same.
             let _ = self.advance_written(now, connection, written);
-            let _ = self.advance_consumed(now, connection, consumed);
-        }
-        if self.sockets.holders(row).is_empty() {
-            self.close(now, row);
+            let in_place = |header: SocketHeader<'_>| header.is_consumed_in_place();
+            let in_place = self.sockets.with_header(row, in_place).unwrap_or(false);
+            let _ = self.advance_consumed(now, connection, consumed, in_place);
+        } else {
+            self.look_consumed(now, row);
         }
     }
 
-    fn close(&mut self, now: Instant, row: u32) {
+    /// Closes a socket as the kernel would.
+    pub(crate) fn close(&mut self, now: Instant, row: u32) {
         self.sockets.set_now(now);
         let record = *self.sockets.row(row);
         if let Some(listener) = record.listener() {
@@ -486,9 +430,14 @@ impl EngineCore {
             let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
             self.sockets.destroy(row);
         } else if let Some(connection) = record.connection() {
+            // Unread bytes in a lane mean RST, as those in the window do (RFC 2525 §2.17).
+            let is_unread = self.stop_reading_lane(row);
             let resets = record.linger && record.linger_s == 0;
-            let closed = if resets {
+            let closed = if is_unread {
                 self.stack.abort(now, connection, &mut self.sockets)
+            } else if resets {
+                self.stack
+                    .close_with_reset(now, connection, &mut self.sockets)
             } else {
                 self.stack.close(now, connection, &mut self.sockets)
             };

@@ -1,6 +1,7 @@
 //! The control channel: attaching, opening sockets, preparing backing sockets, forking, reports.
 
 use crate::core::EngineCore;
+use crate::descriptors::{channel, check_backings, is_file};
 use crate::files;
 use crate::report;
 use crate::rows::Kind;
@@ -14,7 +15,7 @@ use hostif::control::{
 use hostif::{Moderation, Region, doorbell, home};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{RecvFlags, SocketFlags, SocketType, sockopt};
 use stack::{Protocols, Resolution};
 use tcp::Instant;
 
@@ -23,7 +24,7 @@ use tcp::Instant;
 const MESSAGES_PER_TURN: usize = 16;
 
 /// What goes back, with the descriptors beside it.
-type Answer = (Reply, Vec<OwnedFd>);
+pub(crate) type Answer = (Reply, Vec<OwnedFd>);
 
 impl EngineCore {
     /// Takes a new connection on the control socket.
@@ -123,6 +124,20 @@ impl EngineCore {
         }
     }
 
+    /// Answers a request that came by no channel, of a program around this engine, whose library made the
+    /// descriptors and needs no check; `None`: there is no such session.
+    pub(crate) fn answer_session(
+        &mut self,
+        session: u32,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<Answer> {
+        let is_it = |one: &Option<Session>| one.as_ref().is_some_and(|one| one.number == session);
+        let slot = self.sessions.iter().position(is_it)?;
+        let answer = self.answer(slot, request, descriptors);
+        Some(answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new())))
+    }
+
     fn understand(&mut self, slot: usize, received: Received) -> Result<Answer, (Errno, String)> {
         let descriptors: Vec<OwnedFd> =
             received.descriptors.into_iter().map(home::settle).collect();
@@ -130,7 +145,17 @@ impl EngineCore {
             .ok()
             .filter(|request| request.descriptors() == descriptors.len());
         match request {
-            Some(request) => self.answer(slot, request, descriptors),
+            Some(request) => {
+                let brings_backings = match &request {
+                    Request::Open { .. } | Request::Adopt => true,
+                    Request::Prepare { .. } => !is_file(&descriptors),
+                    _ => false,
+                };
+                if brings_backings {
+                    check_backings(&descriptors)?;
+                }
+                self.answer(slot, request, descriptors)
+            }
             None => Err((
                 Errno::PROTO,
                 "a message that this engine does not understand".to_owned(),
@@ -155,15 +180,13 @@ impl EngineCore {
                     .map_err(|error| (Errno::PROTO, error.to_string()))?;
                 self.welcome(slot, version, pid)
             }
-            Request::Open { .. } => {
-                check_backings(&descriptors)?;
-                self.open(slot, descriptors)
-            }
+            Request::Open { .. } => self.open(slot, descriptors),
+            Request::Adopt => self.adopt(slot, descriptors),
+            Request::Share { socket } => self.share(slot, socket),
             Request::Prepare { count: 1 } if is_file(&descriptors) => {
                 self.share_file(slot, descriptors)
             }
             Request::Prepare { count } => {
-                check_backings(&descriptors)?;
                 let session = self.sessions[slot]
                     .as_mut()
                     .ok_or((Errno::BADF, String::new()))?;
@@ -175,6 +198,7 @@ impl EngineCore {
             Request::Fork => self.fork(slot, descriptors),
             Request::Join { core } => self.pass_on(slot, core, descriptors),
             Request::MapRegion { region } => self.map_region(slot, region),
+            Request::MapArea { area } => self.map_area(slot, area),
             Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
             Request::Query { kind } => {
@@ -255,7 +279,8 @@ impl EngineCore {
             session: session.number,
             region: number,
         };
-        self.sockets.regions.insert(region);
+        let uid = session.uid;
+        self.sockets.regions.insert(region, uid);
         self.new_bells.push(slot);
         Ok((Reply::Welcome(welcome), descriptors))
     }
@@ -284,8 +309,8 @@ impl EngineCore {
                 break;
             };
             let companion = self.sockets.companion(row);
-            companion.backing = Some(backing);
             companion.holders.push(slot);
+            self.sockets.set_backing(row, backing);
             session.sockets.insert(row);
             let socket = self.sockets.id(row).ok_or((Errno::NFILE, String::new()))?;
             opened.push(Opened {
@@ -413,9 +438,19 @@ impl EngineCore {
             return;
         };
         let (number, held) = (session.number, session.sockets.clone());
+        // Whoever breaks the protocol has nothing left, whatever descriptors it keeps.
+        let is_faulty = session.is_faulty;
+        let mut unheld = Vec::new();
         for row in held {
             self.release_locks(row, number);
             self.release_hold(now, slot, row, None);
+            if !self.sockets.holders(row).is_empty() {
+                self.sockets.companion(row).is_shared = true;
+            } else if is_faulty {
+                self.close(now, row);
+            } else {
+                unheld.push(row);
+            }
         }
         if let Some(session) = self.sessions[slot].take() {
             self.closing.push(session.control);
@@ -425,6 +460,7 @@ impl EngineCore {
                 self.sockets.regions.end_session(rings.region);
             }
         }
+        self.let_stray(now, unheld);
     }
 
     /// Ends the sessions whose programs broke the protocol.
@@ -437,49 +473,6 @@ impl EngineCore {
                 self.end_session(now, slot);
             }
         }
-    }
-}
-
-/// The control channel that came beside a message.
-fn channel(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, (Errno, String)> {
-    let channel = descriptors
-        .into_iter()
-        .next()
-        .ok_or((Errno::BADF, String::new()))?;
-    if is_socket(&channel, AddressFamily::UNIX, SocketType::SEQPACKET) {
-        Ok(channel)
-    } else {
-        let text = "a control channel is a Unix socket of type SOCK_SEQPACKET".to_owned();
-        Err((Errno::NOTSOCK, text))
-    }
-}
-
-fn is_socket(fd: &OwnedFd, family: AddressFamily, kind: SocketType) -> bool {
-    sockopt::socket_domain(fd) == Ok(family) && sockopt::socket_type(fd) == Ok(kind)
-}
-
-/// Whether this is a file to send from rather than a backing socket.
-fn is_file(descriptors: &[OwnedFd]) -> bool {
-    matches!(descriptors, [one] if sockopt::socket_type(one) == Err(Errno::NOTSOCK))
-}
-
-/// The engine asks backing sockets for their names and closes them: a descriptor of another kind could
-/// make it wait there, on a remote file system for instance.
-fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
-    let is_backing = |fd| {
-        let families = [AddressFamily::INET, AddressFamily::INET6];
-        let is = |family, kind| is_socket(fd, family, kind);
-        families
-            .into_iter()
-            .any(|family| is(family, SocketType::STREAM) || is(family, SocketType::DGRAM))
-    };
-    if descriptors.iter().all(is_backing) {
-        Ok(())
-    } else {
-        let text =
-            "a backing socket is an AF_INET or AF_INET6 socket of type SOCK_STREAM or SOCK_DGRAM"
-                .to_owned();
-        Err((Errno::NOTSOCK, text))
     }
 }
 

@@ -20,10 +20,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// A program has written bytes; `is_filed`: it named a file instead of copying them.
-    pub fn on_written(&mut self, bytes: u64, is_filed: bool) {
+    /// A program has written bytes; `in_place`: it named a file, or made them in the window, instead of copying them.
+    pub fn on_written(&mut self, bytes: u64, in_place: bool) {
         self.sent += bytes;
-        if !is_filed {
+        if !in_place {
             self.for_sending += bytes;
         }
     }
@@ -38,10 +38,13 @@ impl Copies {
         self.for_receiving += bytes;
     }
 
-    /// A program has taken bytes, which it copied to where it wanted them.
-    pub fn on_consumed(&mut self, bytes: u64) {
+    /// A program has taken bytes, which it copied to where it wanted them, or had the kernel do so, into a file, unless
+    /// it used them `in_place`.
+    pub fn on_consumed(&mut self, bytes: u64, in_place: bool) {
         self.received += bytes;
-        self.for_receiving += bytes;
+        if !in_place {
+            self.for_receiving += bytes;
+        }
     }
 
     /// For the report: the counts.

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::copies::Copies;
 use crate::datagrams::Senders;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
+use crate::lanes::Lanes;
 use crate::run::StartError;
 use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
@@ -12,7 +13,7 @@ use crate::sharing::Shared;
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use nic::{Driver, RxChecksum};
+use nic::{Driver, NeighbourChange, RxChecksum};
 use rustix::fd::OwnedFd;
 use stack::{GroupChange, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub struct EngineCore {
     /// Datagram sockets with something to send.
     pub(crate) senders: Senders,
     pub(crate) link: Link,
+    /// Slots of connections to neighbours.
+    pub(crate) lanes: Lanes,
     replies: Replies,
     pub(crate) interface: InterfaceId,
     /// Present where the addresses are the kernel's too.
@@ -48,6 +51,9 @@ pub struct EngineCore {
     /// Files that their programs have given back, to be unmapped little by little.
     pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::housekeeping::Housekeeping,
+    /// Sockets that no session holds, whose descriptors are open somewhere.
+    pub(crate) strays: crate::strays::Strays,
+    has_served: bool,
     /// For whoever takes over.
     _state_file: OwnedFd,
 }
@@ -123,6 +129,7 @@ impl EngineCore {
             senders: Senders::new(rows),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
+            lanes: Lanes::default(),
             interface,
             shared,
             sessions: Vec::new(),
@@ -132,6 +139,8 @@ impl EngineCore {
             closing: Vec::new(),
             retired: Vec::new(),
             housekeeping: crate::housekeeping::Housekeeping::default(),
+            strays: crate::strays::Strays::default(),
+            has_served: false,
             _state_file: state.file,
             config,
         };
@@ -142,11 +151,13 @@ impl EngineCore {
     /// Moves everything forward once. Returns how much there was to do; 0: nothing.
     pub fn poll(&mut self, now: Instant) -> usize {
         self.sockets.set_now(now);
-        let mut work = self.receive(now) + self.receive_own(now);
+        self.link.queues.set_now(now);
+        let mut work = self.receive(now) + self.follow_neighbours(now) + self.receive_own(now);
+        let mut served = 0;
         for slot in 0..self.sessions.len() {
-            work += self.drain_rings(now, slot);
+            served += self.drain_rings(now, slot);
         }
-        work += self.send_datagrams(now);
+        served += self.send_datagrams(now);
         for change in self.stack.take_group_changes() {
             let GroupChange {
                 interface,
@@ -159,6 +170,7 @@ impl EngineCore {
                 let _ = self.link.driver.listen_to(hardware.0, listen);
             }
         }
+        work += self.follow_lanes(now);
         if self
             .stack
             .next_deadline()
@@ -167,17 +179,28 @@ impl EngineCore {
             self.stack.handle_timeouts(now, &mut self.sockets);
             work += 1;
         }
+        if self.strays.next_look().is_some_and(|look| look <= now) {
+            self.look_for_strays(now);
+            work += 1;
+        }
         for (row, window) in self.sockets.new_windows.drain(..) {
             self.link.set_window(row, window);
         }
         self.release_files();
-        work += self
+        served += self
             .stack
             .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
         self.link.flush();
         self.settle_with_kernel();
+        self.has_served = served > 0 || !self.sockets.dirty.is_empty();
         self.flush(now);
-        work
+        work + served
+    }
+
+    /// Whether the last `poll` did anything for a program or a connection: what the stack answers by itself, and
+    /// frames that are nobody's, lead to nothing more.
+    pub(crate) fn has_served(&self) -> bool {
+        self.has_served
     }
 
     fn receive(&mut self, now: Instant) -> usize {
@@ -216,6 +239,29 @@ impl EngineCore {
         });
         link.send_replies(replies);
         frames
+    }
+
+    /// Hears of stations that the driver reaches by itself.
+    fn follow_neighbours(&mut self, now: Instant) -> usize {
+        let mut changes = 0;
+        while let Some(change) = self.link.driver.poll_neighbour() {
+            changes += 1;
+            match change {
+                NeighbourChange::Here(address) => {
+                    let hardware = self.link.driver.caps().hardware_address;
+                    // Where there is no room for it, it is asked for again.
+                    let _ = self
+                        .stack
+                        .set_neighbour(now, self.interface, address, Some(hardware));
+                }
+                NeighbourChange::Gone(address) => {
+                    self.stack
+                        .lose_station(now, self.interface, address, &mut self.sockets);
+                    self.forget_areas();
+                }
+            }
+        }
+        changes
     }
 
     /// Takes what this engine has sent to its own addresses.
@@ -363,12 +409,18 @@ impl EngineCore {
             .iter()
             .flatten()
             .filter_map(Session::ring_deadline);
-        rings.chain(self.stack.next_deadline()).min()
+        rings
+            .chain(self.stack.next_deadline())
+            .chain(self.strays.next_look())
+            .min()
     }
 
     /// Whether segments wait for a busy device, or frames for this engine itself.
     pub fn has_backlog(&self) -> bool {
-        self.stack.wants_transmit() || !self.senders.is_empty() || !self.link.loopback.is_empty()
+        self.stack.wants_transmit()
+            || !self.senders.is_empty()
+            || !self.link.loopback.is_empty()
+            || self.lanes.has_backlog()
     }
 
     /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring

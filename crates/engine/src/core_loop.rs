@@ -4,7 +4,7 @@
 //! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
-use crate::control;
+use crate::control::{self, Answer};
 use crate::core::EngineCore;
 use crate::guests::Guests;
 use crate::latency::IdleLatency;
@@ -12,6 +12,7 @@ use crate::pace::Pace;
 use crate::run::StartError;
 use crate::session::Session;
 use crate::sharing::Shared;
+use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -137,6 +138,20 @@ impl CoreLoop {
         }
     }
 
+    /// As `EngineCore::answer_session`.
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        session: u32,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<Answer> {
+        self.core.sockets.set_now(now);
+        let answer = self.core.answer_session(session, request, descriptors);
+        self.follow_sessions(now);
+        answer
+    }
+
     /// Looks after everything but the data: control channels, memory that can go back.
     ///
     /// # Errors
@@ -197,7 +212,7 @@ impl CoreLoop {
             let now = self.now();
             pace.on_turn(now);
             let worked = self.core.poll(now) > 0;
-            pace.on_done(now, worked);
+            pace.on_done(now, worked, self.core.has_served());
             if let Some(error) = self.core.failure() {
                 return Err(StartError::Device(error));
             }

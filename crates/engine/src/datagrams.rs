@@ -22,9 +22,13 @@ use stack::{FamilyOptions, InterfaceId, IpOptions, Membership, UdpBind, UdpId, U
 use tcp::Instant;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
-/// Bytes of either ring unless the program asks for others: small enough to stay in the processor's
-/// caches, which a ring passes through as a whole, and more than Linux's 208 KiB.
+/// Bytes of either ring at least: small enough to stay in the processor's caches, which a ring passes through as a
+/// whole, and enough for the longest datagram.
 const RING_BYTES: u32 = 256 * 1024;
+/// What a receive queue may be charged unless the program asks for something else (Linux `net.core.rmem_default`).
+const RECEIVE_BYTES: u32 = 212_992;
+/// The least that a program can ask for (Linux `SOCK_MIN_RCVBUF`).
+const MIN_RECEIVE_BYTES: u32 = 2_304;
 
 /// The positions of one socket; the row of the same number as the stack's.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
@@ -49,8 +53,9 @@ pub struct DatagramRow {
     pub partial: u32,
     /// Datagrams lost because the receive ring was full.
     pub drops: u32,
-    /// Sizes of the rings.
+    /// Size of the send ring.
     pub send_bytes: u32,
+    /// What the receive ring may be charged: at most its size.
     pub receive_bytes: u32,
 }
 
@@ -160,7 +165,8 @@ impl EngineCore {
         Ok(0)
     }
 
-    /// Changes a datagram socket's options; sizes of rings count before the first bind only.
+    /// Changes a datagram socket's options. Rings are made with the first bind and stay as large as they are; what
+    /// the receive ring may be charged follows, up to that.
     pub(crate) fn set_datagram_options(
         &mut self,
         row: u32,
@@ -173,6 +179,11 @@ impl EngineCore {
         }
         self.sockets.companion(row).datagram_options = *options;
         if let Some(id) = id {
+            if let Some(rings) = self.sockets.companion(row).rings {
+                let may_hold = receive_limit(options, &rings);
+                self.sockets
+                    .change_datagram(id, |row| row.receive_bytes = may_hold);
+            }
             let options = self.options_of(options);
             self.stack
                 .udp_set_options(id, &options)
@@ -206,6 +217,29 @@ impl EngineCore {
             Err(stack::Error::NotFound) => Err(Errno::NODEV),
             Err(error) => Err(errno::of_stack(error)),
         }
+    }
+
+    /// A program was refused a datagram: its error queue tells by how much it was too long.
+    pub(crate) fn note_too_long(
+        &mut self,
+        now: Instant,
+        row: u32,
+        destination: SocketAddr,
+    ) -> Result<u64, Errno> {
+        let id = self.sockets.row(row).datagram().ok_or(Errno::INVAL)?;
+        let options = self.sockets.companion(row).datagram_options;
+        let of_family = if destination.is_ipv4() {
+            options.v4
+        } else {
+            options.v6
+        };
+        if of_family.error_queue {
+            let destination = self.scoped(destination);
+            let mtu = self.stack.udp_mtu_towards(now, id, destination);
+            let mtu = mtu.map_err(errno::of_stack)?;
+            self.sockets.queue_too_long(row, id, destination, mtu);
+        }
+        Ok(0)
     }
 
     /// What a program wrote before it asked for a change is sent as it was before: the notes of it are in
@@ -282,11 +316,20 @@ impl crate::sockets::Sockets {
             *row = DatagramRow {
                 sequence: row.sequence,
                 send_bytes: rings.send.size,
-                receive_bytes: rings.receive.size,
+                receive_bytes: receive_limit(options, &rings),
                 ..DatagramRow::new_zeroed()
             };
         });
         self.companion(row).rings = Some(rings);
         Some(())
     }
+}
+
+/// What a receive ring may be charged.
+fn receive_limit(options: &DatagramOptions, rings: &Rings) -> u32 {
+    let asked = match options.receive_bytes {
+        0 => RECEIVE_BYTES,
+        bytes => bytes.max(MIN_RECEIVE_BYTES),
+    };
+    asked.min(rings.receive.size)
 }

@@ -6,13 +6,14 @@ mod files;
 mod loopback;
 mod sys;
 
+use crate::queues::Queues;
 use core::net::IpAddr;
 pub use files::SourceFile;
 use files::{FileRanges, Tickets};
 use hostif::Region;
 use hostif::window::WindowSpan;
 pub use loopback::Loopback;
-use nic::{Driver, SharedSlice, TxFrame};
+use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,8 +49,12 @@ pub struct Link {
     pub loopback: Loopback,
     /// Bytes of files that were read into windows.
     read_bytes: u64,
+    /// For a device that is particular about addresses.
+    aligner: Aligner,
     /// Neighbours that the kernel is to be asked for.
     pub unresolved: Vec<IpAddr>,
+    /// Whether the device's queues move.
+    pub queues: Queues,
     /// The driver has failed for good.
     pub failure: Option<std::io::Error>,
 }
@@ -59,13 +64,16 @@ impl Link {
     pub fn new(driver: Box<dyn Driver>, rows: usize, loopback: InterfaceId) -> Self {
         let mut sources = Vec::new();
         sources.resize_with(rows, || None);
+        let aligner = Aligner::new(driver.caps().align);
         Self {
+            aligner,
             driver,
             sources,
             tickets: Tickets::default(),
             loopback: Loopback::new(loopback),
             read_bytes: 0,
             unresolved: Vec::new(),
+            queues: Queues::default(),
             failure: None,
         }
     }
@@ -96,7 +104,9 @@ impl Link {
         start: u64,
         end: u64,
     ) -> Result<IsMapped, FileTooShort> {
-        let by_address = self.driver.caps().payload_by_address;
+        // Heads of spans are copied here where a device wants them aligned, but a mapped file is for the kernel alone.
+        let caps = self.driver.caps();
+        let by_address = caps.payload_by_address && caps.align <= 1;
         let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
         let mapped = if by_address {
             source.files.add(&self.tickets, file, offset, start, end)
@@ -144,7 +154,7 @@ impl Link {
 
     /// Bytes to be sent that were copied here.
     pub fn copied_bytes(&self) -> u64 {
-        self.read_bytes + self.loopback.copied_bytes
+        self.read_bytes + self.loopback.copied_bytes + self.aligner.copied_bytes()
     }
 
     /// Pieces of files that are mapped.
@@ -161,7 +171,12 @@ impl Link {
     }
 
     fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
-        send(&mut *self.driver, &mut self.failure, frame)
+        send(
+            &mut *self.driver,
+            &mut self.queues,
+            &mut self.failure,
+            frame,
+        )
     }
 
     /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.
@@ -195,12 +210,12 @@ fn source(sources: &mut [Option<Source>], row: u32) -> Option<&mut Source> {
 
 fn send(
     driver: &mut dyn Driver,
+    queues: &mut Queues,
     failure: &mut Option<std::io::Error>,
     frame: &TxFrame<'_>,
 ) -> Result<(), Busy> {
     match driver.tx_burst(core::slice::from_ref(frame)) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err(Busy),
+        Ok(taken) => queues.on_offered(taken == 1),
         Err(error) => {
             *failure = Some(error);
             Err(Busy)
@@ -242,8 +257,8 @@ impl Egress for Link {
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
         let (checksum, segment_size) = (partial(frame), frame.segment_size);
         let payload = match frame.payload {
-            Payload::None => [SharedSlice::default(); 2],
-            Payload::Bytes(bytes) => [SharedSlice::from(bytes), SharedSlice::default()],
+            Payload::None => TxFrame::spans([]),
+            Payload::Bytes(bytes) => TxFrame::spans([SharedSlice::from(bytes)]),
             Payload::Window {
                 owner, offset, len, ..
             } => {
@@ -257,10 +272,9 @@ impl Egress for Link {
                     return Ok(());
                 };
                 let len = usize::try_from(len).unwrap_or(0);
-                if source.files.is_empty() {
-                    window
-                        .spans(offset, len)
-                        .map(|(start, len)| sys::shared(start, len))
+                let spans = if source.files.is_empty() {
+                    let spans = window.spans(offset, len);
+                    spans.map(|(start, len)| sys::shared(start, len))
                 } else {
                     // A file that was cut short: lost like a frame on the wire, until the program or
                     // the retransmission limit ends the connection.
@@ -268,7 +282,8 @@ impl Egress for Link {
                         return Ok(());
                     };
                     spans
-                }
+                };
+                TxFrame::spans(spans)
             }
         };
         let interface = frame.interface;
@@ -281,7 +296,13 @@ impl Egress for Link {
         if interface == self.loopback.interface() {
             return self.loopback.push(&frame);
         }
-        send(&mut *self.driver, &mut self.failure, &frame)
+        let frame = self.aligner.align(&frame);
+        send(
+            &mut *self.driver,
+            &mut self.queues,
+            &mut self.failure,
+            &frame,
+        )
     }
 }
 

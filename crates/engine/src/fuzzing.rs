@@ -8,7 +8,7 @@ use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hostif::control::{QueryKind, Reply, Request, receive, send};
 use hostif::descriptor::FileSource;
-use hostif::{Command, Consumed, Op, OptionChanges, ShutdownHow, SocketId, Written};
+use hostif::{Command, Consumed, LaneNews, Op, OptionChanges, ShutdownHow, SocketId, Written};
 use rustix::fd::AsFd as _;
 use rustix::net::RecvFlags;
 use std::cell::RefCell;
@@ -184,7 +184,7 @@ impl Scene {
         let channel = program.control.as_fd();
         let backing = [program.backing.as_fd()];
         let wrong = [program.file.as_fd()];
-        let request = match kind % 9 {
+        let request = match kind % 11 {
             0 => Request::Hello {
                 min_version: u16::from(a),
                 max_version: u16::from(b),
@@ -193,6 +193,9 @@ impl Scene {
             1 => Request::Open { count: 1 },
             2 => Request::Prepare { count: 1 },
             3 => Request::Fork,
+            4 if b % 2 == 0 => Request::MapArea {
+                area: u32::from(a % 4),
+            },
             4 => Request::MapRegion {
                 region: u32::from(a % 8),
             },
@@ -202,6 +205,10 @@ impl Scene {
             6 => Request::Addresses,
             7 => Request::Join {
                 core: u16::from(a % 4),
+            },
+            8 => Request::Adopt,
+            9 => Request::Share {
+                socket: self.name(b),
             },
             _ => {
                 let _ = send(channel, &[a, b, c, d, e, f], &backing);
@@ -251,10 +258,15 @@ impl Scene {
                 end,
                 source,
                 mode: hostif::WriteMode::Plain,
+                in_place: false,
             };
             let _ = program.written.push(&note);
         } else {
-            let _ = program.consumed.push(&Consumed { socket, end });
+            let _ = program.consumed.push(&Consumed {
+                socket,
+                end,
+                in_place: false,
+            });
         }
     }
 
@@ -303,6 +315,9 @@ impl Scene {
                 receive_buffer_bytes: Some(u32::from(e)),
                 ..OptionChanges::default()
             }),
+            _ if b % 2 == 0 => Op::TellLane(
+                LaneNews::from_code(a % 3).expect("invariant: there are three kinds of news"),
+            ),
             _ => Op::CloseBacking {
                 handle: u32::from(a % 4),
             },

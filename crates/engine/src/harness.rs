@@ -6,7 +6,7 @@
 mod datagrams;
 mod program;
 
-pub use program::{Channel, Program, Socket};
+pub use program::{Channel, Program, Socket, kernel_socket};
 
 use crate::config::{Address, Config, Limits};
 use crate::core::EngineCore;
@@ -165,6 +165,8 @@ pub fn serve(core: &mut EngineCore, now: Instant) {
     }
     core.drop_faulty(now);
     core.keep_house(now);
+    // As before a sleep; whatever it finds, the next turn sees to.
+    let _ = core.link.driver.prepare_wait();
     core.new_sessions.clear();
     core.new_bells.clear();
     core.closing.clear();

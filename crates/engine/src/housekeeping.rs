@@ -48,6 +48,7 @@ impl EngineCore {
         self.housekeeping.next = now + INTERVAL;
         self.watch_memory();
         self.sockets.drop_lingering(now);
+        self.watch_queues(now);
         self.log_complaints();
         self.keep_shared(now);
         let used = self.sockets.used();
@@ -55,17 +56,35 @@ impl EngineCore {
             let row = self.housekeeping.row % used;
             self.housekeeping.row = (row + 1) % used;
             if self.sockets.row(row).kind == Kind::Connection {
-                self.free_idle_windows(row);
+                self.free_idle_windows(now, row);
             }
         }
     }
 
-    /// Says once what of the device is not as it was. Groups of frames and MTU are the same at all cores.
+    /// Whether anything arrives while frames leave.
+    fn watch_queues(&mut self, now: Instant) {
+        let counters = self.link.driver.counters();
+        let passed = (counters.rx_frames, counters.tx_frames);
+        let has_connections = self.stack.connections().next().is_some();
+        self.link.queues.look(now, passed, has_connections);
+    }
+
+    /// What of the device is not as it was, or does not move.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let queues = self.link.queues.complaints(&self.config.interface);
+        queues.chain(self.link.driver.complaints()).collect()
+    }
+
+    /// Says each once. Groups of frames and MTU are the same at all cores, queues are not.
     fn log_complaints(&mut self) {
-        if self.seat.core != 0 {
-            return;
-        }
-        let complaints = self.link.driver.complaints();
+        let complaints = match self.seat.core {
+            0 => self.complaints(),
+            _ => self
+                .link
+                .queues
+                .complaints(&self.config.interface)
+                .collect(),
+        };
         let known = &self.housekeeping.complaints;
         for complaint in complaints.iter().filter(|one| !known.contains(one)) {
             tracing::warn!("{complaint}");
@@ -96,11 +115,12 @@ impl EngineCore {
     }
 
     /// A connection that moved nothing since the last round and holds nothing in its windows.
-    fn free_idle_windows(&mut self, row: u32) {
+    fn free_idle_windows(&mut self, now: Instant, row: u32) {
         let record = *self.sockets.row(row);
         let Some((connection, pair)) = record.connection().zip(record.pair()) else {
             return;
         };
+        self.look_consumed(now, row);
         let (Ok(view), Ok(info)) = (self.stack.view(connection), self.stack.info(connection))
         else {
             return;

@@ -1,7 +1,7 @@
 //! An engine core inside a program, run by whichever of the program's threads waits.
 //!
 //! A thread that waits, or that has left a note, takes a `turn`; one that sleeps `watch`es the device and
-//! turns when it wakes. A helper thread (`help`) answers the control channels, which nobody else does, and
+//! turns when it wakes; small sends in a row share turns (`batch`). A helper thread (`help`) answers the control channels, which nobody else does, and
 //! takes turns where no thread of the program has for a millisecond: while the program computes,
 //! its peers are answered and its timers fire. While threads turn without pause the helper only looks
 //! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
@@ -16,16 +16,20 @@
 //!
 //! Which descriptors are whose, fork and exec are not decided here: see the shim.
 
+mod batch;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
+use hostif::control::{Reply, Request};
 use hostif::{Turns, doorbell, home};
 use nic::Driver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 
+use self::batch::{Batch, Offer};
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
@@ -65,6 +69,7 @@ pub struct Inline {
     origin: StdInstant,
     /// When a thread of the program last took a turn, microseconds since `origin`.
     turned_us: AtomicU64,
+    batch: Batch,
     /// Threads that sleep on the device.
     watching: AtomicU32,
     /// The helper sleeps until it is kicked.
@@ -120,6 +125,7 @@ impl Inline {
             core: Mutex::new(Some(core)),
             origin,
             turned_us: AtomicU64::new(0),
+            batch: Batch::default(),
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             latency,
@@ -144,7 +150,7 @@ impl Inline {
             if !self.turns.let_go() || !self.turns.try_take() {
                 return result;
             }
-            self.run(|core| core.turn(core.now()));
+            self.run(|core| self.turn_core(core));
         }
         // They owe faster than one thread can pay: the helper turns as well.
         if self.turns.let_go() {
@@ -197,17 +203,25 @@ impl Inline {
         }
     }
 
-    /// Takes a turn, unless another thread has it.
-    pub fn turn(&self) {
-        let turned = self.try_run(|core| {
-            let now = core.now();
-            core.turn(now)?;
-            Ok(now)
-        });
-        if let Some(now) = turned {
+    /// A turn of a core: when it was.
+    fn turn_core(&self, core: &mut CoreLoop) -> Result<tcp::Instant, StartError> {
+        self.batch.on_turn();
+        let now = core.now();
+        core.turn(now)?;
+        Ok(now)
+    }
+
+    fn turn_of_thread(&self) {
+        if let Some(now) = self.try_run(|core| self.turn_core(core)) {
             self.turned_us.store(now.as_us(), Ordering::Relaxed);
             self.rouse();
         }
+    }
+
+    /// A thread waits: takes a turn, unless another thread has it.
+    pub fn turn(&self) {
+        self.batch.on_wait();
+        self.turn_of_thread();
     }
 
     /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the
@@ -217,8 +231,49 @@ impl Inline {
             return false;
         }
         self.turns.owe();
-        self.turn();
+        self.turn_of_thread();
         true
+    }
+
+    /// As `prompt`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
+    /// a turn.
+    pub fn prompt_small(&self, socket: u64) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let turned_us = self.turned_us.load(Ordering::Relaxed);
+        match self.batch.offer(socket, turned_us, || self.now_us()) {
+            Offer::Send => return self.prompt(),
+            Offer::Kick => doorbell::ring(self.kick.as_fd()),
+            Offer::Wait => {}
+        }
+        true
+    }
+
+    /// A thread calls for anything else: what was held back is sent.
+    pub fn catch_up(&self) {
+        if self.batch.holds() {
+            self.prompt();
+        }
+    }
+
+    /// Answers a request of a session of the program's. `None`: the
+    /// engine has ended, or knows no such session.
+    pub fn ask(
+        &self,
+        session: u32,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<(Reply, Vec<OwnedFd>)> {
+        let mut asked = Some((request, descriptors));
+        let answer = self.run_surely(|core| {
+            let asked = asked.take();
+            Ok(asked.and_then(|(request, descriptors)| {
+                core.ask(core.now(), session, request, descriptors)
+            }))
+        })?;
+        self.rouse();
+        answer
     }
 
     /// A thread is about to sleep. Unless there is work it counts as watching until it says otherwise.
@@ -249,6 +304,10 @@ impl Inline {
         let mut called = true;
         loop {
             let now_us = self.now_us();
+            if self.batch.is_overdue(now_us) {
+                self.turns.owe();
+                self.try_run(|core| self.turn_core(core));
+            }
             let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
             let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
                 Some(nap) => nap,
@@ -265,7 +324,8 @@ impl Inline {
                 Nap::Park(longest_us, on_device) => (longest_us, on_device),
             };
             tick_us = timeout_us.clamp(TICK_US, TICK_MAX_US);
-            called = self.nap(timeout_us, on_device)?;
+            let guard_us = self.batch.guard_us(self.now_us()).unwrap_or(u64::MAX);
+            called = self.nap(timeout_us.min(guard_us), on_device)?;
             self.parked.store(false, Ordering::Relaxed);
         }
     }
@@ -288,6 +348,7 @@ impl Inline {
             let worked = self.run_surely(|core| {
                 let now = core.now();
                 core.attend(now)?;
+                self.batch.on_turn();
                 core.turn(now)
             })?;
             self.parked.store(true, Ordering::Relaxed);

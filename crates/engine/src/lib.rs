@@ -9,14 +9,17 @@
 //! One core serves one driver queue. A second process that takes over is not here yet.
 
 mod answers;
+mod beside;
 mod commands;
 mod config;
 mod congestion;
+mod connect;
 mod control;
 mod copies;
 mod core;
 mod core_loop;
 mod datagrams;
+mod descriptors;
 mod egress;
 mod errno;
 mod families;
@@ -30,12 +33,14 @@ mod guests;
 pub mod harness;
 mod housekeeping;
 mod inline;
+mod lanes;
 mod latency;
 mod moderation;
 mod notes;
 mod notify;
 mod options;
 mod pace;
+mod queues;
 mod region;
 mod report;
 mod rows;
@@ -46,9 +51,11 @@ mod sharing;
 mod sockets;
 mod state;
 mod steering;
+mod strays;
 #[cfg(test)]
 mod tests;
 
+pub use beside::Beside;
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};

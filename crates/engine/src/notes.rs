@@ -166,7 +166,7 @@ impl EngineCore {
             .written_as(now, connection, note.end, mode, &mut self.sockets);
         if accepted.is_ok() {
             let copies = &mut self.sockets.copies;
-            copies.on_written(note.end - known, note.source.is_some());
+            copies.on_written(note.end - known, note.source.is_some() || note.in_place);
         }
         match (accepted, note.source) {
             (Err(_), _) => Taken::Impossible,

@@ -29,6 +29,11 @@ impl Dirty {
         }
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Takes a row.
     pub fn pop(&mut self) -> Option<u32> {
         let row = self.rows.pop()?;

@@ -3,7 +3,9 @@
 //! Spinning finds the next frame sooner, but only while nobody else needs the processor. An idle turn
 //! takes a microsecond; one that took much longer was interrupted by somebody who had to wait for the
 //! scheduler to take the core away from us. Then the engine stops spinning for a while: on a machine
-//! with fewer cores than busy threads that is worth more than the wake-ups it costs.
+//! with fewer cores than busy threads that is worth more than the wake-ups it costs. Nor is it worth while after
+//! what the stack has answered by itself (an echo, a closed port): nobody's next step is to be expected, and who asked
+//! may wait for this very processor, to which the scheduler has brought the engine as the one who was woken.
 
 use tcp::{Duration, Instant};
 
@@ -44,11 +46,13 @@ impl Pace {
         self.idle_since_turn = None;
     }
 
-    /// The turn that began at `now` found something to do, or did not.
-    pub fn on_done(&mut self, now: Instant, worked: bool) {
-        if worked {
+    /// The turn that began at `now` found something to do, or did not, and that was for a program or a
+    /// connection: only then more is likely to follow.
+    pub fn on_done(&mut self, now: Instant, worked: bool, has_served: bool) {
+        if has_served {
             self.busy_until = now + self.spin;
-        } else {
+        }
+        if !worked {
             self.idle_since_turn = Some(now);
         }
     }
@@ -74,7 +78,7 @@ mod tests {
 
     fn turn(pace: &mut Pace, us: u64, worked: bool) -> bool {
         pace.on_turn(at(us));
-        pace.on_done(at(us), worked);
+        pace.on_done(at(us), worked, worked);
         pace.may_spin(at(us))
     }
 
@@ -84,6 +88,19 @@ mod tests {
         assert!(turn(&mut pace, 0, true));
         assert!((1..50).all(|us| turn(&mut pace, us, false)));
         assert!(!turn(&mut pace, 50, false));
+    }
+
+    #[test]
+    fn what_concerned_no_program_is_not_spun_after() {
+        let mut pace = Pace::new(50);
+        pace.on_turn(at(0));
+        pace.on_done(at(0), true, false);
+        assert!(!pace.may_spin(at(0)));
+        assert!(turn(&mut pace, 10, true));
+        pace.on_turn(at(20));
+        pace.on_done(at(20), true, false);
+        assert!(pace.may_spin(at(59)), "nor does it end a spin");
+        assert!(!pace.may_spin(at(60)));
     }
 
     #[test]

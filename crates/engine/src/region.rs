@@ -5,6 +5,11 @@
 use hostif::Region;
 use hostif::id::{IdMap, number_of_core};
 
+/// A window with so much in it at most is not worth a system call, and page faults of who uses it next.
+pub const SMALL_BYTES: u64 = 16 * 1024;
+/// Of a region, pairs of such windows that are kept as they are.
+const WARM_MAX: usize = 256;
+
 /// A pool of indexes: those given back first, then those never used.
 #[derive(Debug)]
 struct Indexes {
@@ -38,8 +43,12 @@ pub struct Slot {
     pub region: Region,
     headers: Indexes,
     pairs: Indexes,
+    /// Pairs given back whose memory was not.
+    warm: Vec<u32>,
     sockets: u32,
     has_session: bool,
+    /// The user of that session.
+    uid: u32,
 }
 
 /// All regions of a core by number.
@@ -70,8 +79,8 @@ impl Regions {
         }
     }
 
-    /// Keeps a region whose session lives.
-    pub fn insert(&mut self, region: Region) {
+    /// Keeps a region whose session lives, of a program of that user.
+    pub fn insert(&mut self, region: Region, uid: u32) {
         let layout = region.layout();
         let (headers, pairs) = (
             Indexes::new(layout.socket_headers),
@@ -83,8 +92,10 @@ impl Regions {
                 region,
                 headers,
                 pairs,
+                warm: Vec::new(),
                 sockets: 0,
                 has_session: true,
+                uid,
             },
         );
     }
@@ -92,6 +103,11 @@ impl Regions {
     /// The region of that number.
     pub fn find(&self, number: u32) -> Option<&Region> {
         self.slots.get(&number).map(|slot| &slot.region)
+    }
+
+    /// Whose region that is.
+    pub fn owner(&self, number: u32) -> Option<u32> {
+        self.slots.get(&number).map(|slot| slot.uid)
     }
 
     /// Takes a header for a new socket.
@@ -104,14 +120,20 @@ impl Regions {
 
     /// Takes a pair of windows.
     pub fn take_pair(&mut self, number: u32) -> Option<u32> {
-        self.slots.get_mut(&number)?.pairs.take()
+        let slot = self.slots.get_mut(&number)?;
+        slot.warm.pop().or_else(|| slot.pairs.take())
     }
 
-    /// Gives a pair of windows back, and its memory to the system.
-    pub fn free_pair(&mut self, number: u32, pair: u32) {
+    /// Gives a pair of windows back, and its memory to the system unless little was ever in it. What stays there
+    /// is seen by nobody but who has the region mapped already.
+    pub fn free_pair(&mut self, number: u32, pair: u32, is_small: bool) {
         let Some(slot) = self.slots.get_mut(&number) else {
             return;
         };
+        if is_small && slot.warm.len() < WARM_MAX {
+            slot.warm.push(pair);
+            return;
+        }
         if let Some((send, receive)) = slot.region.window_pair(pair) {
             for span in [send, receive] {
                 if let Err(errno) = slot.region.punch_hole(span) {

@@ -38,8 +38,10 @@ pub fn status(core: &EngineCore) -> Value {
             "tso_max_bytes": caps.tso_max_bytes,
             "gro": caps.gro,
             "mtu_bytes": caps.mtu,
+            "payload_align_bytes": caps.align,
         },
         "driver_counters": core.link.driver.counters(),
+        "lost_at_stopped_queue": core.link.queues.lost_frames(),
         "stack_counters": counters,
         "copies": core.copies().to_json(),
         "programs": core.sessions.iter().flatten().filter(|session| is_program(session)).count(),
@@ -58,7 +60,7 @@ pub fn status(core: &EngineCore) -> Value {
 
 /// What of the device is not as was asked for or found.
 fn complaints(core: &EngineCore) -> Vec<String> {
-    let found = core.link.driver.complaints();
+    let found = core.complaints();
     core.config
         .driver_note
         .iter()
@@ -95,6 +97,15 @@ pub fn sockets(core: &EngineCore) -> Value {
         let id = hostif::SocketId::from_bits(owner)?;
         core.sockets.backing_inode(id.row())
     };
+    // Small steps of a program come without a note, so its own word counts.
+    let unread = |owner: u64| {
+        let left = |header: hostif::SocketHeader<'_>| {
+            header.received_end().saturating_sub(header.consumed())
+        };
+        let row = core.sockets.row_of(owner);
+        row.and_then(|row| core.sockets.with_header(row, left))
+            .unwrap_or(u64::MAX)
+    };
     let here = core.seat.core;
     let mut rows = Vec::new();
     for row in core.stack.listeners() {
@@ -106,7 +117,7 @@ pub fn sockets(core: &EngineCore) -> Value {
     for row in core.stack.connections() {
         rows.push(json!({
             "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
-            "receive_queue": row.info.receive_queue, "send_queue": row.info.send_queue,
+            "receive_queue": row.info.receive_queue.min(unread(row.owner)), "send_queue": row.info.send_queue,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
             "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,

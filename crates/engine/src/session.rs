@@ -58,6 +58,17 @@ impl Rings {
     }
 }
 
+/// What a process was told of a socket. One entry for each row of the table, which bounds it.
+#[derive(Clone, Copy, Default)]
+struct Notice {
+    /// Which socket in its row; 0: none.
+    generation: u32,
+    /// Its event waits for the ring.
+    is_queued: bool,
+    /// One past where in the ring its last event was put; 0: there was none.
+    after: u64,
+}
+
 /// A process.
 pub struct Session {
     /// Names the holder of a lock; never 0.
@@ -83,9 +94,8 @@ pub struct Session {
     completions: VecDeque<Completion>,
     /// Sockets whose event did not fit, without duplicates.
     events: VecDeque<SocketId>,
-    events_queued: IdSet<SocketId>,
-    /// Where in the ring the last event of a socket was put.
-    last_event: IdMap<SocketId, u64>,
+    /// By row, as far as there was any.
+    notices: Vec<Notice>,
     /// When it is rung.
     pub moderator: Moderator,
     /// Events that were put into its ring.
@@ -110,8 +120,7 @@ impl Session {
             sockets: IdSet::default(),
             completions: VecDeque::new(),
             events: VecDeque::new(),
-            events_queued: IdSet::default(),
-            last_event: IdMap::default(),
+            notices: Vec::new(),
             moderator: Moderator::default(),
             told: 0,
             is_faulty: false,
@@ -149,15 +158,19 @@ impl Session {
 
     /// Says that the header of a socket has changed.
     pub fn notify(&mut self, socket: SocketId) {
-        if self.events_queued.insert(socket) {
+        let notice = notice_of(&mut self.notices, socket);
+        if !std::mem::replace(&mut notice.is_queued, true) {
             self.events.push_back(socket);
         }
     }
 
     /// Forgets a socket that is gone.
     pub fn forget(&mut self, socket: SocketId) {
-        self.last_event.remove(&socket);
-        if self.events_queued.remove(&socket) {
+        let known = self.notices.get_mut(crate::sockets::at(socket.row()));
+        let Some(notice) = known.filter(|one| one.generation == socket.generation) else {
+            return;
+        };
+        if std::mem::take(notice).is_queued {
             self.events.retain(|queued| *queued != socket);
         }
     }
@@ -219,11 +232,9 @@ impl Session {
             // One event that the program has not taken yet says all there is to say: the header it
             // will read is already written. The fence orders that header before the look at the ring.
             core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            let waits = self
-                .last_event
-                .get(&socket)
-                .is_some_and(|&position| !rings.completions.is_taken(position));
-            if waits {
+            let notice = notice_of(&mut self.notices, socket);
+            let waits = notice.after.checked_sub(1);
+            if waits.is_some_and(|position| !rings.completions.is_taken(position)) {
                 moderator.on_repeated_event(now);
             } else {
                 let position = match rings.completions.push(&Completion::Event { socket }) {
@@ -234,17 +245,33 @@ impl Session {
                         break;
                     }
                 };
-                self.last_event.insert(socket, position);
+                notice.after = position + 1;
                 moderator.on_event(now);
                 self.told += 1;
             }
             self.events.pop_front();
-            self.events_queued.remove(&socket);
+            notice.is_queued = false;
         }
         if moderator.take_due(now) && rings.program_word.must_ring() {
-            doorbell::ring(rings.program_bell.as_fd());
+            doorbell::ring_program(rings.program_bell.as_fd());
             rings.rung += 1;
         }
         Ok(())
     }
+}
+
+/// What was told of a socket, or will be.
+fn notice_of(notices: &mut Vec<Notice>, socket: SocketId) -> &mut Notice {
+    let row = crate::sockets::at(socket.row());
+    if notices.len() <= row {
+        notices.resize(row + 1, Notice::default());
+    }
+    let notice = &mut notices[row];
+    if notice.generation != socket.generation {
+        *notice = Notice {
+            generation: socket.generation,
+            ..Notice::default()
+        };
+    }
+    notice
 }

@@ -2,6 +2,7 @@
 //! `host.rs`.
 
 mod host;
+mod identity;
 mod place;
 mod room;
 
@@ -10,13 +11,16 @@ use crate::datagrams::DatagramRow;
 use crate::egress::SendWindow;
 use crate::errno;
 use crate::notify::Dirty;
-use crate::region::Regions;
+use crate::region::{Regions, SMALL_BYTES};
 use crate::rows::{Kind, SocketRow};
 use crate::seat::Home;
+use crate::sockets::identity::Identities;
+pub use crate::sockets::identity::Identity;
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
+use hostif::header::SlotName;
 use hostif::window::WindowSpan;
-use hostif::{DatagramOptions, FastOpenKeys, Flags, SocketHeader, SocketId};
+use hostif::{DatagramOptions, FastOpenKeys, Flags, HeaderPlace, SocketHeader, SocketId};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use stack::ConnectionId;
@@ -29,10 +33,16 @@ const LINGERING_MAX: usize = 4_096;
 /// What is derived or belongs to this process only, beside each [`SocketRow`].
 #[derive(Default)]
 pub struct Companion {
+    /// Where its header lies.
+    place: Option<HeaderPlace>,
     /// Slots of the sessions that hold the socket.
     pub holders: Vec<usize>,
     /// The engine's duplicate of the backing socket.
     pub backing: Option<OwnedFd>,
+    /// Descriptors of it may be open where no session says so.
+    pub is_shared: bool,
+    /// No session holds it, and such a descriptor is looked for.
+    pub is_stray: bool,
     /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
     pub backing_listens: bool,
     /// The receive window.
@@ -53,6 +63,8 @@ pub struct Companion {
     pub saved_syn: Option<Box<[u8]>>,
     /// What of the kernel's is claimed for it.
     pub claim: Option<nic::sharing::Claim>,
+    /// The slot of a connection to a neighbour; see `lanes`.
+    pub slot: Option<SlotName>,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -67,6 +79,8 @@ pub struct Sockets {
     /// Positions of datagram sockets.
     pub datagrams: &'static mut [DatagramRow],
     companions: Vec<Companion>,
+    /// By their backing sockets.
+    identities: Identities,
     free: Vec<u32>,
     used: u32,
     /// Regions that hold headers and windows.
@@ -77,6 +91,10 @@ pub struct Sockets {
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
     /// Sockets with mapped files, and how far their peers have acknowledged since the link heard last.
     pub acknowledged: Vec<(u32, u64)>,
+    /// Connections that stand since the last turn, and slots that are used no more, for `lanes`.
+    pub established: Vec<u32>,
+    /// See there.
+    pub left_slots: Vec<SlotName>,
     /// What was copied.
     pub copies: Copies,
     /// Backing sockets of connections in TIME-WAIT, until when.
@@ -112,11 +130,14 @@ impl Sockets {
             defaults,
             dirty: Dirty::new(rows.len()),
             companions,
+            identities: Identities::default(),
             free: Vec::new(),
             used: 0,
             regions: Regions::new(core),
             new_windows: Vec::new(),
             acknowledged: Vec::new(),
+            established: Vec::new(),
+            left_slots: Vec::new(),
             copies: Copies::default(),
             lingering: VecDeque::new(),
             now: Instant::ZERO,
@@ -216,7 +237,11 @@ impl Sockets {
             };
             record.options = options;
         });
-        self.companions[at(row)] = Companion::default();
+        let region = self.regions.find(region);
+        self.companions[at(row)] = Companion {
+            place: region.and_then(|region| region.header_place(header)),
+            ..Companion::default()
+        };
         let id = self
             .id(row)
             .expect("invariant: generations of rows in use are not 0");
@@ -227,11 +252,8 @@ impl Sockets {
 
     /// Acts on the shared header of a socket.
     pub fn with_header<R>(&self, row: u32, act: impl FnOnce(SocketHeader<'_>) -> R) -> Option<R> {
-        let record = self.row(row);
-        self.regions
-            .find(record.region)?
-            .socket_header(record.header)
-            .map(act)
+        let place = self.companions[at(row)].place.as_ref()?;
+        Some(act(place.header()))
     }
 
     /// Publishes flags on top of those published before.
@@ -308,10 +330,15 @@ impl Sockets {
         let record = *self.row(row);
         self.release_backing(row);
         if let Some(pair) = record.pair() {
-            self.regions.free_pair(record.region, pair);
+            let is_small = self.with_header(row, |header| {
+                header.received_end().max(header.written()) <= SMALL_BYTES
+            });
+            let is_small = is_small.unwrap_or(false);
+            self.regions.free_pair(record.region, pair, is_small);
             self.new_windows.push((row, None));
         }
         self.regions.free_header(record.region, record.header);
+        self.left_slots.extend(self.companions[at(row)].slot);
         self.change(row, |record| {
             record.kind = Kind::Free;
             record.pair_plus_one = 0;

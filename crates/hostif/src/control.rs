@@ -11,8 +11,8 @@ mod message;
 pub use channel::{Received, connect, listen, receive, send};
 pub use codec::Invalid;
 pub use message::{
-    Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
-    Request, Sharing, SocketKinds, Welcome,
+    Addresses, Adopted, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind,
+    Reply, Request, Sharing, SocketKinds, Welcome,
 };
 
 use crate::{MAX_VERSION, MIN_VERSION};

@@ -14,6 +14,8 @@ use crate::window::WindowSpan;
 
 /// Bytes of a record's header; records begin at multiples of this.
 pub const RECORD_BYTES: usize = 64;
+const ROOM_UNIT: u32 = 64;
+const _: () = assert!(ROOM_UNIT as usize == RECORD_BYTES);
 /// Most bytes of payload in a record: what a UDP length field can say.
 pub const PAYLOAD_MAX: u32 = 65_535 - 8;
 /// Bytes of the error queue at most.
@@ -27,6 +29,24 @@ pub type RawRecord = [u8; RECORD_BYTES];
 pub fn record_bytes(len: u32) -> u64 {
     let header = RECORD_BYTES as u64;
     header + u64::from(len).next_multiple_of(header)
+}
+
+/// Bytes of a receive ring that a datagram of `len` bytes is counted as: what Linux charges a socket for it
+/// (`skb->truesize`): a `sk_buff`, and memory of a power of two for headers, payload and `skb_shared_info`. So a
+/// queue that nobody reads holds as many datagrams as the kernel's, and the oldest is no older.
+#[must_use]
+pub fn charged_bytes(len: u32) -> u64 {
+    const SK_BUFF: u64 = 256;
+    /// Of the slab from which the smallest heads come.
+    const SMALL_HEAD: u64 = 576;
+    const HEADERS_AND_SHARED_INFO: u64 = 64 + 320;
+    let needed = u64::from(len) + HEADERS_AND_SHARED_INFO;
+    let head = if needed <= 512 {
+        SMALL_HEAD
+    } else {
+        needed.next_power_of_two()
+    };
+    SK_BUFF + head
 }
 
 /// The parts of a pair of windows that a datagram socket uses; both spans have power-of-two sizes.
@@ -80,6 +100,8 @@ impl Rings {
 pub struct Received {
     /// Bytes of payload.
     pub len: u32,
+    /// From this record's start to where the next one begins: at least [`record_bytes`] of `len`.
+    pub room: u32,
     /// Several datagrams of one sender stand one after the other, each with so many bytes but the last
     /// (`UDP_GRO`); 0: it is one datagram.
     pub segment_bytes: u16,
@@ -154,6 +176,7 @@ impl Received {
         raw.u8(46, self.tos);
         raw.u8(47, self.ttl);
         raw.u32(48, self.interface);
+        raw.u32(52, self.room);
         raw.u64(56, self.timestamp_ns);
         raw.0
     }
@@ -164,8 +187,14 @@ impl Received {
     /// [`Malformed`].
     pub fn decode(raw: &RawRecord) -> Result<Received, Malformed> {
         let raw = Reader(raw);
+        let (len, room) = (raw.len()?, raw.u32(52));
+        // Records begin at whole lines, so that a header never wraps around the window's end.
+        if u64::from(room) < record_bytes(len) || room % ROOM_UNIT != 0 {
+            return Err(Malformed);
+        }
         Ok(Received {
-            len: raw.len()?,
+            len,
+            room,
             segment_bytes: raw.u16(44),
             source: raw.socket_address(8, 4)?.ok_or(Malformed)?,
             destination: raw.address(28, 5)?.ok_or(Malformed)?,

@@ -126,6 +126,12 @@ pub enum Op {
     SetOptions(OptionChanges),
     /// Take the peer of a datagram socket away.
     Disconnect,
+    /// The program was refused a datagram that is too long for its way: its error queue, if it has one, shall
+    /// say so as that of Linux does (`IP_RECVERR` of ip(7)).
+    TooLong {
+        /// For whom it was.
+        destination: SocketAddr,
+    },
     /// Change what a datagram socket hears of a group (RFC 3376 §2, RFC 3678).
     Membership {
         /// How.
@@ -154,11 +160,44 @@ pub enum Op {
         /// For what.
         what: Query,
     },
+    /// Something happened in the lanes of a connection (`lane`) of which the neighbour, or the engine, has to be told.
+    TellLane(LaneNews),
     /// Give back a backing socket that no accept used, or a shared file.
     CloseBacking {
         /// From `Prepare`.
         handle: u32,
     },
+}
+
+/// What happened in the lanes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaneNews {
+    /// Bytes were sent to a neighbour that waits for them.
+    Bytes,
+    /// There is room for a neighbour that waits for it.
+    Room,
+    /// The neighbour wrote what cannot be: the connection is to be reset.
+    Nonsense,
+}
+
+impl LaneNews {
+    const ALL: [Self; 3] = [Self::Bytes, Self::Room, Self::Nonsense];
+
+    /// Its number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Bytes => 0,
+            Self::Room => 1,
+            Self::Nonsense => 2,
+        }
+    }
+
+    /// By its number.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 }
 
 /// Keys of Fast Open cookies: one for new cookies, and perhaps an older one whose cookies are still good.
@@ -224,6 +263,8 @@ pub struct Written {
     pub source: Option<FileSource>,
     /// What kind of write it was.
     pub mode: WriteMode,
+    /// The program made the bytes where they lie, in the window: it copied nothing.
+    pub in_place: bool,
 }
 
 /// How bytes were written.
@@ -254,6 +295,8 @@ pub struct Consumed {
     pub socket: SocketId,
     /// Stream offset after the last byte. May be older than one seen before: then it says nothing new.
     pub end: u64,
+    /// The program read the bytes where they lie, in the window: it copied nothing.
+    pub in_place: bool,
 }
 
 /// What the engine tells a program (`cpl` ring).

@@ -84,14 +84,13 @@ impl Sleepers {
 }
 
 #[cfg(not(loom))]
-pub use fd::{Bell, between, broken, create, drain, ring};
+pub use fd::{Bell, between, create, drain, ring, ring_program};
 
 #[cfg(not(loom))]
 mod fd {
-    use core::sync::atomic::{AtomicU64, Ordering};
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fd::{BorrowedFd, OwnedFd};
-    use rustix::io::{Errno, Result};
+    use rustix::io::Result;
     use rustix::pipe::{PipeFlags, pipe_with};
 
     /// Rings taken at once; more are taken the next time.
@@ -121,18 +120,12 @@ mod fd {
     /// Rings. A bell that is full has been rung already, and a broken one belongs to a side that is gone:
     /// neither is the ringer's concern.
     pub fn ring(bell: BorrowedFd<'_>) {
-        if rustix::io::write(bell, &1u64.to_ne_bytes()) == Err(Errno::PIPE) {
-            BROKEN.fetch_add(1, Ordering::Relaxed);
-        }
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 
-    static BROKEN: AtomicU64 = AtomicU64::new(0);
-
-    /// How often this process rang a bell that was gone, each of which raised SIGPIPE. An engine with a
-    /// process of its own ignores that signal; one inside a program takes it back.
-    #[must_use]
-    pub fn broken() -> u64 {
-        BROKEN.load(Ordering::Relaxed)
+    /// As `ring`, for an engine: the bell is a pipe, and if the program is gone, so is its other end.
+    pub fn ring_program(bell: BorrowedFd<'_>) {
+        crate::home::shielded(&mut || ring(bell));
     }
 
     /// Takes the rings so far, so that the bell can be polled again.
@@ -144,6 +137,7 @@ mod fd {
     mod tests {
         use super::*;
         use rustix::fd::AsFd as _;
+        use rustix::io::Errno;
 
         #[test]
         fn a_program_that_takes_non_blocking_away_cannot_make_the_engine_wait() {

@@ -9,16 +9,18 @@
 //! Every store that announces something is a release and every load an acquire. Waking a sleeper is
 //! `doorbell`'s business.
 
-use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::descriptor::{address_bytes, address_from_bytes, high, join, low};
 use crate::id::SocketId;
 use crate::lock::RegionLock;
 use crate::window::WindowSpan;
 
+mod addresses;
 mod datagram;
+mod lanes;
 mod place;
+
+pub use lanes::{LaneState, SlotName};
 
 bitflags::bitflags! {
     /// The state of a socket as the engine publishes it.
@@ -83,20 +85,32 @@ pub(crate) struct RawHeader {
     urgent_taken: AtomicU64,
     /// The engine's, seldom: where the receive window begins (low half) and how much of it is offered.
     receive_place: AtomicU64,
-    padding_2: [u64; 3],
+    /// Of the incoming lane.
+    lane_consumed: AtomicU64,
+    consumed_in_place: AtomicU32,
+    padding_2: [u32; 3],
     failures_taken: AtomicU64,
     // Line 3: program, sending.
     send_lock: AtomicU32,
     tx_wanted: AtomicU32,
     written: AtomicU64,
     shut: AtomicU32,
-    padding_3: [u32; 11],
+    /// What the holders of a socket have to agree on; the engine ignores it.
+    marks: AtomicU32,
+    /// Of the outgoing lane.
+    lane_written: AtomicU64,
+    /// What of it was free at the last look.
+    lane_freed: AtomicU64,
+    lane_state: AtomicU32,
+    padding_3: [u32; 5],
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
     send_limit: AtomicU32,
     padding_4: u32,
     arrived_at_ns: AtomicU64,
-    padding_5: [u64; 5],
+    /// The slot of a connection to a neighbour; 0: none.
+    slot: AtomicU64,
+    padding_5: [u64; 4],
 }
 
 const _: () = assert!(core::mem::size_of::<RawHeader>() == 320);
@@ -115,6 +129,10 @@ pub struct SocketHeader<'a> {
 impl<'a> SocketHeader<'a> {
     pub(crate) fn new(raw: &'a RawHeader) -> SocketHeader<'a> {
         SocketHeader { raw }
+    }
+
+    pub(crate) fn raw(self) -> &'a RawHeader {
+        self.raw
     }
 
     /// Prepares the header for a new socket: everything 0, then the name.
@@ -136,11 +154,12 @@ impl<'a> SocketHeader<'a> {
             &raw.receive_size,
             &raw.receive_lock,
             &raw.error_taken,
+            &raw.consumed_in_place,
             &raw.send_limit,
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&raw.send_lock, &raw.tx_wanted, &raw.shut] {
+        for word in [&raw.send_lock, &raw.tx_wanted, &raw.shut, &raw.marks] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [
@@ -162,6 +181,7 @@ impl<'a> SocketHeader<'a> {
             word.store(0, Ordering::Relaxed);
         }
         raw.receive_place.store(0, Ordering::Relaxed);
+        self.reset_lanes();
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
             word.store(0, Ordering::Relaxed);
         }
@@ -211,11 +231,6 @@ impl<'a> SocketHeader<'a> {
         self.raw.arrived_at_ns.store(at_ns, Ordering::Release);
     }
 
-    /// How much of the send window the program is to use; 0: all of it.
-    pub fn engine_set_send_limit(&self, bytes: u32) {
-        self.raw.send_limit.store(bytes, Ordering::Release);
-    }
-
     /// Counts what made the socket readable (the engine keeps the count).
     pub fn engine_set_rx_events(&self, count: u32) {
         self.raw.rx_events.store(count, Ordering::Release);
@@ -246,28 +261,6 @@ impl<'a> SocketHeader<'a> {
             .store(receive.offset, Ordering::Relaxed);
         self.raw.send_size.store(send.size, Ordering::Relaxed);
         self.raw.receive_size.store(receive.size, Ordering::Release);
-    }
-
-    /// Sets the addresses: the local one when bound, both before `Flags::CONNECTED`.
-    pub fn engine_set_addresses(&self, local: Option<SocketAddr>, remote: Option<SocketAddr>) {
-        let place = |cells: &[AtomicU64; 2], address: Option<SocketAddr>| -> (u8, u16) {
-            let Some(address) = address else {
-                return (0, 0);
-            };
-            let (family, bytes) = address_bytes(address.ip());
-            for (cell, half) in cells.iter().zip(bytes.chunks_exact(8)) {
-                let half = half.try_into().expect("invariant: chunks of eight");
-                cell.store(u64::from_le_bytes(half), Ordering::Relaxed);
-            }
-            (family, address.port())
-        };
-        let (local_family, local_port) = place(&self.raw.local, local);
-        let (remote_family, remote_port) = place(&self.raw.remote, remote);
-        let families = u32::from_le_bytes([local_family, remote_family, 0, 0]);
-        let ports = u32::from(local_port) | (u32::from(remote_port) << 16);
-        self.raw
-            .families_ports
-            .store(join(families, ports), Ordering::Release);
     }
 
     /// After `engine_set_acknowledged` (or CONNECTED) made the socket writable: whether a program waits
@@ -372,15 +365,6 @@ impl<'a> SocketHeader<'a> {
         self.raw.sent.load(Ordering::Acquire)
     }
 
-    /// How much of a send window of `size` bytes is to be used.
-    #[must_use]
-    pub fn send_limit(&self, size: u32) -> u32 {
-        match self.raw.send_limit.load(Ordering::Acquire) {
-            0 => size,
-            limit => limit.min(size),
-        }
-    }
-
     /// How often the socket became readable.
     #[must_use]
     pub fn rx_events(&self) -> u32 {
@@ -414,26 +398,6 @@ impl<'a> SocketHeader<'a> {
         (send, receive)
     }
 
-    /// The local and the remote address, as far as they are known.
-    #[must_use]
-    pub fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        let word = self.raw.families_ports.load(Ordering::Acquire);
-        let [local_family, remote_family, _, _] = low(word).to_le_bytes();
-        let [a, b, c, d] = high(word).to_le_bytes();
-        let read = |cells: &[AtomicU64; 2], family: u8, port: [u8; 2]| {
-            let mut bytes = [0; 16];
-            for (half, cell) in bytes.chunks_exact_mut(8).zip(cells) {
-                half.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-            }
-            let address = address_from_bytes(family, bytes)?;
-            Some(SocketAddr::new(address, u16::from_le_bytes(port)))
-        };
-        (
-            read(&self.raw.local, local_family, [a, b]),
-            read(&self.raw.remote, remote_family, [c, d]),
-        )
-    }
-
     /// The lock of the receive side.
     #[must_use]
     pub fn receive_lock(&self) -> RegionLock<'a> {
@@ -457,6 +421,20 @@ impl<'a> SocketHeader<'a> {
         self.raw.consumed.store(end, Ordering::Release);
     }
 
+    /// Holder of the receive lock: whether what was consumed last was read in the window, without a copy.
+    pub fn program_set_consumed_in_place(&self, in_place: bool) {
+        let (word, value) = (&self.raw.consumed_in_place, u32::from(in_place));
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// See [`Self::program_set_consumed_in_place`].
+    #[must_use]
+    pub fn is_consumed_in_place(&self) -> bool {
+        self.raw.consumed_in_place.load(Ordering::Relaxed) != 0
+    }
+
     /// Bytes up to this stream offset have been written.
     #[must_use]
     pub fn written(&self) -> u64 {
@@ -478,6 +456,21 @@ impl<'a> SocketHeader<'a> {
     #[must_use]
     pub fn shut(&self) -> u32 {
         self.raw.shut.load(Ordering::Acquire)
+    }
+
+    /// What the holders have noted for each other.
+    #[must_use]
+    pub fn marks(&self) -> u32 {
+        self.raw.marks.load(Ordering::Acquire)
+    }
+
+    /// Notes something, or takes it back.
+    pub fn program_mark(&self, marks: u32, on: bool) {
+        if on {
+            self.raw.marks.fetch_or(marks, Ordering::AcqRel);
+        } else {
+            self.raw.marks.fetch_and(!marks, Ordering::AcqRel);
+        }
     }
 
     /// Adds to what has been shut down and returns what was before.

@@ -8,6 +8,8 @@
 //!
 //! It does not decide when anything runs and knows no TCP.
 
+#[cfg(not(loom))]
+pub mod area;
 pub mod congestion;
 #[cfg(not(loom))]
 pub mod control;
@@ -26,6 +28,7 @@ pub mod header;
 #[cfg(not(loom))]
 pub mod home;
 pub mod id;
+pub mod lane;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod lock;
@@ -39,10 +42,13 @@ pub mod turns;
 #[cfg(not(loom))]
 pub mod window;
 
+#[cfg(not(loom))]
+pub use area::{Area, Passage};
 pub use cursor::Cells;
 pub use descriptor::{
     Command, Completion, Consumed, DatagramOptions, FamilyOptions, FastOpenKeys, FileSource,
-    MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, WriteMode, Written,
+    LaneNews, MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, WriteMode,
+    Written,
 };
 pub use doorbell::{SleepWord, Sleepers};
 pub use figures::Figures;
@@ -54,7 +60,7 @@ pub use layout::{Layout, RingEntries};
 pub use lock::RegionLock;
 pub use moderation::{Moderation, NOTIFY_VARIABLE};
 #[cfg(not(loom))]
-pub use region::Region;
+pub use region::{HeaderPlace, Region};
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
 pub use turns::Turns;
@@ -69,7 +75,26 @@ pub const MAX_VERSION: u16 = 1;
 pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
 /// Environment variable that names another engine: `@name` (abstract) or a path.
 pub const ENGINE_VARIABLE: &str = "SHUNT_ENGINE";
+/// Between the names where [`ENGINE_VARIABLE`] names several, in the order of their priority.
+pub const ENGINE_SEPARATOR: char = ',';
+/// Engines that one process may be attached to.
+pub const ENGINES_MAX: usize = 8;
+/// Environment variable that says which of several engines gets a connection that all of them could carry.
+pub const PLACEMENT_VARIABLE: &str = "SHUNT_PLACEMENT";
 /// Environment variable that asks for an engine inside the program, and says how it is started.
 pub const INLINE_VARIABLE: &str = "SHUNT_INLINE";
+/// Its name as C has it.
+pub const INLINE_VARIABLE_NAME: &core::ffi::CStr = c"SHUNT_INLINE";
 /// Environment variable that bounds how long a waiting thread spins, in microseconds.
 pub const SPIN_VARIABLE: &str = "SHUNT_SPIN_US";
+/// How a preload library and a supervisor of the same program know of each other.
+pub mod supervision {
+    /// In the sixth argument of a system call that has none: the preload library's own, which a supervisor
+    /// lets pass.
+    pub const UNSUPERVISED: u64 = 0x5348_554e_545f_4f4b;
+    /// How a process asks whether a supervisor hears its calls: a shutdown(2) of descriptor -1 in this direction,
+    /// which the kernel refuses.
+    pub const QUESTION: i32 = 0x5348_554e;
+    /// The answer to it.
+    pub const ANSWER: i64 = 0x5355_5056;
+}

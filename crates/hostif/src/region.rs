@@ -46,7 +46,7 @@ pub enum RegionError {
     Foreign,
 }
 
-struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -55,6 +55,11 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+
+/// What keeps a file as long as it is, for good.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
 impl Mapping {
     fn new(file: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, RegionError> {
@@ -73,12 +78,90 @@ impl Mapping {
         };
         Ok(Mapping { base, len })
     }
+
+    /// Makes, seals and maps a memory file.
+    pub(crate) fn create(
+        name: &core::ffi::CStr,
+        bytes: u64,
+    ) -> Result<(Arc<Mapping>, OwnedFd), RegionError> {
+        let system = |what| move |errno| RegionError::System(what, errno);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(name, flags).map_err(system("creation"))?;
+        rustix::fs::ftruncate(&file, bytes).map_err(system("sizing"))?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("sealing"))?;
+        let file = crate::home::settle(file);
+        let mapping = Arc::new(Mapping::new(file.as_fd(), bytes)?);
+        Ok((mapping, file))
+    }
+
+    /// Maps a file that somebody else has made: of this length, and it stays so.
+    pub(crate) fn adopt(file: BorrowedFd<'_>, bytes: u64) -> Result<Arc<Mapping>, RegionError> {
+        let system = |what| move |errno| RegionError::System(what, errno);
+        let seals = rustix::fs::fcntl_get_seals(file).map_err(system("inspection"))?;
+        let status = rustix::fs::fstat(file).map_err(system("inspection"))?;
+        if !seals.contains(SEALS) || u64::try_from(status.st_size) != Ok(bytes) {
+            return Err(RegionError::Foreign);
+        }
+        Ok(Arc::new(Mapping::new(file, bytes)?))
+    }
+
+    /// The address of `bytes` at an offset, if all of them are there.
+    fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        if !offset.is_multiple_of(align) || end > self.len as u64 {
+            return None;
+        }
+        let offset = usize::try_from(offset).ok()?;
+        // SAFETY: `offset` is within the mapping.
+        Some(unsafe { self.base.add(offset) })
+    }
+
+    /// Words at an offset, which are used as nothing else.
+    pub(crate) fn cells(self: &Arc<Self>, offset: u64, words: usize) -> Option<Cells> {
+        let first = self.at(offset, words as u64 * 8, 8)?;
+        let owner: Arc<Mapping> = Arc::clone(self);
+        // SAFETY: checked above: aligned, inside the mapping, which the owner keeps; the parts that
+        // are words are accessed as atomics only.
+        Some(unsafe { Cells::from_raw(owner, first.cast::<AtomicU64>(), words) })
+    }
+
+    /// Bytes at an offset, which are used as nothing else; `None` unless they are a power of two.
+    pub(crate) fn window(&self, offset: u64, size: u32) -> Option<Window<'_>> {
+        if !size.is_power_of_two() {
+            return None;
+        }
+        let first = self.at(offset, u64::from(size), 1)?;
+        let len = usize::try_from(size).ok()?;
+        // SAFETY: inside the mapping, which the borrow of `self` keeps; no reference covers windows.
+        Some(Window::new(unsafe { SharedBytes::from_raw(first, len) }))
+    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and every view of it borrows or holds this value.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// Where a socket's header lies; keeps it mapped.
+#[derive(Clone)]
+pub struct HeaderPlace {
+    raw: NonNull<RawHeader>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: the header consists of atomics, and the mapping is Send and Sync.
+unsafe impl Send for HeaderPlace {}
+// SAFETY: as above.
+unsafe impl Sync for HeaderPlace {}
+
+impl HeaderPlace {
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> SocketHeader<'_> {
+        // SAFETY: it came from a reference into the mapping, which this value keeps.
+        SocketHeader::new(unsafe { self.raw.as_ref() })
     }
 }
 
@@ -99,14 +182,7 @@ impl Region {
     /// Engine: makes, seals and maps a region for `session`. Both numbers go into its header page.
     pub fn create(layout: Layout, id: u32, session: u32) -> Result<Region, RegionError> {
         layout.check()?;
-        let system = |what| move |errno| RegionError::System(what, errno);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(c"shunt-region", flags).map_err(system("creation"))?;
-        rustix::fs::ftruncate(&file, layout.region_bytes()).map_err(system("sizing"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals).map_err(system("sealing"))?;
-        let file = crate::home::settle(file);
-        let mapping = Arc::new(Mapping::new(file.as_fd(), layout.region_bytes())?);
+        let (mapping, file) = Mapping::create(c"shunt-region", layout.region_bytes())?;
         let region = Region {
             mapping,
             file: Some(Arc::new(file)),
@@ -210,23 +286,13 @@ impl Region {
     }
 
     fn check(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
-        let end = offset.checked_add(bytes)?;
-        if !offset.is_multiple_of(align) || end > self.mapping.len as u64 {
-            return None;
-        }
-        let offset = usize::try_from(offset).ok()?;
-        // SAFETY: `offset` is within the mapping.
-        Some(unsafe { self.mapping.base.add(offset) })
+        self.mapping.at(offset, bytes, align)
     }
 
     fn cells(&self, offset: u64, words: usize) -> Cells {
-        let first = self
-            .check(offset, words as u64 * 8, 8)
-            .expect("invariant: a checked layout lies within its region");
-        let owner: Arc<Mapping> = Arc::clone(&self.mapping);
-        // SAFETY: checked above: aligned, inside the mapping, which the owner keeps; the parts that
-        // are words are accessed as atomics only.
-        unsafe { Cells::from_raw(owner, first.cast::<AtomicU64>(), words) }
+        self.mapping
+            .cells(offset, words)
+            .expect("invariant: a checked layout lies within its region")
     }
 
     fn ring_cells(&self, kind: RingKind) -> Cells {
@@ -323,6 +389,16 @@ impl Region {
         }))
     }
 
+    /// As [`Region::socket_header`], to be looked at again and again without another check.
+    #[must_use]
+    pub fn header_place(&self, index: u32) -> Option<HeaderPlace> {
+        let header = self.socket_header(index)?;
+        Some(HeaderPlace {
+            raw: NonNull::from(header.raw()),
+            _mapping: Arc::clone(&self.mapping),
+        })
+    }
+
     /// The send and receive windows of a pair, at their full size.
     #[must_use]
     pub fn window_pair(&self, index: u32) -> Option<(WindowSpan, WindowSpan)> {
@@ -342,13 +418,10 @@ impl Region {
     /// A window; `None` unless the span is a power of two of bytes within the windows' part.
     #[must_use]
     pub fn window(&self, span: WindowSpan) -> Option<Window<'_>> {
-        if span.offset < self.windows_at || !span.size.is_power_of_two() {
+        if span.offset < self.windows_at {
             return None;
         }
-        let first = self.check(span.offset, u64::from(span.size), 1)?;
-        let len = usize::try_from(span.size).ok()?;
-        // SAFETY: inside the mapping, which the borrow of `self` keeps; no reference covers windows.
-        Some(Window::new(unsafe { SharedBytes::from_raw(first, len) }))
+        self.mapping.window(span.offset, span.size)
     }
 
     /// Engine: memory that the region takes now, in bytes.
@@ -383,91 +456,4 @@ impl Region {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn layout() -> Layout {
-        Layout {
-            socket_headers: 8,
-            window_pairs: 4,
-            ..Layout::default()
-        }
-    }
-
-    #[test]
-    fn a_program_sees_the_layout_and_the_bytes_of_the_engine() {
-        let ours = Region::create(layout(), 3, 9).unwrap();
-        let theirs = Region::map(ours.file().unwrap()).unwrap();
-        assert_eq!(
-            (theirs.layout(), theirs.id(), theirs.session()),
-            (&layout(), 3, 9)
-        );
-        let (send, _) = ours.window_pair(3).unwrap();
-        ours.window(send)
-            .unwrap()
-            .copy_in(send.size.into(), b"hello");
-        let mut read = [0; 5];
-        theirs.window(send).unwrap().copy_out(0, &mut read);
-        assert_eq!(&read, b"hello");
-        ours.punch_hole(send).unwrap();
-        theirs.window(send).unwrap().copy_out(0, &mut read);
-        assert_eq!(read, [0; 5]);
-        let producer = theirs.command_producer();
-        let command = Command {
-            token: 1,
-            socket: None,
-            op: crate::Op::CloseBacking { handle: 2 },
-        };
-        producer.push(&command).unwrap();
-        assert_eq!(ours.command_consumer().pop(), Ok(Some(command)));
-    }
-
-    #[test]
-    fn the_file_can_neither_shrink_nor_grow() {
-        let region = Region::create(layout(), 1, 1).unwrap();
-        let file = region.file().unwrap();
-        assert_eq!(rustix::fs::ftruncate(file, 4096), Err(Errno::PERM));
-        assert_eq!(rustix::fs::ftruncate(file, 1 << 40), Err(Errno::PERM));
-    }
-
-    #[test]
-    fn spans_outside_the_windows_are_refused() {
-        let region = Region::create(layout(), 1, 1).unwrap();
-        let (good, _) = region.window_pair(0).unwrap();
-        assert!(region.window(WindowSpan { offset: 0, ..good }).is_none());
-        assert!(region.window(WindowSpan { size: 0, ..good }).is_none());
-        assert!(region.window(WindowSpan { size: 5000, ..good }).is_none());
-        assert!(
-            region
-                .window(WindowSpan {
-                    offset: u64::MAX - 10,
-                    ..good
-                })
-                .is_none()
-        );
-        let end = region.layout().region_bytes();
-        assert!(
-            region
-                .window(WindowSpan {
-                    offset: end - 100,
-                    ..good
-                })
-                .is_none()
-        );
-        assert!(region.socket_header(8).is_none());
-    }
-
-    #[test]
-    fn a_foreign_file_is_refused() {
-        let file = rustix::fs::memfd_create(c"foreign", MemfdFlags::CLOEXEC).unwrap();
-        assert!(matches!(
-            Region::map(file.as_fd()),
-            Err(RegionError::Foreign)
-        ));
-        rustix::fs::ftruncate(&file, 1 << 20).unwrap();
-        assert!(matches!(
-            Region::map(file.as_fd()),
-            Err(RegionError::Foreign)
-        ));
-    }
-}
+mod tests;

@@ -156,7 +156,8 @@ impl Program {
         })
     }
 
-    /// Waits until `condition` holds. A program that ends first, or takes too long, is an error.
+    /// Waits until `condition` holds. A program that ends first, or takes too long, is an error; its last words
+    /// count.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -171,6 +172,9 @@ impl Program {
             if let Some(status) = self.try_wait()? {
                 self.stdout.finish();
                 self.stderr.finish();
+                if condition(self) {
+                    return Ok(());
+                }
                 let tail = quoted_tail(&self.stderr.text(), &self.stdout.text());
                 return Err(failure(
                     &self.name,
@@ -336,6 +340,26 @@ mod tests {
             error.contains("err") && error.contains("exit status: 3"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_last_words_of_a_program_are_waited_for_though_it_has_ended() {
+        let mut program = shell("echo word");
+        // They come between the look at its output and the look at its end.
+        let mut is_first = true;
+        let waited = program.wait_until("word", Duration::from_secs(5), |program| {
+            if std::mem::take(&mut is_first) {
+                let stat = format!("/proc/{}/stat", program.pid());
+                let is_over =
+                    || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z"));
+                while !is_over() {}
+                return false;
+            }
+            program.stdout().contains("word")
+        });
+        waited.unwrap();
+        let silent = shell("true").wait_until("word", Duration::from_secs(5), |_| false);
+        assert!(silent.unwrap_err().to_string().contains("before word"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tests;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::driver::{Caps, Counters, Driver, RxChecksum, RxFrame, TxFrame};
+use crate::driver::{Caps, Counters, Driver, NeighbourChange, RxChecksum, RxFrame, TxFrame};
 use crate::offload::{self, Finisher};
 
 /// Which offloads stay off.
@@ -23,6 +23,8 @@ pub struct Curbs {
     /// Checksums are filled and verified in software; large segments need the device to fill theirs, so they
     /// are off as well.
     pub checksums: bool,
+    /// Payload from multiples of this only, as some devices want it ([`crate::align`]); 0: from anywhere.
+    pub align: u16,
 }
 
 impl Curbs {
@@ -66,6 +68,9 @@ impl<D: Driver> Curbed<D> {
             caps.rx_checksum = false;
             // The payload is summed here.
             caps.payload_by_address = false;
+        }
+        if curbs.align > 1 {
+            caps.align = caps.align.max(curbs.align);
         }
         Self {
             inner,
@@ -183,6 +188,10 @@ impl<D: Driver> Driver for Curbed<D> {
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
         self.inner.listen_to(group, listen)
+    }
+
+    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+        self.inner.poll_neighbour()
     }
 
     fn counters(&self) -> Counters {

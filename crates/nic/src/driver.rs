@@ -5,7 +5,8 @@
 //! Nothing here makes a system call.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use ::wire::ethernet;
 
@@ -42,6 +43,9 @@ pub struct Caps {
     /// Payload spans are only ever read by the kernel, never by the driver itself: they may lie in a
     /// mapped file, which another process can cut short at any time.
     pub payload_by_address: bool,
+    /// Each span of payload has to begin at an address that is a multiple of this; 1: anywhere. The engine copies the
+    /// head of a span that does not ([`crate::align`]).
+    pub align: u16,
     /// The device stamps frames with the time of arrival.
     pub timestamps: bool,
     /// The memory node that the device is attached to, where it is known.
@@ -85,13 +89,17 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// A frame to send: its headers and up to two spans of payload, which may lie in a ring that wraps.
+/// Spans of payload that a frame has at most: a ring that wraps makes two, and the head of what a device wants
+/// aligned lies apart.
+pub const SPANS_MAX: usize = 3;
+
+/// A frame to send: its headers and some spans of payload, which may lie in a ring that wraps.
 #[derive(Debug, Clone, Copy)]
 pub struct TxFrame<'a> {
     /// Everything before the payload, from the Ethernet header on.
     pub headers: &'a [u8],
     /// The payload, in order; unused spans are empty.
-    pub payload: [SharedSlice<'a>; 2],
+    pub payload: [SharedSlice<'a>; SPANS_MAX],
     /// The checksum that is still to be finished, if any.
     pub checksum: Option<PartialChecksum>,
     /// For a large segment: the payload size of the frames it is to be cut into.
@@ -99,21 +107,30 @@ pub struct TxFrame<'a> {
 }
 
 impl<'a> TxFrame<'a> {
+    /// These spans, and empty ones behind.
+    #[must_use]
+    pub fn spans<const N: usize>(given: [SharedSlice<'a>; N]) -> [SharedSlice<'a>; SPANS_MAX] {
+        const { assert!(N <= SPANS_MAX) };
+        let mut all = [SharedSlice::default(); SPANS_MAX];
+        all[..N].copy_from_slice(&given);
+        all
+    }
+
     /// A frame that is complete as it stands: no payload spans, no offload.
     #[must_use]
     pub fn plain(bytes: &'a [u8]) -> Self {
         Self {
             headers: bytes,
-            payload: [SharedSlice::default(); 2],
+            payload: Self::spans([]),
             checksum: None,
             segment_size: None,
         }
     }
 
-    /// Bytes of payload in both spans.
+    /// Bytes of payload in all spans.
     #[must_use]
     pub fn payload_len(&self) -> usize {
-        self.payload[0].len() + self.payload[1].len()
+        self.payload.iter().map(SharedSlice::len).sum()
     }
 
     /// Bytes of the whole frame.
@@ -128,6 +145,47 @@ impl<'a> TxFrame<'a> {
         self.segment_size
             .is_some_and(|size| size > 0 && self.payload_len() > usize::from(size))
     }
+}
+
+/// What has become known of a station that a driver reaches by itself, without anybody asking on the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighbourChange {
+    /// It is there: frames for this address are to be sent, whatever hardware address they name.
+    Here(IpAddr),
+    /// It is gone, with all its connections.
+    Gone(IpAddr),
+}
+
+/// Bytes of a note to a neighbour.
+pub const NOTE_BYTES: usize = 48;
+
+/// What one engine says to another beside frames.
+pub type Note = [u8; NOTE_BYTES];
+
+/// Stations on this host that a driver reaches by itself, and with which it shares memory that is not its own affair.
+pub trait Neighbours {
+    /// Who has an address: the one to which frames for it go.
+    fn find(&self, address: IpAddr) -> Option<u64>;
+
+    /// Whether it is there, or what it has sent is.
+    fn knows(&self, neighbour: u64) -> bool;
+
+    /// Whether a neighbour has an address. One that is gone has none.
+    fn has(&self, neighbour: u64, address: IpAddr) -> bool;
+
+    /// The memory file that is shared with a neighbour, for whoever asks first; and whether this side has made it.
+    fn take_memory(&mut self, neighbour: u64) -> Option<(OwnedFd, bool)>;
+
+    /// Says something, after the frames that were sent before. False: it has to be said again. To one that is gone
+    /// anything can be said.
+    ///
+    /// # Errors
+    /// The driver failed.
+    fn tell(&mut self, neighbour: u64, note: &Note) -> io::Result<bool>;
+
+    /// What neighbours have said, in the order of each. While something is left [`Driver::prepare_wait`] says that
+    /// there is work.
+    fn hear(&mut self) -> Option<(u64, Note)>;
 }
 
 /// What passed a driver, and what it lost, since it was opened.
@@ -147,6 +205,18 @@ pub struct Counters {
     pub tx_dropped: u64,
     /// Times the device was busy and a burst was cut short.
     pub tx_busy: u64,
+}
+
+impl core::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
+        self.tx_busy += other.tx_busy;
+    }
 }
 
 /// One network device, polled by one engine core.
@@ -209,6 +279,17 @@ pub trait Driver: Send {
         Ok(())
     }
 
+    /// What has become known of stations that the driver reaches by itself, one at a time; nothing for most
+    /// drivers. While something is left [`Driver::prepare_wait`] says that there is work.
+    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+        None
+    }
+
+    /// Those of the stations that [`Driver::poll_neighbour`] speaks of with which it shares more than frames.
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        None
+    }
+
     /// What has passed so far.
     fn counters(&self) -> Counters;
 
@@ -255,6 +336,14 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
         (**self).listen_to(group, listen)
+    }
+
+    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+        (**self).poll_neighbour()
+    }
+
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        (**self).neighbours()
     }
 
     fn counters(&self) -> Counters {
@@ -314,6 +403,10 @@ mod tests {
             self.notes.send("listen").map_err(io::Error::other)
         }
 
+        fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+            Some(NeighbourChange::Gone(IpAddr::from([10, 0, 0, 7])))
+        }
+
         fn counters(&self) -> Counters {
             Counters::default()
         }
@@ -339,6 +432,7 @@ mod tests {
             moderation: false,
             zero_copy: false,
             payload_by_address: false,
+            align: 1,
             timestamps: false,
             numa_node: None,
             mtu: 1500,
@@ -349,6 +443,7 @@ mod tests {
         Driver::flush_tx(&mut driver).unwrap();
         driver.listen_to([1; 6], true).unwrap();
         assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["flush", "listen"]);
+        assert!(driver.poll_neighbour().is_some());
         assert_eq!(driver.wait_deadline_us(), Some(7));
         assert_eq!(driver.mode(), Some("noting"));
         assert_eq!(driver.complaints(), ["nothing"]);

@@ -9,8 +9,11 @@
 
 pub mod af_packet;
 pub mod af_xdp;
+pub mod align;
 pub mod bpf;
 pub mod curbed;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod driver;
 pub mod kernel;
 mod link;
@@ -22,6 +25,11 @@ pub mod tap;
 mod vnet;
 pub mod wire;
 
+pub use align::Aligner;
 pub use curbed::Curbs;
-pub use driver::{Caps, Counters, Driver, PartialChecksum, RxChecksum, RxFrame, TxFrame};
+pub use driver::{
+    Caps, Counters, Driver, NOTE_BYTES, NeighbourChange, Neighbours, Note, PartialChecksum,
+    RxChecksum, RxFrame, TxFrame,
+};
+pub use link::{hardware_address, receive_queues};
 pub use pool::{FramePool, PooledFrame, SharedSlice};

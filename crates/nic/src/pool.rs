@@ -16,6 +16,8 @@ use std::ops::{Deref, DerefMut};
 pub struct SharedSlice<'a> {
     start: *const u8,
     len: usize,
+    /// Only the kernel may read it: it lies in a mapped file, which somebody can cut short.
+    is_for_kernel: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -31,8 +33,24 @@ impl<'a> SharedSlice<'a> {
         Self {
             start,
             len,
+            is_for_kernel: false,
             memory: PhantomData,
         }
+    }
+
+    /// The same span, which only the kernel may read (see `Caps::payload_by_address`).
+    #[must_use]
+    pub fn for_kernel(self) -> Self {
+        Self {
+            is_for_kernel: true,
+            ..self
+        }
+    }
+
+    /// Whether only the kernel may read it.
+    #[must_use]
+    pub fn is_for_kernel(&self) -> bool {
+        self.is_for_kernel
     }
 
     /// Bytes in the span.
@@ -45,6 +63,12 @@ impl<'a> SharedSlice<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether it begins at a multiple of `align`, as [`Caps::align`](crate::driver::Caps::align) may ask.
+    #[must_use]
+    pub fn is_at_multiple_of(&self, align: u16) -> bool {
+        self.start.addr().is_multiple_of(usize::from(align.max(1)))
     }
 
     /// Copies the whole span to the start of `target` and returns how many bytes that was.
@@ -71,13 +95,10 @@ impl<'a> SharedSlice<'a> {
     #[must_use]
     pub fn split_at(self, at: usize) -> (SharedSlice<'a>, SharedSlice<'a>) {
         let at = at.min(self.len);
-        // SAFETY: `at <= len`, so both parts lie inside this span and inherit its guarantees.
-        unsafe {
-            (
-                Self::from_raw(self.start, at),
-                Self::from_raw(self.start.add(at), self.len - at),
-            )
-        }
+        // SAFETY: `at <= len`, so it lies inside this span or at its end.
+        let middle = unsafe { self.start.add(at) };
+        let part = |start, len| Self { start, len, ..self };
+        (part(self.start, at), part(middle, self.len - at))
     }
 
     /// The span as the system's gather calls take it; it is read by the kernel only.

@@ -60,7 +60,7 @@ mod tests {
     fn frame<'a>(headers: &'a [u8], payload: &'a [u8], segment_size: Option<u16>) -> TxFrame<'a> {
         TxFrame {
             headers,
-            payload: [SharedSlice::from(payload), SharedSlice::default()],
+            payload: TxFrame::spans([SharedSlice::from(payload)]),
             checksum: Some(PartialChecksum {
                 start: 34,
                 offset: 16,

@@ -67,7 +67,7 @@ fn a_datagram_goes_to_the_kernel_and_back() {
     headers.extend([0x17, 0x70, 0x13, 0x88, 0, 14]); // 6000 to 5000, 14 bytes
     headers.extend(support::partial_sum(hosts, ipv4::Protocol::UDP, 14));
     let frame = TxFrame {
-        payload: [b"ans"[..].into(), b"wer"[..].into()],
+        payload: TxFrame::spans([b"ans"[..].into(), b"wer"[..].into()]),
         checksum: Some(PartialChecksum {
             start: 34,
             offset: 6,
@@ -165,7 +165,7 @@ fn payload_in_a_file_that_was_cut_short_is_dropped() {
     assert!(tap.caps().payload_by_address);
     let headers = [0; 54];
     let bad = TxFrame {
-        payload: [support::sys::cut_short(1000), [].as_slice().into()],
+        payload: TxFrame::spans([support::sys::cut_short(1000)]),
         ..TxFrame::plain(&headers)
     };
     assert_eq!(tap.tx_burst(&[bad, TxFrame::plain(&headers)]).unwrap(), 2);

@@ -5,26 +5,28 @@
 #![allow(missing_docs)] // what criterion's macros make
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use packetbench::{Flow, memory};
+use packetbench::{Family, Flow, memory};
 
 fn packets(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("packets");
-    group.throughput(Throughput::Elements(1));
-    let mut memory = memory();
-    let mut flow = Flow::established(&mut memory);
-    group.bench_function(
-        "receive a full segment, with its share of ACKs",
-        |bencher| {
-            bencher.iter(|| flow.receive_segment());
-        },
-    );
-    group.bench_function("send two full segments and take their ACK", |bencher| {
-        bencher.iter(|| flow.send_two_segments());
-    });
-    group.bench_function("handshake, accept, reset, close", |bencher| {
-        bencher.iter(|| flow.connect_and_reset());
-    });
-    group.finish();
+    for (family, name) in [(Family::V4, "packets"), (Family::V6, "packets over IPv6")] {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Elements(1));
+        let mut memory = memory();
+        let mut flow = Flow::established(&mut memory, family);
+        group.bench_function(
+            "receive a full segment, with its share of ACKs",
+            |bencher| {
+                bencher.iter(|| flow.receive_segment());
+            },
+        );
+        group.bench_function("send two full segments and take their ACK", |bencher| {
+            bencher.iter(|| flow.send_two_segments());
+        });
+        group.bench_function("handshake, accept, reset, close", |bencher| {
+            bencher.iter(|| flow.connect_and_reset());
+        });
+        group.finish();
+    }
 }
 
 criterion_group!(benches, packets);

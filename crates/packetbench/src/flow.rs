@@ -2,7 +2,7 @@
 //! the window's and the device's work: what is measured is the stack's.
 
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use stack::{
     Busy, Config, ConnectionId, ConnectionView, Egress, EgressCaps, Frame, HeapTables, Host,
@@ -11,12 +11,14 @@ use stack::{
 };
 use tcp::{Duration, Events, Instant, SocketOptions};
 use wire::{
-    ethernet, ipv4,
+    ethernet, ipv4, ipv6,
     tcp::{Flags, Header, Options, Timestamps},
 };
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OURS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+const THEIRS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 const HARDWARE: [ethernet::Address; 2] = [
     ethernet::Address([2, 0, 0, 0, 0, 1]),
     ethernet::Address([2, 0, 0, 0, 0, 2]),
@@ -24,11 +26,76 @@ const HARDWARE: [ethernet::Address; 2] = [
 const NIC: InterfaceId = InterfaceId(0);
 const PORT: u16 = 80;
 const WINDOW: u32 = 1 << 22;
-/// Payload of a full segment with time stamps.
-pub const SEGMENT: u32 = 1_448;
-const TCP_AT: usize = 34;
-const SEQ_AT: usize = TCP_AT + 4;
-const ACK_AT: usize = TCP_AT + 8;
+/// Where a TCP header has its numbers.
+const SEQ_AT: usize = 4;
+const ACK_AT: usize = 8;
+
+/// The version of IP that a flow uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Payload of a full segment with timestamps in a frame of 1,514 bytes.
+    const fn segment_bytes(self) -> u32 {
+        match self {
+            Self::V4 => 1_448,
+            Self::V6 => 1_428,
+        }
+    }
+
+    /// Bytes before the TCP header.
+    const fn tcp_at(self) -> usize {
+        ethernet::Header::LEN
+            + match self {
+                Self::V4 => ipv4::Header::LEN,
+                Self::V6 => ipv6::Header::LEN,
+            }
+    }
+
+    /// Our address and the peer's.
+    fn addresses(self) -> [IpAddr; 2] {
+        match self {
+            Self::V4 => [OURS.into(), THEIRS.into()],
+            Self::V6 => [OURS_V6.into(), THEIRS_V6.into()],
+        }
+    }
+
+    /// Writes the headers before the TCP header.
+    fn emit(self, len: usize, bytes: &mut [u8]) {
+        let link = ethernet::Header {
+            destination: HARDWARE[0],
+            source: HARDWARE[1],
+            ethertype: match self {
+                Self::V4 => ethernet::EtherType::IPV4,
+                Self::V6 => ethernet::EtherType::IPV6,
+            },
+        };
+        link.emit(bytes);
+        let packet = &mut bytes[ethernet::Header::LEN..];
+        match self {
+            Self::V4 => ipv4::Header {
+                identification: 1,
+                ..ipv4::Header::new(THEIRS, OURS, ipv4::Protocol::TCP)
+            }
+            .emit(len, packet),
+            Self::V6 => ipv6::Header {
+                source: THEIRS_V6,
+                destination: OURS_V6,
+                next_header: ipv6::Protocol::TCP,
+                hop_limit: 64,
+                traffic_class: 0,
+                flow_label: 7,
+            }
+            .emit(len, packet),
+        }
+    }
+}
 
 /// Windows that nobody looks into.
 #[derive(Default)]
@@ -65,6 +132,7 @@ impl Host for Windows {
 /// A device that takes everything and keeps what the next step needs to know.
 #[derive(Default)]
 struct Device {
+    family: Family,
     frames: u64,
     /// Sequence number one past the last frame's payload.
     end: u32,
@@ -77,7 +145,8 @@ impl Egress for Device {
 
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
         self.frames += 1;
-        let seq = frame.headers.get(SEQ_AT..SEQ_AT + 4);
+        let seq_at = self.family.tcp_at() + SEQ_AT;
+        let seq = frame.headers.get(seq_at..seq_at + 4);
         let seq = seq.and_then(|bytes| bytes.try_into().ok());
         let len = match frame.payload {
             Payload::Window { len, .. } => len,
@@ -115,7 +184,8 @@ pub fn memory() -> HeapTables {
 
 impl<'m> Flow<'m> {
     /// A connection that has sent and received nothing.
-    pub fn established(memory: &'m mut HeapTables) -> Self {
+    pub fn established(memory: &'m mut HeapTables, family: Family) -> Self {
+        let [ours, theirs] = family.addresses();
         let now = Instant::from_us(1_000_000_000);
         let mut stack = Stack::new(memory.tables(), Config::new([7; 16])).expect("sound tables");
         let config = InterfaceConfig {
@@ -127,16 +197,16 @@ impl<'m> Flow<'m> {
         };
         stack.add_interface(config).expect("room for one");
         let own = InterfaceAddress {
-            address: OURS.into(),
+            address: ours,
             prefix_len: 24,
         };
         stack.add_address(now, NIC, own).expect("room for one");
         stack
-            .set_neighbour(now, NIC, THEIRS.into(), Some(HARDWARE[1]))
+            .set_neighbour(now, NIC, theirs, Some(HARDWARE[1]))
             .expect("room for one");
         let listen = Listen {
             owner: 9,
-            local: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT),
+            local: SocketAddr::new(ours, PORT),
             backlog: 128,
             reuse_address: true,
             v6_only: false,
@@ -145,7 +215,10 @@ impl<'m> Flow<'m> {
         let mut flow = Self {
             stack,
             host: Windows::default(),
-            device: Device::default(),
+            device: Device {
+                family,
+                ..Device::default()
+            },
             now,
             listener,
             connection: ConnectionId::default(),
@@ -157,7 +230,7 @@ impl<'m> Flow<'m> {
             written: 0,
         };
         flow.connect();
-        flow.full = flow.frame(Flags::ACK, SEGMENT);
+        flow.full = flow.frame(Flags::ACK, family.segment_bytes());
         flow.ack = flow.frame(Flags::ACK, 0);
         // Past the start, when every segment is acknowledged at once.
         for _ in 0..64 {
@@ -187,29 +260,18 @@ impl<'m> Flow<'m> {
         };
         let payload = usize::try_from(payload).expect("a segment fits");
         let len = header.header_len() + payload;
-        let mut bytes = vec![0; TCP_AT + len];
-        let link = ethernet::Header {
-            destination: HARDWARE[0],
-            source: HARDWARE[1],
-            ethertype: ethernet::EtherType::IPV4,
-        };
-        link.emit(&mut bytes);
-        let ip = ipv4::Header {
-            source: THEIRS,
-            destination: OURS,
-            protocol: ipv4::Protocol::TCP,
-            ttl: 64,
-            dscp_ecn: 0,
-            identification: 1,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
-        };
-        ip.emit(len, &mut bytes[ethernet::Header::LEN..]);
-        header.emit(&mut bytes[TCP_AT..]);
+        let tcp_at = self.device.family.tcp_at();
+        let mut bytes = vec![0; tcp_at + len];
+        self.device.family.emit(len, &mut bytes);
+        header.emit(&mut bytes[tcp_at..]);
         bytes
+    }
+
+    /// Puts the numbers of now into a frame of the peer's.
+    fn renumber(&self, frame: &mut [u8]) {
+        let tcp = &mut frame[self.device.family.tcp_at()..];
+        tcp[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
+        tcp[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
     }
 
     fn deliver(&mut self, frame: &[u8]) {
@@ -269,11 +331,12 @@ impl<'m> Flow<'m> {
     /// A full segment in order, the program's reading of it, and the ACK if one is due.
     pub fn receive_segment(&mut self) {
         let mut frame = std::mem::take(&mut self.full);
-        frame[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
-        frame[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
+        self.renumber(&mut frame);
         self.deliver(&frame);
         self.full = frame;
-        self.their_seq = self.their_seq.wrapping_add(SEGMENT);
+        self.their_seq = self
+            .their_seq
+            .wrapping_add(self.device.family.segment_bytes());
         let Self {
             stack, host, now, ..
         } = self;
@@ -287,7 +350,7 @@ impl<'m> Flow<'m> {
 
     /// Two full segments that leave, and the peer's ACK of both.
     pub fn send_two_segments(&mut self) {
-        self.written += 2 * u64::from(SEGMENT);
+        self.written += 2 * u64::from(self.device.family.segment_bytes());
         let Self {
             stack, host, now, ..
         } = self;
@@ -297,8 +360,7 @@ impl<'m> Flow<'m> {
         self.transmit();
         self.our_seq = self.device.end;
         let mut frame = std::mem::take(&mut self.ack);
-        frame[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.their_seq.to_be_bytes());
-        frame[ACK_AT..ACK_AT + 4].copy_from_slice(&self.our_seq.to_be_bytes());
+        self.renumber(&mut frame);
         self.now += Duration::from_us(100);
         self.deliver(&frame);
         self.ack = frame;

@@ -4,4 +4,4 @@
 
 mod flow;
 
-pub use flow::{Flow, SEGMENT, memory};
+pub use flow::{Family, Flow, memory};

@@ -1,19 +1,24 @@
-//! Does one thing to a flow many times, for whoever counts instructions: `packetbench receive 1000`.
+//! Does one thing to a flow many times, for whoever counts instructions: `packetbench receive 1000`, or
+//! `receive-v6` over IPv6.
 
-use packetbench::{Flow, memory};
+use packetbench::{Family, Flow, memory};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let (Some(what), Some(times)) = (arguments.next(), arguments.next()) else {
-        eprintln!("packetbench receive|send|connect TIMES");
+        eprintln!("packetbench receive|send|connect[-v6] TIMES");
         return;
     };
     let times: u32 = times.parse().expect("the second argument is a number");
     let mut memory = memory();
-    let mut flow = Flow::established(&mut memory);
+    let (what, family) = match what.strip_suffix("-v6") {
+        Some(what) => (what, Family::V6),
+        None => (&*what, Family::V4),
+    };
+    let mut flow = Flow::established(&mut memory, family);
     let before = flow.frames();
     for _ in 0..times {
-        match what.as_str() {
+        match what {
             "receive" => flow.receive_segment(),
             "send" => flow.send_two_segments(),
             "connect" => flow.connect_and_reset(),

@@ -6,7 +6,7 @@
 //! on the way to libc's function no frame here has anything to clean up, so a cancelled `read` works
 //! as without Shunt. Our own panics end in `outcome::at_the_edge`.
 //!
-//! What is not here (calls that libc makes inside itself, for one) is the kernel's; see README.md.
+//! What is not here is the kernel's; see README.md. Calls that libc makes inside itself come here by `entries`.
 
 #![allow(unsafe_code)]
 
@@ -16,14 +16,17 @@ mod arguments;
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
-use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t};
+use libc::{epoll_event, fd_set, iovec, loff_t, nfds_t, off_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
 use arguments::{
-    accepted, counted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes,
-    poll_array, poll_concerns, polled, receive_message, receive_messages, received, received_from,
-    select_concerns, selected, send_message, send_messages, sent_to, sets, slices_mut,
+    accepted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes, poll_array,
+    poll_concerns, polled, received, received_from, select_concerns, selected, sent_to, sets,
+    slices_mut,
+};
+pub(crate) use arguments::{
+    counted, receive_message, receive_messages, send_message, send_messages,
 };
 
 use crate::descriptors::{forget, is_kept_open, is_private, is_tracked};
@@ -32,7 +35,7 @@ use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
     connect as connecting, control, create, ending, epoll, listen as listening, name, options,
-    poll as polling, select as selecting, sendfile as sending_file, transfer,
+    poll as polling, select as selecting, sendfile as sending_file, splice as splicing, transfer,
 };
 
 /// Calls libc's function of this name.
@@ -64,6 +67,8 @@ macro_rules! real {
     }};
 }
 
+pub(crate) use real;
+
 /// Exports functions that serve a call if it concerns the switch, and else pass it on unchanged.
 macro_rules! switched {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, if $concerned:expr => $serve:expr;)*) => {$(
@@ -89,6 +94,8 @@ macro_rules! switched {
         }
     )*};
 }
+
+pub(crate) use switched;
 
 switched! {
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
@@ -121,24 +128,18 @@ switched! {
     fn recvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr,
         addr_len: *mut socklen_t) -> ssize_t, if is_tracked(fd) =>
         received_from(fd, buf, len, flags, addr, addr_len);
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, if is_tracked(fd) =>
-        counted(receive_message(fd, message, flags));
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => counted(transfer::send(fd, &[IoSlice::new(sys::bytes(buf, len))], flags));
     fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
         addr_len: socklen_t) -> ssize_t, if is_tracked(fd) =>
         sent_to(fd, buf, len, flags, addr, addr_len);
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, if is_tracked(fd) =>
-        counted(send_message(fd, message, flags));
-    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, len: c_uint, flags: c_int,
-        timeout: *mut timespec) -> c_int, if is_tracked(fd) =>
-        receive_messages(fd, messages, len, flags, timeout);
-    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, len: c_uint, flags: c_int) -> c_int,
-        if is_tracked(fd) => send_messages(fd, messages, len, flags);
     fn sendfile(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
         if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
     fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
         if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
+    fn splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t,
+        flags: c_uint) -> ssize_t, if is_tracked(from) || is_tracked(to) =>
+        counted(splicing::splice(from, from_offset.is_null(), to, to_offset.as_ref(), len, flags));
 
     fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t,
         if is_tracked(fd) => {
@@ -188,7 +189,7 @@ switched! {
 }
 
 /// Runs code of the switch beside a call of libc's whose result stands.
-fn beside(follow: impl FnOnce()) {
+pub(crate) fn beside(follow: impl FnOnce()) {
     at_the_edge(|| {
         follow();
         Ok(None::<()>)

@@ -1,63 +1,37 @@
 //! The only door to the engine: everything the switch wants from `client`, in the switch's own terms.
 //!
-//! One session per process, made by the first socket that could be accelerated. The rest of the crate
-//! knows streams, phases and sleeps, and nothing of rings and regions.
+//! One session with each engine of the process (`engines`). The rest of the crate knows streams, phases and
+//! sleeps, and nothing of rings and regions.
 
 mod datagram;
+mod engines;
 mod fast_open;
 mod options;
 mod sys;
 
-use core::net::{IpAddr, SocketAddr};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwapOption;
-use client::{Observer, Session, Sharing, ShutdownHow, State, TcpSocket};
+use client::engines::Place;
+use client::{Observer, ShutdownHow, State, TcpSocket, Until};
 use rustix::io::Errno;
 
+use crate::device::Device;
 use crate::epoll::Watchers;
 use crate::readiness::{IN, OUT, PRI, Phase, RDHUP, RDNORM, WRNORM};
-use crate::route::{EngineNetworks, Network};
 use crate::sleep::{Deadline, SignalMask};
 
 pub use client::{PrivateFd, SharedFile, WriteMode};
+pub use engines::{
+    attach, datagram_networks, first, first_that_opens, fork_child, fork_parent, fork_prepare,
+    networks, networks_of, place_by_port, serve, share_all, stream_networks,
+};
 
-/// How long the engine's list of addresses serves before it is asked again.
-const NETWORKS_AGE: Duration = Duration::from_secs(5);
-/// The same where the addresses are the kernel's, who changes them when it likes.
-const SHARED_NETWORKS_AGE: Duration = Duration::from_secs(1);
 /// Name of the switch among the observers of a socket.
 const OBSERVER: u64 = 0;
-
-static SESSION: OnceLock<Option<&'static Session>> = OnceLock::new();
-
-fn session() -> Option<&'static Session> {
-    SESSION.get().copied().flatten()
-}
-
-/// Attaches the process to its engine. `Err` says why there is none, the first time only.
-pub fn attach() -> Result<(), Option<String>> {
-    let mut reason = None;
-    let session = SESSION.get_or_init(|| {
-        let attached = crate::inline::start().and_then(|()| {
-            Session::attach(&client::engine_name()).map_err(|error| error.to_string())
-        });
-        attached.map_err(|error| reason = Some(error)).ok()
-    });
-    let session = session.ok_or(reason)?;
-    if session.is_dead() {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        session
-            .attach_again()
-            .map_err(|error| (!TOLD.swap(true, Ordering::Relaxed)).then(|| error.to_string()))?;
-        TOLD.store(false, Ordering::Relaxed);
-    }
-    Ok(())
-}
 
 /// Whether a number is one of the library's own.
 pub fn is_private(fd: RawFd) -> bool {
@@ -74,60 +48,18 @@ pub fn first_private() -> RawFd {
     client::first_private()
 }
 
-/// The engine's addresses; nothing without an engine.
-pub fn networks() -> Arc<EngineNetworks> {
-    // No mutex: it might be locked by another thread when this one forks.
-    static CACHE: ArcSwapOption<(Instant, Arc<EngineNetworks>)> = ArcSwapOption::const_empty();
-    let now = Instant::now();
-    if let Some(cached) = CACHE.load().as_ref()
-        && now.saturating_duration_since(cached.0) < age(&cached.1)
-    {
-        return Arc::clone(&cached.1);
-    }
-    let networks = Arc::new(session().and_then(ask_networks).unwrap_or_default());
-    CACHE.store(Some(Arc::new((now, Arc::clone(&networks)))));
-    networks
-}
-
-fn age(networks: &EngineNetworks) -> Duration {
-    match networks.sharing {
-        Sharing::Owned => NETWORKS_AGE,
-        Sharing::Steered | Sharing::Doubled => SHARED_NETWORKS_AGE,
-    }
-}
-
-fn ask_networks(session: &Session) -> Option<EngineNetworks> {
-    let own = session.addresses().ok()?;
-    let interfaces = own.addresses.iter().map(|one| Network {
-        address: one.address,
-        prefix_len: one.prefix_len,
-    });
-    Some(EngineNetworks {
-        interfaces: interfaces.collect(),
-        has_gateway_v4: own.gateways.iter().any(IpAddr::is_ipv4),
-        has_gateway_v6: own.gateways.iter().any(IpAddr::is_ipv6),
-        scope_id: own.scope_id,
-        kinds: own.kinds,
-        sharing: own.sharing,
-        mtu_bytes: own
-            .addresses
-            .iter()
-            .map(|one| usize::try_from(one.mtu_bytes).unwrap_or(usize::MAX))
-            .min()
-            .unwrap_or(usize::MAX),
-    })
-}
-
 /// Gives the backing socket of a connection to `remote` a local port, on any address.
-pub fn bind_towards(backing: BorrowedFd<'_>, remote: SocketAddr) -> Result<(), Errno> {
-    session()
-        .ok_or(Errno::NETDOWN)?
-        .bind_towards(backing, remote)
+pub fn bind_towards(
+    place: Place,
+    backing: BorrowedFd<'_>,
+    remote: SocketAddr,
+) -> Result<(), Errno> {
+    engines::session(place)?.bind_towards(backing, remote)
 }
 
-/// Takes what the engine has reported, without sleeping.
+/// Takes what the engines have reported, without sleeping.
 pub fn reap() {
-    if let Some(session) = session() {
+    for session in engines::sessions() {
         session.reap();
     }
 }
@@ -141,43 +73,40 @@ pub fn sleep(
     deadline: Deadline,
     news: &mut dyn FnMut() -> bool,
 ) -> Result<(), Errno> {
+    sleep_noted(streams, kernel, (mask, deadline), news, &mut || {})
+}
+
+/// As `sleep`; `before_sleep` is called when spinning is over, if it was in vain, and before `news` is asked the last
+/// time.
+pub fn sleep_noted(
+    streams: &[&Stream],
+    kernel: &mut [libc::pollfd],
+    (mask, deadline): (SignalMask<'_>, Deadline),
+    news: &mut dyn FnMut() -> bool,
+    before_sleep: &mut dyn FnMut(),
+) -> Result<(), Errno> {
     let deadline = match deadline {
         Deadline::Never => None,
         Deadline::At(moment) => Some(moment),
         Deadline::Now => return crate::sys::poll_now(kernel).map(drop),
     };
-    let Some(session) = session() else {
+    let sessions = engines::sessions();
+    if sessions.is_empty() {
         return Err(Errno::NETDOWN);
+    }
+    let until = Until {
+        deadline,
+        ready: news,
+        before_sleep,
     };
     let woken = match streams {
-        [stream] => session.wait(&[&stream.socket], kernel, mask, deadline, news),
+        [stream] => client::wait_on(sessions, &[&stream.socket], kernel, mask, until),
         _ => {
             let sockets: Vec<&TcpSocket> = streams.iter().map(|one| &*one.socket).collect();
-            session.wait(&sockets, kernel, mask, deadline, news)
+            client::wait_on(sessions, &sockets, kernel, mask, until)
         }
     };
     woken.map(drop)
-}
-
-/// Before fork(2).
-pub fn fork_prepare() {
-    if let Some(session) = session() {
-        session.fork_prepare();
-    }
-}
-
-/// After it, in the parent.
-pub fn fork_parent() {
-    if let Some(session) = session() {
-        session.fork_parent();
-    }
-}
-
-/// After it, in the child.
-pub fn fork_child() {
-    if let Some(session) = session() {
-        session.fork_child();
-    }
 }
 
 /// Which direction ends.
@@ -207,21 +136,58 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes an engine's socket behind the backing socket.
-    pub fn open(backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
-        let socket = session().ok_or(Errno::NETDOWN)?.open(backing)?;
+    /// Makes a socket of an engine's behind the backing socket.
+    pub fn open(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
+        let socket = engines::session(place)?.open(backing)?;
         Ok(Arc::new(Stream { socket }))
     }
 
     /// As `open`, for a connection from a local port that the backing socket holds.
     pub fn open_towards(
+        place: Place,
         backing: BorrowedFd<'_>,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<Arc<Stream>, Errno> {
-        let session = session().ok_or(Errno::NETDOWN)?;
+        let session = engines::session(place)?;
         let socket = session.open_towards(backing, local, remote)?;
         Ok(Arc::new(Stream { socket }))
+    }
+
+    /// The stream that a descriptor from elsewhere stands for.
+    pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
+        let adopted = engines::adopt(backing)?;
+        Ok(adopted.map(|socket| Arc::new(Stream { socket })))
+    }
+
+    /// A descriptor of it is about to leave in a message.
+    pub fn share(&self) {
+        self.socket.share();
+    }
+
+    /// Whether both are the same socket of the same engine.
+    pub fn is(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.socket, &other.socket)
+    }
+
+    /// Whether the holders of the socket have noted this.
+    pub fn is_marked(&self, mark: u32) -> bool {
+        self.socket.marks() & mark != 0
+    }
+
+    /// Notes something for all of its holders, or takes it back.
+    pub fn mark(&self, mark: u32, on: bool) {
+        self.socket.mark(mark, on);
+    }
+
+    /// Which directions were shut down: reading, writing.
+    pub fn shut(&self) -> (bool, bool) {
+        self.socket.shut()
+    }
+
+    /// The engine that it is on.
+    pub fn place(&self) -> Place {
+        engines::place_of(self.socket.session())
     }
 
     /// Lets the engine read a file that the program sends from; `None`: it does not.
@@ -265,22 +231,27 @@ impl Stream {
         self.socket.connect(remote, Some(local))
     }
 
-    /// Listens on an address and port that the backing socket holds.
+    /// Listens on an address and port that the backing socket holds; on ANY, on all engines that serve TCP,
+    /// unless it is for one device.
     pub fn listen(
         &self,
         backing: BorrowedFd<'_>,
         local: SocketAddr,
         backlog: i32,
+        device: Device,
     ) -> Result<(), Errno> {
         self.socket.bind(local)?;
-        self.set_backlog(backing, backlog)
+        let others = if local.ip().is_unspecified() && device == Device::Any {
+            engines::others(self.place())
+        } else {
+            Vec::new()
+        };
+        self.socket.listen_beside(backing, length(backlog), &others)
     }
 
-    /// Changes the backlog of a listener, or makes one of what is bound.
+    /// Changes the backlog of a listener.
     pub fn set_backlog(&self, backing: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
-        // Linux reads a negative backlog as the largest.
-        let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
-        self.socket.listen(backing, backlog)
+        self.socket.listen(backing, length(backlog))
     }
 
     /// Takes a connection if one waits.
@@ -397,6 +368,17 @@ impl Stream {
         }
     }
 
+    /// Writes up to `max` bytes that have arrived straight into a file; 0 is the end of the stream. The window stays
+    /// locked meanwhile, as in `fill`. EAGAIN: nothing has arrived.
+    pub fn spill(&self, file: RawFd, offset: u64, max: usize) -> Result<usize, Errno> {
+        let Some(mut arrived) = self.socket.borrow(max)? else {
+            return Ok(0);
+        };
+        arrived.count_as_copied();
+        let written = sys::write_from(&arrived, file, offset)?;
+        arrived.consume(written)
+    }
+
     /// Sends what fits of a shared file from `offset`; 0 is a full window. ESTALE: no longer shared.
     pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
         or_nothing(self.socket.send_file(file, offset, max))
@@ -440,6 +422,11 @@ impl Stream {
     pub fn unacknowledged_bytes(&self) -> usize {
         self.socket.unacknowledged_bytes()
     }
+}
+
+/// Linux reads a negative backlog as the largest.
+fn length(backlog: i32) -> u32 {
+    u32::try_from(backlog).unwrap_or(u32::MAX)
 }
 
 fn or_nothing(result: Result<usize, Errno>) -> Result<usize, Errno> {

@@ -2,14 +2,13 @@
 //! those of `__inet_stream_connect` in Linux.
 
 use core::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Family, Name};
 use crate::datagram;
 use crate::descriptors;
 use crate::device::{self, Device};
@@ -17,10 +16,11 @@ use crate::name;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
 use crate::readiness::Phase;
-use crate::route::{self, Stack};
-use crate::socket::{Owner, Socket};
+use crate::socket::{Owner, Place, Socket};
 use crate::sys;
 use crate::transfer::{Call, Wait, with_stream};
+use client::address::{self, Family, Name};
+use client::engines::{self, Candidates, Flow};
 
 /// connect(2).
 pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
@@ -33,10 +33,16 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     if socket.is_datagram() {
         return datagram::connect(fd, socket, datagram::parse(name, socket.family())?);
     }
-    let name = address::parse(name, socket.family())?;
+    let parsed = address::parse(name, socket.family());
     if let Some(stream) = socket.stream() {
+        // Linux reads no more than the family of such an address.
+        let name = match parsed {
+            Err(_) if name.len() >= size_of::<libc::sa_family_t>() => Name::Other,
+            parsed => parsed?,
+        };
         return again(fd, socket, &stream, name).map(Some);
     }
+    let name = parsed?;
     let Name::Ip(destination) = name else {
         return Ok(None);
     };
@@ -71,38 +77,48 @@ pub fn open_towards(
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
     }
-    match stack_for(fd, socket, destination)? {
-        Stack::Engine => begin(fd, socket, destination, is_fast).map(Some),
-        Stack::Kernel => {
-            socket.leave_to_kernel();
-            descriptors::forget(fd);
-            Ok(None)
-        }
+    let candidates = candidates_for(fd, socket, destination)?;
+    if candidates.is_empty() {
+        socket.leave_to_kernel();
+        descriptors::forget(fd);
+        return Ok(None);
     }
+    begin(fd, socket, destination, is_fast, candidates).map(Some)
 }
 
 fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {
     sockopt::ipv6_v6only(sys::borrow(fd)?)
 }
 
-fn stack_for(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
-    // Bound to an address of the engine: nobody else could send from it.
-    if socket
-        .bound()
-        .is_some_and(|bound| bound.owner == Owner::Engine)
-    {
-        return Ok(Stack::Engine);
+/// The engines that could carry a connection; none: it is the kernel's.
+fn candidates_for(
+    fd: RawFd,
+    socket: &Socket,
+    destination: SocketAddr,
+) -> Result<Candidates, Errno> {
+    let all = accelerated::stream_networks();
+    let bound = socket.bound();
+    // Bound to an address of an engine: nobody else could send from it.
+    if let Some(bound) = bound.filter(|bound| bound.owner == Owner::Engine) {
+        return Ok(Candidates::only(bound.place));
     }
-    let stack = match device::of(fd, socket) {
-        Device::Any => route::stack_for(destination, &accelerated::networks()),
-        Device::Engine => Stack::Engine,
-        Device::Kernel => Stack::Kernel,
+    let candidates = match device::of(fd, socket, &all) {
+        Device::Any => {
+            let closest = engines::closest(destination, &all);
+            // An address that the kernel shares with one engine is not another engine's.
+            match bound.filter(|bound| !bound.address.ip().is_unspecified()) {
+                Some(bound) => closest.limited_to(bound.place),
+                None => closest,
+            }
+        }
+        Device::Engine(place) => Candidates::only(place),
+        Device::Kernel => Candidates::default(),
     };
     let loopback = destination.ip().is_loopback() || destination.ip().is_unspecified();
-    if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !loopback {
+    if candidates.is_empty() && policy().policy == Policy::EngineOnly && !loopback {
         return Err(Errno::NETUNREACH);
     }
-    Ok(stack)
+    Ok(candidates)
 }
 
 fn begin(
@@ -110,8 +126,29 @@ fn begin(
     socket: &Socket,
     destination: SocketAddr,
     is_fast: bool,
+    candidates: Candidates,
 ) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
+    if accelerated::place_by_port() && name::local_of(backing)?.port() == 0 {
+        accelerated::bind_towards(Place::FIRST, backing, destination)?;
+    }
+    let flow = Flow {
+        local: name::local_of(backing)?,
+        remote: destination,
+    };
+    let begin_on = |place| begin_on(place, backing, socket, destination, is_fast);
+    let stream = accelerated::first_that_opens(candidates, flow, begin_on)?;
+    socket.decide(Arc::clone(&stream));
+    Ok(stream)
+}
+
+fn begin_on(
+    place: Place,
+    backing: BorrowedFd<'_>,
+    socket: &Socket,
+    destination: SocketAddr,
+    is_fast: bool,
+) -> Result<Arc<Stream>, Errno> {
     let local = match socket.bound() {
         Some(bound) => bound.address,
         None => {
@@ -119,19 +156,18 @@ fn begin(
             // engine's address: after a failed connect the program may go to a kernel destination.
             let any = name::local_of(backing)?;
             if any.port() == 0 {
-                accelerated::bind_towards(backing, destination)?;
+                accelerated::bind_towards(place, backing, destination)?;
             }
             name::local_of(backing)?
         }
     };
-    let stream = Stream::open_towards(backing, local, destination)?;
+    let stream = Stream::open_towards(place, backing, local, destination)?;
     socket.log.apply(&stream);
     if is_fast {
         stream.connect_fast(local, destination)?;
     } else {
         stream.connect(local, destination)?;
     }
-    socket.decide(Arc::clone(&stream));
     Ok(stream)
 }
 
@@ -184,10 +220,10 @@ fn wait_on(call: &Call<'_>) -> Result<Result<(), Errno>, Errno> {
 
 /// The connection is closed: reports why, and lets the program try again if it never stood.
 fn conclude(socket: &Socket, stream: &Stream) -> Result<i32, Errno> {
-    let error = stream.take_error();
     if socket.was_connected() {
-        return Err(error.unwrap_or(Errno::ISCONN));
+        return Err(Errno::ISCONN);
     }
+    let error = stream.take_error();
     socket.undecide();
     Err(error.unwrap_or(Errno::CONNABORTED))
 }

@@ -55,16 +55,20 @@ fn hidden_flags(fd: RawFd, flags: i32) -> i32 {
     }
 }
 
-/// The program sets O_NONBLOCK on such a listener: remembered, and kept set in the kernel.
+/// The program sets O_NONBLOCK. On such a listener it is remembered, and kept set in the kernel.
 fn hide_nonblocking(fd: RawFd, on: bool) {
     let Some(file) = descriptors::lookup(fd) else {
         return;
     };
-    if let Some(socket) = file.socket()
-        && socket.kernel_listens()
+    let Some(socket) = file.socket() else {
+        return;
+    };
+    socket.forget_blocking();
+    if socket.kernel_listens()
+        && let Some(stream) = socket.stream()
     {
         // It fails only if the program has closed the number meanwhile.
-        let _ = socket.set_kernel_listens(fd);
+        let _ = socket.set_kernel_listens(fd, &stream);
         socket.set_hidden_nonblocking(on);
     }
 }
@@ -93,7 +97,7 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
     }
 }
 
-/// FIONBIO on a listener whose backing socket is non-blocking for the library's sake.
+/// FIONBIO.
 pub fn after_nonblocking_ioctl(fd: RawFd, on: bool) {
     hide_nonblocking(fd, on);
 }

@@ -6,12 +6,13 @@ use client::SocketKinds;
 use rustix::io::Errno;
 
 use crate::accelerated;
-use crate::address::Family;
 use crate::descriptors;
+use crate::entries;
 use crate::file::{File, Kind};
 use crate::policy::{Policy, policy};
 use crate::report;
 use crate::socket::Socket;
+use client::address::Family;
 
 /// Whether a socket of this kind can be accelerated: TCP and UDP. The rest is the kernel's.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
@@ -29,7 +30,10 @@ pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
 /// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
 pub fn attach(kind: i32) -> Result<bool, Errno> {
     match accelerated::attach() {
-        Ok(()) if accelerated::networks().kinds.contains(served(kind)) => Ok(true),
+        Ok(()) if accelerated::serve(served(kind)) => {
+            entries::say_what_is_refused();
+            Ok(true)
+        }
         // The engine was started without the protocol (`--protocols`): the kernel has it.
         Ok(()) if policy().policy == Policy::EngineOnly => Err(Errno::PROTONOSUPPORT),
         Ok(()) => Ok(false),
@@ -73,5 +77,6 @@ pub fn created(fd: RawFd, domain: i32, kind: i32) {
         libc::SOCK_DGRAM => Socket::datagram(family),
         _ => Socket::new(family),
     };
+    socket.set_made_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
     descriptors::insert(fd, File::new(Kind::Socket(socket)));
 }

@@ -22,15 +22,15 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Emitted, Family, Name};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
 use crate::report;
-use crate::route::{self, Stack};
-use crate::socket::{Bound, Owner, Socket};
+use crate::socket::{Bound, Owner, Place, Socket};
 use crate::{name, sys as system};
+use client::address::{self, Emitted, Family, Name};
+use client::route::{self, Stack};
 use hostif::MembershipChange;
 
 pub use control::{ask, ioctl, shutdown};
@@ -48,6 +48,11 @@ pub fn is_followed(fd: RawFd) -> bool {
     let file = entry.as_ref().and_then(|entry| entry.as_ref());
     file.and_then(|file| file.socket())
         .is_some_and(Socket::is_datagram)
+}
+
+/// Whether what is sent without a name goes to an engine.
+pub fn sends_to_engine(fd: RawFd) -> bool {
+    Call::begin(fd).is_some_and(|call| call.socket().is_some_and(Socket::has_engine_peer))
 }
 
 /// A call on a UDP socket.
@@ -71,6 +76,7 @@ impl Call {
 /// The two ends of a socket, where the engine knows better than the kernel.
 pub struct Names {
     family: Family,
+    place: Place,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
 }
@@ -78,12 +84,12 @@ pub struct Names {
 impl Names {
     /// The local end as the program sees it.
     pub fn local(&self) -> Option<Emitted> {
-        name::specific(self.local).map(|address| name::shown(address, self.family))
+        name::specific(self.local).map(|address| name::shown(address, self.family, self.place))
     }
 
     /// The peer.
     pub fn peer(&self) -> Option<Emitted> {
-        name::specific(self.peer).map(|address| name::shown(address, self.family))
+        name::specific(self.peer).map(|address| name::shown(address, self.family, self.place))
     }
 }
 
@@ -94,6 +100,7 @@ pub fn names(fd: RawFd) -> Option<Names> {
     let peer = served.stream.peer();
     Some(Names {
         family: served.socket.family(),
+        place: served.stream.place(),
         local: served.stream.local(),
         peer: peer.filter(|_| served.socket.has_engine_peer()),
     })
@@ -170,7 +177,8 @@ pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
 /// The engine's side of a socket whose port the kernel holds.
 fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Errno> {
     let backing = system::borrow(fd)?;
-    let stream = Stream::open(backing)?;
+    let (place, _) = accelerated::datagram_networks();
+    let stream = Stream::open(place, backing)?;
     if socket.family() == Family::V6 {
         socket.set_v6_only(rustix::net::sockopt::ipv6_v6only(backing)?);
     }
@@ -180,8 +188,13 @@ fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Er
     }
     stream.bind(local)?;
     for membership in socket.memberships().iter() {
+        let change = if membership.is_blocked {
+            MembershipChange::Block
+        } else {
+            MembershipChange::Join
+        };
         // As when it was asked for beside the kernel: one of the two is enough.
-        let _ = stream.change_membership(MembershipChange::Join, membership);
+        let _ = stream.change_membership(change, membership);
     }
     let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
     socket.set_kernel_receives(owner == Owner::Any);

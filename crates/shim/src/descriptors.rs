@@ -4,9 +4,8 @@
 //! in a bit map that lies in untouched zero pages: no lock, no allocation, safe in a signal handler.
 //! The answer itself is an [`ArcSwapOption`] in a chunk that is made when first needed.
 //!
-//! Numbers from [`LIMIT`] on are never accelerated. A number that libc itself closes
-//! behind the switch's back (fclose(3) of an fdopen'd socket) keeps its entry until a symbol of the
-//! switch hands the number out again.
+//! Numbers from [`LIMIT`] on are never accelerated. A number that is closed behind the switch's back (by a system call
+//! of the program's own) keeps its entry until a symbol of the switch hands the number out again.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -14,8 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::accelerated;
+use crate::accelerated::{self, Stream};
 use crate::file::File;
+use crate::inherited;
 use crate::sys::Inside;
 
 /// Descriptor numbers below this can be tracked: the default ceiling of Linux, `fs.nr_open`.
@@ -52,7 +52,25 @@ pub fn borrow(fd: RawFd) -> Option<Entry> {
     if !is_tracked(fd) {
         return None;
     }
+    inherited::settle(fd);
     Some(slot(fd)?.load())
+}
+
+/// What stands behind the number as far as it is known: in a forked child the engines are not asked.
+pub fn known(fd: RawFd) -> Option<Arc<File>> {
+    slot(fd)?.load_full()
+}
+
+/// The file that has this stream, if this process has one.
+pub fn file_with(stream: &Stream) -> Option<Arc<File>> {
+    tracked_in(0, RawFd::MAX)
+        .filter_map(known)
+        .find(|file| file.socket().is_some_and(|socket| socket.is_on(stream)))
+}
+
+/// From now on the number is asked about, though nothing is known to stand behind it.
+pub fn follow(fd: RawFd) {
+    mark(fd, true);
 }
 
 /// Puts `file` behind the number and counts the reference. Whatever stood there has been closed.
@@ -75,6 +93,7 @@ pub fn take(fd: RawFd) -> Option<Arc<File>> {
     if !is_tracked(fd) || is_borrowed_memory() {
         return None;
     }
+    inherited::forget(fd);
     mark(fd, false);
     slot(fd)?.swap(None)
 }
@@ -171,7 +190,7 @@ pub fn own_memory() {
 
 /// Whether the memory belongs to a parent that waits in vfork(2). Such a child has descriptors of its
 /// own: what it closes or duplicates before it execs is none of the parent's table.
-fn is_borrowed_memory() -> bool {
+pub fn is_borrowed_memory() -> bool {
     rustix::process::getpid().as_raw_nonzero().get() != OWNER.load(Ordering::Relaxed)
 }
 

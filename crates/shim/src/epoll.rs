@@ -56,6 +56,7 @@ impl Instance {
     /// The last reference to the epoll file is gone.
     pub fn release(&self) {
         self.set.clear();
+        self.set.outer.clear();
         SETS.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .free

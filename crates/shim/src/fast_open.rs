@@ -8,12 +8,12 @@ use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
-use crate::address::{self, Name};
 use crate::connect;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
 use crate::transfer;
+use client::address::{self, Name};
 
 /// A sending call with MSG_FASTOPEN; `name` is whom to connect to.
 pub fn send(fd: RawFd, name: Option<&[u8]>, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
@@ -48,7 +48,9 @@ pub fn send(fd: RawFd, name: Option<&[u8]>, slices: &[IoSlice<'_>], flags: i32) 
             Err(error)
         }
         sent => {
-            if stream.phase() == Phase::Connected {
+            // However fast the answer came: a call that does not wait leaves the success to connect, as Linux.
+            let waits = flags & libc::MSG_DONTWAIT == 0 && !socket.is_nonblocking(fd)?;
+            if waits && stream.phase() == Phase::Connected {
                 socket.report_connected();
             }
             sent

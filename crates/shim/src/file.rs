@@ -11,6 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::epoll::Instance;
 use crate::socket::Socket;
 
+/// How often this process is a fork's child, counting its forebears.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// In a forked child, before [`File::forget_references`]: calls that slept in the parent count no more.
+pub fn forget_sleepers() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
 /// An open file description with its references.
 pub struct File {
     /// Descriptor numbers plus sleeping calls.
@@ -71,7 +79,10 @@ impl File {
     /// Keeps the file open while a call sleeps on it, even if its numbers are closed meanwhile.
     pub fn sleeper(self: &Arc<Self>) -> Sleeper {
         self.add_descriptor();
-        Sleeper(Arc::clone(self))
+        Sleeper {
+            file: Arc::clone(self),
+            generation: GENERATION.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether exactly one reference is left, so that closing it will release the file.
@@ -86,10 +97,16 @@ impl File {
 }
 
 /// A call that sleeps on a file.
-pub struct Sleeper(Arc<File>);
+pub struct Sleeper {
+    file: Arc<File>,
+    generation: u32,
+}
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        self.0.drop_descriptor();
+        // A handler may have forked while the call slept: in the child it is not among the references.
+        if self.generation == GENERATION.load(Ordering::Relaxed) {
+            self.file.drop_descriptor();
+        }
     }
 }

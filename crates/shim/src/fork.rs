@@ -6,13 +6,14 @@
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::accelerated;
 use crate::descriptors;
 use crate::epoll::set::{Interest, Members, Set};
 use crate::epoll::{SETS, Sets};
+use crate::file;
 use crate::inline;
 use crate::sys::Inside;
 
@@ -24,6 +25,7 @@ struct Held {
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
     _members: Vec<MutexGuard<'static, Members>>,
     sets: MutexGuard<'static, Sets>,
+    _asking: MutexGuard<'static, ()>,
 }
 
 thread_local! {
@@ -32,12 +34,21 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether another process may hold the same open files because one of the two is the other's child.
+pub fn has_forked() -> bool {
+    HAS_FORKED.load(Ordering::Relaxed)
+}
+
 /// Before the fork, in the thread that forks.
 pub fn prepare() {
     if inline::is_leaving() {
         return;
     }
+    HAS_FORKED.store(true, Ordering::Relaxed);
     let inside = Inside::enter();
+    let asking = crate::inherited::hold();
     let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     // The order of all code: members, then what the client locks, then ready.
     let members = sets.all.iter().map(|set| set.members()).collect();
@@ -51,6 +62,7 @@ pub fn prepare() {
         _ready: ready,
         _members: members,
         sets,
+        _asking: asking,
     };
     HELD.with(|place| place.borrow_mut().replace(held));
 }
@@ -86,8 +98,9 @@ pub fn child() {
 }
 
 fn recount_references() {
+    file::forget_sleepers();
     let files: Vec<_> = descriptors::tracked_in(0, i32::MAX)
-        .filter_map(descriptors::lookup)
+        .filter_map(descriptors::known)
         .collect();
     let mut seen = HashSet::new();
     for file in &files {

@@ -12,14 +12,16 @@
 mod settings;
 mod sys;
 
-pub use sys::is_leaving;
+pub use sys::{execv, execve, execvp, is_leaving, is_wanted};
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use client::crank::{Crank, Quiet, Watch};
-use engine::{Config, Inline, Kept, Watched};
+use client::crank::{Answer, Crank, Quiet, Watch};
+use engine::{Beside, Config, Inline, Kept, Watched};
+use hostif::SocketId;
+use hostif::control::Request;
 use nic::Driver;
 use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::{self, fallback};
@@ -61,29 +63,39 @@ pub fn start() -> Result<(), String> {
     let listener = match hostif::control::listen(&name) {
         Ok(listener) => listener,
         // Of another program with the same address, or left behind by one: it serves this one too.
-        Err(Errno::ADDRINUSE) => return Ok(()),
+        Err(Errno::ADDRINUSE) => {
+            if is_left_behind(&name) {
+                crate::report::line(
+                    "an engine that an ended program left behind has this address, until its last TIME-WAIT is over (a minute), and serves this program from outside: slower than one inside. Another --address has none",
+                );
+            }
+            return Ok(());
+        }
         Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
     };
-    hostif::home::set(client::settle);
+    hostif::home::set(client::settle, client::crank::without_broken_pipe);
     let claims = claim(&settings)?;
     let (driver, instead) = open(&settings)?;
     if let Some(instead) = &instead {
         crate::report::line(instead);
     }
-    let driver = settings.curbs.put_on(driver);
-    let engine = Inline::start(config(&settings, name, instead), listener, driver)
-        .map_err(|error| error.to_string())?;
+    let config = config(&settings, name, instead);
+    let driver =
+        settings
+            .curbs
+            .put_on(Box::new(beside(&settings, driver, config.interface_index)?));
+    let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
     let running = Running { engine, claims };
     let Ok(()) = ENGINE.set(running) else {
         return Ok(());
     };
     OWNER.store(own_pid(), Ordering::Release);
     // The helper hears no signal of the program.
-    let quiet = Quiet::begin();
-    let helper = std::thread::Builder::new()
-        .name("shunt-inline".to_owned())
-        .spawn(help);
-    drop(quiet);
+    let helper = client::crank::with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name("shunt-inline".to_owned())
+            .spawn(help)
+    });
     match helper {
         Ok(_) => {
             client::crank::set(&HANDLE);
@@ -91,6 +103,16 @@ pub fn start() -> Result<(), String> {
         }
         Err(error) => Err(format!("cannot start the helper thread: {error}")),
     }
+}
+
+/// Whether the engine of that name has outlived the program that listened there, or the one that this process
+/// was before it executed another (see `sys`).
+fn is_left_behind(name: &str) -> bool {
+    let owner = hostif::control::connect(name).and_then(rustix::net::sockopt::socket_peercred);
+    owner.is_ok_and(|owner| {
+        owner.pid.as_raw_nonzero().get() == own_pid()
+            || rustix::process::test_kill_process(owner.pid) == Err(Errno::SRCH)
+    })
 }
 
 fn help() {
@@ -142,6 +164,17 @@ fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String
     }
 }
 
+/// The device, and the other programs of this host that have an engine inside and an address on it.
+fn beside(
+    settings: &Settings,
+    device: Box<dyn Driver>,
+    index: u32,
+) -> Result<Beside<Box<dyn Driver>>, String> {
+    let own = settings.addresses.iter().map(|own| own.address).collect();
+    Beside::new(device, &format!("@shunt/wire/{index}"), own)
+        .map_err(|errno| format!("cannot wait for {}: {errno}", settings.nic))
+}
+
 /// Tables for one program, not for a host.
 const CONNECTIONS: usize = 16_384;
 
@@ -175,6 +208,22 @@ impl Crank for Handle {
 
     fn prompt(&self) -> bool {
         ENGINE.get().is_some_and(|running| running.engine.prompt())
+    }
+
+    fn prompt_small(&self, socket: SocketId) -> bool {
+        ENGINE
+            .get()
+            .is_some_and(|running| running.engine.prompt_small(socket.to_bits()))
+    }
+
+    fn catch_up(&self) {
+        if let Some(running) = ENGINE.get() {
+            running.engine.catch_up();
+        }
+    }
+
+    fn ask(&self, session: u32, request: Request, descriptors: Vec<OwnedFd>) -> Option<Answer> {
+        ENGINE.get()?.engine.ask(session, request, descriptors)
     }
 
     fn watch(&self) -> Watch {

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::accelerated::{self, Accepted, Stream};
-use crate::address::{self, Emitted};
 use crate::descriptors;
 use crate::device::{self, Device};
 use crate::file::{File, Kind};
@@ -21,6 +20,7 @@ use crate::report;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{Owner, Socket};
 use crate::sys;
+use client::address::{self, Emitted};
 
 /// listen(2).
 pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
@@ -38,25 +38,33 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         stream.set_backlog(sys::borrow(fd)?, backlog)?;
         return Ok(None);
     }
-    let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
-    if owner == Owner::Any && device::of(fd, socket) == Device::Kernel {
+    let bound = socket.bound();
+    let owner = bound.map_or(Owner::Any, |bound| bound.owner);
+    let device = device::of(fd, socket, &accelerated::stream_networks());
+    if owner == Owner::Any && device == Device::Kernel {
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
     }
+    let place = match device {
+        Device::Engine(place) => place,
+        Device::Any | Device::Kernel => bound
+            .filter(|bound| !bound.address.ip().is_unspecified())
+            .map_or_else(accelerated::first, |bound| bound.place),
+    };
     let backing = sys::borrow(fd)?;
-    rustix::net::listen(backing, backlog)?;
-    let started = Stream::open(backing).and_then(|stream| {
+    sys::listen(backing, backlog)?;
+    let started = Stream::open(place, backing).and_then(|stream| {
         // Before, so that the first connection has them; after, for the engine's other cores.
         socket.log.apply(&stream);
-        stream.listen(backing, name::local_of(backing)?, backlog)?;
+        stream.listen(backing, name::local_of(backing)?, backlog, device)?;
         socket.log.apply(&stream);
         Ok(stream)
     });
     match (started, owner) {
         (Ok(stream), Owner::Engine) => socket.decide(stream),
         (Ok(stream), Owner::Any) => {
-            socket.set_kernel_listens(fd)?;
+            socket.set_kernel_listens(fd, &stream)?;
             socket.decide(stream);
         }
         (Err(error), Owner::Engine) => return Err(error),
@@ -142,7 +150,11 @@ impl Listener<'_> {
         } else {
             &mut []
         };
-        let mut news = || self.stream.has_connection() || self.socket.receive_shut();
+        let mut news = || {
+            // Or its engine is gone.
+            let is_over = self.stream.phase() != Phase::Listening;
+            self.stream.has_connection() || self.socket.receive_shut() || is_over
+        };
         match accelerated::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
             Err(Errno::INTR) => after_interruption(deadline),
             result => result,
@@ -191,10 +203,12 @@ impl Listener<'_> {
         };
         self.socket.log.replay(fd);
         self.socket.log.apply(&stream);
+        let place = stream.place();
         let socket = Socket::accepted(self.socket, stream);
+        socket.set_made_nonblocking(self.flags & libc::SOCK_NONBLOCK != 0);
         descriptors::forget(fd);
         descriptors::insert(fd, File::new(Kind::Socket(socket)));
-        Ok((fd, name::shown(peer, self.socket.family())))
+        Ok((fd, name::shown(peer, self.socket.family(), place)))
     }
 
     fn place(&self, backing: OwnedFd) -> Result<OwnedFd, Errno> {
@@ -204,10 +218,9 @@ impl Listener<'_> {
             rustix::io::dup(&backing)?
         };
         drop(backing);
-        let wanted = self.flags & libc::SOCK_NONBLOCK != 0;
-        let flags = rustix::fs::fcntl_getfl(&lowest)?;
-        if flags.contains(OFlags::NONBLOCK) != wanted {
-            rustix::fs::fcntl_setfl(&lowest, flags ^ OFlags::NONBLOCK)?;
+        // It was made to block, as any socket.
+        if self.flags & libc::SOCK_NONBLOCK != 0 {
+            rustix::fs::fcntl_setfl(&lowest, OFlags::NONBLOCK)?;
         }
         Ok(lowest)
     }

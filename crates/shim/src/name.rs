@@ -6,20 +6,22 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, sockopt};
 
 use crate::accelerated;
-use crate::address::{self, Emitted, Family, Name, canonical};
 use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
-use crate::route;
-use crate::socket::{Bound, Owner};
+use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys;
 use crate::transfer::with_stream;
+use client::address::{self, Emitted, Family, Name, canonical};
+use client::engines;
+use client::route::{self, EngineNetworks};
 
 /// bind(2).
 pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
@@ -32,13 +34,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Name::Ip(address) = address::parse(name, socket.family())? else {
         return Ok(None);
     };
-    let networks = accelerated::networks();
-    let mut owner = route::owner(address.ip(), &networks);
-    let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if networks.is_broadcast(ip));
-    if socket.is_datagram() && (is_broadcast || address.ip().is_multicast()) {
-        // It is no host's: what arrives for it on either stack is meant.
-        owner = Some(Owner::Any);
-    }
+    let (owner, is_broadcast) = owner_of(socket, address.ip());
     if socket.borrow_stream().is_some() || socket.bound().is_some() {
         // Linux looks at the address first: one that is not the kernel's either gets its answer there.
         return if owner.is_some() {
@@ -47,7 +43,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
             Ok(None)
         };
     }
-    let Some(owner) = owner else {
+    let Some((owner, place)) = owner else {
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
@@ -61,6 +57,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let bound = Bound {
         address: local_of(backing)?,
         owner,
+        place,
     };
     if socket.is_datagram() {
         datagram::bind(fd, socket, bound)?;
@@ -68,6 +65,26 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
         socket.set_bound(bound);
     }
     Ok(Some(0))
+}
+
+/// Who has an address that a program binds to, of the kernel (`None`) and the engines; and whether it reaches
+/// every host of a network.
+fn owner_of(socket: &Socket, ip: IpAddr) -> (Option<(Owner, Place)>, bool) {
+    if !socket.is_datagram() {
+        let all = accelerated::stream_networks();
+        let is_broadcast =
+            |one: &Arc<EngineNetworks>| matches!(ip, IpAddr::V4(ip) if one.is_broadcast(ip));
+        return (engines::owner(ip, &all), all.iter().any(is_broadcast));
+    }
+    let (place, networks) = accelerated::datagram_networks();
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if networks.is_broadcast(ip));
+    let owner = if is_broadcast || ip.is_multicast() {
+        // It is no host's: what arrives for it on either stack is meant.
+        Some(Owner::Any)
+    } else {
+        route::owner(ip, &networks)
+    };
+    (owner.map(|owner| (owner, place)), is_broadcast)
 }
 
 /// Binds to an address that the kernel does not have, and leaves the option as the program set it.
@@ -118,7 +135,8 @@ pub fn ip(any: &SocketAddrAny) -> Option<SocketAddr> {
 pub fn local(fd: RawFd) -> Switched<Emitted> {
     let known = with_stream(fd, |call| {
         let local = specific(call.stream().local());
-        Ok(local.map(|address| shown(address, call.socket().family())))
+        let place = call.stream().place();
+        Ok(local.map(|address| shown(address, call.socket().family(), place)))
     })?;
     match known {
         None => Ok(datagram::names(fd).and_then(|names| names.local())),
@@ -126,10 +144,10 @@ pub fn local(fd: RawFd) -> Switched<Emitted> {
     }
 }
 
-/// An address of an engine's connection, as the program sees it.
-pub fn shown(address: SocketAddr, family: Family) -> Emitted {
+/// An address of a connection on that engine, as the program sees it.
+pub fn shown(address: SocketAddr, family: Family, place: Place) -> Emitted {
     let scope_id = match address.ip() {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => accelerated::networks().scope_id,
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => accelerated::networks_of(place).scope_id,
         _ => 0,
     };
     address::emit(address, family, scope_id)
@@ -141,7 +159,8 @@ pub fn peer(fd: RawFd) -> Switched<Emitted> {
         // Linux has no peer in TCP_CLOSE, nor before the connection stands.
         if call.stream().phase() == Phase::Connected {
             let peer = specific(call.stream().peer()).ok_or(Errno::NOTCONN)?;
-            Ok(shown(peer, call.socket().family()))
+            let place = call.stream().place();
+            Ok(shown(peer, call.socket().family(), place))
         } else {
             Err(Errno::NOTCONN)
         }

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use client::options::{CONGESTION, int, note};
 use hostif::OptionChanges;
 use rustix::io::Errno;
 
@@ -22,9 +23,6 @@ use crate::readiness::{IN, Phase, RDNORM};
 use crate::socket::Socket;
 use crate::sys;
 use crate::transfer::with_stream;
-
-/// Level and name of TCP_CONGESTION, whose value is a name.
-const CONGESTION: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
 
 /// One option as the program set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,50 +121,6 @@ impl Log {
     }
 }
 
-/// Translates one option; `false` if the engine has no use for it.
-fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
-    if (level, name) == CONGESTION {
-        changes.congestion = hostif::congestion::code(value);
-        return changes.congestion.is_some();
-    }
-    let Some(number) = int(value) else {
-        return false;
-    };
-    let switch = Some(number != 0);
-    let amount = u32::try_from(number).ok();
-    match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => changes.no_delay = switch,
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => changes.keep_alive = switch,
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => changes.keep_idle_s = amount,
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => changes.keep_interval_s = amount,
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => changes.keep_count = amount,
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => changes.user_timeout_ms = amount,
-        (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
-            changes.receive_buffer_bytes = amount;
-        }
-        // 32 or 64 bits; -1 is no limit.
-        (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
-            let rate = value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
-            let rate = rate.unwrap_or(u64::from(number.cast_unsigned()));
-            changes.max_pacing_rate = Some(u32::try_from(rate).unwrap_or(u32::MAX));
-        }
-        // Linux doubles the number and counts its own overhead, which the engine has not.
-        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
-            changes.send_buffer_bytes = amount.map(|bytes| bytes.saturating_mul(2));
-        }
-        (libc::SOL_SOCKET, libc::SO_LINGER) => {
-            let Some(seconds) = value.get(4..).and_then(int) else {
-                return false;
-            };
-            // Linux caps a negative time to the longest.
-            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-            changes.linger_s = Some((number != 0).then_some(seconds));
-        }
-        _ => return false,
-    }
-    true
-}
-
 /// setsockopt(2).
 pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     let Some(file) = descriptors::lookup(fd) else {
@@ -223,6 +177,37 @@ fn set_on_backing(
     if is_ours { Ok(()) } else { kept }
 }
 
+/// Options that a program may have set and that are none by default: a bit pattern of zeros, or `1` where that is what
+/// there is.
+const RECOVERED: [(i32, i32, usize, u8); 9] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4, 0),
+    (libc::SOL_SOCKET, libc::SO_LINGER, 8, 0),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE, 4, 0),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4, 1),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO, 16, 0),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO, 16, 0),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY, 4, 0),
+    (libc::IPPROTO_TCP, libc::TCP_CORK, 4, 0),
+    (libc::IPPROTO_IP, libc::IP_TOS, 4, 0),
+];
+
+/// What the program that had the descriptor before has set, as far as the switch acts on it: the kernel knows. What is
+/// the engine's is there already.
+pub fn recover(fd: RawFd, socket: &Socket) {
+    for (level, name, len, default) in RECOVERED {
+        let mut value = [0; 16];
+        let Ok(len) = sys::option(fd, level, name, &mut value[..len]) else {
+            continue;
+        };
+        let value = &value[..len];
+        let is_default = value.split_first() == Some((&default, &[0; 15][..len.saturating_sub(1)]));
+        if !is_default {
+            socket.log.record(level, name, value);
+            keep(socket, level, name, value);
+        }
+    }
+}
+
 /// F_SETOWN: who hears of urgent data.
 pub fn set_owner(fd: RawFd, owner: i32) {
     let Some(file) = descriptors::lookup(fd) else {
@@ -271,8 +256,22 @@ pub enum Answer {
     Needs(usize),
 }
 
-/// A getsockopt(2) that the kernel would answer wrongly, for a value of at most `room` bytes.
-pub fn ask(fd: RawFd, level: i32, name: i32, room: usize) -> Switched<Answer> {
+/// A getsockopt(2) that the kernel would answer wrongly, for a value of at most `room` bytes; `asked`: what stands
+/// there, for options that are asked for by more than their name.
+pub fn ask(
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    room: usize,
+    asked: &dyn Fn() -> Vec<u8>,
+) -> Switched<Answer> {
+    if datagram::groups::is_filter(level, name)
+        && let Some(file) = descriptors::lookup(fd)
+        && let Some(socket) = file.socket()
+    {
+        let answer = datagram::groups::ask(socket, level, name, &asked())?;
+        return Ok(answer.map(Answer::Value));
+    }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN) {
         return with_stream(fd, |call| call.socket().take_saved_syn(call.stream(), room));
     }
@@ -287,7 +286,7 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
                 let error = stream.take_error().map_or(0, Errno::raw_os_error);
                 Some(error.to_ne_bytes().to_vec())
             }
-            (libc::IPPROTO_TCP, libc::TCP_INFO) => Some(crate::tcp_info::answer(fd, stream)?),
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => Some(tcp_info(fd, stream)?),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream.phase() == Phase::Connected => {
                 let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
                 Some(mss.to_ne_bytes().to_vec())
@@ -312,6 +311,13 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
     }
 }
 
+/// TCP_INFO, as long as this kernel's own.
+fn tcp_info(fd: RawFd, stream: &Stream) -> Result<Vec<u8>, Errno> {
+    let mut kernels = [0; client::tcp_info::LEN_MAX];
+    let len = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut kernels)?;
+    Ok(client::tcp_info::emit(&stream.figures()?, len))
+}
+
 /// What the program has chosen for a socket that is not decided yet: the kernel may not have it.
 fn chosen_congestion(fd: RawFd) -> Option<Vec<u8>> {
     let file = descriptors::lookup(fd)?;
@@ -323,10 +329,6 @@ fn padded_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
     bytes
-}
-
-fn int(value: &[u8]) -> Option<i32> {
-    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
 }
 
 /// A `timeval` as µs; what the kernel has accepted is in range.
@@ -385,36 +387,5 @@ mod tests {
         assert_eq!(timeval_us(&value), 2_500_000);
         assert_eq!(timeval_us(&[0; 16]), 0);
         assert_eq!(timeval_us(&[1]), 0);
-    }
-
-    #[test]
-    fn a_congestion_control_is_a_name_and_a_pacing_rate_has_two_sizes() {
-        let of = |level, name, value: &[u8]| {
-            let mut changes = OptionChanges::default();
-            note(&mut changes, level, name, value).then_some(changes)
-        };
-        let congestion = |name: &[u8]| of(libc::IPPROTO_TCP, libc::TCP_CONGESTION, name);
-        assert_eq!(congestion(b"bbr").unwrap().congestion, Some(2));
-        assert_eq!(congestion(b"reno\0\0").unwrap().congestion, Some(0));
-        assert_eq!(congestion(b"vegas"), None);
-        let pacing = |value: &[u8]| {
-            let changes = of(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, value);
-            changes.unwrap().max_pacing_rate
-        };
-        assert_eq!(pacing(&125_000_u32.to_ne_bytes()), Some(125_000));
-        assert_eq!(pacing(&125_000_u64.to_ne_bytes()), Some(125_000));
-        assert_eq!(pacing(&u64::MAX.to_ne_bytes()), Some(u32::MAX));
-    }
-
-    #[test]
-    fn short_values_are_left_to_the_kernel() {
-        let mut changes = OptionChanges::default();
-        assert!(!note(
-            &mut changes,
-            libc::IPPROTO_TCP,
-            libc::TCP_NODELAY,
-            &[1]
-        ));
-        assert_eq!(changes, OptionChanges::default());
     }
 }

@@ -5,6 +5,7 @@
 mod shared;
 mod sys;
 
+use std::io::IoSlice;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -12,9 +13,11 @@ use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::accelerated::Stream;
+use crate::datagram;
 use crate::outcome::Switched;
+use crate::splice::DATAGRAM_MAX;
 use crate::sys::borrow;
-use crate::transfer::{Part, with_stream};
+use crate::transfer::{Call, Part, with_stream};
 use shared::Known;
 
 /// Linux moves at most this much in one call (MAX_RW_COUNT).
@@ -30,34 +33,75 @@ const PART_MIN: usize = 64 * 1024;
 pub fn sendfile(
     socket: RawFd,
     file: RawFd,
+    mut offset: Option<&mut libc::off64_t>,
+    count: usize,
+) -> Switched<usize> {
+    let moved = with_stream(socket, |call| {
+        as_stream(call, file, offset.as_deref_mut(), count.min(MAX_COUNT))
+    })?;
+    match moved {
+        None => as_datagram(socket, file, offset, count),
+        moved => Ok(moved),
+    }
+}
+
+fn as_stream(
+    call: &Call<'_>,
+    file: RawFd,
+    offset: Option<&mut libc::off64_t>,
+    count: usize,
+) -> Result<usize, Errno> {
+    let start = match &offset {
+        Some(offset) => Some(u64::try_from(**offset).map_err(|_| Errno::INVAL)?),
+        None => None,
+    };
+    let reference = Reference::find(call.stream(), file, start, count);
+    let moved = call.push(count, true, false, &mut |done, left| {
+        if let Some(reference) = &reference
+            && let Some(part) = reference.send(call.stream(), done as u64, left)?
+        {
+            return Ok(part);
+        }
+        let from = start.map(|start| start + done as u64);
+        Ok(match call.stream().fill(file, from, left)? {
+            None => Part::End,
+            Some(0) => Part::Full,
+            Some(bytes) => Part::Moved(bytes),
+        })
+    })?;
+    if let Some(offset) = offset {
+        *offset += libc::off64_t::try_from(moved).unwrap_or(0);
+    }
+    Ok(moved)
+}
+
+/// One datagram, as long as a splice through a pipe would make it.
+fn as_datagram(
+    socket: RawFd,
+    file: RawFd,
     offset: Option<&mut libc::off64_t>,
     count: usize,
 ) -> Switched<usize> {
-    with_stream(socket, |call| {
-        let start = match &offset {
-            Some(offset) => Some(u64::try_from(**offset).map_err(|_| Errno::INVAL)?),
-            None => None,
-        };
-        let count = count.min(MAX_COUNT);
-        let reference = Reference::find(call.stream(), file, start, count);
-        let moved = call.push(count, true, false, &mut |done, left| {
-            if let Some(reference) = &reference
-                && let Some(part) = reference.send(call.stream(), done as u64, left)?
-            {
-                return Ok(part);
-            }
-            let from = start.map(|start| start + done as u64);
-            Ok(match call.stream().fill(file, from, left)? {
-                None => Part::End,
-                Some(0) => Part::Full,
-                Some(bytes) => Part::Moved(bytes),
-            })
-        })?;
-        if let Some(offset) = offset {
-            *offset += libc::off64_t::try_from(moved).unwrap_or(0);
+    if !datagram::sends_to_engine(socket) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; count.min(DATAGRAM_MAX)];
+    let file = borrow(file)?;
+    let read = match &offset {
+        Some(offset) => {
+            let start = u64::try_from(**offset).map_err(|_| Errno::INVAL)?;
+            rustix::io::pread(file, &mut bytes, start)?
         }
-        Ok(moved)
-    })
+        None => rustix::io::read(file, &mut bytes)?,
+    };
+    if read == 0 {
+        return Ok(Some(0));
+    }
+    let sent = datagram::send(socket, &[IoSlice::new(&bytes[..read])], 0)?;
+    if let Some(offset) = offset {
+        *offset += libc::off64_t::try_from(sent.unwrap_or(0)).unwrap_or(0);
+    }
+    Ok(sent)
 }
 
 /// A file that the engine can send from.

@@ -16,25 +16,19 @@ use arc_swap::{ArcSwapOption, Guard};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::accelerated::Stream;
-use crate::address::Family;
+use crate::accelerated::{self, Stream};
 use crate::datagram::groups::Membership;
 use crate::epoll::Watchers;
+use crate::inline;
 use crate::options::{Answer, Log};
-use crate::readiness::{IN, Phase, RDHUP, RDNORM};
+use crate::readiness::{ERR, IN, Phase, RDHUP, RDNORM};
 use crate::sys;
+use crate::zero_copy::Completions;
+use client::address::Family;
 
+pub use client::engines::Place;
+pub use client::route::Owner;
 pub use datagram::NoFragments;
-
-/// Who has the address that a socket is bound to. Addresses of the kernel are not listed: a socket
-/// bound to one is left to the kernel at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// INADDR_ANY: every stack.
-    Any,
-    /// An engine.
-    Engine,
-}
 
 /// The result of a bind.
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +37,22 @@ pub struct Bound {
     pub address: SocketAddr,
     /// Who has the address.
     pub owner: Owner,
+    /// The engine that has it; of ANY, the first.
+    pub place: Place,
 }
 
 /// The program left the socket to the kernel for good.
 const KERNEL: u32 = 1;
 /// The backing socket listens too and its connections are the program's.
 const KERNEL_LISTENS: u32 = 1 << 1;
-/// O_NONBLOCK of a listener with [`KERNEL_LISTENS`], whose backing socket is always non-blocking.
-const NONBLOCKING: u32 = 1 << 2;
+/// Among the marks of a stream, which all of its holders see: O_NONBLOCK of a listener with [`KERNEL_LISTENS`], whose
+/// backing socket is always non-blocking.
+const NONBLOCKING: u32 = 1;
+
+/// In `known_blocking`.
+const KNOWN_OFF: u32 = 1;
+const KNOWN_ON: u32 = 2;
+const KNOWN: u32 = 3;
 /// shutdown(SHUT_RD) was called.
 const RECEIVE_SHUT: u32 = 1 << 3;
 /// shutdown(SHUT_WR) was called.
@@ -66,6 +68,8 @@ const SYN_TAKEN: u32 = 1 << 7;
 pub struct Socket {
     family: Family,
     flags: AtomicU32,
+    /// What is known of O_NONBLOCK: [`KNOWN_OFF`], [`KNOWN_ON`] or neither, and above how often that has changed.
+    known_blocking: AtomicU32,
     /// SO_RCVLOWAT.
     receive_low_water: AtomicU32,
     /// SO_RCVBUF.
@@ -88,6 +92,8 @@ pub struct Socket {
     memberships: ArcSwapOption<Vec<Membership>>,
     /// Options that the program has set.
     pub log: Log,
+    /// What waits on the error queue of a TCP socket.
+    pub completions: Completions,
     /// The epoll interests in this socket.
     pub watchers: Arc<Watchers>,
 }
@@ -97,6 +103,7 @@ impl Default for Socket {
         Self {
             family: Family::V4,
             flags: AtomicU32::new(0),
+            known_blocking: AtomicU32::new(0),
             receive_low_water: AtomicU32::new(1),
             receive_limit: AtomicU32::new(u32::MAX),
             receive_timeout_us: AtomicU64::new(0),
@@ -109,6 +116,7 @@ impl Default for Socket {
             turns: AtomicU32::new(0),
             memberships: ArcSwapOption::const_empty(),
             log: Log::default(),
+            completions: Completions::default(),
             watchers: Arc::default(),
         }
     }
@@ -148,6 +156,29 @@ impl Socket {
         socket
     }
 
+    /// What came from another program with the descriptor.
+    pub fn inherited(family: Family, stream: Arc<Stream>) -> Socket {
+        let socket = Socket::new(family);
+        let phase = stream.phase();
+        let (receive, send) = stream.shut();
+        socket.set_shut(receive, send);
+        socket.set(
+            CONNECT_REPORTED,
+            matches!(phase, Phase::Connected | Phase::Closed),
+        );
+        let local = stream.local();
+        let is_on_any = local.is_some_and(|local| local.ip().is_unspecified());
+        socket.set(KERNEL_LISTENS, phase == Phase::Listening && is_on_any);
+        socket.stream.store(Some(stream));
+        socket
+    }
+
+    /// Whether it is on this stream.
+    pub fn is_on(&self, stream: &Stream) -> bool {
+        let own = self.borrow_stream();
+        own.as_ref().is_some_and(|own| own.is(stream))
+    }
+
     fn has(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
@@ -184,6 +215,9 @@ impl Socket {
     /// The engine serves it from now on, beside the kernel if that has connections for it too.
     pub fn decide(&self, stream: Arc<Stream>) {
         if !self.watchers.is_empty() {
+            // What has happened so far is told once, by the move. Reports of it that come later would be a
+            // second edge.
+            accelerated::reap();
             stream.observe(Arc::clone(&self.watchers));
         }
         self.stream.store(Some(stream));
@@ -233,10 +267,10 @@ impl Socket {
 
     /// Connections arrive on the backing socket too; it becomes non-blocking, so that an accept never
     /// sleeps in the kernel, deaf to the engine, after another process took the connection.
-    pub fn set_kernel_listens(&self, fd: RawFd) -> Result<(), Errno> {
+    pub fn set_kernel_listens(&self, fd: RawFd, stream: &Stream) -> Result<(), Errno> {
         let backing = sys::borrow(fd)?;
         let flags = rustix::fs::fcntl_getfl(backing)?;
-        self.set(NONBLOCKING, flags.contains(OFlags::NONBLOCK));
+        stream.mark(NONBLOCKING, flags.contains(OFlags::NONBLOCK));
         rustix::fs::fcntl_setfl(backing, flags | OFlags::NONBLOCK)?;
         self.set(KERNEL_LISTENS, true);
         Ok(())
@@ -247,17 +281,48 @@ impl Socket {
         self.flags.fetch_xor(KERNEL_FIRST, Ordering::Relaxed) & KERNEL_FIRST != 0
     }
 
-    /// O_NONBLOCK. Asked only when a call would block.
+    /// O_NONBLOCK. Asked only when a call would block. With an engine inside the process the kernel is
+    /// asked once, and again when the program changes it: a system call would be a tenth of a round trip. A forked
+    /// process shares its open files with another, which may change it too, so there it is always asked.
     pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
         if self.kernel_listens() {
-            return Ok(self.has(NONBLOCKING));
+            let stream = self.borrow_stream();
+            let stream = stream.as_ref();
+            return Ok(stream.is_some_and(|stream| stream.is_marked(NONBLOCKING)));
         }
-        Ok(rustix::fs::fcntl_getfl(sys::borrow(fd)?)?.contains(OFlags::NONBLOCK))
+        let seen = self.known_blocking.load(Ordering::Acquire);
+        let may_know = inline::is_wanted() && !crate::fork::has_forked();
+        if may_know && seen & KNOWN != 0 {
+            return Ok(seen & KNOWN == KNOWN_ON);
+        }
+        let on = rustix::fs::fcntl_getfl(sys::borrow(fd)?)?.contains(OFlags::NONBLOCK);
+        if may_know {
+            let known = seen & !KNOWN | if on { KNOWN_ON } else { KNOWN_OFF };
+            let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
+            // Where it has changed meanwhile the kernel is asked again.
+            let _ = self.known_blocking.compare_exchange(seen, known, set, get);
+        }
+        Ok(on)
+    }
+
+    /// A new socket, which nobody else has yet: its O_NONBLOCK is known.
+    pub fn set_made_nonblocking(&self, on: bool) {
+        let known = if on { KNOWN_ON } else { KNOWN_OFF };
+        self.known_blocking.store(known, Ordering::Release);
+    }
+
+    /// The program has changed O_NONBLOCK.
+    pub fn forget_blocking(&self) {
+        let next = |seen: u32| Some((seen & !KNOWN).wrapping_add(KNOWN + 1));
+        let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.known_blocking.fetch_update(set, get, next);
     }
 
     /// The O_NONBLOCK that the program set on a listener whose backing socket hides it.
     pub fn set_hidden_nonblocking(&self, on: bool) {
-        self.set(NONBLOCKING, on);
+        if let Some(stream) = self.stream() {
+            stream.mark(NONBLOCKING, on);
+        }
     }
 
     /// SO_RCVLOWAT.
@@ -338,9 +403,12 @@ impl Socket {
 
     /// The event bits that hold now.
     pub fn events(&self, stream: &Stream) -> u32 {
-        let events = stream.events();
+        let mut events = stream.events();
         if self.is_datagram {
             return events;
+        }
+        if self.completions.wait() {
+            events |= ERR;
         }
         // A window that is half full may not become fuller: the peer waits for more room.
         let most = stream

@@ -10,11 +10,13 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::io::Errno;
+
+use crate::entries;
 
 /// A function of libc, found behind this library in the search order on first use.
 pub struct Symbol {
@@ -53,9 +55,12 @@ impl Symbol {
         let address = if found.is_null() {
             (&raw const ABSENT).cast_mut().cast()
         } else {
-            found
+            entries::original(found)
         };
-        self.address.store(address, Ordering::Relaxed);
+        // Before, what is found may lead back here a moment later.
+        if entries::is_settled() {
+            self.address.store(address, Ordering::Relaxed);
+        }
         address
     }
 }
@@ -329,8 +334,34 @@ pub fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> Result<(), Err
 pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: the value lives through the call; the kernel only reads it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), len) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd,
+            level,
+            name,
+            value.as_ptr(),
+            len,
+            hostif::supervision::UNSUPERVISED,
+        )
+    };
+    done(result).map(drop)
+}
+
+/// listen(2) on a backing socket: under a supervisor, which would serve it otherwise, it passes.
+pub fn listen(backing: BorrowedFd<'_>, backlog: c_int) -> Result<(), Errno> {
+    // SAFETY: the call takes numbers.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_listen,
+            backing.as_raw_fd(),
+            backlog,
+            0,
+            0,
+            0,
+            hostif::supervision::UNSUPERVISED,
+        )
+    };
     done(result).map(drop)
 }
 
@@ -346,6 +377,7 @@ pub fn option(fd: RawFd, level: c_int, name: c_int, value: &mut [u8]) -> Result<
             name,
             value.as_mut_ptr(),
             &raw mut len,
+            hostif::supervision::UNSUPERVISED,
         )
     };
     done(result)?;
@@ -434,14 +466,16 @@ pub fn fortify_failure() -> ! {
     std::process::abort()
 }
 
-/// Runs when the loader has loaded the library: registers the fork handlers and nothing else, since
-/// nothing may lock or allocate before `main` (DESIGN §8).
+/// Runs when the loader has loaded the library: leads libc's own calls here, registers the fork handlers, notes which
+/// descriptors are sockets, and nothing else, since nothing may lock or allocate before `main` (DESIGN §8).
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     crate::descriptors::own_memory();
+    crate::inherited::at_load();
+    entries::settle();
     // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
     unsafe {
         libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child));

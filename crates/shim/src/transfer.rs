@@ -20,6 +20,7 @@ use crate::readiness::{ALWAYS, OUT, Phase};
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::Socket;
 use crate::sys;
+use crate::zero_copy;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
@@ -46,7 +47,14 @@ pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
 
 /// send(2) with its flags.
 pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
-    match with_stream(fd, |call| call.send(slices, flags))? {
+    let sent = with_stream(fd, |call| {
+        let sent = call.send(slices, flags)?;
+        if flags & libc::MSG_ZEROCOPY != 0 && sent > 0 {
+            zero_copy::completed(fd, call.socket);
+        }
+        Ok(sent)
+    });
+    match sent? {
         None => datagram::send(fd, slices, flags),
         sent => Ok(sent),
     }
@@ -113,14 +121,23 @@ impl Call<'_> {
         self.socket.events(self.stream)
     }
 
-    fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
+    /// recv(2) with its flags.
+    pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         if flags & libc::MSG_OOB != 0 {
             return self.receive_urgent(slices, flags);
         }
         if flags & libc::MSG_ERRQUEUE != 0 {
-            return Err(Errno::AGAIN);
+            return self
+                .socket
+                .completions
+                .take()
+                .map(|_| 0)
+                .ok_or(Errno::AGAIN);
         }
         let total = total_mut(slices);
+        if total == 0 && self.stream.readable_bytes() > 0 {
+            return Ok(0);
+        }
         let wanted = self.wanted(total, flags);
         let mut wait = Wait::new(flags & libc::MSG_DONTWAIT != 0);
         let mut copied = 0;
@@ -132,8 +149,8 @@ impl Call<'_> {
                 copied += self.take(slices, copied, total, flags)?;
                 copied
             };
-            let stops = self.no_more_comes() || (!peeking && self.stream.is_at_mark());
-            let done = available >= wanted || (available > 0 && stops);
+            let stops = || self.no_more_comes() || (!peeking && self.stream.is_at_mark());
+            let done = available >= wanted || (available > 0 && stops());
             if !done
                 && available == 0
                 && let Some(end) = self.end_of_data()?
@@ -305,8 +322,11 @@ impl Call<'_> {
                 Ok(true) => match part(moved, total - moved) {
                     Ok(Part::Moved(bytes)) => {
                         moved += bytes;
-                        if with_syn && (dont_wait || self.socket.is_nonblocking(self.fd)?) {
-                            // However fast the answer came: as connect.
+                        let is_all = moved == total && !with_syn;
+                        // However fast the answer to a SYN came: as connect.
+                        if is_all
+                            || with_syn && (dont_wait || self.socket.is_nonblocking(self.fd)?)
+                        {
                             return Ok(moved);
                         }
                         continue;
@@ -324,8 +344,11 @@ impl Call<'_> {
             let news = || self.events() & (OUT | ALWAYS) != 0;
             match wait.sleep(self, &news, self.socket.send_timeout()) {
                 Ok(()) => {}
-                Err(_) if moved > 0 => return Ok(moved),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // As SOCK_NOSPACE: whoever watches hears when there is room.
+                    let _ = self.events();
+                    return if moved > 0 { Ok(moved) } else { Err(error) };
+                }
             }
         }
     }

@@ -29,9 +29,14 @@ impl Waker {
     /// Counts the thread in; the eventfd belongs into its poll set.
     pub fn sleeping(&self) -> Result<(Sleeping<'_>, RawFd), Errno> {
         let fd = self.number()?;
+        Ok((self.count_in(), fd))
+    }
+
+    /// Counts the thread in, which looks once more for something to do before it sleeps.
+    pub fn count_in(&self) -> Sleeping<'_> {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Ok((Sleeping(self), fd))
+        Sleeping(self)
     }
 
     /// Wakes whoever sleeps.
@@ -60,7 +65,8 @@ impl Waker {
         self.ring.store(None);
     }
 
-    fn number(&self) -> Result<RawFd, Errno> {
+    /// The eventfd's number.
+    pub fn number(&self) -> Result<RawFd, Errno> {
         if let Some(ring) = self.ring.load().as_ref() {
             return Ok(ring.as_raw_fd());
         }

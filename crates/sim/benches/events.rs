@@ -1,4 +1,5 @@
-//! Events per second of one simulated machine on one core: `cargo bench -p sim`. The goal is 5 million.
+//! Events per second of one simulated machine on one core: `cargo bench -p sim`. The goal is 5 million for a run
+//! that nobody watches; a watched one, as `sim run --html` and the page make, keeps spans and queue lengths too.
 
 #![allow(missing_docs)] // what criterion's macros make
 
@@ -7,6 +8,9 @@ use sim::{
     machine::Machine,
     scenario::{Kind, Scenario},
 };
+
+/// As many spans as the page keeps.
+const SPANS: usize = 20_000;
 
 fn events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("events");
@@ -20,6 +24,9 @@ fn events(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(events));
         group.bench_function(format!("{kind:?}"), |bencher| {
             bencher.iter(|| Machine::run(&scenario, 1, 0).answered);
+        });
+        group.bench_function(format!("{kind:?}, watched"), |bencher| {
+            bencher.iter(|| Machine::run_with_timeline(&scenario, 1, 0, SPANS).answered);
         });
     }
     group.finish();

@@ -12,7 +12,10 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::formula::mg1_wait;
+use crate::{
+    formula::mg1_wait,
+    scenario::{line_of, place},
+};
 pub use library::{builtin, builtin_names, components};
 pub use technology::{Technology, technologies};
 
@@ -108,8 +111,10 @@ pub enum PathError {
     #[error("{0}")]
     Syntax(String),
     /// A component that cannot be.
-    #[error("component {number} ({name}): {reason}")]
+    #[error("{}component {number} ({name}): {reason}", place(*line))]
     Component {
+        /// The line that says so; 0 where none does.
+        line: usize,
         /// Which one, from 1.
         number: usize,
         /// Its name.
@@ -191,27 +196,50 @@ impl Path {
             let reason = "the path has no [[component]]";
             return Err(PathError::Syntax(reason.to_owned()));
         }
-        path.compose(64.0, 0.0)?;
+        path.check(64.0, 0.0)
+            .map_err(|(index, fault)| fault.of(index, Some(text)))?;
         Ok(path)
     }
 
     /// What it costs for a packet of this size, with queues at this load.
     pub fn compose(&self, bytes: f64, load: f64) -> Result<Composition, PathError> {
-        let stages = self.component.iter().enumerate().map(|(index, component)| {
-            component
-                .stage(bytes, load)
-                .map_err(|(name, reason)| PathError::Component {
-                    number: index + 1,
-                    name,
-                    reason,
-                })
-        });
+        let stages = self.check(bytes, load);
         Ok(Composition {
             title: self.title.clone(),
             bytes,
             load,
-            stages: stages.collect::<Result<_, _>>()?,
+            stages: stages.map_err(|(index, fault)| fault.of(index, None))?,
         })
+    }
+
+    fn check(&self, bytes: f64, load: f64) -> Result<Vec<Stage>, (usize, Fault)> {
+        let stages = self.component.iter().enumerate();
+        stages
+            .map(|(index, component)| component.stage(bytes, load).map_err(|fault| (index, fault)))
+            .collect()
+    }
+}
+
+/// What is wrong with a component, and which of its keys says so.
+#[derive(Debug)]
+struct Fault {
+    name: String,
+    key: &'static str,
+    reason: String,
+}
+
+impl Fault {
+    fn of(self, index: usize, text: Option<&str>) -> PathError {
+        let line_of_key = |text| match line_of(text, &format!("component.{index}.{}", self.key)) {
+            0 => line_of(text, &format!("component.{index}")),
+            line => line,
+        };
+        PathError::Component {
+            line: text.map_or(0, line_of_key),
+            number: index + 1,
+            name: self.name,
+            reason: self.reason,
+        }
     }
 }
 
@@ -243,44 +271,55 @@ impl Component {
         })
     }
 
-    fn stage(&self, bytes: f64, load: f64) -> Result<Stage, (String, String)> {
+    fn stage(&self, bytes: f64, load: f64) -> Result<Stage, Fault> {
         let given = self.name.clone().or_else(|| self.uses.clone());
         let name = given.unwrap_or_else(|| "without a name".to_owned());
-        let wrong = |reason: String| (name.clone(), reason);
-        let c = self.resolved().map_err(wrong)?;
+        let wrong = |key: &'static str, reason: String| Fault {
+            name: name.clone(),
+            key,
+            reason,
+        };
+        let needs = |key: &str| format!("needs {key}");
+        let c = self.resolved().map_err(|reason| wrong("use", reason))?;
         let [least, most] = match (c.latency_ns, c.latency_ns_per_m) {
             (Some(latency), _) => latency.ends(),
             (None, Some(per_m)) => {
-                let length = c
-                    .length_m
-                    .ok_or_else(|| wrong("needs length_m".to_owned()))?;
+                let length = c.length_m.ok_or_else(|| wrong("use", needs("length_m")))?;
                 [per_m * length; 2]
             }
-            (None, None) => return Err(wrong("has no latency_ns".to_owned())),
+            (None, None) => return Err(wrong("name", "has no latency_ns".to_owned())),
         };
+        let load = c.load.unwrap_or(load);
+        for (key, value, positive) in [
+            ("latency_ns", Some(least), false),
+            ("latency_ns", Some(most), false),
+            ("latency_ns_per_m", c.latency_ns_per_m, false),
+            ("length_m", c.length_m, false),
+            ("per_byte_ns", c.per_byte_ns, false),
+            ("rate_gbps", c.rate_gbps, true),
+            ("service_ns", c.service_ns, false),
+            ("load", Some(load), false),
+        ] {
+            let fits = |v: f64| v.is_finite() && v >= 0.0 && !(positive && v == 0.0);
+            if let Some(value) = value.filter(|v| !fits(*v)) {
+                return Err(wrong(key, format!("{key} cannot be {value}")));
+            }
+        }
+        if least > most {
+            let reason = format!("latency_ns: {least} at least cannot be above {most} at most");
+            return Err(wrong("latency_ns", reason));
+        }
         let on_wire = |bytes: f64| c.rate_gbps.map(|rate| bytes * 8.0 / rate);
         let received = match c.forwarding {
             None => 0.0,
             Some(Forwarding::Store) => {
-                on_wire(bytes).ok_or_else(|| wrong("needs rate_gbps".to_owned()))?
+                on_wire(bytes).ok_or_else(|| wrong("use", needs("rate_gbps")))?
             }
             Some(Forwarding::CutThrough) => on_wire(bytes.min(HEADER_BYTES)).unwrap_or(0.0),
         };
         let service = c.service_ns.or_else(|| on_wire(bytes)).unwrap_or(0.0);
-        let load = c.load.unwrap_or(load);
-        let values = [
-            least,
-            most,
-            received,
-            service,
-            load,
-            c.per_byte_ns.unwrap_or(0.0),
-        ];
-        if values.iter().any(|v| !v.is_finite() || *v < 0.0) || least > most {
-            return Err(wrong("has a value that cannot be".to_owned()));
-        }
         if load >= 1.0 && service > 0.0 {
-            return Err(wrong(format!("has no steady state at load {load}")));
+            return Err(wrong("load", format!("has no steady state at load {load}")));
         }
         let wait = if service > 0.0 {
             mg1_wait(load, 0.0) * service

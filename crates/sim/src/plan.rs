@@ -6,6 +6,8 @@
 //! connections pay for the control path, a slow NIC becomes the bottleneck, and a disk does not get
 //! faster.
 
+mod asking;
+mod closed;
 mod closed_loop;
 mod observation;
 mod preset;
@@ -13,16 +15,17 @@ mod report;
 mod simulate;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod verdict;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{
-    formula::mg1_wait,
-    scenario::{line_of, place},
-};
-pub use closed_loop::{ClosedLoop, closed_loop};
+use crate::scenario::{line_of, place};
+pub use asking::Asked;
+use closed::crowded;
+pub use closed::{Bottleneck, Closed, closed};
+pub use closed_loop::{Client, ClosedLoop, Work, closed_loop};
 pub use observation::Observation;
 pub use preset::{Costs, Preset, Source, Value, Where};
 pub use simulate::{Estimate, Simulated, simulate};
@@ -34,7 +37,7 @@ pub use verdict::{BreakEven, Buys, Effect, Plan, Row, plan};
 pub struct Workload {
     /// What it is.
     pub title: String,
-    /// Requests per second, Poisson.
+    /// Requests per second; Poisson, unless `clients` says who asks.
     pub requests_per_s: f64,
     /// Size of a request.
     pub request_bytes: f64,
@@ -55,6 +58,13 @@ pub struct Workload {
     pub threads: usize,
     /// Processor time per request that clients on this same host take; 0: they are elsewhere.
     pub client_ns: f64,
+    /// Clients that wait for each answer before they ask again, so many requests under way at most; 0: requests come by
+    /// themselves.
+    pub clients: usize,
+    /// Threads of those clients on this same host; 0: as many as they need.
+    pub client_threads: usize,
+    /// `requests_per_s` is all that clients and server could do: somebody was busy all the time, and nobody paused.
+    pub saturated: bool,
     /// Host time per request that the first stack was seen to take, in place of the preset's; 0: nobody
     /// looked.
     pub observed_stack_ns: f64,
@@ -111,6 +121,9 @@ impl Default for Workload {
             host_cores: 2,
             threads: 0,
             client_ns: 0.0,
+            clients: 0,
+            client_threads: 0,
+            saturated: false,
             observed_stack_ns: 0.0,
             other_load: 0.0,
             link_gbps: 10.0,
@@ -126,6 +139,9 @@ impl Default for Workload {
         }
     }
 }
+
+/// Clients and their threads at most.
+const MOST: usize = 1_000_000;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -156,7 +172,7 @@ impl PlanError {
     }
 
     /// The same with the line of a text on which the key stands.
-    fn in_text(self, text: &str) -> Self {
+    pub fn in_text(self, text: &str) -> Self {
         match self {
             Self::Value { key, reason, .. } => Self::Value {
                 line: line_of(text, &key),
@@ -217,6 +233,14 @@ impl Workload {
                 return Err(PlanError::value(key, "must be between 1 and 1024"));
             }
         }
+        for (key, count) in [
+            ("clients", self.clients),
+            ("client_threads", self.client_threads),
+        ] {
+            if count > MOST {
+                return Err(PlanError::value(key, format!("must be {MOST} at most")));
+            }
+        }
         if self.other_load > 0.99 {
             return Err(PlanError::value("other_load", "leaves nothing to share"));
         }
@@ -227,186 +251,5 @@ impl Workload {
             return Err(PlanError::value("stacks", "needs two or more to compare"));
         }
         Ok(())
-    }
-}
-
-/// The closed form of one stack.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Closed {
-    /// Host time of the stack per request.
-    pub stack_ns: f64,
-    /// Engine or NIC time per request.
-    pub device_ns: f64,
-    /// Host cores that the application and its part of the stack may use.
-    pub cores: f64,
-    /// Those, and the ones that its threads cannot use.
-    pub all_cores: f64,
-    /// What one of them can give, after other work.
-    pub core_share: f64,
-    /// Cores of the engine or NIC.
-    pub device_cores: f64,
-    /// Load of the host's cores at the offered rate; an engine's cores count as busy in `host_cores`.
-    pub host_load: f64,
-    /// Host cores busy at the offered rate, engine included.
-    pub busy_cores: f64,
-    /// Most requests per second.
-    pub capacity_per_s: f64,
-    /// What ends first.
-    pub bottleneck: Bottleneck,
-    /// Mean time at the host: service and queueing on each core; none in overload.
-    pub mean_us: Option<f64>,
-}
-
-/// What ends first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bottleneck {
-    /// The host's processors.
-    Host,
-    /// The engine's or the NIC's.
-    Device,
-    /// The link.
-    Link,
-    /// The bus.
-    Bus,
-    /// The disk.
-    Disk,
-}
-
-impl Bottleneck {
-    /// Whether no stack can move it.
-    pub fn is_outside(self) -> bool {
-        matches!(self, Self::Link | Self::Bus | Self::Disk)
-    }
-}
-
-/// What one request takes: host time of the stack, and device time at 1 GHz.
-fn work(w: &Workload, costs: &Costs) -> (f64, f64) {
-    let packets = |bytes: f64| (bytes / w.mss_bytes).ceil();
-    let bytes = w.request_bytes + w.response_bytes;
-    let connections = if w.requests_per_connection > 0.0 {
-        1.0 / w.requests_per_connection
-    } else {
-        0.0
-    };
-    let value = |v: &Option<Value>| v.as_ref().map_or(0.0, |v| v.value);
-    let host = costs.receive_ns.value
-        + costs.send_ns.value
-        + (packets(w.request_bytes) + packets(w.response_bytes)) * costs.packet_ns.value
-        + bytes * costs.byte_ns.value
-        + connections * costs.connection_ns.value
-        + w.wake_share * costs.wake_ns.value
-        - if w.together {
-            value(&costs.together_saves_ns)
-        } else {
-            0.0
-        };
-    let device = value(&costs.device_ns)
-        + bytes * value(&costs.device_byte_ns)
-        + connections * value(&costs.device_connection_ns);
-    (host.max(0.0), device)
-}
-
-/// An engine that shares the only processors with the program.
-fn crowded(w: &Workload, costs: &Costs) -> bool {
-    costs.place == Where::Engine && w.host_cores <= w.engine_cores
-}
-
-/// Cores of these that the application's threads can use.
-fn serving(w: &Workload, cores: f64) -> f64 {
-    match w.threads {
-        0 => cores,
-        threads => cores.min(threads as f64),
-    }
-}
-
-/// What ends first: processors of the host, of the device, link, bus or disk.
-fn limit(w: &Workload, host_per_s: f64, device_per_s: f64) -> (f64, Bottleneck) {
-    let rate = |gbps: f64, bytes: f64| {
-        if gbps > 0.0 {
-            gbps * 1e9 / 8.0 / bytes
-        } else {
-            f64::INFINITY
-        }
-    };
-    // The link carries requests one way and responses the other.
-    let larger = w.request_bytes.max(w.response_bytes);
-    let limits = [
-        (host_per_s, Bottleneck::Host),
-        (device_per_s, Bottleneck::Device),
-        (rate(w.link_gbps, larger), Bottleneck::Link),
-        (
-            rate(w.bus_gbps, w.request_bytes + w.response_bytes),
-            Bottleneck::Bus,
-        ),
-        (rate(w.disk_gbps, w.response_bytes), Bottleneck::Disk),
-    ];
-    let least = limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    least.unwrap_or((0.0, Bottleneck::Host))
-}
-
-/// Mean stay at a processor with fixed work (M/D/1); no number in overload.
-fn stay(service: f64, load: f64) -> f64 {
-    if load >= 1.0 {
-        f64::NAN
-    } else {
-        service * (1.0 + mg1_wait(load, 0.0))
-    }
-}
-
-/// The closed form of a stack with these costs under a workload.
-pub fn closed(w: &Workload, costs: &Costs) -> Closed {
-    let (stack_ns, at_1_ghz) = work(w, costs);
-    let crowded = crowded(w, costs);
-    let all = w.host_cores as f64;
-    let (cores, device_cores, device_ns) = match costs.place {
-        Where::Host => (all, 0.0, 0.0),
-        Where::Engine if crowded => (all, 0.0, at_1_ghz),
-        Where::Engine => (all - w.engine_cores as f64, w.engine_cores as f64, at_1_ghz),
-        Where::Nic => (all, w.nic.cores as f64, at_1_ghz * 1000.0 / w.nic.clock_mhz),
-    };
-    let all_cores = cores;
-    let cores = serving(w, cores);
-    let core_share = 1.0 - w.other_load;
-    let host_ns = w.application_ns + stack_ns + if crowded { device_ns } else { 0.0 };
-    let device_per_s = if device_cores > 0.0 && device_ns > 0.0 {
-        device_cores * 1e9 / device_ns
-    } else {
-        f64::INFINITY
-    };
-    let serving_per_s = cores * core_share * 1e9 / host_ns.max(1e-9);
-    // Clients on this host take the processors that the threads leave, then theirs.
-    let with_clients_per_s = all_cores * core_share * 1e9 / (host_ns + w.client_ns).max(1e-9);
-    let host_per_s = serving_per_s.min(with_clients_per_s);
-    let (capacity_per_s, bottleneck) = limit(w, host_per_s, device_per_s);
-    let rate = w.requests_per_s;
-    let host_load = rate / host_per_s;
-    let mut mean = stay(host_ns / core_share, host_load);
-    if device_per_s.is_finite() {
-        mean += stay(device_ns, rate / device_per_s);
-    }
-    // What polls is busy all the time, and so is an engine's core.
-    let used = if costs.polls {
-        cores
-    } else {
-        (rate * host_ns / 1e9).min(cores)
-    };
-    let engine = if costs.place == Where::Engine {
-        device_cores
-    } else {
-        0.0
-    };
-    Closed {
-        stack_ns,
-        device_ns,
-        cores,
-        all_cores,
-        core_share,
-        device_cores,
-        host_load,
-        busy_cores: used + engine,
-        capacity_per_s,
-        bottleneck,
-        mean_us: (mean.is_finite() && rate < capacity_per_s).then_some(mean / 1e3),
     }
 }

@@ -1,13 +1,17 @@
 //! Reports on a scenario: what a run found, what a sweep found, and which processor does what.
 
+mod explain;
+
 use crate::{
     document::{Block, Document},
-    machine::{Level, Outcome, Span, Work},
+    machine::{Level, Outcome, Span},
     plot::{Plot, Series, escape},
     scenario::{Kind, Scenario},
-    summary::{Summary, offered_loads},
-    time::{Ns, as_ms, as_us},
+    summary::Summary,
+    time::{Ns, as_ms},
 };
+
+pub use explain::{Step, explain, steps};
 
 fn milliseconds(value: f64) -> String {
     if value < 10.0 {
@@ -46,6 +50,13 @@ pub fn warnings(summary: &Summary) -> Vec<String> {
             )
         })
         .collect();
+    if let Some(percent) = summary.wider_than_asked_percent {
+        warnings.push(format!(
+            "Wide: after {} runs the mean is known within ± {percent:.1} %, which is more than runs.until_percent \
+             asks; runs.most allows no more runs.",
+            summary.runs
+        ));
+    }
     if summary.cut_runs > 0 {
         warnings.push(format!(
             "Cut: {} of {} runs reached workload.horizon_s or 500 million events with requests unanswered; \
@@ -71,8 +82,13 @@ pub fn of_run(scenario: &Scenario, summary: &Summary) -> Document {
     if let Some(response) = summary.response {
         let half = response.mean_plus_minus_ms;
         let half = half.map_or(String::new(), |ms| format!(" ± {}", milliseconds(ms)));
+        // Without a steady state there is no mean to estimate, only one of what happened to be watched.
+        let steady = summary.overloaded.is_empty();
         rows.push(pair(
-            "mean, ms (± 95 %)",
+            match steady {
+                true => "mean, ms (± 95 %)",
+                false => "mean of this window only, ms (± 95 %)",
+            },
             milliseconds(response.mean_ms) + &half,
         ));
         rows.push(pair("p50, ms", milliseconds(response.p50_ms)));
@@ -169,7 +185,7 @@ pub fn of_sweep(title: &str, points: &[Point]) -> Document {
         row.push(optional(s.response.map(|r| r.p99_ms)));
         row.push(optional(s.during_load_mean_ms));
         row.push(format!("{:.0}", 100.0 * s.late_share));
-        let unstable: Vec<&str> = s.overloaded.keys().copied().collect();
+        let unstable: Vec<&str> = s.overloaded.keys().map(AsRef::as_ref).collect();
         row.push(unstable.join(" "));
         row
     });
@@ -218,54 +234,6 @@ fn chart(title: &str, points: &[Point]) -> Option<Plot> {
         log_x: false,
         series,
     })
-}
-
-/// Which processor does what for one request, and what a sustained load asks of each.
-pub fn explain(scenario: &Scenario) -> Document {
-    let mut d = Document::new(title_of(scenario));
-    let w = Work::new(scenario);
-    let us = |ns: Ns| format!("{:.2}", as_us(ns));
-    let owner = match scenario.stack.kind {
-        Kind::Kernel => "host, bottom half",
-        Kind::User if w.in_interrupt => "host, interrupt",
-        Kind::User => "host, server process",
-        Kind::Nic => "NIC",
-    };
-    let step = |what: &str, on: &str, ns: Ns| vec![what.to_owned(), on.to_owned(), us(ns)];
-    d.heading("One request");
-    let mut rows = vec![
-        step("interrupt", "host, interrupt", w.interrupt),
-        step("each packet announced", "host, interrupt", w.announced),
-        step("link and network, each packet", owner, w.receive),
-        step("transport, once", owner, w.segment),
-        step(
-            "read, answer, and all below in host stacks",
-            "host, server process",
-            w.serve,
-        ),
-        step("application", "host, server process", w.compute),
-    ];
-    if scenario.stack.kind == Kind::Nic {
-        rows.push(step(
-            "transport, network, link of the response",
-            "NIC",
-            w.transmit,
-        ));
-    }
-    d.table(["step", "where", "µs"], rows);
-    d.text(format!("Packets per request: {}.", w.packets));
-    d.heading("What the load asks of each resource");
-    let rows = offered_loads(scenario).into_iter().map(|(name, load)| {
-        let verdict = if load >= 1.0 { "unstable" } else { "" };
-        vec![
-            name.to_owned(),
-            format!("{:.1} %", 100.0 * load),
-            verdict.to_owned(),
-        ]
-    });
-    d.table(["resource", "of what it can do", ""], rows.collect());
-    d.text("Endless computations count: beside n of them a process has 1/(n+1) of the time.");
-    d
 }
 
 fn colour(level: Level) -> &'static str {

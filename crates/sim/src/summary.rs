@@ -1,9 +1,9 @@
 //! Many runs of one scenario as one result: pooled response times, a confidence interval from run to
 //! run, processor time by level, and what must be said before anyone believes a mean.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     histogram::Histogram,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// What the runs of a scenario say.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     /// Runs made.
     pub runs: usize,
@@ -39,7 +39,7 @@ pub struct Summary {
     /// Interrupts per request.
     pub interrupts_per_request: f64,
     /// Processor time per request by level, in microseconds.
-    pub busy_us_per_request: BTreeMap<&'static str, f64>,
+    pub busy_us_per_request: BTreeMap<Cow<'static, str>, f64>,
     /// Mean over the runs, by resource.
     pub resources: BTreeMap<String, Resource>,
     /// Most bytes that the NIC's memory held in any run.
@@ -48,13 +48,17 @@ pub struct Summary {
     pub losses: u64,
     /// Resources that more is asked of than they can do, with that load; a mean of such a scenario
     /// depends on how long it was watched.
-    pub overloaded: BTreeMap<&'static str, f64>,
+    pub overloaded: BTreeMap<Cow<'static, str>, f64>,
+    /// Half of the confidence interval in percent of the mean, where `runs.until_percent` asked for less and
+    /// `runs.most` runs were made first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wider_than_asked_percent: Option<f64>,
     /// Simulated events.
     pub events: u64,
 }
 
 /// Response times.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Response {
     /// Mean.
     pub mean_ms: f64,
@@ -69,7 +73,7 @@ pub struct Response {
 }
 
 /// A resource, as a mean over runs.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Resource {
     /// Share of the time in which it was busy.
     pub utilisation: f64,
@@ -151,10 +155,15 @@ impl Pool {
         Some(student_t(n - 1) * deviation / (n as f64).sqrt())
     }
 
-    fn precise_enough(&self, percent: f64) -> bool {
+    /// The same in percent of the mean.
+    fn plus_minus_percent(&self) -> Option<f64> {
         let mean = self.responses.mean() / 1e6;
-        self.plus_minus_ms()
-            .is_some_and(|half| half <= mean * percent / 100.0)
+        self.plus_minus_ms().map(|half| 100.0 * half / mean)
+    }
+
+    fn precise_enough(&self, percent: f64) -> bool {
+        self.plus_minus_percent()
+            .is_some_and(|half| half <= percent)
     }
 
     fn summary(mut self, scenario: &Scenario) -> Summary {
@@ -172,6 +181,9 @@ impl Pool {
             p99_ms: as_ms(self.responses.quantile(0.99)),
             p999_ms: as_ms(self.responses.quantile(0.999)),
         });
+        let asked = scenario.runs.until_percent;
+        let wide = asked > 0.0 && !self.precise_enough(asked);
+        let wider_than_asked_percent = self.plus_minus_percent().filter(|_| wide);
         let (survivors, sum) = self.survivors;
         let busy = self.busy.named_us();
         Summary {
@@ -188,15 +200,17 @@ impl Pool {
             interrupts_per_request: self.interrupts as f64 / per_request,
             busy_us_per_request: busy
                 .into_iter()
-                .map(|(k, us)| (k, us / per_request))
+                .map(|(name, us)| (name.into(), us / per_request))
                 .collect(),
             resources: self.resources,
             nic_memory_peak_bytes: self.memory_peak,
             losses: self.losses,
             overloaded: offered_loads(scenario)
                 .into_iter()
-                .filter(|(_, l)| *l >= 1.0)
+                .filter(|(_, load)| *load >= 1.0)
+                .map(|(name, load)| (name.into(), load))
                 .collect(),
+            wider_than_asked_percent,
             events: self.events,
         }
     }
@@ -322,7 +336,10 @@ mod tests {
         assert!(response.mean_plus_minus_ms.unwrap() <= 0.05 * response.mean_ms);
         scenario.runs.until_percent = 1e-9;
         scenario.runs.most = 6;
-        assert_eq!(replicate(&scenario).runs, 6);
+        assert_eq!(narrow.wider_than_asked_percent, None);
+        let wide = replicate(&scenario);
+        assert_eq!(wide.runs, 6);
+        assert!(wide.wider_than_asked_percent.unwrap() > 1.0);
     }
 
     #[test]

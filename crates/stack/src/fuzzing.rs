@@ -271,19 +271,7 @@ impl<'m> Scene<'m> {
             ethertype: EtherType::IPV4,
         };
         header.emit(&mut frame);
-        let ip = ipv4::Header {
-            source: THEIRS,
-            destination: OURS,
-            protocol,
-            ttl: 64,
-            dscp_ecn: 0,
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
-        };
+        let ip = ipv4::Header::new(THEIRS, OURS, protocol);
         ip.emit(payload.len(), &mut frame[14..]);
         frame.extend_from_slice(payload);
         let meta = RxMeta {

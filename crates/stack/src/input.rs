@@ -190,15 +190,33 @@ impl Stack<'_> {
         meta: RxMeta,
         host: &mut dyn Host,
     ) -> bool {
-        let Ok((ip, segment)) = parse_ipv4(&frame[ethernet::Header::LEN..], meta) else {
-            return false;
+        let packet = &frame[ethernet::Header::LEN..];
+        let (ends, dscp_ecn, segment) = if packet.first().is_some_and(|first| first >> 4 == 4) {
+            let Ok((ip, segment)) = parse_ipv4(packet, meta) else {
+                return false;
+            };
+            self.counters.ip_in_receives += 1;
+            self.counters.ip_in_delivers += 1;
+            (
+                (ip.source.into(), ip.destination.into()),
+                ip.dscp_ecn,
+                segment,
+            )
+        } else {
+            let Ok((ip, segment)) = ipv6::Header::parse(packet) else {
+                return false;
+            };
+            self.counters.ip6_in_receives += 1;
+            self.counters.ip6_in_delivers += 1;
+            (
+                (ip.source.into(), ip.destination.into()),
+                ip.traffic_class,
+                segment,
+            )
         };
-        self.counters.ip_in_receives += 1;
-        self.counters.ip_in_delivers += 1;
-        let ends = (ip.source.into(), ip.destination.into());
         let must_verify = meta.checksum == RxChecksum::Unknown;
         if let Some((header, payload)) = self.parse_tcp(ends, segment, must_verify) {
-            let mark = Ecn::from_tos(ip.dscp_ecn);
+            let mark = Ecn::from_tos(dscp_ecn);
             self.handle_in_connection(now, index, mark, &header, payload, host);
         }
         true
@@ -318,7 +336,7 @@ impl Stack<'_> {
             is_detour: false,
             checksum: came.meta.checksum,
             segment_bytes: came.meta.segment_bytes,
-            key: None,
+            key: came.key,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
             self.counters.ip6_in_addr_errors += 1;

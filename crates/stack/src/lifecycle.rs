@@ -7,9 +7,12 @@
 
 use crate::demux::FourTuple;
 use crate::egress::{ConnectionView, Host};
+use crate::interface::InterfaceId;
 use crate::intrusive::{at, slot};
+use crate::neighbour::ExternalNeighbour;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, Row as _};
+use core::net::IpAddr;
 use tcp::{ConnectionError, Events, Instant, State};
 use zerocopy::IntoBytes as _;
 
@@ -42,9 +45,9 @@ impl Stack<'_> {
         Some(index)
     }
 
-    /// The label of the packets of a connection: random to an outsider, the same for all of them
+    /// The label of the packets between two ends: random to an outsider, the same for all of them
     /// (RFC 6437 §3); IPv4 has none.
-    fn flow_label(&self, tuple: &FourTuple) -> u32 {
+    pub(crate) fn flow_label(&self, tuple: &FourTuple) -> u32 {
         if tuple.local().is_ipv4() {
             return 0;
         }
@@ -67,6 +70,28 @@ impl Stack<'_> {
         self.apply(now, index, before, events, host);
     }
 
+    /// A station is gone with all its connections, as its host says: ours to it end as if it had reset them, and
+    /// it is asked for anew when it is needed. What is in TIME-WAIT stays.
+    pub fn lose_station(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        address: IpAddr,
+        host: &mut dyn Host,
+    ) {
+        self.hear_of_neighbour(interface, address, ExternalNeighbour::Forgotten);
+        for index in 0..self.tables.header.connections_used {
+            let record = self.record(index);
+            let is_ended = record.has(Flags::DETACHED) || !record.has(Flags::USED);
+            let asks = record.tcp.state() == State::SynSent;
+            if !is_ended && !asks && record.tuple.remote() == address {
+                // What is left to be said is not worth a question on the link.
+                self.change(index, |record| record.set(Flags::LOSE, true));
+                self.run(now, index, host, tcp::Connection::handle_peer_gone);
+            }
+        }
+    }
+
     /// Acts on the events of connection `index`, whose state was `before`.
     pub(crate) fn apply(
         &mut self,
@@ -76,7 +101,10 @@ impl Stack<'_> {
         events: Events,
         host: &mut dyn Host,
     ) {
-        if events.contains(Events::TRANSMIT) && !self.is_waiting(at(index)) {
+        if events.contains(Events::TRANSMIT)
+            && self.record(index).tcp.may_transmit()
+            && !self.is_waiting(at(index))
+        {
             self.senders.push(index);
         }
         if events.contains(Events::ESTABLISHED) && self.record(index).has(Flags::HALF_OPEN) {
@@ -143,7 +171,7 @@ impl Stack<'_> {
     /// Gives the row back.
     pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
         self.forget_path(at(index));
-        self.take_range_room(index);
+        self.take_rooms(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change(index, |record| {
             record.set(Flags::all(), false);
@@ -203,7 +231,9 @@ impl Stack<'_> {
             .deadline()
             .is_some_and(|deadline| deadline <= now)
         {
-            self.run(now, index, host, |tcp| tcp.handle_timeout(now));
+            let before = record.tcp.state();
+            let events = self.fly(index, |record, rooms| record.tcp.handle_timeout(now, rooms));
+            self.apply(now, index, before, events, host);
             self.watch_fast_open(now, index);
         } else {
             self.arm(index);

@@ -132,7 +132,8 @@ impl Envelope {
                 dont_fragment: false,
                 more_fragments: part.more,
                 fragment_offset: part.offset,
-                identification: u16::try_from(part.identification).unwrap_or(0),
+                identification: u16::try_from(part.identification & 0xffff)
+                    .expect("invariant: 16 bits remain"),
                 ..self.ipv4(source, destination, part.next_header)
             };
             header.emit(len, &mut frame[IP_START..]);
@@ -152,18 +153,13 @@ impl Envelope {
 
     fn ipv4(&self, source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol) -> ipv4::Header {
         ipv4::Header {
-            source,
-            destination,
-            protocol,
             ttl: self.ttl,
             dscp_ecn: self.tos,
             identification: self.identification,
             // RFC 1191 §3: path MTU discovery; it also makes the datagram atomic (RFC 6864 §4).
+            // RFC 1191 §3: path MTU discovery; it also makes the datagram atomic (RFC 6864 §4).
             dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
+            ..ipv4::Header::new(source, destination, protocol)
         }
     }
 }
@@ -292,7 +288,7 @@ impl Stack<'_> {
                 next_header: protocol,
                 offset: u16::try_from(at).expect("invariant: a packet fits 16 bits"),
                 more: at + step < len,
-                identification: identification.into(),
+                identification,
             };
             let mut headers = [0; IP_START + ipv6::Header::LEN + Fragment::LEN];
             envelope.emit_fragment(hardware, &part, piece.len(), &mut headers);

@@ -1,5 +1,4 @@
-//! Header prediction for TCP over IPv4 (Jacobson 1990, "4BSD TCP header prediction"): a frame whose headers
-//! stand as those of the frame before it on the same connection needs no address judged and no tuple hashed again.
+//! Header prediction for TCP (Jacobson 1990, "4BSD TCP header prediction"): a frame whose headers stand as those of the frame before it on the same connection needs no address judged and no tuple hashed again.
 //!
 //! What is predicted is whose a segment is, never what it says: lengths, sums and everything that TCP looks
 //! at are checked each time. A prediction ends with its connection, and when an interface or its
@@ -8,47 +7,62 @@
 use crate::interface::InterfaceId;
 use wire::ethernet;
 use wire::ipv4::{self, Protocol};
+use wire::ipv6;
 
 /// Connections that are remembered; those whose ports collide take turns. A power of two.
 const ENTRIES: usize = 64;
-/// Version 4 and no options.
-const PLAIN: u8 = 0x45;
-/// Where in a frame stand: the IP header, the bytes that make a fragment, the protocol, the addresses, the
-/// ports (RFC 791 §3.1, RFC 9293 §3.1).
 const IP_AT: usize = ethernet::Header::LEN;
+/// Version 4 and no options; and where in such a frame stand: the bytes that make a fragment, the protocol,
+/// the addresses, the ports (RFC 791 §3.1, RFC 9293 §3.1).
+const PLAIN: u8 = 0x45;
 const FRAGMENT_AT: usize = IP_AT + 6;
 const PROTOCOL_AT: usize = IP_AT + 9;
 const ADDRESSES_AT: usize = IP_AT + 12;
 const PORTS_AT: usize = IP_AT + ipv4::Header::LEN;
 const END: usize = PORTS_AT + 4;
+/// The same of version 6, where any other header than TCP's behind the first is a next one (RFC 8200 §3).
+const NEXT_HEADER_AT_V6: usize = IP_AT + 6;
+const ADDRESSES_AT_V6: usize = IP_AT + 8;
+const PORTS_AT_V6: usize = IP_AT + ipv6::Header::LEN;
+const END_V6: usize = PORTS_AT_V6 + 4;
 
-/// What says whose a segment is, as it stands in its frame.
+/// What says whose a segment is, as it stands in its frame. The type in the link's header tells the families apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     interface: u16,
     link: [u8; ethernet::Header::LEN],
-    addresses: [u8; 8],
+    /// The first eight bytes of it over IPv4.
+    addresses: [u8; 32],
     /// The peer's port and ours.
     ports: [u8; 4],
 }
 
 impl Key {
-    /// `None`: not a TCP segment in an IPv4 packet that is plain and whole. Nothing else is checked.
+    /// `None`: not a TCP segment in a packet that is plain and whole. Nothing else is checked.
     pub(crate) fn of(interface: InterfaceId, frame: &[u8]) -> Option<Self> {
-        let head = frame.first_chunk::<END>()?;
-        // More fragments, or an offset.
-        let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
-        if head[IP_AT] != PLAIN || head[PROTOCOL_AT] != Protocol::TCP.0 || fragment != 0 {
-            return None;
-        }
-        let (link, rest) = head.split_first_chunk()?;
-        let (_, rest) = rest.split_at(ADDRESSES_AT - IP_AT);
-        let (addresses, ports) = rest.split_first_chunk()?;
+        let mut addresses = [0; 32];
+        let ports = if *frame.get(IP_AT)? == PLAIN {
+            let head = frame.first_chunk::<END>()?;
+            // More fragments, or an offset.
+            let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
+            if head[PROTOCOL_AT] != Protocol::TCP.0 || fragment != 0 {
+                return None;
+            }
+            addresses[..8].copy_from_slice(&head[ADDRESSES_AT..PORTS_AT]);
+            head.last_chunk()?
+        } else {
+            let head = frame.first_chunk::<END_V6>()?;
+            if head[IP_AT] >> 4 != 6 || head[NEXT_HEADER_AT_V6] != Protocol::TCP.0 {
+                return None;
+            }
+            addresses.copy_from_slice(&head[ADDRESSES_AT_V6..PORTS_AT_V6]);
+            head.last_chunk()?
+        };
         Some(Self {
             interface: interface.0,
-            link: *link,
-            addresses: *addresses,
-            ports: *ports.first_chunk()?,
+            link: *frame.first_chunk()?,
+            addresses,
+            ports: *ports,
         })
     }
 
@@ -127,6 +141,16 @@ mod tests {
         frame
     }
 
+    fn frame_v6() -> [u8; END_V6] {
+        let mut frame = [0; END_V6];
+        for (byte, value) in frame.iter_mut().zip(100..) {
+            *byte = value;
+        }
+        frame[IP_AT] = 0x60;
+        frame[NEXT_HEADER_AT_V6] = 6;
+        frame
+    }
+
     fn learned() -> (Predictions, Key) {
         let key = Key::of(InterfaceId(0), &frame()).unwrap();
         let mut predictions = Predictions::new();
@@ -145,6 +169,25 @@ mod tests {
             let is_of_packet = [15, 16, 17, 18, 19, 22, 24, 25].contains(&at);
             assert_eq!(found.is_some(), is_of_packet, "byte {at}");
         }
+    }
+
+    #[test]
+    fn every_byte_of_ipv6_that_says_whose_a_segment_is_counts() {
+        let key = Key::of(InterfaceId(0), &frame_v6()).unwrap();
+        let mut predictions = Predictions::new();
+        predictions.learn(&key, 3, 7);
+        for at in 0..END_V6 {
+            let mut other = frame_v6();
+            other[at] ^= 1;
+            let found = Key::of(InterfaceId(0), &other).and_then(|key| predictions.find(&key, 3));
+            // Traffic class, flow label, payload length and hop limit are of the packet.
+            let is_of_packet = [14, 15, 16, 17, 18, 19, 21].contains(&at);
+            assert_eq!(found.is_some(), is_of_packet, "byte {at}");
+        }
+        let mut other = frame_v6();
+        other[IP_AT] = 0x50;
+        assert!(Key::of(InterfaceId(0), &other).is_none(), "no such version");
+        assert!(Key::of(InterfaceId(0), &frame_v6()[..END_V6 - 1]).is_none());
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Stack<'_> {
         self.send_error_v6(now, arrival, even_for_groups, message, egress);
     }
 
+    /// RFC 1812 §4.3.2.8, and as Linux without a limit for what never leaves this host.
+    fn may_send_error(&mut self, now: Instant, arrival: &Arrival<'_>) -> bool {
+        arrival.resolution == Resolution::Loopback || self.icmp_bucket.try_take(now)
+    }
+
     /// Whether it was sent.
     pub(crate) fn send_error_v4<'a>(
         &mut self,
@@ -101,7 +106,7 @@ impl Stack<'_> {
         if !self.owns_address(arrival.destination) {
             return false;
         }
-        if !self.icmp_bucket.try_take(now) {
+        if !self.may_send_error(now, arrival) {
             self.counters.icmp_out_rate_limit += 1;
             return false;
         }
@@ -134,7 +139,7 @@ impl Stack<'_> {
             return;
         };
         // RFC 4443 §2.4 (f).
-        if !self.icmp_bucket.try_take(now) {
+        if !self.may_send_error(now, arrival) {
             self.counters.icmp_out_rate_limit += 1;
             return;
         }

@@ -316,6 +316,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
+        if self.record(index).tcp.closes_with_reset() {
+            return self.close_with_reset(now, id, host);
+        }
         if !self.record(index).has(Flags::DETACHED) {
             self.run(now, index, host, |tcp| tcp.close(now));
         }
@@ -328,7 +331,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// The program lets go of the connection at once: the peer gets a reset.
+    /// The connection ends at once: the peer gets a reset, and nothing else that was not sent yet.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -342,6 +345,28 @@ impl Stack<'_> {
         if !self.record(index).has(Flags::DETACHED) {
             self.run(now, index, host, tcp::Connection::abort);
         }
+        self.disown(index, host);
+        Ok(())
+    }
+
+    /// The program lets go of the connection and wants it reset. What it has written goes ahead of the reset as
+    /// far as the windows allow: Linux sends within send(2), so a peer may count on it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn close_with_reset(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        let record = self.record(index);
+        if record.has(Flags::DETACHED) || !record.tcp.has_unsent() {
+            return self.abort(now, id, host);
+        }
+        self.change(index, |record| record.set(Flags::RESETTING, true));
+        self.senders.push(index);
         self.disown(index, host);
         Ok(())
     }
@@ -423,6 +448,14 @@ impl Stack<'_> {
     pub fn addresses(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Error> {
         let tuple = &self.find(id)?.tuple;
         Ok((self.local_end(tuple), self.remote_end(tuple)))
+    }
+
+    /// The owner of the connection between these two ends, unless it is of one link.
+    pub fn owner_between(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+        let tuple = FourTuple::new(local.ip(), local.port(), remote.ip(), remote.port());
+        let index = self.demux.find(&tuple)?;
+        let record = self.tables.connections.get(at(index))?;
+        record.has(Flags::OWNED).then_some(record.owner)
     }
 
     fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {

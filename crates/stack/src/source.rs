@@ -151,6 +151,40 @@ mod tests {
     }
 
     #[test]
+    fn among_addresses_of_one_scope_the_label_of_the_destination_counts() {
+        // RFC 6724 §2.1, §5 rule 6: in each case the other candidate has more bits in common (rule 8), or as many.
+        for (destination, [own, other]) in [
+            ("2001:0:1::1", ["2001:0:ffff::2", "2001:db8::2"]), // Teredo
+            ("2002:1::1", ["2002:ffff::2", "2003::2"]),         // 6to4
+            ("2001:db8::1", ["2a00::2", "2001:0:1::2"]),        // neither
+            ("3ffe::1", ["3ffe:ffff::2", "3fff::2"]),           // 6bone
+            ("fd00::1", ["fc00::2", "fe00::2"]),                // unique local
+            ("::ffff:192.0.2.1", ["::ffff:10.0.0.1", "::1:2"]), // mapped
+            ("::2:1", ["::7:1", "::ffff:10.0.0.1"]),            // compatible
+        ] {
+            for candidates in [[own, other], [other, own]] {
+                let expected = v6(own).to_string();
+                assert_eq!(chosen(&candidates, destination), expected, "{destination}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_site_is_wider_than_a_link_and_narrower_than_the_world() {
+        // RFC 6724 §3.1, §5 rule 2.
+        let candidates = ["fe80::2", "fec0::2", "2001:db8::2"];
+        for (destination, expected) in [
+            ("fe80::1", "fe80::2"),
+            ("fec0::1", "fec0::2"),
+            ("ff05::1", "fec0::2"),
+            ("2001:db8::1", "2001:db8::2"),
+            ("ff0e::1", "2001:db8::2"),
+        ] {
+            assert_eq!(chosen(&candidates, destination), expected, "{destination}");
+        }
+    }
+
+    #[test]
     fn a_deprecated_address_is_the_last_choice_within_its_scope() {
         let candidates = ["!2001:db8:1::2", "2001:db8:3::2"];
         assert_eq!(chosen(&candidates, "2001:db8:1::1"), "2001:db8:3::2");

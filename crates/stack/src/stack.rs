@@ -97,6 +97,7 @@ pub struct Stack<'m> {
     pub(crate) paths: Vec<Path>,
     pub(crate) free_connections: Vec<u32>,
     pub(crate) free_range_rooms: Vec<u32>,
+    pub(crate) free_flight_rooms: Vec<u32>,
     pub(crate) orphans: u32,
     /// Connections to be told of their failure by the next [`Stack::handle_timeouts`].
     pub(crate) failed: TurnQueue,
@@ -170,6 +171,7 @@ impl<'m> Stack<'m> {
             paths: zeroed(connections),
             free_connections: Vec::with_capacity(connections),
             free_range_rooms: Vec::with_capacity(tables.range_rooms.len()),
+            free_flight_rooms: Vec::with_capacity(tables.flight_rooms.len()),
             orphans: 0,
             failed: TurnQueue::new(connections),
             listeners_by_port: zeroed(usize::from(u16::MAX) + 1),

@@ -13,11 +13,11 @@ use crate::udp::UdpRecord;
 use bitflags::bitflags;
 use core::net::IpAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
-use tcp::{Instant, RangeSlot, TimeWait};
+use tcp::{Instant, RangeSlot, Run, TimeWait};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Layout version of the rows; a region of another version cannot be taken over.
-pub const TABLES_VERSION: u32 = 4;
+pub const TABLES_VERSION: u32 = 5;
 /// Rows for connections unless the caller wants others.
 pub const CONNECTIONS_DEFAULT: usize = 65_536;
 /// Rows for listeners unless the caller wants others.
@@ -29,6 +29,10 @@ pub const TIME_WAITS_DEFAULT: usize = 131_072;
 pub const RANGE_ROOMS_DEFAULT: usize = 256;
 /// Ranges in one room: every other segment of a window of 32 MiB is missing.
 pub const RANGE_ROOM_SLOTS: usize = 16_384;
+/// Rooms for what is in flight: 48 MiB of addresses, of which only what was ever used costs memory.
+pub const FLIGHT_ROOMS_DEFAULT: usize = 4_096;
+/// Runs in one room. Each ACK in recovery looks at all that are in use: this bounds what it costs.
+pub const FLIGHT_ROOM_RUNS: usize = 1_024;
 
 /// Names a connection; stale once the row was given to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +74,8 @@ bitflags! {
         const INTERRUPTED = 1 << 7;
         /// Opened by a SYN with data, and its handshake is not over: its listener counts it.
         const FAST_OPEN = 1 << 8;
+        /// To be reset once what the windows let out has been sent.
+        const RESETTING = 1 << 9;
     }
 }
 
@@ -83,6 +89,7 @@ pub struct TablesHeader {
     pub(crate) time_waits_used: u32,
     pub(crate) udp_used: u32,
     pub(crate) range_rooms_used: u32,
+    pub(crate) flight_rooms_used: u32,
 }
 
 /// What a connection is lent while more arrives beyond holes than its row can say
@@ -91,6 +98,13 @@ pub struct TablesHeader {
 #[repr(C)]
 pub struct RangeRoom {
     pub(crate) slots: [RangeSlot; RANGE_ROOM_SLOTS],
+}
+
+/// What a connection is lent while it has more in flight than its row can say ([`tcp::FlightRooms`]).
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FlightRoom {
+    pub(crate) runs: [Run; FLIGHT_ROOM_RUNS],
 }
 
 /// A connection.
@@ -268,6 +282,8 @@ pub struct Tables<'m> {
     pub udp: &'m mut [UdpRecord],
     /// Room for connections that receive beyond many holes.
     pub range_rooms: &'m mut [RangeRoom],
+    /// Room for connections that send more than a little.
+    pub flight_rooms: &'m mut [FlightRoom],
 }
 
 impl Tables<'_> {
@@ -279,6 +295,7 @@ impl Tables<'_> {
             (self.header.time_waits_used, self.time_waits.len()),
             (self.header.udp_used, self.udp.len()),
             (self.header.range_rooms_used, self.range_rooms.len()),
+            (self.header.flight_rooms_used, self.flight_rooms.len()),
         ];
         // All timers share one index space of 31 bits.
         let fits = tables.iter().map(|(_, len)| len).sum::<usize>() < 1 << 30;
@@ -302,6 +319,7 @@ pub struct HeapTables {
     time_waits: Vec<TimeWaitRecord>,
     udp: Vec<UdpRecord>,
     range_rooms: Vec<RangeRoom>,
+    flight_rooms: Vec<FlightRoom>,
 }
 
 impl HeapTables {
@@ -318,6 +336,8 @@ impl HeapTables {
             time_waits: TimeWaitRecord::new_vec_zeroed(time_waits).map_err(|_| Error::NoMemory)?,
             udp: Vec::new(),
             range_rooms: RangeRoom::new_vec_zeroed(connections.min(RANGE_ROOMS_DEFAULT))
+                .map_err(|_| Error::NoMemory)?,
+            flight_rooms: FlightRoom::new_vec_zeroed(connections.min(FLIGHT_ROOMS_DEFAULT))
                 .map_err(|_| Error::NoMemory)?,
         })
     }
@@ -340,6 +360,7 @@ impl HeapTables {
             time_waits: &mut self.time_waits,
             udp: &mut self.udp,
             range_rooms: &mut self.range_rooms,
+            flight_rooms: &mut self.flight_rooms,
         }
     }
 }

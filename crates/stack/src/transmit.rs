@@ -70,7 +70,7 @@ impl Stack<'_> {
                 host.on_sent(record.owner, record.tcp.sent());
             }
             match turn {
-                Turn::Over => self.end_of_sending(index, host),
+                Turn::Over => self.end_of_sending(now, index, host),
                 Turn::More => self.senders.push(index),
                 Turn::Busy => {
                     self.senders.push(index);
@@ -132,9 +132,9 @@ impl Stack<'_> {
         };
         let limits = self.limits(now, index, open.map(|(interface, _)| interface), egress);
         for _ in 0..quantum {
-            let Some(transmit) =
-                self.change(index, |record| record.tcp.poll_transmit(now, &limits))
-            else {
+            let Some(transmit) = self.fly(index, |record, rooms| {
+                record.tcp.poll_transmit(now, &limits, rooms)
+            }) else {
                 return Turn::Over;
             };
             *sent += 1;
@@ -188,8 +188,15 @@ impl Stack<'_> {
     }
 
     /// A connection has nothing more to send now. One that is detached has no other purpose.
-    fn end_of_sending(&mut self, index: u32, host: &mut dyn Host) {
+    fn end_of_sending(&mut self, now: Instant, index: u32, host: &mut dyn Host) {
         let flags = self.record(index).flags();
+        if flags.contains(Flags::USED | Flags::RESETTING) {
+            self.change(index, |record| record.set(Flags::RESETTING, false));
+            if !flags.contains(Flags::DETACHED) {
+                self.run(now, index, host, tcp::Connection::abort);
+                return;
+            }
+        }
         if flags.contains(Flags::LOSE) {
             self.change(index, |record| record.set(Flags::LOSE, false));
         }

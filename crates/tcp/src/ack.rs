@@ -5,6 +5,7 @@ use crate::{
     connection::{Connection, Events},
     receive::Arrival,
     recovery::Phase,
+    rooms::FlightRooms,
     state::State,
     time::Instant,
 };
@@ -17,6 +18,7 @@ impl Connection {
         now: Instant,
         header: &Header,
         arrival: &Arrival,
+        rooms: &mut dyn FlightRooms,
     ) -> Result<Events, Events> {
         let ack = self.snd.space.position(header.ack, self.snd.una);
         let mut events = Events::empty();
@@ -43,18 +45,18 @@ impl Connection {
         let before = self.delivery_mark();
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
-        let mut feedback = self.take_feedback(now, header, ack);
+        let mut feedback = self.take_feedback(now, header, ack, rooms);
         feedback.is_duplicate = ack == self.snd.una
             && arrival.end == arrival.seq
             && self.snd.max > ack
             && (feedback.sacked > 0 || self.snd.window == window_before)
             && !header.flags.intersects(Flags::SYN | Flags::FIN);
         if feedback.acked > 0 {
-            self.handle_new_ack(now, ack);
+            self.handle_new_ack(now, ack, rooms);
             events |= Events::WRITABLE | Events::TRANSMIT;
         }
         if feedback.acked > 0 || feedback.is_duplicate || feedback.has_blocks {
-            self.recover(now, &feedback, &before);
+            self.recover(now, &feedback, &before, rooms);
             self.arm_probe(now);
             // RFC 3042: the pipe may have shrunk.
             events |= Events::TRANSMIT;
@@ -66,11 +68,11 @@ impl Connection {
             events |= self.on_window_opened(now);
         }
         // Last, when all is known about what arrived and what was lost.
-        self.congestion_on_ack(now, header, &before);
+        self.congestion_on_ack(now, header, &before, rooms);
         Ok(events)
     }
 
-    fn handle_new_ack(&mut self, now: Instant, ack: u64) {
+    fn handle_new_ack(&mut self, now: Instant, ack: u64, rooms: &mut dyn FlightRooms) {
         if self.snd.una == 0 {
             self.rtt.on_syn_acknowledged(now);
         }
@@ -78,7 +80,7 @@ impl Connection {
         self.snd.una = ack;
         self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
-        if let Some(first) = self.snd.sent.oldest(now) {
+        if let Some(first) = self.snd.sent.table(rooms).oldest(now) {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }
         self.timers.retries = 0;

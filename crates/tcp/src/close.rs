@@ -31,16 +31,31 @@ impl Connection {
                 self.enter_closed();
                 Events::CLOSED
             }
-            _ if self.rcv.readable_end() > self.rcv.consumed_offset()
-                && self.state != State::TimeWait =>
-            {
-                self.reset_now()
-            }
+            _ if self.closes_with_reset() => self.reset_now(),
             _ => {
                 let events = self.shutdown_write(now);
                 events | self.limit_fin_wait_2(now)
             }
         }
+    }
+
+    /// Whether [`Self::close`] ends in a reset, because the program has left data unread.
+    pub fn closes_with_reset(&self) -> bool {
+        self.rcv.readable_end() > self.rcv.consumed_offset()
+            && !matches!(self.state, State::Closed | State::SynSent | State::TimeWait)
+    }
+
+    /// Whether bytes wait that were never sent, on a connection whose peer may take them.
+    pub fn has_unsent(&self) -> bool {
+        self.written() > self.sent()
+            && matches!(
+                self.state,
+                State::Established
+                    | State::CloseWait
+                    | State::FinWait1
+                    | State::Closing
+                    | State::LastAck
+            )
     }
 
     /// The program wants the connection gone at once: the peer gets a reset (RFC 9293 §3.10.5).
@@ -81,6 +96,7 @@ impl Connection {
             return Events::empty();
         }
         self.rcv.nxt += 1;
+        self.rcv.since_due = 0;
         self.rcv.fin_reached = true;
         self.rcv.out_of_order.clear();
         self.rcv.ack_now = true;

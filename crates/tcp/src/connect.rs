@@ -25,6 +25,9 @@ const MIN_OWN_SHIFT: u8 = 7;
 /// In-order segments acknowledged at once while the peer's window opens.
 pub(crate) const QUICK_ACKS: u8 = 16;
 
+/// Payload that the peer's full segments are taken to have until one has come (Linux `TCP_MSS_DEFAULT`).
+const FIRST_SEGMENT_GUESS: u16 = 536;
+
 impl Connection {
     /// A connection in SYN-SENT whose SYN waits in [`Self::poll_transmit`].
     pub fn connect(config: &Config, iss: SeqNumber, now: Instant) -> Self {
@@ -85,6 +88,9 @@ impl Connection {
             syn.options.mss.unwrap_or(rcv.segment_payload),
         )
         .max(MIN_MSS);
+        // What the peer's full segments hold is not known yet: as Linux no more than this, so that the second of
+        // them is acknowledged at once over IPv6 too, where the default is larger (RFC 5681 §4.2).
+        rcv.segment_payload = rcv.segment_payload.min(FIRST_SEGMENT_GUESS);
         // RFC 7323 §2.2: the window of a SYN is never scaled.
         self.snd.window = u64::from(syn.window);
         self.snd.max_window = self.snd.window;

@@ -16,6 +16,7 @@ use crate::{
     rate::Rate,
     receiver::{RECENT, Receiver},
     recovery::Recovery,
+    rooms::FlightRooms,
     rtt::RttEstimator,
     sender::Sender,
     state::State,
@@ -48,6 +49,9 @@ pub trait ReceiveWindow {
     /// The room is not needed any more. What a connection still holds at its end, its owner takes with
     /// [`Connection::leave_room`].
     fn give_back_room(&mut self, _room: u32) {}
+
+    /// Where the connection finds room for what it has in flight.
+    fn flights(&mut self) -> &mut dyn FlightRooms;
 }
 
 bitflags! {
@@ -214,7 +218,7 @@ pub struct Connection {
 }
 
 /// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
-const _: () = assert!(size_of::<Connection>() <= 2_048);
+const _: () = assert!(size_of::<Connection>() <= 1_664);
 
 impl Default for Connection {
     fn default() -> Self {
@@ -280,6 +284,16 @@ impl Connection {
             self.rcv.recent = [RangeSlot::default(); RECENT];
         }
         room
+    }
+
+    /// The room for what is in flight that the connection holds (see [`FlightRooms`]); 0: none.
+    pub const fn flight_room(&self) -> u32 {
+        self.snd.sent.room()
+    }
+
+    /// The connection is over, or its room is lost: names the room, which is the caller's again.
+    pub fn leave_flight_room(&mut self) -> u32 {
+        self.snd.sent.leave_room()
     }
 
     /// Stream offset one past the peer's urgent byte, if it announced one (RFC 9293 §3.8.5).

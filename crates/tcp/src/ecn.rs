@@ -6,7 +6,7 @@
 //! do not (RFC 3168 §6.1.1, §6.1.4 to §6.1.6).
 
 use crate::{
-    congestion::{Algorithm, Cause},
+    congestion::{Algorithm, CongestionEvent},
     connection::Connection,
     state::State,
 };
@@ -71,6 +71,8 @@ const FIRST_PACKETS: u32 = 5;
 /// r.e0b and r.e1b begin with one, r.ceb with zero.
 const FIRST_BYTES: u32 = 1;
 const COUNTER: u32 = 0x00ff_ffff;
+/// No value of a counter: no option was sent yet.
+const UNREPORTED: u32 = u32::MAX;
 /// Packets that the three bits of ACE can tell apart.
 const ACE: u32 = 8;
 
@@ -115,6 +117,7 @@ impl EcnState {
         self.sent_packets = FIRST_PACKETS;
         self.received_ect0 = FIRST_BYTES;
         self.received_ect1 = FIRST_BYTES;
+        self.reported_ce = UNREPORTED;
         self.sent_ce = 0;
     }
 }
@@ -283,10 +286,14 @@ impl Connection {
     }
 
     /// The option of a bare ACK: there while marks arrive, and in the first one, so that the peer knows
-    /// that options get through (RFC 9768 §3.2.3.3).
+    /// that options get through (RFC 9768 §3.2.3.3). Also where the ACK is for so many packets that ACE may have
+    /// gone round: without it the peer would have to assume marks that there were none of (§3.2.2.5.2).
     pub(crate) fn accurate_ecn_option(&mut self) -> Option<AccurateEcn> {
+        let many = ACE * u32::from(self.rcv.segment_payload);
         let ecn = &mut self.ecn;
-        let news = ecn.received_ce != ecn.reported_ce || ecn.handshake_owed;
+        let news = ecn.received_ce != ecn.reported_ce
+            || ecn.handshake_owed
+            || self.rcv.unacknowledged >= many;
         if ecn.agreed != Agreed::Accurate || !news {
             return None;
         }
@@ -374,14 +381,13 @@ impl Connection {
 
     /// Reacts to marks, at most once per window of data (RFC 3168 §6.1.2), and not to a window that loss
     /// has reduced already.
-    pub(crate) fn react_to_marks(&mut self, in_recovery: bool) {
+    pub(crate) fn react_to_marks(&mut self, in_recovery: bool, event: &CongestionEvent) {
         if in_recovery || self.snd.una < self.ecn.reduced_end || self.state == State::Closed {
             return;
         }
         self.ecn.reduced_end = self.snd.max;
         self.ecn.cwr_owed = self.ecn.agreed == Agreed::Classic;
-        let event = self.congestion_event(Cause::Ecn);
-        self.congestion.on_congestion_event(&event);
+        self.congestion.on_congestion_event(event);
     }
 
     /// Loss was found: a window that marks have reduced already is not reduced again.

@@ -6,6 +6,7 @@
 
 use crate::{
     connection::{Connection, Events, ReceiveWindow},
+    rooms::FlightRooms,
     state::State,
     time::Instant,
     transmit::{Transmit, TransmitLimits},
@@ -108,9 +109,10 @@ impl Connection {
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
     ) -> Option<Transmit> {
         if self.fast_open == FastOpen::Serving
-            && let Some(data) = self.transmit_data(now, limits)
+            && let Some(data) = self.transmit_data(now, limits, rooms)
         {
             return Some(data);
         }

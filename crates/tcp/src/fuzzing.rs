@@ -3,6 +3,7 @@
 use crate::{
     Algorithm, Config, Connection, Duration, EcnMode, FastOpen, Instant, ReceiveWindow, SeqNumber,
     SocketOptions, TransmitLimits,
+    rooms::{FlightRooms, OneRoom},
 };
 use wire::tcp::{Flags, Header};
 
@@ -10,12 +11,17 @@ use wire::tcp::{Flags, Header};
 struct Bounded {
     consumed: u64,
     capacity: u64,
+    flights: OneRoom,
 }
 
 impl ReceiveWindow for Bounded {
     fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + u64::try_from(data.len()).expect("a length fits 64 bits");
         assert!(offset >= self.consumed && end <= self.consumed + self.capacity);
+    }
+
+    fn flights(&mut self) -> &mut dyn FlightRooms {
+        &mut self.flights
     }
 }
 
@@ -48,6 +54,7 @@ const WIDE: u32 = 1 << 20;
 
 struct Liar {
     connection: Connection,
+    nowhere: Bounded,
     now: Instant,
     written: u64,
     limits: TransmitLimits,
@@ -84,6 +91,12 @@ impl Liar {
         };
         let mut liar = Self {
             connection: Connection::connect(&config, SeqNumber(ISS), now),
+            nowhere: Bounded {
+                consumed: 0,
+                capacity: 0,
+                // None, one that is soon full, one for every segment.
+                flights: OneRoom::of([0, 12, 40, 1_024][usize::from(choice >> 3 & 3)]),
+            },
             now,
             written: 0,
             limits,
@@ -124,13 +137,9 @@ impl Liar {
     }
 
     fn arrive(&mut self, header: &Header) {
-        let mut nowhere = Bounded {
-            consumed: 0,
-            capacity: 0,
-        };
         let _ = self
             .connection
-            .handle_segment(self.now, header, &[], &mut nowhere);
+            .handle_segment(self.now, header, &[], &mut self.nowhere);
     }
 
     fn act(&mut self, operation: &[u8]) {
@@ -150,12 +159,16 @@ impl Liar {
             }
             1 => {
                 self.now += Duration::from_us(u64::from(number(operation)) >> (d % 24));
-                let _ = self.connection.handle_timeout(self.now);
+                let _ = self
+                    .connection
+                    .handle_timeout(self.now, &mut self.nowhere.flights);
             }
             2 => {
                 let wait = self.connection.deadline().unwrap_or(self.now);
                 self.now = self.now.max(wait);
-                let _ = self.connection.handle_timeout(self.now);
+                let _ = self
+                    .connection
+                    .handle_timeout(self.now, &mut self.nowhere.flights);
             }
             _ => {
                 // Mostly SND.UNA itself, so that a flight lives long enough to be cut to pieces.
@@ -183,14 +196,16 @@ impl Liar {
     fn transmit(&mut self) {
         for sent in 0.. {
             assert!(sent < 4_096, "transmission never ends");
-            let Some(transmit) = self.connection.poll_transmit(self.now, &self.limits) else {
+            let rooms = &mut self.nowhere.flights;
+            let Some(transmit) = self.connection.poll_transmit(self.now, &self.limits, rooms)
+            else {
                 break;
             };
             let end = transmit.offset + u64::from(transmit.len);
             assert!(end <= self.written, "sends what nobody wrote");
         }
-        let connection = &self.connection;
-        connection.snd.sent.check();
+        let connection = &mut self.connection;
+        connection.snd.sent.table(&mut self.nowhere.flights).check();
         let info = connection.info();
         assert!(connection.pipe() <= info.flight);
         assert!(info.cwnd > 0 || !info.state.is_synchronized());
@@ -246,6 +261,7 @@ impl Scene {
         let mut window = Bounded {
             consumed: 0,
             capacity: u64::from(WINDOW),
+            flights: OneRoom::default(),
         };
         let connection = if choice & 0x60 == 0x60 {
             let syn = Header {
@@ -286,7 +302,7 @@ impl Scene {
             }
             (6, _) => {
                 self.now += Duration::from_us(u64::from(number(operation)));
-                let _ = connection.handle_timeout(self.now);
+                let _ = connection.handle_timeout(self.now, &mut self.window.flights);
             }
             (7, 7) => drop(connection.close(now)),
             (7, 8) => drop(connection.shutdown_write(now)),
@@ -343,7 +359,9 @@ impl Scene {
         let connection = &mut self.connection;
         for sent in 0.. {
             assert!(sent < 4_096, "transmission never ends");
-            let Some(transmit) = connection.poll_transmit(self.now, &limits) else {
+            let Some(transmit) =
+                connection.poll_transmit(self.now, &limits, &mut self.window.flights)
+            else {
                 break;
             };
             let end = transmit.offset + u64::from(transmit.len);

@@ -9,6 +9,7 @@
 use crate::{
     connection::Connection,
     recovery::Phase,
+    rooms::FlightRooms,
     time::Instant,
     transmit::{Stretch, Transmit, TransmitLimits},
     undo::Undo,
@@ -42,6 +43,11 @@ pub(crate) struct PathSearch {
 }
 
 impl PathSearch {
+    /// Whether nothing is searched for.
+    pub(crate) fn is_off(&self) -> bool {
+        self.low == 0
+    }
+
     /// `mss` as far as the path is known to carry it.
     pub const fn limit(&self, mss: u16) -> u16 {
         if self.low > 0 && self.low < mss {
@@ -148,6 +154,7 @@ impl Connection {
         segment: u64,
         usable: u64,
         limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
     ) -> Option<Transmit> {
         let full = self.snd.mss.min(limits.mss);
         let is_calm = self.recovery.phase == Phase::Open
@@ -173,7 +180,7 @@ impl Connection {
             end: start + len,
         };
         let small_end = self.snd.small_end;
-        self.on_sent(now, stretch, segment);
+        self.on_sent(now, stretch, segment, rooms);
         self.snd.small_end = small_end; // It is not what Nagle means.
         self.recovery.path_probe = size;
         self.snd.sent.path_probe_end = low_half(stretch.end);
@@ -189,11 +196,11 @@ impl Connection {
 
     /// Something was found lost that was not lost until now. True: it was the probe alone, and is sent
     /// again, smaller, without a word to congestion control.
-    pub(crate) fn was_only_the_probe(&mut self, now: Instant) -> bool {
+    pub(crate) fn was_only_the_probe(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> bool {
         if self.recovery.path_probe == 0 {
             return false;
         }
-        let Some((start, end)) = self.snd.sent.next_lost() else {
+        let Some((start, end)) = self.snd.sent.next_lost(rooms) else {
             return false;
         };
         let probe_end = self.path_probe_end_from(start);
@@ -205,7 +212,7 @@ impl Connection {
         }
         if let Some(probe_end) = probe_end.filter(|_| start == self.snd.una) {
             // It was one packet, whatever part of it was seen to be lost.
-            let rest = self.snd.sent.mark_front_lost(now, probe_end);
+            let rest = self.snd.sent.table(rooms).mark_front_lost(now, probe_end);
             self.note_lost(rest);
         }
         self.undo = Undo::new_zeroed();

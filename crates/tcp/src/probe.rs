@@ -115,7 +115,7 @@ impl Connection {
         } else if self.snd.una > probe.end {
             // The probe repaired the loss: congestion control hears of it all the same.
             self.probe.end = 0;
-            let mut event = self.congestion_event(Cause::Loss);
+            let mut event = self.congestion_event(Cause::Loss, 0);
             event.flight = probe.flight;
             self.congestion.on_congestion_event(&event);
         } else if feedback.is_duplicate && !feedback.has_blocks {

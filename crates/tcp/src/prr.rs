@@ -48,10 +48,12 @@ impl Prr {
         }
         self.delivered += ack.delivered;
         let mut allowed = if ack.in_flight > ack.ssthresh {
-            // In proportion to what arrives.
+            // In proportion to what arrives, and up to whole segments as Linux counts: a part of one would
+            // wait, and in a small window nothing would follow the retransmission to tell that it was lost.
             self.delivered
                 .saturating_mul(ack.ssthresh)
                 .div_ceil(self.flight.max(1))
+                .next_multiple_of(ack.mss.max(1))
                 .saturating_sub(self.out)
         } else {
             // PRR-CRB, and PRR-SSRB while recovery goes well.
@@ -102,7 +104,7 @@ mod tests {
             sent.push(send(&mut prr, cwnd, &mut in_flight));
             in_flight -= MSS;
         }
-        assert_eq!(sent, [1_000, 0, 0, 1_000, 0, 1_000, 0, 1_000]);
+        assert_eq!(sent, [1_000, 0, 1_000, 0, 1_000, 0, 1_000, 0]);
     }
 
     #[test]

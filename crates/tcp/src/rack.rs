@@ -5,6 +5,7 @@
 
 use crate::{
     connection::{Connection, Events},
+    rooms::FlightRooms,
     sent::{Marks, Piece},
     time::{Duration, Instant},
 };
@@ -30,6 +31,9 @@ pub(crate) struct Rack {
     fack: u64,
     /// The same among what was sent only once: such segments leave in order of their positions.
     originals: u64,
+    /// When and where the segment that left last ended, by the table's times.
+    departed: Instant,
+    departed_end: u64,
     /// RACK.dsack_round; 0: none.
     dsack_round: u64,
     /// RACK.reo_wnd_mult less one.
@@ -86,9 +90,21 @@ impl Rack {
     /// RACK_sent_after (RFC 8985 §6.2): whether `piece` surely left before something that arrived.
     fn is_older(&self, piece: &Piece) -> bool {
         let is_original = !piece.marks.contains(Marks::RETRANSMITTED);
-        // Only what was sent once left in the order of its positions. Whoever runs us may pass one `now`
-        // for a whole batch of events: at equal times nothing is known of what was sent again.
-        (is_original && piece.end <= self.originals) || piece.sent < self.xmit
+        // Only what was sent once left in the order of its positions, whatever the time.
+        (is_original && piece.end <= self.originals)
+            || (piece.sent, piece.end) < (self.xmit, self.end)
+    }
+
+    /// The time to remember for a segment that ends at `end` and leaves now. Whoever runs us may pass one `now`
+    /// for a whole batch of events: what leaves after something higher then counts a microsecond later, so that
+    /// time, and position at equal times, tell the order in which segments left.
+    pub fn depart(&mut self, now: Instant, end: u64) -> Instant {
+        let mut at = now.max(self.departed);
+        if at == self.departed && end <= self.departed_end {
+            at += Duration::from_us(1);
+        }
+        (self.departed, self.departed_end) = (at, end);
+        at
     }
 
     /// What was sent again had not been lost, so its ACKs were those of the first time: of `rtt`.
@@ -130,11 +146,11 @@ impl Connection {
 
     /// RACK_detect_loss (RFC 8985 §6.2 step 5). Returns how much is newly lost; sets the timer for what
     /// may turn out to be.
-    pub(crate) fn detect_loss(&mut self, now: Instant) -> u64 {
+    pub(crate) fn detect_loss(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> u64 {
         let patience = self.rack.rtt + self.reordering_window();
         let rack = &self.rack;
         let mut wait_until = Instant::ZERO;
-        let lost = self.snd.sent.mark_lost(now, |piece| {
+        let lost = self.snd.sent.table(rooms).mark_lost(now, |piece| {
             if !rack.is_older(piece) {
                 return false;
             }
@@ -154,12 +170,16 @@ impl Connection {
     }
 
     /// RFC 8985 §6.3: the reordering timer fired.
-    pub(crate) fn on_reordering_timeout(&mut self, now: Instant) -> Events {
-        let lost = self.detect_loss(now);
+    pub(crate) fn on_reordering_timeout(
+        &mut self,
+        now: Instant,
+        rooms: &mut dyn FlightRooms,
+    ) -> Events {
+        let lost = self.detect_loss(now, rooms);
         if lost == 0 {
             return Events::empty();
         }
-        if !self.recovery.is_active() && !self.was_only_the_probe(now) {
+        if !self.recovery.is_active() && !self.was_only_the_probe(now, rooms) {
             self.enter_fast_recovery(&crate::sack::Feedback::default());
         }
         self.arm_retransmit(now);
@@ -167,14 +187,12 @@ impl Connection {
     }
 
     /// RACK_mark_losses_on_RTO (RFC 8985 §6.3): the first segment, and what is overdue.
-    pub(crate) fn mark_lost_on_timeout(&mut self, now: Instant) {
+    pub(crate) fn mark_lost_on_timeout(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
         let patience = self.rack.rtt + self.reordering_window();
-        let lost = self
-            .snd
-            .sent
-            .mark_lost(now, |piece| piece.sent + patience <= now);
+        let mut table = self.snd.sent.table(rooms);
+        let lost = table.mark_lost(now, |piece| piece.sent + patience <= now);
         let head_end = self.snd.una + u64::from(self.snd.segment_payload);
-        let head = self.snd.sent.mark_front_lost(now, head_end);
+        let head = table.mark_front_lost(now, head_end);
         self.note_lost(lost + head);
         self.timers.reordering = Instant::NEVER;
     }

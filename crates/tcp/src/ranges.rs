@@ -334,6 +334,7 @@ fn low(position: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FlightRooms;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -371,6 +372,10 @@ mod tests {
         fn give_back_room(&mut self, room: u32) {
             assert_eq!((room, self.is_lent), (7, true));
             self.is_lent = false;
+        }
+
+        fn flights(&mut self) -> &mut dyn FlightRooms {
+            unreachable!("ranges do not fly")
         }
     }
 

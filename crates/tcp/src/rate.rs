@@ -9,6 +9,8 @@ use crate::{
     congestion::{AckSample, Cause, CongestionEvent, RateSample},
     connection::Connection,
     recovery::Phase,
+    rooms::FlightRooms,
+    sent::Table,
     time::{Duration, Instant},
     transmit::Stretch,
 };
@@ -213,6 +215,7 @@ impl Connection {
         now: Instant,
         header: &Header,
         before: &DeliveryMark,
+        rooms: &mut dyn FlightRooms,
     ) {
         let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
@@ -232,7 +235,7 @@ impl Connection {
         let in_slow_start = self.congestion.cwnd() < self.congestion.ssthresh();
         let cwnd_limited = before.una < self.rate.limited_end
             || (in_slow_start && 2 * before.flight >= u64::from(self.congestion.cwnd()));
-        let rate = self.rate_sample(now, delivered);
+        let rate = self.rate_sample(now, delivered, rooms);
         let is_timed = self.rtt.samples() != before.rtt_samples;
         let sample = AckSample {
             now,
@@ -250,25 +253,34 @@ impl Connection {
             in_recovery: self.recovery.phase == Phase::Fast,
             round_start,
         };
+        // RFC 3168 §6.1.2: an ACK that echoes a mark is no reason to grow, so it is the window before it that shrinks.
+        let event = self.congestion_event(Cause::Ecn, acked);
         self.congestion.on_ack(&sample);
         if ece > 0 {
-            self.react_to_marks(sample.in_recovery);
+            self.react_to_marks(sample.in_recovery, &event);
         }
     }
 
-    fn rate_sample(&mut self, now: Instant, delivered: u64) -> Option<RateSample> {
+    fn rate_sample(
+        &mut self,
+        now: Instant,
+        delivered: u64,
+        rooms: &mut dyn FlightRooms,
+    ) -> Option<RateSample> {
         let rate = &mut self.rate;
         rate.delivered += delivered;
         if rate.delivered > rate.app_limited_until {
             rate.app_limited_until = 0;
         }
-        let (una, sent) = (self.snd.una, &self.snd.sent);
+        let una = self.snd.una;
+        let holds_some = self.snd.sent.sacked() > 0;
+        let table = holds_some.then(|| self.snd.sent.table(rooms));
         let taken = rate.take_newest(|end| {
             let ahead = end.wrapping_sub(low(una));
             // Negative: at or below SND.UNA.
-            ahead == 0 || ahead > u32::MAX / 2 || {
-                sent.sacked() > 0 && sent.is_sacked(una + u64::from(ahead) - 1)
-            }
+            let is_held =
+                |table: &Table<'_>| table.is_sacked((una + u64::from(ahead)).saturating_sub(1));
+            ahead == 0 || ahead > u32::MAX / 2 || table.as_ref().is_some_and(is_held)
         });
         let min_rtt_us = self.rtt.min_rtt().map_or(0, Duration::as_us);
         let sample = taken.map(|taken| rate.sample(taken, now, min_rtt_us));
@@ -276,11 +288,20 @@ impl Connection {
         sample
     }
 
-    pub(crate) fn congestion_event(&self, cause: Cause) -> CongestionEvent {
-        CongestionEvent {
-            cause,
-            flight: bytes(self.snd.max - self.snd.una),
-        }
+    /// Congestion, seen in an ACK that freed `acked` bytes or by a timer.
+    ///
+    /// RFC 5681 §3.1 equation (4) counts what was in flight then; what limited transmit added is not part of it
+    /// (§3.2 step 2). While the window is the limit it is full each time that we answer an ACK, and what a batch
+    /// of them has left of the flight says only how many we were given at once: so the window itself counts, as
+    /// RFC 9438 §4.6 allows and Linux does. Where the program or the peer is the limit, the flight does.
+    pub(crate) fn congestion_event(&self, cause: Cause, acked: u64) -> CongestionEvent {
+        let cwnd = self.congestion.cwnd();
+        let flight = if self.snd.una < self.rate.limited_end {
+            cwnd
+        } else {
+            bytes(self.snd.max - self.snd.una + acked).min(cwnd)
+        };
+        CongestionEvent { cause, flight }
     }
 }
 

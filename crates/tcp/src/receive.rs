@@ -16,6 +16,8 @@ const DELAYED_ACK: Duration = Duration::from_ms(40);
 const TIMESTAMP_VALIDITY: Duration = Duration::from_secs(24 * 24 * 3_600);
 /// In-order segments that are acknowledged one by one after a hole was filled.
 const QUICK_ACKS_AFTER_LOSS: u8 = 16;
+/// In-order segments after a hole during which the path counts as one that loses.
+const AFTER_HOLE: u8 = u8::MAX;
 /// Immediate ACKs queued at most between two transmissions.
 const MAX_DUPLICATE_ACKS_OWED: u8 = 32;
 
@@ -118,7 +120,7 @@ impl Connection {
         self.timers.keepalive_probes = 0;
         self.on_marked_arrival(mark, header, payload.len());
         self.update_ts_recent(now, header, &arrival);
-        let mut events = match self.handle_ack(now, header, &arrival) {
+        let mut events = match self.handle_ack(now, header, &arrival, window.flights()) {
             Ok(events) => events,
             Err(events) => return events,
         };
@@ -246,6 +248,11 @@ impl Connection {
     ) -> Events {
         let rcv = &mut self.rcv;
         let had_hole = !rcv.out_of_order.is_empty();
+        rcv.since_due = if rcv.ack_now && rcv.after_hole > 0 && !had_hole {
+            u16::try_from(end - rcv.nxt).unwrap_or(0)
+        } else {
+            0
+        };
         rcv.nxt = end;
         if had_hole {
             rcv.nxt = rcv.out_of_order.advance(end, window);
@@ -261,7 +268,9 @@ impl Connection {
         if had_hole {
             // Whose window loss has made small must not wait for the other half of a pair of segments.
             rcv.quick_acks = rcv.quick_acks.max(QUICK_ACKS_AFTER_LOSS);
+            rcv.after_hole = AFTER_HOLE;
         }
+        rcv.after_hole = rcv.after_hole.saturating_sub(1);
         let quick = rcv.quick_acks > 0;
         rcv.quick_acks = rcv.quick_acks.saturating_sub(1);
         // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
@@ -288,6 +297,7 @@ impl Connection {
         if let Some(held) = self.rcv.out_of_order.overlap(start, end, window) {
             self.rcv.note_duplicate(held.start, held.end);
         }
+        self.rcv.since_due = 0;
         self.tally.out_of_order_in = self.tally.out_of_order_in.wrapping_add(1);
         if let Some(range) = self.rcv.out_of_order.insert(start, end, window) {
             window.write(start - 1, bytes);

@@ -54,10 +54,12 @@ pub(crate) struct Receiver {
     /// Challenge ACKs sent in the current interval (RFC 5961 §7).
     pub challenge_acks: u8,
     pub window_scaling: bool,
-    pub reserved: u8,
+    /// In-order segments that are still expected on a path that lost something lately.
+    pub after_hole: u8,
     /// MSS that our SYN announced.
     pub advertised_mss: u16,
-    pub reserved_2: u16,
+    /// An ACK was due before the last segment came, of so many bytes, and has not left; 0: none was.
+    pub since_due: u16,
     /// What the segment that gave `ts_recent` echoed.
     pub ts_echo: u32,
     /// The ranges that grew last, newest first (RFC 2018 §4); empty, or below `nxt`: none.

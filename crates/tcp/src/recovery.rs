@@ -7,6 +7,7 @@ use crate::{
     prr::{Prr, PrrAck},
     rack::DUP_THRESH,
     rate::DeliveryMark,
+    rooms::FlightRooms,
     sack::Feedback,
     time::{Duration, Instant},
     transmit::{Stretch, TransmitLimits},
@@ -78,7 +79,13 @@ const RENOUNCE_DELAY: Duration = Duration::from_ms(10);
 
 impl Connection {
     /// Acts on what an ACK told, once `snd.una` is new; `before`: where delivery stood until then.
-    pub(crate) fn recover(&mut self, now: Instant, feedback: &Feedback, before: &DeliveryMark) {
+    pub(crate) fn recover(
+        &mut self,
+        now: Instant,
+        feedback: &Feedback,
+        before: &DeliveryMark,
+        rooms: &mut dyn FlightRooms,
+    ) {
         let was_probe = self.judge_probe(feedback);
         let is_calm = self.recovery.phase == Phase::Open
             && self.snd.sent.sacked() + self.snd.sent.lost() == 0
@@ -97,19 +104,19 @@ impl Connection {
                 self.rack.on_duplicate(self.snd.una, self.snd.max);
             }
         }
-        self.undo_if_spurious(now, feedback);
+        self.undo_if_spurious(now, feedback, rooms);
         if self.recovery.phase == Phase::Loss {
-            self.step_frto(now, feedback);
+            self.step_frto(now, feedback, rooms);
         }
         self.leave_recovery_if_done(now);
         let lost = if self.rcv.sack {
-            self.detect_loss(now)
+            self.detect_loss(now, rooms)
         } else {
-            self.infer_loss(now, feedback)
+            self.infer_loss(now, feedback, rooms)
         };
-        self.watch_for_renouncing(now);
+        self.watch_for_renouncing(now, rooms);
         let is_new_episode = self.recovery.phase == Phase::Open && self.snd.sent.lost() > 0;
-        if is_new_episode && !self.was_only_the_probe(now) {
+        if is_new_episode && !self.was_only_the_probe(now, rooms) {
             self.enter_fast_recovery(feedback);
         }
         if self.recovery.phase == Phase::Fast {
@@ -120,7 +127,12 @@ impl Connection {
 
     /// Without SACK: three duplicate ACKs, then each partial ACK, give up the first segment
     /// (RFC 6582 §3.2 steps 2 and 3).
-    fn infer_loss(&mut self, now: Instant, feedback: &Feedback) -> u64 {
+    fn infer_loss(
+        &mut self,
+        now: Instant,
+        feedback: &Feedback,
+        rooms: &mut dyn FlightRooms,
+    ) -> u64 {
         let duplicates = &mut self.snd.duplicate_acks;
         *duplicates = duplicates.saturating_add(u32::from(feedback.is_duplicate));
         if feedback.acked > 0 {
@@ -141,7 +153,7 @@ impl Connection {
             return 0;
         }
         let end = self.snd.una + u64::from(self.snd.segment_payload);
-        let lost = self.snd.sent.mark_front_lost(now, end);
+        let lost = self.snd.sent.table(rooms).mark_front_lost(now, end);
         self.recovery.first_owed |= is_partial;
         self.recovery.partial_seen |= is_partial;
         self.note_lost(lost);
@@ -176,7 +188,7 @@ impl Connection {
         self.timers.probe = Instant::NEVER;
         // RFC 3168 §6.1.2: one window of data is one reason, whether it was marked or lost.
         if !self.is_reduced_by_marks() {
-            let event = self.congestion_event(Cause::Loss);
+            let event = self.congestion_event(Cause::Loss, feedback.acked);
             self.congestion.on_congestion_event(&event);
         }
         self.limit_window(self.pipe());
@@ -224,9 +236,13 @@ impl Connection {
     }
 
     /// The retransmission timer fired with data in flight (RFC 5681 §3.1, RFC 8985 §6.3).
-    pub(crate) fn enter_loss_recovery(&mut self, now: Instant) {
-        let event = self.congestion_event(Cause::Loss);
-        self.congestion.on_timeout(&event, self.timers.retries == 1);
+    pub(crate) fn enter_loss_recovery(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
+        let event = self.congestion_event(Cause::Loss, 0);
+        // A loss that fast recovery did not repair belongs to the window that it has reduced already: as Linux,
+        // the threshold stays.
+        let is_new = self.recovery.phase != Phase::Fast;
+        self.congestion
+            .on_timeout(&event, is_new && self.timers.retries == 1);
         // RFC 5682 §3.1 step 1: not when an earlier recovery is unfinished.
         let may_be_spurious =
             self.recovery.phase == Phase::Open || self.recovery.frto == Frto::AwaitsAck;
@@ -238,13 +254,14 @@ impl Connection {
         if self.recovery.phase != Phase::Loss {
             self.undo = Undo::begin(self.snd.una);
         }
-        if self.snd.sent.is_renounced() || !self.rcv.sack {
+        if self.snd.sent.is_renounced(rooms) || !self.rcv.sack {
             // RFC 2018 §8: nothing that was said to be held can be relied on.
-            self.snd.sent.forget_sacks();
-            let lost = self.snd.sent.mark_lost(now, |_| true);
+            let mut table = self.snd.sent.table(rooms);
+            table.forget_sacks();
+            let lost = table.mark_lost(now, |_| true);
             self.note_lost(lost);
         } else {
-            self.mark_lost_on_timeout(now);
+            self.mark_lost_on_timeout(now, rooms);
         }
         self.begin_loss_phase();
     }
@@ -261,7 +278,12 @@ impl Connection {
     /// A router could not forward segments of the size that was sent: what is too large for `mss`, the
     /// payload of a packet without options, goes out again at once, and congestion control does not hear
     /// of it (RFC 1191 §6.3, RFC 8201 §5.4).
-    pub fn handle_packet_too_big(&mut self, now: Instant, mss: u16) -> Events {
+    pub fn handle_packet_too_big(
+        &mut self,
+        now: Instant,
+        mss: u16,
+        rooms: &mut dyn FlightRooms,
+    ) -> Events {
         if !self.state.is_synchronized() {
             return Events::empty();
         }
@@ -269,7 +291,8 @@ impl Connection {
         let options_len = if self.rcv.timestamps { 12 } else { 0 };
         let fits = u64::from(mss.saturating_sub(options_len));
         // Neighbours of one burst are one run, so a run that is longer may hold small segments too.
-        let lost = self.snd.sent.mark_lost(now, |piece| piece.len() > fits);
+        let mut table = self.snd.sent.table(rooms);
+        let lost = table.mark_lost(now, |piece| piece.len() > fits);
         if lost == 0 {
             return Events::empty();
         }
@@ -281,7 +304,7 @@ impl Connection {
     }
 
     /// RFC 5682 §3.1 steps 2 and 3. `snd.una` is new.
-    fn step_frto(&mut self, now: Instant, feedback: &Feedback) {
+    fn step_frto(&mut self, now: Instant, feedback: &Feedback, rooms: &mut dyn FlightRooms) {
         let segment = u64::from(self.snd.segment_payload);
         match self.recovery.frto {
             Frto::Off => {}
@@ -302,7 +325,7 @@ impl Connection {
             }
             Frto::SendsNew if feedback.original_arrived => {
                 // Step 3 b: what was never sent again arrived after all.
-                self.undo_reduction(now);
+                self.undo_reduction(now, rooms);
             }
             Frto::SendsNew => {
                 // Step 3 a: only the new data arrived.
@@ -315,8 +338,8 @@ impl Connection {
 
     /// RFC 2018 §8: an ACK stops where the peer said that it holds data. It may be about to say more;
     /// if not, the retransmission timer, now short, will find it renounced.
-    fn watch_for_renouncing(&mut self, now: Instant) {
-        if !self.snd.sent.is_renounced() {
+    fn watch_for_renouncing(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
+        if !self.snd.sent.is_renounced(rooms) {
             return;
         }
         let half = self
@@ -333,11 +356,12 @@ impl Connection {
         segment: u64,
         usable: u64,
         limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
     ) -> Option<Stretch> {
         if self.recovery.frto == Frto::SendsNew {
             return None;
         }
-        let (start, end) = self.snd.sent.next_lost()?;
+        let (start, end) = self.snd.sent.next_lost(rooms)?;
         let is_first = start == self.snd.una;
         // A window taken back does not silence the first segment (RFC 9293 §3.8.6).
         let edge = if is_first {
@@ -369,11 +393,18 @@ impl Connection {
     }
 
     /// `stretch` leaves once more.
-    pub(crate) fn on_retransmitted(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+    pub(crate) fn on_retransmitted(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        rooms: &mut dyn FlightRooms,
+    ) {
         let Stretch { start, end } = stretch;
         self.recovery.first_owed = false;
         self.recovery.retransmissions += (end - start).div_ceil(segment);
-        self.snd.sent.resend(now, start, end);
+        let at = self.rack.depart(now, end);
+        self.snd.sent.table(rooms).resend(at, start, end);
         self.rate.on_sent_again(start, end);
         self.on_departed(now, end - start);
         if self.recovery.is_active() {

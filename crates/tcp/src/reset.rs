@@ -45,6 +45,19 @@ impl Connection {
         if seq != self.rcv.nxt {
             return self.owe_challenge_ack(now);
         }
+        self.be_reset()
+    }
+
+    /// The peer is gone with all it knew, and whoever knows it is to be believed: as if it had reset the
+    /// connection. One that is still connecting goes on asking.
+    pub fn handle_peer_gone(&mut self) -> Events {
+        match self.state {
+            State::Closed | State::SynSent => Events::empty(),
+            _ => self.be_reset(),
+        }
+    }
+
+    fn be_reset(&mut self) -> Events {
         match self.state {
             // RFC 9293 §3.10.7.4: a passive open goes back to LISTEN, that is, away.
             State::SynReceived if self.passive => self.fail(ConnectionError::Reset),

@@ -5,6 +5,7 @@ use crate::{
     connection::Connection,
     rack::Evidence,
     recovery::Phase,
+    rooms::FlightRooms,
     sent::{Marks, Piece},
     seq::SeqNumber,
     time::{Duration, Instant},
@@ -47,7 +48,13 @@ struct Latest {
 
 impl Connection {
     /// Takes an acceptable ACK into the table of what is in flight. `snd.una` still is the old one.
-    pub(crate) fn take_feedback(&mut self, now: Instant, header: &Header, ack: u64) -> Feedback {
+    pub(crate) fn take_feedback(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        ack: u64,
+        rooms: &mut dyn FlightRooms,
+    ) -> Feedback {
         let mut feedback = Feedback {
             acked: ack.saturating_sub(self.snd.una),
             has_blocks: self.rcv.sack && !header.options.sack.is_empty(),
@@ -67,7 +74,7 @@ impl Connection {
         let (rack, point) = (&mut self.rack, self.recovery.point);
         let is_known = |piece: &Piece| piece.marks.contains(Marks::SACKED);
         let resent = |piece: &Piece| piece.marks.contains(Marks::RETRANSMITTED);
-        self.snd.sent.release(now, ack, |piece| {
+        self.snd.sent.table(rooms).release(now, ack, |piece| {
             feedback.resent_acked |= resent(piece);
             if !is_known(piece) {
                 rack.on_arrival(&evidence, piece);
@@ -82,7 +89,8 @@ impl Connection {
             feedback.duplicate = duplicate;
             let rack = &mut self.rack;
             for (start, end) in blocks.into_iter().flatten() {
-                feedback.sacked += self.snd.sent.sack(now, start, end, |piece| {
+                let mut table = self.snd.sent.table(rooms);
+                feedback.sacked += table.sack(now, start, end, |piece| {
                     rack.on_arrival(&evidence, piece);
                     if !resent(piece) {
                         latest.sacked = latest.sacked.max(piece.first);
@@ -95,6 +103,7 @@ impl Connection {
             // Without SACK the hole may have been filled by what was sent again.
             feedback.original_arrived = false;
         }
+        self.snd.sent.settle(rooms);
         self.measure_round_trip(now, &feedback, &latest, ack);
         feedback
     }

@@ -5,6 +5,7 @@ use crate::{
     connection::Connection,
     rate::Flight,
     recovery::Phase,
+    rooms::FlightRooms,
     state::State,
     time::{Duration, Instant},
     timers::CORK_LIMIT,
@@ -14,13 +15,35 @@ use wire::tcp::Header;
 
 impl Connection {
     /// The next segment to send at `now`, or `None`. Call until `None` or until the device is busy.
-    pub fn poll_transmit(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
-        let transmit = self.next_transmit(now, limits)?;
+    /// `rooms` lends what the connection needs to remember a long flight.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
+    ) -> Option<Transmit> {
+        let may_transmit = self.may_transmit();
+        let transmit = self.next_transmit(now, limits, rooms)?;
+        debug_assert!(may_transmit, "invariant: who owes nothing sends nothing");
         self.tally.count_out(&transmit);
         Some(transmit)
     }
 
-    fn next_transmit(&mut self, now: Instant, limits: &TransmitLimits) -> Option<Transmit> {
+    /// Whether [`Self::poll_transmit`] could have something to send: false for a connection that owes nothing.
+    pub fn may_transmit(&self) -> bool {
+        let is_idle = matches!(self.state, State::Established | State::CloseWait)
+            && self.snd.end() <= self.snd.una
+            && !(self.rcv.ack_now || self.snd.probe_owed)
+            && !(self.reset_owed || self.reset_reply_owed);
+        !is_idle
+    }
+
+    fn next_transmit(
+        &mut self,
+        now: Instant,
+        limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
+    ) -> Option<Transmit> {
         if self.reset_owed || self.reset_reply_owed {
             return self.transmit_reset();
         }
@@ -29,10 +52,10 @@ impl Connection {
             State::SynSent => self.transmit_syn(now, limits.mss),
             State::SynReceived => self
                 .transmit_syn(now, limits.mss)
-                .or_else(|| self.transmit_early(now, limits)),
+                .or_else(|| self.transmit_early(now, limits, rooms)),
             State::TimeWait => self.transmit_owed_ack(now),
             _ => self
-                .transmit_data(now, limits)
+                .transmit_data(now, limits, rooms)
                 .or_else(|| self.transmit_probe(now))
                 .or_else(|| self.transmit_owed_ack(now)),
         }
@@ -42,13 +65,20 @@ impl Connection {
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
     ) -> Option<Transmit> {
         if self.snd.end() <= self.snd.una {
             return None;
         }
+        if self.is_all_out() {
+            if u64::from(self.congestion.cwnd()) > self.pipe() {
+                self.rate.on_app_limited(self.pipe());
+            }
+            return None;
+        }
         let segment = self.segment_room(now, limits);
         if self.probe.owed
-            && let Some(probe) = self.transmit_tail_probe(now, segment, limits)
+            && let Some(probe) = self.transmit_tail_probe(now, segment, limits, rooms)
         {
             return Some(probe);
         }
@@ -59,15 +89,15 @@ impl Connection {
         let usable = u64::from(self.congestion.cwnd())
             .saturating_sub(self.pipe())
             .min(allowance);
-        if let Some(stretch) = self.next_retransmission(segment, usable, limits) {
-            self.on_retransmitted(now, stretch, segment);
+        if let Some(stretch) = self.next_retransmission(segment, usable, limits, rooms) {
+            self.on_retransmitted(now, stretch, segment, rooms);
             return Some(self.transmit_stretch(now, stretch, segment));
         }
-        let mut transmit = match self.transmit_path_probe(now, segment, usable, limits) {
+        let mut transmit = match self.transmit_path_probe(now, segment, usable, limits, rooms) {
             Some(probe) => probe,
             None => {
                 let stretch = self.next_new_data(now, segment, usable, limits)?;
-                self.on_sent(now, stretch, segment);
+                self.on_sent(now, stretch, segment, rooms);
                 self.transmit_stretch(now, stretch, segment)
             }
         };
@@ -76,20 +106,31 @@ impl Connection {
         Some(transmit)
     }
 
+    /// All there is has left, and nothing asks for a part of it again: the short way out of the search for what
+    /// to send, for those that nothing else would hold up.
+    fn is_all_out(&self) -> bool {
+        self.snd.max >= self.snd.end()
+            && self.snd.sent.lost() == 0
+            && !self.probe.owed
+            && self.search.is_off()
+            && self.pacing_rate().is_none()
+    }
+
     /// RFC 8985 §7.3: one segment, whatever the congestion window says.
     fn transmit_tail_probe(
         &mut self,
         now: Instant,
         segment: u64,
         limits: &TransmitLimits,
+        rooms: &mut dyn FlightRooms,
     ) -> Option<Transmit> {
         self.probe.owed = false;
         let new_data = self.next_new_data(now, segment, segment, limits);
         let (stretch, is_new) = self.next_tail_probe(new_data, segment)?;
         if is_new {
-            self.on_sent(now, stretch, segment);
+            self.on_sent(now, stretch, segment, rooms);
         } else {
-            self.on_retransmitted(now, stretch, segment);
+            self.on_retransmitted(now, stretch, segment, rooms);
         }
         Some(self.transmit_stretch(now, stretch, segment))
     }
@@ -206,7 +247,13 @@ impl Connection {
         self.options.nodelay || self.snd.small_end <= self.snd.una
     }
 
-    pub(crate) fn on_sent(&mut self, now: Instant, stretch: Stretch, segment: u64) {
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        stretch: Stretch,
+        segment: u64,
+        rooms: &mut dyn FlightRooms,
+    ) {
         let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
         let flight = Flight {
             in_flight: self.pipe(),
@@ -215,11 +262,14 @@ impl Connection {
         };
         self.rate.on_sent(now, stretch, &flight);
         self.on_departed(now, stretch.end - stretch.start);
+        let at = self.rack.depart(now, stretch.end);
         let snd = &mut self.snd;
         if snd.sent.is_empty() {
             self.timers.oldest_sent = now;
         }
-        snd.sent.append(now, stretch.start, stretch.end, quantum);
+        snd.sent
+            .table(rooms)
+            .append(at, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
         snd.max = stretch.end;
         snd.probe_owed = false;
@@ -262,11 +312,25 @@ impl Connection {
         if !self.rcv.ack_now {
             return None;
         }
+        if self.rcv.since_due > 0 {
+            return Some(self.transmit_earlier_ack(now));
+        }
         let more = self.rcv.duplicate_acks_owed;
         let transmit = self.transmit_empty(now, self.snd.max);
         self.rcv.duplicate_acks_owed = more.saturating_sub(1);
         self.rcv.ack_now = more > 0;
         Some(transmit)
+    }
+
+    /// RFC 5681 §4.2: segments that came in one batch were due more than one ACK. Where one that is lost would leave a
+    /// small window waiting for a timer, the last but one of them leaves too.
+    fn transmit_earlier_ack(&mut self, now: Instant) -> Transmit {
+        let next = self.rcv.nxt;
+        self.rcv.nxt = next - u64::from(self.rcv.since_due);
+        let transmit = self.transmit_empty(now, self.snd.max);
+        self.rcv.nxt = next;
+        self.rcv.ack_now = true;
+        transmit
     }
 }
 

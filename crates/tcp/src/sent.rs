@@ -2,38 +2,54 @@
 //!
 //! The table that RACK (RFC 8985 §5.2) keeps for each segment and RFC 6675 §2 calls the scoreboard, in one:
 //! runs of neighbouring positions with the time of their last transmission and three marks. A segment of
-//! 64 KiB is one run until an ACK splits it. There is room for [`RUNS`]; when it runs out, neighbours merge
-//! so that the table knows less, never something false: a merged run was sent between two times, and
-//! counts as selectively acknowledged, or as lost, only if both parts were. What to conclude from the
-//! times is `rack`'s business, what to send again `recovery`'s.
+//! 64 KiB is one run until an ACK splits it. [`RUNS`] are beside the connection, many more in a room that its
+//! owner lends (`rooms`); when both run out, neighbours merge so that the table knows less, never something
+//! false: a merged run was sent between two times, and counts as selectively acknowledged, or as lost, only
+//! if both parts were. What to conclude from the times is `rack`'s business, what to send again
+//! `recovery`'s.
 
 mod edit;
 mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::time::{Duration, Instant};
-use run::{Run, low};
+use crate::{
+    rooms::FlightRooms,
+    time::{Duration, Instant},
+};
+use run::low;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
+pub use run::Run;
 pub(crate) use run::{Marks, Piece};
 
-/// Runs at most.
-pub(crate) const RUNS: usize = 40;
+/// Runs beside the connection.
+pub(crate) const RUNS: usize = 8;
+/// Free runs that one change of the table may need.
+const SPARE: usize = 2;
 
-/// The runs of `[start, end)`, without gaps, in a ring.
+/// What is in flight, in short, and where the runs are.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Sent {
+struct Extent {
     /// SND.UNA while anything is in flight.
     start: u64,
     /// Highest position sent, plus one.
     end: u64,
     sacked: u64,
     lost: u64,
-    /// Index of the first run.
-    head: u16,
-    len: u16,
+    /// Index of the first run in the ring of all.
+    head: u32,
+    len: u32,
+}
+
+/// The runs of `[start, end)`, without gaps, in a ring.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Sent {
+    extent: Extent,
+    /// The room that holds the runs; 0: they are here.
+    room: u32,
     /// One past the probe of the path MTU in flight, the low half of its position; see `pmtud`.
     pub path_probe_end: u32,
     runs: [Run; RUNS],
@@ -42,33 +58,130 @@ pub(crate) struct Sent {
 impl Sent {
     /// Whether nothing is in flight.
     pub const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.extent.len == 0
     }
 
     /// Positions selectively acknowledged.
     pub const fn sacked(&self) -> u64 {
-        self.sacked
+        self.extent.sacked
     }
 
     /// Positions that count as lost and were not sent again since.
     pub const fn lost(&self) -> u64 {
-        self.lost
+        self.extent.lost
     }
 
     /// Positions that are thought to be in the network (RFC 8985 §9.3, the pipe of RFC 6675 §4).
     pub fn in_flight(&self) -> u64 {
-        (self.end - self.start).saturating_sub(self.sacked + self.lost)
+        let extent = &self.extent;
+        (extent.end - extent.start).saturating_sub(extent.sacked + extent.lost)
+    }
+
+    /// The lowest stretch that counts as lost.
+    pub fn next_lost(&mut self, rooms: &mut dyn FlightRooms) -> Option<(u64, u64)> {
+        if self.extent.lost == 0 {
+            return None;
+        }
+        self.table(rooms).next_lost()
+    }
+
+    /// Whether the receiver said that it holds what it now asks for: it has renounced (RFC 2018 §8).
+    pub fn is_renounced(&mut self, rooms: &mut dyn FlightRooms) -> bool {
+        self.extent.sacked > 0 && self.table(rooms).is_renounced()
+    }
+
+    /// The runs, wherever they are; before they become too many for here, in a room.
+    pub fn table<'a>(&'a mut self, rooms: &'a mut dyn FlightRooms) -> Table<'a> {
+        if self.room == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE >= RUNS) {
+            self.move_out(rooms);
+        }
+        if self.room > 0 {
+            if let Some(runs) = rooms.flight(self.room).filter(|runs| !runs.is_empty()) {
+                return Table::new(&mut self.extent, runs);
+            }
+            // Whoever lent it knows nothing of it.
+            self.leave_room();
+        }
+        Table::new(&mut self.extent, &mut self.runs)
+    }
+
+    /// Gives the room back if the few runs that are left fit here with some to spare.
+    pub fn settle(&mut self, rooms: &mut dyn FlightRooms) {
+        if self.room == 0 || usize::try_from(self.extent.len).is_ok_and(|len| len > RUNS / 4) {
+            return;
+        }
+        let mut few = [Run::default(); RUNS];
+        let table = self.table(rooms);
+        for (index, run) in few.iter_mut().enumerate().take(table.count()) {
+            *run = table.run(index);
+        }
+        self.runs = few;
+        self.extent.head = 0;
+        rooms.give_back_flight(core::mem::take(&mut self.room));
+    }
+
+    /// The room that the table holds; 0: none.
+    pub const fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// The room that the table holds, which is the caller's again; 0: none. Of what is in flight nothing is
+    /// known then: it counts as sent long ago, and is sent again on the first evidence.
+    pub fn leave_room(&mut self) -> u32 {
+        let room = core::mem::take(&mut self.room);
+        if room > 0 {
+            self.runs[0] = Run::unknown(low(self.extent.end));
+            self.extent = Extent {
+                sacked: 0,
+                lost: 0,
+                head: 0,
+                len: u32::from(self.extent.start < self.extent.end),
+                ..self.extent
+            };
+        }
+        room
+    }
+
+    fn move_out(&mut self, rooms: &mut dyn FlightRooms) {
+        let Some(room) = rooms.claim_flight() else {
+            return;
+        };
+        let Some(runs) = rooms.flight(room).filter(|runs| runs.len() > RUNS) else {
+            rooms.give_back_flight(room);
+            return;
+        };
+        let here = Table::new(&mut self.extent, &mut self.runs);
+        for (index, run) in runs.iter_mut().enumerate().take(here.count()) {
+            *run = here.run(index);
+        }
+        self.extent.head = 0;
+        self.room = room;
+    }
+}
+
+/// The runs and what they amount to.
+pub(crate) struct Table<'a> {
+    extent: &'a mut Extent,
+    runs: &'a mut [Run],
+}
+
+impl<'a> Table<'a> {
+    fn new(extent: &'a mut Extent, runs: &'a mut [Run]) -> Self {
+        // A restored record may hold anything: never index past the runs.
+        let size = u32::try_from(runs.len()).unwrap_or(u32::MAX);
+        extent.head = if extent.head < size { extent.head } else { 0 };
+        extent.len = extent.len.min(size);
+        Self { extent, runs }
     }
 
     /// New data left: `[start, end)`, where `start` is the highest position sent so far, plus one.
     ///
     /// It joins the last run if that is plain and began to leave within `quantum`.
     pub fn append(&mut self, now: Instant, start: u64, end: u64, quantum: Duration) {
-        if self.is_empty() {
-            (self.start, self.end) = (start, start);
-            (self.sacked, self.lost) = (0, 0);
-        }
         let count = self.count();
+        if count == 0 {
+            self.begin_at(start);
+        }
         let fresh = Run::sent_at(now, low(end));
         if count > 0 {
             let tail = self.run(count - 1);
@@ -76,55 +189,65 @@ impl Sent {
             let plain = tail.marks().is_empty();
             if plain && both.spread().is_some_and(|spread| spread <= quantum) {
                 *self.run_mut(count - 1) = both;
-                self.end = end;
+                self.extent.end = end;
                 return;
             }
         }
-        if count == RUNS && !self.compact() {
+        if count == self.runs.len() && !self.compact() {
             self.widen_tail(fresh, end);
             return;
         }
-        self.end = end;
+        self.extent.end = end;
         let count = self.count();
         *self.run_mut(count) = fresh;
-        self.len += 1;
+        self.extent.len += 1;
     }
 
     /// No room at all, which `compact` leaves only when marks alternate: the last run grows, and what
     /// it was known to be is forgotten.
     fn widen_tail(&mut self, fresh: Run, end: u64) {
         let last = self.count() - 1;
-        let len = self.end - self.start_of(last);
+        let len = self.extent.end - self.start_of(last);
         self.forget_marks(self.run(last), len);
         *self.run_mut(last) = self.run(last).joined(fresh);
-        self.end = end;
+        self.extent.end = end;
     }
 
     /// Everything below `una` is acknowledged. `visit` sees what was in flight there, lowest first.
     pub fn release(&mut self, now: Instant, una: u64, mut visit: impl FnMut(&Piece)) {
-        while self.len > 0 && self.start < una {
+        while self.extent.len > 0 && self.extent.start < una {
             let run = self.run(0);
             let run_end = self.end_of(0);
-            let piece = run.piece(now, self.start, run_end.min(una));
+            let piece = run.piece(now, self.extent.start, run_end.min(una));
             self.forget_marks(run, piece.len());
-            self.start = piece.end;
+            self.extent.start = piece.end;
             visit(&piece);
             if run_end > una {
                 break;
             }
-            self.head = (self.head + 1) % RUNS_U16;
-            self.len -= 1;
+            self.extent.head = u32::try_from(self.slot(1)).unwrap_or(0);
+            self.extent.len -= 1;
         }
-        if self.len == 0 {
-            (self.start, self.end) = (una, una);
-            (self.sacked, self.lost) = (0, 0);
+        if self.extent.len == 0 {
+            self.begin_at(una);
         }
+    }
+
+    /// Nothing is in flight.
+    fn begin_at(&mut self, position: u64) {
+        *self.extent = Extent {
+            start: position,
+            end: position,
+            sacked: 0,
+            lost: 0,
+            ..*self.extent
+        };
     }
 
     /// The runs, ascending.
     #[cfg(test)]
     pub fn pieces(&self, now: Instant) -> impl Iterator<Item = Piece> + '_ {
-        let mut start = self.start;
+        let mut start = self.extent.start;
         (0..self.count()).map(move |index| {
             let piece = self.run(index).piece(now, start, self.end_of(index));
             start = piece.end;
@@ -135,7 +258,7 @@ impl Sent {
     /// Panics unless the sums and the runs agree.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub fn check(&self) {
-        let (mut sacked, mut lost, mut start) = (0, 0, self.start);
+        let (mut sacked, mut lost, mut start) = (0, 0, self.extent.start);
         for index in 0..self.count() {
             let (marks, end) = (self.run(index).marks(), self.end_of(index));
             assert!(start < end, "an empty run");
@@ -152,20 +275,23 @@ impl Sent {
             };
             start = end;
         }
-        assert_eq!((start, sacked, lost), (self.end, self.sacked, self.lost));
+        assert_eq!(
+            (start, sacked, lost),
+            (self.extent.end, self.extent.sacked, self.extent.lost)
+        );
     }
 
     /// Whether the peer holds `position`.
     pub fn is_sacked(&self, position: u64) -> bool {
-        let found = (0..self.count()).find(|&index| position < self.end_of(index));
-        found.is_some_and(|index| self.run(index).marks().contains(Marks::SACKED))
+        self.count() > 0
+            && self
+                .run(self.find(position))
+                .marks()
+                .contains(Marks::SACKED)
     }
 
     /// The lowest stretch that counts as lost.
     pub fn next_lost(&self) -> Option<(u64, u64)> {
-        if self.lost == 0 {
-            return None;
-        }
         let is_lost = |index: &usize| self.run(*index).marks().contains(Marks::LOST);
         let count = self.count();
         let first = (0..count).find(is_lost)?;
@@ -175,10 +301,10 @@ impl Sent {
 
     /// When the lowest position in flight left, at the earliest, if it left only once.
     pub fn oldest(&self, now: Instant) -> Option<Instant> {
-        if self.is_empty() {
+        if self.count() == 0 {
             return None;
         }
-        let piece = self.run(0).piece(now, self.start, self.end_of(0));
+        let piece = self.run(0).piece(now, self.extent.start, self.end_of(0));
         piece
             .first
             .filter(|_| !piece.marks.contains(Marks::RETRANSMITTED))
@@ -186,17 +312,17 @@ impl Sent {
 
     /// Whether the receiver said that it holds what it now asks for: it has renounced (RFC 2018 §8).
     pub fn is_renounced(&self) -> bool {
-        self.len > 0 && self.run(0).marks().contains(Marks::SACKED)
+        self.extent.len > 0 && self.run(0).marks().contains(Marks::SACKED)
     }
 
     fn count(&self) -> usize {
-        // A restored record may hold anything: never index past the array.
-        usize::from(self.len).min(RUNS)
+        usize::try_from(self.extent.len).unwrap_or(0)
     }
 
     fn slot(&self, index: usize) -> usize {
-        let slot = usize::from(self.head) % RUNS + index;
-        if slot < RUNS { slot } else { slot - RUNS }
+        let slot = usize::try_from(self.extent.head).unwrap_or(0) + index;
+        let size = self.runs.len();
+        if slot < size { slot } else { slot - size }
     }
 
     fn run(&self, index: usize) -> Run {
@@ -209,7 +335,7 @@ impl Sent {
 
     fn start_of(&self, index: usize) -> u64 {
         if index == 0 {
-            self.start
+            self.extent.start
         } else {
             self.end_of(index - 1)
         }
@@ -217,9 +343,6 @@ impl Sent {
 
     /// Runs hold 32 bits; no window is so large that they could mean another position.
     fn end_of(&self, index: usize) -> u64 {
-        self.start + u64::from(self.run(index).end().wrapping_sub(low(self.start)))
+        self.extent.start + u64::from(self.run(index).end().wrapping_sub(low(self.extent.start)))
     }
 }
-
-#[expect(clippy::cast_possible_truncation, reason = "40")]
-const RUNS_U16: u16 = RUNS as u16;

@@ -1,9 +1,10 @@
 //! Tests of one connection against a script, and of two connections against each other.
 //!
-//! `harness` gives both; the other files are named after what they hold.
+//! `harness` and `cable` give them; the other files are named after what they hold.
 
 mod autotune;
 mod bottleneck;
+mod cable;
 mod close;
 mod congestion;
 mod data;

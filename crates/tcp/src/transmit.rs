@@ -90,6 +90,7 @@ impl Connection {
 
     fn on_ack_sent(&mut self) {
         self.rcv.ack_now = false;
+        self.rcv.since_due = 0;
         self.rcv.unacknowledged = 0;
         self.rcv.duplicate_end = 0;
         self.rcv.last_ack_sent = self.rcv.nxt;

@@ -1,7 +1,9 @@
 //! Taking back what a false alarm did to the window: by the peer's echo of an older timestamp (Eifel,
 //! RFC 3522), by D-SACKs for everything that was sent again (RFC 3708), by F-RTO (RFC 5682, in `recovery`).
 
-use crate::{connection::Connection, recovery::Phase, sack::Feedback, time::Instant};
+use crate::{
+    connection::Connection, recovery::Phase, rooms::FlightRooms, sack::Feedback, time::Instant,
+};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// What is needed to prove that the last reduction was for nothing.
@@ -71,21 +73,26 @@ impl Undo {
 
 impl Connection {
     /// Undoes the last reduction if this ACK proves that it was for nothing. `snd.una` is new.
-    pub(crate) fn undo_if_spurious(&mut self, now: Instant, feedback: &Feedback) {
+    pub(crate) fn undo_if_spurious(
+        &mut self,
+        now: Instant,
+        feedback: &Feedback,
+        rooms: &mut dyn FlightRooms,
+    ) {
         if let Some((start, end)) = feedback.duplicate {
             self.undo.on_duplicate(start, end);
         }
         let proven = self.undo.is_answer_to_original(self.snd.una, feedback.echo)
             || (feedback.duplicate.is_some() && self.undo.all_reported());
         if proven {
-            self.undo_reduction(now);
+            self.undo_reduction(now, rooms);
         }
     }
 
     /// RFC 4015 §3.2, RFC 5682 §4: window and threshold as before; nothing counts as lost any more.
-    pub(crate) fn undo_reduction(&mut self, now: Instant) {
+    pub(crate) fn undo_reduction(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
         self.undo = Undo::new_zeroed();
-        self.snd.sent.forget_lost();
+        self.snd.sent.table(rooms).forget_lost();
         self.rack.restart(self.rtt.latest());
         self.congestion.undo(now);
         if self.recovery.phase != Phase::Open {

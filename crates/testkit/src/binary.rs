@@ -1,4 +1,5 @@
-//! The `shunt` binary for tests of other crates than `cli`, built by cargo if it is not up to date.
+//! The `shunt` binary for tests of other crates than `cli`, and what else of the workspace tests run, built by cargo
+//! if it is not up to date.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,10 +13,32 @@ use std::{
 /// Where it does not build.
 pub fn shunt() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(build)
+    BINARY.get_or_init(|| build(&["--package", "cli"]).join("shunt"))
 }
 
-fn build() -> PathBuf {
+/// The folder with `libshunt_native.so` and `libshunt_native.a`.
+///
+/// # Panics
+/// Where they do not build.
+pub fn native_library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| build(&["--package", "capi"]))
+}
+
+/// The example `echo` of the native interface.
+///
+/// # Panics
+/// Where it does not build.
+pub fn native_example() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let words = ["--package", "native", "--example", "echo"];
+        build(&words).join("examples/echo")
+    })
+}
+
+/// Builds something of the profile of the test that asks; the profile's folder.
+fn build(what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("invariant: a test has a file");
     // TARGET/PROFILE/deps/TEST
     let profile = test
@@ -29,7 +52,8 @@ fn build() -> PathBuf {
     let mut command = Command::new(cargo);
     command
         .current_dir(crate::workspace::root())
-        .args(["build", "--package", "cli", "--locked", "--quiet"])
+        .args(["build", "--locked", "--quiet"])
+        .args(what)
         .arg("--target-dir")
         .arg(target);
     if profile.ends_with("release") {
@@ -37,7 +61,7 @@ fn build() -> PathBuf {
     }
     let status = command
         .status()
-        .unwrap_or_else(|error| panic!("cargo build --package cli: {error}"));
-    assert!(status.success(), "the shunt binary does not build");
-    profile.join("shunt")
+        .unwrap_or_else(|error| panic!("cargo build {}: {error}", what.join(" ")));
+    assert!(status.success(), "{} does not build", what.join(" "));
+    profile.to_owned()
 }

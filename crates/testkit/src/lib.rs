@@ -5,19 +5,20 @@
 
 mod binary;
 pub mod network;
+pub mod rows;
 pub mod workspace;
+pub mod world;
 
 use std::{
-    io::Write as _,
     process::Command,
     time::{Duration, Instant},
 };
 
-pub use binary::shunt;
+pub use binary::{native_example, native_library, shunt};
 pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program};
 
 /// How long a test waits for what should take milliseconds, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two hosts `a` and `b` for one test, removed when the value is dropped or the test ends.
 ///
@@ -35,16 +36,12 @@ pub fn two_hosts(test: &str) -> Lab {
 /// Where the engine does not start.
 pub fn served_hosts(test: &str, programs: &[&str]) -> Option<(Lab, Program)> {
     let skip = |reason: &str| {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+        world::skip(test, reason);
         None
     };
-    for program in programs {
-        let found = Command::new("sh")
-            .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
-            .output();
-        if !found.is_ok_and(|output| output.status.success()) {
-            return skip(&format!("{program} is not installed"));
-        }
+    let missing = world::missing(programs);
+    if !missing.is_empty() {
+        return skip(&format!("not installed: {}", missing.join(", ")));
     }
     let lab = match Lab::temporary(&format!("t-{test}"), &LabSpec::default()) {
         Ok(lab) => lab,

@@ -17,4 +17,4 @@ pub mod trace;
 
 pub use bad_peer::Habit;
 pub use scenario::Scenario;
-pub use simulation::{Failure, Report, run, run_against};
+pub use simulation::{Failure, Report, run, run_against, run_beside};

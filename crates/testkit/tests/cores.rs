@@ -1,5 +1,5 @@
 //! What only engines of several cores do: spread connections, accept from all cores, end together. What one
-//! core does as well is tested beside it (`engine_traffic.rs`, `engine_death.rs`, `programs.rs`, `parity.rs`).
+//! core does as well is tested beside it (`engine_traffic.rs`, `engine_death.rs`, `programs/`, `parity.rs`).
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 

@@ -1,5 +1,5 @@
 //! Unmodified programs on an engine of several cores: that their connections are spread, that thousands stand,
-//! and that nothing is left of a program that was killed. The rest is in `programs.rs` and `parity.rs`.
+//! and that nothing is left of a program that was killed. The rest is in `programs/` and `parity.rs`.
 //!
 //! The engine and the program under test are on host `a`, the peer on the kernel of host `b`. A program or
 //! privilege that is missing skips the test, and says so past libtest's capture of output.
@@ -7,13 +7,11 @@
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Lab, LabSpec, PATIENCE, Program, host, wait_for};
+use testkit::{Lab, LabSpec, PATIENCE, Program, host, wait_for, world};
 
 /// Connects COUNT times to ADDRESS, asks redis on each connection, says so, and holds all until told.
 const CLIENT: &str = "
@@ -45,25 +43,11 @@ struct World {
 impl World {
     /// `None`, and a word on the terminal: the test cannot run here.
     fn new(test: &str, cores: &str) -> Option<World> {
-        let has = |program: &str| {
-            let tried = Command::new(program).arg("--version").output();
-            tried.is_ok_and(|tried| tried.status.success())
-        };
-        let missing = ["redis-server", "python3"]
-            .into_iter()
-            .find(|one| !has(one));
-        let lab = match missing {
-            Some(program) => Err(format!("{program} is not installed")),
-            None => Lab::temporary(&format!("t-cores-{test}"), &LabSpec::default())
-                .map_err(|error| error.to_string()),
-        };
-        let lab = match lab {
-            Ok(lab) => lab,
-            Err(reason) => {
-                let _ = writeln!(std::io::stderr(), "skipped: cores {test}: {reason}");
-                return None;
-            }
-        };
+        let name = format!("cores-{test}");
+        if !world::can_run(&name, &["redis-server", "python3"]) {
+            return None;
+        }
+        let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default()).unwrap();
         let shunt = testkit::shunt().to_str().unwrap();
         let mut engine = testkit::start(host(&lab, "a"), shunt, &["engine", "--cores", cores]);
         let serves = |engine: &Program| engine.stderr().contains("serving");

@@ -5,10 +5,9 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::io::Write as _;
 use std::process::Command;
 
-use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host};
+use testkit::{Finished, Lab, LabSpec, PATIENCE, Program, host, world};
 
 const BYTES: usize = 10_000_000;
 
@@ -54,6 +53,29 @@ if how == "_exit":
 sys.exit(7)
 "#;
 
+/// Handlers run while the thread spins inside recv, in order, and end it as signal(7) says.
+const SIGNALS: &str = r#"
+import signal, socket, threading, os, time
+s = socket.create_connection(("10.77.0.2", 9000))
+seen = []
+class Enough(Exception): pass
+def on_alarm(number, frame):
+    seen.append(number)
+    s.send(b"x")
+    if len(seen) == 20:
+        raise Enough
+signal.signal(signal.SIGALRM, on_alarm)
+print(signal.getsignal(signal.SIGALRM) is on_alarm)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.005)
+try:
+    s.recv(1)
+except Enough:
+    print(len(seen))
+signal.setitimer(signal.ITIMER_REAL, 0, 0)
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+print(signal.getsignal(signal.SIGALRM) == signal.SIG_DFL)
+"#;
+
 /// Numbers of a socket and of what is opened after it; the library's own are neither seen nor closed.
 const DESCRIPTORS: &str = r#"
 import os, socket
@@ -72,18 +94,36 @@ again.send(b"three!")
 print(again.fileno() - lowest, flush=True)
 "#;
 
+/// Many small sends, one right after the other, and then no call that the library sees.
+const TALKER: &str = r#"
+import signal, socket
+s = socket.create_connection(("10.77.0.2", 9001))
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+for n in range(5000):
+    s.send(b"%4d" % n)
+signal.pause()
+"#;
+
+/// Takes what it sends, in order and to the last byte, while it is still there.
+const LISTENER: &str = r#"
+import socket
+s = socket.socket()
+s.bind(("10.77.0.2", 9001))
+s.listen(1)
+print("ready", flush=True)
+c = s.accept()[0]
+expected = b"".join(b"%4d" % n for n in range(5000))
+got = b""
+while len(got) < len(expected):
+    got += c.recv(65536)
+print("whole" if got == expected else "spoilt", flush=True)
+c.recv(1)
+"#;
+
 fn laboratory(test: &str) -> Option<Lab> {
-    let python = Command::new("python3").arg("--version").output();
-    let lab = if python.is_ok_and(|tried| tried.status.success()) {
-        Lab::temporary(&format!("t-inline-{test}"), &LabSpec::default())
-            .map_err(|error| error.to_string())
-    } else {
-        Err("python3 is not installed".to_owned())
-    };
-    lab.inspect_err(|reason| {
-        let _ = writeln!(std::io::stderr(), "skipped: inline: {reason}");
-    })
-    .ok()
+    let name = format!("inline-{test}");
+    world::can_run(&name, &["python3"])
+        .then(|| Lab::temporary(&format!("t-{name}"), &LabSpec::default()).unwrap())
 }
 
 fn receiver(lab: &Lab) -> Program {
@@ -132,6 +172,63 @@ fn what_a_program_wrote_arrives_although_it_ends_at_once() {
         let expected = format!("{} end", BYTES + more);
         let reports = reports(&mut receiver, count);
         assert_eq!(reports.last(), Some(&expected), "{how}");
+    }
+}
+
+#[test]
+fn small_sends_in_a_row_leave_although_the_program_never_calls_again() {
+    let Some(lab) = laboratory("row") else { return };
+    let mut listener = testkit::start(host(&lab, "b"), "python3", &["-c", LISTENER]);
+    listener
+        .wait_until("listener", PATIENCE, |one| one.stdout().contains("ready"))
+        .unwrap();
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = [
+        "run",
+        "--inline",
+        "--policy",
+        "engine-only",
+        "--address",
+        "10.77.0.50/24",
+        "--",
+        "python3",
+        "-c",
+        TALKER,
+    ];
+    let _talker = testkit::start(host(&lab, "a"), shunt, &line);
+    listener
+        .wait_until("all that was sent", PATIENCE, |one| {
+            one.stdout().contains("whole")
+        })
+        .unwrap();
+}
+
+#[test]
+fn handlers_run_between_turns_and_interrupt_waits() {
+    let Some(lab) = laboratory("signals") else {
+        return;
+    };
+    let mut receiver = receiver(&lab);
+    for (count, (last, spin)) in (1..).zip([(41, "auto"), (42, "1000000")]) {
+        let address = format!("10.77.0.{last}/24");
+        let line = [
+            "run",
+            "--inline",
+            "--spin-us",
+            spin,
+            "--address",
+            &address,
+            "--",
+            "python3",
+            "-c",
+            SIGNALS,
+        ];
+        let shunt = testkit::shunt().to_str().unwrap();
+        let done = testkit::start(host(&lab, "a"), shunt, &line)
+            .finish(PATIENCE, || false)
+            .unwrap();
+        assert_eq!(done.stdout, "True\n20\nTrue\n", "{}", done.stderr);
+        assert_eq!(reports(&mut receiver, count).pop().unwrap(), "20 end");
     }
 }
 

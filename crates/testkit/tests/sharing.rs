@@ -5,125 +5,14 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+#[path = "sharing/world.rs"]
+mod world;
+
 use std::io::Write as _;
 use std::time::Duration;
 
-use testkit::{Finished, Host, Lab, LabSpec, PATIENCE, Program, host};
-
-/// What the tests' programs do; the first argument says which.
-const TOOL: &str = include_str!("sharing/tool.py");
-
-struct World {
-    lab: Lab,
-    engine: Program,
-}
-
-impl World {
-    /// `None`: it cannot be tested here, and that was said.
-    fn new(test: &str) -> Option<Self> {
-        Self::with(test, &["engine", "--share"], |_| {})
-    }
-
-    fn with(test: &str, engine: &[&str], prepare: impl FnOnce(&Lab)) -> Option<Self> {
-        let skip = |reason: &str| {
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
-            None
-        };
-        let lab = match Lab::temporary(&format!("t-{test}"), &LabSpec::default()) {
-            Ok(lab) => lab,
-            Err(error) => return skip(&error.to_string()),
-        };
-        prepare(&lab);
-        let mut engine = testkit::start(host(&lab, "a"), &shunt(), engine);
-        let served = engine.wait_until("engine", PATIENCE, |engine| {
-            engine.stderr().contains("serving")
-        });
-        match served {
-            Ok(()) => Some(Self { lab, engine }),
-            Err(error) if error.to_string().contains("no interface named") => {
-                skip("the kernel has no such interface")
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn a(&self) -> &Host {
-        host(&self.lab, "a")
-    }
-
-    fn b(&self) -> &Host {
-        host(&self.lab, "b")
-    }
-
-    /// The shared addresses, IPv4 and IPv6.
-    fn shared(&self) -> [String; 2] {
-        let spec = self.a().spec();
-        [
-            spec.address.address.to_string(),
-            spec.address_v6().to_string(),
-        ]
-    }
-
-    fn peer(&self) -> [String; 2] {
-        let spec = self.b().spec();
-        [
-            spec.address.address.to_string(),
-            spec.address_v6().to_string(),
-        ]
-    }
-
-    /// The tool on Shunt, on host `a`.
-    fn on_shunt(&self, arguments: &[&str]) -> Program {
-        let line = ["run", "--", "python3", "-c", TOOL];
-        testkit::start(self.a(), &shunt(), &[&line[..], arguments].concat())
-    }
-
-    /// The tool on the kernel.
-    fn on_kernel(&self, host: &Host, arguments: &[&str]) -> Program {
-        testkit::start(host, "python3", &[&["-c", TOOL], arguments].concat())
-    }
-
-    /// A server that says "ready" first.
-    fn server(&self, on_shunt: bool, arguments: &[&str]) -> Program {
-        let mut server = if on_shunt {
-            self.on_shunt(arguments)
-        } else {
-            self.on_kernel(self.a(), arguments)
-        };
-        server
-            .wait_until("server", PATIENCE, |server| {
-                server.stdout().contains("ready")
-            })
-            .unwrap_or_else(|error| panic!("{error}"));
-        server
-    }
-
-    /// Whether BPF is permitted: without it a listener stays with the kernel while that has connections there.
-    fn is_steered(&self) -> bool {
-        let text = testkit::run(self.a(), &shunt(), &["status", "--json"]).stdout;
-        text.contains("steered")
-    }
-
-    /// How many connections, listeners and UDP sockets the engine has.
-    fn status(&self, what: &str) -> u64 {
-        self.status_of(&format!("/{what}"))
-    }
-
-    /// A number in the engine's status, by its JSON pointer.
-    fn status_of(&self, pointer: &str) -> u64 {
-        let text = testkit::run(self.a(), &shunt(), &["status", "--json"]).stdout;
-        let status: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let status = status.get("engine").unwrap_or(&status);
-        status
-            .pointer(pointer)
-            .and_then(serde_json::Value::as_u64)
-            .unwrap_or_else(|| panic!("no {pointer} in {text}"))
-    }
-}
-
-fn shunt() -> String {
-    testkit::shunt().display().to_string()
-}
+use testkit::{Finished, Host, Lab, PATIENCE, Program, host};
+use world::{TOOL, World, shunt};
 
 fn finished(program: Program) -> Finished {
     program
@@ -139,9 +28,10 @@ fn ip(host: &Host, arguments: &str) {
 
 #[test]
 fn listeners_of_both_stacks_serve_one_address_at_once() {
-    let Some(world) = World::new("share-listen") else {
-        return;
-    };
+    World::new("share-listen").iter().for_each(both_listen);
+}
+
+fn both_listen(world: &World) {
     for address in world.shared() {
         let any = if address.contains(':') {
             "::"
@@ -185,9 +75,10 @@ fn listeners_of_both_stacks_serve_one_address_at_once() {
 
 #[test]
 fn clients_of_both_stacks_leave_from_one_address() {
-    let Some(world) = World::new("share-connect") else {
-        return;
-    };
+    World::new("share-connect").iter().for_each(both_connect);
+}
+
+fn both_connect(world: &World) {
     for (own, peer) in world.shared().into_iter().zip(world.peer()) {
         let mut server = world.on_kernel(world.b(), &["echo", &peer, "7100"]);
         server
@@ -259,9 +150,12 @@ fn programs_of_the_host_itself_meet_on_the_shared_address() {
 
 #[test]
 fn datagrams_and_fragments_come_to_the_stack_whose_port_it_is_and_once() {
-    let Some(world) = World::new("share-udp") else {
-        return;
-    };
+    World::new("share-udp")
+        .iter()
+        .for_each(both_exchange_datagrams);
+}
+
+fn both_exchange_datagrams(world: &World) {
     for (address, peer) in world.shared().into_iter().zip(world.peer()) {
         let any = if address.contains(':') {
             "::"
@@ -385,9 +279,10 @@ fn a_connection_that_the_kernel_had_before_stays_with_it() {
 
 #[test]
 fn the_host_goes_on_when_the_engine_is_killed() {
-    let Some(world) = World::new("share-killed") else {
-        return;
-    };
+    World::new("share-killed").iter().for_each(the_engine_dies);
+}
+
+fn the_engine_dies(world: &World) {
     let [own, _] = world.shared();
     let on_shunt = world.server(true, &["echo", &own, "7800"]);
     let _on_kernel = world.server(false, &["echo", &own, "7801"]);
@@ -407,6 +302,44 @@ fn the_host_goes_on_when_the_engine_is_killed() {
     let _again = world.server(false, &["echo", &own, "7800"]);
     finished(world.on_kernel(world.b(), &["bulk", &own, "7800", "3000000"]));
     testkit::run(world.b(), "ping", &["-c", "1", "-W", "2", &own]);
+}
+
+/// The same by AF_XDP; `None`: it cannot be had, and that was said.
+fn over_af_xdp(test: &str) -> Option<World> {
+    let line = ["engine", "--share", "--driver", "af_xdp"];
+    let world = World::with(test, &line, |_| {})?;
+    let status = testkit::run(world.a(), &shunt(), &["status", "--json"]).stdout;
+    if status.contains("serves instead of af_xdp") {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {status}");
+        return None;
+    }
+    Some(world)
+}
+
+#[test]
+fn listeners_of_both_stacks_share_by_af_xdp() {
+    over_af_xdp("share-xdp-listen").iter().for_each(both_listen);
+}
+
+#[test]
+fn clients_of_both_stacks_share_by_af_xdp() {
+    over_af_xdp("share-xdp-connect")
+        .iter()
+        .for_each(both_connect);
+}
+
+#[test]
+fn datagrams_and_fragments_share_by_af_xdp() {
+    over_af_xdp("share-xdp-udp")
+        .iter()
+        .for_each(both_exchange_datagrams);
+}
+
+#[test]
+fn the_host_goes_on_when_an_engine_that_shares_by_af_xdp_is_killed() {
+    over_af_xdp("share-xdp-killed")
+        .iter()
+        .for_each(the_engine_dies);
 }
 
 #[test]

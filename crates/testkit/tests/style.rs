@@ -1,4 +1,6 @@
-//! Holds what STYLE asks of every Rust file and a compiler does not check.
+//! Holds what STYLE asks of every Rust file and a compiler does not check, and what docs/rfc.md says of files and tests.
+
+use std::collections::HashSet;
 
 use testkit::workspace;
 
@@ -95,4 +97,53 @@ fn no_file_postpones_work() {
 fn words_are_found_in_code_and_not_in_comments_or_longer_words() {
     let text = "let a = alpha;\n// alpha\nalphabet\n(alpha)\nx_alpha // y\n";
     assert_eq!(lines_with_word(text, "alpha"), [1, 4]);
+}
+
+/// `a{b,c}d` is `abd` and `acd`.
+fn expand(pattern: &str) -> Vec<String> {
+    let parts = pattern.rfind('{').and_then(|open| {
+        let close = open + pattern[open..].find('}')?;
+        Some((
+            &pattern[..open],
+            &pattern[open + 1..close],
+            &pattern[close + 1..],
+        ))
+    });
+    let Some((before, between, behind)) = parts else {
+        return vec![pattern.trim().to_owned()];
+    };
+    let one = |part: &str| expand(&format!("{before}{}{behind}", part.trim()));
+    between.split(',').flat_map(one).collect()
+}
+
+#[test]
+fn files_and_tests_that_the_page_on_rfcs_names_are_there() {
+    let files = workspace::rust_files();
+    let functions: HashSet<&str> = files
+        .iter()
+        .flat_map(|(_, text)| text.split("fn ").skip(1))
+        .filter_map(|behind| {
+            behind
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        })
+        .collect();
+    let is_file = |name: &str| {
+        let end = format!("/{name}");
+        files.iter().any(|(path, _)| path.ends_with(&end))
+    };
+    let page = std::fs::read_to_string(workspace::root().join("docs/rfc.md")).unwrap();
+    let named: Vec<String> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .flat_map(expand)
+        .collect();
+    let is_missing = |name: &&String| match name.rsplit_once("::") {
+        Some((_, test)) => test.contains('_') && !functions.contains(test),
+        None => name.ends_with(".rs") && !is_file(name),
+    };
+    let missing: Vec<&String> = named.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(named.len() > 500, "the page was not understood");
 }

@@ -68,6 +68,24 @@ impl Header {
     /// The longest payload that a header without options can announce.
     pub const MAX_PAYLOAD_LEN: usize = 65_535 - Header::LEN;
 
+    /// The header of a whole packet that no router may cut, with 64 hops left.
+    #[inline]
+    pub const fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol) -> Header {
+        Header {
+            source,
+            destination,
+            protocol,
+            ttl: 64,
+            dscp_ecn: 0,
+            identification: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            total_len: 0,
+            header_len: Self::LEN,
+        }
+    }
+
     /// Reads the header and verifies its checksum; returns it with the payload, cut to the length that
     /// the header gives (short Ethernet frames are padded).
     ///

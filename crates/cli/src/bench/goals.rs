@@ -4,7 +4,7 @@
 //! Each command runs its setups in turn, once per run and in the other order every second time, and compares
 //! within runs. A goal that is missed is printed and no failure; a run that goes wrong is one.
 
-mod bed;
+pub(super) mod bed;
 mod bulk;
 mod connect;
 mod cpu;

@@ -9,15 +9,24 @@ mod bed;
 mod estimate;
 mod fairness;
 mod grid;
+mod marking;
 mod report;
 mod schedule;
+mod seeds;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::ExitCode,
+    thread::{self, ScopedJoinHandle},
+    time::Instant,
+};
 
 use clap::Args;
 
-use crate::{bench::interrupt::Interrupt, output};
-use grid::{Combination, Grid, Job, Stack};
+use crate::{
+    bench::interrupt::{self, Interrupt},
+    output,
+};
+use grid::{Cell, Combination, Grid, Job, Load, Stack};
 use report::{Report, Row};
 
 /// Compare TCP on a bad cable: kernel and Shunt, each to each, over loss, delay and rate.
@@ -31,7 +40,9 @@ use report::{Report, Row};
   shunt bench tcp --loss 0.01 --rtt-ms 20 --rate-mbit 10 --seeds 20 --congestion cubic
   shunt bench tcp --json > tcp.json
 
-Exit status: 1 where a transfer failed or, with --check, where a goal is missed.")]
+Each row is said on stderr when it is complete; Ctrl-C ends with what was measured until then.
+
+Exit status: 1 where a transfer failed or, with --check, a goal is missed.")]
 pub struct Arguments {
     /// Print the result as JSON.
     #[arg(long)]
@@ -48,17 +59,20 @@ pub struct Arguments {
     /// Rates in Mbit/s [default: 10,1000].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate_mbit: Vec<u64>,
-    /// Congestion controls [default: reno,cubic,bbr; with --quick cubic].
+    /// Congestion controls [default: reno,cubic,bbr,dctcp; with --quick cubic].
     #[arg(long, value_delimiter = ',')]
     congestion: Vec<String>,
-    /// Transfers of each combination in each cell [default: 10; with --quick 3].
+    /// Transfers of each combination in each cell [default: 10, of BBR 3; with --quick 3].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
+    /// The same of a ratio that cannot be told from the goal by fewer [default: 40; with --quick or --seeds no more than those].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds_most: Option<u64>,
     /// Leave the flows that share a bottleneck out.
     #[arg(long)]
     no_fairness: bool,
-    /// Slow cells measured at once.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=64))]
+    /// Slow cells measured at once; of those that losses keep slow three times as many.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64))]
     beds: u64,
     /// Fail where a goal is missed.
     #[arg(long)]
@@ -75,23 +89,41 @@ impl Arguments {
             }
         }
         let all_losses = [0.0, 0.001, 0.01, 0.03];
+        let seeds = self.seeds.unwrap_or(if self.quick { 3 } else { 10 });
+        let goes_on = self.seeds.is_none() && !self.quick;
         Grid {
             losses: or(&self.loss, self.quick, &[0.0, 0.01], &all_losses),
             rtts_ms: or(&self.rtt_ms, self.quick, &[20], &[0, 20, 100]),
             rates_mbit: or(&self.rate_mbit, self.quick, &[10, 1000], &[10, 1000]),
-            seeds: self.seeds.unwrap_or(if self.quick { 3 } else { 10 }),
+            seeds,
+            seeds_most: self.seeds_most.unwrap_or(if goes_on { 40 } else { seeds }),
+            seeds_reported: self.seeds.unwrap_or(3),
+        }
+    }
+
+    fn wants_dctcp(&self) -> bool {
+        if self.congestion.is_empty() {
+            !self.quick
+        } else {
+            self.congestion.iter().any(|name| name == DCTCP)
         }
     }
 
     fn congestion(&self) -> Vec<String> {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         match (self.congestion.is_empty(), self.quick) {
-            (false, _) => self.congestion.clone(),
+            (false, _) => {
+                let beside = self.congestion.iter().filter(|name| *name != DCTCP);
+                beside.cloned().collect()
+            }
             (true, true) => names(&["cubic"]),
             (true, false) => names(&["reno", "cubic", "bbr"]),
         }
     }
 }
+
+/// Has a table of its own: nothing stands beside it.
+const DCTCP: &str = "dctcp";
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -100,26 +132,11 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let grid = arguments.grid();
     let mut skipped = Vec::new();
     let able = probe(&arguments.congestion(), &interrupt, &mut skipped)?;
-    let jobs = jobs(&grid, &able);
-    let beds = usize::try_from(arguments.beds)?;
-    let (heavy, light): (Vec<Job>, Vec<Job>) =
-        jobs.into_iter().partition(|job| job.cell.is_heavy());
-    let mut done = schedule::run("slow cells", light, beds, &interrupt, begun)?;
-    done.extend(schedule::run("fast cells", heavy, 1, &interrupt, begun)?);
-
-    let mut fairness = Vec::new();
-    if !arguments.no_fairness {
-        for (congestion, stacks) in &able {
-            // BBR shares with nobody in a way that a number between 0.4 and 0.6 describes.
-            if stacks.len() == 2 && congestion != "bbr" {
-                let seeds = grid.seeds.min(5);
-                fairness.extend(fairness::measure(congestion, seeds, &interrupt, begun)?);
-            }
-        }
-    }
+    let measured = measure(arguments, &grid, &able, &interrupt, begun)?;
+    let done = &measured.done;
     let rows = able.iter().flat_map(|(congestion, _)| {
         let cells = grid.cells().into_iter();
-        cells.filter_map(|cell| Row::of(&cell, congestion, &done))
+        cells.filter_map(|cell| Row::of(&cell, congestion, done))
     });
     let report = Report {
         kernel: rustix::system::uname()
@@ -133,9 +150,11 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .collect(),
         engine_flags: bed::ENGINE_FLAGS.to_vec(),
         rows: rows.collect(),
-        fairness,
+        failures: report::failures(done),
+        fairness: measured.fairness,
+        marked: measured.marked,
         skipped,
-        failures: report::failures(&done),
+        interrupted: interrupt.came(),
         duration_s: begun.elapsed().as_secs(),
         grid,
     };
@@ -145,11 +164,93 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         output::print(&report.text())?;
     }
     let missed = arguments.check && !report.reaches_goals();
-    Ok(if report.failed() || missed {
+    Ok(if report.interrupted {
+        ExitCode::from(interrupt::STATUS)
+    } else if report.failed() || missed {
         ExitCode::from(1)
     } else {
         ExitCode::SUCCESS
     })
+}
+
+struct Measured {
+    done: Vec<schedule::Done>,
+    fairness: Vec<fairness::Share>,
+    marked: Vec<marking::Marked>,
+}
+
+/// Measures everything, or what there is until somebody interrupts: first what takes time and no
+/// processor, all at once, then the other cells, the lighter ones first.
+fn measure(
+    arguments: &Arguments,
+    grid: &Grid,
+    able: &[(String, Vec<Stack>)],
+    interrupt: &Interrupt,
+    begun: Instant,
+) -> anyhow::Result<Measured> {
+    let beds = usize::try_from(arguments.beds)?;
+    let marks = if arguments.wants_dctcp() {
+        grid.seeds
+    } else {
+        0
+    };
+    let further = |row: &Row| seeds::further(row, grid.seeds_most);
+    let mut jobs = jobs(grid, able);
+    let idle: Vec<Job> = jobs
+        .extract_if(.., |job| job.cell.load() == Load::Idle)
+        .collect();
+    let (mut done, fairness, mut marked) = thread::scope(|scope| -> anyhow::Result<_> {
+        let fair = able.iter().filter(|(congestion, stacks)| {
+            // BBR shares with nobody in a way that a number between 0.4 and 0.6 describes.
+            !arguments.no_fairness && stacks.len() == 2 && congestion != "bbr"
+        });
+        let fair: Vec<_> = fair
+            .map(|(congestion, _)| {
+                let seeds = grid.seeds.min(5);
+                scope.spawn(move || fairness::measure(congestion, seeds, interrupt, begun))
+            })
+            .collect();
+        let slow = |cell: &Cell| cell.load() <= Load::Light;
+        let marked = scope.spawn(move || marking::measure(marks, slow, interrupt, begun));
+        let at_once = Load::Idle.beds(beds);
+        let done = schedule::run(
+            Load::Idle.title(),
+            idle,
+            at_once,
+            &further,
+            interrupt,
+            begun,
+        )?;
+        let mut fairness = Vec::new();
+        for thread in fair {
+            fairness.extend(join(thread)?);
+        }
+        Ok((done, fairness, join(marked)?))
+    })?;
+    for load in Load::ALL {
+        let alike: Vec<Job> = jobs.extract_if(.., |job| job.cell.load() == load).collect();
+        let at_once = load.beds(beds);
+        done.extend(schedule::run(
+            load.title(),
+            alike,
+            at_once,
+            &further,
+            interrupt,
+            begun,
+        )?);
+    }
+    let fast = |cell: &Cell| cell.load() > Load::Light;
+    marked.extend(marking::measure(marks, fast, interrupt, begun)?);
+    Ok(Measured {
+        done,
+        fairness,
+        marked,
+    })
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+    let panicked = |_| Err(anyhow::anyhow!("a measurement ended with a panic"));
+    thread.join().unwrap_or_else(panicked)
 }
 
 /// Which stacks can send with which congestion control: a small transfer of each tells.
@@ -158,7 +259,8 @@ fn probe(
     interrupt: &Interrupt,
     skipped: &mut Vec<String>,
 ) -> anyhow::Result<Vec<(String, Vec<Stack>)>> {
-    let mut bed = bed::Bed::create(&format!("tcp-{}-probe", std::process::id()), interrupt)?;
+    let name = format!("tcp-{}-probe", std::process::id());
+    let mut bed = bed::Bed::create(&name, &[], interrupt)?;
     let mut able = Vec::new();
     for name in congestion {
         let mut stacks = Vec::new();
@@ -187,7 +289,7 @@ fn jobs(grid: &Grid, able: &[(String, Vec<Stack>)]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for cell in grid.cells() {
         for (congestion, stacks) in able {
-            for seed in 0..grid.seeds {
+            for seed in 0..grid.seeds_of(congestion) {
                 let senders = Combination::ALL
                     .into_iter()
                     .filter(|combination| stacks.contains(&combination.sender));

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use crate::bench::{
     apps,
     goals::{self, Subject},
-    tcp,
+    mover, overload, tcp,
 };
 
 /// Measure Shunt and the kernel side by side.
@@ -17,9 +17,12 @@ use crate::bench::{
   shunt bench latency
   shunt bench bulk --runs 9 --json
   shunt bench tcp --quick
+  shunt bench mover --quick
+  shunt bench overload
   shunt bench apps --only nginx,redis --runs 7 --json
 
-Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, 2 wrong usage.")]
+Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, 2 wrong
+usage, 130 interrupted.")]
 pub struct Arguments {
     #[command(subcommand)]
     benchmark: Benchmark,
@@ -29,6 +32,8 @@ pub struct Arguments {
 enum Benchmark {
     Apps(apps::Arguments),
     Tcp(tcp::Arguments),
+    Mover(mover::Arguments),
+    Overload(overload::Arguments),
     /// Round trips of 64 bytes: inline and server only, over the cable and on one host; the tail too.
     Latency(goals::Arguments),
     /// One stream of iperf3 as fast as it goes: over veth and TAP, each way, on one host.
@@ -46,6 +51,8 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
         Benchmark::Apps(arguments) => apps::execute(arguments),
         Benchmark::Tcp(arguments) => tcp::execute(arguments),
+        Benchmark::Mover(arguments) => mover::execute(arguments),
+        Benchmark::Overload(arguments) => overload::execute(arguments),
         Benchmark::Latency(arguments) => goals::execute(Subject::Latency, arguments),
         Benchmark::Bulk(arguments) => goals::execute(Subject::Bulk, arguments),
         Benchmark::Rate(arguments) => goals::execute(Subject::Rate, arguments),

@@ -1,13 +1,15 @@
 //! `shunt doctor`: what this machine can do for Shunt, what it lacks, and what to set.
 //!
 //! Every line comes from an attempt or from the kernel's own tables, made now; nothing is assumed.
-//! Latency is not measured here.
 
 mod advice;
 pub mod interfaces;
+mod measure;
+pub mod measured;
 mod probes;
+mod program;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde::Serialize;
@@ -15,18 +17,28 @@ use serde::Serialize;
 use crate::output;
 use interfaces::InterfaceReport;
 
-/// Probe what this machine can do, what it lacks and what to set.
+/// Probe what this machine can do, what it lacks and what to set; of a program, which way it gets onto Shunt; of an
+/// interface, which driver is fastest there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt doctor
   shunt doctor --json | jq '.findings[] | select(.state != \"ok\")'
+  shunt doctor /usr/bin/curl
+  shunt doctor --json ./my-go-server
+  shunt doctor --measure eth1                         (asks its router)
+  shunt doctor --measure eth1 --peer 10.0.0.7 --in-use
 
 Exit status: 0 where programs can run on Shunt here, if only in a lab; 1 where neither an engine
-nor a lab is possible.")]
+nor a lab is possible, or where the program cannot be served.")]
 pub struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
+    /// A program: how `shunt run` would serve it, and why that way.
+    #[arg(value_name = "FILE")]
+    program: Option<PathBuf>,
+    #[command(flatten)]
+    measure: measure::Options,
 }
 
 /// How good a finding is.
@@ -113,6 +125,12 @@ impl Report {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.program {
+        return program::execute(file, arguments.json);
+    }
+    if let Some(interface) = &arguments.measure.measure {
+        return measure::execute(interface, &arguments.measure, arguments.json);
+    }
     let mut report = Report {
         kernel: probes::kernel_release(),
         architecture: std::env::consts::ARCH,

@@ -2,7 +2,8 @@
 
 mod background;
 pub mod checks;
-mod drivers;
+mod dpdk;
+pub mod drivers;
 pub mod offloads;
 mod share;
 
@@ -17,6 +18,7 @@ use hostif::Steering;
 use nic::af_xdp::Mode;
 use rustix::fd::{AsFd as _, OwnedFd};
 
+use super::doctor::measured::{self, Profile};
 use crate::{control, output, sys};
 use checks::Claims;
 
@@ -36,12 +38,13 @@ const MAX_IDLE_S: u64 = 86_400;
 /// It stays in the foreground and ends with SIGINT or SIGTERM; its programs' connections end then.
 /// Whoever may connect to its control socket may use its addresses. SHUNT_LOG sets what it logs
 /// (info by default; warn, debug).
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   shunt engine --nic eth0                                        (shares the kernel's addresses)
   shunt engine --nic eth0 --address 10.0.0.5/24 --gateway 10.0.0.1
   shunt engine --nic shunt0 --driver tap --address 10.9.0.2/24   (creates the TAP interface shunt0)
   shunt engine --nic eth0 --driver af_xdp --address 10.0.0.5/24
+  shunt engine --nic 0000:03:00.0 --driver dpdk --cores 4 --address 10.0.0.5/24       (see docs/dpdk.md)
   shunt engine --nic eth0 --address 10.0.0.5/24,2001:db8::5/64 --gateway 10.0.0.1,fe80::1
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
   shunt engine --nic eth0 --address 10.0.0.5/24 --protocols tcp,icmp   (no IPv6, no UDP)
@@ -51,23 +54,36 @@ const MAX_IDLE_S: u64 = 86_400;
 Exit status: 0 where it was told to end or, with --until-idle, nobody needs it any more; 2 where it
 could not start or its device failed.")]
 pub struct Arguments {
-    /// Interface to use; with --driver tap, the one to create.
+    /// Interface to use; with --driver tap, the one to create; with --driver dpdk a PCI address, or a virtual
+    /// device with its options: net_tap0,iface=shunt0.
     #[arg(long, value_name = "IFACE", env = lab::NIC_VARIABLE)]
     nic: String,
-    /// How to reach the interface.
-    #[arg(long, value_enum, default_value_t = DriverName::AfPacket)]
-    driver: DriverName,
+    /// How to reach the interface [default: what `shunt doctor --measure` found best for --profile, or af_packet].
+    #[arg(long, value_enum)]
+    driver: Option<DriverName>,
+    /// What the driver is chosen for, where none is named and the interface was measured.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "driver")]
+    profile: Profile,
     /// With --driver af_xdp: where frames are taken [generic works on every interface; native and zero-copy need
     /// its driver].
-    #[arg(long, value_name = "MODE", default_value = Mode::default().name(), value_parser = parse_mode)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        requires = "driver",
+        default_value = Mode::default().name(),
+        value_parser = parse_mode
+    )]
     xdp_mode: Mode,
+    /// With --driver dpdk: further options for DPDK (its EAL parameters), separated by blanks: --dpdk-args='-m 1024'.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    dpdk_args: Option<String>,
     /// IPv4 or IPv6 address that the engine owns, with its prefix length; the kernel must not have it.
     /// Repeatable. Without one the engine shares the kernel's addresses.
     #[arg(long, value_name = "ADDRESS/PREFIX", env = lab::ADDRESS_VARIABLE, value_delimiter = ',')]
     address: Vec<Address>,
     /// Share the interface's addresses with the kernel although the environment names others (a lab's does).
     /// The engine gets its programs' ports and connections, the kernel everything else. Needs CAP_NET_RAW,
-    /// CAP_NET_ADMIN and CAP_BPF, and --driver af_packet.
+    /// CAP_NET_ADMIN and CAP_BPF. Not with --driver tap.
     #[arg(long)]
     share: bool,
     /// Share although rules of the firewall could drop what the engine sends or receives: its packets pass them by.
@@ -150,6 +166,25 @@ pub fn parse_mode(text: &str) -> Result<Mode, String> {
 }
 
 impl Arguments {
+    /// How the interface is reached.
+    fn driver(&self) -> DriverName {
+        self.driver.unwrap_or(DriverName::AfPacket)
+    }
+
+    /// With the driver that was found best, where none was named; and why that one.
+    fn with_driver(&self) -> (Self, Option<String>) {
+        let mut chosen = self.clone();
+        if self.driver.is_some() {
+            return (chosen, None);
+        }
+        let found = measured::way_for(&self.nic, self.profile, self.cores);
+        if let Some((way, _)) = &found {
+            chosen.driver = Some(way.driver());
+            chosen.xdp_mode = way.mode().unwrap_or(self.xdp_mode);
+        }
+        (chosen, found.map(|(_, why)| why))
+    }
+
     /// Whether the addresses are the kernel's too.
     fn is_shared(&self) -> bool {
         self.share || self.address.is_empty()
@@ -201,6 +236,9 @@ pub enum DriverName {
     AfXdp,
     /// A new TAP interface towards this host's own kernel; needs CAP_NET_ADMIN.
     Tap,
+    /// A network card that the kernel has given up, or one of DPDK's virtual devices. Only in a shunt that was built
+    /// with the cargo feature dpdk.
+    Dpdk,
 }
 
 impl DriverName {
@@ -210,6 +248,7 @@ impl DriverName {
             Self::AfPacket => "af_packet",
             Self::AfXdp => "af_xdp",
             Self::Tap => "tap",
+            Self::Dpdk => "dpdk",
         }
     }
 }
@@ -229,8 +268,13 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let stop = catch_signals()?;
     log_to_stderr();
-    checks::check_cores(arguments.cores, arguments.driver, &arguments.cpu)?;
-    if arguments.driver != DriverName::Tap {
+    let (arguments, why) = &arguments.with_driver();
+    if let Some(why) = why {
+        tracing::info!("{why}");
+    }
+    dpdk::check(arguments)?;
+    checks::check_cores(arguments.cores, arguments.driver(), &arguments.cpu)?;
+    if !matches!(arguments.driver(), DriverName::Tap | DriverName::Dpdk) {
         checks::check_is_up(&arguments.nic)?;
     }
     checks::check_protocols(arguments)?;
@@ -289,14 +333,15 @@ fn catch_signals() -> anyhow::Result<OwnedFd> {
 fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     let mut config = Config::new(
         &arguments.nic,
-        arguments.driver.name(),
+        arguments.driver().name(),
         arguments.own_addresses().to_vec(),
     );
     config.name.clone_from(&arguments.name);
     config.gateways.clone_from(&arguments.gateway);
     config.router_discovery = arguments.autoconfigure;
     config.protocols = arguments.protocols.iter().copied().collect();
-    config.interface_index = sys::interface_index(&arguments.nic);
+    // DPDK's devices have no number; link-local addresses need one (RFC 4007 §6), and 1 is always there.
+    config.interface_index = sys::interface_index(&arguments.nic).max(1);
     config.cpus.clone_from(&arguments.cpu);
     config.socket_options.congestion = arguments.congestion;
     config.socket_options.ecn = EcnMode::from_number(arguments.ecn).unwrap_or_default();

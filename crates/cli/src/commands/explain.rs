@@ -40,7 +40,7 @@ pub struct Arguments {
 struct Line {
     fd: u32,
     protocol: &'static str,
-    /// `kernel`, or the engine's control socket.
+    /// `kernel`, or the engine's control socket; of a listener on several stacks all of them.
     stack: String,
     local: Option<String>,
     remote: Option<String>,
@@ -57,11 +57,15 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             arguments.pid
         );
     }
-    let engine = Engine::of(&process)?;
+    let engines: Vec<Engine> = process
+        .engine_names()
+        .into_iter()
+        .map(Engine::of)
+        .collect::<anyhow::Result<_>>()?;
     let lines: Vec<Line> = process
         .sockets()?
         .iter()
-        .map(|open| line(&process, &engine, open))
+        .map(|open| line(&process, &engines, open))
         .collect();
     if arguments.json {
         print_json(&lines)?;
@@ -92,10 +96,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The engine that the process attaches to, and what it says of sockets.
+/// An engine that the process attaches to, and what it says of sockets.
 struct Engine {
-    /// None where the process asks for none.
-    name: Option<String>,
+    /// Its control socket.
+    name: String,
     /// Rows of `ss`; None where no engine answers.
     sockets: Option<Vec<Value>>,
     /// Addresses that it owns.
@@ -103,16 +107,13 @@ struct Engine {
 }
 
 impl Engine {
-    fn of(process: &Process) -> anyhow::Result<Self> {
+    fn of(name: String) -> anyhow::Result<Self> {
         let mut engine = Self {
-            name: process.engine_name(),
+            name,
             sockets: None,
             addresses: Vec::new(),
         };
-        let Some(name) = &engine.name else {
-            return Ok(engine);
-        };
-        let Some(channel) = Channel::open(name)? else {
+        let Some(channel) = Channel::open(&engine.name)? else {
             return Ok(engine);
         };
         let mut sockets = Vec::new();
@@ -138,26 +139,45 @@ impl Engine {
     }
 }
 
-fn line(process: &Process, engine: &Engine, open: &Open) -> Line {
+fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
     let kernels = process.kernels_view(open.inode);
-    if let (Some(row), Some(name)) = (engine.row(open.inode), &engine.name) {
+    let served: Vec<(&str, &Value)> = engines
+        .iter()
+        .filter_map(|engine| Some((engine.name.as_str(), engine.row(open.inode)?)))
+        .collect();
+    if let Some((name, row)) = served.first() {
         let word = |field: &str| row[field].as_str().map(str::to_owned);
-        let local = word("local");
+        let (local, state) = (word("local"), word("state"));
+        let listens_on_all = state.as_deref() == Some("LISTEN")
+            && kernels
+                .as_ref()
+                .is_some_and(|view| view.local.ip().is_unspecified());
+        let mut stacks: Vec<&str> = served.iter().map(|(name, _)| *name).collect();
+        if listens_on_all {
+            stacks.insert(0, "kernel");
+        }
         return Line {
             fd: open.fd,
             protocol: kernels.as_ref().map_or("tcp", |view| view.protocol),
-            stack: name.clone(),
-            why: reason::of_engine(local.as_deref(), word("state").as_deref()),
+            stack: stacks.join(" + "),
+            why: match engines {
+                [_] => reason::of_engine(local.as_deref(), state.as_deref()),
+                _ => reason::of_one_of_many(name, local.as_deref(), listens_on_all),
+            },
             local,
             remote: word("remote"),
             change: Some("`shunt run --policy kernel-only` keeps every socket with the kernel"),
         };
     }
+    let own: Vec<String> = engines
+        .iter()
+        .flat_map(|engine| engine.addresses.iter().cloned())
+        .collect();
     let facts = reason::Facts {
         is_preloaded: process.is_preloaded(),
         policy: process.policy(),
-        engine_answers: engine.sockets.is_some(),
-        own: &engine.addresses,
+        engine_answers: engines.iter().any(|engine| engine.sockets.is_some()),
+        own: &own,
         kernels: kernels.as_ref(),
     };
     let (why, change) = facts.explain();

@@ -1,5 +1,7 @@
 //! `shunt path`: end-to-end latency as a sum of components, after the `datacenter-latency` paper.
 
+mod measure;
+
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
@@ -7,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use sim::{
     document::Document,
-    path::{Composition, Path, builtin, builtin_names, components, technologies},
+    path::{Component, Composition, Path, builtin, builtin_names, components, technologies},
 };
 
 use crate::output;
@@ -20,6 +22,7 @@ use crate::output;
     after_help = "Examples:
   shunt path pcie-fabric                       720 ns: a path that comes with the program
   shunt path mine.toml --bytes 64..1024 --load 0.6
+  shunt path measure --json > measured.json    this machine's memory and PCIe devices
   shunt path list                              components and paths that come with the program
   shunt path compare --with measured.json      network technologies, own measurements beside them
   shunt path diff dpdk-64 --with measured.json expected and measured, stage by stage
@@ -51,8 +54,21 @@ struct Show {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the components and paths that come with the program
-    List,
+    #[command(after_help = "Examples:
+  shunt path list
+  shunt path list --json
+  shunt path tier3                             a path of the list
+
+A path of your own names components by `use`: docs/simulator.md lists the keys.")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Compare network technologies (Table 1 of the paper)
+    #[command(after_help = "Examples:
+  shunt path compare
+  shunt path compare --with measured.json     own measurements beside them")]
     Compare {
         /// Own measurements: names and nanoseconds as JSON
         #[arg(long, value_name = "FILE")]
@@ -62,32 +78,53 @@ enum Command {
         json: bool,
     },
     /// Show expected against measured, stage by stage
-    Diff {
-        /// A file (TOML), or the name of a path that comes with the program
-        path: String,
-        /// Own measurements: names of stages and nanoseconds as JSON
-        #[arg(long, value_name = "FILE")]
-        with: PathBuf,
-    },
+    Diff(Diff),
+    Measure(measure::Arguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt path measure --json > measured.json
+  shunt path diff memory-nic --with measured.json
+  shunt path diff mine.toml --with measured.json --bytes 1024 --load 0.6 --json")]
+struct Diff {
+    /// A file (TOML), or the name of a path that comes with the program
+    path: String,
+    /// Own measurements: names of stages and nanoseconds as JSON
+    #[arg(long, value_name = "FILE")]
+    with: PathBuf,
+    /// Packet size
+    #[arg(long, default_value = "64", value_parser = size)]
+    bytes: f64,
+    /// Load of every queue on the path, below 1
+    #[arg(long, default_value_t = 0.0)]
+    load: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Sizes(Vec<f64>);
 
+fn size(text: &str) -> Result<f64, String> {
+    let value: Option<f64> = text.trim().parse().ok();
+    value
+        .filter(|v| v.is_finite() && *v >= 1.0 && *v <= 1e9)
+        .ok_or_else(|| format!("{text} is no size in bytes"))
+}
+
 fn sizes(text: &str) -> Result<Sizes, String> {
-    let number = |text: &str| {
-        let value: Option<f64> = text.trim().parse().ok();
-        value
-            .filter(|v| v.is_finite() && *v >= 1.0 && *v <= 1e9)
-            .ok_or_else(|| format!("{text} is no size in bytes"))
-    };
     if let Some((from, to)) = text.split_once("..") {
-        let (from, to) = (number(from)?, number(to)?);
+        let (from, to) = (size(from)?, size(to)?);
+        if to < from {
+            return Err(format!("{text}: the second size is below the first"));
+        }
         let doubled = std::iter::successors(Some(from), |size| Some(size * 2.0));
         return Ok(Sizes(doubled.take_while(|size| *size <= to).collect()));
     }
     text.split(',')
-        .map(number)
+        .map(size)
         .collect::<Result<_, _>>()
         .map(Sizes)
 }
@@ -96,9 +133,10 @@ fn sizes(text: &str) -> Result<Sizes, String> {
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         None => show(&arguments.show)?,
-        Some(Command::List) => list()?,
+        Some(Command::List { json }) => list(*json)?,
         Some(Command::Compare { with, json }) => compare(with.as_ref(), *json)?,
-        Some(Command::Diff { path, with }) => diff(path, with)?,
+        Some(Command::Diff(arguments)) => diff(arguments)?,
+        Some(Command::Measure(arguments)) => measure::execute(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -117,6 +155,14 @@ fn load(name: &str) -> anyhow::Result<Path> {
     Path::parse(&text).with_context(|| format!("in {name}"))
 }
 
+fn steady(load: f64) -> anyhow::Result<()> {
+    ensure!(
+        (0.0..1.0).contains(&load),
+        "--load {load}: must be 0 or more and below 1: a queue at its limit has no steady state"
+    );
+    Ok(())
+}
+
 #[derive(Debug, Serialize)]
 struct Whole<'a> {
     #[serde(flatten)]
@@ -131,11 +177,7 @@ fn show(arguments: &Show) -> anyhow::Result<()> {
     let Some(name) = &arguments.path else {
         bail!("give a path: a file, or one of `shunt path list`");
     };
-    ensure!(
-        (0.0..1.0).contains(&arguments.load),
-        "--load {}: must be 0 or more and below 1: a queue at its limit has no steady state",
-        arguments.load
-    );
+    steady(arguments.load)?;
     let path = load(name)?;
     let sizes = arguments.bytes.0.iter();
     let all: Vec<Composition> = sizes
@@ -211,7 +253,19 @@ fn stages(document: &mut Document, c: &Composition) {
     document.table(["kind", "least ns", "most ns"], kinds.collect());
 }
 
-fn list() -> anyhow::Result<()> {
+fn list(json: bool) -> anyhow::Result<()> {
+    if json {
+        #[derive(Serialize)]
+        struct List<'a> {
+            components: &'a BTreeMap<String, Component>,
+            paths: BTreeMap<&'static str, String>,
+        }
+        let paths = builtin_names().map(|name| Ok((name, load(name)?.title)));
+        return output::print_json(&List {
+            components: components(),
+            paths: paths.collect::<anyhow::Result<_>>()?,
+        });
+    }
     let mut document = Document::new("Components");
     let rows = components().iter().map(|(name, c)| {
         let value = match (c.latency_ns, c.latency_ns_per_m) {
@@ -289,43 +343,66 @@ fn compare(with: Option<&PathBuf>, json: bool) -> anyhow::Result<()> {
     output::print(&document.to_text())
 }
 
-fn diff(name: &str, with: &PathBuf) -> anyhow::Result<()> {
-    let composition = load(name)?.compose(64.0, 0.0)?;
-    let mut own = measured(with)?;
-    let mut document = Document::new(composition.title.clone());
-    let mut rows: Vec<Vec<String>> = composition
+/// A stage of a path beside what was measured of it.
+#[derive(Debug, Serialize)]
+struct Stage {
+    name: String,
+    /// None for what was measured and is no stage of the path.
+    expected_ns: Option<[f64; 2]>,
+    measured_ns: Option<f64>,
+}
+
+impl Stage {
+    fn cells(&self) -> Vec<String> {
+        let verdict = match (self.expected_ns, self.measured_ns) {
+            (None, _) => "not on the path".to_owned(),
+            (_, None) => "not measured".to_owned(),
+            (Some([least, _]), Some(value)) if value < least => {
+                format!("{} below", ns(least - value))
+            }
+            (Some([_, most]), Some(value)) if value > most => format!("{} above", ns(value - most)),
+            _ => "within".to_owned(),
+        };
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+        let range = |[least, most]: [f64; 2]| format!("{}–{}", ns(least), ns(most));
+        vec![
+            self.name.clone(),
+            or_dash(self.expected_ns.map(range)),
+            or_dash(self.measured_ns.map(ns)),
+            verdict,
+        ]
+    }
+}
+
+fn diff(arguments: &Diff) -> anyhow::Result<()> {
+    steady(arguments.load)?;
+    let path = load(&arguments.path)?;
+    let composition = path.compose(arguments.bytes, arguments.load)?;
+    let own = measured(&arguments.with)?;
+    let mut stages: Vec<Stage> = composition
         .stages
         .iter()
-        .map(|stage| {
-            let found = own.remove(&stage.name);
-            let expected = format!("{}–{}", ns(stage.least_ns), ns(stage.most_ns));
-            let verdict = match found {
-                None => "not measured".to_owned(),
-                Some(value) if value < stage.least_ns => {
-                    format!("{} below", ns(stage.least_ns - value))
-                }
-                Some(value) if value > stage.most_ns => {
-                    format!("{} above", ns(value - stage.most_ns))
-                }
-                Some(_) => "within".to_owned(),
-            };
-            vec![
-                stage.name.clone(),
-                expected,
-                found.map_or("–".to_owned(), ns),
-                verdict,
-            ]
+        .map(|stage| Stage {
+            name: stage.name.clone(),
+            expected_ns: Some([stage.least_ns, stage.most_ns]),
+            measured_ns: own.get(&stage.name).copied(),
         })
         .collect();
     // What was measured and is no stage of the path is not dropped in silence.
-    rows.extend(own.into_iter().map(|(name, value)| {
-        vec![
-            name,
-            "–".to_owned(),
-            ns(value),
-            "not on the path".to_owned(),
-        ]
-    }));
+    for (name, value) in own {
+        if !stages.iter().any(|stage| stage.name == name) {
+            stages.push(Stage {
+                name,
+                expected_ns: None,
+                measured_ns: Some(value),
+            });
+        }
+    }
+    if arguments.json {
+        return output::print_json(&stages);
+    }
+    let mut document = Document::new(composition.title.clone());
+    let rows = stages.iter().map(Stage::cells).collect();
     document.table(["stage", "expected ns", "measured ns", ""], rows);
     output::print(&document.to_text())
 }
@@ -341,6 +418,8 @@ mod tests {
             [64.0, 128.0, 256.0, 512.0, 1024.0]
         );
         assert_eq!(sizes("64,1500").unwrap().0, [64.0, 1500.0]);
+        assert_eq!(sizes("64..64").unwrap().0, [64.0]);
+        assert!(sizes("1024..64").is_err());
         assert!(sizes("0").is_err() && sizes("x").is_err() && sizes("64,").is_err());
     }
 }

@@ -1,28 +1,34 @@
 //! `shunt run`: starts an unmodified program on Shunt, in place of this process.
 //!
-//! It finds the preload library, checks that the dynamic loader will honour it, finds an engine,
-//! and executes. What the library then does with each socket is the shim's business.
+//! It looks which way the program file gets, finds the preload library and an engine, starts a supervisor where
+//! the program needs one, and executes. What library and supervisor then do with each socket is their business.
 
-mod elf;
 mod engine;
 mod library;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    os::unix::{ffi::OsStrExt, process::CommandExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use client::engines::Placement;
+use elf::Way;
 use hostif::Moderation;
 
 /// Environment variables by which the shim learns the policy, and that it must not fall back to the
 /// kernel when the engine is gone.
 const POLICY_VARIABLE: &str = "SHUNT_POLICY";
 const REQUIRE_VARIABLE: &str = "SHUNT_REQUIRE";
+/// Where it finds this binary, to start programs that need a supervisor.
+const BINARY_VARIABLE: &str = "SHUNT_BINARY";
 
 /// Longest spin that can be asked for: one second.
 const MAX_SPIN_US: u64 = 1_000_000;
@@ -30,7 +36,8 @@ const MAX_SPIN_US: u64 = 1_000_000;
 /// Run an unmodified program on Shunt; pid and exit status are the program's own.
 ///
 /// The program's sockets go to the engine where the engine owns the address, and to the kernel
-/// otherwise. Programs the dynamic loader does not serve are refused with the reason.
+/// otherwise. Programs into which no library can be preloaded (static ones, Go's, musl's) are served by a
+/// supervisor that hears of their system calls; `shunt doctor FILE` tells which way a program gets.
 ///
 /// Where no engine runs, one is started for this program and ends some seconds after it: sharing the
 /// kernel's addresses on the interface of the default route or on --nic, or with addresses of its own by
@@ -41,6 +48,7 @@ const MAX_SPIN_US: u64 = 1_000_000;
   shunt run -- nginx -g 'daemon off;'
   shunt run --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt run --engine @shunt/second -- redis-server --bind 10.77.0.11
+  shunt run --engine @shunt/engine --engine @shunt/second -- nginx     a process on two engines
   shunt run --inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt lab exec a -- shunt run --inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
@@ -51,10 +59,16 @@ pub struct Arguments {
     /// Which sockets may leave the kernel.
     #[arg(long, value_enum, default_value = "auto")]
     policy: Policy,
-    /// Control socket of the engine: @NAME (abstract) or a path [default: $SHUNT_ENGINE, else
-    /// @shunt/engine].
+    /// Control socket of the engine: @NAME (abstract) or a path. Repeatable: a program may use several, each
+    /// for its own addresses and what its routes lead to, the first before the others; UDP uses the first
+    /// alone [default: $SHUNT_ENGINE, else @shunt/engine].
     #[arg(long, value_name = "ADDRESS")]
-    engine: Option<OsString>,
+    engine: Vec<OsString>,
+    /// Which of several engines gets a connection that all of them could carry: priority (the first),
+    /// round-robin, least-load (where the process has the fewest sockets) or flow-hash (by addresses and ports)
+    /// [default: $SHUNT_PLACEMENT, else priority].
+    #[arg(long, value_name = "HOW", requires = "engine", value_parser = parse_placement)]
+    placement: Option<&'static str>,
     #[command(flatten)]
     own_engine: engine::Wanted,
     /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest
@@ -74,6 +88,14 @@ pub struct Arguments {
     /// Preload this library instead of the one inside shunt.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
+    /// Whether a supervisor hears of the program's own system calls: auto (where the file shows that it makes
+    /// them), always, never, or only: in place of the library, for programs that hand open connections on by
+    /// executing another program (sshd, inetd).
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    supervise: Supervise,
+    /// The name that the program is called by, where that is not the first word of CMD.
+    #[arg(long, value_name = "NAME", hide = true)]
+    name: Option<OsString>,
     /// The program and its arguments.
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -100,12 +122,31 @@ impl Policy {
     }
 }
 
+/// When a program is supervised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Supervise {
+    /// Where its file shows that it makes socket calls itself.
+    Auto,
+    /// In any case.
+    Always,
+    /// In any case, and no library is preloaded.
+    Only,
+    /// Not even then; a program into which nothing can be preloaded is refused.
+    Never,
+}
+
 fn parse_spin(text: &str) -> Result<String, String> {
     match text.parse::<u64>() {
         Ok(us) if us <= MAX_SPIN_US => Ok(text.to_owned()),
         _ if text == "auto" => Ok(text.to_owned()),
         _ => Err(format!("give a number up to {MAX_SPIN_US}, or auto")),
     }
+}
+
+fn parse_placement(text: &str) -> Result<&'static str, String> {
+    let names = Placement::ALL.map(|(name, _)| name);
+    let known = names.into_iter().find(|name| *name == text);
+    known.ok_or_else(|| format!("give one of {}", names.join(", ")))
 }
 
 fn parse_notify(text: &str) -> Result<Moderation, String> {
@@ -119,15 +160,27 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("no program given: shunt run -- CMD");
     };
     let file = find_program(program)?;
-    elf::check_preloadable(&file)?;
-    let library = library::locate(arguments.library.as_deref())?;
+    let way = match elf::inspect(&file)?.way {
+        // This binary asks the system itself too, but makes its sockets by libc.
+        Way::Both(_) if is_own(&file) => Way::Preload,
+        way => way,
+    };
+    let supervised = is_supervised(&arguments, way, &file)?;
 
     let mut command = Command::new(&file);
     // Scripts and multi-call programs look at the name they were called by.
-    command.arg0(program).args(rest);
-    command
-        .env("LD_PRELOAD", preload_list(&library)?)
-        .env(POLICY_VARIABLE, arguments.policy.name());
+    command.arg0(arguments.name.as_ref().unwrap_or(program));
+    command.args(rest);
+    if way.preloads() && arguments.supervise != Supervise::Only {
+        let library = library::locate(arguments.library.as_deref())?;
+        command.env("LD_PRELOAD", preload_list(Some(&library))?);
+    } else {
+        command.env("LD_PRELOAD", preload_list(None)?);
+    }
+    command.env(POLICY_VARIABLE, arguments.policy.name());
+    if let Ok(own) = env::current_exe() {
+        command.env(BINARY_VARIABLE, own);
+    }
     // Set either way: this may be a `shunt run` within another one of a different policy.
     command.env(
         REQUIRE_VARIABLE,
@@ -149,11 +202,63 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         command.env(hostif::INLINE_VARIABLE, inline.settings);
         command.env(hostif::SPIN_VARIABLE, &arguments.spin_us);
     } else if arguments.policy != Policy::KernelOnly {
-        let engine = engine::find(arguments.engine.as_deref(), &arguments.own_engine)?;
-        command.env(hostif::ENGINE_VARIABLE, engine);
+        let engines = engine::find(&arguments.engine, &arguments.own_engine)?;
+        let separator = hostif::ENGINE_SEPARATOR.to_string();
+        command.env(hostif::ENGINE_VARIABLE, engines.join(&separator));
+        if let Some(placement) = arguments.placement {
+            command.env(hostif::PLACEMENT_VARIABLE, placement);
+        }
+        if supervised {
+            start_supervisor(engines, &arguments)?;
+        }
     }
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", file.display()))
+}
+
+/// Whether a file is this binary.
+fn is_own(file: &Path) -> bool {
+    let own = env::current_exe().and_then(|own| own.canonicalize());
+    own.is_ok_and(|own| file.canonicalize().is_ok_and(|file| file == own))
+}
+
+/// Whether a supervisor is needed, or wanted; refuses what cannot be.
+fn is_supervised(arguments: &Arguments, way: Way, file: &Path) -> anyhow::Result<bool> {
+    let reason = match way {
+        // On the kernel alone there is nothing to do for anybody.
+        _ if arguments.policy == Policy::KernelOnly => return Ok(false),
+        Way::Supervise(reason) if arguments.supervise == Supervise::Never => bail!(
+            "{} can only be supervised, which --supervise never forbids: {reason}",
+            file.display()
+        ),
+        Way::Supervise(reason) => reason,
+        Way::Both(_) if arguments.inline => return Ok(false),
+        Way::Both(_) | Way::Preload if arguments.supervise == Supervise::Never => return Ok(false),
+        Way::Both(reason) => reason,
+        Way::Preload if arguments.supervise == Supervise::Auto => return Ok(false),
+        Way::Preload => "--supervise asks for a supervisor",
+    };
+    if arguments.inline {
+        bail!(
+            "{} cannot have the engine inside it: {reason}. Leave out --inline: a supervisor connects it to an engine",
+            file.display()
+        );
+    }
+    Ok(true)
+}
+
+/// Puts this process, and so the program, under a supervisor of its own. A `shunt run` within another one uses
+/// the outer one's.
+fn start_supervisor(engines: Vec<String>, arguments: &Arguments) -> anyhow::Result<()> {
+    let settings = supervise::Settings {
+        engines,
+        placement: arguments.placement.map_or_else(Placement::wanted, |name| {
+            Placement::parse(name).unwrap_or_default()
+        }),
+        engine_only: arguments.policy == Policy::EngineOnly,
+    };
+    supervise::start(settings)?;
+    Ok(())
 }
 
 /// Looks the program up as execvp(3) does.
@@ -180,33 +285,34 @@ fn find_program(program: &OsStr) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The value of LD_PRELOAD: our library first, so that it sees calls before other libraries do.
-fn preload_list(library: &Path) -> anyhow::Result<OsString> {
+/// The value of LD_PRELOAD: our library first, so that it sees calls before other libraries do; or not at all.
+fn preload_list(library: Option<&Path>) -> anyhow::Result<OsString> {
+    let own = library.map_or(OsStr::new(""), Path::as_os_str);
     // ld.so(8) splits the list at blanks and colons and knows no quoting.
-    if library
-        .as_os_str()
+    if own
         .as_bytes()
         .iter()
         .any(|byte| matches!(byte, b' ' | b':'))
     {
         bail!(
             "the library's path {} holds a blank or colon, which LD_PRELOAD cannot express; move it, or set XDG_CACHE_HOME",
-            library.display()
+            own.display()
         );
     }
-    let mut list = OsString::from(library);
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
     let others = existing
         .as_bytes()
-        .split(|byte| matches!(byte, b' ' | b':'));
-    // A nested `shunt run` finds the library in the list already.
-    for other in
-        others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
-    {
-        list.push(":");
-        list.push(OsStr::from_bytes(other));
-    }
-    Ok(list)
+        .split(|byte| matches!(byte, b' ' | b':'))
+        // A nested `shunt run` finds the library in the list already.
+        .filter(|other| {
+            !other.is_empty() && !library::is_ours(Path::new(OsStr::from_bytes(other)))
+        });
+    let all: Vec<&[u8]> = [own.as_bytes()]
+        .into_iter()
+        .filter(|own| !own.is_empty())
+        .chain(others)
+        .collect();
+    Ok(OsString::from_vec(all.join(&b':')))
 }
 
 #[cfg(test)]
@@ -215,8 +321,14 @@ mod tests {
 
     #[test]
     fn a_library_path_that_the_loader_would_split_is_refused() {
-        assert!(preload_list(Path::new("/home/a b/libshunt.so")).is_err());
-        assert!(preload_list(Path::new("/home/a:b/libshunt.so")).is_err());
+        assert!(preload_list(Some(Path::new("/home/a b/libshunt.so"))).is_err());
+        assert!(preload_list(Some(Path::new("/home/a:b/libshunt.so"))).is_err());
+    }
+
+    #[test]
+    fn a_placement_has_one_of_four_names() {
+        assert_eq!(parse_placement("round-robin"), Ok("round-robin"));
+        assert!(parse_placement("best").unwrap_err().contains("flow-hash"));
     }
 
     #[test]

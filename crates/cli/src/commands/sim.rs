@@ -1,6 +1,7 @@
 //! `shunt sim`: what offload would buy, simulated. docs/simulator.md explains the model.
 
 mod calibrate;
+mod layers;
 mod paper;
 mod plan;
 mod progress;
@@ -25,7 +26,8 @@ use crate::trial::load;
   shunt sim sweep scenarios/fig10.toml --html fig10.html
   shunt sim plan workloads/rpc.toml
 
-Exit status: 0 success, 1 a check failed, 2 wrong usage or a scenario that cannot be.")]
+Exit status: 0 success, 1 a check failed, 2 wrong usage or a scenario that cannot be, 130
+interrupted.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +42,7 @@ enum Command {
     Merge(sweep::Merge),
     Plan(plan::Arguments),
     Calibrate(calibrate::Arguments),
+    Layers(layers::Arguments),
     Theory(theory::Arguments),
     /// One end of a trial; calibrate and plan --verify start them
     #[command(hide = true)]
@@ -56,6 +59,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Command::Merge(arguments) => sweep::merge(arguments),
         Command::Plan(arguments) => plan::execute(arguments),
         Command::Calibrate(arguments) => calibrate::execute(arguments),
+        Command::Layers(arguments) => layers::execute(arguments),
         Command::Theory(arguments) => theory::execute(arguments),
         Command::Trial(arguments) => load::execute(arguments).map(|()| ExitCode::SUCCESS),
     }

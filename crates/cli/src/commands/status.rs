@@ -56,7 +56,9 @@ struct EngineName {
 impl EngineName {
     /// A channel to each core; at least one.
     fn channels(&self) -> anyhow::Result<Vec<Channel>> {
-        match Channel::open(&self.engine)? {
+        // Beneath a `shunt run` with several engines: the first.
+        let mut names = self.engine.split(hostif::ENGINE_SEPARATOR);
+        match Channel::open(names.next().unwrap_or_default())? {
             Some(channel) => channel.all_cores(),
             None => bail!(
                 "no engine answers at {} in this network namespace: start one with `shunt engine`, name another with --engine, or ask inside a lab with `shunt lab exec HOST -- shunt status`",

@@ -23,8 +23,50 @@ pub struct Usage {
     pub reads: u64,
     /// Calls of write(2) and its relatives.
     pub writes: u64,
-    /// Processor time of each thread.
-    pub thread_s: BTreeMap<u32, f64>,
+    /// What each thread did.
+    pub threads: BTreeMap<u32, Thread>,
+}
+
+impl Usage {
+    /// What each thread did since the usage was that.
+    pub fn threads_since(&self, before: &Self) -> Vec<Thread> {
+        let since = |(number, did): (&u32, &Thread)| {
+            did.since(&before.threads.get(number).copied().unwrap_or_default())
+        };
+        self.threads.iter().map(since).collect()
+    }
+}
+
+/// What a thread did since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Thread {
+    /// Processor time.
+    pub used_s: f64,
+    /// The same with the time that it waited for a processor: the rest it had nothing to do. Kernels that do not count
+    /// it (schedstat) leave it at the processor time.
+    pub ready_s: f64,
+}
+
+impl Thread {
+    /// What it did since it had done that.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            used_s: (self.used_s - before.used_s).max(0.0),
+            ready_s: (self.ready_s - before.ready_s).max(0.0),
+        }
+    }
+}
+
+/// Every process.
+pub fn all() -> Vec<u32> {
+    let numbers = names("/proc").into_iter();
+    numbers.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Processor time that a process has used so far; none once it has ended.
+pub fn processor_s(pid: u32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    times(&text).map_or(0.0, |(user_s, system_s)| user_s + system_s)
 }
 
 /// A process and all that descend from it.
@@ -97,11 +139,21 @@ pub fn usage(pids: &[u32]) -> Usage {
             all.sleeps += number_after(&status, "voluntary_ctxt_switches:");
             let time = read("stat").ok().and_then(|text| times(&text));
             if let (Ok(task), Some((user_s, system_s))) = (task.parse(), time) {
-                all.thread_s.insert(task, user_s + system_s);
+                let used_s = user_s + system_s;
+                let ready_s = read("schedstat").ok().and_then(|text| ready(&text));
+                let ready_s = ready_s.map_or(used_s, |ready_s| ready_s.max(used_s));
+                all.threads.insert(task, Thread { used_s, ready_s });
             }
         }
     }
     all
+}
+
+/// Time on a processor and time in front of one, of a `schedstat` file.
+fn ready(text: &str) -> Option<f64> {
+    let mut numbers = text.split_ascii_whitespace();
+    let mut seconds = || Some(numbers.next()?.parse::<f64>().ok()? / 1e9);
+    Some(seconds()? + seconds()?)
 }
 
 /// Seconds in which processors of this machine did something, and those in which they could have.
@@ -130,6 +182,19 @@ pub fn passive_opens(pid: u32) -> Option<u64> {
     let (mut names, mut values) = (lines.next()?, lines.next()?);
     let at = names.position(|name| name == "PassiveOpens")?;
     values.nth(at)?.parse().ok()
+}
+
+/// Processor time in seconds of a process and of those of its descendants that live, or that were waited for, so
+/// far. It can be read until the process itself is waited for.
+pub fn cpu_with_descendants_s(pid: u32) -> f64 {
+    let hz = clock_ticks_per_second() as f64;
+    let of = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // utime, stime, cutime, cstime.
+        let ticks = fields(&text).into_iter().skip(11).take(4);
+        ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>() / hz
+    };
+    family(pid).into_iter().map(of).sum()
 }
 
 /// User and system time of a `stat` file in seconds.
@@ -180,10 +245,23 @@ mod tests {
         let me = std::process::id();
         assert!(runs(me) && family(me).contains(&me));
         assert!(!socket_inodes(&[me]).is_empty());
-        assert!(!usage(&[me]).thread_s.is_empty());
+        let threads = usage(&[me]).threads;
+        assert!(!threads.is_empty());
+        assert!(threads.values().all(|each| each.ready_s >= each.used_s));
         assert!(passive_opens(me).is_some());
         assert!(!runs(u32::MAX));
         drop(listener);
+    }
+
+    #[test]
+    fn who_waits_for_a_processor_is_ready() {
+        assert_eq!(ready("1000000000 500000000 7\n"), Some(1.5));
+        assert_eq!(ready("1000000000"), None);
+        assert_eq!(ready(""), None);
+        let (before, after) = ((1.0, 2.0), (1.5, 4.0));
+        let of = |(used_s, ready_s)| Thread { used_s, ready_s };
+        assert_eq!(of(after).since(&of(before)), of((0.5, 2.0)));
+        assert_eq!(of(before).since(&of(after)), of((0.0, 0.0)));
     }
 
     #[test]

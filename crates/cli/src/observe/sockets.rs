@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
     thread,
 };
@@ -25,8 +25,10 @@ pub struct Socket {
     pub cookie: u64,
     /// Its inode, by which /proc/PID/fd names it.
     pub inode: u32,
-    /// Both ends on this machine.
-    pub local: bool,
+    /// Its own end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
     /// What it has carried.
     pub counters: Counters,
 }
@@ -173,6 +175,14 @@ fn messages(bytes: &[u8]) -> Vec<(u16, &[u8])> {
     found
 }
 
+impl Socket {
+    /// Both ends on this machine.
+    pub fn stays_here(&self) -> bool {
+        let remote = self.remote.ip();
+        self.local.ip() == remote || remote.is_loopback()
+    }
+}
+
 /// `struct inet_diag_msg` and its attributes.
 fn parse(body: &[u8]) -> Option<Socket> {
     let family = *body.first()?;
@@ -184,12 +194,13 @@ fn parse(body: &[u8]) -> Option<Socket> {
             _ => Ipv6Addr::from(bytes).to_canonical(),
         })
     };
-    let (source, destination) = (address(8)?, address(24)?);
+    let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
     let cookie = u64::from(u32_at(body, 44)?) | u64::from(u32_at(body, 48)?) << 32;
     let mut socket = Socket {
         cookie,
         inode: u32_at(body, 68)?,
-        local: source == destination || destination.is_loopback(),
+        local: SocketAddr::new(address(8)?, port(4)?),
+        remote: SocketAddr::new(address(24)?, port(6)?),
         counters: Counters::default(),
     };
     let mut rest = body.get(DIAG_MESSAGE..)?;
@@ -244,7 +255,9 @@ mod tests {
         let asker = Asker::of(std::process::id()).unwrap();
         let sockets = asker.sockets().unwrap();
         let found = sockets.iter().find(|socket| socket.inode == inode).unwrap();
-        assert!(found.local && found.cookie != 0);
+        assert!(found.stays_here() && found.cookie != 0);
+        assert_eq!(found.local, listener.local_addr().unwrap());
+        assert_eq!(found.remote, near.local_addr().unwrap());
         assert_eq!(found.counters.received_bytes, 1000);
         assert_eq!(found.counters.segments_in, 1);
         assert_eq!(found.counters.segments_out, 1);

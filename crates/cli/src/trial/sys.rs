@@ -70,3 +70,25 @@ impl Epoll {
         Ok(events.into_iter().take(count).map(|event| event.u64))
     }
 }
+
+/// How often the calling thread has gone to sleep, see getrusage(2).
+pub fn sleeps_of_this_thread() -> u64 {
+    u64::try_from(usage(libc::RUSAGE_THREAD).ru_nvcsw).unwrap_or(0)
+}
+
+/// Processor time of all children that have ended and were waited for.
+pub fn processor_s_of_ended_children() -> f64 {
+    let usage = usage(libc::RUSAGE_CHILDREN);
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+fn usage(of: libc::c_int) -> libc::rusage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call fills in a structure of the size it expects; where it failed all of it is zero, which is
+    // a value of each of its fields.
+    unsafe {
+        libc::getrusage(of, usage.as_mut_ptr());
+        usage.assume_init()
+    }
+}

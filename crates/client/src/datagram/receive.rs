@@ -115,7 +115,7 @@ impl Inbox<'_> {
         self.window.copy_out(self.taken, &mut raw);
         let record = Received::decode(&raw).map_err(|_| Errno::PROTO)?;
         // Another holder of the socket may have scribbled there.
-        if record_bytes(record.len) > left {
+        if u64::from(record.room) > left {
             return Err(Errno::PROTO);
         }
         Ok(Some(record))
@@ -136,7 +136,7 @@ impl Inbox<'_> {
         };
         let copied = copy(&self.window, self.taken, record.len, slices);
         if !peek {
-            self.taken += record_bytes(record.len);
+            self.taken += u64::from(record.room);
         }
         Ok(Some(Letter { record, copied }))
     }
@@ -154,6 +154,7 @@ impl Drop for Inbox<'_> {
         let note = Consumed {
             socket: self.socket.id(),
             end: self.taken,
+            in_place: false,
         };
         // It fails only when the engine is gone. Nobody waits for the room: a sleeping engine reads the
         // note when the next datagram wakes it.

@@ -5,11 +5,13 @@ use crate::errno;
 use crate::sockets::Sockets;
 use core::net::SocketAddr;
 use hostif::Window;
-use hostif::datagram::{Failure, RECORD_BYTES, Received, record_bytes};
+use hostif::datagram::{Failure, RECORD_BYTES, Received, charged_bytes, record_bytes};
 use hostif::window::WindowSpan;
+use rustix::io::Errno;
 use stack::{Datagram, DatagramError, UdpId};
 
-/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of linux/errqueue.h.
+/// `SO_EE_ORIGIN_LOCAL`, `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of linux/errqueue.h.
+const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 
@@ -26,14 +28,18 @@ impl Sockets {
             return false;
         };
         let positions = *self.datagram(id);
-        let bytes = record_bytes(len);
         let used = positions.received_end - positions.consumed;
-        if used + bytes > u64::from(rings.receive.size) {
+        let size = u64::from(rings.receive.size);
+        let charge = charged_bytes(len).min(size);
+        // As Linux: what finds an empty queue is taken whatever it is charged.
+        let is_full = used > 0 && used + charge > u64::from(positions.receive_bytes);
+        if is_full || used + charge.max(record_bytes(len)) > size {
             self.change_datagram(id, |row| row.drops = row.drops.wrapping_add(1));
             return false;
         }
         let record = Received {
             len,
+            room: u32::try_from(charge).unwrap_or(u32::MAX),
             segment_bytes: datagram.segment_bytes,
             source: datagram.source,
             destination: datagram.destination.ip(),
@@ -50,7 +56,7 @@ impl Sockets {
         if placed.is_none() {
             return false;
         }
-        let end = start + bytes;
+        let end = start + charge;
         self.change_datagram(id, |row| row.received_end = end);
         self.with_header(row, |header| header.engine_set_received_end(end));
         self.count_rx(row);
@@ -64,7 +70,22 @@ impl Sockets {
         };
         let errno = errno::code(errno::of_datagram(error.kind));
         if error.is_queued {
-            self.queue_failure(row, id, errno, error);
+            let (kind, code) = error.icmp;
+            let failure = Failure {
+                len: u32::try_from(error.payload.len()).unwrap_or(0),
+                errno,
+                origin: match error.destination {
+                    SocketAddr::V4(_) => ORIGIN_ICMP,
+                    SocketAddr::V6(_) => ORIGIN_ICMP6,
+                },
+                kind,
+                code,
+                info: u32::from(error.mtu),
+                destination: error.destination,
+                offender: error.offender,
+                timestamp_ns: self.wall_clock_ns(),
+            };
+            self.queue_failure(row, id, &failure, error.payload);
         }
         if error.is_hard {
             self.tell_error(row, id, errno);
@@ -84,31 +105,35 @@ impl Sockets {
         self.count_tx(row);
     }
 
-    fn queue_failure(&mut self, row: u32, id: UdpId, errno: u16, error: &DatagramError<'_>) {
+    /// Tells of a datagram that is longer than what goes to its destination (`ip_local_error` of Linux).
+    pub(super) fn queue_too_long(
+        &mut self,
+        row: u32,
+        id: UdpId,
+        destination: SocketAddr,
+        mtu: u16,
+    ) {
+        let failure = Failure {
+            len: 0,
+            errno: errno::code(Errno::MSGSIZE),
+            origin: ORIGIN_LOCAL,
+            kind: 0,
+            code: 0,
+            info: u32::from(mtu),
+            destination,
+            offender: None,
+            timestamp_ns: self.wall_clock_ns(),
+        };
+        self.queue_failure(row, id, &failure, &[]);
+        self.count_rx(row);
+    }
+
+    fn queue_failure(&mut self, row: u32, id: UdpId, failure: &Failure, payload: &[u8]) {
         let Some(rings) = self.companion(row).rings else {
             return;
         };
-        let Ok(len) = u32::try_from(error.payload.len()) else {
-            return;
-        };
-        let (kind, code) = error.icmp;
-        let origin = match error.destination {
-            SocketAddr::V4(_) => ORIGIN_ICMP,
-            SocketAddr::V6(_) => ORIGIN_ICMP6,
-        };
-        let record = Failure {
-            len,
-            errno,
-            origin,
-            kind,
-            code,
-            info: u32::from(error.mtu),
-            destination: error.destination,
-            offender: error.offender,
-            timestamp_ns: self.wall_clock_ns(),
-        };
         let start = self.datagram(id).failures_end;
-        let bytes = record_bytes(len);
+        let bytes = record_bytes(failure.len);
         // The program's word about what it has taken is good for nothing but its own queue.
         let taken = self.with_header(row, |header| header.engine_failures_taken());
         let used = start.wrapping_sub(taken.unwrap_or(0));
@@ -116,8 +141,8 @@ impl Sockets {
             return;
         }
         let placed = self.with_window(row, rings.errors, |window| {
-            window.copy_in(start, &record.encode());
-            window.copy_in(start + RECORD_BYTES as u64, error.payload);
+            window.copy_in(start, &failure.encode());
+            window.copy_in(start + RECORD_BYTES as u64, payload);
         });
         if placed.is_some() {
             let end = start + bytes;

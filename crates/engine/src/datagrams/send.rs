@@ -206,6 +206,12 @@ impl EngineCore {
             Ok(_) => self.finish(row, id, end, Ok(())),
             Err(SendError::Busy) => Fate::Busy,
             Err(SendError::Refused(error)) => {
+                // The path has become narrower than the program could know.
+                let peer = || self.stack.udp_addresses(id).ok()?.1;
+                let to = record.destination.or_else(peer);
+                if let (stack::Error::MessageTooLong, Some(to)) = (error, to) {
+                    let _ = self.note_too_long(now, row, to);
+                }
                 self.finish(row, id, end, Err(errno::of_stack(error)))
             }
         }

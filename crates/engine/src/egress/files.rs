@@ -266,7 +266,7 @@ impl Spans<'_> {
             return;
         }
         if let Some(slot) = self.list.get_mut(self.count) {
-            *slot = sys::shared(start, len);
+            *slot = sys::shared(start, len).for_kernel();
         }
         self.count += 1;
     }

@@ -49,6 +49,7 @@ impl Program {
             end,
             source: None,
             mode: hostif::WriteMode::Plain,
+            in_place: false,
         };
         header.program_set_written(end);
         self.written.push(&note).expect("room for a note");
@@ -82,10 +83,14 @@ impl Program {
         let record = Received::decode(&raw).expect("the engine writes well");
         let mut payload = vec![0; usize::try_from(record.len).expect("small")];
         window.copy_out(start + RECORD_BYTES as u64, &mut payload);
-        let end = start + record_bytes(record.len);
+        let end = start + u64::from(record.room);
         header.program_set_consumed(end);
         let socket = socket.id;
-        let note = Consumed { socket, end };
+        let note = Consumed {
+            socket,
+            end,
+            in_place: false,
+        };
         self.consumed.push(&note).expect("room for a note");
         Some((record, payload))
     }

@@ -374,6 +374,7 @@ impl Program {
             end,
             source: None,
             mode: hostif::WriteMode::Plain,
+            in_place: false,
         };
         header.program_set_written(end);
         self.written.push(&note).expect("there was room");
@@ -399,6 +400,7 @@ impl Program {
         let note = Consumed {
             socket: socket.id,
             end,
+            in_place: false,
         };
         self.consumed.push(&note).expect("there was room");
         len

@@ -122,3 +122,34 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
     let hung_up = receive(channel.as_fd(), RecvFlags::empty());
     assert!(!hung_up.is_ok_and(|received| !received.bytes.is_empty()));
 }
+
+#[test]
+fn the_helper_sends_what_a_program_held_back_and_then_computed() {
+    let (engine, _) = engine("holds");
+    // As `prompt_small`, but for the clock: sends of a machine this slow would be no row.
+    let hold = || {
+        let offer = || engine.batch.offer(7, u64::MAX, || engine.now_us());
+        while offer() == Offer::Send {}
+        doorbell::ring(engine.kick.as_fd());
+    };
+    hold();
+    engine.catch_up();
+    assert!(!engine.batch.holds(), "a call of another kind");
+    engine.batch.on_wait();
+    hold();
+    engine.turn();
+    assert!(!engine.batch.holds(), "a wait");
+    let helper = helper(engine);
+    let begun = StdInstant::now();
+    for _ in 0..3 {
+        hold();
+        while engine.batch.holds() {
+            assert!(begun.elapsed() < PATIENCE, "the helper sleeps");
+            std::thread::yield_now();
+        }
+    }
+    engine.keep(PATIENCE).unwrap().forget();
+    assert!(!engine.prompt_small(7));
+    doorbell::ring(engine.kick.as_fd());
+    assert_eq!(helper.join().unwrap(), Ok(()));
+}

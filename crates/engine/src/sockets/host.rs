@@ -29,6 +29,12 @@ impl Sockets {
         }
     }
 
+    /// The connection stands: it may be one to a neighbour.
+    fn on_established(&mut self, row: u32) {
+        self.established.push(row);
+        self.unpublish(row, Flags::CONNECTING);
+    }
+
     /// How far the connection has received, and the peer acknowledged.
     fn publish_positions(&mut self, row: u32, events: Events, view: &ConnectionView) {
         if events.contains(Events::READABLE) {
@@ -93,7 +99,7 @@ impl Host for Sockets {
         }
         if events.contains(Events::ESTABLISHED) {
             flags |= Flags::CONNECTED;
-            self.unpublish(row, Flags::CONNECTING);
+            self.on_established(row);
         }
         if view.fin {
             flags |= Flags::FIN;
@@ -224,7 +230,8 @@ impl Host for Sockets {
         // A socket that has connected again since is not this connection's any more.
         let is_its =
             self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
-        if !is_its || !self.holders(row).is_empty() {
+        let is_held = !self.holders(row).is_empty() || self.companions[at(row)].is_stray;
+        if !is_its || is_held {
             return;
         }
         if self.row(row).active

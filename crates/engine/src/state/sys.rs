@@ -8,7 +8,8 @@ use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use stack::Tables;
 use stack::tables::{
-    ConnectionRecord, ListenerRecord, RANGE_ROOMS_DEFAULT, RangeRoom, TablesHeader, TimeWaitRecord,
+    ConnectionRecord, FLIGHT_ROOMS_DEFAULT, FlightRoom, ListenerRecord, RANGE_ROOMS_DEFAULT,
+    RangeRoom, TablesHeader, TimeWaitRecord,
 };
 use stack::udp::UdpRecord;
 use zerocopy::FromZeros;
@@ -74,6 +75,8 @@ impl State {
         let datagrams_at = place(sizes.datagrams.checked_mul(size_of::<DatagramRow>()))?;
         let range_rooms = sizes.connections.min(RANGE_ROOMS_DEFAULT);
         let range_rooms_at = place(range_rooms.checked_mul(size_of::<RangeRoom>()))?;
+        let flight_rooms = sizes.connections.min(FLIGHT_ROOMS_DEFAULT);
+        let flight_rooms_at = place(flight_rooms.checked_mul(size_of::<FlightRoom>()))?;
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
@@ -106,6 +109,7 @@ impl State {
                     time_waits: slice_at(base, time_waits_at, sizes.time_waits),
                     udp: slice_at(base, udp_at, sizes.datagrams),
                     range_rooms: slice_at(base, range_rooms_at, range_rooms),
+                    flight_rooms: slice_at(base, flight_rooms_at, flight_rooms),
                 },
                 sockets: slice_at(base, sockets_at, sizes.sockets),
                 datagrams: slice_at(base, datagrams_at, sizes.datagrams),

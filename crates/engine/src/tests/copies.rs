@@ -2,6 +2,10 @@
 
 use crate::copies::Copies;
 use crate::harness::{Program, Socket, Wired, small_limits};
+use nic::wire::{self, WireEnd};
+use nic::{Caps, Counters, Driver, RxFrame, SharedSlice, TxFrame};
+use rustix::fd::BorrowedFd;
+use std::io;
 
 const BYTES: usize = 300_000;
 
@@ -56,5 +60,68 @@ fn between_programs_on_one_engine_there_is_one_copy_more() {
     assert_eq!(
         (copies.for_sending, copies.for_receiving),
         (2 * bytes, 2 * bytes)
+    );
+}
+
+/// What the device of [`Particular`] wants.
+const ALIGN: u16 = 64;
+
+/// A device that reads payload from multiples of [`ALIGN`] only.
+struct Particular {
+    inner: WireEnd,
+    caps: Caps,
+}
+
+impl Driver for Particular {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        self.inner.rx_burst(budget, sink)
+    }
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        let spans = frames.iter().flat_map(|frame| &frame.payload);
+        let mut spans = spans.filter(|span| !span.is_empty());
+        assert!(spans.all(|span: &SharedSlice<'_>| span.is_at_multiple_of(ALIGN)));
+        self.inner.tx_burst(frames)
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+    fn prepare_wait(&mut self) -> io::Result<bool> {
+        self.inner.prepare_wait()
+    }
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+#[test]
+fn for_a_device_that_wants_payload_aligned_only_the_head_of_a_segment_is_copied() {
+    let (left, right) = WireEnd::pair(&wire::Config::default()).unwrap();
+    let ends = [left, right].map(|inner| Particular {
+        caps: Caps {
+            align: ALIGN,
+            ..inner.caps().clone()
+        },
+        inner,
+    });
+    let mut wired = Wired::over(ends, small_limits());
+    let (mut active, mut passive) = (wired.attach(0), wired.attach(1));
+    let listener = passive.listen(&mut wired, 8).unwrap();
+    let programs = [&mut active, &mut passive];
+    let (near, far) = Program::connected(&mut wired, programs, &listener);
+    // From here on nothing lies at a multiple of anything.
+    assert_eq!(active.send(&near, b"odd"), 3);
+    wired.settle();
+    let mut odd = [0; 3];
+    assert_eq!(passive.receive(&far, &mut odd), 3);
+    carry(&mut wired, [&mut active, &mut passive], [&near, &far]);
+    let copies = wired.cores[0].copies();
+    let heads = copies.for_sending - copies.sent;
+    let frames = wired.cores[0].link.driver.counters().tx_frames;
+    assert!(
+        heads > 0 && heads < frames * u64::from(ALIGN),
+        "{heads} of {frames} frames"
     );
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::{ADDRESSES, Program, Socket, Wired, small_limits};
 use core::net::{IpAddr, SocketAddr};
-use hostif::datagram::{Outgoing, RECORD_BYTES, record_bytes};
+use hostif::datagram::{Outgoing, RECORD_BYTES, charged_bytes};
 use hostif::{Consumed, DatagramOptions, FamilyOptions, Flags, MembershipChange, Op};
 use proptest::prelude::*;
 use rustix::io::Errno;
@@ -94,7 +94,7 @@ fn several_records_under_one_note_are_several_datagrams() {
 #[test]
 fn what_the_ring_has_no_room_for_is_lost_and_counted_until_the_program_reads() {
     let mut scene = Scene::new();
-    let ring = 16_384 / record_bytes(1_000);
+    let ring = 16_384 / charged_bytes(1_000);
     for _ in 0..ring + 3 {
         scene.send(0, &[1; 1_000]);
     }
@@ -103,6 +103,38 @@ fn what_the_ring_has_no_room_for_is_lost_and_counted_until_the_program_reads() {
         assert!(scene.receive(1).is_some());
     }
     assert_eq!(scene.receive(1), None);
+    scene.goes_on();
+}
+
+#[test]
+fn a_queue_is_as_short_as_the_program_asks_and_takes_one_datagram_at_least() {
+    let mut scene = Scene::new();
+    let receiver = scene.sockets[1].0.clone();
+    // What may be held, of datagrams of so many bytes, and how many of five that is: as Linux.
+    for (receive_bytes, len, held) in [
+        (4_000, 64, 4),
+        (1, 64, 2),
+        (1, 3_000, 1),
+        (10_000, 1_000, 4),
+    ] {
+        let options = DatagramOptions {
+            receive_bytes,
+            ..DatagramOptions::default()
+        };
+        let set = Op::SetDatagramOptions(options);
+        scene.programs[1].post(Some(receiver.id), set);
+        scene.wired.settle();
+        let lost = scene.drops(1);
+        for _ in 0..5 {
+            scene.send(0, &vec![2; len]);
+        }
+        assert_eq!(scene.drops(1) - lost, 5 - held, "{receive_bytes} {len}");
+        for _ in 0..held {
+            let taken = scene.receive(1).map(|(_, payload)| payload.len());
+            assert_eq!(taken, Some(len));
+        }
+        assert_eq!(scene.receive(1), None);
+    }
     scene.goes_on();
 }
 
@@ -223,7 +255,11 @@ fn a_closed_socket_still_sends_what_was_written() {
 fn a_program_that_consumes_what_never_came_is_dropped() {
     let mut scene = Scene::new();
     let (socket, end) = (scene.sockets[0].0.id, 64);
-    let note = Consumed { socket, end };
+    let note = Consumed {
+        socket,
+        end,
+        in_place: false,
+    };
     scene.programs[0].consumed.push(&note).unwrap();
     scene.wired.settle();
     assert!(scene.wired.cores[0].sessions[scene.programs[0].slot].is_none());

@@ -32,6 +32,19 @@ fn a_dead_program_that_had_unread_bytes_resets() {
 }
 
 #[test]
+fn what_a_dead_program_consumed_without_a_note_was_read() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    assert_eq!(scene.passive.send(&far, b"read"), 4);
+    scene.wired.settle();
+    near.header().program_set_consumed(4);
+    drop(scene.active);
+    scene.wired.settle();
+    assert!(far.flags().contains(Flags::FIN));
+    assert!(!far.flags().contains(Flags::ERROR));
+}
+
+#[test]
 fn a_dead_listener_resets_those_that_waited_and_refuses_others() {
     let mut scene = Scene::new();
     let waiting = scene
@@ -138,6 +151,8 @@ fn a_child_that_never_speaks_keeps_no_engine_busy_and_its_end_ends_its_holds() {
         !far.flags().contains(Flags::FIN),
         "the child still holds it"
     );
+    // The parent has closed its descriptor, the child's goes with it.
+    scene.active.backing = crate::harness::kernel_socket();
     drop(channel);
     scene.wired.settle();
     assert!(far.flags().contains(Flags::FIN));

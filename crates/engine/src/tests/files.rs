@@ -63,6 +63,7 @@ fn send_file(program: &Program, socket: &Socket, handle: u32, offset: u64, len: 
         end: start + len,
         source: Some(FileSource { handle, offset }),
         mode: hostif::WriteMode::Plain,
+        in_place: false,
     };
     program.written.push(&note).unwrap();
     header.program_set_written(start + len);
@@ -211,6 +212,7 @@ fn an_older_note_of_a_file_says_nothing() {
             end,
             source,
             mode: hostif::WriteMode::Plain,
+            in_place: false,
         };
         scene.active.written.push(&note).unwrap();
     }

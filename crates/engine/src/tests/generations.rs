@@ -124,11 +124,16 @@ impl Scene {
                     end,
                     source: None,
                     mode: hostif::WriteMode::Plain,
+                    in_place: false,
                 };
                 self.program.written.push(&note).unwrap();
                 self.program
                     .consumed
-                    .push(&Consumed { socket, end })
+                    .push(&Consumed {
+                        socket,
+                        end,
+                        in_place: false,
+                    })
                     .unwrap();
                 self.wired.settle();
                 return;

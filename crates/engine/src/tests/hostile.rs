@@ -93,6 +93,7 @@ fn a_position_outside_the_window_ends_the_program_alone() {
         end: 1 << 40,
         source: None,
         mode: hostif::WriteMode::Plain,
+        in_place: false,
     };
     scene.hostile.written.push(&note).unwrap();
     scene.wired.settle();
@@ -317,17 +318,8 @@ fn dressed(depth: u8, noise: &[u8], hardware: wire::ethernet::Address) -> Vec<u8
             wire::ipv4::Protocol::TCP
         };
         let header = wire::ipv4::Header {
-            source: ADDRESSES[1],
-            destination: ADDRESSES[0],
-            protocol,
-            ttl: 64,
-            dscp_ecn: 0,
             identification: 1,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
-            header_len: wire::ipv4::Header::LEN,
+            ..wire::ipv4::Header::new(ADDRESSES[1], ADDRESSES[0], protocol)
         };
         frame.resize(34, 0);
         header.emit(noise.len(), &mut frame[14..]);

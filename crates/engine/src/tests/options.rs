@@ -106,6 +106,7 @@ fn an_urgent_byte_is_announced_with_its_place() {
         end: 3,
         source: None,
         mode: WriteMode::Urgent,
+        in_place: false,
     };
     scene.active.written.push(&note).unwrap();
     scene.wired.settle();

@@ -100,13 +100,19 @@ pub fn listen(name: &str) -> Result<OwnedFd> {
 
 /// Program: a control channel to the engine of that name.
 pub fn connect(name: &str) -> Result<OwnedFd> {
+    connect_with(name, SocketFlags::CLOEXEC)
+}
+
+/// As [`connect`] for those who must not wait: AGAIN where whoever listens does not keep up. Calls on the socket
+/// do not wait either.
+pub fn try_connect(name: &str) -> Result<OwnedFd> {
+    connect_with(name, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+fn connect_with(name: &str, flags: SocketFlags) -> Result<OwnedFd> {
     let address = address(name)?;
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
     rustix::net::connect(&socket, &address)?;
     Ok(socket)
 }

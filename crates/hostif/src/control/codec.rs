@@ -6,8 +6,8 @@
 use core::net::IpAddr;
 
 use super::message::{
-    Addresses, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply,
-    Request, Sharing, SocketKinds, Welcome,
+    Addresses, Adopted, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind,
+    Reply, Request, Sharing, SocketKinds, Welcome,
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
@@ -30,6 +30,9 @@ const ADDRESSES: u16 = 6;
 const QUERY: u16 = 7;
 const JOIN: u16 = 8;
 const MODERATE: u16 = 9;
+const ADOPT: u16 = 10;
+const SHARE: u16 = 11;
+const MAP_AREA: u16 = 12;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -198,6 +201,12 @@ impl Request {
             Request::Fork => Writer::new(FORK).finish(),
             Request::Join { core } => Writer::new(JOIN).u16(core).finish(),
             Request::MapRegion { region } => Writer::new(MAP_REGION).u32(region).finish(),
+            Request::Adopt => Writer::new(ADOPT).finish(),
+            // 0: all of them.
+            Request::Share { socket } => Writer::new(SHARE)
+                .u64(socket.map_or(0, SocketId::to_bits))
+                .finish(),
+            Request::MapArea { area } => Writer::new(MAP_AREA).u32(area).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
             // 0 events: as many as fit the ring.
             Request::Moderate(Moderation { every, after_us }) => Writer::new(MODERATE)
@@ -237,6 +246,16 @@ impl Request {
             },
             MAP_REGION => Request::MapRegion {
                 region: reader.u32()?,
+            },
+            ADOPT => Request::Adopt,
+            SHARE => Request::Share {
+                socket: match reader.u64()? {
+                    0 => None,
+                    bits => Some(SocketId::from_bits(bits).ok_or(Invalid::Malformed)?),
+                },
+            },
+            MAP_AREA => Request::MapArea {
+                area: reader.u32()?,
             },
             ADDRESSES => Request::Addresses,
             MODERATE => Request::Moderate(Moderation {
@@ -287,7 +306,14 @@ impl Reply {
             Reply::Forked { session } => Writer::new(REPLY | FORK).u32(*session).finish(),
             Reply::Joined => Writer::new(REPLY | JOIN).finish(),
             Reply::Moderated => Writer::new(REPLY | MODERATE).finish(),
+            Reply::Adopted(adopted) => Writer::new(REPLY | ADOPT)
+                .u64(adopted.socket.to_bits())
+                .u32(adopted.region)
+                .u32(adopted.header)
+                .finish(),
+            Reply::Shared => Writer::new(REPLY | SHARE).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
+            Reply::Area { area } => Writer::new(REPLY | MAP_AREA).u32(*area).finish(),
             Reply::Addresses(own) => {
                 let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
                 let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
@@ -377,9 +403,18 @@ impl Reply {
                 session: reader.u32()?,
             },
             JOIN => Reply::Joined,
+            ADOPT => Reply::Adopted(Adopted {
+                socket: SocketId::from_bits(reader.u64()?).ok_or(Invalid::Malformed)?,
+                region: reader.u32()?,
+                header: reader.u32()?,
+            }),
+            SHARE => Reply::Shared,
             MODERATE => Reply::Moderated,
             MAP_REGION => Reply::Region {
                 region: reader.u32()?,
+            },
+            MAP_AREA => Reply::Area {
+                area: reader.u32()?,
             },
             ADDRESSES => {
                 let scope_id = reader.u32()?;

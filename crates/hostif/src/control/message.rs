@@ -64,6 +64,21 @@ pub enum Request {
         /// From `Completion::Accepted`.
         region: u32,
     },
+    /// The process has a descriptor that came from elsewhere, through exec(3) or SCM_RIGHTS: one descriptor. If it is
+    /// the backing socket of one of this core's sockets the session holds that from now on.
+    Adopt,
+    /// Descriptors of sockets that the session holds may be open where no session says so, from now on: a program is
+    /// about to be executed, or the descriptor leaves in a message. No descriptors.
+    Share {
+        /// Which socket; `None`: all of them.
+        socket: Option<SocketId>,
+    },
+    /// The memory between the engine and a neighbour (`area`), where this session holds a socket with a slot. No
+    /// descriptors.
+    MapArea {
+        /// From the socket's header.
+        area: u32,
+    },
     /// The addresses that the engine owns. No descriptors.
     Addresses,
     /// From now on this session's program is told of news by this policy. No descriptors.
@@ -81,9 +96,11 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Open { count } | Request::Prepare { count } => usize::from(*count),
-            Request::Fork | Request::Join { .. } => 1,
+            Request::Fork | Request::Join { .. } | Request::Adopt => 1,
             Request::Hello { .. }
             | Request::MapRegion { .. }
+            | Request::Share { .. }
+            | Request::MapArea { .. }
             | Request::Addresses
             | Request::Moderate(_)
             | Request::Query { .. } => 0,
@@ -111,6 +128,17 @@ pub struct Welcome {
 pub struct Opened {
     /// Its name.
     pub socket: SocketId,
+    /// Its header.
+    pub header: u32,
+}
+
+/// A socket that the session holds now; its header may be in another session's region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Adopted {
+    /// Its name.
+    pub socket: SocketId,
+    /// The region of its header and its windows.
+    pub region: u32,
     /// Its header.
     pub header: u32,
 }
@@ -209,6 +237,15 @@ pub enum Reply {
     Region {
         /// Which.
         region: u32,
+    },
+    /// To `Adopt`.
+    Adopted(Adopted),
+    /// To `Share`.
+    Shared,
+    /// To `MapArea`: one descriptor, the memory.
+    Area {
+        /// Which.
+        area: u32,
     },
     /// To `Addresses`.
     Addresses(Addresses),

@@ -34,6 +34,11 @@ fn any_request() -> impl Strategy<Value = Request> {
         Just(Request::Fork),
         any::<u16>().prop_map(|core| Request::Join { core }),
         any::<u32>().prop_map(|region| Request::MapRegion { region }),
+        Just(Request::Adopt),
+        any::<(u32, u32)>().prop_map(|(index, generation)| Request::Share {
+            socket: SocketId::new(index, generation),
+        }),
+        any::<u32>().prop_map(|area| Request::MapArea { area }),
         Just(Request::Addresses),
         any::<(u32, u32)>().prop_map(|(every, after_us)| {
             let every = Some(every).filter(|&every| every != 0);
@@ -71,8 +76,17 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         proptest::collection::vec(opened, 0..=MAX_OPEN).prop_map(Reply::Opened),
         (any::<u32>(), 1u16..=64).prop_map(|(first, count)| Reply::Prepared { first, count }),
         Just(Reply::Joined),
+        Just(Reply::Shared),
+        (any::<u32>(), 1u32.., any::<u32>(), any::<u32>()).prop_map(
+            |(index, generation, region, header)| Reply::Adopted(Adopted {
+                socket: SocketId { index, generation },
+                region,
+                header,
+            })
+        ),
         any::<u32>().prop_map(|session| Reply::Forked { session }),
         any::<u32>().prop_map(|region| Reply::Region { region }),
+        any::<u32>().prop_map(|area| Reply::Area { area }),
         (
             proptest::collection::vec(address, 0..=150),
             proptest::collection::vec(any_ip(), 0..=2),

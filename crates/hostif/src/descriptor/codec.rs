@@ -6,11 +6,12 @@
 mod words;
 
 use super::{
-    Command, Completion, Consumed, DatagramOptions, Descriptor, FastOpenKeys, FileSource,
+    Command, Completion, Consumed, DatagramOptions, Descriptor, FastOpenKeys, FileSource, LaneNews,
     Malformed, MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, Words,
     WriteMode, Written, address_bytes, high, join, low,
 };
 use crate::id::SocketId;
+use core::net::SocketAddr;
 use words::{address, address_words, connect_ends, connect_words, halves, port, whole};
 
 const BIND: u8 = 1;
@@ -26,8 +27,10 @@ const SET_DATAGRAM_OPTIONS: u8 = 49;
 const SET_OPTION: u8 = 9;
 const QUERY: u8 = 10;
 const MEMBERSHIP: u8 = 50;
+const TOO_LONG: u8 = 51;
 const CONNECT_FAST: u8 = 11;
 const SET_FAST_OPEN_KEYS: u8 = 12;
+const TELL_LANE: u8 = 13;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -39,6 +42,8 @@ const FROM_FILE: u8 = 1;
 const MORE: u8 = 2;
 /// In the small argument of WRITTEN: the last byte is urgent.
 const URGENT: u8 = 4;
+/// In the small argument of WRITTEN and CONSUMED: the program copied nothing.
+const IN_PLACE: u8 = 8;
 
 struct Word0 {
     kind: u8,
@@ -88,6 +93,20 @@ fn socket(word: u64) -> Result<SocketId, Malformed> {
     SocketId::from_bits(word).ok_or(Malformed)
 }
 
+fn end_words(kind: u8, token: u32, id: u64, end: SocketAddr) -> Words {
+    let (family, [a, b]) = address_words(end);
+    let word = Word0 {
+        families: [family, 0],
+        ..Word0::plain(kind, token)
+    };
+    [word.encode(), id, a, b, u64::from(end.port()), 0, 0]
+}
+
+fn end(first: &Word0, words: &Words) -> Result<SocketAddr, Malformed> {
+    let number = u32::try_from(words[4]).map_err(|_| Malformed)?;
+    address(first.families[0], [words[2], words[3]], port(number)?)
+}
+
 fn membership_words(op: Op, id: u64, token: u32) -> Words {
     let Op::Membership {
         change,
@@ -127,14 +146,8 @@ impl Descriptor for Command {
         let id = self.socket.map_or(0, SocketId::to_bits);
         let plain = |kind| Word0::plain(kind, self.token).encode();
         match self.op {
-            Op::Bind { local } => {
-                let (family, [a, b]) = address_words(local);
-                let word = Word0 {
-                    families: [family, 0],
-                    ..Word0::plain(BIND, self.token)
-                };
-                [word.encode(), id, a, b, u64::from(local.port()), 0, 0]
-            }
+            Op::Bind { local } => end_words(BIND, self.token, id, local),
+            Op::TooLong { destination } => end_words(TOO_LONG, self.token, id, destination),
             Op::Listen { backlog } => [plain(LISTEN), id, u64::from(backlog), 0, 0, 0, 0],
             Op::Connect { remote, local } => {
                 connect_words(Word0::plain(CONNECT, self.token), id, remote, local)
@@ -189,6 +202,13 @@ impl Descriptor for Command {
                 };
                 [word.encode(), id, 0, 0, 0, 0, 0]
             }
+            Op::TellLane(news) => {
+                let word = Word0 {
+                    small: news.code(),
+                    ..Word0::plain(TELL_LANE, self.token)
+                };
+                [word.encode(), id, 0, 0, 0, 0, 0]
+            }
             Op::CloseBacking { handle } => {
                 [plain(CLOSE_BACKING), id, u64::from(handle), 0, 0, 0, 0]
             }
@@ -200,11 +220,10 @@ impl Descriptor for Command {
         let number = |word: u64| u32::try_from(word).map_err(|_| Malformed);
         let op = match first.kind {
             BIND => Op::Bind {
-                local: address(
-                    first.families[0],
-                    [words[2], words[3]],
-                    port(number(words[4])?)?,
-                )?,
+                local: end(&first, words)?,
+            },
+            TOO_LONG => Op::TooLong {
+                destination: end(&first, words)?,
             },
             LISTEN => Op::Listen {
                 backlog: number(words[2])?,
@@ -251,6 +270,7 @@ impl Descriptor for Command {
             QUERY => Op::Query {
                 what: Query::from_code(first.small).ok_or(Malformed)?,
             },
+            TELL_LANE => Op::TellLane(LaneNews::from_code(first.small).ok_or(Malformed)?),
             CLOSE_BACKING => Op::CloseBacking {
                 handle: number(words[2])?,
             },
@@ -301,6 +321,9 @@ impl Descriptor for Written {
             words[4] = u64::from(source.handle);
             words[5] = source.offset;
         }
+        if self.in_place {
+            small |= IN_PLACE;
+        }
         words[0] = Word0 {
             small,
             ..Word0::plain(WRITTEN, 0)
@@ -319,7 +342,7 @@ impl Descriptor for Written {
         } else {
             Some(source([words[4], words[5]], len)?)
         };
-        let mode = match small & !FROM_FILE {
+        let mode = match small & !(FROM_FILE | IN_PLACE) {
             0 => WriteMode::Plain,
             MORE => WriteMode::More,
             URGENT => WriteMode::Urgent,
@@ -331,6 +354,7 @@ impl Descriptor for Written {
             end,
             source,
             mode,
+            in_place: small & IN_PLACE != 0,
         })
     }
 }
@@ -347,12 +371,27 @@ fn source([handle, offset]: [u64; 2], len: u64) -> Result<FileSource, Malformed>
 
 impl Descriptor for Consumed {
     fn encode(&self) -> Words {
-        position_words(CONSUMED, self.socket, self.end)
+        let mut words = position_words(CONSUMED, self.socket, self.end);
+        words[0] = Word0 {
+            small: if self.in_place { IN_PLACE } else { 0 },
+            ..Word0::plain(CONSUMED, 0)
+        }
+        .encode();
+        words
     }
 
     fn decode(words: &Words) -> Result<Consumed, Malformed> {
         let (socket, end) = position(CONSUMED, words)?;
-        Ok(Consumed { socket, end })
+        let in_place = match Word0::decode(words[0]).small {
+            0 => false,
+            IN_PLACE => true,
+            _ => return Err(Malformed),
+        };
+        Ok(Consumed {
+            socket,
+            end,
+            in_place,
+        })
     }
 }
 

@@ -60,6 +60,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),
         any_options().prop_map(Op::SetOptions),
         Just(Op::Disconnect),
+        any_address().prop_map(|destination| Op::TooLong { destination }),
         (
             (0_u8..4, any::<u32>()),
             any_address(),
@@ -76,6 +77,7 @@ fn any_op() -> impl Strategy<Value = Op> {
             .prop_map(|(option, value)| Op::SetOption { option, value }),
         prop_oneof![Just(Query::Figures), Just(Query::SavedSyn)]
             .prop_map(|what| Op::Query { what }),
+        (0..3_u8).prop_map(|code| Op::TellLane(LaneNews::from_code(code).unwrap())),
         any::<u32>().prop_map(|handle| Op::CloseBacking { handle }),
     ]
 }
@@ -125,8 +127,15 @@ fn any_written() -> impl Strategy<Value = Written> {
         Just(WriteMode::More),
         Just(WriteMode::Urgent)
     ];
-    (any_socket(), any::<u64>(), 0..=u64::MAX >> 2, source, mode).prop_map(
-        |(socket, start, len, source, mode)| {
+    (
+        any_socket(),
+        any::<u64>(),
+        0..=u64::MAX >> 2,
+        source,
+        mode,
+        any::<bool>(),
+    )
+        .prop_map(|(socket, start, len, source, mode, in_place)| {
             let end = start.saturating_add(len);
             let source = source.map(|(handle, offset)| FileSource { handle, offset });
             Written {
@@ -135,9 +144,9 @@ fn any_written() -> impl Strategy<Value = Written> {
                 end,
                 source,
                 mode,
+                in_place,
             }
-        },
-    )
+        })
 }
 
 fn any_completion() -> impl Strategy<Value = Completion> {
@@ -174,7 +183,8 @@ proptest! {
     ) {
         prop_assert_eq!(Written::decode(&written.encode()), Ok(written));
         prop_assert!(Consumed::decode(&written.encode()).is_err());
-        let consumed = Consumed { socket: id, end };
+        let in_place = written.in_place;
+        let consumed = Consumed { socket: id, end, in_place };
         prop_assert_eq!(Consumed::decode(&consumed.encode()), Ok(consumed));
         prop_assert_eq!(Completion::decode(&completion.encode()), Ok(completion));
     }
@@ -209,6 +219,7 @@ fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
             offset: 4096,
         }),
         mode: WriteMode::Plain,
+        in_place: false,
     };
     let mut words = note.encode();
     assert_eq!(Written::decode(&words), Ok(note));
@@ -223,6 +234,6 @@ fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
     words[4] = 1 << 32;
     assert_eq!(Written::decode(&words), Err(Malformed));
     words = note.encode();
-    words[0] |= 8 << 8;
+    words[0] |= 16 << 8;
     assert_eq!(Written::decode(&words), Err(Malformed));
 }

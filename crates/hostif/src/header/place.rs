@@ -1,4 +1,5 @@
-//! Where the bytes of a stream lie in its receive window, and how much of that the peer may fill.
+//! Where the bytes of a stream lie in its receive window, how much of that the peer may fill, and how much of the send
+//! window the program.
 
 use core::sync::atomic::Ordering;
 
@@ -24,5 +25,19 @@ impl SocketHeader<'_> {
             offered => offered.min(size),
         };
         (offset.wrapping_sub(u64::from(low(place))), offered)
+    }
+
+    /// How much of the send window the program is to use; 0: all of it.
+    pub fn engine_set_send_limit(&self, bytes: u32) {
+        self.raw.send_limit.store(bytes, Ordering::Release);
+    }
+
+    /// How much of a send window of `size` bytes is to be used.
+    #[must_use]
+    pub fn send_limit(&self, size: u32) -> u32 {
+        match self.raw.send_limit.load(Ordering::Acquire) {
+            0 => size,
+            limit => limit.min(size),
+        }
     }
 }

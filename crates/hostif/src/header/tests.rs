@@ -1,5 +1,7 @@
 //! Headers as both sides see them.
 
+use core::net::SocketAddr;
+
 use super::*;
 use crate::{Layout, Region};
 

@@ -8,6 +8,8 @@
 //! (`steering.rs`). Frames with a VLAN tag are dropped.
 
 pub mod bpf;
+mod config;
+mod error;
 pub mod filter;
 pub mod steering;
 pub(crate) mod sys;
@@ -26,6 +28,9 @@ use crate::driver::{
 };
 use crate::sharing::Sharing;
 use crate::{link, vnet};
+pub use config::Config;
+pub use error::OpenError;
+use error::failed;
 
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
@@ -37,87 +42,6 @@ const RING_BYTES: u32 = 20 << 20;
 /// How soon a busy device is asked again by a caller that sleeps.
 const BUSY_RETRY_US: u64 = 100;
 
-/// How to open an interface.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Name of the interface in the calling thread's network namespace.
-    pub interface: String,
-    /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
-    pub addresses: Option<Vec<IpAddr>>,
-    /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
-    pub sharing: Option<Arc<Sharing>>,
-    /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
-    /// call each. `None`: what the interface's largest merged packet takes.
-    pub frame_bytes: Option<u32>,
-    /// Frames in the receive ring; `None`: 20 MiB of them.
-    pub frame_count: Option<u32>,
-    /// Moves the socket to the number where it stays.
-    pub home: fn(OwnedFd) -> OwnedFd,
-}
-
-impl Config {
-    /// The default ring on `interface`, receiving every frame.
-    #[must_use]
-    pub fn new(interface: impl Into<String>) -> Self {
-        Self {
-            interface: interface.into(),
-            addresses: None,
-            sharing: None,
-            frame_bytes: None,
-            frame_count: None,
-            home: core::convert::identity,
-        }
-    }
-}
-
-/// Why an interface cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// No such interface.
-    #[error("no interface named {interface:?} here: see `ip link` in this network namespace")]
-    UnknownInterface {
-        /// The name asked for.
-        interface: String,
-    },
-    /// The process may not open packet sockets.
-    #[error("packet sockets need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the binary")]
-    NoPrivilege,
-    /// Frames on this link do not start with an Ethernet header.
-    #[error(
-        "interface {interface:?} does not carry Ethernet frames: choose an Ethernet, veth, macvlan or bridge interface"
-    )]
-    NotEthernet {
-        /// The name asked for.
-        interface: String,
-    },
-    /// Too many addresses.
-    #[error(transparent)]
-    Filter(#[from] filter::TooManyAddresses),
-    /// The kernel refused the ring.
-    #[error(
-        "the kernel refused a receive ring of {frame_count} frames of {frame_bytes} bytes ({source}): use whole pages, or fewer frames if memory is short"
-    )]
-    Ring {
-        /// Bytes per frame asked for.
-        frame_bytes: u32,
-        /// Frames asked for.
-        frame_count: u32,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Another system call failed.
-    #[error("{call} on interface {interface:?}: {source}")]
-    System {
-        /// What was being done.
-        call: &'static str,
-        /// The interface.
-        interface: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
 /// An open interface.
 pub struct AfPacket {
     // The ring is unmapped before the socket closes: fields drop in order.
@@ -125,6 +49,7 @@ pub struct AfPacket {
     socket: OwnedFd,
     interface: String,
     index: u32,
+    sharing: Option<Arc<Sharing>>,
     caps: Caps,
     next: usize,
     slept: bool,
@@ -221,6 +146,7 @@ impl AfPacket {
             socket,
             interface,
             index: link.index,
+            sharing: config.sharing.clone(),
             caps: caps(&link),
             next: 0,
             slept: false,
@@ -296,15 +222,6 @@ impl AfPacket {
     }
 }
 
-fn failed(interface: &str, call: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-    let interface = interface.to_owned();
-    move |source| OpenError::System {
-        call,
-        interface,
-        source,
-    }
-}
-
 fn configure(socket: &OwnedFd, link: &link::Link) -> io::Result<()> {
     let socket = socket.as_fd();
     let version = libc::c_int::try_from(libc::tpacket_versions::TPACKET_V2 as u32)
@@ -344,6 +261,7 @@ fn caps(link: &link::Link) -> Caps {
         moderation: false,
         zero_copy: false,
         payload_by_address: true,
+        align: 1,
         timestamps: false,
         numa_node: link.numa_node,
         mtu: link.mtu,
@@ -487,14 +405,24 @@ impl Driver for AfPacket {
     }
 
     fn complaints(&self) -> Vec<String> {
-        match link::mtu(self.socket.as_fd(), &self.interface) {
-            Ok(mtu) if mtu != self.caps.mtu => vec![format!(
+        let mut complaints = Vec::new();
+        // An interface that is gone is an error of the next call.
+        if let Ok(mtu) = link::mtu(self.socket.as_fd(), &self.interface)
+            && mtu != self.caps.mtu
+        {
+            complaints.push(format!(
                 "the MTU of {:?} is {mtu} now and was {} when the engine started, which goes on with that: restart the engine, or set it back",
                 self.interface, self.caps.mtu
-            )],
-            // One that is gone is an error of the next call.
-            _ => Vec::new(),
+            ));
         }
+        let is_off = |sharing: &Sharing| matches!(sharing.is_in_force(), Ok(false));
+        if self.sharing.as_deref().is_some_and(is_off) {
+            complaints.push(format!(
+                "somebody took the program off {:?} that keeps the engine's packets from the kernel, which resets its connections now: restart the engine to attach it again",
+                self.interface
+            ));
+        }
+        complaints
     }
 
     fn counters(&self) -> Counters {

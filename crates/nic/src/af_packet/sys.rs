@@ -10,13 +10,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bpf::Instruction;
-use crate::driver::TxFrame;
+use crate::driver::{SPANS_MAX, TxFrame};
+use crate::pool::SharedSlice;
 use crate::vnet;
 
 /// Frames per `sendmmsg`: enough to spread the system call, few enough for the stack.
 pub(super) const BATCH_MAX: usize = 16;
 /// virtio header, headers, two payload spans.
-const SPANS: usize = 4;
+const SPANS: usize = 2 + SPANS_MAX;
 /// Memory that the kernel allocates in one piece for small frames of the ring.
 const BLOCK_BYTES: u32 = 64 * 1024;
 
@@ -212,6 +213,7 @@ fn gather(offload: &[u8; vnet::LEN], frame: &TxFrame<'_>) -> [libc::iovec; SPANS
         },
         frame.payload[0].as_iovec(),
         frame.payload[1].as_iovec(),
+        frame.payload[2].as_iovec(),
     ]
 }
 
@@ -226,8 +228,50 @@ fn message(spans: &mut [libc::iovec; SPANS]) -> libc::msghdr {
     message
 }
 
+/// Frames up to this size are put together here: gathering costs the kernel more than the copy.
+const SMALL_BYTES: usize = 256;
+
+/// Sends a frame that is small, headers, payload and all, in one piece.
+fn send_small(
+    fd: BorrowedFd<'_>,
+    offload: &[u8; vnet::LEN],
+    frame: &TxFrame<'_>,
+) -> io::Result<()> {
+    let mut bytes = [0; SMALL_BYTES];
+    let (start, rest) = bytes.split_at_mut(offload.len());
+    start.copy_from_slice(offload);
+    let (headers, payload) = rest.split_at_mut(frame.headers.len());
+    headers.copy_from_slice(frame.headers);
+    let mut rest = payload;
+    for span in &frame.payload {
+        let copied = span.copy_to(rest);
+        rest = &mut rest[copied..];
+    }
+    // SAFETY: the kernel reads so many bytes, which the caller has checked to fit; there is no address.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            fd.as_raw_fd(),
+            bytes.as_ptr(),
+            offload.len() + frame.frame_len(),
+            libc::MSG_DONTWAIT,
+            std::ptr::null::<libc::sockaddr>(),
+            0,
+        )
+    };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
 fn send_one(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     let offload = vnet::emit(frame);
+    let is_readable = !frame.payload.iter().any(SharedSlice::is_for_kernel);
+    if is_readable && offload.len() + frame.frame_len() <= SMALL_BYTES {
+        return send_small(fd, &offload, frame);
+    }
     let mut spans = gather(&offload, frame);
     let message = message(&mut spans);
     // Not libc's sendmsg, which may be the symbol of a library around this code, and looks for cancellation.

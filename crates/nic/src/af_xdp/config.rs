@@ -3,8 +3,10 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::bpf::XdpMode;
+use crate::sharing::Sharing;
 
 /// How frames get from the interface to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +58,8 @@ pub struct Config {
     pub interface: String,
     /// Receive only what `af_packet` would with these; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
+    /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
+    pub sharing: Option<Arc<Sharing>>,
     /// The way.
     pub mode: Mode,
     /// Pieces of 4 KiB to receive into, for each queue; a power of two.
@@ -73,6 +77,7 @@ impl Config {
         Self {
             interface: interface.into(),
             addresses: None,
+            sharing: None,
             mode: Mode::default(),
             // 64 KiB in flight take 17 pieces: a hundred large segments, or 2048 frames.
             receiving: 2048,

@@ -33,11 +33,14 @@ use crate::link::{self, segments::Kind};
 pub use config::{Config, Mode};
 pub use error::OpenError;
 use error::failed;
+use program::Whose;
 use queue::{Queue, Wanted, broken};
 use send::Sent;
 
 /// Queues of an interface that are served at most.
 const QUEUES_MAX: u32 = 64;
+/// Bursts with frames, one after the other, after which a core counts as busy.
+const WATCHED_BURSTS: u32 = 8;
 /// How soon a busy device is asked again by a caller that sleeps.
 const BUSY_RETRY_US: u64 = 100;
 
@@ -47,8 +50,12 @@ pub struct AfXdp {
     link: Option<Link>,
     queues: Vec<Queue>,
     packet: AfPacket,
-    /// Becomes readable when a queue or the packet socket does.
+    /// Becomes readable when the packet socket does or, since somebody was about to sleep, a queue: waking a
+    /// watcher costs the sender of every frame, so queues of a core that is busy are not watched.
     ready: OwnedFd,
+    is_watched: bool,
+    /// Bursts with frames since.
+    busy_bursts: u32,
     interface: String,
     mode: Mode,
     caps: Caps,
@@ -120,10 +127,13 @@ impl AfXdp {
             });
         }
         let sockets = Map::create(MapKind::Sockets, "shunt_sockets", 4, 4, count)?;
-        let taken = program::Taken {
-            addresses: config.addresses.as_deref(),
-            cores,
+        let station = link.hardware_address.0;
+        let whose = match (&config.sharing, &config.addresses) {
+            (Some(sharing), _) => Whose::Claimed(sharing.tables(), station),
+            (None, Some(addresses)) => Whose::Of(addresses),
+            (None, None) => Whose::Anybodys,
         };
+        let taken = program::Taken { whose, cores };
         let instructions = program::assemble(&taken, &sockets)
             .map_err(|error| failed("assembling the XDP program")(io::Error::other(error)))?;
         let kind = ProgramKind::Xdp { fragments: true };
@@ -137,7 +147,7 @@ impl AfXdp {
             sockets
                 .set_socket(number, queue.socket())
                 .map_err(failed("putting a queue's socket into the map"))?;
-            opened[core].add(queue).map_err(failed("epoll_ctl"))?;
+            opened[core].queues.push(queue);
         }
         // Only now: whoever is taken away from the kernel has somewhere to go.
         let attached = Link::xdp(&program, link.index, config.mode.attach())?;
@@ -183,6 +193,8 @@ impl AfXdp {
             caps,
             mixes,
             believes_partial,
+            is_watched: false,
+            busy_bursts: 0,
             slept: false,
             busy: false,
             counters: Counters::default(),
@@ -190,9 +202,31 @@ impl AfXdp {
         })
     }
 
-    fn add(&mut self, queue: Queue) -> io::Result<()> {
-        watch(&self.ready, queue.socket())?;
-        self.queues.push(queue);
+    /// Has the queues wake whoever sleeps on [`Driver::wait_fd`].
+    fn watch_queues(&mut self) -> io::Result<()> {
+        self.slept = true;
+        self.busy_bursts = 0;
+        if !std::mem::replace(&mut self.is_watched, true) {
+            for queue in &self.queues {
+                watch(&self.ready, queue.socket())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames were found without sleep. Not at the first ones: another thread may sleep on the descriptor
+    /// while this one looks in passing, and would wait for the next [`Driver::prepare_wait`].
+    fn on_busy_burst(&mut self) -> io::Result<()> {
+        if !self.is_watched {
+            return Ok(());
+        }
+        self.busy_bursts += 1;
+        if self.busy_bursts > WATCHED_BURSTS {
+            self.is_watched = false;
+            for queue in &self.queues {
+                epoll::delete(&self.ready, queue.socket())?;
+            }
+        }
         Ok(())
     }
 }
@@ -200,6 +234,7 @@ impl AfXdp {
 fn packet_config(config: &Config) -> af_packet::Config {
     af_packet::Config {
         addresses: config.addresses.clone(),
+        sharing: config.sharing.clone(),
         home: config.home,
         ..af_packet::Config::new(&config.interface)
     }
@@ -240,6 +275,7 @@ impl Driver for AfXdp {
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+        let slept = std::mem::take(&mut self.slept);
         // First and a part only, so that neither keeps the other waiting.
         let mut received = self.packet.rx_burst(budget.div_ceil(4), sink)?;
         let Self {
@@ -277,7 +313,9 @@ impl Driver for AfXdp {
             });
             seen.map_err(broken)?;
         }
-        if std::mem::take(&mut self.slept) && received == 0 {
+        if received > 0 {
+            self.on_busy_burst()?;
+        } else if slept {
             for queue in &self.queues {
                 if let Some(error) = queue.pending_error() {
                     return Err(self.gone(&error));
@@ -317,7 +355,7 @@ impl Driver for AfXdp {
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.flush_tx()?;
-        self.slept = true;
+        self.watch_queues()?;
         for queue in &mut self.queues {
             if queue.has_received().map_err(broken)? {
                 return Ok(false);

@@ -1,9 +1,10 @@
 //! The XDP program that gives the engine what is addressed to it and the kernel everything else.
 //!
 //! Read first: `Documentation/networking/af_xdp.rst` of the kernel. Taken are IPv4 and IPv6 packets in frames
-//! for one station, without a VLAN tag, whose destination is one of the engine's addresses. Everything else,
-//! ARP, neighbour discovery and what is for groups among it, goes on to the kernel, which needs it as well: there the
-//! driver's packet socket hears it. So does a frame for which the map has no socket, whatever the reason.
+//! for one station, without a VLAN tag, whose destination is one of the engine's addresses; where addresses are
+//! shared with the kernel, what is claimed (`crate::sharing`). Everything else, ARP, neighbour discovery and
+//! what is for groups among it, goes on to the kernel, which needs it as well: there the driver's packet socket
+//! hears it. So does a frame for which the map has no socket, whatever the reason.
 //!
 //! With several cores a frame is taken only by a queue of the core that the hash of `af_packet/steering.rs`
 //! names; one that arrived at another queue finds its core by way of the packet sockets.
@@ -16,6 +17,7 @@ use crate::bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Map, Operation, Register,
     Width,
 };
+use crate::sharing::Tables;
 
 /// `enum xdp_action`.
 const XDP_PASS: i32 = 2;
@@ -44,11 +46,22 @@ const IPV6_SOURCE_AT: i16 = ETHERNET_LEN + 8;
 const IPV6_DESTINATION_AT: i16 = ETHERNET_LEN + 24;
 const TCP: i32 = 6;
 
+/// Whose frames.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Whose<'a> {
+    /// Packets to any address.
+    Anybodys,
+    /// Packets to these addresses.
+    Of(&'a [IpAddr]),
+    /// What is claimed, in frames for this station.
+    Claimed(&'a Tables, [u8; 6]),
+}
+
 /// Which frames the program takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken<'a> {
-    /// Packets to these; `None`: to any address.
-    pub addresses: Option<&'a [IpAddr]>,
+    /// Whose.
+    pub whose: Whose<'a>,
     /// With several cores: how many, and the hash.
     pub cores: Option<(u16, Mix)>,
 }
@@ -72,16 +85,24 @@ fn assemble_with(
     sockets: &Map,
     absent: i32,
 ) -> Result<Vec<Instruction>, AssembleError> {
+    let addresses = match taken.whose {
+        Whose::Of(addresses) => Some(addresses),
+        Whose::Anybodys | Whose::Claimed(..) => None,
+    };
     // The verifier refuses code that nothing leads to.
     let is_any = |family: fn(&IpAddr) -> bool| {
-        taken
-            .addresses
-            .is_none_or(|addresses| addresses.iter().any(family))
+        addresses.is_none_or(|addresses| addresses.iter().any(family))
     };
     let mut program = Assembler::new();
     let [pass, ipv4, ipv6, first, hashed] = [(); 5].map(|()| program.label());
+    if let Whose::Claimed(tables, station) = taken.whose {
+        let ours = program.label();
+        tables.judge(&mut program, station, [ours, pass]);
+        program.place(ours);
+    } else {
+        program.alu(Operation::Move, R6, R1);
+    }
     program
-        .alu(Operation::Move, R6, R1)
         .load(Width::Word, R2, R6, DATA)
         .load(Width::Word, R3, R6, DATA_END);
     needs(&mut program, ETHERNET_LEN + IPV4_LEN, pass);
@@ -103,7 +124,7 @@ fn assemble_with(
     if has_ipv4 {
         program.place(ipv4);
         let take = program.label();
-        match_ipv4(&mut program, taken.addresses, take, pass);
+        match_ipv4(&mut program, addresses, take, pass);
         program.place(take);
         if taken.cores.is_some() {
             ports_of_ipv4(&mut program, first);
@@ -114,7 +135,7 @@ fn assemble_with(
         program.place(ipv6);
         needs(&mut program, ETHERNET_LEN + IPV6_LEN, pass);
         let take = program.label();
-        match_ipv6(&mut program, taken.addresses, take, pass);
+        match_ipv6(&mut program, addresses, take, pass);
         program.place(take);
         if taken.cores.is_some() {
             ports_of_ipv6(&mut program, first);

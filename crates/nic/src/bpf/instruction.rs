@@ -115,6 +115,8 @@ pub enum Helper {
     /// `bpf_redirect_map(map, key, flags)`: the verdict; the low bits of the flags are the verdict where the
     /// map has no such key.
     RedirectMap = 51,
+    /// `bpf_xdp_load_bytes(context, offset, to, len)`: 0, or an error.
+    XdpLoadBytes = 189,
 }
 
 /// The second operand of an instruction.

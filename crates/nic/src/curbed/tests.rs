@@ -42,7 +42,7 @@ fn send(driver: &mut impl Driver, payload: &[u8]) {
     let headers = headers(payload.len());
     let frame = TxFrame {
         headers: &headers,
-        payload: [SharedSlice::from(payload), SharedSlice::default()],
+        payload: TxFrame::spans([SharedSlice::from(payload)]),
         checksum: Some(PartialChecksum {
             start: 34,
             offset: 16,

@@ -41,6 +41,23 @@ pub(crate) fn control_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
+/// The hardware address of interface `name` of the calling thread's network namespace.
+///
+/// # Errors
+/// There is no such interface.
+pub fn hardware_address(name: &str) -> io::Result<ethernet::Address> {
+    let (_, address) = sys::hardware_address(&control_socket()?, name)?;
+    Ok(ethernet::Address(address))
+}
+
+/// In how many queues frames of interface `name` arrive.
+///
+/// # Errors
+/// No socket can be made.
+pub fn receive_queues(name: &str) -> io::Result<u32> {
+    Ok(sys::rx_queues(&control_socket()?, name))
+}
+
 /// Reads what the kernel knows of interface `name` of the calling thread's network namespace.
 pub(crate) fn read(name: &str) -> io::Result<Link> {
     let socket = control_socket()?;

@@ -234,14 +234,16 @@ impl Cuts {
     }
 }
 
-/// Copies the bytes of both spans from `start` on, as many as `target` takes.
-pub(crate) fn copy_range(spans: &[SharedSlice<'_>; 2], start: usize, target: &mut [u8]) {
-    let (skipped, first) = spans[0].split_at(start);
-    let (_, second) = spans[1].split_at(start - skipped.len());
-    let (first, _) = first.split_at(target.len());
-    let copied = first.copy_to(target);
-    let rest = &mut target[copied..];
-    second.split_at(rest.len()).0.copy_to(rest);
+/// Copies the bytes of all spans from `start` on, as many as `target` takes.
+pub(crate) fn copy_range(spans: &[SharedSlice<'_>], start: usize, target: &mut [u8]) {
+    let (mut skip, mut rest) = (start, target);
+    for span in spans {
+        let (skipped, wanted) = span.split_at(skip);
+        skip -= skipped.len();
+        let (wanted, _) = wanted.split_at(rest.len());
+        let copied = wanted.copy_to(rest);
+        rest = &mut rest[copied..];
+    }
 }
 
 fn cut(

@@ -189,7 +189,7 @@ proptest! {
         let (left, right) = segment.payload.split_at(split.min(segment.payload.len()));
         let frame = TxFrame {
             headers: &headers,
-            payload: [left.into(), right.into()],
+            payload: TxFrame::spans([left.into(), right.into()]),
             checksum: Some(checksum),
             segment_size: Some(size),
         };
@@ -214,7 +214,7 @@ proptest! {
         let (left, right) = segment.payload.split_at(split.min(segment.payload.len()));
         let frame = TxFrame {
             headers: &headers,
-            payload: [left.into(), right.into()],
+            payload: TxFrame::spans([left.into(), right.into()]),
             checksum: Some(checksum),
             segment_size: None,
         };
@@ -271,7 +271,7 @@ fn a_checksum_outside_the_frame_is_an_error_and_sends_nothing() {
 fn a_large_segment_of_another_protocol_is_an_error() {
     let headers = [0_u8; 60];
     let payload = [0_u8; 100];
-    let spans = [SharedSlice::from(&payload[..]), SharedSlice::default()];
+    let spans = TxFrame::spans([SharedSlice::from(&payload[..])]);
     let frame = TxFrame {
         payload: spans,
         segment_size: Some(10),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::format::{Direction, Writer};
-use crate::driver::{Caps, Counters, Driver, RxFrame, TxFrame};
+use crate::driver::{Caps, Counters, Driver, NeighbourChange, RxFrame, TxFrame};
 
 /// Bytes held back at most before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -174,6 +174,10 @@ impl<D: Driver> Driver for Recorder<D> {
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
         self.inner.listen_to(group, listen)
+    }
+
+    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+        self.inner.poll_neighbour()
     }
 
     fn counters(&self) -> Counters {

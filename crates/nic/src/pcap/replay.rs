@@ -137,6 +137,7 @@ impl Replay {
             moderation: false,
             zero_copy: false,
             payload_by_address: false,
+            align: 1,
             timestamps: false,
             numa_node: None,
             mtu: config.mtu,

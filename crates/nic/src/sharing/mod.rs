@@ -3,8 +3,8 @@
 //! The engine claims addresses, local ports that it listens on, and flows. Two programs look the claims up
 //! in the same maps (`program.rs`): a socket filter admits to the engine's packet sockets what is claimed,
 //! and its opposite at the TCX ingress hook takes the same packets out of the kernel's way, which it comes
-//! to after the packet sockets. Everything else passes both untouched. When the process dies both are gone, and
-//! the kernel has the interface to itself again.
+//! to after the packet sockets. Everything else passes both untouched. With AF_XDP a third takes them before
+//! either. When the process dies all are gone, and the kernel has the interface to itself again.
 //!
 //! Bounds: [`CLAIMS_MAX`] claims of all kinds; what finds no room is refused with `ENOBUFS`.
 
@@ -21,8 +21,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bpf::{
-    AssembleError, Error as BpfError, Instruction, Link, Map, MapKind, Program, ProgramKind,
-    TcxHook,
+    AssembleError, Assembler, Error as BpfError, Instruction, Label, Link, Map, MapKind, Program,
+    ProgramKind, TcxHook,
 };
 
 pub use silence::{let_speak, silence};
@@ -233,7 +233,7 @@ impl Parts {
 
 /// What is claimed, here and in the kernel's maps.
 #[derive(Debug)]
-struct Tables {
+pub(crate) struct Tables {
     entries: Map,
     ports: Map,
     state: Mutex<State>,
@@ -273,6 +273,11 @@ impl Sharing {
         self.admit.attach_to_socket(socket)
     }
 
+    /// For an XDP program of the interface.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// Whether the kernel still leaves to the engine what is claimed; not if the interface is gone, or somebody
     /// has taken the program away.
     ///
@@ -294,7 +299,7 @@ impl Claims for Sharing {
 }
 
 impl Tables {
-    fn create() -> Result<Self, BpfError> {
+    pub(crate) fn create() -> Result<Self, BpfError> {
         let key_bytes = u32::try_from(KEY_BYTES).expect("invariant: a key is small");
         Ok(Self {
             entries: Map::create(MapKind::Hash, "shunt_claims", key_bytes, 4, CLAIMS_MAX)?,
@@ -305,6 +310,12 @@ impl Tables {
 
     fn program(&self, side: program::Side) -> Result<Vec<Instruction>, AssembleError> {
         program::build(side, &self.entries, &self.ports)
+    }
+
+    /// Begins an XDP program: it goes on at the first label with a frame for `station` that is claimed, and at
+    /// the second with any other; R6 is its context.
+    pub(crate) fn judge(&self, begun: &mut Assembler, station: [u8; 6], ours_others: [Label; 2]) {
+        program::judge(begun, [&self.entries, &self.ports], station, ours_others);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,5 +1,8 @@
-//! The two programs over the claims: what is the engine's is admitted to its sockets, and taken from the
+//! The programs over the claims: what is the engine's is admitted to its sockets, and taken from the
 //! kernel. Each frame begins at its Ethernet header.
+//!
+//! An XDP program takes for AF_XDP what the other two would take for packet sockets, before either of them
+//! sees it; what the kernel needs as well it leaves to them.
 //!
 //! Most frames of a busy host are the kernel's and end after the look at one word, that of their local port.
 //! What differs between the two: frames for groups and everybody are the kernel's too, and so are errors of
@@ -59,6 +62,8 @@ const _: () = assert!(KEY_BYTES == 40);
 
 /// Places that several parts jump to.
 struct Places {
+    /// How bytes of the frame are read.
+    load: Helper,
     /// Ports and protocol are to be judged: R7 protocol, R8 the family's bit of a port, R9 where the transport header is.
     transport: Label,
     /// A fragment without ports.
@@ -69,6 +74,19 @@ struct Places {
     others: Label,
 }
 
+impl Places {
+    fn new(a: &mut Assembler, load: Helper, ours: Label, others: Label) -> Self {
+        Self {
+            load,
+            transport: a.label(),
+            fragment: a.label(),
+            both_if_ours: a.label(),
+            ours,
+            others,
+        }
+    }
+}
+
 /// The program of one side.
 pub(super) fn build(
     side: Side,
@@ -76,23 +94,11 @@ pub(super) fn build(
     ports: &Map,
 ) -> Result<Vec<Instruction>, AssembleError> {
     let mut a = Assembler::new();
-    let places = Places {
-        transport: a.label(),
-        fragment: a.label(),
-        both_if_ours: a.label(),
-        ours: a.label(),
-        others: a.label(),
-    };
-    let ipv6 = a.label();
+    let [ours, others] = [a.label(), a.label()];
+    let places = Places::new(&mut a, Helper::LoadBytes, ours, others);
     begin(&mut a, side, &places);
-    a.load(Width::Word, R0, R6, PROTOCOL)
-        .jump_if(Condition::Equal, R0, network_half(0x86dd), ipv6)
-        .jump_if(Condition::NotEqual, R0, network_half(0x0800), places.others);
-    of_ipv4(&mut a, &places);
-    a.place(ipv6);
-    of_ipv6(&mut a, &places);
-    of_transport(&mut a, &places, entries, ports);
-
+    a.load(Width::Word, R0, R6, PROTOCOL);
+    of_families(&mut a, &places, entries, ports);
     a.place(places.fragment);
     // UDP for groups: whose it is is not known before it is whole.
     a.load(Width::Word, R0, R10, TYPE)
@@ -119,7 +125,39 @@ pub(super) fn build(
     a.finish()
 }
 
-/// A half word as `__sk_buff` holds the network's.
+/// The beginning of an XDP program: it jumps to `ours` or to `others` and leaves its context in R6. A frame
+/// for a station other than `station` is the others'.
+pub(super) fn judge(
+    a: &mut Assembler,
+    [entries, ports]: [&Map; 2],
+    station: [u8; 6],
+    [ours, others]: [Label; 2],
+) {
+    let places = Places::new(a, Helper::XdpLoadBytes, ours, others);
+    a.alu(Operation::Move, R6, R1);
+    load_bytes(a, 0, HEADER, IP, &places);
+    let [b0, b1, b2, b3, b4, b5] = station;
+    let first = i32::from_ne_bytes([b0, b1, b2, b3]);
+    a.load(Width::Word, R0, R10, HEADER)
+        .jump32_if(Condition::NotEqual, R0, first, others)
+        .load(Width::Half, R0, R10, HEADER + 4)
+        .jump_if(
+            Condition::NotEqual,
+            R0,
+            i32::from(u16::from_ne_bytes([b4, b5])),
+            others,
+        )
+        .store(Width::Word, R10, TYPE, PACKET_HOST)
+        .store(Width::Double, R10, KEY_PORTS, 0)
+        .load(Width::Half, R0, R10, HEADER + 12);
+    of_families(a, &places, entries, ports);
+    // Both of these are the kernel's too.
+    a.place(places.fragment)
+        .place(places.both_if_ours)
+        .jump(others);
+}
+
+/// A half word as `__sk_buff` and a frame hold the network's.
 fn network_half(number: u16) -> i32 {
     i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
@@ -136,6 +174,17 @@ fn begin(a: &mut Assembler, side: Side, places: &Places) {
     };
     a.store(Width::Word, R10, TYPE, R0)
         .store(Width::Double, R10, KEY_PORTS, 0);
+}
+
+/// By the EtherType in R0, as the network has it.
+fn of_families(a: &mut Assembler, places: &Places, entries: &Map, ports: &Map) {
+    let ipv6 = a.label();
+    a.jump_if(Condition::Equal, R0, network_half(0x86dd), ipv6)
+        .jump_if(Condition::NotEqual, R0, network_half(0x0800), places.others);
+    of_ipv4(a, places);
+    a.place(ipv6);
+    of_ipv6(a, places);
+    of_transport(a, places, entries, ports);
 }
 
 fn of_ipv4(a: &mut Assembler, places: &Places) {
@@ -297,7 +346,7 @@ fn copy(a: &mut Assembler, to: i16, len: i32, places: &Places) {
         .alu(Operation::Move, R3, R10)
         .alu(Operation::Add, R3, i32::from(to))
         .alu(Operation::Move, R4, len)
-        .call(Helper::LoadBytes)
+        .call(places.load)
         .jump_if(Condition::NotEqual, R0, 0, places.others);
 }
 

@@ -1,20 +1,37 @@
-//! The two programs against what they say of themselves, frame by frame, where BPF is permitted.
+//! The programs against what they say of themselves, frame by frame, where BPF is permitted.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 
-use proptest::prelude::*;
-
 use super::*;
+
+mod oracle;
 
 const OURS: [&str; 2] = ["10.0.0.2", "2001:db8::2"];
 const STRANGERS: [&str; 2] = ["10.0.0.3", "2001:db8::3"];
 
-/// Tables, and both programs as classifiers: those can be run on frames.
+/// Tables, and both programs as classifiers: those can be run on frames. And the one for XDP.
 struct Scene {
     tables: Tables,
     admit: Program,
     take: Program,
+    xdp: Program,
+}
+
+/// The station of frames for this host, as the kernel sees it when it runs a classifier.
+const STATION: [u8; 6] = [0; 6];
+/// `XDP_PASS` and `XDP_TX`.
+const PASSED: i32 = 2;
+const TAKEN: i32 = 3;
+
+fn for_xdp(tables: &Tables) -> Result<Program, BpfError> {
+    let mut program = Assembler::new();
+    let [ours, others] = [program.label(), program.label()];
+    tables.judge(&mut program, STATION, [ours, others]);
+    program.place(ours).exit_with(TAKEN);
+    program.place(others).exit_with(PASSED);
+    let program = program.finish().unwrap();
+    Program::load(ProgramKind::Xdp { fragments: true }, "shunt_test", &program)
 }
 
 impl Scene {
@@ -27,6 +44,7 @@ impl Scene {
             Ok(Self {
                 admit: load(&tables, program::Side::Engine)?,
                 take: load(&tables, program::Side::Kernel)?,
+                xdp: for_xdp(&tables)?,
                 tables,
             })
         });
@@ -45,7 +63,15 @@ impl Scene {
         let admitted = self.admit.run_on(frame).unwrap().verdict;
         let taken = self.take.run_on(frame).unwrap().verdict;
         assert!([0, u32::MAX].contains(&admitted) && [2, u32::MAX].contains(&taken));
-        (admitted == u32::MAX, taken == u32::MAX)
+        let gets = (admitted == u32::MAX, taken == u32::MAX);
+        let by_xdp = self.xdp.run_on(frame).unwrap().verdict;
+        let expected = if gets == ENGINE { TAKEN } else { PASSED };
+        assert_eq!(
+            i32::try_from(by_xdp),
+            Ok(expected),
+            "AF_XDP takes what is the engine's alone"
+        );
+        gets
     }
 
     fn take(&self, claim: Claim) {
@@ -203,6 +229,27 @@ fn forwarded_packets_and_other_protocols_are_the_kernels() {
             assert_eq!(scene.who_gets(&optioned.frame()), ENGINE);
         }
     }
+}
+
+#[test]
+fn frames_for_other_stations_and_tagged_ones_are_not_taken_by_xdp() {
+    let Some(scene) = Scene::new("frames_for_other_stations_and_tagged_ones") else {
+        return;
+    };
+    let [address, port, _] = claims_of(OURS[0]);
+    scene.take(address);
+    scene.take(port);
+    let frame = Packet::tcp(at("10.0.0.9", 9), at(OURS[0], 80)).frame();
+    let verdict = |frame: &[u8]| i32::try_from(scene.xdp.run_on(frame).unwrap().verdict).unwrap();
+    assert_eq!(verdict(&frame), TAKEN);
+    for byte in 0..6 {
+        let mut other = frame.clone();
+        other[byte] ^= 0x40;
+        assert_eq!(verdict(&other), PASSED, "byte {byte}");
+    }
+    let mut tagged = frame;
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    assert_eq!(verdict(&tagged), PASSED);
 }
 
 #[test]
@@ -387,83 +434,5 @@ fn frames_that_end_too_soon_are_the_kernels() {
             assert_eq!(scene.who_gets(&frame[..len]), KERNEL, "{len}");
         }
         assert_eq!(scene.who_gets(&frame[..ports_end]), ENGINE);
-    }
-}
-
-fn end() -> impl Strategy<Value = SocketAddr> {
-    (0_u8..3, 0_u16..3).prop_map(|(host, port)| SocketAddr::from(([10, 0, 0, host], port)))
-}
-
-fn claim() -> impl Strategy<Value = Claim> {
-    let transport = || prop_oneof![Just(Transport::Tcp), Just(Transport::Udp)];
-    let any = Ipv4Addr::UNSPECIFIED;
-    prop_oneof![
-        end().prop_map(|end| Claim::Address(end.ip())),
-        (transport(), end()).prop_map(|(transport, local)| Claim::Port {
-            transport,
-            local,
-            is_dual: false
-        }),
-        (transport(), 0_u16..3).prop_map(move |(transport, port)| Claim::Port {
-            transport,
-            local: SocketAddr::from((any, port)),
-            is_dual: false
-        }),
-        (transport(), end(), end()).prop_map(|(transport, local, remote)| Claim::Flow {
-            transport,
-            local,
-            remote
-        }),
-    ]
-}
-
-fn is_claimed(claims: &[Claim], packet: &Packet) -> bool {
-    let (source, destination) = (packet.source, packet.destination);
-    let has_address = claims.contains(&Claim::Address(destination.ip()));
-    claims.iter().any(|claim| match *claim {
-        Claim::Port {
-            transport, local, ..
-        } => {
-            number(transport) == packet.protocol
-                && local.port() == destination.port()
-                && (local == destination || (local.ip().is_unspecified() && has_address))
-        }
-        Claim::Flow {
-            transport,
-            local,
-            remote,
-        } => number(transport) == packet.protocol && (local, remote) == (destination, source),
-        Claim::Address(_) | Claim::KernelsFlow { .. } => false,
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    #[test]
-    fn exactly_what_is_claimed_is_taken(
-        operations in proptest::collection::vec((claim(), any::<bool>()), 0..24),
-        packets in proptest::collection::vec((end(), end(), any::<bool>()), 1..16),
-    ) {
-        let Some(scene) = Scene::new("exactly_what_is_claimed_is_taken") else {
-            return Ok(());
-        };
-        let mut claims: Vec<Claim> = Vec::new();
-        for (claim, takes) in operations {
-            if takes {
-                scene.take(claim);
-                claims.push(claim);
-            } else {
-                scene.tables.leave(claim);
-                if let Some(held) = claims.iter().position(|held| *held == claim) {
-                    claims.remove(held);
-                }
-            }
-        }
-        for (source, destination, is_udp) in packets {
-            let protocol = if is_udp { 17 } else { 6 };
-            let packet = Packet { protocol, ..Packet::tcp(source, destination) };
-            let expected = if is_claimed(&claims, &packet) { ENGINE } else { KERNEL };
-            prop_assert_eq!(scene.who_gets(&packet.frame()), expected, "{:?}", packet);
-        }
     }
 }

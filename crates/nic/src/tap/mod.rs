@@ -192,6 +192,7 @@ impl Tap {
             moderation: false,
             zero_copy: false,
             payload_by_address: true,
+            align: 1,
             timestamps: false,
             numa_node: None,
             mtu,

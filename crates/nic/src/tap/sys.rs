@@ -114,8 +114,9 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
         },
         frame.payload[0].as_iovec(),
         frame.payload[1].as_iovec(),
+        frame.payload[2].as_iovec(),
     ];
-    let count = libc::c_int::try_from(spans.len()).expect("invariant: four spans");
+    let count = libc::c_int::try_from(spans.len()).expect("invariant: five spans");
     // SAFETY: the spans point at the virtio header, the headers and the payload spans, all of
     // which outlive the call; writing only reads them.
     let written = unsafe { libc::writev(fd.as_raw_fd(), spans.as_ptr(), count) };

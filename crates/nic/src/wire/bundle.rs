@@ -80,7 +80,7 @@ impl Bundle {
         let queue = |strands: Vec<WireEnd>| {
             let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll"))?;
             for (strand, at) in strands.iter().zip(0..) {
-                let bell = strand.doorbells[strand.side].as_fd();
+                let bell = strand.bell.fd();
                 epoll::add(&epoll, bell, EventData::new_u64(at), EventFlags::IN)
                     .map_err(failed("watching a strand"))?;
             }
@@ -145,13 +145,7 @@ impl Driver for Bundle {
     fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for one in self.strands.iter().map(Driver::counters) {
-            sum.rx_frames += one.rx_frames;
-            sum.rx_bytes += one.rx_bytes;
-            sum.rx_dropped += one.rx_dropped;
-            sum.tx_frames += one.tx_frames;
-            sum.tx_bytes += one.tx_bytes;
-            sum.tx_dropped += one.tx_dropped;
-            sum.tx_busy += one.tx_busy;
+            sum += one;
         }
         sum
     }

@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use super::cable::{Cable, CableCounters};
 use super::impairment::Impairment;
-use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
+use crate::driver::{
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, NeighbourChange, RxChecksum, RxFrame, TxFrame,
+};
 use crate::offload::{self, Finisher};
 use crate::pool::PooledFrame;
 
@@ -197,6 +199,10 @@ impl<D: Driver> Driver for Impaired<D> {
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
         self.inner.listen_to(group, listen)
+    }
+
+    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+        self.inner.poll_neighbour()
     }
 
     fn mode(&self) -> Option<&'static str> {

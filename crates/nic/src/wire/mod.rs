@@ -4,10 +4,11 @@
 //!
 //! Read first: `ring.rs`, and eventfd(2). The sleep protocol is that of the host interface: whoever
 //! sleeps says so, fences, and looks once more; whoever writes fences, looks, and rings.
-//! What the other end writes to the memory is checked or copied before it is believed; the eventfds
-//! are shared, so it could make a wait of ours last. That it died is not noticed here; the ring then
-//! stays full.
+//! What the other end writes to the memory is checked or copied before it is believed. What rings is
+//! `bell.rs`: two eventfds, or the socket over which two programs have met. Only the socket says that the other
+//! end died ([`WireEnd::hear`]); with eventfds the ring then stays full.
 
+mod bell;
 pub mod bundle;
 pub mod cable;
 mod ecn;
@@ -18,11 +19,10 @@ mod ring;
 mod sys;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use ::wire::ethernet;
-use rustix::event::{EventfdFlags, eventfd};
 
 pub use bundle::Bundle;
 pub use cable::{Cable, CableCounters};
@@ -33,7 +33,8 @@ use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxChecksum, RxFrame, TxFrame,
 };
 use crate::link;
-use ring::{Consumer, Corrupt, Place, Producer};
+use bell::Bell;
+use ring::{Consumer, Corrupt, Place, Producer, Pushed};
 use sys::Region;
 
 /// Bytes of frames that each direction holds.
@@ -41,6 +42,11 @@ pub const RING_BYTES: usize = 4 * 1024 * 1024;
 /// Two of the longest frames, so that an empty ring takes any frame wherever it stands.
 const RING_BYTES_MIN: usize = 192 * 1024;
 const RING_BYTES_MAX: usize = 1 << 30;
+/// The longest frame where rings are large enough: eight IPv4 packets' worth of TCP, which some interfaces
+/// carry in one.
+const LONG_FRAME_BYTES: usize = 8 * 65_535 + 14 + 4;
+/// Rings from here on take such frames: three of them.
+const LONG_RING_BYTES: usize = 2 * 1024 * 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntwr1");
 // Offsets in the region: constants first, then one pair of cache lines per word that changes, since
@@ -124,7 +130,7 @@ pub struct WireEnd {
     incoming: Consumer,
     /// 0 for the creating end, 1 for the other.
     side: usize,
-    doorbells: [OwnedFd; 2],
+    bell: Bell,
     caps: Caps,
     buffer: Box<[u8]>,
     announced: bool,
@@ -138,6 +144,16 @@ fn place(direction: usize, ring_bytes: usize) -> Place {
         head: POSITIONS_AT + direction * 2 * PAIR + PAIR,
         data: DATA_AT + direction * ring_bytes,
         size: ring_bytes,
+        frame_bytes_max: frame_bytes_max(ring_bytes),
+    }
+}
+
+/// The longest frame that rings of this size carry.
+const fn frame_bytes_max(ring_bytes: usize) -> usize {
+    if ring_bytes < LONG_RING_BYTES {
+        MAX_FRAME_BYTES
+    } else {
+        LONG_FRAME_BYTES
     }
 }
 
@@ -171,6 +187,32 @@ impl WireEnd {
     /// # Errors
     /// See [`OpenError`].
     pub fn create(config: &Config) -> Result<(Self, WireFds), OpenError> {
+        let (region, fd, address) = Self::region(config)?;
+        let bell = || Bell::eventfd().map_err(failed("eventfd"));
+        let doorbells = [bell()?, bell()?];
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("duplicating an eventfd"));
+        let bell = Bell::Pair {
+            ours: copy(&doorbells[0])?,
+            theirs: copy(&doorbells[1])?,
+        };
+        let end = Self::new(region, 0, bell, config.mtu, address);
+        let region = fd;
+        Ok((end, WireFds { region, doorbells }))
+    }
+
+    /// A wire to whoever is at the other end of `channel`, a connected Unix socket of packets that from now on
+    /// is the wire's own: our end, and the memory to be passed on.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn create_over(config: &Config, channel: OwnedFd) -> Result<(Self, OwnedFd), OpenError> {
+        let (region, fd, address) = Self::region(config)?;
+        let bell = Bell::Channel(channel);
+        Ok((Self::new(region, 0, bell, config.mtu, address), fd))
+    }
+
+    /// Memory for a wire, its descriptor, and the address of the creating end.
+    fn region(config: &Config) -> Result<(Region, OwnedFd, ethernet::Address), OpenError> {
         let ring_bytes = config.ring_bytes;
         if !valid_ring(ring_bytes) {
             return Err(OpenError::RingSize { ring_bytes });
@@ -193,19 +235,7 @@ impl WireEnd {
                 .store(pack(address), Ordering::Relaxed);
         }
         region.word(MAGIC_AT).store(MAGIC, Ordering::Release);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = || eventfd(0, flags).map_err(failed("eventfd"));
-        let doorbells = [bell()?, bell()?];
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("duplicating an eventfd"));
-        let theirs = [copy(&doorbells[0])?, copy(&doorbells[1])?];
-        let end = Self::new(region, 0, doorbells, config.mtu, addresses[0]);
-        Ok((
-            end,
-            WireFds {
-                region: fd,
-                doorbells: theirs,
-            },
-        ))
+        Ok((region, fd, addresses[0]))
     }
 
     /// The other end of a wire that was created here or in another process. It can be taken once.
@@ -213,7 +243,20 @@ impl WireEnd {
     /// # Errors
     /// The memory is not a wire's, or cannot be mapped.
     pub fn from_fds(fds: WireFds) -> Result<Self, OpenError> {
-        let region = Region::adopt(&fds.region).map_err(failed("mapping the shared memory"))?;
+        let [theirs, ours] = fds.doorbells;
+        Self::adopt(&fds.region, Bell::Pair { ours, theirs })
+    }
+
+    /// The other end of a wire that [`WireEnd::create_over`] made at the other end of `channel`.
+    ///
+    /// # Errors
+    /// As [`WireEnd::from_fds`].
+    pub fn adopt_over(region: &OwnedFd, channel: OwnedFd) -> Result<Self, OpenError> {
+        Self::adopt(region, Bell::Channel(channel))
+    }
+
+    fn adopt(region: &OwnedFd, bell: Bell) -> Result<Self, OpenError> {
+        let region = Region::adopt(region).map_err(failed("mapping the shared memory"))?;
         let ring_bytes = region.len().saturating_sub(DATA_AT) / 2;
         let sized = valid_ring(ring_bytes) && region.len() == DATA_AT + 2 * ring_bytes;
         if !sized || region.word(MAGIC_AT).load(Ordering::Acquire) != MAGIC {
@@ -222,7 +265,7 @@ impl WireEnd {
         let mtu = u32::try_from(region.word(MTU_AT).load(Ordering::Relaxed))
             .map_err(|_| OpenError::NotAWire)?;
         let address = unpack(region.word(ADDRESSES_AT + 8).load(Ordering::Relaxed));
-        Ok(Self::new(region, 1, fds.doorbells, mtu, address))
+        Ok(Self::new(region, 1, bell, mtu, address))
     }
 
     /// Both ends in this process.
@@ -237,7 +280,7 @@ impl WireEnd {
     fn new(
         region: Region,
         side: usize,
-        doorbells: [OwnedFd; 2],
+        bell: Bell,
         mtu: u32,
         hardware_address: ethernet::Address,
     ) -> Self {
@@ -251,6 +294,7 @@ impl WireEnd {
             moderation: false,
             zero_copy: false,
             payload_by_address: false,
+            align: 1,
             timestamps: false,
             numa_node: None,
             mtu,
@@ -261,9 +305,9 @@ impl WireEnd {
             incoming: Consumer::new(place(1 - side, ring_bytes)),
             region,
             side,
-            doorbells,
+            bell,
             caps,
-            buffer: vec![0; MAX_FRAME_BYTES].into_boxed_slice(),
+            buffer: vec![0; frame_bytes_max(ring_bytes)].into_boxed_slice(),
             announced: false,
             blocked: false,
             counters: Counters::default(),
@@ -279,14 +323,19 @@ impl WireEnd {
         if word.load(Ordering::Relaxed) == 0 || word.swap(0, Ordering::AcqRel) == 0 {
             return Ok(());
         }
-        match rustix::io::write(&self.doorbells[1 - self.side], &1_u64.to_ne_bytes()) {
-            // A full counter wakes as well as one more.
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.bell.ring()
     }
 
-    /// Takes back that we sleep, and what rang meanwhile.
+    /// Takes back what rang at a wire over a channel, whose owner calls this when the channel is readable. False: the
+    /// other end is gone. What it has sent before can still be received.
+    ///
+    /// # Errors
+    /// The channel failed.
+    pub fn hear(&mut self) -> io::Result<bool> {
+        self.bell.hear()
+    }
+
+    /// Takes back that we sleep, and what rang meanwhile where nobody else [hears](WireEnd::hear) it.
     fn wake(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.announced) {
             return Ok(());
@@ -297,9 +346,9 @@ impl WireEnd {
         self.region
             .word(wants_room(self.side))
             .store(0, Ordering::Relaxed);
-        match rustix::io::read(&self.doorbells[self.side], &mut [0_u8; 8]) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(error) => Err(error.into()),
+        match self.bell {
+            Bell::Pair { .. } => self.bell.hear().map(drop),
+            Bell::Channel(_) => Ok(()),
         }
     }
 }
@@ -347,15 +396,17 @@ impl Driver for WireEnd {
         self.blocked = false;
         let mut taken = 0;
         for frame in frames {
-            if frame.frame_len() > MAX_FRAME_BYTES {
-                self.counters.tx_dropped += 1;
-            } else if self.outgoing.push(&self.region, frame).map_err(broken)? {
-                self.counters.tx_frames += 1;
-                self.counters.tx_bytes += frame.frame_len() as u64;
-            } else {
-                self.counters.tx_busy += 1;
-                self.blocked = true;
-                break;
+            match self.outgoing.push(&self.region, frame).map_err(broken)? {
+                Pushed::Whole => {
+                    self.counters.tx_frames += 1;
+                    self.counters.tx_bytes += frame.frame_len() as u64;
+                }
+                Pushed::Never => self.counters.tx_dropped += 1,
+                Pushed::NoRoom => {
+                    self.counters.tx_busy += 1;
+                    self.blocked = true;
+                    break;
+                }
             }
             taken += 1;
         }
@@ -366,7 +417,7 @@ impl Driver for WireEnd {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.doorbells[self.side].as_fd())
+        Some(self.bell.fd())
     }
 
     fn prepare_wait(&mut self) -> io::Result<bool> {

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use super::sys::Region;
-use crate::driver::{MAX_FRAME_BYTES, TxFrame};
+use crate::driver::TxFrame;
 use crate::pool::SharedSlice;
 
 const LINE: usize = 64;
@@ -34,6 +34,19 @@ pub(super) struct Place {
     pub data: usize,
     /// Bytes of records, a multiple of a cache line.
     pub size: usize,
+    /// The longest frame; the ring has room for more than two.
+    pub frame_bytes_max: usize,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in the ring.
+    Whole,
+    /// There is no room now.
+    NoRoom,
+    /// It is too long, or what it lies in is gone.
+    Never,
 }
 
 fn record_len(frame_len: usize) -> usize {
@@ -87,15 +100,18 @@ impl Producer {
 
     /// Whether a frame of any length fits.
     pub(super) fn has_room(&mut self, region: &Region) -> Result<bool, Corrupt> {
-        self.room(region, MAX_FRAME_BYTES)
+        self.room(region, self.place.frame_bytes_max)
             .map(|room| room.is_some())
     }
 
-    /// Writes a frame of at most [`MAX_FRAME_BYTES`]; `false`: no room now.
-    pub(super) fn push(&mut self, region: &Region, frame: &TxFrame<'_>) -> Result<bool, Corrupt> {
+    /// Writes a frame.
+    pub(super) fn push(&mut self, region: &Region, frame: &TxFrame<'_>) -> Result<Pushed, Corrupt> {
         let len = frame.frame_len();
+        if len > self.place.frame_bytes_max {
+            return Ok(Pushed::Never);
+        }
         let Some(skip) = self.room(region, len)? else {
-            return Ok(false);
+            return Ok(Pushed::NoRoom);
         };
         let Place { data, size, .. } = self.place;
         if skip > 0 {
@@ -114,15 +130,18 @@ impl Producer {
             SharedSlice::from(frame.headers),
             frame.payload[0],
             frame.payload[1],
+            frame.payload[2],
         ] {
-            region.copy_in(next, span);
+            if !region.copy_in(next, span) {
+                return Ok(Pushed::Never);
+            }
             next += span.len();
         }
         self.tail += record_len(len) as u64;
         region
             .word(self.place.tail)
             .store(self.tail, Ordering::Release);
-        Ok(true)
+        Ok(Pushed::Whole)
     }
 }
 
@@ -162,14 +181,18 @@ impl Consumer {
         self.available(region).map(|bytes| bytes == 0)
     }
 
-    /// Copies the next frame to the start of `target`, which holds [`MAX_FRAME_BYTES`].
+    /// Copies the next frame to the start of `target`, which holds the longest.
     pub(super) fn pop(
         &mut self,
         region: &Region,
         target: &mut [u8],
     ) -> Result<Option<Record>, Corrupt> {
         let Place {
-            data, size, head, ..
+            data,
+            size,
+            head,
+            frame_bytes_max,
+            ..
         } = self.place;
         loop {
             let available = self.available(region)?;
@@ -186,7 +209,7 @@ impl Consumer {
                 self.head += (size - start) as u64;
                 continue;
             }
-            let record = Record::parse(word).ok_or(Corrupt("record"))?;
+            let record = Record::parse(word, frame_bytes_max).ok_or(Corrupt("record"))?;
             let whole = record_len(record.len);
             if whole > available || whole > size - start {
                 return Err(Corrupt("record"));
@@ -200,10 +223,10 @@ impl Consumer {
 }
 
 impl Record {
-    fn parse(word: u64) -> Option<Self> {
+    fn parse(word: u64, frame_bytes_max: usize) -> Option<Self> {
         let len = usize::try_from(word & 0xffff_ffff)
             .ok()
-            .filter(|len| *len <= MAX_FRAME_BYTES)?;
+            .filter(|len| *len <= frame_bytes_max)?;
         let segment_size = u16::try_from(word >> 32 & 0xffff)
             .ok()
             .filter(|size| *size > 0);
@@ -222,12 +245,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::driver::MAX_FRAME_BYTES;
 
     const PLACE: Place = Place {
         tail: 0,
         head: 64,
         data: 128,
         size: 192 * 1024,
+        frame_bytes_max: MAX_FRAME_BYTES,
     };
 
     fn region() -> Region {
@@ -247,7 +272,7 @@ mod tests {
             for (is_push, len, fill) in steps {
                 if is_push {
                     let bytes = vec![fill; len];
-                    if producer.push(&region, &TxFrame::plain(&bytes)).unwrap() {
+                    if producer.push(&region, &TxFrame::plain(&bytes)).unwrap() == Pushed::Whole {
                         oracle.push_back((len, fill));
                     } else {
                         prop_assert!(!oracle.is_empty(), "an empty ring takes any frame");
@@ -288,7 +313,7 @@ mod tests {
             let region = region();
             let mut producer = Producer::new(PLACE);
             let frame = vec![1; MAX_FRAME_BYTES];
-            while producer.push(&region, &TxFrame::plain(&frame)).unwrap() {}
+            while producer.push(&region, &TxFrame::plain(&frame)).unwrap() == Pushed::Whole {}
             region.word(PLACE.head).store(head, Ordering::Release);
             let _ = producer.push(&region, &TxFrame::plain(&frame));
         }
@@ -300,7 +325,8 @@ mod tests {
         let (mut producer, mut consumer) = (Producer::new(PLACE), Consumer::new(PLACE));
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         for _ in 0..PLACE.size / LINE - 1 {
-            assert!(producer.push(&region, &TxFrame::plain(b"frame")).unwrap());
+            let pushed = producer.push(&region, &TxFrame::plain(b"frame"));
+            assert_eq!(pushed, Ok(Pushed::Whole));
             assert!(consumer.pop(&region, &mut buffer).unwrap().is_some());
         }
         let last = PLACE.size - LINE;
@@ -333,14 +359,14 @@ mod tests {
         let payload = [7_u8; 3000];
         let frame = TxFrame {
             headers: &[1; 54],
-            payload: [payload[..1000].into(), payload[1000..].into()],
+            payload: TxFrame::spans([payload[..1000].into(), payload[1000..].into()]),
             checksum: Some(crate::PartialChecksum {
                 start: 34,
                 offset: 16,
             }),
             segment_size: Some(1460),
         };
-        assert!(producer.push(&region, &frame).unwrap());
+        assert_eq!(producer.push(&region, &frame), Ok(Pushed::Whole));
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         let record = consumer.pop(&region, &mut buffer).unwrap().unwrap();
         assert_eq!(

@@ -92,9 +92,12 @@ impl Region {
         unsafe { place.cast::<AtomicU64>().as_ref() }
     }
 
-    /// Copies `source` into the region.
-    pub(super) fn copy_in(&self, offset: usize, source: SharedSlice<'_>) {
+    /// Copies `source` into the region; false: it is not there any more.
+    pub(super) fn copy_in(&self, offset: usize, source: SharedSlice<'_>) -> bool {
         let target = self.span(offset, source.len());
+        if source.is_for_kernel() {
+            return copy_by_kernel(source, target);
+        }
         // SAFETY: the target is inside the mapping, the source readable (SharedSlice). They are
         // different memory: a program's window is never in a wire's region, which only drivers map.
         // Another process may write the target meanwhile; that spoils frames, and nothing here
@@ -102,6 +105,7 @@ impl Region {
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_ptr(), source.len());
         }
+        true
     }
 
     /// Copies bytes of the region into private memory.
@@ -114,10 +118,51 @@ impl Region {
     }
 }
 
+/// Copies what may lie in a file that somebody has cut short: the kernel says so (EFAULT) where a load of ours
+/// would end the process. See process_vm_readv(2); a process may always read itself.
+fn copy_by_kernel(source: SharedSlice<'_>, target: NonNull<u8>) -> bool {
+    let local = libc::iovec {
+        iov_base: target.as_ptr().cast(),
+        iov_len: source.len(),
+    };
+    let remote = source.as_iovec();
+    // SAFETY: `local` is a span of the mapping, checked by the caller, and only the kernel writes through
+    // it; what `remote` names is only read, and may be anything.
+    let copied = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    usize::try_from(copied) == Ok(source.len())
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: address and length are those of the mapping, and every borrow has ended.
         // Failure leaks address space and nothing else.
         let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_file_that_was_cut_short_is_refused_and_harms_nobody() {
+        let file = rustix::fs::memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&file, b"content").unwrap();
+        let (_fd, region) = Region::create(4096).unwrap();
+        // SAFETY: a new mapping of a file of this test; it is never unmapped.
+        let mapped = unsafe {
+            let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
+            rustix::mm::mmap(std::ptr::null_mut(), 4096, read, shared, &file, 0).unwrap()
+        };
+        // SAFETY: mapped for ever, and only the kernel reads it.
+        let span = unsafe { SharedSlice::from_raw(mapped.cast(), 7) }.for_kernel();
+        assert!(region.copy_in(64, span));
+        let mut copied = [0; 7];
+        region.copy_out(64, &mut copied);
+        assert_eq!(&copied, b"content");
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        assert!(!region.copy_in(64, span));
     }
 }

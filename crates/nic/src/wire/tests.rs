@@ -218,7 +218,7 @@ fn an_impaired_wire_cuts_large_segments_and_counts_what_it_loses() {
     let headers = large_segment_headers(payload.len());
     let frame = TxFrame {
         headers: &headers,
-        payload: [SharedSlice::from(&payload[..]), SharedSlice::default()],
+        payload: TxFrame::spans([SharedSlice::from(&payload[..])]),
         checksum: Some(PartialChecksum {
             start: 34,
             offset: 16,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ::wire::ethernet::{self, Address, EtherType};
 use ::wire::{checksum::Sum, ipv4, tcp};
-use nic::{Driver, PartialChecksum, RxChecksum, SharedSlice, TxFrame};
+use nic::{Driver, PartialChecksum, RxChecksum, RxFrame, SharedSlice, TxFrame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -24,7 +24,9 @@ pub const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The interface in each namespace of a veth pair.
 pub const VETH: &str = "veth0";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// After so long nothing more is expected, on a busy machine either.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// A namespace of its own, without IPv6 so that nothing is said unasked.
 pub struct Namespace {
@@ -168,14 +170,15 @@ pub fn wait(driver: &impl Driver, limit: Duration) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
-/// Everything that arrives within `limit`.
-pub fn receive_for(driver: &mut impl Driver, limit: Duration) -> Vec<Vec<u8>> {
-    let began = Instant::now();
+/// Everything that arrives until nothing has for a while.
+pub fn receive_all(driver: &mut impl Driver) -> Vec<Vec<u8>> {
+    let mut quiet_since = Instant::now();
     let mut frames = Vec::new();
-    while began.elapsed() < limit {
-        driver
-            .rx_burst(64, &mut |frame| frames.push(frame.bytes.to_vec()))
-            .unwrap();
+    while quiet_since.elapsed() < QUIET {
+        let mut take = |frame: RxFrame<'_>| frames.push(frame.bytes.to_vec());
+        if driver.rx_burst(64, &mut take).unwrap() > 0 {
+            quiet_since = Instant::now();
+        }
         wait(driver, Duration::from_millis(5));
     }
     frames
@@ -257,7 +260,7 @@ pub fn tcp_frame<'a>(
     let (left, right) = payload.split_at(payload.len() / 3);
     TxFrame {
         headers,
-        payload: [SharedSlice::from(left), SharedSlice::from(right)],
+        payload: TxFrame::spans([SharedSlice::from(left), SharedSlice::from(right)]),
         checksum: Some(PartialChecksum {
             start: 34,
             offset: 16,

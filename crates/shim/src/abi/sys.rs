@@ -8,19 +8,22 @@ use std::borrow::Cow;
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
+use client::address;
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
+use crate::datagram::Control;
 use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
-    address, datagram, fast_open, listen as listening, options, poll as polling,
-    select as selecting, sys, transfer,
+    datagram, fast_open, listen as listening, options, poll as polling, select as selecting, sys,
+    transfer, zero_copy,
 };
 
-pub(super) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
+/// A count as C returns it.
+pub(crate) fn counted(result: Switched<usize>) -> Switched<ssize_t> {
     Ok(result?.map(count))
 }
 
@@ -47,6 +50,9 @@ pub(super) unsafe fn give_address(
     Ok(Some(0))
 }
 
+/// Bytes of the largest structure that a getsockopt(2) is asked with: 64 sources of a group.
+const ASKED_MAX: usize = 144 + 64 * 128;
+
 pub(super) unsafe fn give_option(
     fd: c_int,
     level: c_int,
@@ -57,7 +63,9 @@ pub(super) unsafe fn give_option(
     // SAFETY: the caller's contract.
     let room = unsafe { sys::optional(len.cast_const()) }.unwrap_or(0);
     let room = usize::try_from(room).unwrap_or(0);
-    match options::ask(fd, level, name, room)? {
+    // SAFETY: the caller's contract; what is asked for by a structure has it there.
+    let asked = || unsafe { sys::bytes(value.cast_const(), room.min(ASKED_MAX)) }.to_vec();
+    match options::ask(fd, level, name, room, &asked)? {
         None => Ok(None),
         Some(Answer::Value(answer)) => {
             // SAFETY: the caller's contract.
@@ -166,7 +174,8 @@ unsafe fn given_name<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u
     (!addr.is_null()).then(|| unsafe { sys::bytes(addr.cast(), len) })
 }
 
-pub(super) unsafe fn receive_message(
+/// See the file's head.
+pub(crate) unsafe fn receive_message(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
@@ -177,6 +186,10 @@ pub(super) unsafe fn receive_message(
     }
     // SAFETY: the caller's contract.
     let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // SAFETY: the caller's contract.
+        return unsafe { give_completions(fd, message) };
+    }
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe { sys::io_slices_mut(message.msg_iov, message.msg_iovlen) };
     let received = transfer::receive(fd, &mut slices.ok_or(Errno::MSGSIZE)?, flags)?;
@@ -194,16 +207,38 @@ pub(super) unsafe fn receive_message(
     Ok(received)
 }
 
+/// recvmsg(2) of a TCP socket's error queue.
+unsafe fn give_completions(fd: c_int, message: &mut msghdr) -> Switched<usize> {
+    let Some(control) = zero_copy::told(fd, control_room(message))? else {
+        return Ok(None);
+    };
+    message.msg_namelen = 0;
+    // SAFETY: the caller's contract.
+    message.msg_flags = libc::MSG_ERRQUEUE | unsafe { give_control(message, &control) };
+    Ok(Some(0))
+}
+
 /// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
 unsafe fn give_arrival(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
-    let room = match message.msg_control.is_null() {
-        true => 0,
-        false => message.msg_controllen,
-    };
+    let room = control_room(message);
     message.msg_controllen = 0;
     let Some(control) = transfer::arrival_of(fd, room).filter(|_| received > Some(0)) else {
         return 0;
     };
+    // SAFETY: the caller's contract.
+    unsafe { give_control(message, &control) }
+}
+
+fn control_room(message: &msghdr) -> usize {
+    match message.msg_control.is_null() {
+        true => 0,
+        false => message.msg_controllen,
+    }
+}
+
+/// Copies control messages to the caller's buffer, whose size is their room. MSG_CTRUNC where they did not fit.
+unsafe fn give_control(message: &mut msghdr, control: &Control) -> c_int {
+    message.msg_controllen = 0;
     let bytes = control.bytes();
     if !bytes.is_empty() {
         // SAFETY: no more bytes than the control buffer has room for, which is the caller's.
@@ -213,7 +248,8 @@ unsafe fn give_arrival(fd: c_int, message: &mut msghdr, received: Option<usize>)
     if control.is_cut { libc::MSG_CTRUNC } else { 0 }
 }
 
-pub(super) unsafe fn send_message(
+/// See the file's head.
+pub(crate) unsafe fn send_message(
     fd: c_int,
     message: *const msghdr,
     flags: c_int,
@@ -235,7 +271,8 @@ pub(super) unsafe fn send_message(
     fast_open::send(fd, name, &slices, flags)
 }
 
-pub(super) unsafe fn receive_messages(
+/// See the file's head.
+pub(crate) unsafe fn receive_messages(
     fd: c_int,
     messages: *mut mmsghdr,
     len: c_uint,
@@ -273,7 +310,8 @@ pub(super) unsafe fn receive_messages(
     Ok(Some(done))
 }
 
-pub(super) unsafe fn send_messages(
+/// See the file's head.
+pub(crate) unsafe fn send_messages(
     fd: c_int,
     messages: *mut mmsghdr,
     len: c_uint,

@@ -32,6 +32,12 @@ impl Stream {
         let _ = self.socket.set_datagram_options(options);
     }
 
+    /// Has the error queue tell of a datagram that was too long.
+    pub fn note_too_long(&self, destination: SocketAddr) {
+        // As above.
+        let _ = self.socket.note_too_long(destination);
+    }
+
     /// Joins a group, leaves it, or changes the sources that it is heard from.
     pub fn change_membership(
         &self,

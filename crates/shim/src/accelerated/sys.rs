@@ -1,11 +1,11 @@
-//! A file's bytes straight into a send window.
+//! A file's bytes straight into a send window, and out of a receive window into a file.
 
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-use client::SendSpace;
+use client::{ReceivedBytes, SendSpace};
 use rustix::io::Errno;
 
 use crate::sys::borrow;
@@ -31,6 +31,28 @@ pub fn read_into(space: &SendSpace<'_>, file: RawFd, offset: Option<u64>) -> Res
             Ok((filled, _)) => {
                 done += filled.len();
                 if filled.len() < len {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// pwrite(2) of what has arrived; stops at a short write.
+pub fn write_from(arrived: &ReceivedBytes<'_>, file: RawFd, offset: u64) -> Result<usize, Errno> {
+    let file = borrow(file)?;
+    let mut done = 0;
+    for bytes in arrived.slices() {
+        if bytes.is_empty() {
+            continue;
+        }
+        match rustix::io::pwrite(file, bytes, offset + done as u64) {
+            Ok(count) => {
+                done += count;
+                if count < bytes.len() {
                     break;
                 }
             }

@@ -13,8 +13,8 @@ use libc::sock_filter;
 use rustix::io::Errno;
 
 use crate::accelerated;
-use crate::route::EngineNetworks;
 use crate::sys;
+use client::route::EngineNetworks;
 
 /// Classic BPF: linux/filter.h.
 const LOAD_WORD: u16 = 0x20;
@@ -134,7 +134,7 @@ fn unless_equal(k: u32, skip: u8) -> sock_filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route::Network;
+    use client::route::Network;
 
     struct Packet {
         kind: u32,

@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::message::{ALIGN, HEADER_BYTES, UDP_GRO, want};
 use super::options::IPV6_RECVERR;
-use crate::address::{self, Family};
+use client::address::{self, Family};
 
 /// asm-generic/socket.h.
 const SCM_TIMESTAMP: i32 = libc::SO_TIMESTAMP;
@@ -142,12 +142,30 @@ impl Control {
             }
             None => data.resize(data.len() + address::len(family), 0),
         }
+        self.put_error(family, &data);
+    }
+
+    /// That calls with MSG_ZEROCOPY are complete, and were copied.
+    pub fn complete(&mut self, first: u32, last: u32, family: Family) {
+        let mut data = vec![0; 4];
+        data.extend_from_slice(&[SO_EE_ORIGIN_ZEROCOPY, 0, SO_EE_CODE_ZEROCOPY_COPIED, 0]);
+        data.extend_from_slice(&first.to_ne_bytes());
+        data.extend_from_slice(&last.to_ne_bytes());
+        data.resize(data.len() + address::len(family), 0);
+        self.put_error(family, &data);
+    }
+
+    fn put_error(&mut self, family: Family, data: &[u8]) {
         match family {
-            Family::V4 => self.put(libc::IPPROTO_IP, libc::IP_RECVERR, &data),
-            Family::V6 => self.put(libc::IPPROTO_IPV6, IPV6_RECVERR, &data),
+            Family::V4 => self.put(libc::IPPROTO_IP, libc::IP_RECVERR, data),
+            Family::V6 => self.put(libc::IPPROTO_IPV6, IPV6_RECVERR, data),
         }
     }
 }
+
+/// linux/errqueue.h.
+const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
+const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
 
 fn seconds(ns: u64) -> (i64, i64) {
     let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -179,6 +197,7 @@ mod tests {
     fn a_socket_of_ipv6_hears_of_ipv4_as_mapped_and_in_words_of_ipv4() {
         let record = Received {
             len: 1,
+            room: 832,
             segment_bytes: 0,
             source: "10.0.0.9:9".parse().unwrap(),
             destination: "10.0.0.2".parse().unwrap(),

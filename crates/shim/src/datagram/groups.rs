@@ -5,6 +5,8 @@
 //! another the kernel alone, and one that names none both: then it is enough that one of them can do it.
 //! What is joined before a socket is on an engine is joined there when it comes to it.
 
+mod filter;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 
@@ -13,11 +15,13 @@ use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use crate::accelerated;
-use crate::address::Family;
 use crate::outcome::Switched;
-use crate::route::{EngineNetworks, Stack};
 use crate::socket::Socket;
 use crate::sys;
+use client::address::Family;
+use client::route::{EngineNetworks, Stack};
+
+pub use filter::{ask, is_filter};
 
 /// linux/in.h; MCAST_JOIN_GROUP and its kin are not in the C library's bindings for every target.
 const IP_UNBLOCK_SOURCE: i32 = 37;
@@ -38,6 +42,8 @@ pub struct Membership {
     pub source: Option<IpAddr>,
     /// The engine's interface by its scope; 0: as routed.
     pub interface: u32,
+    /// That source is not heard, of a group that is heard otherwise.
+    pub is_blocked: bool,
 }
 
 /// How a program names an interface.
@@ -72,7 +78,7 @@ enum Change {
 /// setsockopt(2) of a multicast option; `None`: it is no such option, or the kernel's alone.
 pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     let Some(change) = parse(level, name, value) else {
-        return Ok(None);
+        return filter::set(fd, socket, level, name, value);
     };
     let networks = accelerated::networks();
     match change {
@@ -103,6 +109,7 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
                 group,
                 source,
                 interface: networks.scope_id,
+                is_blocked: matches!(change, MembershipChange::Block | MembershipChange::Unblock),
             };
             let engine = || change_on_engine(socket, change, membership);
             match concerned(place, &networks) {
@@ -151,22 +158,35 @@ fn change_on_engine(
     change: MembershipChange,
     membership: Membership,
 ) -> Result<(), Errno> {
-    let join = change == MembershipChange::Join;
+    let comes = matches!(change, MembershipChange::Join | MembershipChange::Block);
     if let Some(stream) = socket.stream() {
         stream.change_membership(change, &membership)?;
-    } else if matches!(change, MembershipChange::Block | MembershipChange::Unblock) {
-        // The kernel's answer for a socket that is not in the group.
-        return Err(Errno::INVAL);
-    } else if socket.memberships().contains(&membership) == join {
-        return Err(if join {
-            Errno::ADDRINUSE
+    } else {
+        let known = socket.memberships();
+        let whole = Membership {
+            source: None,
+            is_blocked: false,
+            ..membership
+        };
+        // The kernel's answers.
+        if membership.is_blocked && !known.contains(&whole) {
+            return Err(Errno::INVAL);
+        }
+        let is_known = if change == MembershipChange::Leave && membership.source.is_none() {
+            let mut groups = known.iter().map(|one| (one.group, one.interface));
+            groups.any(|one| one == (membership.group, membership.interface))
         } else {
-            Errno::ADDRNOTAVAIL
-        });
+            known.contains(&membership)
+        };
+        if is_known == comes {
+            return Err(if change == MembershipChange::Join {
+                Errno::ADDRINUSE
+            } else {
+                Errno::ADDRNOTAVAIL
+            });
+        }
     }
-    if matches!(change, MembershipChange::Join | MembershipChange::Leave) {
-        socket.note_membership(join, membership);
-    }
+    socket.note_membership(comes, membership);
     Ok(())
 }
 
@@ -267,24 +287,26 @@ fn request_v6(change: MembershipChange, value: &[u8]) -> Option<Change> {
     })
 }
 
+/// A `sockaddr_storage`.
+fn stored_address(value: &[u8], at: usize) -> Option<IpAddr> {
+    let bytes = value.get(at..)?;
+    match i32::from(u16::from_ne_bytes(*bytes.first_chunk()?)) {
+        libc::AF_INET => Some(IpAddr::V4(v4(bytes, 4)?)),
+        libc::AF_INET6 => {
+            let octets = bytes.get(8..)?.first_chunk::<16>()?;
+            Some(IpAddr::V6(Ipv6Addr::from(*octets)))
+        }
+        _ => None,
+    }
+}
+
 /// struct group_req or group_source_req: an index, and one or two of `sockaddr_storage` (RFC 3678 §5.1).
 fn storage(change: MembershipChange, value: &[u8], has_source: bool) -> Option<Change> {
-    let address = |at: usize| {
-        let bytes = value.get(at..)?;
-        match i32::from(u16::from_ne_bytes(*bytes.first_chunk()?)) {
-            libc::AF_INET => Some(IpAddr::V4(v4(bytes, 4)?)),
-            libc::AF_INET6 => {
-                let octets = bytes.get(8..)?.first_chunk::<16>()?;
-                Some(IpAddr::V6(Ipv6Addr::from(*octets)))
-            }
-            _ => None,
-        }
-    };
     Some(Change::Member {
         change,
-        group: address(8)?,
+        group: stored_address(value, 8)?,
         source: if has_source {
-            Some(address(136)?)
+            Some(stored_address(value, 136)?)
         } else {
             None
         },

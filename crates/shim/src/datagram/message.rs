@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rustix::io::Errno;
 
 use super::send::Wishes;
-use crate::address::Family;
+use client::address::Family;
 
 /// `struct cmsghdr`: a length of eight bytes, level, type.
 pub const HEADER_BYTES: usize = 16;

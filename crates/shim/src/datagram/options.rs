@@ -7,9 +7,9 @@ use hostif::FamilyOptions;
 
 use super::message::{UDP_GRO, want};
 use crate::accelerated;
-use crate::address::Family;
-use crate::route::Stack;
 use crate::socket::{NoFragments, Socket};
+use client::address::Family;
+use client::route::Stack;
 
 /// linux/udp.h.
 const UDP_SEGMENT: i32 = 103;

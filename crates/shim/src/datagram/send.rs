@@ -5,17 +5,17 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use client::Outgoing;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 
 use super::{Call, destination, ensure, is_forbidden_broadcast, message, stack_for};
 use crate::accelerated::{self, Stream};
-use crate::address::{self, Family};
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT};
-use crate::route::Stack;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Socket};
+use client::address::{self, Family};
+use client::route::Stack;
 
 /// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
 const SEGMENTS_MAX: usize = 128;
@@ -93,7 +93,11 @@ pub fn send(
     let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
     let len = slices.iter().map(|slice| slice.len()).sum();
     let whole = wishes.whole || forbids_fragments(socket, family);
-    check_length(family, len, usize::from(segment_bytes), whole)?;
+    let is_short = check_length(family, len, usize::from(segment_bytes), whole);
+    if is_short == Err(Errno::MSGSIZE) {
+        tell_of_length(fd, socket, len, peer, to.is_some())?;
+    }
+    is_short?;
     let outgoing = Outgoing {
         destination: to,
         source: wishes.source,
@@ -144,6 +148,31 @@ fn check_length(
     }
     if piece + headers_len > mtu && whole {
         return Err(Errno::MSGSIZE);
+    }
+    Ok(())
+}
+
+/// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
+fn tell_of_length(
+    fd: RawFd,
+    socket: &Socket,
+    len: usize,
+    mut destination: SocketAddr,
+    is_named: bool,
+) -> Result<(), Errno> {
+    let options = super::engine_options(socket);
+    let wants = match address::family(destination) {
+        // `udp_sendmsg` refuses what no length field can say before it looks at the way.
+        Family::V4 => options.v4.error_queue && len <= usize::from(u16::MAX),
+        Family::V6 => options.v6.error_queue,
+    };
+    if wants {
+        if is_named && destination.is_ipv4() {
+            // It tells the port of the connected peer only (`inet_dport`).
+            let connected = socket.stream().and_then(|stream| stream.peer());
+            destination.set_port(connected.map_or(0, |peer| peer.port()));
+        }
+        ensure(fd, socket)?.note_too_long(destination);
     }
     Ok(())
 }

@@ -18,11 +18,11 @@ use super::describe::Control;
 use super::receive::{Receiving, Step};
 use super::send as sending;
 use crate::accelerated;
-use crate::address::Family;
 use crate::name;
 use crate::outcome::Switched;
 use crate::sleep::Deadline;
 use crate::sys;
+use client::address::Family;
 
 /// write(2), send(2) and their kin: to the peer.
 pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
@@ -283,7 +283,8 @@ fn spoken_to(destination: IpAddr) -> Ipv4Addr {
 }
 
 unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family) {
-    let name = name::shown(address, family);
+    let (place, _) = accelerated::datagram_networks();
+    let name = name::shown(address, family, place);
     if message.msg_name.is_null() {
         message.msg_namelen = 0;
         return;

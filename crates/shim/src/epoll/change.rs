@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use super::Watchers;
 use super::set::{EXCLUSIVE, Interest, Place, Refused, Set, Watched};
 use crate::file::File;
 use crate::outcome::Switched;
@@ -25,11 +26,19 @@ const KICK_LIMIT: Duration = Duration::from_secs(1);
 
 impl Watched for File {
     fn events(&self) -> u32 {
-        let Some(socket) = self.socket() else {
-            return 0;
-        };
-        let stream = socket.borrow_stream();
-        stream.as_ref().map_or(0, |stream| socket.events(stream))
+        match (self.socket(), self.epoll()) {
+            (Some(socket), _) => {
+                let stream = socket.borrow_stream();
+                stream.as_ref().map_or(0, |stream| socket.events(stream))
+            }
+            (None, Some(epoll)) => epoll.set().own_events(),
+            (None, None) => 0,
+        }
+    }
+
+    fn hint(&self) -> u32 {
+        self.epoll()
+            .map_or_else(|| self.events(), |epoll| epoll.set().own_hint())
     }
 }
 
@@ -44,7 +53,9 @@ pub fn control(epfd: RawFd, op: i32, fd: RawFd, wish: Option<(u32, u64)>) -> Swi
         return Ok(None);
     };
     set.set_descriptor(epfd);
-    let Some(file) = descriptors::lookup(fd).filter(|file| file.socket().is_some()) else {
+    let file = descriptors::lookup(fd);
+    let Some((file, watchers)) = file.as_ref().and_then(|file| Some((file, watchers(file)?)))
+    else {
         match op {
             libc::EPOLL_CTL_ADD => set.note_foreign(fd, true),
             libc::EPOLL_CTL_DEL => set.note_foreign(fd, false),
@@ -52,17 +63,47 @@ pub fn control(epfd: RawFd, op: i32, fd: RawFd, wish: Option<(u32, u64)>) -> Swi
         }
         return Ok(None);
     };
-    let Some(socket) = file.socket() else {
-        return Ok(None);
-    };
-    let target: Arc<dyn Watched> = Arc::<File>::clone(&file);
-    match op {
-        libc::EPOLL_CTL_ADD => add(set, fd, socket, target, wish.ok_or(Errno::FAULT)?)?,
-        libc::EPOLL_CTL_MOD => modify(set, fd, &target, wish.ok_or(Errno::FAULT)?)?,
-        libc::EPOLL_CTL_DEL => remove(set, fd, socket, &target)?,
+    let target: Arc<dyn Watched> = Arc::<File>::clone(file);
+    match (op, file.socket(), file.epoll()) {
+        (libc::EPOLL_CTL_ADD, Some(socket), _) => {
+            add(set, fd, socket, target, wish.ok_or(Errno::FAULT)?)?;
+        }
+        (libc::EPOLL_CTL_ADD, None, Some(inner)) => {
+            nest(set, fd, inner.set(), target, wish.ok_or(Errno::FAULT)?)?;
+        }
+        (libc::EPOLL_CTL_MOD, ..) => modify(set, fd, &target, wish.ok_or(Errno::FAULT)?)?,
+        (libc::EPOLL_CTL_DEL, ..) => remove(set, fd, watchers, &target)?,
         _ => return Err(Errno::INVAL),
     }
     Ok(Some(0))
+}
+
+/// Who watches a file whose events are not the kernel's alone.
+fn watchers(file: &File) -> Option<&Watchers> {
+    match (file.socket(), file.epoll()) {
+        (Some(socket), _) => Some(&socket.watchers),
+        (None, Some(epoll)) => Some(&epoll.set().outer),
+        (None, None) => None,
+    }
+}
+
+/// Adds an epoll instance to another one. The kernel is asked first: it knows of loops and of too many levels. Its epoll
+/// stays enough until the inner one has something that the kernel cannot watch.
+fn nest(
+    set: &'static Set,
+    fd: RawFd,
+    inner: &'static Set,
+    target: Arc<dyn Watched>,
+    wish: (u32, u64),
+) -> Result<(), Errno> {
+    let (mask, data) = for_kernel(wish, Place::Kernel);
+    epoll::add(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
+    let interest = set.add(fd, target, wish, Place::Kernel)?;
+    inner.outer.add(&interest);
+    if inner.served() > 0 {
+        inner.outer.moved_to_both();
+    }
+    Ok(())
 }
 
 fn add(
@@ -93,7 +134,7 @@ fn add(
         }
     }
     if place != Place::Kernel {
-        kick(set);
+        begin_serving(set);
         interest.notify(u32::MAX);
     }
     Ok(())
@@ -120,11 +161,11 @@ fn modify(
 fn remove(
     set: &'static Set,
     fd: RawFd,
-    socket: &Socket,
+    watchers: &Watchers,
     target: &Arc<dyn Watched>,
 ) -> Result<(), Errno> {
     let interest = set.remove(fd, target)?;
-    socket.watchers.remove(&interest);
+    watchers.remove(&interest);
     if interest.place() != Place::Engine {
         epoll::delete(sys::borrow(set.descriptor())?, sys::borrow(fd)?)?;
     }
@@ -148,9 +189,16 @@ pub fn spend_in_kernel(interest: &Interest) {
     }
 }
 
+/// The set has something that the kernel cannot watch: whoever waits for it, in it or in an epoll instance around it,
+/// has to wait in the switch.
+pub fn begin_serving(set: &'static Set) {
+    kick(set);
+    set.outer.moved_to_both();
+}
+
 /// Makes threads leave libc's own epoll_wait, which they entered while the kernel could watch all:
 /// an event of ours appears in the kernel's epoll until they are gone.
-pub fn kick(set: &'static Set) {
+fn kick(set: &'static Set) {
     if set.plain_waiters.load(Ordering::SeqCst) == 0 {
         return;
     }

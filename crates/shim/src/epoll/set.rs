@@ -14,9 +14,10 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::readiness::ALWAYS;
+use super::Watchers;
+use crate::readiness::{ALWAYS, IN, RDNORM};
 
 /// Report only what is new.
 pub const EDGE: u32 = 1 << 31;
@@ -33,6 +34,11 @@ const PRIVATE: u32 = EDGE | ONE_SHOT | WAKE_UP | EXCLUSIVE;
 pub trait Watched: Send + Sync {
     /// The event bits that hold now; from atomics, since collections call it under a lock.
     fn events(&self) -> u32;
+
+    /// Those that may hold, asked where something has happened, under whatever locks.
+    fn hint(&self) -> u32 {
+        self.events()
+    }
 }
 
 /// Who watches an interest.
@@ -98,12 +104,20 @@ impl Interest {
 
     /// The events that would be reported now.
     fn due(&self) -> u32 {
+        match self.asked_for() {
+            0 => 0,
+            asked_for => self.target.events() & asked_for,
+        }
+    }
+
+    /// The events that this set is to report.
+    fn asked_for(&self) -> u32 {
         let mask = self.mask.load(Ordering::Relaxed);
         // A fired one-shot has no bit but the private ones left, and then ALWAYS is off too.
         if mask & !PRIVATE == 0 || self.place() == Place::Kernel {
             return 0;
         }
-        self.target.events() & (mask | ALWAYS)
+        mask | ALWAYS
     }
 
     /// Something of `changed` has happened: queue the interest if that was wished for, and wake who
@@ -111,11 +125,13 @@ impl Interest {
     pub fn notify(self: &Arc<Self>, changed: u32) {
         let (mask, _) = self.wish();
         if changed & (mask | ALWAYS) != 0
-            && self.due() != 0
+            && self.asked_for() != 0
+            && self.target.hint() & self.asked_for() != 0
             && !self.removed.load(Ordering::Relaxed)
         {
             self.set.enqueue(self);
             self.set.waker.wake();
+            self.set.outer.notify(IN | RDNORM);
         }
     }
 }
@@ -151,6 +167,8 @@ pub struct Set {
     pub plain_waiters: AtomicU32,
     /// What wakes the threads that sleep in the switch.
     pub waker: crate::waker::Waker,
+    /// The epoll instances that watch this one.
+    pub outer: Watchers,
 }
 
 /// A change that the rules of epoll_ctl(2) forbid.
@@ -354,6 +372,11 @@ impl Set {
     /// Whether a collection would report something; drops what is no longer ready on the way.
     pub fn has_ready(&self) -> bool {
         let _members = self.members();
+        self.has_due()
+    }
+
+    /// As [`Set::has_ready`], under the lock over the registrations.
+    fn has_due(&self) -> bool {
         loop {
             let Some(first) = self.ready().front().map(Arc::clone) else {
                 return false;
@@ -367,6 +390,25 @@ impl Set {
             if !first.removed.load(Ordering::Relaxed) && first.due() != 0 {
                 self.enqueue(&first);
             }
+        }
+    }
+
+    /// The events of the set itself, for an epoll instance that watches it: what its collection would find, or
+    /// what it may find while another thread is at it. No lock is waited for: sets are nested in any order.
+    pub fn own_events(&self) -> u32 {
+        let is_ready = match self.members.try_lock() {
+            Ok(_) | Err(TryLockError::Poisoned(_)) => self.has_due(),
+            Err(TryLockError::WouldBlock) => !self.ready().is_empty(),
+        };
+        if is_ready { IN | RDNORM } else { 0 }
+    }
+
+    /// The same where something has happened.
+    pub fn own_hint(&self) -> u32 {
+        if self.ready().is_empty() {
+            0
+        } else {
+            IN | RDNORM
         }
     }
 

@@ -79,9 +79,18 @@ pub fn wait(
         if filled > 0 || deadline.is_over() {
             return Ok(Some(i32::try_from(filled).unwrap_or(i32::MAX)));
         }
-        let (_sleeping, ring) = set.waker.sleeping()?;
-        let mut kernel = [sys::poll_in(epfd), sys::poll_in(ring)];
-        accelerated::sleep(&[], &mut kernel, mask, deadline, &mut || set.has_ready())?;
+        let mut kernel = [sys::poll_in(epfd), sys::poll_in(set.waker.number()?)];
+        // Nobody has to wake a thread that spins: it looks by itself.
+        let mut sleeping = None;
+        let mut before_sleep = || sleeping = Some(set.waker.count_in());
+        let mut news = || set.has_ready();
+        accelerated::sleep_noted(
+            &[],
+            &mut kernel,
+            (mask, deadline),
+            &mut news,
+            &mut before_sleep,
+        )?;
         if kernel[1].revents != 0 {
             set.waker.silence();
         }

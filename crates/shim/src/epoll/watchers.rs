@@ -74,7 +74,7 @@ impl Watchers {
             if interest.place() != Place::Engine {
                 with_kernel(interest, |epoll, fd| epoll::delete(epoll, fd));
                 interest.set().set_place(interest, Place::Engine);
-                super::change::kick(interest.set());
+                super::change::begin_serving(interest.set());
                 interest.notify(u32::MAX);
             }
         }
@@ -94,7 +94,7 @@ impl Watchers {
                 }
             }
             interest.set().set_place(interest, Place::Both);
-            super::change::kick(interest.set());
+            super::change::begin_serving(interest.set());
             interest.notify(u32::MAX);
         }
     }

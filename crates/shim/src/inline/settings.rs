@@ -58,6 +58,7 @@ impl Settings {
                 "no-tso" => settings.curbs.segmentation = value == "yes",
                 "no-gro" => settings.curbs.merging = value == "yes",
                 "no-checksum-offload" => settings.curbs.checksums = value == "yes",
+                "payload-align" => settings.curbs.align = value.parse().map_err(|_| wrong())?,
                 "allow-deep-idle" => settings.allow_deep_idle = value == "yes",
                 _ => return Err(wrong()),
             }
@@ -101,6 +102,13 @@ mod tests {
         let read =
             Settings::parse("nic=eth0 address=10.0.0.5/24 no-gro=yes allow-deep-idle=yes").unwrap();
         assert!(read.curbs.merging && !read.curbs.segmentation && read.allow_deep_idle);
+        let read = |align| {
+            Settings::parse(&format!(
+                "nic=eth0 address=10.0.0.5/24 payload-align={align}"
+            ))
+        };
+        assert_eq!(read("64").unwrap().curbs.align, 64);
+        assert!(read("a").is_err());
     }
 
     #[test]

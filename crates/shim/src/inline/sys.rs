@@ -3,22 +3,41 @@
 //! The child is a child's child, so that nobody meets it in wait(2), keeps the engine's descriptors and no
 //! other, and begins when the process has gone: when the last write end of a pipe is closed, by the
 //! exit or, close-on-exec, by the exec. Where an exec fails, a byte in the pipe calls it off.
-//! What is not caught: execl(3) and its kin, which libc does by itself, and a process that is killed.
+//! What is not caught: a process that is killed.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use client::crank::Quiet;
 use engine::Kept;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::exec::sys::{Strings, execute};
 use crate::sys::{Inside, Symbol};
 
 /// How long the end of a process waits for whoever is running the engine.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the environment asks for an engine inside the program. Neither locks nor allocates.
+pub fn is_wanted() -> bool {
+    static WANTED: AtomicU8 = AtomicU8::new(UNKNOWN);
+    const UNKNOWN: u8 = 2;
+    let known = WANTED.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known == 1;
+    }
+    // SAFETY: the name ends with a zero byte; the value is looked at at once.
+    let wanted = unsafe {
+        let value = libc::getenv(hostif::INLINE_VARIABLE_NAME.as_ptr());
+        !value.is_null() && *value != 0
+    };
+    WANTED.store(u8::from(wanted), Ordering::Relaxed);
+    wanted
+}
 
 thread_local! {
     static LEAVING: Cell<bool> = const { Cell::new(false) };
@@ -54,15 +73,19 @@ fn leave() -> Option<Left> {
     }
     let (ear, pipe) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     LEAVING.with(|leaving| leaving.set(true));
-    // SAFETY: the child goes on in this function and never returns to the program.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    // The handlers of the program are not to run in the child.
+    let (child, kept) = client::crank::with_signals_blocked(move || {
+        // SAFETY: the child goes on in this function and never returns to the program.
+        let child = unsafe { libc::fork() };
+        if child != 0 {
+            return (child, kept);
+        }
         // SAFETY: as above; the process in between ends at once, so that init adopts the other.
         if unsafe { libc::fork() } == 0 {
             carry_on(kept, ear);
         }
-        end(0);
-    }
+        end(0)
+    });
     LEAVING.with(|leaving| leaving.set(false));
     if child > 0 {
         // SAFETY: no status is asked for.
@@ -157,7 +180,7 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 
 /// Exports functions of the exec family, which return only where they fail.
 macro_rules! execs {
-    ($(fn $name:ident($($arg:ident: $type:ty),*);)*) => {$(
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(by $file:ident, $searches:literal, $arguments:ident, $environment:expr)?;)*) => {$(
         /// As libc's function of this name.
         ///
         /// # Safety
@@ -174,6 +197,13 @@ macro_rules! execs {
                 crate::sys::set_errno(libc::ENOSYS);
                 return -1;
             };
+            $(
+                // SAFETY: the caller has met the preconditions of libc's function, which are the same.
+                let started = unsafe { execute($file, $searches, $arguments, $environment) };
+                if let Some(failed) = started {
+                    return failed;
+                }
+            )?
             let left = leave();
             // SAFETY: libc's function of this name has this signature, and the caller of ours has met
             // its preconditions.
@@ -192,12 +222,10 @@ macro_rules! execs {
     )*};
 }
 
-type Strings = *const *const c_char;
-
 execs! {
-    fn execve(path: *const c_char, arguments: Strings, environment: Strings);
-    fn execv(path: *const c_char, arguments: Strings);
-    fn execvp(file: *const c_char, arguments: Strings);
-    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings);
+    fn execve(path: *const c_char, arguments: Strings, environment: Strings) by path, false, arguments, environment;
+    fn execv(path: *const c_char, arguments: Strings) by path, false, arguments, std::ptr::null();
+    fn execvp(file: *const c_char, arguments: Strings) by file, true, arguments, std::ptr::null();
+    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) by file, true, arguments, environment;
     fn fexecve(fd: c_int, arguments: Strings, environment: Strings);
 }

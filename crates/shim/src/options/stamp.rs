@@ -34,7 +34,7 @@ pub fn is_asked(name: i32, value: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Family;
+    use client::address::Family;
 
     #[test]
     fn only_software_times_of_arrival_are_told() {

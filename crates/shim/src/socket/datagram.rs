@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Socket;
-use crate::address::Family;
 use crate::datagram::groups::Membership;
-use crate::route::Stack;
+use client::address::Family;
+use client::route::Stack;
 
 /// A UDP socket has a peer that the engine reaches.
 const ENGINE_PEER: u32 = 1 << 16;

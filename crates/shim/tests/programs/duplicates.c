@@ -3,6 +3,7 @@
 
 static void server(int listener) {
     int fd = accepted(listener);
+    step(fd);
     char text[64] = {0};
     long total = 0, count;
     while ((count = recv(fd, text + total, sizeof text - 1 - (size_t)total, 0)) > 0)
@@ -14,6 +15,8 @@ static void server(int listener) {
 
 static void client(address_t peer) {
     int fd = connected(peer);
+    /* The server's half is of this process: once its accept is over, nobody else takes or frees numbers. */
+    await(fd);
     int twin = dup(fd), third = fcntl(fd, F_DUPFD, 100), fourth = fcntl(fd, F_DUPFD_CLOEXEC, 100);
     say("numbers %d %d", third, fourth);
     say("CLOEXEC %d %d", fcntl(third, F_GETFD), fcntl(fourth, F_GETFD));

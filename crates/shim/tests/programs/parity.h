@@ -9,6 +9,7 @@
  *   PROGRAM both ADDRESS            both halves in one process, the server half in a thread
  *   PROGRAM server ADDRESS PORT     one half; start the server first
  *   PROGRAM client ADDRESS PORT     the other, on this host or another
+ *   PROGRAM as ROLE                 for programs that define PARITY_ROLE and execute themselves
  */
 #ifndef PARITY_H
 #define PARITY_H
@@ -56,6 +57,9 @@ typedef struct sockaddr_in address_t;
 
 static void server(int listener);
 static void client(address_t peer);
+#ifdef PARITY_ROLE
+static int role(const char *name);
+#endif
 
 static __thread FILE *out;
 static address_t where;
@@ -160,6 +164,18 @@ static int accepted(int listener) {
     return fd;
 }
 
+/* A connection whose peer sends back what it hears, until the end. */
+static void echoed(const char *what, address_t peer) {
+    int fd = connected(peer);
+    char text[16] = {0};
+    result(what, send(fd, "hello", 5, 0));
+    result("back", recv(fd, text, 5, MSG_WAITALL));
+    say("text %s", text);
+    shutdown(fd, SHUT_WR);
+    result("end", recv(fd, text, sizeof text, 0));
+    close(fd);
+}
+
 /* Sends one byte to the other half, and waits for one: an order of events without a clock. */
 static void step(int fd) {
     if (send(fd, ".", 1, MSG_NOSIGNAL) != 1)
@@ -227,6 +243,10 @@ int main(int count, char **words) {
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+#ifdef PARITY_ROLE
+    if (!strcmp(words[1], "as"))
+        return role(words[2]);
+#endif
     where = address_of(words[2]);
     if (!strcmp(words[1], "both"))
         return run_both();

@@ -1,4 +1,4 @@
-/* A peer that resets: SO_LINGER of 0, and a close with bytes unread. */
+/* A peer that resets: SO_LINGER of 0, and a close with bytes unread; while the program sends, too. */
 #include "parity.h"
 
 static void abort_with_linger(int fd) {
@@ -20,6 +20,9 @@ static void server(int listener) {
     close(fd);
     fd = accepted(listener);
     send(fd, "last words", 10, 0);
+    await(fd);
+    abort_with_linger(fd);
+    fd = accepted(listener);
     await(fd);
     abort_with_linger(fd);
 }
@@ -58,5 +61,16 @@ static void client(address_t peer) {
     pause_ms(100);
     result("words before the reset", recv(fd, text, sizeof text, 0));
     result("then", recv(fd, text, sizeof text, 0));
+    close(fd);
+
+    fd = connected(peer);
+    char *block = calloc(1, 1 << 20);
+    long count;
+    do
+        count = send(fd, block, 1 << 20, MSG_NOSIGNAL);
+    while (count > 0);
+    result("sending", count);
+    result("sending again", send(fd, block, 1, MSG_NOSIGNAL));
+    free(block);
     close(fd);
 }

@@ -67,7 +67,8 @@ static void client(address_t peer) {
     say("a round trip was measured %d, rto %d", of.tcpi_rtt > 0, of.tcpi_rto >= 200000);
     say("data segments in %u, out at least one %d", of.tcpi_data_segs_in, of.tcpi_data_segs_out > 0);
     step(fd);
-    pause_ms(100);
+    // Long after the server has looked, or it would find the connection closed.
+    pause_ms(400);
     say("state after the peer's FIN %d", info(fd).tcpi_state);
     close(fd);
 }

@@ -1,12 +1,19 @@
-/* UDP: a closed port, on connected sockets and in the error queue. */
+/* UDP: a closed port, on connected sockets and in the error queue; datagrams that are too long. */
 #define PARITY_UDP /* and PARITY_V6 */
 #include "parity.h"
 #include <linux/errqueue.h>
 #ifdef PARITY_V6
 #define RECVERR IPPROTO_IPV6, IPV6_RECVERR
+#define MTU IPPROTO_IPV6, IPV6_MTU
+#define TOO_LONG 65530
 #else
 #define RECVERR IPPROTO_IP, IP_RECVERR
+#define MTU IPPROTO_IP, IP_MTU
+#define TOO_LONG 65510
 #endif
+
+/* Set once it is known: errors of the host itself tell it, and it is not the same on every link. */
+static unsigned mtu = 1;
 
 static void server(int fd) {
     char text[8];
@@ -37,9 +44,11 @@ static void error_queue(int fd, const char *what) {
     for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
         struct sock_extended_err *error = (void *)CMSG_DATA(one);
         address_t *offender = (void *)SO_EE_OFFENDER(error);
-        say("level %d type %d: %s origin %d type %d code %d info %u, offender family %d is the peer: %d",
+        say("level %d type %d: %s origin %d type %d code %d info %u%s, offender family %d is the peer: %d",
             one->cmsg_level, one->cmsg_type, error_name((int)error->ee_errno), error->ee_origin, error->ee_type,
-            error->ee_code, error->ee_info, ((struct sockaddr *)offender)->sa_family, same_host(*offender, name));
+            error->ee_code, error->ee_info / mtu, mtu > 1 ? " MTU" : "", ((struct sockaddr *)offender)->sa_family,
+            same_host(*offender, name));
+        say("name with a port: %d", name.PORT != 0);
     }
 }
 
@@ -92,6 +101,25 @@ static void client(address_t peer) {
     error_queue(fd, "queue");
     result("recv", recv(fd, text, sizeof text, MSG_DONTWAIT));
     result("recv", recv(fd, text, sizeof text, MSG_DONTWAIT));
+    static char long_one[70000];
+    int connected = socket(FAMILY, SOCK_DGRAM, 0);
+    socklen_t len = sizeof mtu;
+    result("connect", connect(connected, (struct sockaddr *)&peer, sizeof peer));
+    result("without a queue", send(connected, long_one, TOO_LONG, 0));
+    poll_now("without a queue", connected, 0);
+    result("MTU", getsockopt(connected, MTU, &mtu, &len));
+    result("IP_RECVERR", setsockopt(connected, RECVERR, &on, sizeof on));
+    result("too long", send(connected, long_one, TOO_LONG, 0));
+    poll_now("told", connected, 0);
+    error_queue(connected, "queue");
+    poll_now("over", connected, 0);
+    close(connected);
+    result("too long", sendto(fd, long_one, TOO_LONG, 0, (struct sockaddr *)&peer, sizeof peer));
+    error_queue(fd, "queue");
+    result("much too long", sendto(fd, long_one, sizeof long_one, 0, (struct sockaddr *)&peer, sizeof peer));
+    error_queue(fd, "queue");
+    result("recv", recv(fd, text, sizeof text, MSG_DONTWAIT));
+
     result("to the server", sendto(fd, "bye", 3, 0, (struct sockaddr *)&peer, sizeof peer));
     close(fd);
 

@@ -58,6 +58,41 @@ static int of_source(int fd, int what, address_t source) {
     return setsockopt(fd, LEVEL, what, &request, sizeof request);
 }
 
+static int filter(int fd, unsigned mode, unsigned count, address_t first, address_t second) {
+    char room[GROUP_FILTER_SIZE(2)] = {0};
+    struct group_filter *all = (void *)room;
+    address_t group = address_of(GROUP), sources[] = {first, second};
+    all->gf_interface = link_index;
+    all->gf_fmode = mode;
+    all->gf_numsrc = count;
+    memcpy(&all->gf_group, &group, sizeof group);
+    for (unsigned n = 0; n < count; n++) {
+        sources[n].PORT = 0;
+        memcpy(&all->gf_slist[n], &sources[n], sizeof sources[n]);
+    }
+    return setsockopt(fd, LEVEL, MCAST_MSFILTER, all, GROUP_FILTER_SIZE(count));
+}
+
+static void tell_filter(int fd, unsigned room, address_t one, address_t other) {
+    char bytes[GROUP_FILTER_SIZE(3)] = {0};
+    struct group_filter *all = (void *)bytes;
+    address_t group = address_of(GROUP);
+    socklen_t len = GROUP_FILTER_SIZE(room);
+    int found = 0, found_other = 0;
+    all->gf_interface = link_index;
+    all->gf_numsrc = room;
+    memcpy(&all->gf_group, &group, sizeof group);
+    if (result("ask for the filter", getsockopt(fd, LEVEL, MCAST_MSFILTER, all, &len)) < 0)
+        return;
+    for (unsigned n = 0; n < all->gf_numsrc && n < room; n++) {
+        address_t *source = (void *)&all->gf_slist[n];
+        found += same_host(*source, one);
+        found_other += same_host(*source, other);
+    }
+    say("mode %d, %d sources in %d bytes: own %d, another %d", (int)all->gf_fmode, (int)all->gf_numsrc, (int)len,
+        room ? found : 0, room ? found_other : 0);
+}
+
 static void hear(const char *what, int fd) {
     struct pollfd entry = {.fd = fd, .events = POLLIN};
     char text[16], control[128];
@@ -149,6 +184,32 @@ static void client(address_t peer) {
     hear("a member for another", fd);
     result("block in a list", of_source(fd, MCAST_BLOCK_SOURCE, peer));
     result("leave the other", of_source(fd, MCAST_LEAVE_SOURCE_GROUP, address_of(NOBODY)));
+
+    address_t nobody = address_of(NOBODY);
+    result("filter of no member", filter(fd, MCAST_EXCLUDE, 1, peer, peer));
+    result("including nobody", filter(fd, MCAST_INCLUDE, 0, peer, peer));
+    tell_filter(fd, 2, peer, nobody);
+    result("join", join(fd, 0));
+    tell_filter(fd, 2, peer, nobody);
+    result("no such mode", filter(fd, 7, 0, peer, peer));
+    result("all but the sender", filter(fd, MCAST_EXCLUDE, 1, peer, peer));
+    SEND("excluded");
+    hear("a member", fd);
+    tell_filter(fd, 2, peer, nobody);
+    result("all but another", filter(fd, MCAST_EXCLUDE, 1, nobody, nobody));
+    SEND("not excluded");
+    hear("a member", fd);
+    tell_filter(fd, 2, peer, nobody);
+    result("only these two", filter(fd, MCAST_INCLUDE, 2, peer, nobody));
+    SEND("included");
+    hear("a member", fd);
+    tell_filter(fd, 2, peer, nobody);
+    tell_filter(fd, 0, peer, nobody);
+    result("only another", filter(fd, MCAST_INCLUDE, 1, nobody, nobody));
+    SEND("not included");
+    hear("a member", fd);
+    result("including nobody", filter(fd, MCAST_INCLUDE, 0, peer, peer));
+    result("leave", join(fd, 1));
     close(fd);
     close(other);
 

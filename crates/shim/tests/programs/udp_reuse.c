@@ -23,6 +23,23 @@ static int drain(int fd) {
     return count;
 }
 
+/* The same, of all sockets, once `wanted` have come, or none for a long time. */
+static int drain_all(const int *fds, int count, int wanted, int *counts) {
+    struct pollfd entries[SOCKETS];
+    int all = 0;
+    for (int n = 0; n < count; n++) {
+        entries[n] = (struct pollfd){.fd = fds[n], .events = POLLIN};
+        counts[n] = 0;
+    }
+    while (all < wanted && poll(entries, (nfds_t)count, 2000) > 0)
+        for (int n = 0; n < count; n++) {
+            int more = drain(fds[n]);
+            counts[n] += more;
+            all += more;
+        }
+    return all;
+}
+
 static void client(address_t peer) {
     socklen_t len = sizeof peer;
     int sender = socket(FAMILY, SOCK_DGRAM, 0), fds[SOCKETS], counts[SOCKETS] = {0};
@@ -34,12 +51,12 @@ static void client(address_t peer) {
     int last = bound(peer, SO_REUSEADDR, "second");
     for (int n = 0; n < 8; n++)
         sendto(sender, "x", 1, 0, (struct sockaddr *)&peer, sizeof peer);
-    pause_ms(100);
-    say("first %d, last %d", drain(first), drain(last));
+    int pair[2] = {first, last}, got[SOCKETS];
+    drain_all(pair, 2, 8, got);
+    say("first %d, last %d", got[0], got[1]);
     close(last);
     sendto(sender, "x", 1, 0, (struct sockaddr *)&peer, sizeof peer);
-    pause_ms(100);
-    say("first %d", drain(first));
+    say("first %d", drain_all(&first, 1, 1, got));
     close(first);
 
     peer.PORT = 0;
@@ -53,15 +70,11 @@ static void client(address_t peer) {
     int same_each_time = 1, all = 0, busy = 0;
     for (int n = 0; n < SENDERS; n++) {
         int one = socket(FAMILY, SOCK_DGRAM, 0), where = -1;
-        for (int turn = 0; turn < 3; turn++) {
+        for (int turn = 0; turn < 3; turn++)
             sendto(one, "x", 1, 0, (struct sockaddr *)&peer, sizeof peer);
-            pause_ms(2);
-        }
-        pause_ms(8);
+        all += drain_all(fds, SOCKETS, 3, got);
         for (int n = 0; n < SOCKETS; n++) {
-            int count = drain(fds[n]);
-            all += count;
-            if (!count)
+            if (!got[n])
                 continue;
             same_each_time &= where < 0;
             where = n;

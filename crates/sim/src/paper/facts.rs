@@ -36,6 +36,11 @@ impl Facts {
         Self::of(include_str!("../../papers/toe.toml"))
     }
 
+    /// Those of the `zero-copy` paper.
+    pub fn zero_copy() -> Self {
+        Self::of(include_str!("../../papers/zero-copy.toml"))
+    }
+
     fn of(text: &str) -> Self {
         let file: File = toml::from_str(text).expect("invariant: the facts parse, tests read them");
         Self(file.fact.into_iter().map(|f| (f.id, f.value)).collect())

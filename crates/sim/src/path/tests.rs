@@ -103,7 +103,35 @@ fn what_cannot_be_composed_is_named() {
     assert!(error("[[component]]\nlatency = 3").contains("line 2"));
     assert!(error("[[component]]\nuse = \"moon\"").contains("component 1 (moon)"));
     assert!(error("[[component]]\nuse = \"cable\"").contains("needs length_m"));
-    assert!(error("[[component]]\nlatency_ns = [9, 3]").contains("cannot be"));
+    let line = "[[component]]\nuse = \"moon\"";
+    assert!(error(line).starts_with("line 2: component 1"));
+    for (key, said) in [
+        (
+            "latency_ns = [9, 3]",
+            "9 at least cannot be above 3 at most",
+        ),
+        ("latency_ns = -5", "latency_ns cannot be -5"),
+        (
+            "latency_ns = 5\nper_byte_ns = nan",
+            "per_byte_ns cannot be NaN",
+        ),
+        ("latency_ns = 5\nrate_gbps = 0", "rate_gbps cannot be 0"),
+        ("latency_ns_per_m = 5\nlength_m = -1", "cannot be -"),
+        ("kind = \"host\"", "has no latency_ns"),
+    ] {
+        let whole = error(&format!(
+            "[[component]]\nuse = \"qpi\"\n\n[[component]]\nname = \"a\"\n{key}"
+        ));
+        assert!(whole.contains("component 2 (a): "), "{whole}");
+        assert!(whole.contains(said), "{whole}");
+        let line: usize = whole["line ".len()..]
+            .split(':')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((4..=7).contains(&line), "{whole}");
+    }
     let store = "[[component]]\nuse = \"serialisation\"";
     assert!(error(store).contains("needs rate_gbps"));
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{PlanError, Workload};
+use crate::time::round;
 
 /// What was counted while a program ran. Times are sums over its threads, counts are sums over its
 /// connections.
@@ -38,14 +39,26 @@ pub struct Observation {
     pub system_s: f64,
     /// Processor time of everything else on the machine.
     pub others_s: f64,
+    /// Of that, of the processes on this machine that hold the other ends; none where none was found.
+    pub clients_s: Option<f64>,
+    /// How many threads of those worked, and as many as if all worked alike.
+    pub client_threads: usize,
+    /// Time in which they worked or waited for a processor.
+    pub clients_ready_s: f64,
+    /// Connections that carried exchanges, on average over the time.
+    pub concurrent: f64,
     /// Times that a thread went to sleep.
     pub sleeps: f64,
     /// Calls of read(2) and its relatives.
     pub reads: f64,
     /// Calls of write(2) and its relatives.
     pub writes: f64,
-    /// Threads that did a tenth of the work or more.
+    /// Threads that worked, as many as if all worked alike.
     pub serving_threads: usize,
+    /// Time in which they worked or waited for a processor.
+    pub serving_ready_s: f64,
+    /// Time in which processors had nothing to do.
+    pub idle_s: f64,
     /// Processors of the machine.
     pub cores: usize,
 }
@@ -54,6 +67,11 @@ pub struct Observation {
 const FEW: f64 = 1000.0;
 /// More connections than seen by this factor were too short to be seen.
 const UNSEEN: f64 = 1.1;
+/// Exchanges of a connection from which it counts as one that lasts.
+const LASTING: f64 = 10.0;
+/// The part of the time that threads which could do no more have work, and that processors have none.
+const BUSY: f64 = 0.9;
+const IDLE: f64 = 0.05;
 /// Ticks of processor time, a hundredth of a second each, below which user and system are guesses.
 const LEAST_WORK_S: f64 = 0.5;
 
@@ -66,6 +84,28 @@ impl Observation {
         } else {
             0.0
         }
+    }
+
+    /// Clients that wait for each answer: as many as there are connections that last. Who comes for one exchange comes
+    /// by himself.
+    fn waiting_clients(&self) -> usize {
+        let lasting = self.exchanges >= LASTING * (self.opened as f64 + self.unseen());
+        let whole = round(self.concurrent.max(1.0));
+        match lasting && self.concurrent > 0.0 {
+            true => usize::try_from(whole).unwrap_or(usize::MAX),
+            false => 0,
+        }
+    }
+
+    /// Whether somebody was busy all the time, so that no more requests could be asked or answered: the threads that
+    /// serve, those that ask, or all processors.
+    fn saturated(&self) -> bool {
+        let busy = |ready_s: f64, threads: usize| {
+            threads > 0 && ready_s >= BUSY * self.seconds * threads as f64
+        };
+        busy(self.serving_ready_s, self.serving_threads)
+            || busy(self.clients_ready_s, self.client_threads)
+            || self.idle_s <= IDLE * self.seconds * self.cores.max(1) as f64
     }
 
     /// The workload of the program as it ran.
@@ -90,8 +130,12 @@ impl Observation {
         let per_s = exchanges / self.seconds;
         let cores = self.cores.max(1) as f64;
         let others = self.others_s / self.seconds;
-        // Clients on this machine work as the load does; the rest of it does not.
-        let clients = self.local_share * others;
+        // Clients on this machine work as the load does; the rest of it does not. Who was not found is taken to be
+        // everybody else.
+        let clients = match self.clients_s {
+            Some(clients_s) => (clients_s / self.seconds).min(others),
+            None => self.local_share * others,
+        };
         Ok(Workload {
             title: format!("{}, recorded for {:.0} s", self.name, self.seconds),
             requests_per_s: per_s.round().max(1.0),
@@ -107,6 +151,12 @@ impl Observation {
             threads: self.serving_threads.max(1),
             host_cores: self.cores.max(1),
             client_ns: (clients / per_s * 1e9).round(),
+            clients: self.waiting_clients(),
+            saturated: self.saturated(),
+            client_threads: match self.clients_s {
+                Some(_) => self.client_threads,
+                None => 0,
+            },
             other_load: round_to(1000.0, ((others - clients) / cores).clamp(0.0, 0.99)),
             // Loopback's 32 KiB are no network's.
             mss_bytes: match self.mss_bytes > 0.0 && self.local_share < 0.5 {
@@ -127,11 +177,20 @@ impl Observation {
              missing here, and over loopback or veth each side does part of the other's"
                 .to_owned(),
             "UDP, files, and time spent waiting for others".to_owned(),
+            "how many requests are under way: one on each connection that was open is assumed, and that who asks waits \
+             for the answer"
+                .to_owned(),
             "whether answers are written one by one or together (`together`), which stacks in user space gain from"
                 .to_owned(),
             "system time is taken for the network stack's: a program that also reads files has less to gain"
                 .to_owned(),
         ];
+        if self.clients_s.is_none() && self.local_share > 0.0 {
+            spots.push(
+                "who the clients on this machine are: all that others did here counts as theirs"
+                    .to_owned(),
+            );
+        }
         if self.exchanges < FEW {
             spots.push(format!(
                 "only {:.0} exchanges were seen: record for longer or under more load",
@@ -164,7 +223,7 @@ impl Observation {
     pub fn summary(&self) -> String {
         format!(
             "{} connections, {} of them new; {:.0} exchanges; {:.0} bytes in, {:.0} out; {:.0} read and {:.0} write \
-             calls, {:.0} sleeps; {:.2} s in the program, {:.2} s in the kernel, {:.2} s of others, in {:.1} s",
+             calls, {:.0} sleeps; {:.2} s in the program, {:.2} s in the kernel, {:.2} s of others{}, in {:.1} s",
             self.connections,
             self.opened,
             self.exchanges,
@@ -176,6 +235,10 @@ impl Observation {
             self.user_s,
             self.system_s,
             self.others_s,
+            self.clients_s.map_or(String::new(), |s| format!(
+                " ({s:.2} s of them clients, {} threads)",
+                self.client_threads
+            )),
             self.seconds
         )
     }
@@ -208,8 +271,12 @@ impl Observation {
         }
         let _ = writeln!(
             text,
-            "threads = {}\nhost_cores = {}",
-            workload.threads, workload.host_cores
+            "threads = {}\nhost_cores = {}\nclients = {}\nclient_threads = {}\nsaturated = {}",
+            workload.threads,
+            workload.host_cores,
+            workload.clients,
+            workload.client_threads,
+            workload.saturated
         );
         Ok(text)
     }
@@ -238,6 +305,8 @@ mod tests {
             sleeps: 50_000.0,
             local_share: 1.0,
             serving_threads: 1,
+            concurrent: 49.8,
+            idle_s: 5.0,
             cores: 2,
             ..Observation::default()
         }
@@ -265,6 +334,49 @@ mod tests {
     }
 
     #[test]
+    fn what_neither_program_nor_clients_do_is_load_of_its_own() {
+        let beside = Observation {
+            clients_s: Some(4.0),
+            client_threads: 2,
+            ..busy()
+        };
+        let w = beside.workload().unwrap();
+        assert_eq!((w.client_ns, w.other_load), (8000.0, 0.25));
+        assert_eq!((w.clients, w.client_threads), (50, 2));
+        // Nobody was found: how many threads they have nobody knows.
+        assert_eq!(busy().workload().unwrap().client_threads, 0);
+        assert!(
+            beside
+                .summary()
+                .contains("9.00 s of others (4.00 s of them clients, 2 threads)")
+        );
+        let unseen = "who the clients on this machine are";
+        assert!(!beside.blind_spots().join("\n").contains(unseen));
+        assert!(busy().blind_spots().join("\n").contains(unseen));
+    }
+
+    #[test]
+    fn who_is_busy_all_the_time_can_do_no_more() {
+        assert!(!busy().workload().unwrap().saturated);
+        let serving = Observation {
+            serving_ready_s: 9.5,
+            ..busy()
+        };
+        let asking = Observation {
+            client_threads: 2,
+            clients_ready_s: 18.5,
+            ..busy()
+        };
+        let processors = Observation {
+            idle_s: 0.3,
+            ..busy()
+        };
+        for saturated in [serving, asking, processors] {
+            assert!(saturated.workload().unwrap().saturated, "{saturated:?}");
+        }
+    }
+
+    #[test]
     fn connections_too_short_to_be_seen_are_counted_and_said() {
         let short = Observation {
             opened: 1000,
@@ -274,6 +386,8 @@ mod tests {
         let w = short.workload().unwrap();
         assert_eq!(w.requests_per_s, 55_000.0);
         assert_eq!(w.requests_per_connection, 11.0);
+        assert_eq!(w.clients, 0, "who comes for a few exchanges does not stay");
+        assert_eq!(busy().workload().unwrap().clients, 50);
         let spots = short.blind_spots().join("\n");
         assert!(spots.contains("50000 connections"), "{spots}");
     }

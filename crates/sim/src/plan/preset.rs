@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PlanError;
+use super::{Client, PlanError};
 
 /// Where a value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,21 +79,53 @@ pub struct Costs {
     /// Host: what a request takes less where the answers of a wake-up are written together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together_saves_ns: Option<Value>,
+    /// Host: each time that the program comes back from waiting, however many requests it then takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_ns: Option<Value>,
+    /// Host: more for each time that it had slept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep_ns: Option<Value>,
+    /// What it costs a client on the same machine, or an engine, to wake the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rouse_ns: Option<Value>,
     /// What a lone request waits for besides work: wake-ups, interrupts, processors that leave idle. It
     /// costs nobody time and counts only where clients wait for answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Value>,
+    /// A client on the same machine: each request with its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_ns: Option<Value>,
+    /// Such a client: each byte of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_byte_ns: Option<Value>,
+    /// Such a client: each time that it comes back from waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_turn_ns: Option<Value>,
+    /// Such a client: more for each time that it had slept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_sleep_ns: Option<Value>,
+    /// What it costs the server to wake such a client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_rouse_ns: Option<Value>,
 }
 
 impl Costs {
     /// The values by name.
     pub fn values(&self) -> Vec<(&'static str, &Value)> {
-        let device = [
+        let optional = [
             ("device_ns", &self.device_ns),
             ("device_byte_ns", &self.device_byte_ns),
             ("device_connection_ns", &self.device_connection_ns),
             ("together_saves_ns", &self.together_saves_ns),
             ("latency_ns", &self.latency_ns),
+            ("turn_ns", &self.turn_ns),
+            ("sleep_ns", &self.sleep_ns),
+            ("rouse_ns", &self.rouse_ns),
+            ("client_ns", &self.client_ns),
+            ("client_byte_ns", &self.client_byte_ns),
+            ("client_turn_ns", &self.client_turn_ns),
+            ("client_sleep_ns", &self.client_sleep_ns),
+            ("client_rouse_ns", &self.client_rouse_ns),
         ];
         [
             ("receive_ns", &self.receive_ns),
@@ -105,7 +137,7 @@ impl Costs {
         ]
         .into_iter()
         .chain(
-            device
+            optional
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, value.as_ref()?))),
         )
@@ -114,16 +146,11 @@ impl Costs {
 
     /// Gives a value, also one that was not there; an unknown name changes nothing.
     pub fn set(&mut self, name: &str, value: Value) {
-        let place = match name {
-            "device_ns" => self.device_ns.get_or_insert_with(|| value.clone()),
-            "together_saves_ns" => self.together_saves_ns.get_or_insert_with(|| value.clone()),
-            "latency_ns" => self.latency_ns.get_or_insert_with(|| value.clone()),
-            _ => match self.value_mut(name) {
-                Some(place) => place,
-                None => return,
-            },
-        };
-        *place = value;
+        if let Some(place) = self.optional_mut(name) {
+            *place = Some(value);
+        } else if let Some(place) = self.value_mut(name) {
+            *place = value;
+        }
     }
 
     /// A value to change.
@@ -135,13 +162,40 @@ impl Costs {
             "byte_ns" => Some(&mut self.byte_ns),
             "connection_ns" => Some(&mut self.connection_ns),
             "wake_ns" => Some(&mut self.wake_ns),
-            "device_ns" => self.device_ns.as_mut(),
-            "device_byte_ns" => self.device_byte_ns.as_mut(),
-            "device_connection_ns" => self.device_connection_ns.as_mut(),
-            "together_saves_ns" => self.together_saves_ns.as_mut(),
-            "latency_ns" => self.latency_ns.as_mut(),
-            _ => None,
+            _ => self.optional_mut(name)?.as_mut(),
         }
+    }
+
+    fn optional_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
+        Some(match name {
+            "device_ns" => &mut self.device_ns,
+            "device_byte_ns" => &mut self.device_byte_ns,
+            "device_connection_ns" => &mut self.device_connection_ns,
+            "together_saves_ns" => &mut self.together_saves_ns,
+            "latency_ns" => &mut self.latency_ns,
+            "turn_ns" => &mut self.turn_ns,
+            "sleep_ns" => &mut self.sleep_ns,
+            "rouse_ns" => &mut self.rouse_ns,
+            "client_ns" => &mut self.client_ns,
+            "client_byte_ns" => &mut self.client_byte_ns,
+            "client_turn_ns" => &mut self.client_turn_ns,
+            "client_sleep_ns" => &mut self.client_sleep_ns,
+            "client_rouse_ns" => &mut self.client_rouse_ns,
+            _ => return None,
+        })
+    }
+
+    /// What clients on the same machine cost; none where the preset does not know.
+    pub fn client(&self) -> Option<Client> {
+        let value = |v: &Option<Value>| v.as_ref().map_or(0.0, |v| v.value);
+        Some(Client {
+            request_ns: self.client_ns.as_ref()?.value,
+            byte_ns: value(&self.client_byte_ns),
+            turn_ns: value(&self.client_turn_ns),
+            sleep_ns: value(&self.client_sleep_ns),
+            rouse_ns: value(&self.client_rouse_ns),
+            ..Client::default()
+        })
     }
 }
 
@@ -169,8 +223,8 @@ impl Preset {
 
     /// Reads a preset.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let preset: Self =
-            toml::from_str(text).map_err(|error| PlanError::Syntax(error.to_string()))?;
+        let preset: Self = toml::from_str(text)
+            .map_err(|error| in_stack(text).unwrap_or(PlanError::Syntax(error.to_string())))?;
         for (name, costs) in &preset.stacks {
             for (key, value) in costs.values() {
                 if !value.value.is_finite() || value.value < 0.0 {
@@ -186,5 +240,47 @@ impl Preset {
             }
         }
         Ok(preset)
+    }
+}
+
+/// The first fault within a stack: of a table of tables the parser knows what is wrong, and not where.
+fn in_stack(text: &str) -> Option<PlanError> {
+    let tables: toml::Table = toml::from_str(text).ok()?;
+    let mut stacks = tables.into_iter().filter(|(name, _)| name != "machine");
+    stacks.find_map(|(name, value)| {
+        let error = Costs::deserialize(value).err()?;
+        Some(PlanError::value(&name, error.message()).in_text(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_or_unknown_is_said_with_the_line_of_its_stack() {
+        let said = |text: &str| Preset::parse(text).unwrap_err().to_string();
+        let whole = Preset::shipped_text();
+        let without = |key: &str| {
+            let mut lines = whole.lines().skip_while(|line| *line != "[engine]");
+            let line = lines.find(|line| line.starts_with(key)).unwrap();
+            whole.replacen(&format!("{line}\n"), "", 1)
+        };
+        let engine = 1 + whole.lines().position(|line| line == "[engine]").unwrap();
+        for key in ["send_ns", "device_ns"] {
+            let text = said(&without(&format!("{key} ")));
+            assert!(
+                text.starts_with(&format!("line {engine}: engine")),
+                "{text}"
+            );
+            assert!(text.contains(key) && text.contains("missing"), "{text}");
+        }
+        let text = said(&whole.replacen("[engine]\n", "[engine]\nmoon = 1\n", 1));
+        assert!(
+            text.contains(&format!("line {engine}: engine: unknown field `moon`")),
+            "{text}"
+        );
+        assert!(said("machine = \"m\"\n[kernel\n").contains("line 2"));
+        assert!(said("[kernel]\nwhere = 3\n").contains("line 1: kernel"));
     }
 }

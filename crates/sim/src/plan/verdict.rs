@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    Bottleneck, Closed, Costs, PlanError, Preset, Simulated, Source, Value, Where, Workload,
-    closed, simulate,
+    Asked, Bottleneck, Closed, ClosedLoop, Costs, PlanError, Preset, Simulated, Source, Value,
+    Where, Workload, asking::Asking, closed, simulate,
 };
 
 /// What a stack would buy.
@@ -30,6 +30,9 @@ pub struct Row {
     pub closed: Closed,
     /// The simulation.
     pub simulated: Simulated,
+    /// What clients would see that wait for each answer, where the workload has such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClosedLoop>,
     /// Capacity over the baseline's, less one.
     pub gain: f64,
     /// Host cores free at the offered load that the baseline would use.
@@ -71,6 +74,9 @@ pub struct Plan {
     pub title: String,
     /// One row per stack, the baseline first.
     pub rows: Vec<Row>,
+    /// Who asks, where they wait for each answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Asked>,
     /// Host time per request of the first stack by the preset alone.
     pub preset_stack_ns: f64,
     /// The stack with the largest gain, and where its answer turns.
@@ -110,11 +116,15 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
     for name in others {
         stacks.push((name.clone(), costs_of(name)?));
     }
+    let asking = Asking::of(w, first);
+    let w = &asking
+        .as_ref()
+        .map_or_else(|| w.clone(), |asking| asking.workload_on(first));
     let base = closed(w, first);
     let rows: Vec<Row> = stacks
         .iter()
         .enumerate()
-        .map(|(index, (name, costs))| row(w, name, costs, &base, index == 0))
+        .map(|(index, (name, costs))| row(w, name, costs, &base, index == 0, asking.as_ref()))
         .collect();
     let best = rows.iter().skip(1).max_by(|a, b| a.gain.total_cmp(&b.gain));
     let best = best.map_or_else(String::new, |row| row.stack.clone());
@@ -128,6 +138,7 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
         effects: effects(w, first, costs),
         assumed: assumed(&stacks),
         disagreements: disagreements.map(|row| row.stack.clone()).collect(),
+        clients: asking.map(|asking| asking.asked),
         preset_stack_ns,
         best,
         rows,
@@ -138,7 +149,9 @@ pub fn plan(w: &Workload, preset: &Preset) -> Result<Plan, PlanError> {
 fn as_observed(w: &Workload, costs: &Costs, preset_stack_ns: f64) -> Costs {
     let mut seen = costs.clone();
     if w.observed_stack_ns > 0.0 && preset_stack_ns > 0.0 {
-        for (name, value) in costs.values() {
+        // What clients take was seen apart, and is none of the stack's.
+        let own = costs.values().into_iter();
+        for (name, value) in own.filter(|(name, _)| !name.starts_with("client")) {
             if let Some(changed) = seen.value_mut(name) {
                 changed.value = value.value * w.observed_stack_ns / preset_stack_ns;
                 changed.source = Source::Measured;
@@ -149,7 +162,15 @@ fn as_observed(w: &Workload, costs: &Costs, preset_stack_ns: f64) -> Costs {
     seen
 }
 
-fn row(w: &Workload, name: &str, costs: &Costs, base: &Closed, baseline: bool) -> Row {
+fn row(
+    w: &Workload,
+    name: &str,
+    costs: &Costs,
+    base: &Closed,
+    baseline: bool,
+    asking: Option<&Asking>,
+) -> Row {
+    let w = &asking.map_or_else(|| w.clone(), |asking| asking.workload_on(costs));
     let closed = closed(w, costs);
     let simulated = simulate(w, costs, &closed);
     let gain = closed.capacity_per_s / base.capacity_per_s - 1.0;
@@ -169,6 +190,10 @@ fn row(w: &Workload, name: &str, costs: &Costs, base: &Closed, baseline: bool) -
         stack: name.to_owned(),
         closed,
         simulated,
+        clients: asking.map(|asking| match baseline {
+            true => asking.of_today(),
+            false => asking.on(costs),
+        }),
         gain,
         saved_cores,
         buys,
@@ -182,6 +207,7 @@ fn what(bottleneck: Bottleneck) -> &'static str {
         Bottleneck::Link => "the link",
         Bottleneck::Bus => "the bus",
         Bottleneck::Disk => "the disk",
+        Bottleneck::Clients => "the clients",
     }
 }
 
@@ -196,21 +222,34 @@ fn sentence(
 ) -> String {
     let percent = (100.0 * gain).abs();
     let share = 100.0 * base.stack_ns / (base.stack_ns + w.application_ns);
-    let ends = what(c.bottleneck);
+    let ends = match c.bottleneck {
+        Bottleneck::Host | Bottleneck::Device | Bottleneck::Clients => {
+            format!("{} end", what(c.bottleneck))
+        }
+        Bottleneck::Link | Bottleneck::Bus | Bottleneck::Disk => {
+            format!("{} ends", what(c.bottleneck))
+        }
+    };
     match buys {
-        Buys::Baseline => format!("{name} is what there is: {ends} end first."),
+        Buys::Baseline => format!("{name} is what there is: {ends} first."),
         Buys::Yes if gain >= NOTHING => format!(
             "{name} buys {percent:.0} % more requests: the stack was {share:.0} % of the host's work per \
-             request, now {ends} end first."
+             request, now {ends} first."
         ),
         Buys::Yes => format!("{name} buys {saved:.1} host cores at the offered load."),
+        Buys::Nothing if c.bottleneck == Bottleneck::Clients => format!(
+            "{name} buys nothing: {ends} first; only clients that can ask more would show what it gives."
+        ),
         Buys::Nothing if c.bottleneck.is_outside() => {
-            format!("{name} buys nothing: {ends} ends first, and no stack makes it faster.")
+            format!("{name} buys nothing: {ends} first, and no stack makes it faster.")
         }
         Buys::Nothing => format!(
             "{name} buys nothing worth having ({:+.0} %): the stack is {share:.0} % of the host's work per \
              request, and nobody can take away more than that.",
             100.0 * gain
+        ),
+        Buys::Hurts if c.bottleneck == Bottleneck::Clients => format!(
+            "{name} hurts: {percent:.0} % fewer requests, because beside it each costs the clients more, and {ends} first."
         ),
         Buys::Hurts if c.bottleneck == Bottleneck::Device => format!(
             "{name} hurts: {percent:.0} % fewer requests, because {ends} need {:.1} µs for each.",

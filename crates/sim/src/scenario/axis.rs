@@ -43,9 +43,7 @@ impl Axis {
             other => other,
         };
         let values = match values.split_once("..") {
-            Some((first, rest)) => {
-                range(first, rest).ok_or_else(|| wrong("has no range FROM..TO or FROM..TO:STEP"))?
-            }
+            Some((first, rest)) => range(first, rest).map_err(|reason| wrong(&reason))?,
             None => values.split(',').map(|v| v.trim().to_owned()).collect(),
         };
         if values.is_empty() || values.iter().any(String::is_empty) {
@@ -58,22 +56,30 @@ impl Axis {
     }
 }
 
-fn range(first: &str, rest: &str) -> Option<Vec<String>> {
+fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
-    let (from, to, by): (f64, f64, f64) = (
-        first.trim().parse().ok()?,
-        last.trim().parse().ok()?,
-        step.trim().parse().ok()?,
-    );
-    let usable = by > 0.0 && to >= from && ((to - from) / by) < MOST_POINTS as f64;
-    usable.then(|| {
-        // A hair more, so that 0..1:0.1 reaches 1.
-        std::iter::successors(Some(0.0_f64), |n| Some(n + 1.0))
-            .map(|n| from + n * by)
-            .take_while(|value| *value <= to + by * 1e-9)
-            .map(|value| format!("{}", (value * 1e9).round() / 1e9))
-            .collect()
-    })
+    let number = |text: &str| match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(format!(
+            "\"{text}\" is no number; a range is FROM..TO or FROM..TO:STEP"
+        )),
+    };
+    let (from, to, by) = (number(first)?, number(last)?, number(step)?);
+    if by <= 0.0 {
+        return Err(format!("a step of {by} never ends"));
+    }
+    if to < from {
+        return Err(format!("{to} is below {from}"));
+    }
+    if (to - from) / by >= MOST_POINTS as f64 {
+        return Err(format!("has more than {MOST_POINTS} values"));
+    }
+    // A hair more, so that 0..1:0.1 reaches 1.
+    Ok(std::iter::successors(Some(0.0_f64), |n| Some(n + 1.0))
+        .map(|n| from + n * by)
+        .take_while(|value| *value <= to + by * 1e-9)
+        .map(|value| format!("{}", (value * 1e9).round() / 1e9))
+        .collect())
 }
 
 /// Every combination of the axes' values, the last axis changing fastest: the settings and the

@@ -62,17 +62,21 @@ pub(crate) fn line_of(text: &str, key: &str) -> usize {
     let Ok(document) = DeTable::parse(text) else {
         return 0;
     };
-    let mut table = document.get_ref();
+    let mut parts = key.split('.');
+    let first = parts.next().unwrap_or_default();
+    let mut found = document.get_ref().get(first);
     let mut at = None;
-    for part in key.split('.') {
-        let Some((_, value)) = table.iter().find(|(name, _)| name.get_ref() == part) else {
+    while let Some(value) = found {
+        at = Some(value.span().start);
+        let Some(part) = parts.next() else {
             break;
         };
-        at = Some(value.span().start);
-        match value.get_ref() {
-            DeValue::Table(inner) => table = inner,
-            _ => break,
-        }
+        found = match value.get_ref() {
+            DeValue::Table(inner) => inner.get(part),
+            // An element of an array by its number, counted from 0.
+            DeValue::Array(inner) => part.parse().ok().and_then(|n: usize| inner.get(n)),
+            _ => None,
+        };
     }
     at.map_or(0, |at| {
         1 + text.get(..at).unwrap_or_default().matches('\n').count()

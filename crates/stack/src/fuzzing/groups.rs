@@ -281,17 +281,8 @@ impl<'m> Scene<'m> {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 frame.resize(34, 0);
                 let ip = ipv4::Header {
-                    source,
-                    destination,
-                    protocol,
                     ttl: hops,
-                    dscp_ecn: 0,
-                    identification: 0,
-                    dont_fragment: true,
-                    more_fragments: false,
-                    fragment_offset: 0,
-                    total_len: 0,
-                    header_len: ipv4::Header::LEN,
+                    ..ipv4::Header::new(source, destination, protocol)
                 };
                 ip.emit(payload.len(), &mut frame[14..]);
             }

@@ -106,17 +106,14 @@ impl Stack<'_> {
         let len = build(&mut packet[START..]);
         // RFC 3376 §4: TTL 1, internetwork control, router alert.
         let ip = ipv4::Header {
-            source: source.unwrap_or(Ipv4Addr::UNSPECIFIED),
-            destination,
-            protocol: Protocol::IGMP,
             ttl: 1,
             dscp_ecn: 0xc0,
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
             header_len: ipv4::Header::ROUTER_ALERT_LEN,
+            ..ipv4::Header::new(
+                source.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                destination,
+                Protocol::IGMP,
+            )
         };
         ip.emit_with_router_alert(len, &mut packet[IP_START..]);
         header.emit(packet);

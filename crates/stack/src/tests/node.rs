@@ -442,6 +442,13 @@ impl<'m> Node<'m> {
         self.stack.abort(now, id, &mut self.host).unwrap();
     }
 
+    pub fn close_with_reset(&mut self, now: Instant, owner: u64) {
+        let id = self.id(owner);
+        self.stack
+            .close_with_reset(now, id, &mut self.host)
+            .unwrap();
+    }
+
     pub fn deliver(&mut self, now: Instant, frame: &Flying) {
         let checksum = if frame.partial {
             RxChecksum::Partial

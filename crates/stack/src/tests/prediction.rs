@@ -3,8 +3,10 @@
 
 use super::pair::*;
 use super::peer::*;
+use super::peer6::{ME6, PEER6, own, segment6};
 use crate::*;
 use proptest::prelude::*;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use tcp::Instant;
 use wire::tcp::{Flags, Header, Timestamps};
 
@@ -16,6 +18,7 @@ const PEERS: [u16; 3] = [4_096, 5_000, 4_096 + 64 + 1];
 struct World<'m> {
     node: Node<'m>,
     now: Instant,
+    is_v6: bool,
     /// Nothing is ever predicted.
     goes_long: bool,
     listener: ListenerId,
@@ -26,14 +29,28 @@ struct World<'m> {
 }
 
 impl<'m> World<'m> {
-    fn new(memory: &'m mut HeapTables, goes_long: bool) -> Self {
+    fn new(memory: &'m mut HeapTables, is_v6: bool, goes_long: bool) -> Self {
         let now = Instant::from_us(1_000_000_000);
         let mut node = Node::new(memory.tables(), ME, now);
         node.knows(now, PEER);
-        let listener = node.listen(PORT, 4);
+        own(&mut node, now, ME6);
+        let peer = Some(hardware(PEER));
+        node.stack
+            .set_neighbour(now, NIC, PEER6.into(), peer)
+            .unwrap();
+        let local = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        let listen = Listen {
+            owner: u64::from(PORT),
+            local,
+            v6_only: false,
+            backlog: 4,
+            reuse_address: true,
+        };
+        let listener = node.stack.listen(&listen).unwrap();
         let mut world = Self {
             node,
             now,
+            is_v6,
             goes_long,
             listener,
             accepted: Vec::new(),
@@ -71,7 +88,11 @@ impl<'m> World<'m> {
 
     /// A segment of a peer arrives, damaged in some way or other.
     fn arrives(&mut self, header: Header, payload: &[u8], damage: u8) {
-        let mut flying = segment(ip(PEER), ip(ME), &header, payload);
+        let mut flying = if self.is_v6 {
+            segment6(PEER6, ME6, &header, payload)
+        } else {
+            segment(ip(PEER), ip(ME), &header, payload)
+        };
         flying.partial = damage.is_multiple_of(2);
         match damage {
             10 => flying.bytes[3] ^= 1,
@@ -140,9 +161,15 @@ impl<'m> World<'m> {
     /// The host's addresses change: its own goes away and comes back, or the peer's becomes its own.
     fn moves(&mut self, how: u8) {
         let theirs = how.is_multiple_of(4);
+        let address: IpAddr = match (self.is_v6, theirs) {
+            (false, true) => ip(PEER).into(),
+            (false, false) => ip(ME).into(),
+            (true, true) => PEER6.into(),
+            (true, false) => ME6.into(),
+        };
         let own = InterfaceAddress {
-            address: ip(if theirs { PEER } else { ME }).into(),
-            prefix_len: 24,
+            address,
+            prefix_len: if self.is_v6 { 64 } else { 24 },
         };
         let stack = &mut self.node.stack;
         if stack.remove_address(NIC, own.address).is_err() {
@@ -153,7 +180,7 @@ impl<'m> World<'m> {
     /// All that can be seen of it.
     fn looks(&mut self) -> String {
         let frames = self.node.transmit(self.now);
-        for (_, header, _) in segments(&frames) {
+        for header in frames.iter().filter_map(tcp_header) {
             if let Some(peer) = PEERS
                 .iter()
                 .position(|port| *port == header.destination_port)
@@ -166,14 +193,26 @@ impl<'m> World<'m> {
     }
 }
 
+/// The TCP header of a frame that has one, of either family.
+fn tcp_header(frame: &Flying) -> Option<Header> {
+    let bytes = &frame.bytes;
+    let at = match (bytes[14] >> 4, bytes[20], bytes[23]) {
+        (4, _, 6) => 34,
+        (6, 6, _) => 54,
+        _ => return None,
+    };
+    Some(Header::parse(&bytes[at..]).unwrap().0)
+}
+
 proptest! {
     #[test]
     fn the_short_way_and_the_long_way_give_the_same(
+        is_v6: bool,
         operations in proptest::collection::vec(any::<[u8; 4]>(), 0..120),
     ) {
         let mut memories = memory(8, 8);
         let [short, long] = &mut memories;
-        let mut worlds = [World::new(short, false), World::new(long, true)];
+        let mut worlds = [World::new(short, is_v6, false), World::new(long, is_v6, true)];
         for operation in operations {
             let [short, long] = worlds.each_mut().map(|world| {
                 world.step(operation);
@@ -186,18 +225,20 @@ proptest! {
 
 #[test]
 fn a_second_segment_goes_the_short_way_until_addresses_change() {
-    let mut memories = memory(8, 8);
-    let mut world = World::new(&mut memories[0], false);
-    let one = |world: &mut World<'_>| {
-        let before = world.predicted;
-        world.step([0, 1, 0, 0]);
-        world.looks();
-        world.predicted > before
-    };
-    // The first has learned from the end of the handshake.
-    assert!(one(&mut world) && one(&mut world));
-    world.moves(0);
-    assert!(!one(&mut world), "what was judged is judged again");
-    world.moves(0);
-    assert!(!one(&mut world) && one(&mut world));
+    for is_v6 in [false, true] {
+        let mut memories = memory(8, 8);
+        let mut world = World::new(&mut memories[0], is_v6, false);
+        let one = |world: &mut World<'_>| {
+            let before = world.predicted;
+            world.step([0, 1, 0, 0]);
+            world.looks();
+            world.predicted > before
+        };
+        // The first has learned from the end of the handshake.
+        assert!(one(&mut world) && one(&mut world));
+        world.moves(0);
+        assert!(!one(&mut world), "what was judged is judged again");
+        world.moves(0);
+        assert!(!one(&mut world) && one(&mut world));
+    }
 }

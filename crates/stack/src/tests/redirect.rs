@@ -192,6 +192,26 @@ fn an_ipv6_redirect_names_a_better_router_or_the_destination_itself() {
     });
 }
 
+#[test]
+fn of_redirects_the_oldest_make_way() {
+    const MANY: u16 = 40;
+    with_routers(|node| {
+        let nth = |n: u16| Ipv6Addr::new(0x2a00, 0, 0, 0, 0, 0, 1, n);
+        for n in 0..MANY {
+            let frame = redirect6(node, OLD, 255, (NEW, nth(n)));
+            node.deliver(after(8), &frame);
+        }
+        let routes = node.stack.routes();
+        let mut kept: Vec<_> = routes
+            .filter(|route| route.prefix_len == 128 && route.gateway == Some(NEW.into()))
+            .map(|route| route.destination)
+            .collect();
+        kept.sort_unstable();
+        let newest: Vec<std::net::IpAddr> = (MANY - 32..MANY).map(|n| nth(n).into()).collect();
+        assert_eq!(kept, newest);
+    });
+}
+
 /// RFC 4861 §8.1.
 #[test]
 fn ipv6_redirects_that_must_not_be_believed_are_not() {

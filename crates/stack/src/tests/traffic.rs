@@ -207,6 +207,34 @@ fn a_half_closed_connection_still_carries_data_the_other_way() {
 }
 
 #[test]
+fn what_was_written_before_a_close_with_a_reset_goes_ahead_of_it() {
+    for closes in [false, true] {
+        let mut memory = memory(8, 8);
+        let mut pair = Pair::new(&mut memory, 1);
+        let listener = pair.nodes[1].listen(80, 5);
+        let client = pair.nodes[0].connect(pair.now, ip(2), 80);
+        pair.run(ms(20));
+        let server = pair.nodes[1].accept(listener).unwrap();
+        if closes {
+            // RFC 2525 §2.17: unread data turns the close into a reset.
+            pair.nodes[1].write(pair.now, server, b"unread");
+            pair.run(ms(20));
+        }
+        pair.nodes[0].write(pair.now, client, b"last words");
+        if closes {
+            pair.nodes[0].close(pair.now, client);
+        } else {
+            pair.nodes[0].close_with_reset(pair.now, client);
+        }
+        pair.run(ms(20));
+        assert!(pair.nodes[0].is_released(client));
+        assert_eq!(pair.nodes[1].received(server), b"last words");
+        let error = pair.nodes[1].view(server).error;
+        assert_eq!(error, Some(ConnectionError::Reset));
+    }
+}
+
+#[test]
 fn a_reset_is_kept_for_the_program_until_it_closes() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);

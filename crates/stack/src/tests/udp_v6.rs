@@ -198,8 +198,12 @@ fn a_long_datagram_is_fragmented_by_its_sender() {
     let mut whole = vec![0; 4_008];
     let packets = sent(&mut node);
     assert_eq!(packets.len(), 3);
+    // RFC 6437 §3: all of one flow have its label.
+    let label = packets[0].0.flow_label;
+    assert_ne!(label, 0);
     for (header, packet) in &packets {
         assert!(packet.len() + 40 <= 1_500 && header.next_header == Protocol::FRAGMENT);
+        assert_eq!(header.flow_label, label);
         let (fragment, data) = extension::Fragment::parse(packet).unwrap();
         let at = usize::from(fragment.offset);
         assert_eq!(fragment.more, at + data.len() < whole.len());
@@ -207,6 +211,13 @@ fn a_long_datagram_is_fragmented_by_its_sender() {
     }
     assert!(verify_udp(ours().into(), theirs().into(), &whole));
     assert_eq!(whole[8..], payload);
+    send(&mut node, id, at(theirs(), 9), b"again").unwrap();
+    send(&mut node, id, at(theirs(), 10), b"another").unwrap();
+    let labels: Vec<u32> = sent(&mut node)
+        .iter()
+        .map(|(header, _)| header.flow_label)
+        .collect();
+    assert!(labels[0] == label && labels[1] != label, "{labels:?}");
     let mut options = node.stack.udp_options(id).unwrap();
     options.v6.mtu_discovery = MtuDiscovery::Do;
     node.stack.udp_set_options(id, &options).unwrap();

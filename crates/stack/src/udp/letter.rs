@@ -16,6 +16,8 @@ pub(super) struct Letter {
     pub(super) ttl: u8,
     pub(super) tos: u8,
     pub(super) dont_fragment: bool,
+    /// RFC 6437 §3, over IPv6: the same between the same two ends, so that fragments take one way.
+    pub(super) flow_label: u32,
 }
 
 /// Which part of a packet is written.
@@ -29,11 +31,11 @@ pub(super) struct Part {
 
 impl Letter {
     /// Writes the IP header of a whole datagram of `len` bytes.
-    pub(super) fn emit_ip(&self, identification: u16, len: usize, out: &mut [u8]) {
+    pub(super) fn emit_ip(&self, identification: u32, len: usize, out: &mut [u8]) {
         let whole = Part {
             offset: 0,
             more: false,
-            identification: identification.into(),
+            identification,
         };
         match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
@@ -76,9 +78,6 @@ impl Letter {
             unreachable!("invariant: both ends of a datagram are of one family");
         };
         let header = ipv4::Header {
-            source,
-            destination,
-            protocol: Protocol::UDP,
             ttl: self.ttl,
             dscp_ecn: self.tos,
             identification: u16::try_from(part.identification & 0xffff)
@@ -86,8 +85,7 @@ impl Letter {
             dont_fragment,
             more_fragments: part.more,
             fragment_offset: part.offset,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
+            ..ipv4::Header::new(source, destination, Protocol::UDP)
         };
         header.emit(len, out);
     }
@@ -99,8 +97,7 @@ impl Letter {
             next_header,
             hop_limit: self.ttl,
             traffic_class: self.tos,
-            // RFC 6437 §3 recommends a label for each flow; a datagram has none to speak of.
-            flow_label: 0,
+            flow_label: self.flow_label,
         }
     }
 

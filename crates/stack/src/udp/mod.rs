@@ -286,11 +286,12 @@ impl Udp {
 }
 
 /// Identifications of packets that may be fragmented: unique for a destination for as long as possible
-/// (RFC 6864 §4.3), and not to be guessed from those of another (RFC 7739 §5.3 for the hashed counters).
+/// (RFC 6864 §4.3, RFC 8200 §4.5), and not to be guessed from those of another (RFC 7739 §5.3 for the hashed
+/// counters).
 #[derive(Debug)]
 pub(crate) struct Identifications {
     hasher: SipHasher13,
-    counters: [u16; Self::COUNTERS],
+    counters: [u32; Self::COUNTERS],
 }
 
 impl Identifications {
@@ -299,8 +300,8 @@ impl Identifications {
     fn new(key: &[u8; 16]) -> Self {
         let hasher = SipHasher13::new_with_key(key);
         let start = |n: usize| {
-            let [a, b, ..] = hasher.hash(&n.to_le_bytes()).to_le_bytes();
-            u16::from_le_bytes([a, b])
+            let [a, b, c, d, ..] = hasher.hash(&n.to_le_bytes()).to_le_bytes();
+            u32::from_le_bytes([a, b, c, d])
         };
         Self {
             counters: core::array::from_fn(start),
@@ -308,7 +309,8 @@ impl Identifications {
         }
     }
 
-    pub(crate) fn next(&mut self, destination: IpAddr) -> u16 {
+    /// IPv4 has room for the lower half.
+    pub(crate) fn next(&mut self, destination: IpAddr) -> u32 {
         let hash = match destination {
             IpAddr::V4(address) => self.hasher.hash(&address.octets()),
             IpAddr::V6(address) => self.hasher.hash(&address.octets()),

@@ -5,6 +5,7 @@
 
 use super::{FamilyOptions, Outgoing, SendError, UdpId, UdpOptions};
 use crate::address::same_family;
+use crate::demux::FourTuple;
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
 use crate::error::Error;
 use crate::interface::InterfaceId;
@@ -162,8 +163,10 @@ impl Stack<'_> {
             // of the node.
             way.leaves = ttl > 0 && !is_within_node(target);
         }
+        let flow = FourTuple::new(source, local.port(), target, destination.port());
         let letter = Letter {
             source: SocketAddr::new(source, local.port()),
+            flow_label: self.flow_label(&flow),
             destination,
             ttl,
             tos: outgoing.tos.unwrap_or(options.ip.tos),
@@ -239,8 +242,34 @@ impl Stack<'_> {
     pub fn udp_mtu(&self, now: Instant, id: UdpId) -> Result<u16, Error> {
         let ends = self.tables.udp[at(self.check_udp(id)?)].ends;
         let remote = ends.remote().ok_or(Error::DestinationRequired)?;
-        let way = self.udp_way(remote.ip(), ends.zone())?;
-        let mtu = self.datagram_mtu(now, &way, &FamilyOptions::default(), remote.ip());
+        self.mtu_towards(now, remote, &ends, &FamilyOptions::default())
+    }
+
+    /// The largest packet that a socket may send to a destination in one piece.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::NetworkUnreachable`].
+    pub fn udp_mtu_towards(
+        &self,
+        now: Instant,
+        id: UdpId,
+        destination: SocketAddr,
+    ) -> Result<u16, Error> {
+        let record = &self.tables.udp[at(self.check_udp(id)?)];
+        let options = record.options();
+        self.mtu_towards(now, destination, &record.ends, options.of(destination.ip()))
+    }
+
+    fn mtu_towards(
+        &self,
+        now: Instant,
+        remote: SocketAddr,
+        ends: &Ends,
+        options: &FamilyOptions,
+    ) -> Result<u16, Error> {
+        let interface = self.zone_of(remote).or(ends.zone());
+        let way = self.udp_way(remote.ip(), interface)?;
+        let mtu = self.datagram_mtu(now, &way, options, remote.ip());
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
@@ -324,7 +353,7 @@ impl Stack<'_> {
             let part = Part {
                 offset: u16::try_from(at).expect("invariant: a datagram fits 16 bits"),
                 more: end < datagram_len,
-                identification: identification.into(),
+                identification,
             };
             let headers = self.scratch.bytes();
             letter.emit_fragment(part, end - at, &mut headers[IP_START..]);

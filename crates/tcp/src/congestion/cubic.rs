@@ -1,6 +1,8 @@
 //! CUBIC (RFC 9438): the window follows a cubic function of the time since the last congestion, flat
 //! where congestion was, and never grows slower than Reno would. Slow start ends by HyStart++.
 //!
+//! How fast the window grows is decided once in four milliseconds, in whole segments, as Linux does: see docs/rfc.md.
+//!
 //! Integers only: bytes, and ticks of 1/1024 s. `cubic/tests.rs` compares with floating point.
 
 use super::{
@@ -21,6 +23,8 @@ const ALPHA: (u64, u64) = (9, 17);
 const C: (u64, u64) = (4, 10);
 /// Ticks per second, as a shift.
 const TICK_SHIFT: u32 = 10;
+/// How long a rate of growth stands: a jiffy of the kernels that most distributions build (250 a second).
+const DECISION_US: u64 = 4_000;
 /// Beyond this distance from K, four minutes, the function is above every window there can be.
 const MAX_DISTANCE: u64 = 1 << 18;
 
@@ -42,6 +46,10 @@ struct Epoch {
     w_est: u32,
     /// K, in ticks.
     k: u32,
+    /// Bytes to be acknowledged for one segment more; 0: not decided in this stage.
+    per: u32,
+    /// In which stretch of [`DECISION_US`] that was decided, modulo 2^32.
+    decided: u32,
 }
 
 /// The variables of CUBIC.
@@ -56,7 +64,7 @@ pub(super) struct Cubic {
 
 impl Controller for Cubic {
     fn start(&mut self, _window: &mut Window, _now: Instant, _srtt_us: u64) {
-        self.hystart.start();
+        self.hystart.start(0);
     }
 
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
@@ -93,7 +101,7 @@ impl Controller for Cubic {
             cwnd_prior: cwnd,
             ..Epoch::default()
         };
-        // §4.6. What limited transmit added to the flight is not part of it (RFC 5681 §3.2).
+        // §4.6.
         window.reduce_to(scaled(event.flight.min(cwnd), BETA));
     }
 
@@ -137,21 +145,17 @@ impl Cubic {
         }
         let epoch = &mut self.epoch;
         epoch.estimate_reno(window, acked);
-        let elapsed_us = now_us.saturating_sub(epoch.since_us);
-        if epoch.w_cubic(window.mss, elapsed_us) < epoch.w_est {
-            // §4.3: the Reno-friendly region.
-            window.cwnd = window.cwnd.max(epoch.w_est).min(MAX_CWND);
-            return;
+        let now_decides = low(now_us / DECISION_US);
+        if epoch.per == 0 || epoch.decided != now_decides {
+            epoch.decided = now_decides;
+            let ahead_us = now_us.saturating_sub(epoch.since_us) + srtt_us.max(DECISION_US);
+            epoch.per = epoch.decide(window, ahead_us);
+            // What was saved up at a slower rate is worth a segment at most.
+            window.acknowledged = window.acknowledged.min(epoch.per);
         }
-        // §4.4 and §4.5: towards where the function will be in one round trip, at most half as much again.
-        let cwnd = window.cwnd;
-        let ahead = epoch.w_cubic(window.mss, elapsed_us + srtt_us);
-        let target = ahead.clamp(cwnd, cwnd.saturating_add(cwnd / 2));
-        let room = u64::from(target - cwnd);
-        let growth = room * u64::from(acked) + u64::from(window.acknowledged);
-        let whole = (growth / u64::from(cwnd)).min(room);
-        window.acknowledged = u32::try_from(growth % u64::from(cwnd)).unwrap_or(0);
-        window.grow(u32::try_from(whole).unwrap_or(u32::MAX));
+        window.avoid(acked, epoch.per);
+        // §4.3: the Reno-friendly region.
+        window.cwnd = window.cwnd.max(epoch.w_est).min(MAX_CWND);
     }
 }
 
@@ -166,6 +170,24 @@ impl Epoch {
             self.w_max = window.cwnd;
         }
         self.k = time_to_climb(below, window.mss);
+    }
+
+    /// §4.4 and §4.5: for how many bytes the window grows by a segment, so that in one round trip it is where the
+    /// function will be, but half as large again at most. Below the plateau in whole segments: a window of a few
+    /// of them would otherwise wait for seconds.
+    fn decide(&self, window: &Window, ahead_us: u64) -> u32 {
+        let Window { cwnd, mss, .. } = *window;
+        let exact = self.w_cubic(mss, ahead_us).saturating_sub(cwnd);
+        let room = if ticks(ahead_us) < u64::from(self.k) {
+            exact.next_multiple_of(mss)
+        } else {
+            exact
+        };
+        if room == 0 {
+            return u32::MAX;
+        }
+        let per = u64::from(cwnd) * u64::from(mss) / u64::from(room);
+        u32::try_from(per).unwrap_or(u32::MAX).max(2 * mss)
     }
 
     /// W_cubic(t) (§4.2 figure 1).
@@ -207,6 +229,10 @@ impl Epoch {
             self.paused_us = 0;
         }
     }
+}
+
+fn low(value: u64) -> u32 {
+    u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
 }
 
 fn ticks(us: u64) -> u64 {

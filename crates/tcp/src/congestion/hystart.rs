@@ -43,13 +43,17 @@ pub(super) struct HyStart {
     /// When the first and the last ACK of the train came, microseconds modulo 2^32.
     train_began: u32,
     train_end: u32,
+    /// Windows of fewer segments double whatever the delay says.
+    low_segments: u32,
+    reserved: u32,
 }
 
 /// [`HyStart::css_baseline`] of a stage that began with a train: no round trip is below it.
 const TRAIN: u32 = 0;
 
 impl HyStart {
-    pub fn start(&mut self) {
+    /// `low_segments`: windows of fewer segments double whatever the delay says.
+    pub fn start(&mut self, low_segments: u32) {
         *self = Self {
             last_round_min: UNKNOWN,
             current_round_min: UNKNOWN,
@@ -60,6 +64,8 @@ impl HyStart {
             lowest: UNKNOWN,
             train_began: 0,
             train_end: 0,
+            low_segments,
+            reserved: 0,
         };
     }
 
@@ -74,16 +80,17 @@ impl HyStart {
         if sample.cwnd_limited {
             self.grow(window, sample.acked);
         }
-        if self.samples >= SAMPLES {
+        let is_low = window.cwnd < self.low_segments.saturating_mul(window.mss);
+        if self.samples >= SAMPLES && !is_low {
             self.judge(window);
         }
-        self.follow_train(sample);
+        self.follow_train(sample, is_low);
         if sample.round_start {
-            self.end_round(window);
+            self.end_round(window, is_low);
         }
     }
 
-    fn follow_train(&mut self, sample: &AckSample) {
+    fn follow_train(&mut self, sample: &AckSample, is_low: bool) {
         let now = low(sample.now.as_us());
         if now.wrapping_sub(self.train_end) > TRAIN_GAP_US {
             self.train_began = now;
@@ -91,7 +98,7 @@ impl HyStart {
         self.train_end = now;
         // On short paths trains are made by those who gather segments.
         let long = (self.lowest / 2).max(MIN_RTT_THRESH_US);
-        let is_long = now.wrapping_sub(self.train_began) > long;
+        let is_long = !is_low && now.wrapping_sub(self.train_began) > long;
         if is_long && sample.cwnd_limited && !self.in_css() && self.lowest != UNKNOWN {
             self.css_baseline = TRAIN;
             self.css_rounds = 0;
@@ -133,9 +140,9 @@ impl HyStart {
         }
     }
 
-    fn end_round(&mut self, window: &mut Window) {
+    fn end_round(&mut self, window: &mut Window, is_low: bool) {
         // One ACK for many segments leaves fewer than eight samples: then the round is judged by all it has.
-        if self.samples > 0 && self.samples < SAMPLES {
+        if self.samples > 0 && self.samples < SAMPLES && !is_low {
             self.judge(window);
         }
         if self.in_css() {
@@ -173,8 +180,22 @@ mod tests {
 
     fn start() -> (HyStart, Window) {
         let mut hystart = HyStart::new_zeroed();
-        hystart.start();
+        hystart.start(0);
         (hystart, Window::initial(MSS, false))
+    }
+
+    #[test]
+    fn a_low_window_doubles_whatever_the_delay_says() {
+        let (mut hystart, mut window) = start();
+        hystart.start(64);
+        round(&mut hystart, &mut window, 40);
+        for rtt_ms in [60, 80, 100, 120] {
+            assert!(window.cwnd < 64 * MSS && !hystart.in_css());
+            round(&mut hystart, &mut window, rtt_ms);
+        }
+        // Sixty now: the round in which it is no longer low counts.
+        train(&mut hystart, &mut window, 1_000_000, 1_000, 40);
+        assert!(hystart.in_css());
     }
 
     /// A round of ten ACKs of one segment, all with the same round trip.

@@ -10,6 +10,11 @@ pub fn initial_window(mss: u32) -> u32 {
     (10 * mss).min((2 * mss).max(14_600))
 }
 
+/// Smaller windows double until something is lost, as Linux's all do: what overflows is no more than the table of
+/// what is in flight can tell apart. Where losses come by chance, or beside a flow that overshoots, Reno, which
+/// gains a segment in a round trip, lives on what slow start has reached.
+const HYSTART_SEGMENTS: u32 = 512;
+
 /// Reno needs nothing beyond the window, but for a sense of when slow start has done its work.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -19,7 +24,7 @@ pub(super) struct Reno {
 
 impl Controller for Reno {
     fn start(&mut self, _window: &mut Window, _now: Instant, _srtt_us: u64) {
-        self.hystart.start();
+        self.hystart.start(HYSTART_SEGMENTS);
     }
 
     fn on_ack(&mut self, window: &mut Window, sample: &AckSample) {
@@ -54,9 +59,11 @@ pub(super) fn on_ack(window: &mut Window, sample: &AckSample) {
     }
 }
 
-/// RFC 5681 §3.1 equation (4), then §3.2 step 2; RFC 3168 §6.1.2 wants the same for a mark.
+/// RFC 5681 §3.1 equation (4), then §3.2 step 2; RFC 3168 §6.1.2 wants the same for a mark. Whole segments: a part of
+/// one could not leave, and would be so much more to be acknowledged before the window has one segment more.
 pub(super) fn on_congestion(window: &mut Window, event: &CongestionEvent) {
-    window.reduce_to(event.flight / 2);
+    let half = event.flight / 2;
+    window.reduce_to(half - half % window.mss.max(1));
 }
 
 /// RFC 5681 §3.1: the loss window is one segment; the threshold is halved once per episode.

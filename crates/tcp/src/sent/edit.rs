@@ -1,15 +1,15 @@
 //! Changing the middle of the table: marks, splits, merges. Only loss and reordering come here.
 
 use super::{
-    Marks, Piece, RUNS, Sent,
+    Marks, Piece, SPARE, Table,
     run::{Run, low},
 };
 use crate::time::{Duration, Instant};
 
-/// Runs that selective acknowledgements leave free for what is sent next.
+/// Runs that selective acknowledgements leave free for what is sent next, at most.
 const RESERVE: usize = 4;
 
-impl Sent {
+impl Table<'_> {
     /// The peer holds `[start, end)`; `visit` sees what was not known to be held. Returns how much.
     ///
     /// Where the table has no room for a new border, less is taken: it is sent again at worst.
@@ -20,7 +20,7 @@ impl Sent {
         end: u64,
         mut visit: impl FnMut(&Piece),
     ) -> u64 {
-        let (start, end) = (start.max(self.start), end.min(self.end));
+        let (start, end) = (start.max(self.extent.start), end.min(self.extent.end));
         if start >= end {
             return 0;
         }
@@ -28,40 +28,41 @@ impl Sent {
         if self.end_of(first) >= end && self.run(first).marks().contains(Marks::SACKED) {
             return 0;
         }
-        if self.count() + 2 > RUNS - RESERVE && self.compact_equal() {
+        let reserve = self.reserve();
+        if self.count() + SPARE + reserve > self.runs.len() && self.compact_equal() {
             first = self.find(start);
         }
-        let before = self.sacked;
+        let before = self.extent.sacked;
         let mut index = first;
         if self.start_of(first) < start {
             if !self.run(first).marks().contains(Marks::SACKED) {
-                self.split(first, start, RESERVE);
+                self.split(first, start, reserve);
             }
             index += 1;
         }
         while index < self.count() && self.start_of(index) < end {
             let run = self.run(index);
             if !run.marks().contains(Marks::SACKED) {
-                if self.end_of(index) > end && !self.split(index, end, RESERVE) {
+                if self.end_of(index) > end && !self.split(index, end, reserve) {
                     break;
                 }
                 let run = self.run(index);
                 let piece = run.piece(now, self.start_of(index), self.end_of(index));
                 self.forget_marks(run, piece.len());
                 *self.run_mut(index) = run.marked((run.marks() - Marks::LOST) | Marks::SACKED);
-                self.sacked += piece.len();
+                self.extent.sacked += piece.len();
                 visit(&piece);
             }
             index += 1;
         }
         self.join_sacked(first.saturating_sub(1), index);
-        self.sacked - before
+        self.extent.sacked - before
     }
 
     /// Marks as lost what `is_lost` names among what is neither held nor lost. Returns how much.
     pub fn mark_lost(&mut self, now: Instant, mut is_lost: impl FnMut(&Piece) -> bool) -> u64 {
-        let before = self.lost;
-        let mut start = self.start;
+        let before = self.extent.lost;
+        let mut start = self.extent.start;
         for index in 0..self.count() {
             let run = self.run(index);
             let piece = run.piece(now, start, self.end_of(index));
@@ -69,18 +70,18 @@ impl Sent {
             let settled = run.marks().intersects(Marks::SACKED | Marks::LOST);
             if !settled && is_lost(&piece) {
                 *self.run_mut(index) = run.marked(run.marks() | Marks::LOST);
-                self.lost += piece.len();
+                self.extent.lost += piece.len();
             }
         }
-        self.lost - before
+        self.extent.lost - before
     }
 
     /// Marks as lost what begins at SND.UNA and ends at `end`, if it is not held. Returns how much.
     pub fn mark_front_lost(&mut self, now: Instant, end: u64) -> u64 {
-        if self.is_empty() {
+        if self.count() == 0 {
             return 0;
         }
-        let end = end.min(self.end);
+        let end = end.min(self.extent.end);
         if self.end_of(0) > end {
             self.split(0, end, 0);
         }
@@ -90,11 +91,11 @@ impl Sent {
 
     /// `[start, end)` left once more.
     pub fn resend(&mut self, now: Instant, start: u64, end: u64) {
-        let (start, end) = (start.max(self.start), end.min(self.end));
+        let (start, end) = (start.max(self.extent.start), end.min(self.extent.end));
         if start >= end {
             return;
         }
-        if self.count() + 2 > RUNS {
+        if self.count() + SPARE > self.runs.len() {
             self.compact();
         }
         let mut index = self.find(start);
@@ -124,7 +125,7 @@ impl Sent {
             let run = self.run(index);
             *self.run_mut(index) = run.marked(run.marks() - Marks::SACKED);
         }
-        self.sacked = 0;
+        self.extent.sacked = 0;
     }
 
     /// What counted as lost is on its way after all.
@@ -133,21 +134,25 @@ impl Sent {
             let run = self.run(index);
             *self.run_mut(index) = run.marked(run.marks() - Marks::LOST);
         }
-        self.lost = 0;
+        self.extent.lost = 0;
     }
 
     /// Takes what `run` counts for, over `len` positions, out of the sums.
     pub(super) fn forget_marks(&mut self, run: Run, len: u64) {
         if run.marks().contains(Marks::SACKED) {
-            self.sacked = self.sacked.saturating_sub(len);
+            self.extent.sacked = self.extent.sacked.saturating_sub(len);
         }
         if run.marks().contains(Marks::LOST) {
-            self.lost = self.lost.saturating_sub(len);
+            self.extent.lost = self.extent.lost.saturating_sub(len);
         }
     }
 
+    fn reserve(&self) -> usize {
+        (self.runs.len() / 10).clamp(1, RESERVE)
+    }
+
     /// Index of the run that holds `position`, which is in flight.
-    fn find(&self, position: u64) -> usize {
+    pub(super) fn find(&self, position: u64) -> usize {
         let (mut low_index, mut high_index) = (0, self.count());
         while low_index < high_index {
             let middle = usize::midpoint(low_index, high_index);
@@ -163,14 +168,14 @@ impl Sent {
     /// Cuts run `index` at `position`, which lies inside it, if that leaves `spare` runs free.
     fn split(&mut self, index: usize, position: u64, spare: usize) -> bool {
         let count = self.count();
-        if count + spare >= RUNS {
+        if count + spare >= self.runs.len() {
             return false;
         }
         for to in (index + 1..=count).rev() {
             *self.run_mut(to) = self.run(to - 1);
         }
         *self.run_mut(index) = self.run(index).ending(low(position));
-        self.len += 1;
+        self.extent.len += 1;
         true
     }
 
@@ -192,13 +197,15 @@ impl Sent {
 
     /// Makes room: every second border between runs that are alike goes. `false`: there was none.
     fn compact_equal(&mut self) -> bool {
-        self.join_where(0, RUNS, 2, |lower, upper| lower.marks() == upper.marks())
+        self.join_where(0, usize::MAX, 2, |lower, upper| {
+            lower.marks() == upper.marks()
+        })
     }
 
     /// Makes room at any price but forgetting what is held. `false`: marks alternate everywhere.
     pub(super) fn compact(&mut self) -> bool {
         self.compact_equal()
-            || self.join_where(0, RUNS, 2, |lower, upper| {
+            || self.join_where(0, usize::MAX, 2, |lower, upper| {
                 !(lower.marks() | upper.marks()).contains(Marks::SACKED)
             })
     }
@@ -238,7 +245,7 @@ impl Sent {
             }
             border = end;
         }
-        self.len -= u16::try_from(count - kept - 1).unwrap_or(0);
+        self.extent.len -= u32::try_from(count - kept - 1).unwrap_or(0);
         kept + 1 < count
     }
 }

@@ -35,12 +35,16 @@ impl Piece {
     }
 }
 
+/// By how much the time of a run may be ahead of the clock.
+const AHEAD_MAX_US: u32 = 1_000_000;
+
 /// A spread of unknown length.
 const UNKNOWN: u16 = u16::MAX;
 
-#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+/// Neighbouring positions in flight that left at about the same time and of which the same is known.
+#[derive(Clone, Copy, Debug, Default, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Run {
+pub struct Run {
     /// One past the last position, modulo 2^32.
     end: u32,
     /// When its last byte left, microseconds modulo 2^32.
@@ -52,7 +56,18 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub fn sent_at(now: Instant, end: u32) -> Self {
+    /// Of what ends at `end` nothing is known but that it left, perhaps more than once.
+    pub(crate) const fn unknown(end: u32) -> Self {
+        Self {
+            end,
+            sent_us: 0,
+            spread_us: UNKNOWN,
+            marks: Marks::RETRANSMITTED.bits(),
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn sent_at(now: Instant, end: u32) -> Self {
         Self {
             end,
             sent_us: low(now.as_us()),
@@ -62,31 +77,31 @@ impl Run {
         }
     }
 
-    pub const fn end(self) -> u32 {
+    pub(crate) const fn end(self) -> u32 {
         self.end
     }
 
-    pub const fn ending(self, end: u32) -> Self {
+    pub(crate) const fn ending(self, end: u32) -> Self {
         Self { end, ..self }
     }
 
-    pub const fn marks(self) -> Marks {
+    pub(crate) const fn marks(self) -> Marks {
         Marks::from_bits_truncate(self.marks)
     }
 
-    pub const fn marked(self, marks: Marks) -> Self {
+    pub(crate) const fn marked(self, marks: Marks) -> Self {
         Self {
             marks: marks.bits(),
             ..self
         }
     }
 
-    pub fn spread(self) -> Option<Duration> {
+    pub(crate) fn spread(self) -> Option<Duration> {
         (self.spread_us != UNKNOWN).then(|| Duration::from_us(u64::from(self.spread_us)))
     }
 
     /// The run that is `self` and, right after it, `upper`: what is true of both.
-    pub fn joined(self, upper: Self) -> Self {
+    pub(crate) fn joined(self, upper: Self) -> Self {
         let later_by = upper.sent_us.wrapping_sub(self.sent_us);
         let is_upper_later = later_by < 1 << 31;
         let (late, early) = if is_upper_later {
@@ -117,9 +132,14 @@ impl Run {
         }
     }
 
-    pub fn piece(self, now: Instant, start: u64, end: u64) -> Piece {
+    pub(crate) fn piece(self, now: Instant, start: u64, end: u64) -> Piece {
         let age = low(now.as_us()).wrapping_sub(self.sent_us);
-        let sent = now - Duration::from_us(u64::from(age));
+        let sent = if age > u32::MAX - AHEAD_MAX_US {
+            // What left in one batch may bear a time that is a little ahead (`rack`).
+            now + Duration::from_us(u64::from(age.wrapping_neg()))
+        } else {
+            now - Duration::from_us(u64::from(age))
+        };
         Piece {
             start,
             end,

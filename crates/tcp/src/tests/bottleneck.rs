@@ -5,6 +5,7 @@ use super::harness::{IRS, ISS};
 use crate::{
     Algorithm, Config, Connection, Duration, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
+    rooms::{FlightRooms, NoRooms, OneRoom},
 };
 use std::collections::BTreeMap;
 use wire::ecn::Ecn;
@@ -18,6 +19,7 @@ static ZEROS: [u8; 65_536] = [0; 65_536];
 #[derive(Default)]
 struct Sink {
     slots: Vec<RangeSlot>,
+    flights: OneRoom,
 }
 
 impl ReceiveWindow for Sink {
@@ -30,6 +32,10 @@ impl ReceiveWindow for Sink {
 
     fn room(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
         Some(&mut self.slots)
+    }
+
+    fn flights(&mut self) -> &mut dyn FlightRooms {
+        &mut self.flights
     }
 }
 
@@ -126,11 +132,15 @@ impl Network {
         let starts = self.now + Duration::from_ms(after_ms);
         let limits = self.limits();
         let mut client = Connection::connect(config, SeqNumber(ISS), starts);
-        let syn = client.poll_transmit(starts, &limits).expect("SYN");
+        let syn = client
+            .poll_transmit(starts, &limits, &mut NoRooms)
+            .expect("SYN");
         let one_way = Duration::from_us(self.link.rtt_ms * 500);
         let there = starts + one_way;
         let mut server = Connection::accept(config, SeqNumber(IRS), there, &syn.header);
-        let syn_ack = server.poll_transmit(there, &limits).expect("SYN-ACK");
+        let syn_ack = server
+            .poll_transmit(there, &limits, &mut NoRooms)
+            .expect("SYN-ACK");
         let back = there + one_way;
         let _ = client.handle_segment(back, &syn_ack.header, &[], &mut Sink::default());
         self.flows.push(Flow {
@@ -181,9 +191,9 @@ impl Network {
             self.now = self.now.max(next);
             self.arrive();
             for flow in &mut self.flows {
-                for side in &mut flow.ends {
+                for (side, sink) in flow.ends.iter_mut().zip(&mut flow.sinks) {
                     if side.deadline().is_some_and(|at| at <= self.now) {
-                        let _ = side.handle_timeout(self.now);
+                        let _ = side.handle_timeout(self.now, &mut sink.flights);
                     }
                 }
             }
@@ -237,12 +247,17 @@ impl Network {
             .expect("readable");
     }
 
+    fn poll(&mut self, flow: usize, side: usize, limits: &TransmitLimits) -> Option<Transmit> {
+        let Flow { ends, sinks, .. } = &mut self.flows[flow];
+        ends[side].poll_transmit(self.now, limits, &mut sinks[side].flights)
+    }
+
     fn transmit(&mut self, flow: usize, side: usize) {
         if self.now < self.flows[flow].starts {
             return;
         }
         let limits = self.limits();
-        while let Some(transmit) = self.flows[flow].ends[side].poll_transmit(self.now, &limits) {
+        while let Some(transmit) = self.poll(flow, side, &limits) {
             let one_way_us = self.link.rtt_ms * 500;
             if side == 1 {
                 self.send(flow, 0, transmit, self.now.as_us() + one_way_us);

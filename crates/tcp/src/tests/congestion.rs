@@ -26,18 +26,28 @@ fn share(bytes: u64, whole: u64) -> f64 {
 }
 
 fn alone(algorithm: Algorithm, link: Link, seconds: u64) -> f64 {
-    let mut network = Network::new(link, 7);
+    alone_from(7, algorithm, link, seconds)
+}
+
+fn alone_from(seed: u64, algorithm: Algorithm, link: Link, seconds: u64) -> f64 {
+    let mut network = Network::new(link, 2 * seed + 1);
     network.add(&config(algorithm), Program::Bulk, 0);
     let received = network.run_ms(seconds * 1_000);
     share(received[0], capacity(&link, seconds * 1_000))
 }
 
-/// Two flows, the second three seconds later: the first one's share of what both receive in `seconds`
-/// after `warm_up` seconds.
-fn share_of_first(flows: [Algorithm; 2], link: Link, warm_up: u64, seconds: u64) -> f64 {
+/// Two flows, the second `later_ms` later: the first one's share of what both receive in `seconds` after
+/// `warm_up` seconds.
+fn share_of_first(
+    flows: [Algorithm; 2],
+    link: Link,
+    later_ms: u64,
+    warm_up: u64,
+    seconds: u64,
+) -> f64 {
     let mut network = Network::new(link, 11);
     network.add(&config(flows[0]), Program::Bulk, 0);
-    network.add(&config(flows[1]), Program::Bulk, 3_000);
+    network.add(&config(flows[1]), Program::Bulk, later_ms);
     network.run_ms(warm_up * 1_000);
     let received = network.run_ms(seconds * 1_000);
     share(received[0], received[0] + received[1])
@@ -53,9 +63,16 @@ fn cubic_fills_a_long_path_after_slow_start_and_after_losses() {
 
 #[test]
 fn two_cubic_flows_share_fairly() {
+    // Which flow meets the full queue is chance, and remembered for long: no single start says much.
+    let starts: Vec<u64> = (0..16).map(|start| 2_000 + 333 * start).collect();
     for merged in [false, true] {
-        let first = share_of_first([Cubic, Cubic], Link { merged, ..PATH }, 60, 120);
-        assert!((0.35..0.65).contains(&first), "merged {merged}: {first}");
+        let link = Link { merged, ..PATH };
+        let share = |&ms: &u64| share_of_first([Cubic, Cubic], link, ms, 60, 120);
+        let shares: Vec<f64> = starts.iter().map(share).collect();
+        let mean = shares.iter().sum::<f64>() / 16.0;
+        assert!((0.44..0.56).contains(&mean), "merged {merged}: {shares:?}");
+        let each = shares.iter().all(|first| (0.3..0.7).contains(first));
+        assert!(each, "merged {merged}: {shares:?}");
     }
 }
 
@@ -71,7 +88,7 @@ fn cubic_is_fair_to_reno_where_reno_is_as_fast() {
     for merged in [false, true] {
         let link = Link { merged, ..link };
         for flows in [[Cubic, Reno], [Reno, Cubic]] {
-            let first = share_of_first(flows, link, 20, 60);
+            let first = share_of_first(flows, link, 3_000, 20, 60);
             assert!((0.33..0.67).contains(&first), "{flows:?}: {first}");
         }
     }
@@ -173,9 +190,11 @@ fn random_loss_of_one_percent_stops_reno_and_not_bbr() {
         ..PATH
     };
     // RFC 3649: 1.2 / sqrt(p) segments, 12 of the 350 that the path holds.
-    let (reno, bbr) = (alone(Reno, link, 30), alone(Bbr, link, 30));
+    let reno = alone(Reno, link, 30);
     assert!(reno < 0.06, "{reno}");
-    assert!(bbr > 0.75, "{bbr}");
+    // 3.5 losses in a round trip, and above seven BBR steps back: no single seed says much.
+    let bbr: f64 = (1..=8).map(|seed| alone_from(seed, Bbr, link, 30)).sum();
+    assert!(bbr / 8.0 > 0.75, "{bbr}");
 }
 
 /// A data centre: 1 Gbit/s, 200 µs would be typical; a millisecond is what the cable counts in.
@@ -213,12 +232,35 @@ fn dctcp_keeps_a_short_queue_and_the_rate() {
         assert!((10_000..60_000).contains(&queue), "{ecn:?}: {queue}");
         assert!(dropped == 0 && marked > 0, "{ecn:?}: {dropped} {marked}");
     }
-    // Without ECN it is Reno, and fills the buffer now and then.
+    // Without ECN it is Reno, and fills the buffer.
     let (_, queue, dropped, marked) = on_rack(Dctcp, EcnMode::Off);
     assert!(
-        queue > 100_000 && dropped > 0 && marked == 0,
+        queue > 200_000 && dropped > 0 && marked == 0,
         "{queue} {dropped}"
     );
+}
+
+#[test]
+fn dctcp_takes_no_ack_for_many_segments_for_marks() {
+    // A gigabit over 20 ms, marks from a seventh of what it holds. ACKs are for a dozen segments each.
+    for merged in [false, true] {
+        let link = Link {
+            mbit_s: 1_000,
+            rtt_ms: 20,
+            buffer_bytes: 2_500_000,
+            mark_above_bytes: 357_000,
+            merged,
+            ..PATH
+        };
+        let mut network = Network::new(link, 7);
+        let mut config = config(Dctcp);
+        config.options.ecn = EcnMode::RequestAccurate;
+        network.add(&config, Program::Bulk, 0);
+        network.run_ms(500);
+        let received = network.run_ms(1_000)[0];
+        let rate = share(received, capacity(&link, 1_000));
+        assert!(rate > 0.25, "merged {merged}: {rate}");
+    }
 }
 
 #[test]

@@ -131,6 +131,43 @@ fn after_a_hole_was_filled_single_segments_are_acknowledged_at_once_for_a_while(
     script.leaves(&[". 1:1 ack 18001"]);
 }
 
+#[test]
+fn after_a_hole_a_batch_is_acknowledged_twice_so_that_one_ack_may_be_lost() {
+    let mut script = Script::established(&nodelay());
+    // Before, segments that come together are one reason to answer.
+    let full = |nth: u32| seg(".", 1 + 1_000 * nth, 1, &[7; 1_000]).win(60_000);
+    for nth in 0..4 {
+        script.arrives(full(nth));
+    }
+    script.leaves(&[". 1:1 ack 4001"]);
+    script.arrives(full(5));
+    script.leaves(&[". 1:1 ack 4001"]);
+    script.arrives(full(4));
+    script.leaves(&[". 1:1 ack 6001"]);
+    for nth in 6..10 {
+        script.arrives(full(nth));
+    }
+    script.leaves(&[". 1:1 ack 9001", ". 1:1 ack 10001"]);
+    script.consumes_all();
+    script.sent();
+    // What our program writes says as much as a bare ACK.
+    script.arrives(full(10));
+    script.arrives(full(11));
+    script.writes(10);
+    script.leaves(&["P. 1:11 ack 12001"]);
+    // And a peer that goes on without a loss is soon believed.
+    for nth in 12..300 {
+        script.arrives(full(nth));
+        script.sent();
+        script.consumes_all();
+        script.sent();
+    }
+    for nth in 300..304 {
+        script.arrives(full(nth));
+    }
+    assert_eq!(script.sent().len(), 1);
+}
+
 fn with_sack() -> Script {
     let config = Config {
         sack: true,

@@ -143,7 +143,7 @@ fn the_codepoint_of_the_syn_is_told_in_the_syn_ack() {
         );
         conn.note_handshake_mark(mark);
         let sent = conn
-            .poll_transmit(Instant::ZERO, &super::harness::LIMITS)
+            .poll_transmit(Instant::ZERO, &super::harness::LIMITS, &mut crate::NoRooms)
             .unwrap();
         assert_eq!(ace(&sent), code);
     }
@@ -188,17 +188,17 @@ fn an_echo_halves_the_window_once_and_is_answered_by_cwr() {
     script.writes(40_000);
     assert_eq!(script.sent().len(), 10);
     script.arrives(seg(".", 1, 2_001, b"").win(60_000).ace(0b001));
-    // 12,000 with what slow start added, 8,000 of it in flight.
-    assert_eq!(script.conn.info().cwnd, 4_000);
+    // Half of what was in flight, not of what slow start has made of it since.
+    assert_eq!(script.conn.info().cwnd, 5_000);
     script.arrives(seg(".", 1, 4_001, b"").win(60_000).ace(0b001));
-    assert_eq!(script.conn.info().cwnd, 4_000, "the same window of data");
+    assert_eq!(script.conn.info().cwnd, 5_000, "the same window of data");
     assert!(script.sent().is_empty());
     script.arrives(seg(".", 1, 8_001, b"").win(60_000).ace(0b001));
     let sent = script.sent();
     assert_eq!(ace(&sent[0]), 0b010, "CWR, once");
     assert!(sent[1..].iter().all(|one| ace(one) == 0));
     script.arrives(seg(".", 1, 11_001, b"").win(60_000).ace(0b001));
-    assert_eq!(script.conn.info().cwnd, 2_000, "the next window");
+    assert_eq!(script.conn.info().cwnd, 3_000, "the next window");
 }
 
 #[test]
@@ -239,24 +239,43 @@ fn accurate_feedback_counts_packets_and_bytes() {
     arrives_marked(&mut script, Ecn::Ect0, &data(1_001));
     let sent = script.sent();
     assert_eq!(ace(&sent[0]), 5, "no mark yet");
-    assert_eq!(sent[0].header.options.accurate_ecn, None);
-    arrives_marked(&mut script, Ecn::Ce, &data(2_001));
-    arrives_marked(&mut script, Ecn::Ce, &data(3_001));
+    let counters = sent[0].header.options.accurate_ecn.unwrap();
+    assert_eq!((counters.ect0, counters.ce), (Some(2_001), Some(0)));
+    arrives_marked(&mut script, Ecn::Ect0, &data(2_001));
+    arrives_marked(&mut script, Ecn::Ect0, &data(3_001));
+    let sent = script.sent();
+    assert_eq!(sent[0].header.options.accurate_ecn, None, "no news");
+    arrives_marked(&mut script, Ecn::Ce, &data(4_001));
+    arrives_marked(&mut script, Ecn::Ce, &data(5_001));
     let sent = script.sent();
     assert_eq!(ace(&sent[0]), 7);
     let counters = sent[0].header.options.accurate_ecn.unwrap();
     assert_eq!(
         (counters.ect0, counters.ce, counters.ect1),
-        (Some(2_001), Some(2_000), None)
+        (Some(4_001), Some(2_000), None)
     );
-    arrives_marked(&mut script, Ecn::Ce, &data(4_001));
-    arrives_marked(&mut script, Ecn::Ect1, &data(5_001));
+    arrives_marked(&mut script, Ecn::Ce, &data(6_001));
+    arrives_marked(&mut script, Ecn::Ect1, &data(7_001));
     let sent = script.sent();
     assert_eq!(ace(&sent[0]), 0, "modulo eight");
     assert_eq!(
         sent[0].header.options.accurate_ecn.unwrap().ect1,
         Some(1_001)
     );
+}
+
+#[test]
+fn an_ack_for_more_packets_than_three_bits_can_count_has_the_option() {
+    let mut script = accepted(&with(EcnMode::AcceptAccurate), SYN_ASKS_ACCURATE);
+    let data = |nth: u32| seg("P.", 1 + 1_000 * nth, 1, &[0; 1_000]);
+    for (first, count, is_told) in [(0, 2, true), (2, 7, false), (9, 8, true), (17, 2, false)] {
+        for nth in first..first + count {
+            arrives_marked(&mut script, Ecn::Ect0, &data(nth));
+        }
+        let sent = script.sent();
+        let told = sent[0].header.options.accurate_ecn.is_some();
+        assert_eq!(told, is_told, "{count} after {first}");
+    }
 }
 
 #[test]

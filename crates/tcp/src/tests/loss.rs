@@ -1,6 +1,7 @@
 //! Loss: fast retransmit and recovery with and without SACK, timeouts, congestion window.
 
 use super::harness::{plain, seg, ten_in_flight, with_sack};
+use super::recovery::twenty_in_flight;
 
 #[test]
 fn the_third_duplicate_ack_retransmits_without_sack() {
@@ -12,8 +13,8 @@ fn the_third_duplicate_ack_retransmits_without_sack() {
     }
     script.arrives(seg(".", 1, 1, b"").win(60_000));
     assert_eq!(script.ranges()[0], (1, 1_000));
-    // Half of ten and of the two that limited transmit added.
-    assert_eq!(script.conn.info().ssthresh, 6_000);
+    // Half of ten: what limited transmit added does not count (RFC 5681 §3.2 step 2).
+    assert_eq!(script.conn.info().ssthresh, 5_000);
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn a_partial_ack_retransmits_the_next_hole_without_sack() {
 fn what_was_too_long_for_the_path_leaves_again_at_once_and_shorter() {
     let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
     let window = script.conn.info().cwnd;
-    let events = script.conn.handle_packet_too_big(script.now, 600);
+    let events = script.too_big(600);
     assert!(events.contains(crate::Events::TRANSMIT));
     script.limits.mss = 600;
     script.limits.max_payload = 600;
@@ -42,7 +43,7 @@ fn what_was_too_long_for_the_path_leaves_again_at_once_and_shorter() {
     assert!(sent.iter().all(|&(_, len)| len <= 600), "{sent:?}");
     assert_eq!(script.conn.info().cwnd, window, "no sign of congestion");
     // Nothing in flight is as long as this.
-    let again = script.conn.handle_packet_too_big(script.now, 20_000);
+    let again = script.too_big(20_000);
     assert!(again.is_empty());
 }
 
@@ -50,9 +51,11 @@ fn what_was_too_long_for_the_path_leaves_again_at_once_and_shorter() {
 fn sack_retransmits_each_hole_once_and_nothing_else() {
     let mut script = with_sack();
     // Segments 1 and 5 of ten are lost.
+    script.wait_us(20_000);
     script.arrives(seg(".", 1, 1, b"").win(60_000).sack(1_001, 4_001));
     let sent = script.ranges();
     assert_eq!(sent[0], (1, 1_000), "three segments above the hole: lost");
+    script.wait_us(100);
     script.arrives(
         seg(".", 1, 1, b"")
             .win(60_000)
@@ -79,6 +82,38 @@ fn recovery_halves_the_window_once() {
     script.arrives(seg(".", 1, 1_001, b"").win(60_000).sack(3_001, 10_001));
     script.sent();
     assert_eq!(script.conn.info().cwnd, 5_000);
+}
+
+#[test]
+fn what_a_batch_of_acks_has_freed_before_we_could_answer_was_in_flight() {
+    let mut script = twenty_in_flight();
+    // The 19th of twenty is lost; the ACKs of the others come together, and nothing can leave between them.
+    script.acked(28_001, &[]);
+    script.acked(28_001, &[(29_001, 30_001)]);
+    let window = script.conn.info().cwnd;
+    assert_eq!(window, 38_000, "slow start");
+    script.wait_us(20_000);
+    script.times_out();
+    assert!(script.conn.recovery.is_active());
+    assert_eq!(script.conn.info().ssthresh, window / 2);
+}
+
+#[test]
+fn while_the_program_is_the_limit_the_flight_is_halved_and_not_the_window() {
+    let mut script = twenty_in_flight();
+    // All of the 80,000 bytes that were written.
+    for end in [30_001, 70_001, 80_001] {
+        script.acked(end, &[]);
+        script.ranges();
+        script.wait_us(20_000);
+    }
+    assert!(script.conn.info().cwnd >= 40_000);
+    // Eight segments are all there is to send now; the first of them is lost.
+    script.writes(8_000);
+    assert_eq!(script.ranges().len(), 8);
+    script.wait_us(20_000);
+    script.acked(80_001, &[(81_001, 88_001)]);
+    assert_eq!(script.conn.info().ssthresh, 4_000);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two connections on a bad cable: bytes delivered are the bytes sent, in bounded virtual time.
 
-use super::harness::{Pair, Weather};
+use super::cable::{Pair, Weather};
 use crate::{Config, State, TransmitLimits};
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn exchange(
 }
 
 /// [`exchange`] over a cable that exists; `check` looks at the pair after every event.
-pub fn exchange_over(mut pair: Pair, bytes: [u64; 2], check: impl Fn(&Pair)) -> Pair {
+pub fn exchange_over(mut pair: Pair, bytes: [u64; 2], check: impl Fn(&mut Pair)) -> Pair {
     pair.run(3_600, |pair| {
         check(pair);
         let mut done = true;

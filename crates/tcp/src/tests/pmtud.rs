@@ -1,6 +1,9 @@
 //! A path that swallows large segments without a word (RFC 4821, RFC 8899).
 
-use super::harness::{Pair, Script, Weather, plain};
+use super::{
+    cable::{Pair, Weather},
+    harness::{Script, plain},
+};
 use crate::{Config, Duration, State, TransmitLimits};
 use proptest::prelude::*;
 
@@ -156,7 +159,7 @@ proptest! {
         for (mtu, ms) in mtus {
             pair.mtu = mtu;
             flood(&mut pair, ms);
-            pair.ends[0].snd.sent.check();
+            pair.check_flights();
         }
         prop_assert!(flood(&mut pair, 120_000) > 50_000);
         let readable = usize::try_from(pair.ends[1].readable_end()).unwrap();

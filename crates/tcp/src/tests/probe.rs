@@ -141,7 +141,7 @@ fn a_probe_that_is_overtaken_by_its_ack_holds_nothing_up() {
     let mut script = in_flight(3_000);
     let deadline = script.conn.deadline().unwrap();
     script.now = deadline;
-    let _ = script.conn.handle_timeout(script.now);
+    let _ = script.times_out();
     script.acked(3_001, &[]);
     script.writes(1_000);
     script.leaves(&["P. 3001:4001 ack 1"]);

@@ -25,6 +25,25 @@ fn a_reset_after_the_peers_fin_is_a_broken_pipe() {
 }
 
 #[test]
+fn a_peer_that_is_known_to_be_gone_counts_as_one_that_has_reset() {
+    let mut script = Script::established(&plain());
+    assert!(
+        script
+            .conn
+            .handle_peer_gone()
+            .contains(Events::ERROR | Events::CLOSED)
+    );
+    assert_eq!(script.conn.error(), Some(ConnectionError::Reset));
+    script.leaves(&[]);
+
+    let mut script = Script::established(&plain());
+    script.arrives(seg("F.", 1, 1, b""));
+    script.sent();
+    script.conn.handle_peer_gone();
+    assert_eq!(script.conn.error(), Some(ConnectionError::BrokenPipe));
+}
+
+#[test]
 fn a_reset_elsewhere_in_the_window_is_challenged() {
     let mut script = Script::established(&plain());
     script.arrives(seg("R", 100, 0, b""));

@@ -20,7 +20,7 @@ fn victim(config: &Config) -> Script {
     script.arrives(seg("P.", 1, SENT + 1, b"hello"));
     script.consumes_all();
     script.wait_us(50_000);
-    let _ = script.conn.handle_timeout(script.now);
+    let _ = script.times_out();
     script.sent();
     assert_eq!(script.conn.readable_end(), 5);
     script
@@ -116,7 +116,7 @@ fn stamped() -> Script {
     script.arrives(seg("P.", 1, 1, b"hello").ts(5_001, 0));
     script.consumes_all();
     script.wait_us(50_000);
-    let _ = script.conn.handle_timeout(script.now);
+    let _ = script.times_out();
     script.sent();
     script
 }

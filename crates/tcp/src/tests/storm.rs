@@ -2,17 +2,17 @@
 //! stays whole, and nobody waits longer than the protocol allows.
 
 use super::{
-    harness::{Pair, Weather},
+    cable::{Pair, Weather},
     pair::exchange_over,
 };
-use crate::{Config, Connection, Duration, State, TransmitLimits};
+use crate::{Config, Connection, Duration, State, TransmitLimits, rooms::OneRoom};
 
 /// The longest back-off there is.
 const LONGEST: Duration = Duration::from_secs(120);
 
-fn check(pair: &Pair) {
+fn check(pair: &mut Pair) {
+    pair.check_flights();
     for end in &pair.ends {
-        end.snd.sent.check();
         let info = end.info();
         let is_live = !matches!(info.state, State::Closed | State::TimeWait);
         if info.flight > 0 && is_live {
@@ -54,7 +54,12 @@ fn pair(seed: u64) -> (Pair, [u64; 2]) {
     };
     let mut pair = Pair::new(configs, weather, limits, seed);
     pair.cuts = draw(3) > 0;
-    (pair, [draw(120_000), draw(20_000)])
+    let bytes = [draw(120_000), draw(20_000)];
+    for memory in &mut pair.memories {
+        // No room for the flight, one that is soon full, one for every segment.
+        memory.flights = OneRoom::of([0, 16, 1_024][usize::try_from(draw(3)).unwrap()]);
+    }
+    (pair, bytes)
 }
 
 #[test]

@@ -216,6 +216,50 @@ fn keepalive_probes_an_idle_peer_and_gives_up_a_dead_one() {
 }
 
 #[test]
+fn with_a_user_timeout_that_ends_keepalive_and_not_the_count_of_probes() {
+    // tcp(7), TCP_USER_TIMEOUT: it overrides keepalive when a connection is to be closed.
+    let options = SocketOptions {
+        keepalive: true,
+        keepalive_idle: Duration::from_secs(10),
+        keepalive_interval: Duration::from_secs(2),
+        keepalive_count: 1,
+        user_timeout: Duration::from_secs(15),
+        ..SocketOptions::default()
+    };
+    let mut script = Script::established(&Config { options, ..plain() });
+    assert_eq!(script.next_timer().0, 10_000);
+    script.leaves(&[". 0:0 ack 1"]);
+    for silence in [12, 14] {
+        assert_eq!(script.next_timer().0, 2_000, "{silence} s");
+        script.leaves(&[". 0:0 ack 1"]);
+    }
+    // 16 seconds of silence; with a longer count it would not have ended later.
+    let (waited, events) = script.next_timer();
+    assert_eq!(waited, 2_000);
+    assert!(events.contains(Events::ERROR));
+    script.leaves(&["R. 1:1 ack 1"]);
+}
+
+#[test]
+fn a_user_timeout_shorter_than_the_idle_time_ends_nothing_before_a_probe() {
+    let options = SocketOptions {
+        keepalive: true,
+        keepalive_idle: Duration::from_secs(10),
+        keepalive_interval: Duration::from_secs(2),
+        keepalive_count: 9,
+        user_timeout: Duration::from_secs(3),
+        ..SocketOptions::default()
+    };
+    let mut script = Script::established(&Config { options, ..plain() });
+    assert_eq!(script.next_timer().0, 10_000);
+    script.leaves(&[". 0:0 ack 1"]);
+    let (waited, events) = script.next_timer();
+    assert_eq!(waited, 2_000);
+    assert!(events.contains(Events::ERROR));
+    script.leaves(&["R. 1:1 ack 1"]);
+}
+
+#[test]
 fn without_keepalive_an_idle_connection_has_no_timer() {
     let script = Script::established(&plain());
     assert_eq!(script.conn.deadline(), None);

@@ -151,8 +151,8 @@ fn f_rto_finds_a_real_timeout_when_only_the_new_data_arrives() {
     assert_eq!(script.ranges()[0], (1_001, 1_000), "step 3 a");
     assert_eq!(
         script.conn.info().ssthresh,
-        5_500,
-        "half of what was in flight"
+        5_000,
+        "half of the window, of which the tail probe was no part"
     );
 }
 

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Where host 1 listens.
-const PORT: u16 = 7;
+pub const PORT: u16 = 7;
 const OWNER: u64 = 1;
 const LISTENER: u64 = 2;
 
@@ -85,12 +85,14 @@ pub struct Progress {
     pub released: bool,
 }
 
-fn address(host: usize) -> Ipv4Addr {
+/// The address of a host.
+pub fn address(host: usize) -> Ipv4Addr {
     let last = u8::try_from(host + 1).expect("invariant: two hosts");
     Ipv4Addr::new(10, 0, 0, last)
 }
 
-fn hardware(host: usize) -> ethernet::Address {
+/// The hardware address of a host's interface.
+pub fn hardware(host: usize) -> ethernet::Address {
     let last = u8::try_from(host + 1).expect("invariant: two hosts");
     ethernet::Address([2, 0, 0, 0, 0, last])
 }
@@ -449,10 +451,7 @@ impl Egress for Outlet<'_> {
         }
         let frame = TxFrame {
             headers: frame.headers,
-            payload: [
-                SharedSlice::from(self.payload.as_slice()),
-                SharedSlice::default(),
-            ],
+            payload: TxFrame::spans([SharedSlice::from(self.payload.as_slice())]),
             checksum: frame.checksum.map(|checksum| PartialChecksum {
                 start: checksum.start,
                 offset: checksum.offset,

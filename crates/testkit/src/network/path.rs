@@ -109,17 +109,8 @@ fn refusal(frame: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let mut payload = vec![0; message.emit_len()];
     message.emit(&mut payload);
     let answer = ipv4::Header {
-        source: ROUTER,
-        destination: header.source,
-        protocol: ipv4::Protocol::ICMP,
-        ttl: 64,
-        dscp_ecn: 0,
-        identification: 0,
         dont_fragment: false,
-        more_fragments: false,
-        fragment_offset: 0,
-        total_len: 0,
-        header_len: ipv4::Header::LEN,
+        ..ipv4::Header::new(ROUTER, header.source, ipv4::Protocol::ICMP)
     };
     let mut bytes = vec![0; ethernet::Header::LEN + ipv4::Header::LEN];
     let link = ethernet::Header {

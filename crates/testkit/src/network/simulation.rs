@@ -138,6 +138,20 @@ pub fn run_against(
     simulation.run()
 }
 
+/// Runs host 0 of a scenario against somebody else's stack, which listens as host 1 would.
+///
+/// # Errors
+/// Something that must hold did not.
+pub fn run_beside<'p>(
+    peer: Box<dyn Node + 'p>,
+    scenario: &'p Scenario,
+    print: bool,
+) -> Result<Report, Box<Failure>> {
+    let mut memory = tables();
+    let hosts: [Box<dyn Node + '_>; 2] = [Box::new(Host::new(memory.tables(), scenario, 0)), peer];
+    Simulation::new(scenario, hosts, u64::MAX, print).run()
+}
+
 fn tables() -> HeapTables {
     HeapTables::new(8, 4, 8).expect("invariant: a few rows are no burden")
 }

@@ -70,9 +70,23 @@ impl AccurateEcn {
         }
     }
 
-    /// Padded to words. Emission always has the first two counters.
+    /// The order that needs fewer counters, and how many those are; one in between that is missing is 0.
+    const fn order(self) -> (u8, usize) {
+        match (self.ect0, self.ce, self.ect1) {
+            (Some(_), _, Some(_)) => (ACCURATE_ECN_0, 3),
+            (None, None, None) => (ACCURATE_ECN_0, 0),
+            (Some(_), None, None) => (ACCURATE_ECN_0, 1),
+            (_, Some(_), None) => (ACCURATE_ECN_0, 2),
+            (None, None, Some(_)) => (ACCURATE_ECN_1, 1),
+            (None, Some(_), Some(_)) => (ACCURATE_ECN_1, 2),
+        }
+    }
+
+    /// Padded to words.
+    #[cold]
     const fn emit_len(self) -> usize {
-        if self.ect1.is_some() { 12 } else { 8 }
+        let (_, counters) = self.order();
+        (2 + 3 * counters).next_multiple_of(4)
     }
 }
 
@@ -333,14 +347,22 @@ struct Writer<'a> {
 impl Writer<'_> {
     #[cold]
     fn put_accurate_ecn(&mut self, counters: AccurateEcn) {
-        let [_, e0, e1, e2] = counters.ect0.unwrap_or(0).to_be_bytes();
-        let [_, c0, c1, c2] = counters.ce.unwrap_or(0).to_be_bytes();
-        let len = if counters.ect1.is_some() { 11 } else { 8 };
-        self.put([ACCURATE_ECN_0, len, e0, e1]);
-        self.put([e2, c0, c1, c2]);
-        if let Some(ect1) = counters.ect1 {
-            let [_, f0, f1, f2] = ect1.to_be_bytes();
-            self.put([f0, f1, f2, NOP]);
+        let (kind, count) = counters.order();
+        let in_order = if kind == ACCURATE_ECN_0 {
+            [counters.ect0, counters.ce, counters.ect1]
+        } else {
+            [counters.ect1, counters.ce, counters.ect0]
+        };
+        let mut bytes = [NOP; 12];
+        bytes[0] = kind;
+        bytes[1] = u8::try_from(2 + 3 * count).expect("invariant: three counters at most");
+        let places = bytes[2..].as_chunks_mut::<3>().0;
+        for (place, counter) in places.iter_mut().zip(in_order).take(count) {
+            let [_, a, b, c] = counter.unwrap_or(0).to_be_bytes();
+            *place = [a, b, c];
+        }
+        for word in &bytes.as_chunks::<4>().0[..counters.emit_len() / 4] {
+            self.put(*word);
         }
     }
 

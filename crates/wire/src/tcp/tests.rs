@@ -294,15 +294,17 @@ prop_compose! {
         sack_permitted in any::<bool>(),
         timestamps in any::<Option<(u32, u32)>>(),
         sack in proptest::collection::vec(any::<(u32, u32)>(), 0..=SackBlocks::MAX),
-        accurate_ecn in any::<Option<(u32, u32, Option<u32>)>>(),
+        accurate_ecn in proptest::option::of((any::<bool>(), any::<[u32; 3]>(), 0_usize..=3)),
         cookie in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..=FastOpenCookie::MAX_LEN)),
     ) -> Options {
         let fast_open = cookie.and_then(|cookie| FastOpenCookie::new(&cookie));
         let timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
-        let accurate_ecn = accurate_ecn.map(|(ect0, ce, ect1)| AccurateEcn {
-            ect0: Some(ect0 >> 8),
-            ce: Some(ce >> 8),
-            ect1: ect1.map(|bytes| bytes >> 8),
+        // A short option leaves out what comes last in its order.
+        let accurate_ecn = accurate_ecn.map(|(is_order_0, bytes, count)| {
+            let counter = |n: usize| (n < count).then_some(bytes[n] >> 8);
+            let (first, ce, last) = (counter(0), counter(1), counter(2));
+            let (ect0, ect1) = if is_order_0 { (first, last) } else { (last, first) };
+            AccurateEcn { ect0, ce, ect1 }
         });
         Options { mss, window_scale, sack_permitted, timestamps, sack: blocks(&sack), accurate_ecn, fast_open }
     }
@@ -376,6 +378,15 @@ fn accurate_ecn_counters_come_in_two_orders_and_four_lengths() {
     );
     assert_eq!(parse("ae05 000001 010101"), counters(None, None, Some(1)));
     assert_eq!(parse("ac02 0101"), AccurateEcn::default());
+    let emitted = |ect0, ce, ect1| {
+        emit_options(Options {
+            accurate_ecn: Some(counters(ect0, ce, ect1)),
+            ..Options::default()
+        })
+    };
+    assert_eq!(emitted(None, None, Some(1)), hex("ae05 000001 010101"));
+    assert_eq!(emitted(None, Some(2), Some(1)), hex("ae08 000001 000002"));
+    assert_eq!(emitted(Some(1), None, None), hex("ac05 000001 010101"));
     // Other lengths are somebody else's experiment: skipped.
     assert_eq!(parse_options(&hex("ac04 0001")), Ok(Options::default()));
 }

@@ -113,9 +113,8 @@ const SETUPS: [Setup; 10] = [
         let _engine = bed.start_engine(On::A, &[])?;
         on_one_host(bed, Stack::Engine)
     }),
-    setup("same", "same host, both inline", |_| {
-        let why = "two programs with engines inside do not reach each other on one host yet";
-        Err(Unavailable(why.to_owned()).into())
+    setup("same", "same host, both inline", |bed| {
+        on_one_host(bed, INLINE)
     }),
 ];
 

@@ -75,8 +75,8 @@ struct Sender {
 }
 
 impl Bed {
-    /// Builds everything.
-    pub fn create(name: &str, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    /// Builds everything; the engines get `more_flags`.
+    pub fn create(name: &str, more_flags: &[&str], interrupt: &Interrupt) -> anyhow::Result<Self> {
         let spec = LabSpec {
             cable: Cable::Tap,
             ..LabSpec::default()
@@ -102,11 +102,11 @@ impl Bed {
             lab,
             interrupt: interrupt.clone(),
         };
-        bed.start()?;
+        bed.start(more_flags)?;
         Ok(bed)
     }
 
-    fn start(&mut self) -> anyhow::Result<()> {
+    fn start(&mut self, more_flags: &[&str]) -> anyhow::Result<()> {
         for host in self.lab.hosts() {
             for (name, value) in PARAMETERS {
                 host.set_parameter(name, value)?;
@@ -115,6 +115,7 @@ impl Bed {
             let address = host.spec().engine_address.to_string();
             command.args(["engine", "--nic", INTERFACE, "--address", &address]);
             command.args(ENGINE_FLAGS);
+            command.args(more_flags);
             self.engines.push(Program::start("shunt engine", command)?);
         }
         for engine in &mut self.engines {

@@ -25,14 +25,16 @@ pub struct Share {
     pub failures: Vec<String>,
 }
 
-/// Measures all bottlenecks for one congestion control, one after the other on one bed.
+/// Measures all bottlenecks for one congestion control, one after the other on one bed; what there is until
+/// somebody interrupts.
 pub fn measure(
     congestion: &str,
     seeds: u64,
     interrupt: &Interrupt,
     begun: Instant,
 ) -> anyhow::Result<Vec<Share>> {
-    let mut bed = Bed::create(&format!("tcp-{}-share", std::process::id()), interrupt)?;
+    let name = format!("tcp-{}-share-{congestion}", std::process::id());
+    let mut bed = Bed::create(&name, &[], interrupt)?;
     let mut shares = Vec::new();
     for (rate_mbit, rtt_ms) in BOTTLENECKS {
         let cell = Cell::new(0.0, rtt_ms, rate_mbit);
@@ -45,22 +47,27 @@ pub fn measure(
                     samples.push(share);
                     together.push(mbit);
                 }
+                Err(_) if interrupt.came() => return Ok(shares),
                 Err(error) => {
-                    interrupt.check()?;
                     failures.push(format!("{error:#}"));
                     drop(bed);
-                    bed = Bed::create(&format!("tcp-{}-share", std::process::id()), interrupt)?;
+                    bed = Bed::create(&name, &[], interrupt)?;
                 }
             }
         }
+        let shunt = Estimate::of(&samples);
         eprintln!(
-            "[{:>4} s] fairness: {congestion}, {rate_mbit} Mbit/s, {rtt_ms} ms",
-            begun.elapsed().as_secs()
+            "[{:>4} s] fairness: {congestion}, {rate_mbit} Mbit/s, {rtt_ms} ms: {}",
+            begun.elapsed().as_secs(),
+            shunt.as_ref().map_or("failed".to_owned(), |own| format!(
+                "{:.2} ±{:.2}",
+                own.mean, own.interval
+            ))
         );
         shares.push(Share {
             congestion: congestion.to_owned(),
             cell,
-            shunt: Estimate::of(&samples),
+            shunt,
             together_mbit: Estimate::of(&together),
             failures,
         });

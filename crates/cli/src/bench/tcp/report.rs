@@ -6,6 +6,7 @@ use super::{
     estimate::{Estimate, Ratio},
     fairness::Share,
     grid::{Cell, Combination, Grid},
+    marking::Marked,
     schedule::{Done, describe},
 };
 use crate::output::Table;
@@ -25,9 +26,12 @@ pub struct Report {
     pub grid: Grid,
     pub rows: Vec<Row>,
     pub fairness: Vec<Share>,
+    pub marked: Vec<Marked>,
     /// What was not measured, and why.
     pub skipped: Vec<String>,
     pub failures: Vec<String>,
+    /// Somebody interrupted: rows are missing or have fewer samples.
+    pub interrupted: bool,
     pub duration_s: u64,
 }
 
@@ -61,20 +65,11 @@ impl Row {
         if mine.is_empty() {
             return None;
         }
-        let mut sides: Vec<Side> = Combination::ALL
+        let sides = Combination::ALL
             .into_iter()
             .filter(|combination| mine.iter().any(|done| done.job.combination == *combination))
             .map(|combination| Side::of(combination, &mine))
             .collect();
-        let base = sides
-            .iter()
-            .find(|side| side.combination == Combination::ALL[0])
-            .and_then(|side| side.goodput_mbit.clone());
-        if let Some(base) = base {
-            for side in &mut sides {
-                side.ratio = side.goodput_mbit.as_ref().map(|own| own.over(&base));
-            }
-        }
         Some(Self {
             congestion: congestion.to_owned(),
             cell: *cell,
@@ -83,23 +78,42 @@ impl Row {
         })
     }
 
-    fn side(&self, combination: Combination) -> Option<&Side> {
+    /// The transfers of one combination.
+    pub fn side(&self, combination: Combination) -> Option<&Side> {
         self.sides
             .iter()
             .find(|side| side.combination == combination)
     }
 
-    /// Sides of ours that stay below the goal, or have no result.
-    fn below(&self) -> usize {
-        let ours = self
-            .sides
-            .iter()
-            .filter(|side| side.combination != Combination::ALL[0]);
-        ours.filter(|side| side.ratio.is_none_or(|ratio| ratio.value < GOAL))
-            .count()
+    /// BBR is reported beside the kernel's, which is another version.
+    pub fn is_judged(&self) -> bool {
+        self.congestion != "bbr"
     }
 
-    fn add_to(&self, table: &mut Table) {
+    /// Sides of ours that stay below the goal, or have no result.
+    fn below(&self) -> usize {
+        let is_below = |side: &&Side| side.ratio.is_none_or(|ratio| ratio.value < GOAL);
+        self.ours().filter(is_below).count()
+    }
+
+    /// What is compared with kernel to kernel.
+    fn ours(&self) -> impl Iterator<Item = &Side> {
+        let sides = self.sides.iter();
+        sides.filter(|side| side.combination != Combination::ALL[0])
+    }
+
+    /// Sides of ours whose interval leaves open whether they reach the goal.
+    fn undecided(&self) -> usize {
+        self.ours().filter(|side| side.is_undecided()).count()
+    }
+
+    /// In one line, as it is said when the row is complete.
+    pub fn line(&self) -> String {
+        self.cells().join("  ")
+    }
+
+    /// The fields of the row of the table.
+    fn cells(&self) -> [String; 9] {
         let goodput = |combination| match self.side(combination) {
             None => "-".to_owned(),
             Some(side) => side
@@ -112,17 +126,25 @@ impl Row {
         let ratio = |combination| match self.side(combination) {
             None => "-".to_owned(),
             Some(side) => side.ratio.map_or("failed".to_owned(), |ratio| {
-                let mark = if ratio.value < GOAL { " <" } else { "" };
-                format!("{:.2} ±{:.2}{mark}", ratio.value, ratio.interval)
+                let below = if ratio.value < GOAL { " <" } else { "" };
+                let open = if ratio.is_open(GOAL) { " ~" } else { "" };
+                format!("{:.2} ±{:.2}{below}{open}", ratio.value, ratio.interval)
             }),
         };
+        let mut seeds: Vec<String> = self
+            .ours()
+            .map(|side| side.transfers().to_string())
+            .collect();
+        if seeds.iter().all(|count| *count == seeds[0]) {
+            seeds.truncate(1);
+        }
         let seconds = |combination| {
             self.side(combination)
                 .and_then(|side| side.completion_s.as_ref())
                 .map_or("-".to_owned(), |own| three(own.mean))
         };
         let [kernel, sends, receives, both] = Combination::ALL;
-        table.row([
+        [
             format!(
                 "{} {} Mbit/s {} ms {} %",
                 self.congestion,
@@ -130,6 +152,7 @@ impl Row {
                 self.cell.rtt_ms,
                 self.cell.loss * 100.0
             ),
+            seeds.join("/"),
             goodput(kernel),
             ratio(sends),
             ratio(receives),
@@ -137,26 +160,50 @@ impl Row {
             goodput(both),
             seconds(kernel),
             seconds(both),
-        ]);
+        ]
     }
 }
 
 impl Side {
+    /// How many were made, those that failed among them.
+    pub fn transfers(&self) -> u64 {
+        let right = self
+            .goodput_mbit
+            .as_ref()
+            .map_or(0, |own| own.samples.len());
+        (right + self.failed) as u64
+    }
+
+    /// Whether the ratio is not yet told from the goal.
+    pub fn is_undecided(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio.is_open(GOAL))
+    }
+
     fn of(combination: Combination, done: &[&Done]) -> Self {
         let mine: Vec<&&Done> = done
             .iter()
             .filter(|done| done.job.combination == combination)
             .collect();
         let right = || mine.iter().filter(|done| done.outcome.error.is_none());
-        let goodput: Vec<f64> = right()
-            .map(|done| done.outcome.bytes as f64 * 8.0 / done.outcome.seconds / 1e6)
-            .collect();
+        let goodput: Vec<f64> = right().map(|done| done.goodput_mbit()).collect();
         let seconds: Vec<f64> = right().map(|done| done.outcome.seconds).collect();
+        // The cable of a seed loses the same frames whoever sends.
+        let base_of = |seed| {
+            let is_base = |done: &&&Done| {
+                done.job.combination == Combination::ALL[0]
+                    && done.job.seed == seed
+                    && done.outcome.error.is_none()
+            };
+            done.iter().find(is_base).map(|done| done.goodput_mbit())
+        };
+        let pairs: Vec<(f64, f64)> = right()
+            .filter_map(|own| Some((own.goodput_mbit(), base_of(own.job.seed)?)))
+            .collect();
         Self {
             combination,
             goodput_mbit: Estimate::of(&goodput),
             completion_s: Estimate::of(&seconds),
-            ratio: None,
+            ratio: Ratio::paired(&pairs),
             failed: mine.len() - goodput.len(),
         }
     }
@@ -176,6 +223,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut table = Table::new([
             "cell",
+            "seeds",
             "kernel to kernel",
             "Shunt to kernel",
             "kernel to Shunt",
@@ -185,27 +233,38 @@ impl Report {
             "Shunt s",
         ]);
         for row in &self.rows {
-            row.add_to(&mut table);
+            table.row(row.cells());
         }
-        let judged: usize = self.rows.iter().map(|row| row.sides.len().max(1) - 1).sum();
-        let below: usize = self.rows.iter().map(Row::below).sum();
+        let judged = || self.rows.iter().filter(|row| row.is_judged());
+        let all: usize = judged().map(|row| row.sides.len().max(1) - 1).sum();
+        let below: usize = judged().map(Row::below).sum();
+        let open: usize = judged().map(Row::undecided).sum();
         let mut text = format!(
             "\nLinux {}, {} cores; a cable of TAPs, MTU 1500, half the round trip each way, losses both ways, the \
              buffer one round trip (at least 64 KiB; at a gigabit 512 KiB)\n\
              both kernels: {}; engines: {}\n\
-             goodput from connect to the receiver's answer after the last byte; mean of {} seeds, 95 % interval; \
-             others as a ratio to kernel to kernel, < where below {GOAL}\n\n{}\n\
-             {below} of {judged} ratios below {GOAL}; {} s\n",
+             goodput from connect to the receiver's answer after the last byte; mean of {} seeds ({} of BBR, which is \
+             only reported), 95 % interval; others as a ratio to kernel to kernel over the same seeds, < where below {GOAL}; \
+             ~ where the interval reaches {GOAL}: such ratios, below or above, were given twice the seeds, {} at most\n\n{}\n\
+             {below} of {all} ratios of Reno and CUBIC below {GOAL}, {open} not told from it by their interval; {} s\n",
             self.kernel,
             self.cores,
             self.parameters.join(", "),
             self.engine_flags.join(" "),
             self.grid.seeds,
+            self.grid.seeds_reported,
+            self.grid.seeds_most,
             table.render(),
             self.duration_s
         );
         if !self.fairness.is_empty() {
             text += &self.fairness_text();
+        }
+        if !self.marked.is_empty() {
+            text += &self.marked_text();
+        }
+        if self.interrupted {
+            text += "interrupted: what was not measured is missing\n";
         }
         for skipped in &self.skipped {
             text += &format!("skipped: {skipped}\n");
@@ -214,6 +273,26 @@ impl Report {
             text += &format!("failed: {failure}\n");
         }
         text
+    }
+
+    fn marked_text(&self) -> String {
+        let mut table = Table::new(["DCTCP, Shunt to Shunt", "marks from", "Mbit/s", "s"]);
+        for marked in &self.marked {
+            let shown = |own: &Option<Estimate>| {
+                own.as_ref().map_or("failed".to_owned(), |own| {
+                    format!("{} ±{:.0} %", three(own.mean), own.relative() * 100.0)
+                })
+            };
+            table.row([
+                format!("{} Mbit/s {} ms", marked.cell.rate_mbit, marked.cell.rtt_ms),
+                format!("{} KiB", marked.cell.ecn_bytes.unwrap_or(0) / 1024),
+                shown(&marked.goodput_mbit),
+                shown(&marked.completion_s),
+            ]);
+        }
+        let failures = self.marked.iter().flat_map(|marked| &marked.failures);
+        let failures: String = failures.map(|why| format!("failed: {why}\n")).collect();
+        format!("\n{}\n{failures}", table.render())
     }
 
     fn fairness_text(&self) -> String {
@@ -247,7 +326,8 @@ impl Report {
     /// Whether some transfer failed.
     pub fn failed(&self) -> bool {
         let unfair = self.fairness.iter().any(|share| !share.failures.is_empty());
-        !self.failures.is_empty() || unfair
+        let unmarked = self.marked.iter().any(|marked| !marked.failures.is_empty());
+        !self.failures.is_empty() || unfair || unmarked
     }
 
     /// Whether every goal is reached.
@@ -260,7 +340,7 @@ impl Report {
         };
         self.rows
             .iter()
-            .filter(|row| row.congestion != "bbr")
+            .filter(|row| row.is_judged())
             .all(|row| row.below() == 0)
             && self.fairness.iter().all(fair)
     }

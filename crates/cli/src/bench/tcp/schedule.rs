@@ -1,8 +1,8 @@
 //! Runs the jobs on several test beds at once, in the order of the list as far as that goes.
 
 use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    collections::{HashMap, VecDeque},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -10,11 +10,14 @@ use std::{
 use super::{
     bed::Bed,
     grid::{Combination, Job, Stack},
+    report::Row,
 };
 use crate::{bench::interrupt::Interrupt, commands::traffic::Outcome};
 
 /// How often progress is said.
 const PROGRESS: Duration = Duration::from_secs(5);
+/// How often a bed without work looks whether somebody interrupts.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A job and what became of it.
 #[derive(Debug, Clone)]
@@ -23,8 +26,17 @@ pub struct Done {
     pub outcome: Outcome,
 }
 
+impl Done {
+    /// What the receiver got over the time that it took.
+    pub fn goodput_mbit(&self) -> f64 {
+        self.outcome.bytes as f64 * 8.0 / self.outcome.seconds / 1e6
+    }
+}
+
 struct Shared {
     jobs: VecDeque<Job>,
+    /// Transfers of each row of the table that are still to be made.
+    missing: HashMap<(String, String), usize>,
     done: Vec<Done>,
     /// Why beds could not be built; the others go on.
     failures: Vec<String>,
@@ -32,59 +44,93 @@ struct Shared {
     total: usize,
 }
 
-/// Does all jobs, `beds` at a time. Fails if no bed can be built or somebody interrupts.
+/// What all beds of one `run` know.
+struct Plan<'a> {
+    label: &'a str,
+    /// With what a row is continued.
+    further: &'a (dyn Fn(&Row) -> Vec<Job> + Sync),
+    interrupt: &'a Interrupt,
+    begun: Instant,
+    shared: Mutex<Shared>,
+    /// Jobs have come, or there will be no more.
+    changed: Condvar,
+}
+
+/// Does all jobs, `beds` at a time, says each row of the table when it is complete, and continues it with what `further`
+/// asks for. Fails if no bed can be built; where somebody interrupts, what was done until then is the result.
 pub fn run(
     label: &str,
     jobs: Vec<Job>,
     beds: usize,
+    further: &(dyn Fn(&Row) -> Vec<Job> + Sync),
     interrupt: &Interrupt,
     begun: Instant,
 ) -> anyhow::Result<Vec<Done>> {
     let total = jobs.len();
+    let mut missing = HashMap::new();
+    for job in &jobs {
+        *missing.entry(row_of(job)).or_default() += 1;
+    }
     let shared = Mutex::new(Shared {
         jobs: jobs.into(),
+        missing,
         done: Vec::with_capacity(total),
         failures: Vec::new(),
         said: Instant::now(),
         total,
     });
+    let plan = Plan {
+        label,
+        further,
+        interrupt,
+        begun,
+        shared,
+        changed: Condvar::new(),
+    };
     thread::scope(|scope| {
         for number in 0..beds.min(total) {
-            let shared = &shared;
+            let plan = &plan;
             scope.spawn(move || {
-                if let Err(error) = work(label, number, shared, interrupt, begun) {
-                    lock(shared).failures.push(format!("{error:#}"));
+                if let Err(error) = work(number, plan) {
+                    lock(&plan.shared).failures.push(format!("{error:#}"));
                 }
             });
         }
     });
-    interrupt.check()?;
-    let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if !shared.jobs.is_empty() {
+    let shared = plan.shared.into_inner();
+    let shared = shared.unwrap_or_else(PoisonError::into_inner);
+    if !shared.jobs.is_empty() && !interrupt.came() {
         anyhow::bail!("no test bed works: {}", shared.failures.join("; "));
     }
     Ok(shared.done)
 }
 
-fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One bed's life: after a failed transfer it is built anew, because what failed may still be there.
-fn work(
-    label: &str,
-    number: usize,
-    shared: &Mutex<Shared>,
-    interrupt: &Interrupt,
-    begun: Instant,
-) -> anyhow::Result<()> {
-    let name = format!("tcp-{}-{number}", std::process::id());
-    let mut bed = Bed::create(&name, interrupt)?;
+/// The next job; none is left where every row is complete. A row that is not may still bring more.
+fn next(plan: &Plan<'_>) -> anyhow::Result<Option<Job>> {
+    let mut shared = lock(&plan.shared);
     loop {
-        interrupt.check()?;
-        let Some(job) = lock(shared).jobs.pop_front() else {
-            return Ok(());
-        };
+        plan.interrupt.check()?;
+        if let Some(job) = shared.jobs.pop_front() {
+            return Ok(Some(job));
+        }
+        if shared.missing.values().all(|&missing| missing == 0) {
+            return Ok(None);
+        }
+        let waited = plan.changed.wait_timeout(shared, LOOK);
+        (shared, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// One bed's life: after a failed transfer it is built anew, because what failed may still be there.
+fn work(number: usize, plan: &Plan<'_>) -> anyhow::Result<()> {
+    let interrupt = plan.interrupt;
+    let name = format!("tcp-{}-{number}", std::process::id());
+    let mut bed = Bed::create(&name, &[], interrupt)?;
+    while let Some(job) = next(plan)? {
         let result = bed.transfer(&job);
         interrupt.check()?;
         let outcome = result.unwrap_or_else(|error| Outcome {
@@ -92,26 +138,44 @@ fn work(
             ..Outcome::default()
         });
         let failed = outcome.error.is_some();
-        finish(label, &mut lock(shared), Done { job, outcome }, begun);
+        finish(plan, &mut lock(&plan.shared), Done { job, outcome });
+        plan.changed.notify_all();
         if failed {
             drop(bed);
-            bed = Bed::create(&name, interrupt)?;
+            bed = Bed::create(&name, &[], interrupt)?;
         }
     }
+    Ok(())
 }
 
-fn finish(label: &str, shared: &mut Shared, done: Done, begun: Instant) {
+/// Cell and congestion control: what a row of the table is about.
+fn row_of(job: &Job) -> (String, String) {
+    (format!("{:?}", job.cell), job.congestion.clone())
+}
+
+fn finish(plan: &Plan<'_>, shared: &mut Shared, done: Done) {
+    let elapsed_s = plan.begun.elapsed().as_secs();
     if let Some(error) = &done.outcome.error {
         eprintln!("failed: {}: {error}", describe(&done.job));
     }
+    let (cell, congestion) = (done.job.cell, done.job.congestion.clone());
+    let key = row_of(&done.job);
+    let missing = shared.missing.entry(key.clone()).or_default();
+    *missing = missing.saturating_sub(1);
+    let is_last = *missing == 0;
     shared.done.push(done);
+    if is_last && let Some(row) = Row::of(&cell, &congestion, &shared.done) {
+        eprintln!("[{elapsed_s:>4} s] {}", row.line());
+        let further = (plan.further)(&row);
+        shared.missing.insert(key, further.len());
+        shared.total += further.len();
+        shared.jobs.extend(further);
+    }
     if shared.said.elapsed() > PROGRESS || shared.done.len() == shared.total {
         shared.said = Instant::now();
         let (so_far, total) = (shared.done.len(), shared.total);
-        eprintln!(
-            "[{:>4} s] {label}: {so_far} of {total} transfers",
-            begun.elapsed().as_secs()
-        );
+        let label = plan.label;
+        eprintln!("[{elapsed_s:>4} s] {label}: {so_far} of {total} transfers");
     }
 }
 

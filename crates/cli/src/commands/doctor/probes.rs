@@ -23,6 +23,7 @@ pub fn all() -> Vec<Finding> {
         bpf(),
         tun(),
         idle_latency(),
+        dpdk(),
         huge_pages(),
         locked_memory(),
         congestion_controls(),
@@ -174,6 +175,20 @@ fn idle_latency() -> Finding {
             "run the engine as root, or give its user write access by a udev rule",
         ),
     }
+}
+
+/// Whether this binary has the driver; whether DPDK itself starts is seen when an engine does.
+fn dpdk() -> Finding {
+    if cfg!(feature = "dpdk") {
+        return Finding::ok("dpdk", "built in: --driver dpdk, see docs/dpdk.md");
+    }
+    Finding::lack(
+        "dpdk",
+        State::Limited,
+        "this binary was built without it",
+        "--driver dpdk: network cards that are taken from the kernel",
+        "apt-get install libdpdk-dev pkg-config, then cargo build --release --package cli --features dpdk",
+    )
 }
 
 fn huge_pages() -> Finding {

@@ -12,7 +12,7 @@ use nic::pcap::Recorder;
 use nic::tap::{self, Tap};
 
 use super::share::Shared;
-use super::{Arguments, DriverName};
+use super::{Arguments, DriverName, dpdk};
 
 /// The queues in the order of the cores.
 pub fn open(
@@ -24,10 +24,13 @@ pub fn open(
         queues,
         instead: None,
     };
-    let mut opened = match arguments.driver {
+    let mut opened = match arguments.driver() {
         DriverName::AfPacket => plain(open_af_packet(arguments, steering, sharing)?),
-        DriverName::AfXdp => open_af_xdp(arguments, steering)?,
+        DriverName::AfXdp => open_af_xdp(arguments, steering, sharing)?,
         DriverName::Tap => plain(vec![open_tap(arguments)?]),
+        DriverName::Dpdk => {
+            plain(dpdk::open(arguments, steering).with_context(|| named(arguments))?)
+        }
     };
     let curbs = arguments.offloads.curbs();
     opened.queues = opened
@@ -64,9 +67,24 @@ fn spread(steering: Steering) -> (Mix, Vec<Instruction>) {
     (mix, af_packet::steering::program(&mix))
 }
 
-fn open_af_xdp(arguments: &Arguments, steering: Steering) -> anyhow::Result<fallback::Opened> {
+fn open_af_xdp(
+    arguments: &Arguments,
+    steering: Steering,
+    sharing: Option<&Shared>,
+) -> anyhow::Result<fallback::Opened> {
+    let claims = sharing.and_then(Shared::for_driver);
+    if sharing.is_some() && claims.is_none() {
+        // What says why was logged when sharing began.
+        return Ok(fallback::Opened {
+            queues: open_af_packet(arguments, steering, sharing)?,
+            instead: Some(
+                "af_packet serves instead of af_xdp: sharing by AF_XDP needs BPF".to_owned(),
+            ),
+        });
+    }
     let config = af_xdp::Config {
-        addresses: Some(addresses(arguments)),
+        addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
+        sharing: claims,
         mode: arguments.xdp_mode,
         ..af_xdp::Config::new(&arguments.nic)
     };
@@ -123,7 +141,7 @@ fn open_tap(arguments: &Arguments) -> anyhow::Result<Box<dyn Driver>> {
 }
 
 fn named(arguments: &Arguments) -> String {
-    let (nic, driver) = (&arguments.nic, arguments.driver.name());
+    let (nic, driver) = (&arguments.nic, arguments.driver().name());
     format!("--nic {nic} with --driver {driver}")
 }
 

@@ -1,6 +1,6 @@
 //! Offloads that are left off, for measurement and for devices or peers with which they do not work.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nic::Curbs;
 
 /// What an engine does in software although its device could do it.
@@ -15,6 +15,21 @@ pub struct Offloads {
     /// Fill and verify checksums in software; includes --no-tso.
     #[arg(long)]
     no_checksum_offload: bool,
+    /// Hand payload to the device from multiples of so many bytes only, as some devices want it: the unaligned head of
+    /// each segment is copied, and files are not sent from where they are mapped.
+    #[arg(long, value_enum, value_name = "BYTES")]
+    payload_align: Option<PayloadAlign>,
+}
+
+/// Of what payload has to begin at a multiple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PayloadAlign {
+    /// A word of 32 bits.
+    #[value(name = "4")]
+    Word,
+    /// A cache line.
+    #[value(name = "64")]
+    Line,
 }
 
 impl Offloads {
@@ -24,6 +39,7 @@ impl Offloads {
         no_tso: false,
         no_gro: false,
         no_checksum_offload: false,
+        payload_align: None,
     };
 
     /// What the driver is told.
@@ -32,6 +48,11 @@ impl Offloads {
             segmentation: self.no_tso,
             merging: self.no_gro,
             checksums: self.no_checksum_offload,
+            align: match self.payload_align {
+                None => 0,
+                Some(PayloadAlign::Word) => 4,
+                Some(PayloadAlign::Line) => 64,
+            },
         }
     }
 
@@ -41,6 +62,14 @@ impl Offloads {
             (self.no_tso, "--no-tso"),
             (self.no_gro, "--no-gro"),
             (self.no_checksum_offload, "--no-checksum-offload"),
+            (
+                self.payload_align == Some(PayloadAlign::Word),
+                "--payload-align=4",
+            ),
+            (
+                self.payload_align == Some(PayloadAlign::Line),
+                "--payload-align=64",
+            ),
         ];
         all.into_iter()
             .filter_map(|(given, flag)| given.then_some(flag))

@@ -36,11 +36,13 @@ pub fn begin(arguments: &Arguments) -> anyhow::Result<Option<Shared>> {
         return Ok(None);
     }
     let nic = &arguments.nic;
-    if arguments.driver != DriverName::AfPacket {
+    let driver = arguments.driver();
+    if !matches!(driver, DriverName::AfPacket | DriverName::AfXdp) {
         bail!(
-            "--driver {} needs --address: only {} shares the kernel's addresses",
-            arguments.driver.name(),
-            DriverName::AfPacket.name()
+            "--driver {} needs --address: only {} and {} share the kernel's addresses",
+            driver.name(),
+            DriverName::AfPacket.name(),
+            DriverName::AfXdp.name()
         );
     }
     if !arguments.gateway.is_empty() {

@@ -80,11 +80,18 @@ impl Process {
         self.variable("SHUNT_POLICY").unwrap_or("auto")
     }
 
-    /// The engine that it was told to use; None where the library is not in it.
-    pub fn engine_name(&self) -> Option<String> {
+    /// The engines that it was told to use; none where the library is not in it.
+    pub fn engine_names(&self) -> Vec<String> {
+        if !self.is_preloaded() {
+            return Vec::new();
+        }
         let named = self.variable(hostif::ENGINE_VARIABLE);
-        let name = named.unwrap_or(hostif::DEFAULT_ENGINE_NAME);
-        self.is_preloaded().then(|| name.to_owned())
+        let names = named.unwrap_or(hostif::DEFAULT_ENGINE_NAME);
+        let names = names.split(hostif::ENGINE_SEPARATOR);
+        names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Its descriptors that are sockets, by number.

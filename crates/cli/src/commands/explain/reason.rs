@@ -1,4 +1,4 @@
-//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`shim/src/route.rs`);
+//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`client/src/route.rs`);
 //! what is said here follows from what can be seen of it from outside.
 
 use super::process::KernelsView;
@@ -25,6 +25,19 @@ pub fn of_engine(local: Option<&str>, state: Option<&str>) -> String {
         }
         (Some(local), _) => format!("its own address {local} is the engine's"),
         (None, _) => "the engine serves it".to_owned(),
+    }
+}
+
+/// Why a socket of a process with several engines is with this one.
+pub fn of_one_of_many(engine: &str, local: Option<&str>, listens_on_all: bool) -> String {
+    match local {
+        _ if listens_on_all => {
+            "it listens on all addresses, of the kernel and the engines".to_owned()
+        }
+        Some(local) => format!(
+            "its own address {local} is that of {engine}, to which the way to its peer leads or the program has bound it"
+        ),
+        None => format!("{engine} serves it"),
     }
 }
 

@@ -20,7 +20,10 @@ use nic::af_xdp::Mode;
 
 use crate::{
     commands::{
-        doctor::interfaces::default_route_interface,
+        doctor::{
+            interfaces::default_route_interface,
+            measured::{self, Profile, Way},
+        },
         engine::{DriverName, checks, offloads::Offloads, parse_mode},
     },
     control::Channel,
@@ -60,12 +63,15 @@ pub struct Wanted {
     /// Share the kernel's addresses although rules of the firewall could drop what the engine sends or receives.
     #[arg(long, conflicts_with = "engine")]
     ignore_firewall: bool,
-    /// How it reaches the interface [default: af_packet].
+    /// How it reaches the interface [default: what `shunt doctor --measure` found best for --profile, or af_packet].
     #[arg(long, value_enum, requires = "nic")]
     driver: Option<DriverName>,
     /// With --driver af_xdp: where frames are taken [default: generic].
     #[arg(long, value_name = "MODE", requires = "driver", value_parser = parse_mode)]
     xdp_mode: Option<Mode>,
+    /// What the driver is chosen for, where none is named and the interface was measured [default: auto].
+    #[arg(long, value_enum, conflicts_with_all = ["driver", "engine"])]
+    profile: Option<Profile>,
     #[command(flatten)]
     offloads: Offloads,
     /// Let processors sleep deeply even while the engine has programs.
@@ -81,30 +87,67 @@ impl Wanted {
     }
 }
 
-/// The control socket of a reachable engine: the one asked for, or the usual one. Where the usual
+/// The control sockets of reachable engines: those asked for, or the usual one. Where the usual
 /// one does not answer, or flags ask for another, an engine is started.
-pub fn find(asked: Option<&OsStr>, wanted: &Wanted) -> anyhow::Result<OsString> {
+pub fn find(asked: &[OsString], wanted: &Wanted) -> anyhow::Result<Vec<String>> {
     let is_described = wanted.nic.is_some() || !wanted.address.is_empty();
-    let inherited = || env::var_os(hostif::ENGINE_VARIABLE).filter(|name| !name.is_empty());
-    let named = match asked {
-        Some(name) => Some((name.to_owned(), "--engine")),
-        None if is_described => None,
-        None => inherited().map(|name| (name, hostif::ENGINE_VARIABLE)),
-    };
-    if let Some((name, origin)) = named {
-        if answers(&name)? {
-            return Ok(name);
+    let named = if !asked.is_empty() {
+        let mut names = Vec::new();
+        for name in asked {
+            let name = utf8(name)?;
+            if !names.contains(&name) {
+                names.push(name);
+            }
         }
-        bail!(
-            "no engine answers at {} (from {origin}): start it with `shunt engine`, or leave {origin} out",
-            name.to_string_lossy()
-        );
+        Some((names, "--engine"))
+    } else if is_described {
+        None
+    } else {
+        inherited().map(|names| (names, hostif::ENGINE_VARIABLE))
+    };
+    let Some((names, origin)) = named else {
+        let usual = hostif::DEFAULT_ENGINE_NAME.to_owned();
+        if !is_described && answers(&usual)? {
+            return Ok(vec![usual]);
+        }
+        return Ok(vec![start(wanted)?]);
+    };
+    if names.len() > hostif::ENGINES_MAX {
+        bail!("{origin}: {} engines at most", hostif::ENGINES_MAX);
     }
-    let usual = OsString::from(hostif::DEFAULT_ENGINE_NAME);
-    if !is_described && answers(&usual)? {
-        return Ok(usual);
+    for name in &names {
+        if name.contains(hostif::ENGINE_SEPARATOR) {
+            bail!("{origin}: {name} holds a comma, which separates engines in the environment");
+        }
+        if !answers(name)? {
+            if asked.is_empty() && env::var_os(hostif::INLINE_VARIABLE).is_some() {
+                bail!(
+                    "the engine at {name} was inside the program that has executed this one (--inline), and ended with it: leave out --inline there, so that an engine beside both serves them"
+                );
+            }
+            bail!(
+                "no engine answers at {name} (from {origin}): start it with `shunt engine`, or leave {origin} out"
+            );
+        }
     }
-    start(wanted)
+    Ok(names)
+}
+
+/// The engines that an outer `shunt run`, or the user, has named.
+fn inherited() -> Option<Vec<String>> {
+    let text = env::var(hostif::ENGINE_VARIABLE).ok()?;
+    let names = text.split(hostif::ENGINE_SEPARATOR);
+    let names: Vec<String> = names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn utf8(name: &OsStr) -> anyhow::Result<String> {
+    let text = name.to_str();
+    let text = text.with_context(|| format!("engine address {}: not UTF-8", name.display()))?;
+    Ok(text.to_owned())
 }
 
 /// An engine inside the program: the name at which it answers, and what the preload library starts it with.
@@ -119,7 +162,7 @@ pub struct Inside {
 /// What the preload library needs to start an engine inside the program. What cannot work is refused here,
 /// where it can be said best.
 pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
-    if wanted.driver == Some(DriverName::Tap) {
+    if matches!(wanted.driver, Some(DriverName::Tap | DriverName::Dpdk)) {
         bail!(
             "--inline needs --driver {} or {}",
             DriverName::AfPacket.name(),
@@ -134,7 +177,7 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
     }
     let name = name_for(&nic, &addresses);
     // Another program with this address: its engine serves this one too, as an engine of its own would.
-    if !answers(OsStr::new(&name))? {
+    if !answers(&name)? {
         let packet = af_packet::Config {
             frame_count: Some(PROBE_FRAMES),
             ..af_packet::Config::new(&nic)
@@ -152,14 +195,21 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
         let gateways = wanted.gateway.iter().map(IpAddr::to_string);
         settings += &format!(" gateway={}", list(gateways.collect()));
     }
-    if let Some(driver) = wanted.driver {
+    let profile = wanted.profile.unwrap_or_default();
+    let found = match wanted.driver {
+        Some(_) => None,
+        None => measured::way_for(&nic, profile, 1).map(|(way, _)| way),
+    };
+    if let Some(driver) = wanted.driver.or(found.map(Way::driver)) {
         settings += &format!(" driver={}", driver.name());
     }
-    if let Some(mode) = wanted.xdp_mode {
+    if let Some(mode) = wanted.xdp_mode.or(found.and_then(Way::mode)) {
         settings += &format!(" mode={}", mode.name());
     }
     for flag in wanted.flags() {
-        settings += &format!(" {}=yes", flag.trim_start_matches('-'));
+        let flag = flag.trim_start_matches('-');
+        let is_switch = !flag.contains('=');
+        settings += &format!(" {flag}{}", if is_switch { "=yes" } else { "" });
     }
     Ok(Inside { name, settings })
 }
@@ -197,11 +247,11 @@ fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
 }
 
 /// An engine of this program's own, or one that another program with the same address has started.
-fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
+fn start(wanted: &Wanted) -> anyhow::Result<String> {
     let (nic, addresses) = interface(wanted)?;
     let name = name_for(&nic, &addresses);
-    if answers(OsStr::new(&name))? {
-        return Ok(name.into());
+    if answers(&name)? {
+        return Ok(name);
     }
     let mut command = Command::new("/proc/self/exe");
     command.args(["engine", "--background", "--name", &name]);
@@ -226,6 +276,9 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     if let Some(mode) = wanted.xdp_mode {
         command.args(["--xdp-mode", mode.name()]);
     }
+    if let Some(profile) = wanted.profile {
+        command.args(["--profile", profile.name()]);
+    }
     command.args(wanted.flags());
     // An outer `shunt run` would preload its library into the engine.
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
@@ -234,7 +287,7 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
     // Where another `shunt run` was quicker, ours was refused and that one's answers soon. Asked
     // also after success, because the engine counts those who asked as its guests.
     let deadline = Instant::now() + START_PATIENCE;
-    while !answers(OsStr::new(&name))? {
+    while !answers(&name)? {
         if Instant::now() >= deadline {
             let words = String::from_utf8_lossy(&output.stderr);
             let words = words.trim();
@@ -245,7 +298,7 @@ fn start(wanted: &Wanted) -> anyhow::Result<OsString> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(name.into())
+    Ok(name)
 }
 
 /// Which flags are missing, and why they are needed.
@@ -266,11 +319,8 @@ fn missing(wanted: &Wanted) -> String {
 }
 
 /// Whether an engine serves at that address.
-fn answers(name: &OsStr) -> anyhow::Result<bool> {
-    let text = name
-        .to_str()
-        .with_context(|| format!("engine address {}: not UTF-8", name.to_string_lossy()))?;
-    match Channel::open(text)? {
+fn answers(name: &str) -> anyhow::Result<bool> {
+    match Channel::open(name)? {
         Some(channel) => channel.is_served(),
         None => Ok(false),
     }
@@ -287,13 +337,14 @@ mod tests {
         ignore_firewall: false,
         driver: None,
         xdp_mode: None,
+        profile: None,
         offloads: Offloads::NONE_OFF,
         allow_deep_idle: false,
     };
 
     #[test]
     fn an_engine_that_was_named_and_does_not_answer_is_an_error_that_names_the_flag() {
-        let error = find(Some(OsStr::new("@shunt/test/nobody")), &NOTHING)
+        let error = find(&["@shunt/test/nobody".into()], &NOTHING)
             .unwrap_err()
             .to_string();
         assert!(

@@ -4,6 +4,8 @@
 //! that only the user can write to, carries its content's hash in its name, appears under that name
 //! only when complete, and is compared byte by byte before each use.
 
+mod unused;
+
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions},
@@ -36,6 +38,12 @@ pub fn locate(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
         Some(content) => install(content, cache_directories()),
         None => beside_binary(),
     }
+}
+
+/// Whether a file bears the name of a library of ours, of whichever version.
+pub fn is_ours(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("libshunt") && name.ends_with(".so"))
 }
 
 /// Where packages put it: next to the binary, or in the library directory that belongs to it.
@@ -108,8 +116,19 @@ fn install(
 fn install_into(directory: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     create_directory(directory)?;
     let path = directory.join(name);
-    if !holds(&path, content)? {
-        write_atomically(&path, content)?;
+    let is_new_day = {
+        let lock = unused::lock(directory);
+        if holds(&path, content)? {
+            // A folder that can only be read has nothing to be noted or removed.
+            lock.is_ok() && unused::note_use(&path)
+        } else {
+            let _lock = lock?;
+            write_atomically(&path, content)?;
+            true
+        }
+    };
+    if is_new_day {
+        unused::remove(directory, name);
     }
     Ok(path)
 }
@@ -213,6 +232,18 @@ mod tests {
     }
 
     #[test]
+    fn libraries_of_ours_are_known_by_name() {
+        for (file, expected) in [
+            ("/var/cache/shunt/libshunt-0123456789abcdef.so", true),
+            ("target/debug/libshunt.so", true),
+            ("/usr/lib/libasan.so", false),
+            ("libshunt.so.bak", false),
+        ] {
+            assert_eq!(is_ours(Path::new(file)), expected, "{file}");
+        }
+    }
+
+    #[test]
     fn another_version_gets_another_name() {
         let scratch = Scratch::new("versions");
         let directories = [scratch.0.clone()];
@@ -231,6 +262,17 @@ mod tests {
         let own = scratch.0.join("own");
         let path = install(b"x", [open.clone(), open.join("below"), own.clone()]).unwrap();
         assert_eq!(path.parent(), Some(own.as_path()));
+    }
+
+    #[test]
+    fn a_library_that_is_there_needs_no_lock() {
+        let scratch = Scratch::new("read-only");
+        let path = install(b"x", [scratch.0.clone()]).unwrap();
+        // As in a folder that can only be read, which root can always write.
+        fs::remove_file(scratch.0.join(".lock")).unwrap();
+        fs::create_dir(scratch.0.join(".lock")).unwrap();
+        assert_eq!(install(b"x", [scratch.0.clone()]).unwrap(), path);
+        assert!(install(b"y", [scratch.0.clone()]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use sim::plan::{Preset, Workload, plan};
+use sim::plan::{Plan, Preset, Workload, plan};
 
 use crate::{bench::interrupt::Interrupt, commands::sim::write, observe::observe, output};
 
@@ -21,10 +21,11 @@ use crate::{bench::interrupt::Interrupt, commands::sim::write, observe::observe,
   shunt sim plan --record 4711 30s --out mine.toml     and what was seen as a file to change
   shunt sim calibrate --out costs.toml && shunt sim plan mine.toml --preset costs.toml
   shunt sim plan mine.toml --json
-  shunt sim plan --verify                              predictions beside measurements, two minutes
+  shunt sim plan --verify                              predictions beside measurements, three minutes
 
-A recording counts connections, bytes and segments (INET_DIAG) and processor time, sleeps and calls
-(/proc); nothing is traced and the program is not slowed down. What it cannot see stands in the file.
+A recording counts connections, bytes and segments (INET_DIAG) and processor time, sleeps and
+calls (/proc); nothing is traced and the program is not slowed down. What it cannot see stands in
+the file.
 
 workloads/ has one case that gains and four that do not; docs/simulator.md lists the keys.")]
 pub struct Arguments {
@@ -59,12 +60,15 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return super::verify::execute(arguments.json);
     }
     let preset = preset(arguments.preset.as_deref())?;
-    let (workload, named) = match (&arguments.record, &arguments.file) {
-        (Some(words), _) => (record(words, arguments)?, "in the recording".to_owned()),
-        (None, Some(file)) => (read(file)?, format!("in {}", file.display())),
+    let (workload, plan) = match (&arguments.record, &arguments.file) {
+        (Some(words), _) => {
+            let workload = record(words, arguments)?;
+            let plan = plan(&workload, &preset).context("in the recording")?;
+            (workload, plan)
+        }
+        (None, Some(file)) => of_file(file, &preset)?,
         (None, None) => anyhow::bail!("name a workload file, or --record a process"),
     };
-    let plan = plan(&workload, &preset).context(named)?;
     if arguments.json {
         output::print_json(&plan)?;
     } else {
@@ -85,9 +89,13 @@ fn preset(file: Option<&Path>) -> anyhow::Result<Preset> {
     }
 }
 
-fn read(file: &Path) -> anyhow::Result<Workload> {
+/// The workload of a file and its plan; errors name the line.
+fn of_file(file: &Path, preset: &Preset) -> anyhow::Result<(Workload, Plan)> {
+    let named = || format!("in {}", file.display());
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    Workload::parse(&text).with_context(|| format!("in {}", file.display()))
+    let workload = Workload::parse(&text).with_context(named)?;
+    let plan = plan(&workload, preset).map_err(|error| error.in_text(&text));
+    Ok((workload, plan.with_context(named)?))
 }
 
 fn record(words: &[String], arguments: &Arguments) -> anyhow::Result<Workload> {

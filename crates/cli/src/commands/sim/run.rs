@@ -1,6 +1,7 @@
 //! `shunt sim run` and `shunt sim explain`: one scenario.
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -11,10 +12,10 @@ use clap::Args;
 use serde::Serialize;
 use sim::{
     document::Block,
-    machine::{Machine, Outcome},
+    machine::{Machine, Outcome, Work},
     report,
     scenario::Scenario,
-    summary::{Summary, background_phase, replicate_with},
+    summary::{Summary, background_phase, offered_loads, replicate_with},
     time::from_ms,
 };
 
@@ -38,10 +39,10 @@ pub struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Seed of the first run
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// More runs until the 95 % confidence interval of the mean is ± this many percent
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     until: Option<f64>,
     /// Write each request's times at the host, one JSON object a line
     #[arg(long, value_name = "FILE")]
@@ -57,18 +58,31 @@ pub struct Arguments {
     json: bool,
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok();
+    value
+        .filter(|value| *value > 0.0 && value.is_finite())
+        .ok_or_else(|| format!("{text} is no part of a mean, in percent and above 0"))
+}
+
 /// Show which processor does what in a scenario, and what its load asks of each
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt sim explain scenarios/fig8.toml
+  shunt sim explain scenarios/fig10.toml --set nic.clock_mhz=200 --json")]
 pub struct Explain {
     /// The scenario (TOML)
     file: PathBuf,
     /// Another value for a key
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Result<'a> {
+struct Whole<'a> {
     version: &'static str,
     scenario: &'a Scenario,
     summary: &'a Summary,
@@ -109,7 +123,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         html(&scenario, &summary, file)?;
     }
     if arguments.json {
-        output::print_json(&Result {
+        output::print_json(&Whole {
             version: env!("CARGO_PKG_VERSION"),
             scenario: &scenario,
             warnings: report::warnings(&summary),
@@ -161,9 +175,27 @@ fn html(scenario: &Scenario, summary: &Summary, file: &Path) -> anyhow::Result<(
     write("--html", file, &document.to_html())
 }
 
+#[derive(Debug, Serialize)]
+struct Explained<'a> {
+    packets_per_request: usize,
+    steps: Vec<report::Step>,
+    /// What the load asks of each resource, as a part of what it can do.
+    asked_of: BTreeMap<&'static str, f64>,
+    scenario: &'a Scenario,
+}
+
 /// Runs `shunt sim explain`.
 pub fn explain(arguments: &Explain) -> anyhow::Result<ExitCode> {
     let scenario = scenario(&arguments.file, &arguments.set)?;
-    output::print(&report::explain(&scenario).to_text())?;
+    if arguments.json {
+        output::print_json(&Explained {
+            packets_per_request: Work::new(&scenario).packets,
+            steps: report::steps(&scenario),
+            asked_of: offered_loads(&scenario),
+            scenario: &scenario,
+        })?;
+    } else {
+        output::print(&report::explain(&scenario).to_text())?;
+    }
     Ok(ExitCode::SUCCESS)
 }

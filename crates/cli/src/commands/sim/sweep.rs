@@ -19,16 +19,18 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use sim::{
+    machine::Bounds,
     report::{self, Point},
     scenario::{Axis, Scenario, points},
-    summary::{Summary, replicate},
+    summary::{Summary, replicate_within},
 };
 
 use crate::{
+    bench::interrupt::Interrupt,
     commands::sim::{progress::Progress, scenario, write},
     output,
 };
@@ -38,10 +40,10 @@ use crate::{
 #[command(after_help = "Examples:
   shunt sim sweep scenarios/fig8.toml                        the axes in the file
   shunt sim sweep my.toml --axis clients=1..9 --axis nic.clock_mhz=50,100,200 --html out.html
-  shunt sim sweep my.toml --shard 3/64 --out part-3.jsonl    a 64th of the points; shards count from 0
+  shunt sim sweep my.toml --shard 3/64 --out part-3.jsonl    a 64th; shards count from 0
   shunt sim merge part-*.jsonl --out all.jsonl               the same bytes as without shards
 
-A sweep that was interrupted goes on where it stopped when it is given the same --out again.")]
+A sweep that was interrupted (Ctrl-C) goes on where it stopped when it is given the same --out.")]
 pub struct Arguments {
     /// The scenario (TOML)
     file: PathBuf,
@@ -73,6 +75,11 @@ pub struct Arguments {
 
 /// Join the results of shards: the same bytes as one sweep
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt sim merge part-*.jsonl --out all.jsonl
+  shunt sim merge part-*.jsonl | wc -l          points that are there
+
+A point that two files have with different results is an error: another version made one of them.")]
 pub struct Merge {
     /// Files written by `sim sweep --out`
     #[arg(required = true)]
@@ -128,6 +135,7 @@ fn hash(scenario: &Scenario) -> anyhow::Result<String> {
 /// Runs `shunt sim sweep`.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let base = scenario(&arguments.file, &arguments.set)?;
+    let interrupt = Interrupt::catch()?;
     let mut lines = match &arguments.out {
         Some(file) => finished_lines(file)?,
         None => BTreeMap::new(),
@@ -148,14 +156,16 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let available = || thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or_else(available).max(1);
     let mut summaries = BTreeMap::new();
+    let mut left = missing.len();
     let mut progress = Progress::new("points", Some(missing.len()));
-    compute(&missing, jobs, |task, summary| {
+    compute(&missing, jobs, &interrupt, |task, summary| {
         let line = line(task, &summary)?;
         if let Some(file) = &mut partial {
             writeln!(file, "{line}").context("--out: writing a result")?;
         }
         lines.insert(task.hash.clone(), line);
         summaries.insert(task.hash.clone(), summary);
+        left -= 1;
         progress.step();
         Ok(())
     })?;
@@ -164,11 +174,48 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.out {
         replace(file, &text)?;
     }
+    if left > 0 {
+        let done = wanted.len() - left;
+        bail!(interrupted(done, wanted.len(), arguments.out.as_deref()));
+    }
     if arguments.json {
         output::print(&text)?;
     }
+    add_earlier(&wanted, &lines, &mut summaries)?;
     present(arguments, &base, &wanted, &summaries)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What somebody who pressed Ctrl-C wants to know.
+fn interrupted(done: usize, of: usize, out: Option<&Path>) -> String {
+    match out {
+        Some(file) => format!(
+            "interrupted: {done} of {of} points are in {}; the same command goes on from there",
+            file.display()
+        ),
+        None => format!("interrupted after {done} of {of} points, which --out would have kept"),
+    }
+}
+
+/// Adds what an earlier run of the same sweep left in its file, so that tables and pages are whole.
+fn add_earlier(
+    wanted: &[(String, Vec<String>)],
+    lines: &BTreeMap<String, String>,
+    summaries: &mut BTreeMap<String, Summary>,
+) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Earlier {
+        summary: Summary,
+    }
+    for (hash, _) in wanted {
+        if let (Entry::Vacant(entry), Some(line)) = (summaries.entry(hash.clone()), lines.get(hash))
+        {
+            let earlier: Earlier = serde_json::from_str(line)
+                .with_context(|| format!("--out: the line of point {hash} is no result"))?;
+            entry.insert(earlier.summary);
+        }
+    }
+    Ok(())
 }
 
 fn tasks(arguments: &Arguments, base: &Scenario) -> anyhow::Result<Vec<Task>> {
@@ -214,10 +261,12 @@ fn line(task: &Task, summary: &Summary) -> anyhow::Result<String> {
     .context("composing JSON")
 }
 
-/// Runs the tasks on some threads; results come in any order, one at a time.
+/// Runs the tasks on some threads; results come in any order, one at a time. An interruption ends it within
+/// milliseconds, and what was under way then is no result.
 fn compute(
     tasks: &[Task],
     jobs: usize,
+    interrupt: &Interrupt,
     mut done: impl FnMut(&Task, Summary) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
@@ -226,8 +275,13 @@ fn compute(
         for _ in 0..jobs.min(tasks.len()) {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
+                let bounds = Bounds {
+                    events: u64::MAX,
+                    stopped: &|| interrupt.came(),
+                };
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if sender.send((task, replicate(&task.scenario))).is_err() {
+                    let summary = replicate_within(&task.scenario, bounds, |_, _| {});
+                    if interrupt.came() || sender.send((task, summary)).is_err() {
                         break;
                     }
                 }
@@ -299,10 +353,6 @@ fn present(
     }
     if let Some(file) = &arguments.csv {
         write("--csv", file, &document.to_csv())?;
-    }
-    let before = wanted.len() - points.len();
-    if before > 0 {
-        eprintln!("{before} points were in --out already and are not shown");
     }
     if !arguments.json {
         output::print(&document.to_text())?;

@@ -9,7 +9,11 @@ use crate::output;
 
 /// Check what goes beyond the paper against queueing theory and formulas
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status 1 where the simulation and the theory disagree.")]
+#[command(after_help = "Examples:
+  shunt sim theory
+  shunt sim theory --json
+
+Exit status 1 where the simulation and the theory disagree.")]
 pub struct Arguments {
     /// Print JSON
     #[arg(long)]

@@ -1,31 +1,34 @@
 //! `shunt sim plan --verify`: the planner's predictions held against measurements on this machine.
 //!
-//! First the costs are calibrated with one workload; then others are predicted from these costs
-//! and measured: a server that computes a little and answers with a kilobyte, and redis as it
-//! was seen while it ran on the kernel. What is compared is what clients see who wait for each answer.
+//! First the costs are calibrated with some workloads; then others are predicted from these costs and measured: a
+//! server that computes a little and answers with a kilobyte, and redis as it was seen while it ran on the kernel
+//! under other clients. No row that is judged was calibrated with. What is compared is what clients see who wait for
+//! each answer.
 
 mod redis;
 mod report;
 
-use std::{collections::BTreeMap, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use serde::Serialize;
-use sim::plan::{ClosedLoop, Preset, Workload, closed_loop};
+use sim::plan::{Client, ClosedLoop, Preset, Workload, closed_loop};
 
-use super::calibrate::{Calibration, of_the_calls, of_the_stacks};
+use super::calibrate::{of_the_calls, of_the_stacks};
 use crate::{
     bench::{interrupt::Interrupt, statistics::Summary},
     output,
-    trial::{Bed, Say, Stack, Work},
+    trial::{Bed, Say, Server, Stack, Work, quiet::quiet},
 };
 
 /// The bounds within which a prediction is good enough to decide with.
 const CAPACITY_BOUND: f64 = 0.2;
 const MEAN_BOUND: f64 = 0.3;
 /// Batches of the calibration and of each measurement; medians count.
-const BATCHES: u8 = 5;
+const BATCHES: u8 = 3;
 const RUNS: usize = 5;
+/// Runs of a row that others may disturb before the least disturbed ones count.
+const MOST_DISTURBED: usize = 15;
 const RUN: Duration = Duration::from_millis(800);
 /// Clients of the own server; with the last number it is as busy as it can be.
 const CLIENTS: [usize; 3] = [1, 8, 32];
@@ -44,6 +47,10 @@ struct Row {
     predicted: ClosedLoop,
     rate_per_s: Summary,
     mean_us: Summary,
+    /// Runs that others disturbed and that do not count.
+    disturbed: usize,
+    /// The part of a processor that others used beside the runs that count, at most.
+    others: f64,
     /// Whether so many clients keep the server as busy as it can be.
     saturated: bool,
 }
@@ -70,18 +77,23 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     say.say("calibrating: the kernel's calls");
     let preset = of_the_calls(BATCHES)?;
     let bed = Bed::create(interrupt.clone())?;
-    let calibration = of_the_stacks(preset, &bed, BATCHES, &say)?;
+    let preset = of_the_stacks(preset, &bed, BATCHES, &say)?;
     let mut rows = Vec::new();
-    let measured = |stack: &Stack| calibration.client_ns.contains_key(stack.name());
+    let measured = |stack: &Stack| {
+        preset
+            .stacks
+            .get(stack.name())
+            .is_some_and(|costs| costs.client().is_some())
+    };
     let stacks: Vec<Stack> = Stack::ALL.into_iter().filter(measured).collect();
     for &stack in &stacks {
-        own_server(&bed, stack, &calibration, &say, &mut rows)?;
+        own_server(&bed, stack, &preset, &say, &mut rows)?;
     }
-    let redis_missing = redis::measure(&bed, &stacks, &calibration, &interrupt, &say, &mut rows)?;
+    let redis_missing = redis::measure(&bed, &stacks, &preset, &interrupt, &say, &mut rows)?;
     if json {
         output::print_json(&rows)?;
     } else {
-        let document = report::of(&rows, &calibration.preset, bed.idle_held(), redis_missing);
+        let document = report::of(&rows, &preset, bed.idle_held(), redis_missing);
         output::print(&document.to_text())?;
     }
     Ok(match rows.iter().all(Row::holds) {
@@ -93,37 +105,60 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
 fn own_server(
     bed: &Bed,
     stack: Stack,
-    calibration: &Calibration,
+    preset: &Preset,
     say: &Say,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
-    let client_ns = calibration.client_ns.get(stack.name()).copied();
     let workload = Workload {
         request_bytes: WORK.request_bytes as f64,
         response_bytes: WORK.response_bytes as f64,
         application_ns: WORK.compute_ns as f64,
-        client_ns: client_ns.context("invariant: every stack was calibrated")?,
         ..one_thread()
     };
     let server = bed.serve(stack, WORK)?;
     for clients in CLIENTS {
         say.say(&format!("own server, {stack}, {clients} clients"));
-        let (mut rates, mut means) = (Vec::new(), Vec::new());
-        for _ in 0..RUNS {
+        let measured = measured(bed, &server, || {
             let seen = bed.ask(&server, WORK, clients, RUN)?;
-            rates.push(seen.rate_per_s);
-            means.push(seen.mean_us);
-        }
+            Ok((seen.rate_per_s, seen.mean_us))
+        })?;
         rows.push(Row {
             workload: "own server",
             stack: stack.name(),
-            predicted: predicted(&workload, &calibration.preset, stack, clients)?,
-            rate_per_s: Summary::of(&rates).context("no run")?,
-            mean_us: Summary::of(&means).context("no run")?,
+            predicted: predicted(&workload, preset, Extra::default(), stack, clients)?,
+            rate_per_s: measured.rate_per_s,
+            mean_us: measured.mean_us,
+            disturbed: measured.disturbed,
+            others: measured.others,
             saturated: clients == 32,
         });
     }
     Ok(())
+}
+
+/// What some runs measured.
+#[derive(Debug)]
+struct Measured {
+    rate_per_s: Summary,
+    mean_us: Summary,
+    disturbed: usize,
+    others: f64,
+}
+
+/// Measures rate and mean time until enough runs were not disturbed.
+fn measured(
+    bed: &Bed,
+    server: &Server,
+    mut run: impl FnMut() -> anyhow::Result<(f64, f64)>,
+) -> anyhow::Result<Measured> {
+    let found = quiet(RUNS, MOST_DISTURBED, || bed.with_others(server, &mut run))?;
+    let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
+    Ok(Measured {
+        rate_per_s: Summary::of(&rates).context("no run")?,
+        mean_us: Summary::of(&means).context("no run")?,
+        disturbed: found.disturbed,
+        others: found.others,
+    })
 }
 
 /// A server of one thread on two processors, of which its clients use the other.
@@ -136,22 +171,27 @@ fn one_thread() -> Workload {
     }
 }
 
+/// What a client takes per request beyond the one that was calibrated with.
+#[derive(Debug, Clone, Copy, Default)]
+struct Extra {
+    client_ns: f64,
+}
+
 fn predicted(
     workload: &Workload,
     preset: &Preset,
+    extra: Extra,
     stack: Stack,
     clients: usize,
 ) -> anyhow::Result<ClosedLoop> {
     let costs = preset.stacks.get(stack.name());
     let costs = costs.context("invariant: the shipped preset knows every stack")?;
-    Ok(closed_loop(workload, costs, clients))
-}
-
-/// How dear a client of this stack is beside one of the kernel's.
-fn client_ratio(client_ns: &BTreeMap<&'static str, f64>, stack: Stack) -> f64 {
-    let of = |stack: Stack| client_ns.get(stack.name()).copied().unwrap_or(0.0);
-    match of(Stack::Kernel) > 0.0 {
-        true => of(stack) / of(Stack::Kernel),
-        false => 1.0,
-    }
+    let client = costs
+        .client()
+        .context("invariant: every stack was calibrated")?;
+    let client = Client {
+        request_ns: (client.request_ns + extra.client_ns).max(0.0),
+        ..client
+    };
+    Ok(closed_loop(workload, costs, &client, clients))
 }

@@ -135,7 +135,7 @@ impl Core {
             if let Some(written) = written {
                 self.on_note(session, &written);
             }
-            if let Some(Consumed { socket, end }) = consumed {
+            if let Some(Consumed { socket, end, .. }) = consumed {
                 self.on_consumed(socket, end);
             }
             if let Some(command) = command {
@@ -192,6 +192,13 @@ impl Core {
         }
     }
 
+    fn on_command_for_none(&mut self, session: u32, op: Op) {
+        if let Op::CloseBacking { handle } = op {
+            let program = self.programs.get_mut(&session).unwrap();
+            program.handles.remove(&handle).unwrap();
+        }
+    }
+
     pub fn on_command(&mut self, session: u32, command: Command) {
         let token = command.token;
         let done = |errno: u16, value: u64| Completion::Done {
@@ -200,15 +207,7 @@ impl Core {
             value,
         };
         let Some(id) = command.socket else {
-            if let Op::CloseBacking { handle } = command.op {
-                self.programs
-                    .get_mut(&session)
-                    .unwrap()
-                    .handles
-                    .remove(&handle)
-                    .unwrap();
-            }
-            return;
+            return self.on_command_for_none(session, command.op);
         };
         if !self
             .sockets
@@ -218,20 +217,25 @@ impl Core {
             return self.complete(session, token, done(9, 0));
         }
         let completion = match command.op {
-            Op::Disconnect | Op::SetDatagramOptions(_) | Op::Membership { .. } => done(22, 0),
+            Op::Disconnect
+            | Op::SetDatagramOptions(_)
+            | Op::TooLong { .. }
+            | Op::Membership { .. } => done(22, 0),
             Op::Bind { local } => {
                 let port = if local.port() == 0 {
                     self.fresh_port()
                 } else {
                     local.port()
                 };
-                self.sockets.get_mut(&id).unwrap().local = Some(SocketAddr::new(local.ip(), port));
+                let local = SocketAddr::new(local.ip(), port);
+                let socket = self.sockets.get_mut(&id).unwrap();
+                socket.local = Some(local);
+                socket.header().engine_set_addresses(Some(local), None);
                 done(0, u64::from(port))
             }
             Op::Listen { .. } => {
                 let socket = self.sockets.get_mut(&id).unwrap();
                 let local = socket.local.unwrap();
-                socket.header().engine_set_addresses(Some(local), None);
                 socket.set_flags(Flags::LISTENING);
                 self.listeners.insert(local.port(), id);
                 done(0, 0)
@@ -260,7 +264,7 @@ impl Core {
             }
             Op::SetOption { .. } | Op::SetFastOpenKeys(_) => done(0, 0),
             Op::Query { .. } => done(0, self.place_figures(session)),
-            Op::CloseBacking { .. } => done(22, 0),
+            Op::CloseBacking { .. } | Op::TellLane(_) => done(22, 0),
         };
         self.complete(session, token, completion);
     }

@@ -88,7 +88,7 @@ impl ConcatOctets for [Ipv4Addr; 2] {
 fn what_is_for_the_engine_is_taken_and_nothing_else() {
     let own = [V4[1].into(), V6[1].into()];
     let taken = Taken {
-        addresses: Some(&own),
+        whose: Whose::Of(&own),
         cores: None,
     };
     let test = "what_is_for_the_engine_is_taken_and_nothing_else";
@@ -131,7 +131,7 @@ fn two_hundred_addresses_are_not_too_many() {
     let v6 = |last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
     own.extend((0..100).map(v6));
     let taken = Taken {
-        addresses: Some(&own),
+        whose: Whose::Of(&own),
         cores: None,
     };
     let Some(program) = permitted("two_hundred_addresses_are_not_too_many", load(&taken)) else {
@@ -161,7 +161,7 @@ fn a_family_without_addresses_is_left_to_the_kernel_whatever_else_is_asked() {
     for own in [&own[..0], &own[..1], &own[1..]] {
         for cores in [None, Some((1, MIX))] {
             let taken = Taken {
-                addresses: Some(own),
+                whose: Whose::Of(own),
                 cores,
             };
             let Some(program) = permitted(test, load(&taken)) else {
@@ -199,7 +199,7 @@ fn core_of(addresses: u32, ports: [u16; 2], cores: u16) -> u32 {
 #[test]
 fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
     let taken = |cores| Taken {
-        addresses: None,
+        whose: Whose::Anybodys,
         cores: Some((cores, MIX)),
     };
     let test = "with_several_cores_a_queue_takes_what_the_hash_gives_its_core";
@@ -247,6 +247,41 @@ fn with_several_cores_a_queue_takes_what_the_hash_gives_its_core() {
     );
 }
 
+#[test]
+fn claims_and_the_hash_both_have_their_say() {
+    use crate::sharing::{Claim, Claims as _, Transport};
+    let test = "claims_and_the_hash_both_have_their_say";
+    let Some(tables) = permitted(test, Tables::create()) else {
+        return;
+    };
+    let taken = Taken {
+        whose: Whose::Claimed(&tables, [2; 6]),
+        cores: Some((2, MIX)),
+    };
+    let Some(program) = permitted(test, load(&taken)) else {
+        return;
+    };
+    let of_v4 = u32::from(V4[0]) ^ u32::from(V4[1]);
+    let frames: Vec<_> = (0..32)
+        .map(|n| [1_000 + n, 80])
+        .map(|ports| (frame_of_v4(V4, 6, 3, ports), core_of(of_v4, ports, 2)))
+        .collect();
+    for (frame, _) in &frames {
+        assert_eq!(verdict(&program, frame), PASSED, "not claimed yet");
+    }
+    let port = Claim::Port {
+        transport: Transport::Tcp,
+        local: (V4[1], 80).into(),
+        is_dual: false,
+    };
+    tables.take(port).unwrap();
+    for (frame, core) in &frames {
+        let expected = if *core == 0 { TAKEN } else { PASSED };
+        assert_eq!(verdict(&program, frame), expected);
+    }
+    assert!(frames.iter().any(|(_, core)| *core == 0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// The kernel has proved that the program reads nothing outside; here it says the same as the oracle.
@@ -255,7 +290,7 @@ proptest! {
         frame in proptest::collection::vec(any::<u8>(), 14..90), ethertype in 0_usize..3, own in 0_usize..2,
     ) {
         let own = [IpAddr::V4(V4[own]), IpAddr::V6(V6[own])];
-        let taken = Taken { addresses: Some(&own), cores: None };
+        let taken = Taken { whose: Whose::Of(&own), cores: None };
         let Ok(program) = load(&taken) else { return Ok(()) };
         let mut frame = frame;
         frame[0] &= 0xfe;

@@ -328,3 +328,26 @@ fn sending_again_after_silence_starts_at_the_known_rate_without_a_probe() {
     assert_ne!(flow.phase(), Phase::ProbeRtt);
     assert!(flow.congestion.cwnd() > BDP);
 }
+
+#[test]
+fn a_silence_in_the_middle_of_probing_the_round_trip_ends_the_probe_when_its_time_is_over() {
+    // draft-ietf-ccwg-bbr §5.4.1, BBRCheckProbeRTTDone.
+    let mut flow = Flow::new();
+    flow.round();
+    flow.rtt_us = RTT_US + 10_000;
+    flow.rounds_until(Phase::ProbeRtt, 200);
+    while flow.bbr().probe_rtt_done_us == 0 {
+        flow.round();
+    }
+    let small = flow.congestion.cwnd();
+    // Too early: the probe goes on.
+    flow.congestion.on_idle(flow.now, false);
+    assert_eq!(flow.phase(), Phase::ProbeRtt);
+    assert_eq!(flow.congestion.cwnd(), small);
+    flow.now += Duration::from_ms(300);
+    flow.congestion.on_idle(flow.now, false);
+    assert_eq!(flow.phase(), Phase::Cruise);
+    assert!(flow.congestion.cwnd() >= BDP, "the window is as before");
+    flow.round();
+    assert_ne!(flow.phase(), Phase::ProbeRtt, "no new one at once");
+}

@@ -228,7 +228,51 @@ fn a_window_grows_by_half_at_most_in_one_round_trip() {
     flow.now = Instant::from_us(flow.now.as_us() + 3_600_000_000);
     let before = flow.congestion.cwnd();
     flow.ack(before);
-    assert!(flow.congestion.cwnd() <= before + before / 2);
+    // The segment before that hour counts too.
+    assert!(flow.congestion.cwnd() <= before + (before + MSS) / 2);
+}
+
+#[test]
+fn growth_is_decided_once_in_four_milliseconds() {
+    // 100 µs, 14 segments of 20: the function says one more in a round trip, and each 14 that are acknowledged
+    // before the next decision bring one, however many round trips that takes. So does Linux within a jiffy.
+    let mut flow = Flow::after_loss(100, 20);
+    let mut seen = Vec::new();
+    for _ in 0..12 {
+        flow.round(7);
+        seen.push(flow.segments());
+    }
+    assert_eq!(seen, [15, 16, 17, 18, 19, 21, 22, 24, 26, 27, 29, 32]);
+    // Above the maximum the function stands still for seconds, and Reno's part is far behind.
+    flow.now = Instant::from_us(1_004_000);
+    let decided = flow.congestion.cwnd();
+    flow.round(7);
+    assert_eq!(flow.congestion.cwnd(), decided);
+}
+
+#[test]
+fn the_first_decision_after_a_loss_is_that_of_linux() {
+    // Segments to be acknowledged for one more in a path of 200 µs, by Linux 6.18's integers, after a loss
+    // at so many segments.
+    for (w_max, linux) in [
+        (5, 3),
+        (6, 4),
+        (9, 6),
+        (10, 7),
+        (16, 11),
+        (20, 14),
+        (30, 21),
+        (100, 70),
+    ] {
+        let mut window = Window::initial(MSS, false);
+        window.cwnd = linux * MSS;
+        let mut epoch = Epoch {
+            w_max: w_max * MSS,
+            ..Epoch::default()
+        };
+        epoch.begin(1, &window);
+        assert_eq!(epoch.decide(&window, DECISION_US), linux * MSS, "{w_max}");
+    }
 }
 
 /// The formulas of RFC 9438 as they stand there, in segments and seconds.

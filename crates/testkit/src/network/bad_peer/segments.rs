@@ -226,19 +226,7 @@ impl BadPeer {
             .add(&segment)
             .finish();
         segment[16..18].copy_from_slice(&sum.to_be_bytes());
-        let ip = ipv4::Header {
-            source: OURS,
-            destination: THEIRS,
-            protocol: ipv4::Protocol::TCP,
-            ttl: 64,
-            dscp_ecn: 0,
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            total_len: 0,
-            header_len: ipv4::Header::LEN,
-        };
+        let ip = ipv4::Header::new(OURS, THEIRS, ipv4::Protocol::TCP);
         let link = ethernet::Header {
             destination: ethernet::Address([2, 0, 0, 0, 0, 1]),
             source: ethernet::Address([2, 0, 0, 0, 0, 2]),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sim::plan::{Preset, Source};
+use sim::plan::{Costs, Preset, Source};
 
 /// The preset as TOML; every value with its source.
 pub fn to_toml(preset: &Preset) -> String {
@@ -12,6 +12,9 @@ pub fn to_toml(preset: &Preset) -> String {
         quoted(&preset.machine)
     );
     for (name, costs) in &preset.stacks {
+        if !measured(costs) {
+            let _ = write!(text, "\n# Nothing of it is measured here{}.", why(name));
+        }
         let place = match costs.place {
             sim::plan::Where::Host => "host",
             sim::plan::Where::Engine => "engine",
@@ -42,6 +45,23 @@ pub fn to_toml(preset: &Preset) -> String {
     text
 }
 
+/// Whether anything of a stack was measured.
+pub fn measured(costs: &Costs) -> bool {
+    let values = costs.values().into_iter();
+    values
+        .map(|(_, value)| value.source)
+        .any(|source| source == Source::Measured)
+}
+
+/// Why a stack cannot be measured by this program at all.
+pub fn why(stack: &str) -> &'static str {
+    match stack {
+        "dpdk" => ": its virtual devices sit on packet sockets, and a card was not tried",
+        "nic" => ": it takes a NIC with processors that run the stack",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +70,13 @@ mod tests {
     fn a_written_preset_reads_as_it_was() {
         let preset = Preset::shipped();
         assert_eq!(Preset::parse(&to_toml(&preset)).unwrap(), preset);
+    }
+
+    #[test]
+    fn a_stack_of_which_nothing_is_measured_is_said_to_be_one() {
+        let text = to_toml(&Preset::shipped());
+        let dpdk = "# Nothing of it is measured here: its virtual devices sit on packet sockets, and a card was not tried.\n[dpdk]\n";
+        assert!(text.contains(dpdk), "{text}");
+        assert!(!text.contains("here.\n[kernel]"), "{text}");
     }
 }

@@ -68,7 +68,7 @@ pub fn measure(batches: u8) -> anyhow::Result<Vec<(&'static str, Value)>> {
 }
 
 /// Two ends of a connection over loopback.
-fn pair() -> anyhow::Result<(TcpStream, TcpStream)> {
+pub fn pair() -> anyhow::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listening on loopback")?;
     let address = listener.local_addr().context("listening on loopback")?;
     let near = TcpStream::connect(address).context("connecting over loopback")?;

@@ -3,13 +3,12 @@
 
 use std::{ffi::OsString, path::PathBuf, thread, time::Duration};
 
-use anyhow::Context;
-use sim::plan::{Preset, Workload, closed};
+use anyhow::{Context, ensure};
+use sim::plan::{Preset, Workload};
 
-use super::{Row, client_ratio, one_thread, predicted};
+use super::{Extra, Row, measured, one_thread, predicted};
 use crate::{
-    bench::{interrupt::Interrupt, statistics::Summary},
-    commands::sim::calibrate::Calibration,
+    bench::interrupt::Interrupt,
     observe::observe,
     trial::{Bed, Say, Server, Stack},
 };
@@ -22,7 +21,8 @@ const RECORDING: Duration = Duration::from_secs(4);
 const RECORDED_REQUESTS: usize = 1_000_000;
 /// Clients of the comparison, and requests of a run.
 const CLIENTS: [(usize, usize); 2] = [(1, 40_000), (50, 150_000)];
-const RUNS: usize = 5;
+/// Rounds after which a recording is told apart; it stands still after a few.
+const ROUNDS: usize = 12;
 /// No run takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn measure(
     bed: &Bed,
     stacks: &[Stack],
-    calibration: &Calibration,
+    preset: &Preset,
     interrupt: &Interrupt,
     say: &Say,
     rows: &mut Vec<Row>,
@@ -42,31 +42,22 @@ pub fn measure(
     };
     say.say("redis on the kernel is recorded");
     let seen = record(bed, &server, &client, interrupt)?;
+    let (workload, extra) = told_apart(seen, preset)?;
     for &stack in stacks {
-        let ratio = client_ratio(&calibration.client_ns, stack);
-        let workload = Workload {
-            client_ns: seen.client_ns * ratio,
-            ..seen.clone()
-        };
-        let preset = match stack {
-            Stack::Kernel => as_seen(&calibration.preset, &workload),
-            Stack::Inline | Stack::AfXdp | Stack::Engine => calibration.preset.clone(),
-        };
         let running = start(bed, stack, &server)?;
         for (clients, requests) in CLIENTS {
             say.say(&format!("redis, {stack}, {clients} clients"));
-            let (mut rates, mut means) = (Vec::new(), Vec::new());
-            for _ in 0..RUNS {
-                let (rate, mean_us) = benchmark(bed, &client, &running, clients, requests)?;
-                rates.push(rate);
-                means.push(mean_us);
-            }
+            let measured = measured(bed, &running, || {
+                benchmark(bed, &client, &running, clients, requests)
+            })?;
             rows.push(Row {
                 workload: "redis GET",
                 stack: stack.name(),
-                predicted: predicted(&workload, &preset, stack, clients)?,
-                rate_per_s: Summary::of(&rates).context("no run")?,
-                mean_us: Summary::of(&means).context("no run")?,
+                predicted: predicted(&workload, preset, extra, stack, clients)?,
+                rate_per_s: measured.rate_per_s,
+                mean_us: measured.mean_us,
+                disturbed: measured.disturbed,
+                others: measured.others,
                 saturated: clients > 1,
             });
         }
@@ -74,8 +65,8 @@ pub fn measure(
     Ok(None)
 }
 
-/// Watches redis on the kernel; in a lab everything else that works is its clients. That its event loop
-/// writes all answers before it sleeps is known of redis, no counter shows it.
+/// Watches redis on the kernel, and its clients in their own network beside it. That redis's event loop writes all answers before it sleeps is known of
+/// it, no counter shows it.
 fn record(
     bed: &Bed,
     server: &PathBuf,
@@ -89,40 +80,41 @@ fn record(
         // The clients connect first.
         thread::sleep(RECORDING / 8);
         let observed = observe(running.pid(), RECORDING, interrupt);
-        load.join().map(|_| observed)
-    });
-    let observed = observed.ok().context("invariant: the load ends")??;
+        let load = load.join();
+        let load = load.map_err(|_| anyhow::anyhow!("the load ended by a panic"))?;
+        load.and(observed)
+    })?;
+    ensure!(
+        observed.clients_s.is_some(),
+        "redis's clients were not found while it was recorded"
+    );
     let seen = observed.workload().context("recording redis")?;
-    let client_ns = observed.others_s / observed.exchanges * 1e9;
     Ok(Workload {
         request_bytes: seen.request_bytes,
         response_bytes: seen.response_bytes,
         application_ns: seen.application_ns,
         observed_stack_ns: seen.observed_stack_ns,
-        client_ns,
+        client_ns: seen.client_ns,
         together: true,
         ..one_thread()
     })
 }
 
-/// The kernel's costs scaled to what was seen of redis on it.
-fn as_seen(preset: &Preset, workload: &Workload) -> Preset {
-    let mut preset = preset.clone();
-    if let Some(kernel) = preset.stacks.get_mut(Stack::Kernel.name()) {
-        let factor = workload.observed_stack_ns / closed(workload, kernel).stack_ns.max(1e-9);
-        for name in [
-            "receive_ns",
-            "send_ns",
-            "packet_ns",
-            "byte_ns",
-            "together_saves_ns",
-        ] {
-            if let Some(value) = kernel.value_mut(name) {
-                value.value *= factor;
-            }
-        }
+/// What of a recording is the program's and its clients' own: what is left when the model has taken the kernel's part
+/// of it, which depends on how many requests come at a time and so on what is left.
+fn told_apart(seen: Workload, preset: &Preset) -> anyhow::Result<(Workload, Extra)> {
+    let server_ns = seen.application_ns + seen.observed_stack_ns;
+    let client_ns = seen.client_ns;
+    let mut workload = seen;
+    let mut extra = Extra::default();
+    for _ in 0..ROUNDS {
+        let model = predicted(&workload, preset, extra, Stack::Kernel, RECORDED_CLIENTS)?;
+        let work = model.work;
+        let missing_ns = server_ns - work.application_ns - work.stack_ns;
+        workload.application_ns = (workload.application_ns + missing_ns).max(0.0);
+        extra.client_ns += client_ns - work.client_ns;
     }
-    preset
+    Ok((workload, extra))
 }
 
 fn start(bed: &Bed, stack: Stack, server: &PathBuf) -> anyhow::Result<Server> {

@@ -3,6 +3,7 @@
 use sim::{document::Document, plan::Preset};
 
 use super::{CAPACITY_BOUND, MEAN_BOUND, Row};
+use crate::trial::quiet::OTHERS;
 
 /// Predictions beside measurements.
 pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String>) -> Document {
@@ -40,6 +41,7 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
         "The own server's mean is measured per exchange. redis's is clients over rate (Little's law), because \
          redis-benchmark starts its clock when it writes and leaves out what waits inside it.",
     );
+    parts(&mut d, rows);
     let missed = rows.iter().filter(|row| !row.holds());
     d.list(missed.map(|row| {
         let (rate, mean) = (100.0 * row.rate_error(), 100.0 * row.mean_error());
@@ -48,10 +50,71 @@ pub fn of(rows: &[Row], preset: &Preset, idle_held: bool, missing: Option<String
             row.workload, row.stack, row.predicted.clients
         )
     }));
+    let again = rows.iter().filter(|row| row.disturbed > 0);
+    d.list(again.map(|row| {
+        let still = match row.others > OTHERS {
+            true => format!(
+                "; beside those that count others still used up to {:.0} % of a processor: this row says little",
+                100.0 * row.others
+            ),
+            false => String::new(),
+        };
+        format!(
+            "Disturbed: {} on {} with {} clients; {} runs do not count, because others used more than {:.0} % of a \
+             processor{still}.",
+            row.workload,
+            row.stack,
+            row.predicted.clients,
+            row.disturbed,
+            100.0 * OTHERS
+        )
+    }));
     if let Some(why) = missing {
         d.text(format!("Not compared: {why}."));
     }
     d
+}
+
+/// What each prediction is made of.
+fn parts(d: &mut Document, rows: &[Row]) {
+    d.heading("What the predictions are made of, per request");
+    let line = |row: &Row| {
+        let work = row.predicted.work;
+        let ns = [
+            work.application_ns,
+            work.stack_ns,
+            work.device_ns,
+            work.client_ns,
+            work.latency_ns,
+        ];
+        let times = [work.server_turns, work.client_turns, work.client_sleeps];
+        let mut line = vec![
+            row.workload.to_owned(),
+            row.stack.to_owned(),
+            row.predicted.clients.to_string(),
+        ];
+        line.extend(ns.map(|ns| format!("{ns:.0}")));
+        line.extend(times.map(|times| format!("{times:.2}")));
+        line
+    };
+    let headings = [
+        "workload",
+        "stack",
+        "clients",
+        "application ns",
+        "stack ns",
+        "engine ns",
+        "client ns",
+        "waits alone ns",
+        "server's turns",
+        "client's turns",
+        "client's sleeps",
+    ];
+    d.table(headings, rows.iter().map(line).collect());
+    d.text(
+        "A turn: somebody comes back from waiting and takes all that has come. Beyond its application redis's \
+         row has what the kernel's recording took more than the model's server and clients would have.",
+    );
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -76,7 +139,7 @@ fn cells(row: &Row) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use sim::plan::ClosedLoop;
+    use sim::plan::{ClosedLoop, Work};
 
     use super::*;
     use crate::bench::statistics::Summary;
@@ -89,10 +152,24 @@ mod tests {
                 clients: 32,
                 rate_per_s: 100_000.0,
                 mean_us: 320.0,
+                p50_us: 310.0,
+                p99_us: 400.0,
+                work: Work {
+                    application_ns: 3000.0,
+                    stack_ns: 5000.0,
+                    device_ns: 0.0,
+                    client_ns: 2000.0,
+                    latency_ns: 4000.0,
+                    server_turns: 0.1,
+                    client_turns: 0.9,
+                    client_sleeps: 0.5,
+                },
             },
             rate_per_s: Summary::of(&[rate]).unwrap(),
             mean_us: Summary::of(&[mean_us]).unwrap(),
             saturated,
+            disturbed: 5,
+            others: 0.3,
         }
     }
 
@@ -114,6 +191,10 @@ mod tests {
         );
         let text = text.to_text();
         assert!(text.contains("-23 %") && text.contains("MISSED"), "{text}");
+        assert!(
+            text.contains("5 runs do not count") && text.contains("up to 30 % of a processor"),
+            "{text}"
+        );
         assert!(text.contains("Not compared: redis is missing."));
     }
 }

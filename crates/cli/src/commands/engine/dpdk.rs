@@ -1,0 +1,47 @@
+//! `--driver dpdk`: the device and DPDK's options as the flags name them; in a shunt without the cargo feature,
+//! how to build one with it.
+
+use anyhow::bail;
+use hostif::Steering;
+use nic::Driver;
+
+use super::{Arguments, DriverName};
+
+/// Refuses the driver where it is not built in, and its flag with another driver.
+pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.driver() != DriverName::Dpdk {
+        if arguments.dpdk_args.is_some() {
+            bail!("--dpdk-args needs --driver {}", DriverName::Dpdk.name());
+        }
+        return Ok(());
+    }
+    if !cfg!(feature = "dpdk") {
+        bail!(
+            "--driver dpdk: this shunt was built without DPDK. Install libdpdk (Debian: apt-get install libdpdk-dev pkg-config), then `cargo build --release --package cli --features dpdk`"
+        );
+    }
+    Ok(())
+}
+
+/// A queue for each core.
+#[cfg(feature = "dpdk")]
+pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<Vec<Box<dyn Driver>>> {
+    use nic::dpdk::{Config, Dpdk, Place};
+
+    let options = arguments.dpdk_args.as_deref().unwrap_or_default();
+    let config = Config {
+        options: options.split_whitespace().map(str::to_owned).collect(),
+        ..Config::new(&arguments.nic)
+    };
+    let place: Place = std::sync::Arc::new(move |frame| engine::core_of_frame(steering, frame));
+    let queues = Dpdk::open_queues(&config, steering.cores, &place)?;
+    let boxed = |one| Box::new(one) as Box<dyn Driver>;
+    Ok(queues.into_iter().map(boxed).collect())
+}
+
+/// Not built in.
+#[cfg(not(feature = "dpdk"))]
+pub fn open(arguments: &Arguments, _: Steering) -> anyhow::Result<Vec<Box<dyn Driver>>> {
+    check(arguments)?;
+    Ok(Vec::new())
+}

@@ -1,0 +1,94 @@
+//! What `shunt` measures of the kernel's stack and of overload, end to end: that it measures, and says what it could
+//! not. How fast this machine is is no matter here.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Output, Stdio},
+};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+
+const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+
+fn shunt(arguments: &[&str]) -> Output {
+    Command::new(SHUNT).args(arguments).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_layers_of_the_kernels_tcp_add_up_to_what_a_message_takes() {
+    let output = shunt(&["sim", "layers", "--runs", "3", "--json"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && (errors.contains("root") || errors.contains("samples in")) {
+        let _ = writeln!(std::io::stderr(), "skipped: layers: {}", errors.trim());
+        assert!(
+            !geteuid().is_root() || errors.contains("samples in"),
+            "{errors}"
+        );
+        return;
+    }
+    let found = json(&output);
+    let layers = found["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 6);
+    let median = |value: &Value| value["median"].as_f64().unwrap();
+    let of = |key: &str| layers.iter().map(|layer| median(&layer[key])).sum::<f64>();
+    let (sent, received) = (of("send_ns"), of("receive_ns"));
+    let transport = layers.iter().find(|layer| layer["layer"] == "transport");
+    assert!(median(&transport.unwrap()["send_ns"]) > 0.0);
+    // Medians of parts are not parts of the median, and a busy machine spreads them.
+    let parts = sent + received + median(&found["rest_ns"]);
+    assert!(
+        (0.5..2.0).contains(&(parts / median(&found["whole_ns"]))),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_server_that_is_asked_twice_what_it_can_do_still_answers() {
+    let output = shunt(&["bench", "overload", "--x", "2", "--runs", "1", "--json"]);
+    let found = json(&output);
+    let rows = found["rows"].as_array().unwrap();
+    for stack in ["kernel", "inline"] {
+        let row = rows.iter().find(|row| row["stack"] == stack).unwrap();
+        assert!(
+            row["answered_per_s"]["median"].as_f64().unwrap() > 100.0,
+            "{row}"
+        );
+    }
+    let named = |stack: &str| {
+        let skipped = found["skipped"].as_array().unwrap().iter();
+        let skipped = skipped.filter_map(Value::as_str);
+        rows.iter().any(|row| row["stack"] == stack)
+            || skipped.into_iter().any(|why| why.starts_with(stack))
+    };
+    assert!(named("engine") && named("af_xdp"), "{found}");
+    let wrong = shunt(&["bench", "overload", "--x", "0"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[test]
+fn a_calibration_that_is_interrupted_ends_with_130() {
+    let mut child = Command::new(SHUNT)
+        .args(["sim", "calibrate"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // It measures in a lab now.
+    let begun = lines.find(|line| line.as_ref().unwrap().contains("answers of"));
+    assert!(begun.is_some(), "it ended without a lab");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let last = lines.map_while(Result::ok).last();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{last:?}");
+    assert_eq!(last.as_deref(), Some("shunt: interrupted"));
+}

@@ -1,0 +1,399 @@
+//! Several engines in one process (docs/decisions/0032-several-engines.md): which of them has a local
+//! address, which carries a connection, and what was learnt when one could not.
+//!
+//! An engine is named by its place in the order in which the environment names them, which is the order of
+//! their priority. `route` judges one engine against the kernel; here the engines are judged against each other.
+
+mod attached;
+
+use core::hash::{BuildHasher, Hash, Hasher};
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::hash::{DefaultHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
+
+pub use attached::{Engines, Networks};
+
+use crate::lock::lock;
+use crate::route::{self, Claim, EngineNetworks, Owner};
+use crate::session::Session;
+
+/// The place of an engine among those of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place(u8);
+
+impl Place {
+    /// The first engine: it has priority over all others.
+    pub const FIRST: Place = Place(0);
+
+    /// By its index; `None` beyond the last that can be.
+    #[must_use]
+    pub fn new(index: usize) -> Option<Place> {
+        let place = u8::try_from(index).ok().map(Place)?;
+        (index < ENGINES_MAX).then_some(place)
+    }
+
+    /// Its index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What the engines of the process own, each at its place.
+pub type AllNetworks = [Arc<EngineNetworks>];
+
+/// Who has a local address, of the kernel (`None`) and all engines.
+#[must_use]
+pub fn owner(address: IpAddr, all: &AllNetworks) -> Option<(Owner, Place)> {
+    let mut shared = None;
+    for (index, networks) in all.iter().enumerate() {
+        match (route::owner(address, networks), Place::new(index)) {
+            (Some(Owner::Engine), Some(place)) => return Some((Owner::Engine, place)),
+            (Some(Owner::Any), place) => shared = shared.or(place),
+            _ => {}
+        }
+    }
+    shared.map(|place| (Owner::Any, place))
+}
+
+/// Which engines serve a destination equally well, none better; empty: the kernel has to.
+#[must_use]
+pub fn closest(destination: SocketAddr, all: &AllNetworks) -> Candidates {
+    let claims = all.iter().map(|one| route::claim(destination, one));
+    Candidates::best_of(claims)
+}
+
+/// The engine on an interface of that number, of several the first.
+#[must_use]
+pub fn of_interface(index: u32, all: &AllNetworks) -> Option<Place> {
+    let place = all.iter().position(|one| one.scope_id == index)?;
+    Place::new(place)
+}
+
+/// Engines among which a placement chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Candidates(u8);
+
+const _: () = assert!(ENGINES_MAX <= u8::BITS as usize);
+
+impl Candidates {
+    /// A single one.
+    #[must_use]
+    pub fn only(place: Place) -> Candidates {
+        Candidates(1 << place.0)
+    }
+
+    /// Those of them that are this one.
+    #[must_use]
+    pub fn limited_to(self, place: Place) -> Candidates {
+        Candidates(self.0 & (1 << place.0))
+    }
+
+    fn best_of(claims: impl Iterator<Item = Option<Claim>>) -> Candidates {
+        let (mut best, mut candidates) = (None, 0);
+        for (index, claim) in claims.enumerate().take(ENGINES_MAX) {
+            if claim.is_none() || claim < best {
+                continue;
+            }
+            if claim > best {
+                (best, candidates) = (claim, 0);
+            }
+            candidates |= 1 << index;
+        }
+        Candidates(candidates)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn has(self, place: Place) -> bool {
+        self.0 & (1 << place.0) != 0
+    }
+
+    /// In the order of their priority.
+    pub fn iter(self) -> impl Iterator<Item = Place> {
+        (0..)
+            .map(Place)
+            .take(ENGINES_MAX)
+            .filter(move |place| self.has(*place))
+    }
+
+    /// In the order of their priority, but from one on, round.
+    fn from(self, turn: u32) -> impl Iterator<Item = Place> {
+        let count = self.0.count_ones().max(1);
+        let first = usize::try_from(turn % count).unwrap_or(0);
+        self.iter().skip(first).chain(self.iter().take(first))
+    }
+}
+
+/// Which of several engines gets a connection that all of them could carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// The first.
+    #[default]
+    Priority,
+    /// One after the other.
+    RoundRobin,
+    /// That on which this process has the fewest sockets.
+    LeastLoad,
+    /// By addresses and ports: the same four always to the same.
+    FlowHash,
+}
+
+impl Placement {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Placement); 4] = [
+        ("priority", Placement::Priority),
+        ("round-robin", Placement::RoundRobin),
+        ("least-load", Placement::LeastLoad),
+        ("flow-hash", Placement::FlowHash),
+    ];
+
+    /// By its name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Placement> {
+        let mut all = Placement::ALL.into_iter();
+        all.find(|(own, _)| *own == name).map(|(_, one)| one)
+    }
+
+    /// What the environment asks for: priority where it says nothing that is known.
+    #[must_use]
+    pub fn wanted() -> Placement {
+        let name = std::env::var(PLACEMENT_VARIABLE).unwrap_or_default();
+        Placement::parse(&name).unwrap_or_default()
+    }
+
+    /// The candidates, the one to be tried first at the front.
+    #[must_use]
+    pub fn order(self, candidates: Candidates, flow: Flow, sessions: &[&Session]) -> Vec<Place> {
+        match self {
+            Placement::Priority => candidates.iter().collect(),
+            Placement::RoundRobin => {
+                static TURN: AtomicU32 = AtomicU32::new(0);
+                candidates
+                    .from(TURN.fetch_add(1, Ordering::Relaxed))
+                    .collect()
+            }
+            Placement::LeastLoad => {
+                let load = |place: &Place| {
+                    let session = sessions.get(place.index());
+                    session.map_or(usize::MAX, |session| session.socket_count())
+                };
+                let mut places: Vec<Place> = candidates.iter().collect();
+                // Stable: of equal ones the first.
+                places.sort_by_key(load);
+                places
+            }
+            Placement::FlowHash => candidates.from(flow.hash()).collect(),
+        }
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, Hash)]
+pub struct Flow {
+    /// As far as it is known.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+impl Flow {
+    fn hash(self) -> u32 {
+        // Without a key: the same four parts lead every process to the same engine.
+        let mut hasher = DefaultHasher::new();
+        Hash::hash(&self, &mut hasher);
+        u32::try_from(hasher.finish() >> 32).unwrap_or(0)
+    }
+}
+
+/// Destinations that are remembered.
+const REMEMBERED: usize = 256;
+/// In a slot: nothing is remembered.
+const FORGOTTEN: u64 = 0;
+
+/// Which engine worked for a destination when the one that should have had it did not. A destination that
+/// takes another's slot drives it out.
+pub struct Remembered {
+    /// Upper 56 bits: of the destination's hash; lower 8: 1 and the place.
+    slots: [AtomicU64; REMEMBERED],
+    key: OnceLock<RandomState>,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Remembered {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Remembered {
+        Remembered {
+            slots: [const { AtomicU64::new(FORGOTTEN) }; REMEMBERED],
+            key: OnceLock::new(),
+        }
+    }
+
+    fn slot(&self, destination: IpAddr) -> (&AtomicU64, u64) {
+        // With a key, so that nobody can choose destinations that drive out each other.
+        let hash = self.key.get_or_init(RandomState::new).hash_one(destination);
+        let index = usize::try_from(hash % REMEMBERED as u64).unwrap_or(0);
+        (&self.slots[index], hash & !0xff)
+    }
+
+    /// Puts the one that worked for a destination to the front.
+    pub fn prefer(&self, destination: IpAddr, places: &mut [Place]) {
+        let (slot, hash) = self.slot(destination);
+        let seen = slot.load(Ordering::Relaxed);
+        if seen == FORGOTTEN || seen & !0xff != hash {
+            return;
+        }
+        let index = usize::try_from((seen & 0xff) - 1).unwrap_or(ENGINES_MAX);
+        if let Some(at) = places.iter().position(|place| place.index() == index) {
+            places[..=at].rotate_right(1);
+        }
+    }
+
+    /// The first that was tried did not work, and this one did.
+    pub fn remember(&self, destination: IpAddr, place: Place) {
+        let (slot, hash) = self.slot(destination);
+        slot.store(hash | (u64::from(place.0) + 1), Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    /// Sockets of this process on the engine.
+    #[must_use]
+    pub fn socket_count(&self) -> usize {
+        lock(&self.registry).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Network;
+
+    fn engine(networks: &[&str], has_gateway: bool) -> Arc<EngineNetworks> {
+        let network = |text: &&str| {
+            let (address, len) = text.split_once('/').unwrap();
+            Network {
+                address: address.parse().unwrap(),
+                prefix_len: len.parse().unwrap(),
+            }
+        };
+        Arc::new(EngineNetworks {
+            interfaces: networks.iter().map(network).collect(),
+            has_gateway_v4: has_gateway,
+            mtu_bytes: 1_500,
+            ..EngineNetworks::default()
+        })
+    }
+
+    fn places(candidates: Candidates) -> Vec<usize> {
+        candidates.iter().map(Place::index).collect()
+    }
+
+    fn flow(port: u16) -> Flow {
+        Flow {
+            local: SocketAddr::new("10.9.0.1".parse().unwrap(), port),
+            remote: "10.9.0.2:80".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_address_is_its_engines_and_any_is_everybodys() {
+        let all = [
+            engine(&["10.9.1.1/24"], false),
+            engine(&["10.9.2.1/24"], false),
+        ];
+        let owner = |address: &str| {
+            let owner = owner(address.parse().unwrap(), &all);
+            owner.map(|(owner, place)| (owner, place.index()))
+        };
+        assert_eq!(owner("10.9.1.1"), Some((Owner::Engine, 0)));
+        assert_eq!(owner("10.9.2.1"), Some((Owner::Engine, 1)));
+        assert_eq!(owner("10.9.2.2"), None);
+        assert_eq!(owner("0.0.0.0"), Some((Owner::Any, 0)));
+    }
+
+    #[test]
+    fn the_closest_engine_gets_a_destination_and_equals_share_it() {
+        let claims = |all: &[Option<Claim>]| places(Candidates::best_of(all.iter().copied()));
+        let route = |len| Some(Claim::Route(len));
+        assert_eq!(claims(&[None, None]), [] as [usize; 0]);
+        assert_eq!(claims(&[route(24), route(24), route(16)]), [0, 1]);
+        assert_eq!(claims(&[route(16), None, route(24)]), [2]);
+        assert_eq!(claims(&[route(32), Some(Claim::Own)]), [1]);
+        assert_eq!(claims(&[None, route(0)]), [1]);
+        let both = Candidates::best_of([route(24), route(24)].into_iter());
+        assert_eq!(places(both.limited_to(Place(1))), [1]);
+        assert!(both.limited_to(Place(2)).is_empty());
+        // 192.0.2.0/24 is for documentation: the kernel of no test machine has a route of that length.
+        let all = [
+            engine(&["192.0.2.1/25"], true),
+            engine(&["192.0.2.129/25"], false),
+        ];
+        let to = |destination: &str| places(closest(destination.parse().unwrap(), &all));
+        assert_eq!(to("192.0.2.7:80"), [0]);
+        assert_eq!(to("192.0.2.200:80"), [1]);
+        assert_eq!(to("127.0.0.1:80"), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn each_placement_has_its_order() {
+        let all = Candidates(0b1011);
+        let first = |placement: Placement, port| {
+            let order = placement.order(all, flow(port), &[]);
+            let mut sorted: Vec<usize> = order.iter().map(|place| place.index()).collect();
+            let first = sorted[0];
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 3], "all of them, each once");
+            first
+        };
+        assert_eq!(first(Placement::Priority, 1), 0);
+        assert_eq!(first(Placement::LeastLoad, 1), 0);
+        let turns: Vec<usize> = (0..3).map(|_| first(Placement::RoundRobin, 1)).collect();
+        let mut sorted = turns.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 3], "{turns:?}");
+        let mut seen = [0; 4];
+        for port in 0..300 {
+            let place = first(Placement::FlowHash, port);
+            assert_eq!(place, first(Placement::FlowHash, port));
+            seen[place] += 1;
+        }
+        assert!([0, 1, 3].iter().all(|place| seen[*place] > 50), "{seen:?}");
+    }
+
+    #[test]
+    fn what_worked_is_tried_first_until_something_else_did() {
+        let remembered = Remembered::new();
+        let order = |destination: &str| {
+            let mut places: Vec<Place> = Candidates(0b111).iter().collect();
+            remembered.prefer(destination.parse().unwrap(), &mut places);
+            places.iter().map(|place| place.index()).collect::<Vec<_>>()
+        };
+        assert_eq!(order("10.0.0.1"), [0, 1, 2]);
+        remembered.remember("10.0.0.1".parse().unwrap(), Place(2));
+        assert_eq!(order("10.0.0.1"), [2, 0, 1]);
+        remembered.remember("10.0.0.1".parse().unwrap(), Place(0));
+        assert_eq!(order("10.0.0.1"), [0, 1, 2]);
+    }
+
+    #[test]
+    fn placements_are_known_by_their_names() {
+        for (name, placement) in Placement::ALL {
+            assert_eq!(Placement::parse(name), Some(placement));
+        }
+        assert_eq!(Placement::parse("best"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The engines that a process is attached to: a session with each, what they own, and which of them opens a
+//! connection.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use hostif::ENGINES_MAX;
+use hostif::control::SocketKinds;
+use rustix::io::Errno;
+
+use super::{Candidates, Flow, Place, Placement, Remembered};
+use crate::route::EngineNetworks;
+use crate::session::Session;
+
+/// What the engines own, each at its place.
+pub type Networks = Arc<[Arc<EngineNetworks>]>;
+
+/// See the file's head.
+pub struct Engines {
+    sessions: Vec<&'static Session>,
+    placement: Placement,
+    /// Of each: that it has not come back was said.
+    is_missed: [AtomicBool; ENGINES_MAX],
+    // No mutex: it might be locked by another thread when this one forks.
+    networks: ArcSwapOption<(Instant, Networks)>,
+    remembered: Remembered,
+}
+
+impl Engines {
+    /// Attaches to all that answer, of the first [`ENGINES_MAX`]. `Err`: none does, and why the first does not; of
+    /// others that do not a line says so.
+    pub fn attach(names: &[String], placement: Placement) -> Result<Engines, String> {
+        let mut sessions = Vec::new();
+        let mut missing = Vec::new();
+        for name in names.iter().take(ENGINES_MAX) {
+            match Session::attach(name) {
+                Ok(session) => sessions.push(session),
+                Err(error) => missing.push(error.to_string()),
+            }
+        }
+        let mut missing = missing.into_iter();
+        if sessions.is_empty() {
+            return Err(missing.next().unwrap_or_default());
+        }
+        for reason in missing {
+            crate::sys::say(&format!(
+                "an engine is missing ({reason}); going without it"
+            ));
+        }
+        Ok(Engines {
+            sessions,
+            placement,
+            is_missed: [const { AtomicBool::new(false) }; ENGINES_MAX],
+            networks: ArcSwapOption::const_empty(),
+            remembered: Remembered::new(),
+        })
+    }
+
+    /// The sessions, each at its engine's place.
+    #[must_use]
+    pub fn sessions(&self) -> &[&'static Session] {
+        &self.sessions
+    }
+
+    /// That with one of them.
+    pub fn session(&self, place: Place) -> Result<&'static Session, Errno> {
+        let session = self.sessions.get(place.index()).copied();
+        session.ok_or(Errno::NETDOWN)
+    }
+
+    /// The place of a session.
+    #[must_use]
+    pub fn place_of(&self, session: &Session) -> Place {
+        let mut sessions = self.sessions.iter();
+        let index = sessions.position(|one| core::ptr::eq(*one, session));
+        index.and_then(Place::new).unwrap_or_default()
+    }
+
+    /// Attaches again to those that were lost. `Err`: none is there, and why, the first time only.
+    pub fn attach_again(&self) -> Result<(), Option<String>> {
+        let mut is_any_there = false;
+        let mut lost = None;
+        for (session, is_missed) in self.sessions.iter().zip(&self.is_missed) {
+            if session.is_dead()
+                && let Err(error) = session.attach_again()
+            {
+                if !is_missed.swap(true, Ordering::Relaxed) {
+                    lost = lost.or_else(|| Some(error.to_string()));
+                }
+                continue;
+            }
+            if is_missed.swap(false, Ordering::Relaxed) {
+                // It owns something again.
+                self.networks.store(None);
+            }
+            is_any_there = true;
+        }
+        if is_any_there { Ok(()) } else { Err(lost) }
+    }
+
+    /// What they own now, of an engine that is gone nothing; asked again now and then.
+    #[must_use]
+    pub fn networks(&self) -> Networks {
+        let now = Instant::now();
+        if let Some(known) = self.networks.load().as_ref() {
+            let lifetime = known.1.iter().map(|one| one.lifetime()).min();
+            if lifetime.is_some_and(|lifetime| now.saturating_duration_since(known.0) < lifetime) {
+                return Arc::clone(&known.1);
+            }
+        }
+        let ask =
+            |session: &&'static Session| Arc::new(EngineNetworks::of(session).unwrap_or_default());
+        let all: Networks = self.sessions.iter().map(ask).collect();
+        self.networks.store(Some(Arc::new((now, Arc::clone(&all)))));
+        all
+    }
+
+    /// As `networks`, of the engines that serve TCP.
+    #[must_use]
+    pub fn stream_networks(&self) -> Networks {
+        let all = self.networks();
+        let serves = |one: &Arc<EngineNetworks>| one.kinds.contains(SocketKinds::STREAM);
+        if all.iter().all(serves) {
+            return all;
+        }
+        let nothing = Arc::default();
+        let of = |one| if serves(one) { one } else { &nothing };
+        all.iter().map(|one| Arc::clone(of(one))).collect()
+    }
+
+    /// The first that serves sockets of this kind; `None`: none does.
+    #[must_use]
+    pub fn first_for(&self, kind: SocketKinds) -> Option<Place> {
+        let all = self.networks();
+        let index = all.iter().position(|one| one.kinds.contains(kind))?;
+        Place::new(index)
+    }
+
+    /// The sessions with all other engines that serve TCP and are there.
+    #[must_use]
+    pub fn others(&self, than: Place) -> Vec<&'static Session> {
+        let all = self.networks();
+        let others = self.sessions.iter().zip(all.iter()).enumerate();
+        let others = others.filter(|(index, (session, one))| {
+            let is_there = !session.is_dead() && one.kinds.contains(SocketKinds::STREAM);
+            *index != than.index() && is_there
+        });
+        others.map(|(_, (session, _))| *session).collect()
+    }
+
+    /// Whether it has to know the local port to place a connection.
+    #[must_use]
+    pub fn places_by_port(&self) -> bool {
+        self.placement == Placement::FlowHash
+    }
+
+    /// Calls `open` with the engines that could carry a connection, the one that should first, until one does.
+    /// What an engine could not do is said only if none can.
+    pub fn first_that_opens<T>(
+        &self,
+        candidates: Candidates,
+        flow: Flow,
+        mut open: impl FnMut(Place) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let destination = flow.remote.ip();
+        let mut places = self.placement.order(candidates, flow, &self.sessions);
+        if places.len() > 1 {
+            self.remembered.prefer(destination, &mut places);
+        }
+        let mut refused = None;
+        for (tried, place) in places.into_iter().enumerate() {
+            match open(place) {
+                Ok(opened) => {
+                    if tried > 0 {
+                        self.remembered.remember(destination, place);
+                    }
+                    return Ok(opened);
+                }
+                Err(error) if is_the_engines(error) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused.unwrap_or(Errno::NETUNREACH))
+    }
+
+    /// Before fork(2).
+    pub fn fork_prepare(&self) {
+        for session in &self.sessions {
+            session.fork_prepare();
+        }
+    }
+
+    /// After it, in the parent.
+    pub fn fork_parent(&self) {
+        for session in self.sessions.iter().rev() {
+            session.fork_parent();
+        }
+    }
+
+    /// After it, in the child.
+    pub fn fork_child(&self) {
+        for session in self.sessions.iter().rev() {
+            session.fork_child();
+        }
+    }
+}
+
+/// Whether another engine may be able to what this one was not: it is gone or full, or has no way there.
+fn is_the_engines(error: Errno) -> bool {
+    [
+        Errno::NETUNREACH,
+        Errno::NETDOWN,
+        Errno::CONNRESET,
+        Errno::NOBUFS,
+        Errno::NFILE,
+        Errno::ADDRNOTAVAIL,
+    ]
+    .contains(&error)
+}

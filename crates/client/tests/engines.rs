@@ -1,0 +1,116 @@
+//! Several engines in one process: waiting for any of them, listening on all, going on without one.
+
+mod support;
+
+use std::time::Instant;
+
+use client::engines::{Engines, Flow, Placement, closest};
+use client::{Readiness, Session, TcpSocket, Until, Woken, wait_on};
+use rustix::fd::AsFd as _;
+use support::engine::{FakeEngine, small_layout};
+use support::*;
+
+/// Waits on all of these sessions for a condition on some sockets; fails the test if it never holds.
+fn wait_on_all(sessions: &[&Session], sockets: &[&TcpSocket], mut ready: impl FnMut() -> bool) {
+    let deadline = Some(Instant::now() + PATIENCE);
+    let until = Until {
+        deadline,
+        ready: &mut ready,
+        before_sleep: &mut || {},
+    };
+    let woken = wait_on(sessions, sockets, &mut [], None, until);
+    assert_eq!(woken, Ok(Woken::Ready));
+}
+
+#[test]
+fn threads_are_woken_by_whichever_engine_has_their_answer() {
+    // More than lead the sleep (`sleeping`).
+    const THREADS: usize = 12;
+    const ROUNDS: usize = 100;
+    let engines = [FakeEngine::start(), FakeEngine::start()];
+    let sessions = [engines[0].attach(), engines[1].attach()];
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let sockets = sessions.map(|session| connect(session, ECHO_PORT).unwrap());
+                let both = [&*sockets[0], &*sockets[1]];
+                for round in 0..ROUNDS {
+                    let asked = &sockets[(thread + round) % 2];
+                    let bytes = pattern(thread * ROUNDS + round, 1 + round % 40);
+                    send_all(asked, &bytes).unwrap();
+                    wait_on_all(&sessions, &both, || {
+                        both.iter().any(|one| one.readable_bytes() > 0)
+                    });
+                    assert_eq!(recv_exact(asked, bytes.len()), bytes);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_listener_on_two_engines_takes_from_both_and_goes_on_without_the_second() {
+    let (first, second) = (FakeEngine::start(), FakeEngine::start());
+    let sessions = [first.attach(), second.attach()];
+    let backing = backing();
+    let listener = sessions[0].open(backing.as_fd()).unwrap();
+    listener.bind(address(80)).unwrap();
+    listener
+        .listen_beside(backing.as_fd(), 16, &[sessions[1]])
+        .unwrap();
+    let take = || {
+        wait_on_all(&sessions, &[&listener], || listener.has_connection());
+        assert!(listener.readiness().contains(Readiness::IN));
+        listener.try_accept().unwrap().expect("one waits")
+    };
+    for session in sessions {
+        let peer = connect(session, 80).unwrap();
+        let accepted = take();
+        assert!(core::ptr::eq(accepted.socket.session(), session));
+        send_all(&accepted.socket, b"word").unwrap();
+        assert_eq!(recv_exact(&peer, 4), b"word");
+    }
+    drop(second);
+    // It is noticed by who asks it something.
+    assert!(sessions[1].addresses().is_err() && sessions[1].is_dead());
+    assert!(listener.try_accept().unwrap().is_none());
+    let _peer = connect(sessions[0], 80).unwrap();
+    assert!(core::ptr::eq(take().socket.session(), sessions[0]));
+}
+
+#[test]
+fn what_one_engine_cannot_open_another_does_until_it_is_back() {
+    let (first, second) = (FakeEngine::start(), FakeEngine::start());
+    let names = [
+        first.name.clone(),
+        "@shunt/test/nobody".to_owned(),
+        second.name.clone(),
+    ];
+    let engines = Engines::attach(&names, Placement::Priority).unwrap();
+    assert_eq!(engines.sessions().len(), 2, "one did not answer");
+    let flow = Flow {
+        local: address(0),
+        remote: address(ECHO_PORT),
+    };
+    let both = closest(flow.remote, &engines.networks());
+    let opened_by = || {
+        let backing = backing();
+        let opened = engines.first_that_opens(both, flow, |place| {
+            let socket = engines.session(place)?.open(backing.as_fd())?;
+            socket.connect(flow.remote, None)?;
+            Ok(socket)
+        });
+        engines.place_of(opened.unwrap().session()).index()
+    };
+    assert_eq!(opened_by(), 0);
+    drop(first);
+    assert_eq!(opened_by(), 1);
+    assert_eq!(engines.attach_again(), Ok(()), "one is there");
+    let _first = FakeEngine::start_named(&names[0], small_layout());
+    assert_eq!(engines.attach_again(), Ok(()));
+    assert!(!engines.sessions()[0].is_dead());
+    // What worked is tried first as long as it works.
+    assert_eq!(opened_by(), 1);
+    drop(second);
+    assert_eq!(opened_by(), 0);
+}

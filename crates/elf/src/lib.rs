@@ -1,0 +1,244 @@
+//! Which way a program file gets onto Shunt, read from the file: elf(5), ld.so(8), execve(2).
+//!
+//! A library can be preloaded into what a glibc loader starts. Everything else, and programs that make
+//! system calls themselves beside libc's, need a supervisor (the `supervise` crate). Where neither would
+//! work the reason is told before the program starts: preloading fails without a word. What is not done
+//! here: starting anything.
+
+mod calls;
+mod image;
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+pub use image::{Image, Linkage};
+
+/// How many interpreters of interpreters the kernel follows (fs/exec.c).
+const MAX_INTERPRETERS: usize = 5;
+
+/// Why a program cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A file could not be read.
+    #[error("{}: cannot be read to see how it is linked: {error}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It gains privileges by its file.
+    #[error(
+        "{} is {bit}: such a program runs in secure mode, where the dynamic loader preloads nothing, and gains \
+         no privileges under a supervisor. Run it as the user it changes to, or on the kernel without shunt",
+        file.display()
+    )]
+    Privileged {
+        /// Which.
+        file: PathBuf,
+        /// By which bit.
+        bit: &'static str,
+    },
+    /// It gains capabilities by its file.
+    #[error(
+        "{} has file capabilities (getcap): such a program runs in secure mode, where the dynamic loader \
+         preloads nothing, and gains no privileges under a supervisor. Run it as root, or a copy without them",
+        file.display()
+    )]
+    Capabilities {
+        /// Which.
+        file: PathBuf,
+    },
+    /// Not a program for this machine.
+    #[error("{} is {what}: it can neither be preloaded nor supervised", file.display())]
+    Foreign {
+        /// Which.
+        file: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// Scripts of scripts.
+    #[error("{}: the script's interpreter is a script, more than {MAX_INTERPRETERS} deep", file.display())]
+    TooDeep {
+        /// The first of them.
+        file: PathBuf,
+    },
+    /// A script without an interpreter.
+    #[error("{}: the #! line names no interpreter", file.display())]
+    NoInterpreter {
+        /// Which.
+        file: PathBuf,
+    },
+}
+
+/// How a program's sockets are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The library is preloaded: its calls to libc are ours.
+    Preload,
+    /// The library is preloaded, and a supervisor serves what the program asks the kernel itself.
+    Both(&'static str),
+    /// A supervisor serves its system calls; the library would not be loaded, or does not fit.
+    Supervise(&'static str),
+}
+
+impl Way {
+    /// Whether the library belongs into its environment. A static program ignores it and hands it on.
+    #[must_use]
+    pub fn preloads(self) -> bool {
+        !matches!(self, Way::Supervise(MUSL))
+    }
+
+    /// Whether it needs a supervisor.
+    #[must_use]
+    pub fn supervises(self) -> bool {
+        self != Way::Preload
+    }
+}
+
+const STATIC: &str = "it is statically linked, so no loader could preload a library";
+const MUSL: &str = "it is linked with musl, into which a library for glibc does not fit";
+const GO: &str = "it is a Go program, which makes its system calls itself";
+const OWN_CALLS: &str = "it has socket calls of its own beside libc's";
+
+/// A program file, seen through its `#!` lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The file that the kernel will load.
+    pub file: PathBuf,
+    /// How it is served.
+    pub way: Way,
+}
+
+/// Follows the file to what the kernel will load, and says which way that gets.
+pub fn inspect(program: &Path) -> Result<Program, Refusal> {
+    let mut file = program.to_owned();
+    for _ in 0..MAX_INTERPRETERS {
+        check_privileges(&file)?;
+        match script_interpreter(&file)? {
+            Some(interpreter) => file = interpreter,
+            None => return way_of(file),
+        }
+    }
+    Err(Refusal::TooDeep {
+        file: program.to_owned(),
+    })
+}
+
+fn way_of(file: PathBuf) -> Result<Program, Refusal> {
+    let read = || -> io::Result<(Image, bool)> {
+        let mut opened = File::open(&file)?;
+        let image = image::read(&mut opened)?;
+        let looks_for_calls = matches!(image.linkage, Linkage::Dynamic(_)) && !image.is_go;
+        let own_calls = looks_for_calls && calls::are_in(&mut opened, &image.code)?;
+        Ok((image, own_calls))
+    };
+    let (image, own_calls) = match read() {
+        Ok(read) => read,
+        Err(error) => return Err(Refusal::Unreadable { file, error }),
+    };
+    let way = match image.linkage {
+        Linkage::Foreign(what) => return Err(Refusal::Foreign { file, what }),
+        Linkage::Static if image.is_go => Way::Supervise(GO),
+        Linkage::Static => Way::Supervise(STATIC),
+        Linkage::Dynamic(loader) if loader.contains("ld-musl") => Way::Supervise(MUSL),
+        Linkage::Dynamic(_) if image.is_go => Way::Both(GO),
+        Linkage::Dynamic(_) if own_calls => Way::Both(OWN_CALLS),
+        Linkage::Dynamic(_) => Way::Preload,
+    };
+    Ok(Program { file, way })
+}
+
+/// A program that gains privileges by its file runs in secure mode, where LD_PRELOAD is ignored.
+fn check_privileges(file: &Path) -> Result<(), Refusal> {
+    const SET_UID: u32 = 0o4000;
+    /// Set-group-id counts only together with group execution, see inode(7).
+    const SET_GID: u32 = 0o2010;
+    let metadata = file.metadata().map_err(|error| Refusal::Unreadable {
+        file: file.to_owned(),
+        error,
+    })?;
+    let uid = rustix::process::geteuid();
+    let gains_user = metadata.mode() & SET_UID != 0 && metadata.uid() != uid.as_raw();
+    let gains_group = metadata.mode() & SET_GID == SET_GID
+        && metadata.gid() != rustix::process::getegid().as_raw();
+    if gains_user || gains_group {
+        return Err(Refusal::Privileged {
+            file: file.to_owned(),
+            bit: if gains_user {
+                "set-user-id"
+            } else {
+                "set-group-id"
+            },
+        });
+    }
+    let mut value = [0_u8; 64];
+    let has_capabilities =
+        rustix::fs::getxattr(file, c"security.capability", &mut value[..]).is_ok_and(|len| len > 0);
+    if has_capabilities && !uid.is_root() {
+        return Err(Refusal::Capabilities {
+            file: file.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// The interpreter in a `#!` line.
+fn script_interpreter(file: &Path) -> Result<Option<PathBuf>, Refusal> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut start = Vec::new();
+        File::open(file)?.take(256).read_to_end(&mut start)?;
+        Ok(start)
+    };
+    let start = read().map_err(|error| Refusal::Unreadable {
+        file: file.to_owned(),
+        error,
+    })?;
+    let Some(line) = start.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let name = String::from_utf8_lossy(line);
+    match name.split_ascii_whitespace().next() {
+        Some(interpreter) => Ok(Some(PathBuf::from(interpreter))),
+        None => Err(Refusal::NoInterpreter {
+            file: file.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_programs_and_scripts_of_this_machine_are_preloaded() {
+        assert_eq!(inspect(Path::new("/bin/sh")).unwrap().way, Way::Preload);
+        let script = std::env::temp_dir().join(format!("shunt-elf-test-{}", std::process::id()));
+        std::fs::write(&script, "#! /bin/sh -e\nexit 0\n").unwrap();
+        let inspected = inspect(&script);
+        std::fs::remove_file(&script).unwrap();
+        let inspected = inspected.unwrap();
+        assert_eq!(inspected.way, Way::Preload);
+        assert_eq!(inspected.file, Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn this_test_is_not_foreign() {
+        let own = std::env::current_exe().unwrap();
+        assert!(inspect(&own).is_ok());
+    }
+
+    #[test]
+    fn only_a_library_for_another_libc_is_left_out_of_the_environment() {
+        assert!(Way::Supervise(STATIC).preloads() && Way::Supervise(STATIC).supervises());
+        assert!(!Way::Supervise(MUSL).preloads());
+        assert!(Way::Both(GO).preloads() && Way::Both(GO).supervises());
+        assert!(Way::Preload.preloads() && !Way::Preload.supervises());
+    }
+}

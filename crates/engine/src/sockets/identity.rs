@@ -1,0 +1,77 @@
+//! Which kernel socket a descriptor is, read from the descriptor itself, and the engine's sockets by that.
+//!
+//! Seldom asked for, so a socket is entered when somebody asks, not when it is made.
+
+use super::Sockets;
+use hostif::SocketId;
+use hostif::id::IdMap;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+/// A kernel socket. SO_COOKIE was counted by network namespace before Linux 5.11: whoever makes namespaces could make
+/// equal ones, but not the inode's number too, which the system counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    cookie: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// That behind a descriptor.
+    ///
+    /// # Errors
+    /// It is no socket.
+    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        let cookie = sockopt::socket_cookie(&fd)?;
+        let inode = rustix::fs::fstat(&fd)?.st_ino;
+        Ok(Self { cookie, inode })
+    }
+}
+
+/// The engine's sockets by their backing sockets. Entries of sockets that are gone are found out by their names, and
+/// thrown away when they have become as many as there are sockets.
+#[derive(Default)]
+pub(super) struct Identities {
+    known: IdMap<u64, (u64, SocketId)>,
+    /// Sockets whose backing has not been looked at, the newest last.
+    unread: Vec<SocketId>,
+}
+
+impl Sockets {
+    /// The engine's duplicate of a socket's backing socket.
+    pub fn set_backing(&mut self, row: u32, backing: OwnedFd) {
+        self.companion(row).backing = Some(backing);
+        let Some(id) = self.id(row) else { return };
+        if self.identities.unread.len() >= 2 * self.count() {
+            let mut unread = core::mem::take(&mut self.identities.unread);
+            unread.retain(|id| self.find(*id).is_some());
+            self.identities.unread = unread;
+        }
+        self.identities.unread.push(id);
+    }
+
+    /// The socket whose backing socket that is. Of several (a connection may close while its descriptor connects
+    /// again) the newest.
+    pub fn backed_by(&mut self, identity: Identity) -> Option<u32> {
+        self.read_identities();
+        let (inode, id) = *self.identities.known.get(&identity.cookie)?;
+        self.find(id).filter(|_| inode == identity.inode)
+    }
+
+    /// Enters the sockets that are new.
+    pub fn read_identities(&mut self) {
+        for id in core::mem::take(&mut self.identities.unread) {
+            let Some(row) = self.find(id) else { continue };
+            let backing = self.companion(row).backing.as_ref();
+            if let Some(Ok(Identity { cookie, inode })) = backing.map(Identity::of) {
+                self.identities.known.insert(cookie, (inode, id));
+            }
+        }
+        if self.identities.known.len() >= 2 * self.count().max(64) {
+            let mut known = core::mem::take(&mut self.identities.known);
+            known.retain(|_, (_, id)| self.find(*id).is_some());
+            self.identities.known = known;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A UDP socket. Datagrams are copied into and out of the window, once each.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Errno, Outgoing, PrivateFd, Readiness, TcpSocket};
+use rustix::fd::AsFd;
+use rustix::net::SocketType;
+
+use crate::backing;
+use crate::control::known;
+use crate::engine::Engine;
+use crate::error::from_errno;
+use crate::wait::{self, Timeout};
+
+/// A UDP socket on an engine. Several threads may use it at once.
+pub struct UdpSocket {
+    socket: Arc<TcpSocket>,
+    timeout: Timeout,
+    _backing: PrivateFd,
+}
+
+impl UdpSocket {
+    /// Binds to an address of the engine, or with ANY to all of them; port 0: a free one.
+    ///
+    /// # Errors
+    /// As bind(2): EADDRINUSE, EACCES, EADDRNOTAVAIL; ECONNRESET: the engine is gone.
+    pub fn bind(engine: Engine, local: SocketAddr) -> io::Result<UdpSocket> {
+        let open = || {
+            let backing = backing::make(SocketType::DGRAM, local)?;
+            let local = backing::bind(&backing, local)?;
+            let socket = engine.session().open(backing.as_fd())?;
+            socket.bind(local)?;
+            Ok(UdpSocket {
+                socket,
+                timeout: Timeout::default(),
+                _backing: backing,
+            })
+        };
+        open().map_err(from_errno)
+    }
+
+    /// As [`Self::bind`] to a free port, and gives it a peer.
+    ///
+    /// # Errors
+    /// As there and of [`Self::connect`].
+    pub fn towards(engine: Engine, peer: SocketAddr) -> io::Result<UdpSocket> {
+        let any = SocketAddr::new(backing::any(peer), 0);
+        let socket = UdpSocket::bind(engine, any)?;
+        socket.connect(peer)?;
+        Ok(socket)
+    }
+
+    /// Gives it a peer: nobody else is heard.
+    ///
+    /// # Errors
+    /// ENETUNREACH, EACCES, EINVAL (port 0); ECONNRESET: the engine is gone.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        if peer.port() == 0 {
+            return Err(from_errno(Errno::INVAL));
+        }
+        self.socket.set_peer(peer, None).map_err(from_errno)
+    }
+
+    /// Sends a datagram to the peer; waits until there is room for it.
+    ///
+    /// # Errors
+    /// EDESTADDRREQ: there is no peer; EMSGSIZE, ETIMEDOUT, EINTR, EPIPE; else the pending error, ECONNREFUSED
+    /// say.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.send_as(bytes, None, true)
+    }
+
+    /// Sends a datagram to whom it is for; waits until there is room for it.
+    ///
+    /// # Errors
+    /// As of [`Self::send`].
+    pub fn send_to(&self, bytes: &[u8], destination: SocketAddr) -> io::Result<usize> {
+        self.send_as(bytes, Some(destination), true)
+    }
+
+    /// As [`Self::send`] or [`Self::send_to`] without waiting.
+    ///
+    /// # Errors
+    /// EAGAIN: no room now; else as there.
+    pub fn try_send(&self, bytes: &[u8], destination: Option<SocketAddr>) -> io::Result<usize> {
+        self.send_as(bytes, destination, false)
+    }
+
+    fn send_as(
+        &self,
+        bytes: &[u8],
+        destination: Option<SocketAddr>,
+        waits: bool,
+    ) -> io::Result<usize> {
+        if destination.is_none() && self.peer_addr().is_err() {
+            return Err(from_errno(Errno::DESTADDRREQ));
+        }
+        let outgoing = Outgoing {
+            destination,
+            ..Outgoing::default()
+        };
+        let slices = [IoSlice::new(bytes)];
+        let call = || self.socket.outbox()?.push(&outgoing, &slices);
+        if !waits {
+            return call().map_err(from_errno);
+        }
+        wait::repeat(&self.socket, &self.timeout, Readiness::OUT, call)
+    }
+
+    /// Takes the next datagram, as far as it fits, and who sent it; waits until there is one.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR; else the pending error.
+    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        wait::repeat(&self.socket, &self.timeout, Readiness::IN, || {
+            self.take_one(bytes)
+        })
+    }
+
+    /// As [`Self::receive`] without waiting.
+    ///
+    /// # Errors
+    /// EAGAIN: there is none; else as there.
+    pub fn try_receive(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.take_one(bytes).map_err(from_errno)
+    }
+
+    fn take_one(&self, bytes: &mut [u8]) -> Result<(usize, SocketAddr), Errno> {
+        if let Some(error) = self.socket.take_error() {
+            return Err(error);
+        }
+        let taken = match self.socket.inbox()? {
+            Some(mut inbox) => inbox.next(&mut [IoSliceMut::new(bytes)], false)?,
+            None => None,
+        };
+        let Some(letter) = taken else {
+            self.socket.session().look_alive();
+            return Err(Errno::AGAIN);
+        };
+        Ok((letter.copied, letter.record.source))
+    }
+
+    /// How long its calls wait; `None`: for ever.
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        self.timeout.set(timeout);
+    }
+
+    /// What holds now, as poll(2) would say it. No system call.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.socket.readiness()
+    }
+
+    /// This end.
+    ///
+    /// # Errors
+    /// ENOTCONN: the engine is gone.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        known(self.socket.local_address())
+    }
+
+    /// The peer.
+    ///
+    /// # Errors
+    /// ENOTCONN: there is none.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        known(self.socket.peer_address())
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<TcpSocket> {
+        &self.socket
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        // A poller may know the socket still.
+        self.socket.close();
+    }
+}

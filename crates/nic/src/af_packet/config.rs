@@ -1,0 +1,40 @@
+//! How an interface is opened. Nothing is opened here.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::sharing::Sharing;
+
+/// How to open an interface.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the interface in the calling thread's network namespace.
+    pub interface: String,
+    /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
+    pub addresses: Option<Vec<IpAddr>>,
+    /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
+    pub sharing: Option<Arc<Sharing>>,
+    /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
+    /// call each. `None`: what the interface's largest merged packet takes.
+    pub frame_bytes: Option<u32>,
+    /// Frames in the receive ring; `None`: 20 MiB of them.
+    pub frame_count: Option<u32>,
+    /// Moves the socket to the number where it stays.
+    pub home: fn(OwnedFd) -> OwnedFd,
+}
+
+impl Config {
+    /// The default ring on `interface`, receiving every frame.
+    #[must_use]
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            addresses: None,
+            sharing: None,
+            frame_bytes: None,
+            frame_count: None,
+            home: core::convert::identity,
+        }
+    }
+}

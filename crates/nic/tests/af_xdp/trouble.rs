@@ -1,0 +1,146 @@
+//! What the driver says where an interface goes, changes, is taken or cannot do what is asked.
+
+use std::time::Duration;
+
+use nic::{
+    Driver,
+    af_xdp::{AfXdp, Config, Mode, OpenError},
+};
+
+use crate::support::{self, VETH, receive, receive_all, wait};
+use crate::{config, headers, is_tcp, open, veth};
+
+#[test]
+fn a_vanished_interface_is_an_error_that_says_so() {
+    let Some([left, right]) = veth("a_vanished_interface_is_an_error_that_says_so") else {
+        return;
+    };
+    let mut driver = open(&left, &Config::new(VETH));
+    let headers = headers(&driver, &driver, 0);
+    while !driver.prepare_wait().unwrap() {
+        receive_all(&mut driver);
+    }
+    right.ip(&format!("link del {VETH}"));
+    assert!(
+        wait(&driver, Duration::from_secs(5)),
+        "the sleeper is woken"
+    );
+    let error = driver.rx_burst(8, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
+    assert!(error.to_string().contains(VETH), "{error}");
+    sending_says_so(&mut driver, &headers);
+}
+
+fn sending_says_so(driver: &mut AfXdp, headers: &[u8]) {
+    driver
+        .tx_burst(&[support::tcp_frame(headers, &[], None)])
+        .unwrap();
+    let error = driver.flush_tx().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
+}
+
+#[test]
+fn an_interface_that_is_switched_off_is_an_error_for_who_only_sends() {
+    let test = "an_interface_that_is_switched_off_is_an_error_for_who_only_sends";
+    let Some([left, _right]) = veth(test) else {
+        return;
+    };
+    let mut driver = open(&left, &Config::new(VETH));
+    let headers = headers(&driver, &driver, 0);
+    left.ip(&format!("link set {VETH} down"));
+    sending_says_so(&mut driver, &headers);
+}
+
+#[test]
+fn a_program_taken_off_is_said_and_frames_come_through_the_packet_socket() {
+    let test = "a_program_taken_off_is_said_and_frames_come_through_the_packet_socket";
+    let Some([left, right]) = veth(test) else {
+        return;
+    };
+    let mut driver = open(&right, &Config::new(VETH));
+    let mut left = open(&left, &Config::new(VETH));
+    assert_eq!(driver.complaints(), Vec::<String>::new());
+    right.run(|| support::sys::take_programs_off(support::index(VETH)));
+    let complaints = driver.complaints();
+    assert!(complaints[0].contains("packet socket"), "{complaints:?}");
+    let headers = headers(&left, &driver, 0);
+    left.tx_burst(&[support::tcp_frame(&headers, &[], None)])
+        .unwrap();
+    left.flush_tx().unwrap();
+    receive(&mut driver, is_tcp);
+}
+
+#[test]
+fn a_changed_mtu_is_said() {
+    let Some([left, _right]) = veth("a_changed_mtu_is_said") else {
+        return;
+    };
+    let driver = open(&left, &Config::new(VETH));
+    left.ip(&format!("link set {VETH} mtu 1400"));
+    let complaints = driver.complaints();
+    assert!(
+        complaints[0].contains("1400") && complaints[0].contains("1500"),
+        "{complaints:?}"
+    );
+}
+
+#[test]
+fn an_interface_in_use_is_refused_and_free_again_afterwards() {
+    let Some([left, _right]) = veth("an_interface_in_use_is_refused_and_free_again_afterwards")
+    else {
+        return;
+    };
+    let driver = open(&left, &Config::new(VETH));
+    let again = left
+        .run(|| AfXdp::open(&Config::new(VETH)))
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        matches!(again, OpenError::Taken { queue: 0, .. }),
+        "{again}"
+    );
+    assert!(again.leaves_packet_sockets() && !again.is_privilege());
+    drop(driver);
+    for _ in 0..5 {
+        open(&left, &Config::new(VETH));
+    }
+}
+
+#[test]
+fn zero_copy_is_said_to_be_missing_where_it_is() {
+    let test = "zero_copy_is_said_to_be_missing_where_it_is";
+    let Some([left, _right]) = veth(test) else {
+        return;
+    };
+    match left.run(|| AfXdp::open(&config(Mode::ZeroCopy))) {
+        Ok(_) => {}
+        Err(error @ OpenError::NoSuchMode { .. }) => {
+            assert!(error.to_string().contains("zero-copy"), "{error}");
+            support::skipped("AF_XDP in zero-copy mode", &error.to_string());
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let Some(namespace) = support::alone("what_cannot_be_opened_is_named") else {
+        return;
+    };
+    let missing = Config::new("nosuch0");
+    let error = namespace
+        .run(|| AfXdp::open(&missing))
+        .map(drop)
+        .unwrap_err();
+    assert!(error.to_string().contains("nosuch0") && !error.leaves_packet_sockets());
+    let odd = Config {
+        receiving: 100,
+        ..Config::new("lo")
+    };
+    namespace.ip("link set lo up");
+    let error = namespace.run(|| AfXdp::open(&odd)).map(drop).unwrap_err();
+    assert!(
+        matches!(error, OpenError::Rings { receiving: 100, .. }),
+        "{error}"
+    );
+}

@@ -1,0 +1,135 @@
+//! The engines of this process: attached to by the first socket that could be accelerated. Which they are, and in
+//! which order, the environment says (docs/decisions/0032-several-engines.md).
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use client::engines::{Candidates, Engines, Flow, Networks, Place, Placement};
+use client::route::EngineNetworks;
+use client::{Session, SocketKinds, TcpSocket};
+use rustix::io::Errno;
+
+static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
+
+/// Them; `None` before `attach`, or where none answered.
+fn engines() -> Option<&'static Engines> {
+    ENGINES.get()?.as_ref()
+}
+
+/// Attaches the process to its engines. `Err`: to none of them, and why, the first time only.
+pub fn attach() -> Result<(), Option<String>> {
+    let mut reason = None;
+    let engines = ENGINES.get_or_init(|| {
+        let attached = crate::inline::start()
+            .and_then(|()| Engines::attach(&client::engine_names(), Placement::wanted()));
+        attached.map_err(|error| reason = Some(error)).ok()
+    });
+    engines.as_ref().ok_or(reason)?.attach_again()
+}
+
+/// The sessions, each at its engine's place.
+pub fn sessions() -> &'static [&'static Session] {
+    engines().map_or(&[], Engines::sessions)
+}
+
+/// That with an engine.
+pub fn session(place: Place) -> Result<&'static Session, Errno> {
+    engines().ok_or(Errno::NETDOWN)?.session(place)
+}
+
+/// The place of a session.
+pub fn place_of(session: &Session) -> Place {
+    engines().map_or(Place::FIRST, |engines| engines.place_of(session))
+}
+
+/// What those that serve TCP own, each at its place.
+pub fn stream_networks() -> Networks {
+    engines().map_or_else(|| Arc::new([]), Engines::stream_networks)
+}
+
+/// What one of them owns.
+pub fn networks_of(place: Place) -> Arc<EngineNetworks> {
+    let all = engines().map(Engines::networks);
+    all.and_then(|all| all.get(place.index()).cloned())
+        .unwrap_or_default()
+}
+
+/// The first that serves TCP.
+pub fn first() -> Place {
+    let place = engines().and_then(|engines| engines.first_for(SocketKinds::STREAM));
+    place.unwrap_or_default()
+}
+
+/// The engine that serves the UDP sockets of this process, and what it owns; each datagram asks.
+pub fn datagram_networks() -> (Place, Arc<EngineNetworks>) {
+    let found = engines().and_then(|engines| {
+        let all = engines.networks();
+        let serves = |one: &Arc<EngineNetworks>| one.kinds.contains(SocketKinds::DATAGRAM);
+        let index = all.iter().position(serves)?;
+        Some((Place::new(index)?, Arc::clone(&all[index])))
+    });
+    found.unwrap_or_else(|| (Place::FIRST, networks_of(Place::FIRST)))
+}
+
+/// What that engine owns.
+pub fn networks() -> Arc<EngineNetworks> {
+    datagram_networks().1
+}
+
+/// Whether any of them serves sockets of this kind.
+pub fn serve(kind: SocketKinds) -> bool {
+    engines().is_some_and(|engines| engines.first_for(kind).is_some())
+}
+
+/// The sessions with all other engines that serve TCP and are there.
+pub fn others(than: Place) -> Vec<&'static Session> {
+    engines().map_or_else(Vec::new, |engines| engines.others(than))
+}
+
+/// Whether the local port has to be known to place a connection.
+pub fn place_by_port() -> bool {
+    engines().is_some_and(Engines::places_by_port)
+}
+
+/// See [`Engines::first_that_opens`].
+pub fn first_that_opens<T>(
+    candidates: Candidates,
+    flow: Flow,
+    open: impl FnMut(Place) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let engines = engines().ok_or(Errno::NETDOWN)?;
+    engines.first_that_opens(candidates, flow, open)
+}
+
+/// The socket of an engine that a descriptor stands for.
+pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<TcpSocket>>, Errno> {
+    engines().map_or(Ok(None), |engines| engines.adopt(backing))
+}
+
+/// Another program starts, and may inherit the sockets of this process.
+pub fn share_all() {
+    if let Some(engines) = engines() {
+        engines.share_all();
+    }
+}
+
+/// Before fork(2).
+pub fn fork_prepare() {
+    if let Some(engines) = engines() {
+        engines.fork_prepare();
+    }
+}
+
+/// After it, in the parent.
+pub fn fork_parent() {
+    if let Some(engines) = engines() {
+        engines.fork_parent();
+    }
+}
+
+/// After it, in the child.
+pub fn fork_child() {
+    if let Some(engines) = engines() {
+        engines.fork_child();
+    }
+}

@@ -1,0 +1,315 @@
+//! Leads the entries of libc's functions to this library, once, when it is loaded: nothing here allocates or locks.
+//!
+//! For each function a stub near libc has a jump to the function of this library, and behind it the displaced
+//! instructions with a jump to where they were followed: the original, for those descriptors that are not ours.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use libc::{size_t, ssize_t};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use super::{Displaced, JUMP_BYTES, REPLACED, Refusal, displaced, refuse, replaced};
+use crate::descriptors::{is_kept_open, is_tracked};
+use crate::outcome::{at_the_edge, count};
+use crate::sys::Symbol;
+use crate::{ending, transfer};
+
+/// The longest function start that is looked at: no pattern reaches beyond.
+const LOOKED_AT: usize = 16;
+/// Bytes of a stub: two far jumps and the displaced instructions.
+const STUB: usize = 64;
+/// Where in a stub the original stands.
+const ORIGINAL_AT: usize = 16;
+const ARENA: usize = 4096;
+const PAGE: usize = 4096;
+const _: () = assert!(STUB * REPLACED <= ARENA);
+/// How far apart the places are that are asked for memory near libc, and how many of them.
+const STRIDE: usize = 16 << 20;
+const STRIDES: usize = 64;
+
+/// Entries that lead here, and what they were.
+struct Replaced {
+    entry: AtomicUsize,
+    original: AtomicUsize,
+}
+
+static ENTRIES: [Replaced; REPLACED] = [const {
+    Replaced {
+        entry: AtomicUsize::new(0),
+        original: AtomicUsize::new(0),
+    }
+}; REPLACED];
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether libc's entries are as they will stay, so that an [`original`] may be remembered.
+pub fn is_settled() -> bool {
+    SETTLED.load(Ordering::Acquire)
+}
+
+/// What is to be called for a function of libc that was found at `address`.
+pub fn original(address: *mut c_void) -> *mut c_void {
+    let found = ENTRIES
+        .iter()
+        .find(|replaced| replaced.entry.load(Ordering::Acquire) == address.addr());
+    found.map_or(address, |replaced| {
+        ptr::with_exposed_provenance_mut(replaced.original.load(Ordering::Acquire))
+    })
+}
+
+/// Replaces what can be replaced. Runs once, when the library is loaded; a program that shall have the kernel only
+/// (`SHUNT_POLICY`) keeps its libc as it is.
+pub fn settle() {
+    if cfg!(target_arch = "x86_64") && !is_kernel_only() {
+        replace_all();
+    }
+    SETTLED.store(true, Ordering::Release);
+}
+
+fn is_kernel_only() -> bool {
+    // SAFETY: nobody changes the environment before `main`; the result is a C string or null.
+    unsafe {
+        let policy = libc::getenv(c"SHUNT_POLICY".as_ptr());
+        !policy.is_null() && CStr::from_ptr(policy) == c"kernel-only"
+    }
+}
+
+/// A function of libc that may be replaced.
+#[derive(Clone, Copy)]
+struct Found {
+    entry: usize,
+    displaced: Displaced,
+    code: [u8; LOOKED_AT],
+}
+
+fn replace_all() {
+    let Some(base) = object_of(address_of(c"gnu_get_libc_version")) else {
+        return;
+    };
+    let names = replaced();
+    let mut found: [Option<Found>; REPLACED] = [None; REPLACED];
+    for (place, (name, _)) in names.iter().enumerate() {
+        let entry = address_of(name);
+        // Of another library behind this one, which calls libc's for itself: it would come back here.
+        if entry == 0 || object_of(entry) != Some(base) {
+            continue;
+        }
+        found[place] = look_at(entry);
+        if found[place].is_none() {
+            refuse(place, Refusal::Instructions);
+        }
+    }
+    let Some(arena) = arena_near(base) else {
+        return refuse(0, Refusal::Memory);
+    };
+    for (place, found) in found.iter_mut().enumerate() {
+        let stub = arena + place * STUB;
+        let is_written = found.is_some_and(|found| write_stub(stub, &found, names[place].1));
+        if !is_written {
+            *found = None;
+        }
+    }
+    // SAFETY: the arena is this module's own, and nothing runs in it yet.
+    let executable = unsafe {
+        rustix::mm::mprotect(
+            ptr::with_exposed_provenance_mut(arena),
+            ARENA,
+            MprotectFlags::READ | MprotectFlags::EXEC,
+        )
+    };
+    if executable.is_err() {
+        return refuse(0, Refusal::Memory);
+    }
+    for (place, found) in found.iter().enumerate() {
+        let Some(found) = found else { continue };
+        let stub = arena + place * STUB;
+        let replaced = &ENTRIES[place];
+        replaced
+            .original
+            .store(stub + ORIGINAL_AT, Ordering::Release);
+        replaced.entry.store(found.entry, Ordering::Release);
+        if !lead(found, stub) {
+            replaced.entry.store(0, Ordering::Release);
+            refuse(place, Refusal::Memory);
+        }
+    }
+}
+
+/// Where a name is found behind this library, or 0.
+pub(super) fn address_of(name: &CStr) -> usize {
+    // SAFETY: a NUL-terminated name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.expose_provenance()
+}
+
+/// Where the object begins that an address belongs to.
+fn object_of(address: usize) -> Option<usize> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: dladdr only looks the address up; a zeroed Dl_info is a valid one.
+    let info = unsafe {
+        (libc::dladdr(ptr::with_exposed_provenance(address), info.as_mut_ptr()) != 0)
+            .then(|| info.assume_init())?
+    };
+    Some(info.dli_fbase.addr())
+}
+
+/// A function that begins with known instructions, aligned so that one store replaces its first ones.
+fn look_at(entry: usize) -> Option<Found> {
+    if !entry.is_multiple_of(size_of::<u64>()) {
+        return None;
+    }
+    let mut code = [0; LOOKED_AT];
+    // SAFETY: the address of a function of libc, whose code is readable; the shortest here has more than 16 bytes.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            ptr::with_exposed_provenance(entry),
+            code.as_mut_ptr(),
+            LOOKED_AT,
+        );
+    }
+    let displaced = displaced(&code)?;
+    Some(Found {
+        entry,
+        displaced,
+        code,
+    })
+}
+
+/// Writable memory from where a near jump reaches all of libc.
+fn arena_near(base: usize) -> Option<usize> {
+    (1..=STRIDES).find_map(|n| {
+        let wish = base.checked_sub(n * STRIDE)?;
+        // SAFETY: a new mapping, at a place where nothing is, or none.
+        let arena = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::with_exposed_provenance_mut(wish),
+                ARENA,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE,
+            )
+        };
+        Some(arena.ok()?.expose_provenance())
+    })
+}
+
+/// `jmp *0(%rip)` and its target.
+fn far_jump(target: usize) -> [u8; 14] {
+    let mut jump = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    jump[6..].copy_from_slice(&target.to_le_bytes());
+    jump
+}
+
+/// Writes the stub of a function; whether that can be done.
+fn write_stub(stub: usize, found: &Found, target: usize) -> bool {
+    let Displaced { len, relative } = found.displaced;
+    let mut bytes = [0_u8; STUB];
+    bytes[..14].copy_from_slice(&far_jump(target));
+    let mut code = found.code;
+    if let Some((at, end)) = relative {
+        let Ok(word) = <[u8; 4]>::try_from(&code[at..at + 4]) else {
+            return false;
+        };
+        let wanted = (found.entry + end).wrapping_add_signed(i32::from_le_bytes(word) as isize);
+        let Some(offset) = near(stub + ORIGINAL_AT + end, wanted) else {
+            return false;
+        };
+        code[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+    }
+    bytes[ORIGINAL_AT..ORIGINAL_AT + len].copy_from_slice(&code[..len]);
+    let back = far_jump(found.entry + len);
+    bytes[ORIGINAL_AT + len..ORIGINAL_AT + len + back.len()].copy_from_slice(&back);
+    // SAFETY: a stub of the arena, which is mapped writable and used by nobody yet.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), ptr::with_exposed_provenance_mut(stub), STUB);
+    }
+    true
+}
+
+/// The distance of a target from the end of an instruction, where 32 bits hold it.
+fn near(end: usize, target: usize) -> Option<i32> {
+    i32::try_from(target.wrapping_sub(end).cast_signed()).ok()
+}
+
+/// Puts a jump to the stub at the entry of the function; whether the system allows it.
+fn lead(found: &Found, stub: usize) -> bool {
+    let Some(offset) = near(found.entry + JUMP_BYTES, stub) else {
+        return false;
+    };
+    let mut word = [0; size_of::<u64>()];
+    word.copy_from_slice(&found.code[..size_of::<u64>()]);
+    word[0] = 0xe9;
+    word[1..JUMP_BYTES].copy_from_slice(&offset.to_le_bytes());
+    let page = ptr::with_exposed_provenance_mut(found.entry & !(PAGE - 1));
+    let (read, write, execute) = (
+        MprotectFlags::READ,
+        MprotectFlags::WRITE,
+        MprotectFlags::EXEC,
+    );
+    // SAFETY: the page with the function's first eight bytes (they are aligned) stays readable and executable all the
+    // time; one store of aligned memory replaces an instruction by another, so that whoever calls the function
+    // meanwhile finds either. The process has made this page its own by the first write (MAP_PRIVATE).
+    unsafe {
+        if rustix::mm::mprotect(page, PAGE, read | write | execute).is_err() {
+            return false;
+        }
+        AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(found.entry))
+            .store(u64::from_le_bytes(word), Ordering::SeqCst);
+        let _ = rustix::mm::mprotect(page, PAGE, read | execute);
+    }
+    true
+}
+
+/// In place of a function of libc that is no cancellation point (pthreads(7)).
+macro_rules! nocancel {
+    ($name:literal, $concerned:expr => $serve:expr, ($($argument:ident: $type:ty),*) -> $ret:ty) => {{
+        static REAL: Symbol = Symbol::new($name);
+        let served = if $concerned { at_the_edge(|| $serve) } else { None };
+        match (served, REAL.address()) {
+            (Some(result), _) => result,
+            (None, Some(address)) => {
+                // SAFETY: libc's function of this name has this signature; only its entry leads here.
+                unsafe {
+                    let function: unsafe extern "C" fn($($type),*) -> $ret = std::mem::transmute(address);
+                    function($($argument),*)
+                }
+            }
+            (None, None) => -1,
+        }
+    }};
+}
+
+/// As libc's read without cancellation.
+///
+/// # Safety
+/// `buf` has `len` writable bytes.
+pub unsafe extern "C" fn read_nocancel(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    nocancel!(c"__read_nocancel", is_tracked(fd) => {
+        // SAFETY: the caller's contract.
+        let target = unsafe { crate::sys::bytes_mut(buf, len) };
+        Ok(transfer::read(fd, &mut [IoSliceMut::new(target)])?.map(count))
+    }, (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t)
+}
+
+/// As libc's write without cancellation.
+///
+/// # Safety
+/// `buf` has `len` readable bytes.
+pub unsafe extern "C" fn write_nocancel(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    nocancel!(c"__write_nocancel", is_tracked(fd) => {
+        // SAFETY: the caller's contract.
+        let bytes = unsafe { crate::sys::bytes(buf, len) };
+        Ok(transfer::send(fd, &[IoSlice::new(bytes)], 0)?.map(count))
+    }, (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t)
+}
+
+/// As libc's close without cancellation: fclose(3).
+///
+/// # Safety
+/// None.
+pub unsafe extern "C" fn close_nocancel(fd: c_int) -> c_int {
+    nocancel!(c"__close_nocancel", is_tracked(fd) || is_kept_open(fd) => ending::close(fd), (fd: c_int) -> c_int)
+}

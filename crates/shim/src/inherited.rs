@@ -1,0 +1,219 @@
+//! Descriptors that come from elsewhere: what a program has from the one that executed it, and what arrives with
+//! SCM_RIGHTS (docs/decisions/0037-descriptors-that-are-handed-on.md). Only which numbers are IP sockets is noted at
+//! first; the first call on one of them asks the engines about all that wait.
+//!
+//! Nothing but the descriptor is needed to go on with a connection: addresses, positions and what was shut down lie in
+//! memory that its engine shares, and options are asked from the backing socket.
+
+#[path = "inherited/sys.rs"]
+mod arriving;
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use client::address::Family;
+use client::engines;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::accelerated::{self, Stream};
+use crate::descriptors::{self, LIMIT};
+use crate::file::{File, Kind};
+use crate::inline;
+use crate::name;
+use crate::options;
+use crate::policy::policy;
+use crate::report;
+use crate::socket::{Bound, Socket};
+use crate::{create, sys};
+
+pub use arriving::{each_right, has_control};
+
+static WAITING: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
+/// How many numbers wait.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Whose turn it is to ask.
+static TURN: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes the IP sockets among the descriptors that the program was started with. Before `main`: neither allocates nor
+/// locks.
+pub fn at_load() {
+    arriving::each_descriptor(&mut expect);
+}
+
+/// A number that has come from elsewhere.
+pub fn expect(fd: RawFd) {
+    // Asked past a supervisor, who answers for the pairs that it has put in the place of sockets.
+    let option = |name| {
+        let mut value = [0; size_of::<i32>()];
+        let asked = sys::option(fd, libc::SOL_SOCKET, name, &mut value);
+        asked.ok().map(|_| i32::from_ne_bytes(value))
+    };
+    let is_ip = matches!(
+        option(libc::SO_DOMAIN),
+        Some(libc::AF_INET | libc::AF_INET6)
+    );
+    let is_ours = matches!(
+        option(libc::SO_TYPE),
+        Some(libc::SOCK_STREAM | libc::SOCK_DGRAM)
+    );
+    if is_ip
+        && is_ours
+        && let Some((word, bit)) = place(fd)
+        && word.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    {
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        descriptors::follow(fd);
+    }
+}
+
+/// The number was closed, or stands for something that is known.
+pub fn forget(fd: RawFd) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    if let Some((word, bit)) = place(fd)
+        && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    {
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Before anybody asks what stands behind a number: sees to it that this is known.
+#[inline]
+pub fn settle(fd: RawFd) {
+    if COUNT.load(Ordering::Acquire) != 0 {
+        ask_for(fd);
+    }
+}
+
+/// Keeps everybody from asking, across a fork.
+pub fn hold() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(fd).ok()?;
+    Some((WAITING.get(number / 64)?, 1 << (number % 64)))
+}
+
+fn waits(fd: RawFd) -> bool {
+    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+}
+
+#[cold]
+fn ask_for(fd: RawFd) {
+    // Calls that this very work makes are about the kernel's socket.
+    if !waits(fd) || IS_ASKING.get() || descriptors::is_borrowed_memory() {
+        return;
+    }
+    let _turn = hold();
+    if !waits(fd) {
+        return;
+    }
+    IS_ASKING.set(true);
+    ask_for_all();
+    IS_ASKING.set(false);
+}
+
+fn ask_for_all() {
+    let may_ask = policy().may_accelerate()
+        && !inline::is_wanted()
+        && create::attach(libc::SOCK_STREAM).is_ok_and(|follow| follow);
+    let words = WAITING.iter().enumerate();
+    let occupied = words.filter(|(_, word)| word.load(Ordering::Acquire) != 0);
+    let numbers = occupied.flat_map(|(at, _)| at * 64..at * 64 + 64);
+    let waiting: Vec<RawFd> = numbers
+        .filter_map(|number| RawFd::try_from(number).ok())
+        .filter(|fd| waits(*fd))
+        .collect();
+    // Several numbers of one socket are one open file.
+    let mut known: Vec<(u64, Option<Arc<File>>)> = Vec::new();
+    for fd in waiting {
+        let cookie = sys::borrow(fd).and_then(sockopt::socket_cookie);
+        let file = match cookie {
+            Ok(cookie) if may_ask => {
+                let before = known.iter().find(|(one, _)| *one == cookie);
+                let file = before.map_or_else(|| file_of(fd), |(_, file)| file.clone());
+                known.push((cookie, file.clone()));
+                file
+            }
+            _ => None,
+        };
+        match file {
+            Some(file) => descriptors::insert(fd, file),
+            None => descriptors::forget(fd),
+        }
+        forget(fd);
+    }
+}
+
+/// What stands behind a number; `None`: the kernel serves it.
+fn file_of(fd: RawFd) -> Option<Arc<File>> {
+    let backing = sys::borrow(fd).ok()?;
+    let is_v6 = sockopt::socket_domain(backing) == Ok(AddressFamily::INET6);
+    let family = if is_v6 { Family::V6 } else { Family::V4 };
+    let is_stream = sockopt::socket_type(backing) == Ok(SocketType::STREAM);
+    match Stream::adopt(backing) {
+        Ok(Some(stream)) if is_stream => {
+            // One that this process sent to itself, or has besides.
+            if let Some(file) = descriptors::file_with(&stream) {
+                return Some(file);
+            }
+            let socket = Socket::inherited(family, stream);
+            options::recover(fd, &socket);
+            Some(File::new(Kind::Socket(socket)))
+        }
+        Ok(Some(_)) => None,
+        Ok(None) if is_stream => undecided(fd, family),
+        Ok(None) => None,
+        Err(error) => {
+            report::line(&format!("descriptor {fd} cannot be used here: {error}"));
+            None
+        }
+    }
+}
+
+/// A TCP socket that neither listens nor has a peer: its fate is open yet.
+fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
+    /// TCP_CLOSE of linux/tcp_states.h.
+    const CLOSED: u8 = 7;
+    let mut state = [0];
+    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state).ok()?;
+    if state != [CLOSED] {
+        return None;
+    }
+    let socket = Socket::new(family);
+    let address = name::local_of(sys::borrow(fd).ok()?).ok()?;
+    if address.port() != 0 {
+        let all = accelerated::stream_networks();
+        let (owner, place) = engines::owner(address.ip(), &all)?;
+        socket.set_bound(Bound {
+            address,
+            owner,
+            place,
+        });
+    }
+    options::recover(fd, &socket);
+    Some(File::new(Kind::Socket(socket)))
+}
+
+/// A descriptor leaves in a message: its socket may be held elsewhere from now on.
+pub fn leave(fd: RawFd) {
+    let file = descriptors::lookup(fd);
+    let socket = file.as_ref().and_then(|file| file.socket());
+    if let Some(stream) = socket.and_then(Socket::stream) {
+        stream.share();
+    }
+}
+
+/// A descriptor has come in a message: nothing older stands behind its number.
+pub fn arrive(fd: RawFd) {
+    descriptors::forget(fd);
+    expect(fd);
+}

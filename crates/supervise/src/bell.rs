@@ -1,0 +1,75 @@
+//! What has news: sockets of the engine, as their observers hear of it. Everything here happens in the
+//! supervisor's one thread; the lock is for the trait's sake.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use client::{Observer, TcpSocket};
+
+/// Name of the supervisor among the observers of a socket.
+const OBSERVER: u64 = 0;
+
+/// The keys of what has news, each once.
+#[derive(Default)]
+pub struct News(Mutex<VecDeque<Arc<Bell>>>);
+
+impl News {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Bell>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The oldest.
+    pub fn take(&self) -> Option<u64> {
+        let bell = self.lock().pop_front()?;
+        bell.is_rung.store(false, Ordering::Relaxed);
+        Some(bell.key)
+    }
+
+    /// Hears of a socket from now on, under this key. The first look is the caller's.
+    pub fn listen_to(self: &Arc<Self>, socket: &TcpSocket, key: u64) -> Arc<Bell> {
+        let bell = Arc::new_cyclic(|own| Bell {
+            news: Arc::clone(self),
+            own: own.clone(),
+            key,
+            is_rung: AtomicBool::new(false),
+        });
+        socket.observe(OBSERVER, Arc::clone(&bell) as Arc<dyn Observer>);
+        bell
+    }
+}
+
+/// Rung when a socket has news.
+pub struct Bell {
+    news: Arc<News>,
+    own: std::sync::Weak<Bell>,
+    key: u64,
+    is_rung: AtomicBool,
+}
+
+impl Bell {
+    /// Puts the key among the news, unless it is there.
+    pub fn ring(&self) {
+        if !self.is_rung.swap(true, Ordering::Relaxed)
+            && let Some(own) = self.own.upgrade()
+        {
+            self.news.lock().push_back(own);
+        }
+    }
+}
+
+impl Observer for Bell {
+    fn on_ready(&self) {
+        self.ring();
+    }
+}

@@ -1,0 +1,203 @@
+//! The thread whose system call waits: its memory, its descriptors, what /proc says of them.
+//!
+//! A thread may end at any time and its number be used again: what was read counts only while the
+//! notification still stands, which the supervisor asks before it acts.
+
+use std::fs;
+use std::io::Write as _;
+
+use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::sys;
+
+/// Longest name or option value that is read of a program; the kernel's own limits are lower.
+const READ_MAX: usize = 4096;
+
+/// PIDFD_THREAD of linux/pidfd.h (Linux 6.9): the thread itself, whatever its process.
+const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0x80);
+
+/// See the file's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The thread.
+    pub tid: u32,
+}
+
+impl Caller {
+    /// A duplicate of one of its descriptors. EBADF: it has none of this number; EPERM: the supervisor may
+    /// not look into it.
+    pub fn descriptor(self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        let thread = self.open()?;
+        pidfd_getfd(&thread, fd, PidfdGetfdFlags::empty())
+    }
+
+    fn open(self) -> Result<OwnedFd, Errno> {
+        let pid = |number: i32| Pid::from_raw(number).ok_or(Errno::SRCH);
+        let thread = pid(i32::try_from(self.tid).map_err(|_| Errno::SRCH)?)?;
+        match pidfd_open(thread, THREAD) {
+            // An older kernel, which takes processes only.
+            Err(Errno::INVAL) => pidfd_open(pid(self.process()?)?, PidfdFlags::empty()),
+            opened => opened,
+        }
+    }
+
+    /// The process that the thread belongs to.
+    fn process(self) -> Result<i32, Errno> {
+        let status = self.read_proc("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        line.and_then(|number| number.trim().parse().ok())
+            .ok_or(Errno::SRCH)
+    }
+
+    /// What a file of its folder in /proc says.
+    pub fn read_proc(self, name: &str) -> Result<String, Errno> {
+        let path = format!("/proc/{}/{name}", self.tid);
+        fs::read_to_string(path)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))
+    }
+
+    /// Copies some of its memory.
+    pub fn read(self, address: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; len.min(READ_MAX)];
+        let read = sys::read_memory(self.tid, address, &mut bytes)?;
+        if read < bytes.len() {
+            return Err(Errno::FAULT);
+        }
+        Ok(bytes)
+    }
+
+    /// One number of its memory.
+    pub fn read_number(self, address: u64) -> Result<u32, Errno> {
+        let bytes = self.read(address, 4)?;
+        let number = bytes.first_chunk().ok_or(Errno::FAULT)?;
+        Ok(u32::from_ne_bytes(*number))
+    }
+
+    /// Changes some of its memory.
+    pub fn write(self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if sys::write_memory(self.tid, address, bytes)? < bytes.len() {
+            return Err(Errno::FAULT);
+        }
+        Ok(())
+    }
+
+    /// Gives it a value whose room it states beside it, as getsockname(2) and getsockopt(2) do: as much as
+    /// there is room for. What is written as the length is `told`.
+    pub fn write_sized(
+        self,
+        address: u64,
+        room_at: u64,
+        value: &[u8],
+        told: Told,
+    ) -> Result<(), Errno> {
+        let room = self.read_number(room_at)?;
+        let room = usize::try_from(room.cast_signed()).map_err(|_| Errno::INVAL)?;
+        let given = &value[..value.len().min(room)];
+        self.write(address, given)?;
+        let len = match told {
+            Told::Given => given.len(),
+            Told::Whole => value.len(),
+        };
+        let len = u32::try_from(len).map_err(|_| Errno::INVAL)?;
+        self.write(room_at, &len.to_ne_bytes())
+    }
+
+    /// Whether a descriptor is closed on exec.
+    pub fn closes_on_exec(self, fd: RawFd) -> bool {
+        let info = self.read_proc(&format!("fdinfo/{fd}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|text| i32::from_str_radix(text.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
+    }
+
+    /// Tells the user something, where the program would: on its standard error.
+    pub fn say(self, text: &str) {
+        if let Ok(stderr) = self.descriptor(libc::STDERR_FILENO) {
+            let line = format!("shunt: {text}\n");
+            let _ = fs::File::from(stderr).write_all(line.as_bytes());
+        }
+    }
+
+    /// A descriptor of its own that shows the same socket as `cookie`, if `fd` still does.
+    pub fn same_socket(self, fd: RawFd, cookie: u64) -> Option<OwnedFd> {
+        let found = self.descriptor(fd).ok()?;
+        (sys::cookie(found.as_fd()) == Ok(cookie)).then_some(found)
+    }
+}
+
+/// Which length of a value a caller is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// What fitted (options).
+    Given,
+    /// What there was (names).
+    Whole,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Caller {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        Caller {
+            tid: u32::try_from(tid).unwrap(),
+        }
+    }
+
+    fn address(value: *const u8) -> u64 {
+        u64::try_from(value.addr()).unwrap()
+    }
+
+    #[test]
+    fn memory_is_read_and_written_as_far_as_it_exists() {
+        let mut value = *b"before";
+        let at = address(value.as_mut_ptr());
+        assert_eq!(own().read(at, 6).unwrap(), b"before");
+        own().write(at, b"behind").unwrap();
+        assert_eq!(own().read(at, 6).unwrap(), b"behind");
+        assert_eq!(own().read(8, 1), Err(Errno::FAULT));
+        assert_eq!(own().write(8, b"x"), Err(Errno::FAULT));
+    }
+
+    #[test]
+    fn a_value_is_cut_to_its_room_and_its_length_is_told() {
+        let place = [0_u8; 8];
+        let room = 4_u32.to_ne_bytes();
+        let (at, room_at) = (address(place.as_ptr()), address(room.as_ptr()));
+        let told = |told| {
+            own().write(room_at, &4_u32.to_ne_bytes()).unwrap();
+            own().write_sized(at, room_at, b"sixsix", told).unwrap();
+            own().read_number(room_at).unwrap()
+        };
+        assert_eq!(told(Told::Given), 4);
+        assert_eq!(told(Told::Whole), 6);
+        assert_eq!(own().read(at, 6).unwrap(), b"sixs\0\0");
+        own().write(room_at, &u32::MAX.to_ne_bytes()).unwrap();
+        let refused = own().write_sized(at, room_at, b"x", Told::Given);
+        assert_eq!(refused, Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_descriptor_is_known_by_its_socket_and_not_by_its_number() {
+        use rustix::fd::AsRawFd as _;
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let cookie = sys::cookie(&one).unwrap();
+        assert!(own().same_socket(one.as_raw_fd(), cookie).is_some());
+        assert!(own().same_socket(other.as_raw_fd(), cookie).is_none());
+        assert!(own().closes_on_exec(one.as_raw_fd()));
+        assert!(!own().closes_on_exec(libc::STDIN_FILENO));
+    }
+}

@@ -1,0 +1,173 @@
+//! getsockname(2), getpeername(2), setsockopt(2), getsockopt(2), shutdown(2) and io_uring_setup(2): calls on what is
+//! served that change no descriptor. What is not served goes on to the kernel.
+
+use std::net::SocketAddr;
+
+use hostif::supervision::{ANSWER, QUESTION};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+
+use crate::caller::{Caller, Told};
+use crate::connect::{family_of, local_of};
+use crate::options;
+use crate::relay::Phase;
+use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::sys;
+
+/// Longest option value that a program can set.
+const VALUE_MAX: usize = 1024;
+
+impl Supervisor {
+    /// getsockname(2), or getpeername(2).
+    pub fn name(&mut self, call: &Call, is_local: bool) -> Result<Outcome, Errno> {
+        let Some((_, cookie)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let (socket, backing) = match self.served.get(&cookie) {
+            Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
+            Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
+            None => return Ok(Outcome::Continue),
+        };
+        let known = if is_local {
+            let known = socket.local_address();
+            let known = known.filter(|address| !address.ip().is_unspecified());
+            match known {
+                Some(known) => known,
+                None => local_of(backing.as_fd())?,
+            }
+        } else {
+            let is_connected = matches!(self.served.get(&cookie),
+                Some(Served::Relay(relay)) if relay.phase == Phase::Open);
+            let peer = socket.peer_address().filter(|_| is_connected);
+            peer.ok_or(Errno::NOTCONN)?
+        };
+        self.tell_address(
+            call.caller,
+            (call.arguments[1], call.arguments[2]),
+            known,
+            backing.as_fd(),
+        )?;
+        Ok(Outcome::Return(0))
+    }
+
+    /// Writes an address where a call wants it: at the first place, its length at the second.
+    pub fn tell_address(
+        &self,
+        caller: Caller,
+        (at, len_at): (u64, u64),
+        address: SocketAddr,
+        backing: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let family = family_of(backing)?;
+        let scope_id = match address {
+            SocketAddr::V6(v6) => v6.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let emitted = client::address::emit(address, family, scope_id);
+        caller.write_sized(at, len_at, emitted.as_bytes(), Told::Whole)
+    }
+
+    /// setsockopt(2).
+    pub fn set_option(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        let Some((programs, cookie)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let (socket, backing) = match self.served.get(&cookie) {
+            Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
+            Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
+            None => return Ok(Outcome::Continue),
+        };
+        let option = option_of(call);
+        let len = usize::try_from(i32::from_ne_bytes(low_half(call.arguments[4])))
+            .map_err(|_| Errno::INVAL)?;
+        let value = call.caller.read(call.arguments[3], len.min(VALUE_MAX))?;
+        options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
+        if let Some(Served::Queue(queue)) = self.served.get_mut(&cookie) {
+            queue.settings.record(option, &value);
+        }
+        Ok(Outcome::Return(0))
+    }
+
+    /// getsockopt(2).
+    pub fn option(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        let Some((programs, cookie)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let option = option_of(call);
+        let room = call.caller.read_number(call.arguments[4]);
+        let value = match self.served.get_mut(&cookie) {
+            Some(Served::Relay(relay)) if option == (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let error = relay.error.take().or_else(|| relay.socket.take_error());
+                // The pair has an error of its own, with which it told that there is one.
+                let _ = sys::option(programs.as_fd(), option.0, option.1, &mut [0; 4]);
+                error.map_or(0, Errno::raw_os_error).to_ne_bytes().to_vec()
+            }
+            Some(Served::Relay(relay)) => {
+                let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
+                options::ask(
+                    &relay.socket,
+                    relay.backing.as_fd(),
+                    option,
+                    room.min(VALUE_MAX),
+                )?
+            }
+            Some(Served::Queue(queue)) => {
+                let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
+                options::ask(
+                    &queue.socket,
+                    queue.backing.as_fd(),
+                    option,
+                    room.min(VALUE_MAX),
+                )?
+            }
+            None => return Ok(Outcome::Continue),
+        };
+        let (at, len_at) = (call.arguments[3], call.arguments[4]);
+        call.caller.write_sized(at, len_at, &value, Told::Given)?;
+        Ok(Outcome::Return(0))
+    }
+
+    /// shutdown(2).
+    pub fn shutdown(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        if call.fd == -1 && low_half(call.arguments[1]) == QUESTION.to_ne_bytes() {
+            return Ok(Outcome::Return(ANSWER));
+        }
+        let Some((_, cookie)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let both = low_half(call.arguments[1]) == libc::SHUT_RDWR.to_ne_bytes();
+        match self.served.get_mut(&cookie) {
+            Some(Served::Relay(relay)) => match relay.phase {
+                Phase::Connecting { .. } => Err(Errno::NOTCONN),
+                Phase::Over if relay.ours.is_none() => Err(Errno::NOTCONN),
+                Phase::Open | Phase::Over => {
+                    relay.shut_both |= both;
+                    // The pair's own shutdown has the same order among what is written.
+                    Ok(Outcome::Continue)
+                }
+            },
+            Some(Served::Queue(_)) => {
+                self.shut_queue(cookie);
+                Ok(Outcome::Return(0))
+            }
+            None => Ok(Outcome::Continue),
+        }
+    }
+
+    /// An io_uring would start calls that nobody stops. Without one programs use epoll, which served sockets
+    /// answer.
+    pub fn io_uring(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        if !std::mem::replace(&mut self.told_io_uring, true) {
+            call.caller.say(
+                "a program asked for an io_uring, whose socket calls could not be served: it is told that \
+                 there is none (ENOSYS), as on kernels without. --policy kernel-only leaves it one",
+            );
+        }
+        Err(Errno::NOSYS)
+    }
+}
+
+fn option_of(call: &Call) -> (i32, i32) {
+    let number = |at: usize| i32::from_ne_bytes(low_half(call.arguments[at]));
+    (number(1), number(2))
+}

@@ -1,0 +1,356 @@
+//! bind(2) and connect(2): the last moment to decide which stack a socket is on. Until then it is the program's
+//! own kernel socket and nothing of it is remembered here. Then, if an engine serves it, the kernel's socket
+//! becomes the backing socket and the program's number shows one end of a pair.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::address::{self, Family, Name};
+use client::engines::{self, AllNetworks, Candidates, Engines, Flow};
+use client::route::Owner;
+use client::{Session, TcpSocket};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::caller::Caller;
+use crate::options::{self, Settings};
+use crate::pair::{Pair, is_nonblocking};
+use crate::relay::{Phase, Relay, Waiting};
+use crate::supervisor::{Call, Outcome, Served, Supervisor};
+use crate::sys::{self, Place};
+
+/// Longest address that is read.
+const NAME_MAX: usize = 128;
+/// From here on every program may bind to a port, unless the system says otherwise (ip(7)).
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+/// SO_BINDTOIFINDEX of asm-generic/socket.h.
+const SO_BINDTOIFINDEX: i32 = 62;
+
+impl Supervisor {
+    /// bind(2): an address of the engine's is foreign to the kernel, which takes it all the same when told.
+    pub fn bind(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        // What the program has closed before shall not hold the port.
+        self.take_events();
+        let Some((name, fd, family)) = named(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let Ok(Name::Ip(address)) = address::parse(&name, family) else {
+            return Ok(Outcome::Continue);
+        };
+        if address.ip().is_unspecified() || address.ip().is_loopback() {
+            return Ok(Outcome::Continue);
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(Outcome::Continue);
+        };
+        let owner = engines::owner(address.ip(), &engines.stream_networks());
+        if !matches!(owner, Some((Owner::Engine, _))) {
+            return Ok(Outcome::Continue);
+        }
+        let frees = match family {
+            Family::V4 => sockopt::ip_freebind(&fd)?,
+            Family::V6 => sockopt::ipv6_freebind(&fd)?,
+        };
+        let free = |on| match family {
+            Family::V4 => sockopt::set_ip_freebind(&fd, on),
+            Family::V6 => sockopt::set_ipv6_freebind(&fd, on),
+        };
+        free(true)?;
+        if (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port()) {
+            // Whether the program may have such a port is between it and the kernel.
+            return Ok(Outcome::Continue);
+        }
+        let address = match (family, address.ip()) {
+            (Family::V6, IpAddr::V4(v4)) => {
+                SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
+            }
+            _ => address,
+        };
+        let bound = rustix::net::bind(&fd, &address);
+        free(frees)?;
+        bound.map(|()| Outcome::Return(0))
+    }
+
+    /// connect(2).
+    pub fn connect(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        let Some((name, fd, family)) = named_or_served(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let cookie = sys::cookie(&fd)?;
+        let key = self.undelivered.get(&cookie).copied().unwrap_or(cookie);
+        match self.served.get(&key) {
+            Some(Served::Queue(_)) => return Err(Errno::ISCONN),
+            Some(Served::Relay(_)) => return self.connect_again(call, &fd, key),
+            None => {}
+        }
+        let Some(family) = family else {
+            return Ok(Outcome::Continue);
+        };
+        let Ok(Name::Ip(destination)) = address::parse(&name, family) else {
+            return Ok(Outcome::Continue);
+        };
+        // Asked first: a program whose peers are all on this host never needs an engine.
+        if destination.ip().is_loopback() || destination.ip().is_unspecified() {
+            return Ok(Outcome::Continue);
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(Outcome::Continue);
+        };
+        let candidates = candidates_for(fd.as_fd(), destination, &engines.stream_networks());
+        match candidates.is_empty() {
+            false => self.begin(call, engines, candidates, fd, destination),
+            true if self.door.is_engine_only() => Err(Errno::NETUNREACH),
+            true => Ok(Outcome::Continue),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        call: &Call,
+        engines: &'static Engines,
+        candidates: Candidates,
+        backing: OwnedFd,
+        destination: SocketAddr,
+    ) -> Result<Outcome, Errno> {
+        let settings = Settings::of(backing.as_fd(), fresh_like(backing.as_fd())?.as_fd());
+        let socket = open(engines, candidates, backing.as_fd(), destination, &settings)?;
+        let nonblocking = is_nonblocking(backing.as_fd());
+        let pair = Pair::new(nonblocking)?;
+        settings.set_on_descriptor(pair.programs.as_fd());
+        let key = pair.cookie;
+        // Whoever waits in connect cannot write meanwhile.
+        let stuffed = if nonblocking { pair.stuff()? } else { 0 };
+        self.watch(pair.ours.as_fd(), key)?;
+        let bell = self.news.listen_to(&socket, key);
+        bell.ring();
+        let backing_cookie = sys::cookie(&backing)?;
+        let phase = Phase::Connecting { stuffed };
+        let mut relay = Relay::new(socket, backing, pair, phase, (call.caller, call.fd), bell);
+        let outcome = if nonblocking {
+            // However fast the answer comes: Linux holds the socket during the call and sees it afterwards.
+            self.deliver(&mut relay, call.id, call.fd)?;
+            Err(Errno::INPROGRESS)
+        } else {
+            relay.waiting.push(waiting(call, &relay));
+            self.waited_for.insert(key);
+            self.undelivered.insert(backing_cookie, key);
+            Ok(Outcome::Later)
+        };
+        self.served.insert(key, Served::Relay(Box::new(relay)));
+        outcome
+    }
+
+    /// Puts the program's end of the pair in place of its kernel socket.
+    fn deliver(&mut self, relay: &mut Relay, id: u64, fd: i32) -> Result<(), Errno> {
+        let Some(programs) = &relay.programs else {
+            return Ok(());
+        };
+        self.exchange(
+            id,
+            (relay.place.0, fd),
+            relay.backing.as_fd(),
+            programs.as_fd(),
+        )?;
+        relay.programs = None;
+        Ok(())
+    }
+
+    /// Puts an end of a pair in place of the kernel socket at a number of the caller, with all that hangs on it.
+    pub fn exchange(
+        &mut self,
+        id: u64,
+        (caller, fd): (Caller, RawFd),
+        backing: BorrowedFd<'_>,
+        programs: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let closes = caller.closes_on_exec(fd);
+        let listener = self.listener.as_fd();
+        let give = || sys::give(listener, id, programs, Place::At(fd), closes).map(drop);
+        self.sets.follow(caller, fd, (backing, programs), give)
+    }
+
+    /// Another connect on a socket that is served: the states and their errno are those of
+    /// `__inet_stream_connect` in Linux.
+    fn connect_again(&mut self, call: &Call, fd: &OwnedFd, key: u64) -> Result<Outcome, Errno> {
+        let Some(Served::Relay(mut relay)) = self.served.remove(&key) else {
+            return Ok(Outcome::Continue);
+        };
+        let outcome = match relay.phase {
+            Phase::Connecting { .. } if is_nonblocking(fd.as_fd()) => Err(Errno::ALREADY),
+            Phase::Connecting { .. } => {
+                relay.waiting.push(waiting(call, &relay));
+                self.waited_for.insert(key);
+                Ok(Outcome::Later)
+            }
+            Phase::Open if std::mem::replace(&mut relay.reported, true) => Err(Errno::ISCONN),
+            Phase::Open => self
+                .deliver(&mut relay, call.id, call.fd)
+                .map(|()| Outcome::Return(0)),
+            Phase::Over => Err(relay.error.take().unwrap_or(Errno::CONNABORTED)),
+        };
+        if relay.programs.is_none() || relay.phase == Phase::Over {
+            self.undelivered
+                .retain(|_, undelivered| *undelivered != key);
+        }
+        // A connect that failed before the program had its end leaves it the kernel's socket, as new.
+        if relay.programs.is_none() || relay.phase != Phase::Over {
+            self.served.insert(key, Served::Relay(relay));
+        }
+        outcome
+    }
+
+    /// A connect was decided: answers those who wait for it.
+    pub fn conclude(&mut self, key: u64) {
+        let Some(Served::Relay(mut relay)) = self.served.remove(&key) else {
+            return;
+        };
+        for waiting in std::mem::take(&mut relay.waiting) {
+            let answer = match relay.phase {
+                Phase::Over => Err(relay.error.unwrap_or(Errno::CONNABORTED)),
+                _ => self.deliver(&mut relay, waiting.id, waiting.fd).map(|()| 0),
+            };
+            if sys::answer(self.listener.as_fd(), waiting.id, Some(answer)).is_ok() {
+                relay.reported = true;
+                if relay.phase == Phase::Over && relay.programs.is_some() {
+                    self.undelivered
+                        .retain(|_, undelivered| *undelivered != key);
+                    return;
+                }
+            }
+        }
+        if relay.programs.is_none() {
+            self.undelivered
+                .retain(|_, undelivered| *undelivered != key);
+        }
+        self.served.insert(key, Served::Relay(relay));
+    }
+
+    /// Nobody is left who could ask for them.
+    pub fn drop_undelivered(&mut self) {
+        for (_, key) in self.undelivered.drain() {
+            self.served.remove(&key);
+        }
+    }
+}
+
+fn waiting(call: &Call, relay: &Relay) -> Waiting {
+    let timeout = options::timeout(relay.backing.as_fd(), libc::SO_SNDTIMEO);
+    Waiting {
+        id: call.id,
+        caller: call.caller,
+        fd: call.fd,
+        deadline: timeout.map(|timeout| Instant::now() + timeout),
+        flags: 0,
+        name: (0, 0),
+    }
+}
+
+/// The address that a call names and the TCP socket that it names it for; `None`: neither is ours to judge.
+fn named(call: &Call) -> Option<(Vec<u8>, OwnedFd, Family)> {
+    let (name, fd, family) = named_or_served(call)?;
+    Some((name, fd, family?))
+}
+
+/// As `named`; a descriptor that is no TCP socket of the kernel's may be served.
+fn named_or_served(call: &Call) -> Option<(Vec<u8>, OwnedFd, Option<Family>)> {
+    let len = usize::try_from(call.arguments[2]).ok()?.min(NAME_MAX);
+    let name = call.caller.read(call.arguments[1], len).ok()?;
+    let family = name.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))?;
+    // Most others are for Unix sockets.
+    if ![libc::AF_INET, libc::AF_INET6, libc::AF_UNSPEC].contains(&i32::from(family)) {
+        return None;
+    }
+    let fd = call.caller.descriptor(call.fd).ok()?;
+    let family = family_of_tcp(fd.as_fd());
+    Some((name, fd, family))
+}
+
+/// The family of a TCP socket of the kernel's.
+pub fn family_of_tcp(fd: BorrowedFd<'_>) -> Option<Family> {
+    let is_tcp = sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+        && sockopt::socket_protocol(fd)
+            .is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::TCP));
+    if is_tcp { family_of(fd).ok() } else { None }
+}
+
+/// The family of a socket.
+pub fn family_of(fd: BorrowedFd<'_>) -> Result<Family, Errno> {
+    match sockopt::socket_domain(fd)? {
+        AddressFamily::INET => Ok(Family::V4),
+        AddressFamily::INET6 => Ok(Family::V6),
+        _ => Err(Errno::AFNOSUPPORT),
+    }
+}
+
+/// What the kernel says a socket is bound to.
+pub fn local_of(backing: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+    let any = rustix::net::getsockname(backing)?;
+    let address = SocketAddr::try_from(any).map_err(|_| Errno::INVAL)?;
+    Ok(address::canonical(address))
+}
+
+/// A socket of the same kind with which nothing was done.
+pub fn fresh_like(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let family = sockopt::socket_domain(socket)?;
+    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Begins a connection on the first engine that can have it.
+fn open(
+    engines: &'static Engines,
+    candidates: Candidates,
+    backing: BorrowedFd<'_>,
+    destination: SocketAddr,
+    settings: &Settings,
+) -> Result<Arc<TcpSocket>, Errno> {
+    let bind = |session: &Session| match local_of(backing)?.port() {
+        0 => session.bind_towards(backing, destination),
+        _ => Ok(()),
+    };
+    if engines.places_by_port() {
+        bind(engines.session(engines::Place::FIRST)?)?;
+    }
+    let flow = Flow {
+        local: local_of(backing)?,
+        remote: destination,
+    };
+    engines.first_that_opens(candidates, flow, |place| {
+        let session = engines.session(place)?;
+        bind(session)?;
+        let local = local_of(backing)?;
+        let socket = session.open_towards(backing, local, destination)?;
+        settings.tell(&socket);
+        socket.connect(destination, Some(local))?;
+        Ok(socket)
+    })
+}
+
+/// The engines that could carry a connection; none: it is the kernel's.
+fn candidates_for(fd: BorrowedFd<'_>, destination: SocketAddr, all: &AllNetworks) -> Candidates {
+    let mut within = None;
+    let bound = local_of(fd).ok().filter(|local| local.port() != 0);
+    if let Some(bound) = bound
+        && !bound.ip().is_unspecified()
+    {
+        match engines::owner(bound.ip(), all) {
+            // Nobody else could send from there.
+            Some((Owner::Engine, place)) => return Candidates::only(place),
+            // An address that the kernel shares with one engine is not another engine's.
+            Some((Owner::Any, place)) => within = Some(place),
+            None => return Candidates::default(),
+        }
+    }
+    let mut device = [0; 4];
+    let is_bound = sys::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut device).is_ok();
+    match u32::from_ne_bytes(device) {
+        device if !is_bound || device == 0 => {
+            let closest = engines::closest(destination, all);
+            within.map_or(closest, |place| closest.limited_to(place))
+        }
+        device => {
+            engines::of_interface(device, all).map_or_else(Candidates::default, Candidates::only)
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The way to the engines: a session with each, made when the first socket needs one, and what they own.
+
+use client::Session;
+use client::engines::Engines;
+use rustix::io::Errno;
+
+use crate::Settings;
+use crate::caller::Caller;
+
+/// See the file's head.
+pub struct Door {
+    settings: Settings,
+    /// Never freed, as sessions.
+    engines: Option<&'static Engines>,
+    told: bool,
+}
+
+impl Door {
+    /// Not opened yet.
+    pub fn new(settings: Settings) -> Door {
+        Door {
+            settings,
+            engines: None,
+            told: false,
+        }
+    }
+
+    /// The sessions that there are.
+    pub fn sessions(&self) -> &'static [&'static Session] {
+        self.engines.map_or(&[], Engines::sessions)
+    }
+
+    /// Whether what the engines cannot take fails.
+    pub fn is_engine_only(&self) -> bool {
+        self.settings.engine_only
+    }
+
+    /// The engines; `None`: none is there, and the kernel serves. ENETDOWN where that is not wanted.
+    pub fn open(&mut self, caller: Caller) -> Result<Option<&'static Engines>, Errno> {
+        let reason = match self.attach() {
+            Ok(engines) => {
+                self.told = false;
+                return Ok(Some(engines));
+            }
+            Err(reason) => reason,
+        };
+        let instead = if self.settings.engine_only {
+            "--policy engine-only refuses sockets"
+        } else {
+            "using the kernel"
+        };
+        if !self.told {
+            self.told = true;
+            caller.say(&format!(
+                "no engine ({reason}); {instead}. Start one with `shunt engine`"
+            ));
+        }
+        if self.settings.engine_only {
+            Err(Errno::NETDOWN)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn attach(&mut self) -> Result<&'static Engines, String> {
+        if let Some(engines) = self.engines {
+            let again = engines.attach_again();
+            return again
+                .map(|()| engines)
+                .map_err(|reason| reason.unwrap_or_else(|| "it is gone".to_owned()));
+        }
+        let engines = Engines::attach(&self.settings.engines, self.settings.placement)?;
+        let engines: &'static Engines = Box::leak(Box::new(engines));
+        self.engines = Some(engines);
+        Ok(engines)
+    }
+}

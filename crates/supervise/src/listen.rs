@@ -1,0 +1,290 @@
+//! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both queues.
+
+use std::time::Instant;
+
+use client::engines;
+use client::route::Owner;
+use client::{SocketKinds, State, TcpSocket};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::connect::{family_of_tcp, fresh_like, local_of};
+use crate::options::{self, Settings};
+use crate::pair::{Pair, is_nonblocking, set_nonblocking};
+use crate::queue::{Queue, Ready};
+use crate::relay::{Phase, Relay, Waiting};
+use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::sys::{self, Place};
+
+impl Supervisor {
+    /// listen(2).
+    pub fn listen(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        let Some((fd, cookie)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let backlog = i32::from_ne_bytes(low_half(call.arguments[1]));
+        match self.served.get(&cookie) {
+            // A second listen changes the backlog.
+            Some(Served::Queue(queue)) => {
+                rustix::net::listen(&queue.backing, backlog)?;
+                queue
+                    .socket
+                    .listen(queue.backing.as_fd(), length(backlog))?;
+                return Ok(Outcome::Return(0));
+            }
+            Some(Served::Relay(_)) => return Err(Errno::INVAL),
+            None => {}
+        }
+        if family_of_tcp(fd.as_fd()).is_none() {
+            return Ok(Outcome::Continue);
+        }
+        let local = local_of(fd.as_fd())?;
+        if local.ip().is_loopback() {
+            return Ok(Outcome::Continue);
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(Outcome::Continue);
+        };
+        let Some((owner, place)) = engines::owner(local.ip(), &engines.stream_networks()) else {
+            return Ok(Outcome::Continue);
+        };
+        let place = match engines.first_for(SocketKinds::STREAM) {
+            Some(first) if local.ip().is_unspecified() => first,
+            _ => place,
+        };
+        let others = if local.ip().is_unspecified() {
+            engines.others(place)
+        } else {
+            Vec::new()
+        };
+        rustix::net::listen(&fd, backlog)?;
+        let settings = Settings::of(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
+        let opened = engines.session(place)?.open(fd.as_fd());
+        let started = opened.and_then(|socket| {
+            // Before, so that the first connection has them; after, for the engine's other cores.
+            settings.tell(&socket);
+            socket.bind(local_of(fd.as_fd())?)?;
+            socket.listen_beside(fd.as_fd(), length(backlog), &others)?;
+            settings.tell(&socket);
+            Ok(socket)
+        });
+        match (started, owner) {
+            (Ok(socket), owner) => {
+                self.serve_listener(call, fd, socket, settings, owner == Owner::Any)?;
+                Ok(Outcome::Return(0))
+            }
+            (Err(error), Owner::Engine) => Err(error),
+            (Err(error), Owner::Any) => {
+                call.caller.say(&format!(
+                    "a listener on ANY is served by the kernel alone: {error}"
+                ));
+                Ok(Outcome::Continue)
+            }
+        }
+    }
+
+    fn serve_listener(
+        &mut self,
+        call: &Call,
+        backing: OwnedFd,
+        socket: std::sync::Arc<TcpSocket>,
+        settings: Settings,
+        kernel_too: bool,
+    ) -> Result<(), Errno> {
+        let pair = Pair::new(is_nonblocking(backing.as_fd()))?;
+        // A listening socket is never writable.
+        pair.stuff()?;
+        settings.set_on_descriptor(pair.programs.as_fd());
+        let key = pair.cookie;
+        let bell = self.news.listen_to(&socket, key);
+        self.watch(pair.ours.as_fd(), key)?;
+        if kernel_too {
+            // Its connections are taken here, and nobody may wait for one.
+            set_nonblocking(backing.as_fd(), true)?;
+            self.watch_kernels(backing.as_fd(), key)?;
+        }
+        let (queue, programs) = Queue::new(socket, backing, settings, kernel_too, pair, bell);
+        let place = (call.caller, call.fd);
+        self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd())?;
+        queue.bell.ring();
+        self.served.insert(key, Served::Queue(Box::new(queue)));
+        Ok(())
+    }
+
+    /// accept4(2).
+    pub fn accept(&mut self, call: &Call, flags: i32) -> Result<Outcome, Errno> {
+        let Some((programs, key)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let queue = match self.served.get_mut(&key) {
+            Some(Served::Queue(queue)) => queue,
+            Some(Served::Relay(_)) => return Err(Errno::INVAL),
+            None => return Ok(Outcome::Continue),
+        };
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 || queue.is_shut {
+            return Err(Errno::INVAL);
+        }
+        if let Some(ready) = queue.take() {
+            queue.settle(programs.as_fd());
+            return self.hand_over(key, ready, call, flags);
+        }
+        queue.settle(programs.as_fd());
+        if is_nonblocking(programs.as_fd()) {
+            return Err(Errno::AGAIN);
+        }
+        let timeout = options::timeout(queue.backing.as_fd(), libc::SO_RCVTIMEO);
+        queue.wait(Waiting {
+            id: call.id,
+            caller: call.caller,
+            fd: call.fd,
+            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            flags,
+            name: (call.arguments[1], call.arguments[2]),
+        })?;
+        self.waited_for.insert(key);
+        Ok(Outcome::Later)
+    }
+
+    /// Gives the caller a connection. Where its call is gone meanwhile, the connection waits for another.
+    fn hand_over(
+        &mut self,
+        key: u64,
+        ready: Ready,
+        call: &Call,
+        flags: i32,
+    ) -> Result<Outcome, Errno> {
+        let given = self.try_hand_over(key, &ready, call, flags);
+        if given.is_err()
+            && let Some(Served::Queue(queue)) = self.served.get_mut(&key)
+        {
+            queue.put_back(ready);
+        }
+        given.map(|()| Outcome::Later)
+    }
+
+    fn try_hand_over(
+        &mut self,
+        key: u64,
+        ready: &Ready,
+        call: &Call,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let Some(Served::Queue(queue)) = self.served.get(&key) else {
+            return Err(Errno::INVAL);
+        };
+        let closes = flags & libc::SOCK_CLOEXEC != 0;
+        let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        let name = (call.arguments[1], call.arguments[2]);
+        let listener = self.listener.as_fd();
+        let peer = match ready {
+            Ready::Engine(accepted) => accepted.peer,
+            Ready::Kernel(_, peer) => *peer,
+        };
+        if name.0 != 0 {
+            self.tell_address(call.caller, name, peer, queue.backing.as_fd())?;
+        }
+        match ready {
+            Ready::Kernel(fd, _) => {
+                set_nonblocking(fd.as_fd(), nonblocking)?;
+                sys::give(listener, call.id, fd.as_fd(), Place::Lowest, closes)?;
+            }
+            Ready::Engine(accepted) => {
+                let pair = Pair::new(nonblocking)?;
+                queue.settings.set_on(accepted.backing.as_fd());
+                queue.settings.set_on_descriptor(pair.programs.as_fd());
+                queue.settings.tell(&accepted.socket);
+                let key = pair.cookie;
+                let backing = rustix::io::fcntl_dupfd_cloexec(&accepted.backing, 0)?;
+                self.watch(pair.ours.as_fd(), key)?;
+                let fd = sys::give(
+                    listener,
+                    call.id,
+                    pair.programs.as_fd(),
+                    Place::Lowest,
+                    closes,
+                )?;
+                let bell = self.news.listen_to(&accepted.socket, key);
+                bell.ring();
+                let socket = std::sync::Arc::clone(&accepted.socket);
+                let place = (call.caller, fd);
+                let mut relay = Relay::new(socket, backing, pair, Phase::Open, place, bell);
+                relay.programs = None;
+                self.served.insert(key, Served::Relay(Box::new(relay)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A listener has news: connections for those who wait, the rest into the queue.
+    pub fn serve_queue(&mut self, key: u64) {
+        loop {
+            let Some(Served::Queue(queue)) = self.served.get_mut(&key) else {
+                return;
+            };
+            if queue.socket.state() == State::Closed && !queue.kernel_too {
+                self.shut_queue(key);
+                return;
+            }
+            if !queue.has_connection() {
+                return;
+            }
+            let Some(waiting) = queue.next_waiting() else {
+                queue.mark();
+                return;
+            };
+            let Some(programs) = waiting.caller.same_socket(waiting.fd, key) else {
+                // It is gone, or its descriptor now is something else.
+                self.reply(waiting.id, Some(Err(Errno::BADF)));
+                continue;
+            };
+            let Some(ready) = queue.take() else {
+                // Somebody in another process was faster.
+                let _ = queue.wait(waiting);
+                return;
+            };
+            queue.settle(programs.as_fd());
+            let mut arguments = [0; 6];
+            (arguments[1], arguments[2]) = waiting.name;
+            let call = Call {
+                id: waiting.id,
+                caller: waiting.caller,
+                fd: waiting.fd,
+                arguments,
+            };
+            match self.hand_over(key, ready, &call, waiting.flags) {
+                // A signal took the call back.
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(error) => self.reply(waiting.id, Some(Err(error))),
+            }
+        }
+    }
+
+    /// Ends a listener for good, as shutdown(2) does; its descriptor stays.
+    pub fn shut_queue(&mut self, key: u64) {
+        let Some(Served::Queue(queue)) = self.served.get_mut(&key) else {
+            return;
+        };
+        queue.is_shut = true;
+        queue.kernel_too = false;
+        queue.socket.close();
+        let mut waiting = Vec::new();
+        while let Some(one) = queue.next_waiting() {
+            waiting.push(one.id);
+        }
+        for id in waiting {
+            self.reply(id, Some(Err(Errno::INVAL)));
+        }
+    }
+
+    /// Every process has closed the listener: what waits in it is reset.
+    pub fn drop_queue(&mut self, key: u64) {
+        if let Some(Served::Queue(queue)) = self.served.remove(&key) {
+            queue.socket.close();
+        }
+    }
+}
+
+/// Linux reads a negative backlog as the largest.
+fn length(backlog: i32) -> u32 {
+    u32::try_from(backlog).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,134 @@
+//! The socket pair behind a served descriptor: one end is the program's, the other the supervisor's.
+//!
+//! A pair can be written to as soon as it exists, a TCP socket once it is connected. So while a connect is
+//! under way the program's end is stuffed: bytes that nobody means to read hold it unwritable until the
+//! supervisor takes them out. See unix(7); `unix_writable` of Linux wants a quarter of the send buffer used.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
+};
+
+/// Send buffer of either end. The kernel counts 768 bytes and more for each write: its default would be full
+/// after 278 writes of one byte, where TCP puts them together.
+const BUFFER_BYTES: usize = 512 * 1024;
+
+/// Both ends, before the program has its own.
+pub struct Pair {
+    /// The program's.
+    pub programs: OwnedFd,
+    /// The supervisor's, which never blocks.
+    pub ours: OwnedFd,
+    /// Names the program's end, whatever its number becomes.
+    pub cookie: u64,
+}
+
+impl Pair {
+    /// A pair whose program's end blocks or not.
+    pub fn new(nonblocking: bool) -> Result<Pair, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (programs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for end in [&programs, &ours] {
+            // Beyond the system's limit where the supervisor may, else up to it.
+            if sockopt::set_socket_send_buffer_size_force(end, BUFFER_BYTES).is_err() {
+                sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES)?;
+            }
+        }
+        set_nonblocking(programs.as_fd(), nonblocking)?;
+        let cookie = crate::sys::cookie(&programs)?;
+        Ok(Pair {
+            programs,
+            ours,
+            cookie,
+        })
+    }
+
+    /// Makes the program's end unwritable; how many bytes have to be taken out again.
+    pub fn stuff(&self) -> Result<usize, Errno> {
+        static PIECE: [u8; 32 * 1024] = [0; 32 * 1024];
+        let mut stuffed = 0;
+        while is_writable(self.programs.as_fd()) {
+            stuffed += send(&self.programs, &PIECE, SendFlags::DONTWAIT)?;
+        }
+        Ok(stuffed)
+    }
+}
+
+/// Takes out what `stuff` put in.
+pub fn unstuff(ours: BorrowedFd<'_>, mut bytes: usize) -> Result<(), Errno> {
+    let mut place = [0_u8; 32 * 1024];
+    while bytes > 0 {
+        let len = place.len().min(bytes);
+        let (taken, _) = recv(ours, &mut place[..len], RecvFlags::DONTWAIT)?;
+        if taken == 0 {
+            return Err(Errno::PIPE);
+        }
+        bytes -= taken;
+    }
+    Ok(())
+}
+
+/// O_NONBLOCK.
+pub fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(fd)?;
+    fcntl_setfl(
+        fd,
+        if on {
+            flags | OFlags::NONBLOCK
+        } else {
+            flags - OFlags::NONBLOCK
+        },
+    )
+}
+
+/// Whether O_NONBLOCK is set.
+pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let now = rustix::event::Timespec::default();
+    poll(&mut set, Some(&now)).is_ok() && set[0].revents().contains(PollFlags::OUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stuffed_end_is_not_writable_until_it_is_unstuffed_and_keeps_what_came_after() {
+        let pair = Pair::new(true).unwrap();
+        assert!(is_writable(pair.programs.as_fd()));
+        let stuffed = pair.stuff().unwrap();
+        assert!(!is_writable(pair.programs.as_fd()));
+        assert!(stuffed < BUFFER_BYTES);
+        send(&pair.programs, b"early", SendFlags::DONTWAIT).unwrap();
+        unstuff(pair.ours.as_fd(), stuffed).unwrap();
+        assert!(is_writable(pair.programs.as_fd()));
+        let mut place = [0; 16];
+        let (taken, _) = recv(&pair.ours, &mut place, RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&place[..taken], b"early");
+    }
+
+    #[test]
+    fn single_bytes_do_not_fill_the_pair_soon() {
+        let pair = Pair::new(true).unwrap();
+        for written in 0..600 {
+            let sent = send(&pair.programs, b"x", SendFlags::DONTWAIT);
+            assert_eq!(sent, Ok(1), "after {written}");
+        }
+    }
+
+    #[test]
+    fn the_program_decides_whether_its_end_blocks() {
+        for nonblocking in [false, true] {
+            let pair = Pair::new(nonblocking).unwrap();
+            assert_eq!(is_nonblocking(pair.programs.as_fd()), nonblocking);
+            assert!(is_nonblocking(pair.ours.as_fd()));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A listener: its connections wait where they arrived, in the engine's queue and in the kernel's, and are taken
+//! by turns when the program accepts.
+//!
+//! The program's descriptor is an end of a pair that can never be written to, and holds bytes while a connection
+//! waits: so poll and epoll say of it what they say of a listening socket, in every process that shares it.
+//! Each connection that arrives brings another byte, as each is news to whoever wants to hear of edges.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use client::{State, TcpSocket};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
+
+use crate::bell::Bell;
+use crate::options::Settings;
+use crate::pair::Pair;
+use crate::relay::Waiting;
+use crate::sys;
+
+/// Bytes in the pair at most: more connections than these that wait at once are no news of their own.
+const MARKS_MAX: usize = 64;
+/// Threads that wait in accept on one listener; more are told to try again.
+const WAITING_MAX: usize = 1024;
+
+/// A connection that waits.
+pub enum Ready {
+    /// The engine's.
+    Engine(client::Accepted),
+    /// The kernel's.
+    Kernel(OwnedFd, SocketAddr),
+}
+
+/// See the file's head.
+pub struct Queue {
+    /// The engine's listener.
+    pub socket: Arc<TcpSocket>,
+    /// The kernel's socket that holds port and options, and listens.
+    pub backing: OwnedFd,
+    /// Options that its connections inherit.
+    pub settings: Settings,
+    /// Connections of the kernel are the program's too.
+    pub kernel_too: bool,
+    /// It was shut down: an accept is EINVAL.
+    pub is_shut: bool,
+    /// Rings for another turn.
+    pub bell: Arc<Bell>,
+    ours: OwnedFd,
+    /// Bytes in the pair.
+    marks: usize,
+    /// Could not be handed over; as many as calls failed, which is none to speak of.
+    returned: VecDeque<Ready>,
+    kernel_first: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Queue {
+    /// A listener over a stuffed pair, and the program's end.
+    pub fn new(
+        socket: Arc<TcpSocket>,
+        backing: OwnedFd,
+        settings: Settings,
+        kernel_too: bool,
+        pair: Pair,
+        bell: Arc<Bell>,
+    ) -> (Queue, OwnedFd) {
+        let queue = Queue {
+            socket,
+            backing,
+            settings,
+            kernel_too,
+            is_shut: false,
+            bell,
+            ours: pair.ours,
+            marks: 0,
+            returned: VecDeque::new(),
+            kernel_first: false,
+            waiting: VecDeque::new(),
+        };
+        (queue, pair.programs)
+    }
+
+    /// Whether a connection waits.
+    pub fn has_connection(&self) -> bool {
+        let engines = self.socket.state() == State::Listening && self.socket.has_connection();
+        let kernels =
+            || self.kernel_too && sys::poll_now(self.backing.as_raw_fd()) & libc::POLLIN != 0;
+        !self.returned.is_empty() || engines || kernels()
+    }
+
+    /// A connection, if one waits.
+    pub fn take(&mut self) -> Option<Ready> {
+        if let Some(returned) = self.returned.pop_front() {
+            return Some(returned);
+        }
+        self.kernel_first = !self.kernel_first;
+        if self.kernel_first {
+            self.take_from_kernel().or_else(|| self.take_from_engine())
+        } else {
+            self.take_from_engine().or_else(|| self.take_from_kernel())
+        }
+    }
+
+    fn take_from_engine(&mut self) -> Option<Ready> {
+        if self.socket.state() != State::Listening {
+            return None;
+        }
+        self.socket.try_accept().ok().flatten().map(Ready::Engine)
+    }
+
+    fn take_from_kernel(&mut self) -> Option<Ready> {
+        if !self.kernel_too {
+            return None;
+        }
+        let (fd, peer) = acceptfrom_with(&self.backing, SocketFlags::CLOEXEC).ok()?;
+        let peer = SocketAddr::try_from(peer?).ok()?;
+        Some(Ready::Kernel(fd, client::address::canonical(peer)))
+    }
+
+    /// It could not be handed over: it is first again.
+    pub fn put_back(&mut self, ready: Ready) {
+        self.returned.push_front(ready);
+        self.mark();
+    }
+
+    /// A connection has arrived: that is news.
+    pub fn mark(&mut self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if self.marks < MARKS_MAX && send(&self.ours, &[1], flags).is_ok() {
+            self.marks += 1;
+        }
+    }
+
+    /// A connection was taken: the program's end tells whether another one waits.
+    pub fn settle(&mut self, programs: BorrowedFd<'_>) {
+        if self.has_connection() {
+            if self.marks == 0 {
+                self.mark();
+            }
+            return;
+        }
+        let mut bytes = [0; MARKS_MAX];
+        if self.marks > 0 {
+            let _ = recv(programs, &mut bytes[..self.marks], RecvFlags::DONTWAIT);
+            self.marks = 0;
+        }
+    }
+
+    /// A thread waits in accept.
+    pub fn wait(&mut self, waiting: Waiting) -> Result<(), Errno> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(Errno::AGAIN);
+        }
+        self.waiting.push_back(waiting);
+        Ok(())
+    }
+
+    /// Whether any thread waits in accept.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The thread that waits longest, if any.
+    pub fn next_waiting(&mut self) -> Option<Waiting> {
+        self.waiting.pop_front()
+    }
+
+    /// Those whose time is over.
+    pub fn expired(&mut self, now: std::time::Instant) -> Vec<Waiting> {
+        let is_over = |waiting: &Waiting| waiting.deadline.is_some_and(|deadline| deadline <= now);
+        let over = self.waiting.iter().copied().filter(is_over).collect();
+        self.waiting.retain(|waiting| !is_over(waiting));
+        over
+    }
+
+    /// Forgets threads that do not wait any more (`waits` says which still do).
+    pub fn prune(&mut self, waits: impl Fn(u64) -> bool) {
+        self.waiting.retain(|waiting| waits(waiting.id));
+    }
+}

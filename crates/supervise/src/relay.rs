@@ -1,0 +1,327 @@
+//! One connection: bytes between the supervisor's end of a pair and the engine's windows, and what the ends of
+//! either direction mean on the other side.
+//!
+//! | on the pair | on the connection |
+//! |---|---|
+//! | the program's end is shut for writing | FIN behind what was written |
+//! | it is closed | the same, and nobody reads any more |
+//! | it is closed with bytes unread (unix(7): ECONNRESET) | RST, as tcp(7) does |
+//! | shut for writing by us | the peer's FIN was reached |
+//! | closed by us with a byte unread: ECONNRESET | RST, a time-out, an engine that is gone |
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::{ShutdownHow, State, TcpSocket};
+use rustix::event::epoll::EventFlags;
+use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+
+use crate::bell::Bell;
+use crate::caller::Caller;
+use crate::pair;
+use crate::sys;
+
+/// Pieces that are moved in one turn each way, so that every connection has its turn.
+const PIECES: usize = 4;
+/// Bytes that go into the send window at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A call that waits for what happens to a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// The notification.
+    pub id: u64,
+    /// Who called.
+    pub caller: Caller,
+    /// On which descriptor.
+    pub fd: RawFd,
+    /// Until when (SO_SNDTIMEO, SO_RCVTIMEO).
+    pub deadline: Option<Instant>,
+    /// accept4's flags.
+    pub flags: i32,
+    /// Where accept wants the peer's address and its length.
+    pub name: (u64, u64),
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The connect is under way; so many bytes hold the program's end unwritable.
+    Connecting {
+        /// See `Pair::stuff`.
+        stuffed: usize,
+    },
+    /// It stands.
+    Open,
+    /// It is over; the program has been told.
+    Over,
+}
+
+/// What a turn led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing more to do until there is news.
+    Idle,
+    /// There is more to move.
+    More,
+    /// The connect was decided.
+    Decided,
+    /// Both sides have let go.
+    Gone,
+}
+
+/// See the file's head.
+pub struct Relay {
+    /// The connection.
+    pub socket: Arc<TcpSocket>,
+    /// The kernel's socket that holds port and options.
+    pub backing: OwnedFd,
+    /// Our end; `None` once the program was told of a reset.
+    pub ours: Option<OwnedFd>,
+    /// The program's end, until it has it.
+    pub programs: Option<OwnedFd>,
+    /// Names the program's end.
+    pub cookie: u64,
+    /// How far it is.
+    pub phase: Phase,
+    /// What SO_ERROR tells.
+    pub error: Option<Errno>,
+    /// Calls that wait for the connect.
+    pub waiting: Vec<Waiting>,
+    /// connect has reported success: the next one is EISCONN.
+    pub reported: bool,
+    /// Where the program's end was put.
+    pub place: (Caller, RawFd),
+    /// The next hang-up means shutdown(SHUT_RDWR) and not a close.
+    pub shut_both: bool,
+    /// Rings for another turn.
+    pub bell: Arc<Bell>,
+    /// The connection's error, found on the way.
+    failure: Option<Errno>,
+    fin_sent: bool,
+    fin_told: bool,
+    /// The program has closed its end, everywhere.
+    hung_up: bool,
+    /// It did so with bytes unread.
+    abandoned: bool,
+}
+
+impl Relay {
+    /// Of a pair and a connection.
+    pub fn new(
+        socket: Arc<TcpSocket>,
+        backing: OwnedFd,
+        pair: pair::Pair,
+        phase: Phase,
+        place: (Caller, RawFd),
+        bell: Arc<Bell>,
+    ) -> Relay {
+        Relay {
+            socket,
+            backing,
+            ours: Some(pair.ours),
+            programs: Some(pair.programs),
+            cookie: pair.cookie,
+            phase,
+            error: None,
+            waiting: Vec::new(),
+            reported: phase == Phase::Open,
+            place,
+            shut_both: false,
+            bell,
+            failure: None,
+            fin_sent: false,
+            fin_told: false,
+            hung_up: false,
+            abandoned: false,
+        }
+    }
+
+    /// Something happened on our end.
+    pub fn on_events(&mut self, events: EventFlags) {
+        if events.contains(EventFlags::ERR) {
+            self.abandoned = true;
+        }
+        if events.contains(EventFlags::HUP) && !std::mem::take(&mut self.shut_both) {
+            self.hung_up = true;
+        }
+    }
+
+    /// Moves what can be moved.
+    pub fn turn(&mut self, buffer: &mut [u8]) -> Step {
+        if self.hung_up && self.phase == Phase::Over {
+            return Step::Gone;
+        }
+        if let Phase::Connecting { stuffed } = self.phase {
+            return self.turn_connecting(stuffed);
+        }
+        if self.abandoned {
+            self.socket.abort();
+            return Step::Gone;
+        }
+        let more_up = !self.is_over() && self.move_up();
+        let more_down = !self.hung_up && self.move_down(buffer);
+        if self.hung_up && self.fin_sent {
+            // Everything that the program wrote is in the window.
+            self.socket.close();
+            return Step::Gone;
+        }
+        if self.is_over() && !more_down {
+            return self.turn_closed();
+        }
+        if more_up || more_down {
+            Step::More
+        } else {
+            Step::Idle
+        }
+    }
+
+    /// Whether nothing will be sent any more, nor come; what has come may still wait.
+    fn is_over(&self) -> bool {
+        self.failure.is_some() || self.socket.state() == State::Closed
+    }
+
+    fn turn_connecting(&mut self, stuffed: usize) -> Step {
+        if self.hung_up {
+            self.socket.close();
+            return Step::Gone;
+        }
+        match self.socket.state() {
+            State::Idle | State::Connecting => Step::Idle,
+            State::Closed => {
+                self.end(self.socket.take_error().unwrap_or(Errno::CONNABORTED));
+                Step::Decided
+            }
+            State::Connected | State::Listening => {
+                self.phase = Phase::Open;
+                if let Some(ours) = &self.ours
+                    && pair::unstuff(ours.as_fd(), stuffed).is_err()
+                {
+                    self.hung_up = true;
+                }
+                self.bell.ring();
+                Step::Decided
+            }
+        }
+    }
+
+    /// The connection is over, and what had arrived is delivered or waits for the program to read.
+    fn turn_closed(&mut self) -> Step {
+        if self.hung_up {
+            self.socket.close();
+            return Step::Gone;
+        }
+        if self.socket.readable_bytes() > 0 {
+            return Step::Idle;
+        }
+        match self.failure.take().or_else(|| self.socket.take_error()) {
+            Some(error) => self.end(error),
+            None => {
+                self.tell_fin();
+                self.phase = Phase::Over;
+            }
+        }
+        Step::Idle
+    }
+
+    /// From the program to the peer. True: there may be more.
+    fn move_up(&mut self) -> bool {
+        let Some(ours) = &self.ours else { return false };
+        if self.fin_sent {
+            return false;
+        }
+        for _ in 0..PIECES {
+            let space = match self.socket.send_space(PIECE_BYTES) {
+                Ok(space) => space,
+                Err(Errno::AGAIN) => return false,
+                // Nothing can be sent any more.
+                Err(error) => {
+                    self.failure = Some(error).filter(|error| *error != Errno::PIPE);
+                    self.fin_sent = self.hung_up;
+                    return self.failure.is_some();
+                }
+            };
+            match sys::receive_into(ours.as_fd(), &space) {
+                Ok(0) => {
+                    drop(space);
+                    self.fin_sent = true;
+                    if !self.hung_up {
+                        // It fails only where the connection is over.
+                        let _ = self.socket.shutdown(ShutdownHow::Write);
+                    }
+                    return false;
+                }
+                Ok(bytes) => {
+                    if space.commit(bytes).is_err() {
+                        return false;
+                    }
+                }
+                Err(Errno::CONNRESET) => {
+                    drop(space);
+                    self.abandoned = true;
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// From the peer to the program. True: there may be more.
+    fn move_down(&mut self, buffer: &mut [u8]) -> bool {
+        for _ in 0..PIECES {
+            if self.socket.readable_bytes() == 0 {
+                if self.socket.fin_received() {
+                    self.tell_fin();
+                }
+                return false;
+            }
+            let Some(ours) = &self.ours else { return false };
+            let Ok(there) = self.socket.try_recv(&mut [IoSliceMut::new(buffer)], true) else {
+                return false;
+            };
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let taken = match send(ours, &buffer[..there], flags) {
+                Ok(taken) => taken,
+                // Shut down for reading: TCP goes on to take what comes.
+                Err(Errno::PIPE) => there,
+                Err(_) => return false,
+            };
+            let _ = self.socket.discard(taken);
+            if taken < there {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn tell_fin(&mut self) {
+        if let Some(ours) = &self.ours
+            && !std::mem::replace(&mut self.fin_told, true)
+        {
+            // It fails only where the program's end is gone.
+            let _ = shutdown(ours, Shutdown::Write);
+        }
+    }
+
+    /// Tells the program that the connection was reset, and why to who asks.
+    fn end(&mut self, error: Errno) {
+        self.phase = Phase::Over;
+        self.error = Some(error);
+        if self.programs.is_some() {
+            // Nobody has the other end yet.
+            return;
+        }
+        if let Some(ours) = self.ours.take() {
+            // A pair that is closed with a byte unread is a reset connection to its other end. Where the
+            // program's end has moved out of sight it sees the end of the stream.
+            if let Some(programs) = self.place.0.same_socket(self.place.1, self.cookie) {
+                let _ = send(&programs, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+            drop(ours);
+        }
+    }
+}

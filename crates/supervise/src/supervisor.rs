@@ -1,0 +1,382 @@
+//! The supervisor's loop and its table: what is served, by the cookie of the program's end of the pair.
+//!
+//! One thread, three sources: calls that were stopped, events of our ends of pairs, events of the engine.
+//! None of them makes it wait: a call that would block waits as a notification until somebody answers it,
+//! and a signal takes it back. Every handler may be run again for the same call (a signal handler replays it):
+//! it acts on what the table says, not on having been called.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::Until;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+use crate::Settings;
+use crate::bell::News;
+use crate::caller::Caller;
+use crate::door::Door;
+use crate::filter::EPOLL_CREATE;
+use crate::interest::Sets;
+use crate::queue::Queue;
+use crate::relay::{Phase, Relay, Step};
+use crate::sys::{self, Notification};
+
+/// Bytes that are taken from a receive window at once.
+const BUFFER_BYTES: usize = 128 * 1024;
+/// Events that are taken at once.
+const EVENTS: usize = 256;
+/// Calls that are answered before bytes are moved again.
+const CALLS_PER_TURN: usize = 16;
+/// Connections that are over, whose program still may ask how they ended, or has not been seen to close.
+const ENDED_MAX: usize = 1024;
+/// Set in the event of a listener's backing socket: the kernel has connections for it.
+const KERNELS: u64 = 1 << 63;
+/// How often calls are looked at that somebody may have given up, and time-outs.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What stands behind a program's end of a pair.
+pub enum Served {
+    /// A connection.
+    Relay(Box<Relay>),
+    /// A listener.
+    Queue(Box<Queue>),
+}
+
+/// What becomes of a call.
+pub enum Outcome {
+    /// The kernel carries it out.
+    Continue,
+    /// It returns this.
+    Return(i64),
+    /// It waits; somebody answers it later, or has.
+    Later,
+}
+
+/// A call, read.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Its name.
+    pub id: u64,
+    /// Who called.
+    pub caller: Caller,
+    /// The descriptor that it is about.
+    pub fd: RawFd,
+    /// All arguments.
+    pub arguments: [u64; 6],
+}
+
+/// See the file's head.
+pub struct Supervisor {
+    /// Where calls are heard.
+    pub listener: OwnedFd,
+    /// The engines.
+    pub door: Door,
+    /// What has news.
+    pub news: Arc<News>,
+    /// What is served.
+    pub served: HashMap<u64, Served>,
+    /// Connections whose program has not got its end yet, by the cookie of their backing socket.
+    pub undelivered: HashMap<u64, u64>,
+    /// What a call waits for, or has lately.
+    pub waited_for: HashSet<u64>,
+    /// The programs' epoll sets.
+    pub sets: Sets,
+    epoll: OwnedFd,
+    ended: VecDeque<u64>,
+    looked: Instant,
+    /// The program was told that it gets no io_uring.
+    pub told_io_uring: bool,
+}
+
+impl Supervisor {
+    /// Of the programs whose calls are heard there.
+    pub fn new(listener: OwnedFd, settings: Settings) -> Result<Supervisor, Errno> {
+        sys::wake_in_step(listener.as_fd());
+        Ok(Supervisor {
+            listener,
+            door: Door::new(settings),
+            news: Arc::default(),
+            served: HashMap::new(),
+            undelivered: HashMap::new(),
+            waited_for: HashSet::new(),
+            sets: Sets::default(),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            ended: VecDeque::new(),
+            looked: Instant::now(),
+            told_io_uring: false,
+        })
+    }
+
+    /// Serves until no program is left and all connections have ended.
+    pub fn run(&mut self) {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut programs_left = true;
+        loop {
+            let flags = self.sleep(programs_left);
+            if flags.contains(PollFlags::IN) {
+                self.answer_calls();
+            }
+            if programs_left && flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+                programs_left = false;
+                self.drop_undelivered();
+            }
+            self.take_events();
+            // As many as there are now: what rings again has its next turn after the calls.
+            for _ in 0..self.news.len() {
+                let Some(key) = self.news.take() else { break };
+                self.turn(key, &mut buffer);
+            }
+            self.look_after_waiting();
+            if !programs_left && !self.is_anything_open() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do; what the calls' descriptor says.
+    fn sleep(&mut self, programs_left: bool) -> PollFlags {
+        let longest = (!self.waited_for.is_empty()).then_some(LOOK);
+        let listener = if programs_left {
+            self.listener.as_raw_fd()
+        } else {
+            -1
+        };
+        let entry = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut set = [entry(listener), entry(self.epoll.as_raw_fd())];
+        match self.door.sessions() {
+            [] => set[0].revents = wait_without_engine(&self.listener, &self.epoll, longest),
+            sessions => {
+                let deadline = longest.map(|longest| Instant::now() + longest);
+                let news = Arc::clone(&self.news);
+                let mut ready = || !news.is_empty();
+                let until = Until {
+                    deadline,
+                    ready: &mut ready,
+                    before_sleep: &mut || {},
+                };
+                // Interrupted or not: everything is looked at again.
+                let _ = client::wait_on(sessions, &[], &mut set, None, until);
+                if set[0].revents == 0 {
+                    set[0].revents = glance(listener);
+                }
+            }
+        }
+        PollFlags::from_bits_retain(set[0].revents.cast_unsigned())
+    }
+
+    fn is_anything_open(&self) -> bool {
+        self.served.values().any(|served| match served {
+            Served::Relay(relay) => relay.phase != Phase::Over,
+            Served::Queue(_) => true,
+        })
+    }
+
+    fn answer_calls(&mut self) {
+        for _ in 0..CALLS_PER_TURN {
+            match sys::receive(self.listener.as_fd()) {
+                Ok(notification) => self.answer(notification),
+                // The one that was announced is gone.
+                Err(_) => return,
+            }
+            if glance(self.listener.as_raw_fd()) & libc::POLLIN == 0 {
+                return;
+            }
+        }
+    }
+
+    fn answer(&mut self, notification: Notification) {
+        let Notification {
+            id,
+            tid,
+            number,
+            arguments,
+        } = notification;
+        let call = Call {
+            id,
+            caller: Caller { tid },
+            // The kernel takes the low half too.
+            fd: RawFd::from_ne_bytes(low_half(arguments[0])),
+            arguments,
+        };
+        let outcome = match number {
+            libc::SYS_connect => self.connect(&call),
+            libc::SYS_bind => self.bind(&call),
+            libc::SYS_listen => self.listen(&call),
+            libc::SYS_accept => self.accept(&call, 0),
+            libc::SYS_accept4 => self.accept(&call, i32::from_ne_bytes(low_half(arguments[3]))),
+            libc::SYS_getsockname => self.name(&call, true),
+            libc::SYS_getpeername => self.name(&call, false),
+            libc::SYS_setsockopt => self.set_option(&call),
+            libc::SYS_getsockopt => self.option(&call),
+            libc::SYS_shutdown => self.shutdown(&call),
+            libc::SYS_io_uring_setup => self.io_uring(&call),
+            number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
+                self.sets.forget();
+                Ok(Outcome::Continue)
+            }
+            _ => Ok(Outcome::Continue),
+        };
+        let answer = match outcome {
+            Ok(Outcome::Continue) => None,
+            Ok(Outcome::Return(value)) => Some(Ok(value)),
+            Ok(Outcome::Later) => return,
+            Err(error) => Some(Err(error)),
+        };
+        self.reply(id, answer);
+    }
+
+    /// Answers a call. Where it is gone, a signal took it back, and it will come again or not.
+    pub fn reply(&self, id: u64, answer: Option<Result<i64, Errno>>) {
+        let _ = sys::answer(self.listener.as_fd(), id, answer);
+    }
+
+    /// The socket behind a call's descriptor, and its cookie; `None`: there is none, or we may not look.
+    pub fn socket_of(call: &Call) -> Option<(OwnedFd, u64)> {
+        let fd = call.caller.descriptor(call.fd).ok()?;
+        let cookie = sys::cookie(&fd).ok()?;
+        Some((fd, cookie))
+    }
+
+    /// Hears of our end of a pair from now on.
+    pub fn watch(&self, end: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, end, EventData::new_u64(key), flags)
+    }
+
+    /// Hears of the kernel's connections for a listener from now on.
+    pub fn watch_kernels(&self, backing: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(
+            &self.epoll,
+            backing,
+            EventData::new_u64(key | KERNELS),
+            flags,
+        )
+    }
+
+    /// Notes what has happened on our ends of pairs.
+    pub fn take_events(&mut self) {
+        let mut events = [epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; EVENTS];
+        let now = Timespec::default();
+        let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&now)) else {
+            return;
+        };
+        for event in &events[..count] {
+            let (flags, data) = (event.flags, event.data.u64());
+            let (key, is_kernels) = (data & !KERNELS, data & KERNELS != 0);
+            match self.served.get_mut(&key) {
+                Some(Served::Relay(relay)) => {
+                    relay.on_events(flags);
+                    relay.bell.ring();
+                }
+                Some(Served::Queue(_)) if !is_kernels && flags.contains(EventFlags::HUP) => {
+                    self.drop_queue(key);
+                }
+                Some(Served::Queue(queue)) => queue.bell.ring(),
+                None => {}
+            }
+        }
+    }
+
+    fn turn(&mut self, key: u64, buffer: &mut [u8]) {
+        let step = match self.served.get_mut(&key) {
+            Some(Served::Relay(relay)) => relay.turn(buffer),
+            Some(Served::Queue(_)) => {
+                self.serve_queue(key);
+                return;
+            }
+            None => return,
+        };
+        match step {
+            Step::Idle => {}
+            Step::More => self.ring(key),
+            Step::Decided => self.conclude(key),
+            Step::Gone => {
+                self.served.remove(&key);
+                return;
+            }
+        }
+        let is_over = matches!(self.served.get(&key), Some(Served::Relay(relay)) if relay.phase == Phase::Over);
+        if is_over && !self.ended.contains(&key) {
+            self.ended.push_back(key);
+            if self.ended.len() > ENDED_MAX
+                && let Some(oldest) = self.ended.pop_front()
+            {
+                self.served.remove(&oldest);
+            }
+        }
+    }
+
+    fn ring(&self, key: u64) {
+        if let Some(Served::Relay(relay)) = self.served.get(&key) {
+            relay.bell.ring();
+        }
+    }
+
+    /// Now and then: time-outs, and calls that somebody has given up.
+    fn look_after_waiting(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let listener = self.listener.as_fd();
+        let waits = |id| sys::waits(listener, id);
+        let served = &mut self.served;
+        self.waited_for.retain(|key| match served.get_mut(key) {
+            Some(Served::Relay(relay)) => {
+                relay.waiting.retain(|waiting| {
+                    if waiting.deadline.is_some_and(|deadline| deadline <= now) {
+                        let _ = sys::answer(listener, waiting.id, Some(Err(Errno::INPROGRESS)));
+                        return false;
+                    }
+                    waits(waiting.id)
+                });
+                !relay.waiting.is_empty()
+            }
+            Some(Served::Queue(queue)) => {
+                for waiting in queue.expired(now) {
+                    let _ = sys::answer(listener, waiting.id, Some(Err(Errno::AGAIN)));
+                }
+                queue.prune(waits);
+                queue.has_waiting()
+            }
+            None => false,
+        });
+    }
+}
+
+/// The half of an argument that an `int` is.
+pub fn low_half(argument: u64) -> [u8; 4] {
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d]).to_ne_bytes()
+}
+
+/// What poll says of a descriptor now.
+fn glance(fd: RawFd) -> i16 {
+    if fd < 0 {
+        return 0;
+    }
+    sys::poll_now(fd)
+}
+
+fn wait_without_engine(listener: &OwnedFd, epoll: &OwnedFd, longest: Option<Duration>) -> i16 {
+    let mut set = [
+        PollFd::new(listener, PollFlags::IN),
+        PollFd::new(epoll, PollFlags::IN),
+    ];
+    let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
+    let _ = poll(&mut set, longest.as_ref());
+    i16::from_ne_bytes(set[0].revents().bits().to_ne_bytes())
+}

@@ -1,0 +1,3 @@
+module shunt/http
+
+go 1.19

@@ -1,0 +1,107 @@
+// A Go program as people write them, for tests of programs that make their own system calls: net/http as server
+// and client, with deadlines, half-close and refused connects.
+//
+//	http serve ADDRESS FOLDER    files of the folder; /echo gives back what it is sent
+//	http get URL...              bodies to standard output, how each went to standard error
+//	http deadline ADDRESS        a read that times out, then data, on one connection
+//	http half ADDRESS            writes, ends its direction, reads to the end
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+const patience = 20 * time.Second
+
+func main() {
+	if len(os.Args) < 3 {
+		fail("usage: http serve|get|deadline|half ...")
+	}
+	switch os.Args[1] {
+	case "serve":
+		serve(os.Args[2], os.Args[3])
+	case "get":
+		get(os.Args[2:])
+	case "deadline":
+		deadline(os.Args[2])
+	case "half":
+		half(os.Args[2])
+	}
+}
+
+func fail(what any) {
+	fmt.Fprintln(os.Stderr, what)
+	os.Exit(1)
+}
+
+func serve(address, folder string) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		fail(err)
+	}
+	http.Handle("/", http.FileServer(http.Dir(folder)))
+	http.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(w, r.Body); err != nil {
+			panic(err)
+		}
+	})
+	http.HandleFunc("/peer", func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintln(w, host)
+	})
+	fmt.Fprintln(os.Stderr, "listening on", listener.Addr())
+	fail(http.Serve(listener, nil))
+}
+
+func get(urls []string) {
+	client := http.Client{Timeout: patience}
+	for _, url := range urls {
+		answer, err := client.Get(url)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			fail("refused")
+		}
+		if err != nil {
+			fail(err)
+		}
+		n, err := io.Copy(os.Stdout, answer.Body)
+		answer.Body.Close()
+		fmt.Fprintln(os.Stderr, answer.Status, n, err)
+	}
+}
+
+func dial(address string) *net.TCPConn {
+	connection, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		fail(err)
+	}
+	return connection.(*net.TCPConn)
+}
+
+func deadline(address string) {
+	connection := dial(address)
+	buffer := make([]byte, 16)
+	connection.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	_, err := connection.Read(buffer)
+	fmt.Println("timed out:", errors.Is(err, os.ErrDeadlineExceeded))
+	connection.SetReadDeadline(time.Now().Add(patience))
+	connection.Write([]byte("hello"))
+	n, err := io.ReadFull(connection, buffer[:5])
+	fmt.Println(string(buffer[:n]), err)
+}
+
+func half(address string) {
+	connection := dial(address)
+	fmt.Fprint(connection, "all of it")
+	fmt.Println("closed:", connection.CloseWrite())
+	text, err := io.ReadAll(connection)
+	fmt.Println(string(text), err)
+	_, err = connection.Write([]byte("more"))
+	fmt.Println("broken pipe:", errors.Is(err, syscall.EPIPE))
+}
