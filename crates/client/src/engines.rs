@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
 
-pub use attached::{Engines, Networks};
+pub use attached::{Engines, Networks, is_refusal};
 
 use crate::lock::lock;
 use crate::route::{self, Claim, EngineNetworks, Owner};

@@ -2,6 +2,7 @@
 //!
 //! A session lives as long as the process; its attachment changes in a forked child (see `fork`).
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ use crate::sys::Slot;
 pub struct Session {
     name: String,
     current: Slot<Attachments>,
+    /// No engine has ever answered under that name.
+    absent: AtomicBool,
     pub(crate) heritage: Mutex<Heritage>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pool: Mutex<Pool>,
@@ -42,18 +45,29 @@ impl Session {
     /// never dropped, as its sockets may be in use until the process ends.
     pub fn attach(name: &str) -> Result<&'static Session, AttachError> {
         let attachment = greet(dial(name)?)?;
-        let session: &'static Session = Box::leak(Box::new(Session {
+        let session = Session::leaked(name, false);
+        session.adopt(attachment);
+        Ok(session)
+    }
+
+    /// A session with an engine that is not there: as if it had been lost, until [`Session::attach_again`] finds it.
+    #[must_use]
+    pub fn absent(name: &str) -> &'static Session {
+        Session::leaked(name, true)
+    }
+
+    fn leaked(name: &str, absent: bool) -> &'static Session {
+        Box::leak(Box::new(Session {
             name: name.to_owned(),
             current: Slot::empty(),
+            absent: AtomicBool::new(absent),
             heritage: Mutex::default(),
             registry: Mutex::default(),
             pool: Mutex::default(),
             spin: spin_budget(),
             crank_budget: crank_budget(),
             opening: RwLock::new(()),
-        }));
-        session.adopt(attachment);
-        Ok(session)
+        }))
     }
 
     /// Uses an attachment to the first core, and those that will come beside it, from now on.
@@ -84,6 +98,7 @@ impl Session {
     pub(crate) fn attachments(&self) -> Result<&'static Attachments, Errno> {
         match self.current.current() {
             Some(all) => Ok(all),
+            None if self.is_absent() => Err(Errno::NETDOWN),
             None => self.attach_child(),
         }
     }
@@ -128,13 +143,22 @@ impl Session {
         &self.name
     }
 
-    /// Whether the engine is gone. New sockets attach to its successor.
+    /// Whether the engine is gone, or never was there. New sockets attach to its successor.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        self.attached().is_some_and(Attachments::is_dead)
+        match self.attached() {
+            Some(all) => all.is_dead(),
+            None => self.is_absent(),
+        }
     }
 
-    /// Attaches again after the engine was lost; the sockets of the lost one stay reset.
+    /// Whether no engine has ever answered under that name.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.absent.load(Ordering::Acquire)
+    }
+
+    /// Attaches again after the engine was lost, or was not there; the sockets of a lost one stay reset.
     pub fn attach_again(&self) -> Result<(), AttachError> {
         let _turn = lock(&self.heritage);
         if !self.is_dead() {
@@ -149,6 +173,7 @@ impl Session {
         lock(&self.pool).clear();
         lock(&self.registry).forget_areas();
         self.adopt(attachment);
+        self.absent.store(false, Ordering::Release);
         Ok(())
     }
 

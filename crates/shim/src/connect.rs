@@ -16,7 +16,7 @@ use crate::name;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
 use crate::readiness::Phase;
-use crate::socket::{Owner, Place, Socket};
+use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys;
 use crate::transfer::{Call, Wait, with_stream};
 use client::address::{self, Family, Name};
@@ -83,7 +83,20 @@ pub fn open_towards(
         descriptors::forget(fd);
         return Ok(None);
     }
-    begin(fd, socket, destination, is_fast, candidates).map(Some)
+    match begin(fd, socket, destination, is_fast, candidates) {
+        Err(error) if engines::is_refusal(error) && may_be_the_kernels(socket) => {
+            socket.leave_to_kernel();
+            descriptors::forget(fd);
+            Ok(None)
+        }
+        begun => begun.map(Some),
+    }
+}
+
+/// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
+fn may_be_the_kernels(socket: &Socket) -> bool {
+    let is_an_engines = |bound: Bound| bound.owner == Owner::Engine;
+    policy().policy != Policy::EngineOnly && !socket.bound().is_some_and(is_an_engines)
 }
 
 fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {

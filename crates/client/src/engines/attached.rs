@@ -1,7 +1,7 @@
 //! The engines that a process is attached to: a session with each, what they own, and which of them opens a
 //! connection.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,10 +9,14 @@ use arc_swap::ArcSwapOption;
 use hostif::ENGINES_MAX;
 use hostif::control::SocketKinds;
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{Candidates, Flow, Place, Placement, Remembered};
 use crate::route::EngineNetworks;
 use crate::session::Session;
+
+/// How long an engine that was not there is not looked for again, milliseconds.
+const LOOK_INTERVAL_MS: u64 = 1_000;
 
 /// What the engines own, each at its place.
 pub type Networks = Arc<[Arc<EngineNetworks>]>;
@@ -23,39 +27,54 @@ pub struct Engines {
     placement: Placement,
     /// Of each: that it has not come back was said.
     is_missed: [AtomicBool; ENGINES_MAX],
+    /// When those that never were there are looked for again, milliseconds of the coarse clock.
+    next_look_ms: AtomicU64,
     // No mutex: it might be locked by another thread when this one forks.
     networks: ArcSwapOption<(Instant, Networks)>,
     remembered: Remembered,
 }
 
 impl Engines {
-    /// Attaches to all that answer, of the first [`ENGINES_MAX`]. `Err`: none does, and why the first does not; of
-    /// others that do not a line says so.
+    /// Attaches to all that answer. `Err`: none does, and why the first does not; of others that do not a line says so,
+    /// and they are looked for again ([`Engines::attach_again`]).
     pub fn attach(names: &[String], placement: Placement) -> Result<Engines, String> {
-        let mut sessions = Vec::new();
-        let mut missing = Vec::new();
-        for name in names.iter().take(ENGINES_MAX) {
-            match Session::attach(name) {
-                Ok(session) => sessions.push(session),
-                Err(error) => missing.push(error.to_string()),
-            }
+        let answers = ask_all(names);
+        match first_reason(&answers) {
+            Some(reason) => Err(reason),
+            None => Ok(Engines::of(answers, placement)),
         }
-        let mut missing = missing.into_iter();
-        if sessions.is_empty() {
-            return Err(missing.next().unwrap_or_default());
-        }
-        for reason in missing {
-            crate::sys::say(&format!(
-                "an engine is missing ({reason}); going without it"
-            ));
-        }
-        Ok(Engines {
+    }
+
+    /// As `attach`, but if none answers all are looked for again; then it is said why the first does not.
+    pub fn look_for(names: &[String], placement: Placement) -> (Engines, Option<String>) {
+        let answers = ask_all(names);
+        let reason = first_reason(&answers);
+        (Engines::of(answers, placement), reason)
+    }
+
+    fn of(answers: Vec<Answer<'_>>, placement: Placement) -> Engines {
+        let is_any_there = answers.iter().any(|(_, answer)| answer.is_ok());
+        let is_missed = [const { AtomicBool::new(false) }; ENGINES_MAX];
+        let session = |((name, answer), is_missed): (Answer<'_>, &AtomicBool)| {
+            answer.unwrap_or_else(|reason| {
+                is_missed.store(true, Ordering::Relaxed);
+                if is_any_there {
+                    crate::sys::say(&format!(
+                        "an engine is missing ({reason}); going without it until it is there"
+                    ));
+                }
+                Session::absent(name)
+            })
+        };
+        let sessions = answers.into_iter().zip(&is_missed).map(session).collect();
+        Engines {
             sessions,
             placement,
-            is_missed: [const { AtomicBool::new(false) }; ENGINES_MAX],
+            is_missed,
+            next_look_ms: AtomicU64::new(coarse_now_ms() + LOOK_INTERVAL_MS),
             networks: ArcSwapOption::const_empty(),
             remembered: Remembered::new(),
-        })
+        }
     }
 
     /// The sessions, each at its engine's place.
@@ -78,11 +97,16 @@ impl Engines {
         index.and_then(Place::new).unwrap_or_default()
     }
 
-    /// Attaches again to those that were lost. `Err`: none is there, and why, the first time only.
+    /// Attaches again to those that were lost, and now and then to those that never were there. `Err`: none is there,
+    /// and why, the first time only.
     pub fn attach_again(&self) -> Result<(), Option<String>> {
         let mut is_any_there = false;
         let mut lost = None;
+        let mut may_look = None;
         for (session, is_missed) in self.sessions.iter().zip(&self.is_missed) {
+            if session.is_absent() && !*may_look.get_or_insert_with(|| self.may_look()) {
+                continue;
+            }
             if session.is_dead()
                 && let Err(error) = session.attach_again()
             {
@@ -98,6 +122,21 @@ impl Engines {
             is_any_there = true;
         }
         if is_any_there { Ok(()) } else { Err(lost) }
+    }
+
+    /// Whether it is time to look for engines that never were there: every socket that the kernel serves instead
+    /// passes here.
+    fn may_look(&self) -> bool {
+        let now_ms = coarse_now_ms();
+        let due_ms = self.next_look_ms.load(Ordering::Relaxed);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let next = now_ms + LOOK_INTERVAL_MS;
+        // Of several threads one looks.
+        now_ms >= due_ms
+            && self
+                .next_look_ms
+                .compare_exchange(due_ms, next, set, get)
+                .is_ok()
     }
 
     /// What they own now, of an engine that is gone nothing; asked again now and then.
@@ -209,15 +248,45 @@ impl Engines {
     }
 }
 
+/// What came of attaching to the engine of a name.
+type Answer<'a> = (&'a str, Result<&'static Session, String>);
+
+/// Of the first [`ENGINES_MAX`].
+fn ask_all(names: &[String]) -> Vec<Answer<'_>> {
+    let names = names.iter().take(ENGINES_MAX);
+    let ask = |name: &str| Session::attach(name).map_err(|error| error.to_string());
+    names.map(|name| (name.as_str(), ask(name))).collect()
+}
+
+/// Where none answers: why the first does not.
+fn first_reason(answers: &[Answer<'_>]) -> Option<String> {
+    let reason = |(_, answer): &Answer<'_>| answer.as_ref().err().cloned();
+    let reasons: Option<Vec<String>> = answers.iter().map(reason).collect();
+    reasons.map(|reasons| reasons.into_iter().next().unwrap_or_default())
+}
+
 /// Whether another engine may be able to what this one was not: it is gone or full, or has no way there.
 fn is_the_engines(error: Errno) -> bool {
+    is_refusal(error) || error == Errno::ADDRNOTAVAIL
+}
+
+/// Whether an engine has refused a connection before anything of it was sent, for a reason that the kernel may not
+/// have: it is gone or full, or has no way there. Not EADDRNOTAVAIL: a connection from this port to that place is not
+/// over yet, and on an address that both have the kernel's would meet its rest.
+#[must_use]
+pub fn is_refusal(error: Errno) -> bool {
     [
         Errno::NETUNREACH,
         Errno::NETDOWN,
         Errno::CONNRESET,
         Errno::NOBUFS,
         Errno::NFILE,
-        Errno::ADDRNOTAVAIL,
     ]
     .contains(&error)
+}
+
+fn coarse_now_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    let (seconds, nanoseconds) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
+    seconds * 1_000 + nanoseconds / 1_000_000
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
 
-/// Them; `None` before `attach`, or where none answered.
+/// Them; `None` before `attach`, or where the one inside the program did not start.
 fn engines() -> Option<&'static Engines> {
     ENGINES.get()?.as_ref()
 }
@@ -20,11 +20,18 @@ fn engines() -> Option<&'static Engines> {
 pub fn attach() -> Result<(), Option<String>> {
     let mut reason = None;
     let engines = ENGINES.get_or_init(|| {
-        let attached = crate::inline::start()
-            .and_then(|()| Engines::attach(&client::engine_names(), Placement::wanted()));
-        attached.map_err(|error| reason = Some(error)).ok()
+        if let Err(error) = crate::inline::start() {
+            reason = Some(error);
+            return None;
+        }
+        let (engines, missing) = Engines::look_for(&client::engine_names(), Placement::wanted());
+        reason = missing;
+        Some(engines)
     });
-    engines.as_ref().ok_or(reason)?.attach_again()
+    match engines {
+        Some(engines) => engines.attach_again().map_err(|lost| lost.or(reason)),
+        None => Err(reason),
+    }
 }
 
 /// The sessions, each at its engine's place.

@@ -1,0 +1,209 @@
+//! Connections that no engine carries go by the kernel, and an engine that comes later is used: which stack carried
+//! one shows in the address that it was made from.
+//!
+//! The engines are on host `a`, the peer is on the kernel of host `b`. A program or privilege that is missing skips the
+//! test, and says so past libtest's capture of output.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, world};
+
+const FIRST: &str = "@shunt/engine";
+const SECOND: &str = "@shunt/second";
+const SECOND_OWN: &str = "10.77.0.13";
+
+/// The peer: echoes.
+const ECHO: &str = "
+import socketserver
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        while part := self.request.recv(65536): self.request.sendall(part)
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+Server(('0.0.0.0', 8000), Echo).serve_forever()
+";
+
+/// Two connections more than the engine has room for, all held: blocking, then not, each asked for an echo. Then one
+/// from the engine's own address.
+const MORE_THAN_FIT: &str = "
+import errno, select, socket, sys
+peer, own = (sys.argv[1], 8000), sys.argv[2]
+def connect(one, blocking):
+    if blocking:
+        one.connect(peer)
+        return
+    one.setblocking(False)
+    code = one.connect_ex(peer)
+    if code != errno.EINPROGRESS: raise OSError(code, 'connect')
+    select.select([], [one], [])
+    code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code: raise OSError(code, 'connected')
+    one.setblocking(True)
+held = []
+def attempt(name, blocking=True, bound=None):
+    one = socket.socket()
+    held.append(one)
+    try:
+        if bound: one.bind((bound, 0))
+        connect(one, blocking)
+        one.sendall(b'word')
+        assert one.recv(4) == b'word'
+        print(name, one.getsockname()[0], one.getpeername()[0], flush=True)
+    except OSError as error:
+        print(name, errno.errorcode[error.errno], flush=True)
+attempt('first')
+attempt('second')
+attempt('third')
+attempt('fourth', blocking=False)
+attempt('own', bound=own)
+";
+
+/// Connects once when it is told to, and when it is told again until the connection comes from the address named.
+const LATE: &str = "
+import signal, socket, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+def attempt():
+    with socket.socket() as one:
+        one.connect((sys.argv[1], 8000))
+        one.sendall(b'word')
+        assert one.recv(4) == b'word'
+        return one.getsockname()[0]
+print('ready', flush=True)
+signal.sigwait([signal.SIGUSR1])
+print('first', attempt(), flush=True)
+signal.sigwait([signal.SIGUSR1])
+while (found := attempt()) != sys.argv[2]: time.sleep(0.05)
+print('then', found, flush=True)
+";
+
+struct Bed {
+    lab: Lab,
+    _echo: Program,
+}
+
+impl Bed {
+    fn new(test: &str) -> Option<Bed> {
+        if !world::can_run(test, &["python3"]) {
+            return None;
+        }
+        let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
+        let mut echo = testkit::start(host(&lab, "b"), "python3", &["-c", ECHO]);
+        echo.wait_listening(8000, PATIENCE).unwrap();
+        Some(Bed { lab, _echo: echo })
+    }
+
+    fn a(&self) -> &Host {
+        host(&self.lab, "a")
+    }
+
+    fn own(&self) -> String {
+        self.a().spec().engine_address.address.to_string()
+    }
+
+    fn kernels(&self) -> String {
+        self.a().spec().address.address.to_string()
+    }
+
+    fn peer(&self) -> String {
+        host(&self.lab, "b").spec().address.address.to_string()
+    }
+
+    fn engine(&self, flags: &[&str]) -> Program {
+        let mut engine = testkit::start(self.a(), shunt(), &[&["engine"], flags].concat());
+        let serves = |engine: &Program| engine.stderr().contains("serving");
+        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        engine
+    }
+
+    /// What a program prints that opens more connections than the engine has room for.
+    fn more_than_fit(&self, policy: &str) -> String {
+        let line = ["run", "--policy", policy, "--", "python3", "-c"];
+        let (peer, own) = (self.peer(), self.own());
+        let line = [&line[..], &[MORE_THAN_FIT, &peer, &own]].concat();
+        testkit::run(self.a(), shunt(), &line).stdout
+    }
+}
+
+fn shunt() -> &'static str {
+    testkit::shunt().to_str().unwrap()
+}
+
+#[test]
+fn connections_that_a_full_engine_refuses_are_the_kernels() {
+    let Some(bed) = Bed::new("kernel-full") else {
+        return;
+    };
+    let (own, kernels, peer) = (bed.own(), bed.kernels(), bed.peer());
+    let engine = bed.engine(&["--max-connections", "2"]);
+    assert_eq!(
+        bed.more_than_fit("auto"),
+        format!(
+            "first {own} {peer}\nsecond {own} {peer}\nthird {kernels} {peer}\nfourth {kernels} {peer}\nown ENOBUFS\n"
+        )
+    );
+    drop(engine);
+    let _engine = bed.engine(&["--max-connections", "2"]);
+    assert_eq!(
+        bed.more_than_fit("engine-only"),
+        format!(
+            "first {own} {peer}\nsecond {own} {peer}\nthird ENOBUFS\nfourth ENOBUFS\nown ENOBUFS\n"
+        )
+    );
+}
+
+/// A program that was started while engines ran, of which these end before its first socket and come again after it.
+fn used_later(test: &str, engines: &[&str], gone: &[&str], expected: &str) {
+    let Some(bed) = Bed::new(test) else {
+        return;
+    };
+    let (peer, first_own) = (bed.peer(), bed.own());
+    let own = format!("{SECOND_OWN}/24");
+    let start = |name: &&str| match *name {
+        FIRST => bed.engine(&[]),
+        second => bed.engine(&["--name", second, "--address", &own]),
+    };
+    let mut running: Vec<(&str, Program)> =
+        engines.iter().map(|name| (*name, start(name))).collect();
+    let named = engines.iter().flat_map(|name| ["--engine", name]);
+    let wanted = if gone.contains(&FIRST) {
+        &first_own
+    } else {
+        SECOND_OWN
+    };
+    let mut line = vec!["run"];
+    line.extend(named);
+    line.extend(["--placement", "round-robin", "--"]);
+    line.extend(["python3", "-c", LATE, &peer, wanted]);
+    let mut program = testkit::start(bed.a(), shunt(), &line);
+    let wait_for = |program: &mut Program, text: &str| {
+        let printed = |program: &Program| program.stdout() == text;
+        program.wait_until(text, PATIENCE, printed).unwrap();
+    };
+    wait_for(&mut program, "ready\n");
+    for (_, mut engine) in running.extract_if(.., |(name, _)| gone.contains(name)) {
+        engine.stop();
+    }
+    program.signal(rustix::process::Signal::USR1).unwrap();
+    wait_for(&mut program, &format!("ready\nfirst {expected}\n"));
+    let _again: Vec<Program> = gone.iter().map(start).collect();
+    program.signal(rustix::process::Signal::USR1).unwrap();
+    let done = program.finish(PATIENCE, || false).unwrap().success();
+    let printed = done.unwrap().stdout;
+    assert_eq!(printed, format!("ready\nfirst {expected}\nthen {wanted}\n"));
+}
+
+#[test]
+fn a_program_that_was_started_before_its_engine_uses_it_once_it_is_there() {
+    let kernels = LabSpec::default().hosts[0].address.address.to_string();
+    used_later("late-only", &[FIRST], &[FIRST], &kernels);
+}
+
+#[test]
+fn one_of_two_engines_is_used_once_it_is_there() {
+    let own = LabSpec::default().hosts[0]
+        .engine_address
+        .address
+        .to_string();
+    used_later("late-second", &[FIRST, SECOND], &[SECOND], &own);
+}
