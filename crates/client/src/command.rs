@@ -137,7 +137,7 @@ impl Session {
                 self.reap_if_free(attachment);
                 attachment.calls.is_answered(token)
             };
-            if crank::spin(crank, Budget::Fixed(SPIN), None, |turned| {
+            if crank::spin(crank, Budget::Fixed(SPIN), None, None, |turned| {
                 turned && is_answered()
             }) == Spun::Over
             {
@@ -159,6 +159,7 @@ impl Session {
                 mask: None,
                 deadline: None,
                 handled: quiet::handled(),
+                lender: None,
             };
             let _ = Parties::only(self, all).sleep(waker, sleep, &mut over);
         }

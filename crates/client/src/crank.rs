@@ -6,6 +6,7 @@
 //! nobody waits, is the engine's affair.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 
 use hostif::SocketId;
@@ -24,6 +25,16 @@ pub use crate::sys::{defer, without_broken_pipe};
 pub trait Crank: Send + Sync {
     /// Runs the engine once, unless another thread is at it.
     fn turn(&self);
+    /// As `turn`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
+    /// placed in what follows the first `skipped` bytes of `slices`, and is then consumed: how much that was. `None`:
+    /// another thread is at it.
+    fn turn_into(
+        &self,
+        socket: (u32, SocketId),
+        start: u64,
+        slices: &mut [IoSliceMut<'_>],
+        skipped: usize,
+    ) -> Option<usize>;
     /// A note was left: runs the engine, or knows that another thread will. False: the engine has ended.
     fn prompt(&self) -> bool;
     /// As `prompt`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
@@ -81,10 +92,19 @@ pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Takes turns for a thread that lends its buffer meanwhile.
+pub(crate) trait Lender {
+    /// One turn, with the thread's signals held back.
+    fn turn(&self, crank: &dyn Crank);
+}
+
 /// One turn.
-pub(crate) fn turn(crank: &dyn Crank) {
+pub(crate) fn turn(crank: &dyn Crank, lender: Option<&dyn Lender>) {
     let _quiet = Quiet::begin();
-    crank.turn();
+    match lender {
+        Some(lender) => lender.turn(crank),
+        None => crank.turn(),
+    }
 }
 
 /// A note was left. False: it is left for an engine in another process.
@@ -149,6 +169,7 @@ pub(crate) fn spin(
     crank: &dyn Crank,
     budget: Budget,
     mask: SignalMask<'_>,
+    lender: Option<&dyn Lender>,
     mut is_over: impl FnMut(bool) -> bool,
 ) -> Spun {
     let Some(limit) = budget.limit() else {
@@ -161,7 +182,7 @@ pub(crate) fn spin(
         if is_over(false) {
             break Spun::Over;
         }
-        crank.turn();
+        turn(crank, lender);
         if is_over(true) {
             break Spun::Over;
         }

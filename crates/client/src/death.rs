@@ -44,7 +44,7 @@ impl Session {
     pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
         // A program that asks again and again without ever waiting turns the crank too.
         if let Some(crank) = crank::current() {
-            crank::turn(crank);
+            crank::turn(crank, None);
         }
         if attachment.should_check() {
             self.check_engine(attachment);

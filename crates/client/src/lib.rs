@@ -62,7 +62,7 @@ pub use hostif::{
 };
 pub use private::{PrivateFd, close_settled, first_private, is_private, settle, settled, unmark};
 pub use readiness::{Readiness, State};
-pub use receive::ReceivedBytes;
+pub use receive::{Loan, ReceivedBytes};
 pub use registry::Observer;
 pub use rustix::io::Errno;
 pub use send::{Bell, SendSpace};
@@ -70,4 +70,4 @@ pub use session::Session;
 pub use socket::TcpSocket;
 pub use sys::at_fork;
 pub use urgent::UrgentByte;
-pub use wait::{SignalMask, Until, Woken, wait_on};
+pub use wait::{SignalMask, Until, Woken, wait_on, wait_to_receive};

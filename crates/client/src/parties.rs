@@ -232,7 +232,7 @@ impl<'a> Parties<'a> {
                 attachment.program_word.withdraw();
             }
         }
-        crank::turn(crank);
+        crank::turn(crank, sleep.lender);
         if watch != Watch::Turn {
             crank.unwatch();
         }

@@ -19,7 +19,7 @@ impl Session {
     /// need this: it comes from the sockets' headers.
     pub fn reap(&self) {
         if let Some(crank) = crank::current() {
-            crank::turn(crank);
+            crank::turn(crank, None);
         }
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.reap_all(attachment);

@@ -7,6 +7,8 @@
 //! always; the engine looks there when the connection is idle or closed. It is rung, if it sleeps, only at each
 //! quarter: until then the peer still has the other three to fill, so nothing waits for the news.
 
+mod loan;
+
 use std::io::IoSliceMut;
 
 use hostif::header::SHUT_READ;
@@ -21,6 +23,8 @@ use crate::readiness::State;
 use crate::send::Bell;
 use crate::socket::{Held, TcpSocket};
 use crate::sys;
+
+pub use self::loan::Loan;
 
 /// How often the engine hears of a window that is empty.
 const EMPTY_STEP_BYTES: u32 = 4096;
@@ -286,11 +290,20 @@ impl Arrived<'_> {
         if bytes == 0 && !self.skips {
             return Ok(());
         }
+        let is_urging = self.note(bytes)?;
+        if is_urging && self.bell == Bell::Now {
+            self.attachment.ring_engine();
+        }
+        Ok(())
+    }
+
+    /// Moves the position and tells the engine where that is due. Whether it has to be rung for that.
+    fn note(&mut self, bytes: usize) -> Result<bool, Errno> {
         let end = self.consumed + bytes as u64;
         self.header.program_set_consumed_in_place(self.in_place);
         self.header.program_set_consumed(end);
         if self.attachment.is_dead() {
-            return Ok(());
+            return Ok(false);
         }
         let crosses = |step: u32| self.consumed / u64::from(step) != end / u64::from(step);
         let crosses_quarter = crosses((self.offered / 4).max(1));
@@ -299,18 +312,15 @@ impl Arrived<'_> {
             || crosses((self.offered / 16).max(1))
             || is_empty && crosses(EMPTY_STEP_BYTES);
         if !is_due {
-            return Ok(());
+            return Ok(false);
         }
         let note = Consumed {
             socket: self.socket.id(),
             end,
             in_place: self.in_place,
         };
-        let told = self.attachment.push(&self.attachment.receives, &note);
-        if crosses_quarter && self.bell == Bell::Now {
-            self.attachment.ring_engine();
-        }
-        told
+        self.attachment.push(&self.attachment.receives, &note)?;
+        Ok(crosses_quarter)
     }
 }
 

@@ -167,6 +167,16 @@ impl TcpSocket {
         }
     }
 
+    /// As `hold`, where the lock is free.
+    pub(crate) fn try_hold<'a>(
+        &'a self,
+        attachment: &'static Attachment,
+        lock: RegionLock<'a>,
+    ) -> Option<Held<'a>> {
+        let session = attachment.session;
+        lock.try_lock(session).then_some(Held { lock, session })
+    }
+
     /// Takes the pending error (SO_ERROR), which the next call would report otherwise.
     #[must_use]
     pub fn take_error(&self) -> Option<Errno> {

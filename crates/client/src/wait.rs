@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::crank::{self, Spun};
+use crate::crank::{self, Lender, Spun};
 use crate::lanes;
 use crate::lock::lock;
 use crate::parties::Parties;
 use crate::quiet;
+use crate::receive::Loan;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::socket::TcpSocket;
@@ -51,6 +52,8 @@ pub struct Sleep<'a> {
     /// Handlers that had run in the thread when its wait began (`quiet.rs`): one more interrupts it, although
     /// it did not come while the thread slept.
     pub handled: u32,
+    /// Lends its buffer while it takes turns of an engine inside this process.
+    pub(crate) lender: Option<&'a dyn Lender>,
 }
 
 /// Looks at the lanes of neighbours between two turns of the engine: as long as one or two turns take.
@@ -89,6 +92,35 @@ pub fn wait_on(
     mask: SignalMask<'_>,
     until: Until<'_>,
 ) -> Result<Woken, Errno> {
+    wait_lending(sessions, sockets, kernel, mask, until, None)
+}
+
+/// As [`wait_on`], for the socket of a loan: what arrives may already lie in its buffer afterwards, which `until` has
+/// to take for news ([`Loan::placed`]).
+pub fn wait_to_receive(
+    sessions: &[&Session],
+    loan: &Loan<'_, '_>,
+    until: Until<'_>,
+) -> Result<Woken, Errno> {
+    let lender: &dyn Lender = loan;
+    wait_lending(
+        sessions,
+        &[loan.socket()],
+        &mut [],
+        None,
+        until,
+        Some(lender),
+    )
+}
+
+fn wait_lending(
+    sessions: &[&Session],
+    sockets: &[&TcpSocket],
+    kernel: &mut [libc::pollfd],
+    mask: SignalMask<'_>,
+    until: Until<'_>,
+    lender: Option<&dyn Lender>,
+) -> Result<Woken, Errno> {
     let Until {
         deadline,
         ready,
@@ -109,11 +141,12 @@ pub fn wait_on(
             mask,
             deadline,
             handled: quiet::handled(),
+            lender: None,
         };
         return wait_for_kernel(&mut sleep, ready);
     }
     let handled = quiet::handled();
-    if spin(&parties, sockets, mask, ready) {
+    if spin(&parties, sockets, (mask, lender), ready) {
         return Ok(Woken::Ready);
     }
     before_sleep();
@@ -124,6 +157,7 @@ pub fn wait_on(
         mask,
         deadline,
         handled,
+        lender,
     };
     // What is told of once has to be asked for anew before each sleep.
     let result = parties.sleep(&waker, sleep, &mut || {
@@ -150,7 +184,7 @@ fn change_waiters(sockets: &[&TcpSocket], change: impl Fn(&mut Registry, hostif:
 fn spin(
     parties: &Parties<'_>,
     sockets: &[&TcpSocket],
-    mask: SignalMask<'_>,
+    (mask, lender): (SignalMask<'_>, Option<&dyn Lender>),
     ready: &mut dyn FnMut() -> bool,
 ) -> bool {
     let Some(session) = parties.first() else {
@@ -160,7 +194,7 @@ fn spin(
         // What is not reaped here waits in the ring for who sleeps: those look there once more.
         let has_lanes = sockets.iter().any(|socket| socket.meet_lanes().is_some());
         let looks = if has_lanes { LOOKS } else { 0 };
-        let spun = crank::spin(crank, session.crank_budget, mask, |looked| {
+        let spun = crank::spin(crank, session.crank_budget, mask, lender, |looked| {
             if looked {
                 return look(sockets, ready) || (parties.reap_those_free() && look(sockets, ready));
             }

@@ -6,6 +6,7 @@ use crate::copies::Copies;
 use crate::datagrams::Senders;
 use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
 use crate::lanes::Lanes;
+use crate::loan::{Lent, Loan};
 use crate::run::StartError;
 use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use tcp::Instant;
 
 /// Frames taken from the driver in one turn.
-const RX_BUDGET: usize = 64;
+pub(crate) const RX_BUDGET: usize = 64;
 /// Segments sent in one turn.
 const TX_BUDGET: usize = 64;
 
@@ -150,9 +151,18 @@ impl EngineCore {
 
     /// Moves everything forward once. Returns how much there was to do; 0: nothing.
     pub fn poll(&mut self, now: Instant) -> usize {
+        self.poll_into(now, None)
+    }
+
+    /// As `poll`, for a thread that lends its buffer to what arrives on one socket.
+    pub(crate) fn poll_into(&mut self, now: Instant, loan: Option<&mut Loan<'_, '_>>) -> usize {
         self.sockets.set_now(now);
         self.link.queues.set_now(now);
-        let mut work = self.receive(now) + self.follow_neighbours(now) + self.receive_own(now);
+        let received = match loan {
+            Some(loan) => self.receive_into(now, loan),
+            None => self.receive(now, RX_BUDGET, None),
+        };
+        let mut work = received + self.follow_neighbours(now) + self.receive_own(now);
         let mut served = 0;
         for slot in 0..self.sessions.len() {
             served += self.drain_rings(now, slot);
@@ -203,7 +213,13 @@ impl EngineCore {
         self.has_served
     }
 
-    fn receive(&mut self, now: Instant) -> usize {
+    /// Takes so many frames, of which those of one socket's may go to a buffer that its thread has lent.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        mut loan: Option<&mut Loan<'_, '_>>,
+    ) -> usize {
         let Self {
             link,
             stack,
@@ -214,24 +230,26 @@ impl EngineCore {
             config,
             ..
         } = self;
-        let received = link.driver.rx_burst(RX_BUDGET, &mut |frame| {
+        let received = link.driver.rx_burst(budget, &mut |frame| {
             seat.pass_frame(frame.bytes, &config.addresses);
             let checksum = match frame.checksum {
                 RxChecksum::Unknown => stack::RxChecksum::Unknown,
                 RxChecksum::Verified => stack::RxChecksum::Verified,
                 RxChecksum::Partial => stack::RxChecksum::Partial,
             };
-            stack.handle_frame(
-                now,
-                *interface,
-                frame.bytes,
-                RxMeta {
-                    checksum,
-                    segment_bytes: frame.segment_size,
-                },
-                sockets,
-                replies,
-            );
+            let meta = RxMeta {
+                checksum,
+                segment_bytes: frame.segment_size,
+            };
+            match loan.as_deref_mut() {
+                None => {
+                    stack.handle_frame(now, *interface, frame.bytes, meta, sockets, replies);
+                }
+                Some(loan) => {
+                    let mut host = Lent { sockets, loan };
+                    stack.handle_frame(now, *interface, frame.bytes, meta, &mut host, replies);
+                }
+            }
         });
         let frames = received.unwrap_or_else(|error| {
             link.failure = Some(error);

@@ -8,6 +8,7 @@ use crate::control::{self, Answer};
 use crate::core::EngineCore;
 use crate::guests::Guests;
 use crate::latency::IdleLatency;
+use crate::loan::Loan;
 use crate::pace::Pace;
 use crate::run::StartError;
 use crate::session::Session;
@@ -131,7 +132,19 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError::Device`].
     pub(crate) fn turn(&mut self, now: Instant) -> Result<bool, StartError> {
-        let worked = self.core.poll(now) > 0;
+        self.turn_into(now, None)
+    }
+
+    /// As `turn`, for a thread that lends its buffer to what arrives on one socket.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn turn_into(
+        &mut self,
+        now: Instant,
+        loan: Option<&mut Loan<'_, '_>>,
+    ) -> Result<bool, StartError> {
+        let worked = self.core.poll_into(now, loan) > 0;
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
             None => Ok(worked || self.has_more()),

@@ -34,6 +34,7 @@ use crate::config::Config;
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
 use crate::latency::IdleLatency;
+use crate::loan::Loan;
 use crate::run::StartError;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
@@ -222,6 +223,22 @@ impl Inline {
     pub fn turn(&self) {
         self.batch.on_wait();
         self.turn_of_thread();
+    }
+
+    /// As `turn`, for a thread that lends its buffer to what arrives on one socket. False: another thread has the
+    /// turn.
+    pub fn turn_into(&self, loan: &mut Loan<'_, '_>) -> bool {
+        self.batch.on_wait();
+        let turned = self.try_run(|core| {
+            self.batch.on_turn();
+            let now = core.now();
+            core.turn_into(now, Some(loan)).map(|_| now)
+        });
+        if let Some(now) = turned {
+            self.turned_us.store(now.as_us(), Ordering::Relaxed);
+            self.rouse();
+        }
+        turned.is_some()
     }
 
     /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the

@@ -12,7 +12,7 @@ mod loopback;
 mod moderation;
 mod options;
 mod queues;
-mod scene;
+pub(crate) mod scene;
 mod segments;
 mod served;
 mod strays;

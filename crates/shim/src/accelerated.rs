@@ -15,6 +15,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
+pub use client::Loan;
 use client::engines::Place;
 use client::{Observer, ShutdownHow, State, TcpSocket, Until};
 use rustix::io::Errno;
@@ -107,6 +108,29 @@ pub fn sleep_noted(
         }
     };
     woken.map(drop)
+}
+
+/// As `sleep`, for a thread that waits for bytes on the stream of a loan.
+pub fn sleep_lending(
+    loan: &Loan<'_, '_>,
+    deadline: Deadline,
+    news: &mut dyn FnMut() -> bool,
+) -> Result<(), Errno> {
+    let deadline = match deadline {
+        Deadline::Never => None,
+        Deadline::At(moment) => Some(moment),
+        Deadline::Now => return Ok(()),
+    };
+    let sessions = engines::sessions();
+    if sessions.is_empty() {
+        return Err(Errno::NETDOWN);
+    }
+    let until = Until {
+        deadline,
+        ready: news,
+        before_sleep: &mut || {},
+    };
+    client::wait_to_receive(sessions, loan, until).map(drop)
 }
 
 /// Which direction ends.
@@ -328,6 +352,11 @@ impl Stream {
             return Ok(0);
         }
         or_nothing(self.socket.try_recv(slices, peek))
+    }
+
+    /// Lends what lies behind the first `filled` bytes of `slices` while the thread waits for bytes.
+    pub fn lend<'a, 'b>(&'a self, slices: &'a mut [IoSliceMut<'b>], filled: usize) -> Loan<'a, 'b> {
+        Loan::new(&self.socket, slices, filled)
     }
 
     /// Throws away up to `max` bytes.

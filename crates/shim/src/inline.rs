@@ -14,12 +14,13 @@ mod sys;
 
 pub use sys::{execv, execve, execvp, is_leaving, is_wanted};
 
+use std::io::IoSliceMut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use client::crank::{Answer, Crank, Quiet, Watch};
-use engine::{Beside, Config, Inline, Kept, Watched};
+use engine::{Beside, Config, Inline, Kept, Loan, Watched};
 use hostif::SocketId;
 use hostif::control::Request;
 use nic::Driver;
@@ -204,6 +205,18 @@ impl Crank for Handle {
         if let Some(running) = ENGINE.get() {
             running.engine.turn();
         }
+    }
+
+    fn turn_into(
+        &self,
+        socket: (u32, SocketId),
+        start: u64,
+        slices: &mut [IoSliceMut<'_>],
+        skipped: usize,
+    ) -> Option<usize> {
+        let mut loan = Loan::new(socket, start, slices, skipped);
+        let turned = ENGINE.get()?.engine.turn_into(&mut loan);
+        turned.then(|| loan.placed())
     }
 
     fn prompt(&self) -> bool {

@@ -4,23 +4,25 @@
 //! Nothing here allocates or takes a lock of the process; a call that must sleep asks the kernel file
 //! for O_NONBLOCK only then.
 
+mod wait;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::accelerated::{self, Stream, WriteMode};
+use crate::accelerated::{Stream, WriteMode};
 use crate::datagram::{self, Control};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT, Phase};
-use crate::sleep::{Deadline, after_interruption};
 use crate::socket::Socket;
 use crate::sys;
 use crate::zero_copy;
+
+pub use self::wait::Wait;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
@@ -166,8 +168,17 @@ impl Call<'_> {
             }
             // What was taken is out of the window: any byte is news. What was peeked is still there.
             let seen = if peeking { available } else { 0 };
-            let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
-            match wait.sleep(self, &news, self.socket.receive_timeout()) {
+            let timeout = self.socket.receive_timeout();
+            let slept = if peeking || flags & libc::MSG_TRUNC != 0 {
+                let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
+                wait.sleep(self, &news, timeout)
+            } else {
+                let loan = self.stream.lend(slices, copied);
+                let slept = wait.sleep_lending(self, &loan, timeout);
+                copied += loan.placed();
+                slept
+            };
+            match slept {
                 Ok(()) => {}
                 Err(_) if available > 0 && peeking => return self.peek(slices, available, flags),
                 Err(_) if copied > 0 => return Ok(copied),
@@ -386,52 +397,6 @@ pub enum Part {
     Full,
     /// The source has no more.
     End,
-}
-
-/// The sleeps of one call: the flags and the deadline are asked for at the first.
-pub struct Wait {
-    dont_wait: bool,
-    deadline: Option<Deadline>,
-}
-
-impl Wait {
-    /// For a call that may have MSG_DONTWAIT.
-    pub fn new(dont_wait: bool) -> Wait {
-        Wait {
-            dont_wait,
-            deadline: None,
-        }
-    }
-
-    /// Sleeps until there is `news`. EAGAIN: the call must not block, or its time is up.
-    pub fn sleep(
-        &mut self,
-        call: &Call<'_>,
-        news: &dyn Fn() -> bool,
-        timeout: Option<Duration>,
-    ) -> Result<(), Errno> {
-        let deadline = match self.deadline {
-            Some(deadline) => deadline,
-            None if self.dont_wait || call.socket.is_nonblocking(call.fd)? => {
-                return Err(Errno::AGAIN);
-            }
-            None => *self.deadline.insert(Deadline::after_option(timeout)),
-        };
-        if deadline.is_over() {
-            return Err(Errno::AGAIN);
-        }
-        let _open = call.file.sleeper();
-        match accelerated::sleep(
-            &[call.stream.as_ref()],
-            &mut [],
-            None,
-            deadline,
-            &mut || news(),
-        ) {
-            Err(Errno::INTR) => after_interruption(deadline),
-            result => result,
-        }
-    }
 }
 
 fn total_mut(slices: &[IoSliceMut<'_>]) -> usize {

@@ -174,6 +174,11 @@ pub trait Host {
     /// Places received payload at stream offset `offset` of the owner's receive window.
     fn receive(&mut self, owner: u64, offset: u64, data: &[u8]);
 
+    /// A segment with the urgent bit is about to be taken in: before [`Host::receive`] gets what is in it.
+    fn on_urgent(&mut self, owner: u64) {
+        let _ = owner;
+    }
+
     /// Something changed: at least one of `events`.
     fn on_events(
         &mut self,

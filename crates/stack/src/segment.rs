@@ -146,6 +146,9 @@ impl Stack<'_> {
             self.counters.listen_drops += 1;
             return;
         }
+        if header.flags.contains(TcpFlags::URG) {
+            host.on_urgent(self.record(index).owner);
+        }
         let events = self.receive(index, host, |record, window| {
             record
                 .tcp

@@ -120,6 +120,33 @@ print("whole" if got == expected else "spoilt", flush=True)
 c.recv(1)
 "#;
 
+/// Sends to everybody who connects, until he has enough.
+const SOURCE: &str = r#"
+import socket
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("10.77.0.2", 9002))
+s.listen(1)
+print("ready", flush=True)
+block = bytes(1 << 20)
+while True:
+    c = s.accept()[0]
+    try:
+        while True:
+            c.sendall(block)
+    except OSError:
+        pass
+"#;
+
+/// Receives without end, in blocking calls with a large buffer.
+const SINK: &str = r#"
+import socket
+s = socket.create_connection(("10.77.0.2", 9002))
+buffer = bytearray(1 << 20)
+while s.recv_into(buffer):
+    pass
+"#;
+
 fn laboratory(test: &str) -> Option<Lab> {
     let name = format!("inline-{test}");
     world::can_run(&name, &["python3"])
@@ -201,6 +228,60 @@ fn small_sends_in_a_row_leave_although_the_program_never_calls_again() {
             one.stdout().contains("whole")
         })
         .unwrap();
+}
+
+/// Bytes that an engine has received for programs, and how many it copied for that.
+fn received(lab: &Lab, engine: &str) -> Option<(f64, f64)> {
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = ["status", "--engine", engine, "--json"];
+    // It answers once the program has opened its socket.
+    let done = testkit::start(host(lab, "a"), shunt, &line)
+        .finish(PATIENCE, || false)
+        .ok()?;
+    let status: serde_json::Value = serde_json::from_str(&done.stdout).ok()?;
+    let count = |name: &str| status["copies"][name].as_f64();
+    Some((count("received_bytes")?, count("copied_to_receive_bytes")?))
+}
+
+#[test]
+fn a_thread_that_waits_in_recv_has_bytes_copied_once() {
+    let Some(lab) = laboratory("once") else {
+        return;
+    };
+    let mut source = testkit::start(host(&lab, "b"), "python3", &["-c", SOURCE]);
+    source
+        .wait_until("source", PATIENCE, |one| one.stdout().contains("ready"))
+        .unwrap();
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = [
+        "run",
+        "--inline",
+        "--policy",
+        "engine-only",
+        "--address",
+        "10.77.0.60/24",
+        "--",
+        "python3",
+        "-c",
+        SINK,
+    ];
+    let mut sink = testkit::start(host(&lab, "a"), shunt, &line);
+    // While other programs keep the thread from its processor the helper thread receives, into the window: between
+    // some two looks it has not.
+    let mut before = None;
+    let mut seen = Vec::new();
+    let all = sink.wait_until("bytes that are copied once", PATIENCE, |_| {
+        let now = received(&lab, "@shunt/run/10.77.0.60");
+        let (Some((bytes, copied)), Some((bytes_before, copied_before))) = (now, before) else {
+            before = now;
+            return false;
+        };
+        before = now;
+        let (bytes, copied) = (bytes - bytes_before, copied - copied_before);
+        seen.push(copied / bytes);
+        bytes > 8e6 && (0.9..1.25).contains(&(copied / bytes))
+    });
+    assert!(all.is_ok(), "copies of a byte: {seen:?}");
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! How a call on data waits: until when, for what, and with its buffer lent to the engine meanwhile or not.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::Call;
+use crate::accelerated::{self, Loan};
+use crate::sleep::{Deadline, after_interruption};
+
+/// The sleeps of one call: the flags and the deadline are asked for at the first.
+pub struct Wait {
+    dont_wait: bool,
+    deadline: Option<Deadline>,
+}
+
+impl Wait {
+    /// For a call that may have MSG_DONTWAIT.
+    pub fn new(dont_wait: bool) -> Wait {
+        Wait {
+            dont_wait,
+            deadline: None,
+        }
+    }
+
+    /// Sleeps until there is `news`. EAGAIN: the call must not block, or its time is up.
+    pub fn sleep(
+        &mut self,
+        call: &Call<'_>,
+        news: &dyn Fn() -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let deadline = self.deadline(call, timeout)?;
+        let _open = call.file.sleeper();
+        let stream = [call.stream.as_ref()];
+        match accelerated::sleep(&stream, &mut [], None, deadline, &mut || news()) {
+            Err(Errno::INTR) => after_interruption(deadline),
+            result => result,
+        }
+    }
+
+    /// Sleeps until something has arrived, perhaps in the buffer of the loan, or nothing more comes. EAGAIN as of
+    /// `sleep`.
+    pub fn sleep_lending(
+        &mut self,
+        call: &Call<'_>,
+        loan: &Loan<'_, '_>,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let deadline = self.deadline(call, timeout)?;
+        let _open = call.file.sleeper();
+        let stream = call.stream;
+        let mut news = || loan.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
+        match accelerated::sleep_lending(loan, deadline, &mut news) {
+            Err(Errno::INTR) => after_interruption(deadline),
+            result => result,
+        }
+    }
+
+    /// When the call gives up. EAGAIN: it must not block, or its time is up.
+    fn deadline(&mut self, call: &Call<'_>, timeout: Option<Duration>) -> Result<Deadline, Errno> {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None if self.dont_wait || call.socket.is_nonblocking(call.fd)? => {
+                return Err(Errno::AGAIN);
+            }
+            None => *self.deadline.insert(Deadline::after_option(timeout)),
+        };
+        if deadline.is_over() {
+            return Err(Errno::AGAIN);
+        }
+        Ok(deadline)
+    }
+}
