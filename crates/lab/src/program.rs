@@ -109,8 +109,24 @@ impl Program {
         self.stderr.text()
     }
 
-    /// Its exit status, once it has ended.
+    /// The lines of its standard output that are whole by now.
+    pub fn lines(&self) -> Vec<String> {
+        let text = self.stdout();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// Its exit status, once it has ended; what it wrote is there then.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let ended = self.look()?;
+        if ended.is_some() {
+            self.stdout.finish();
+            self.stderr.finish();
+        }
+        Ok(ended)
+    }
+
+    fn look(&mut self) -> Result<Option<ExitStatus>, Error> {
         if self.ended.is_none() {
             self.ended = self
                 .child
@@ -146,8 +162,6 @@ impl Program {
             }
             std::thread::sleep(POLL_INTERVAL);
         };
-        self.stdout.finish();
-        self.stderr.finish();
         Ok(Finished {
             name: self.name.clone(),
             status,
@@ -170,8 +184,6 @@ impl Program {
                 return Ok(());
             }
             if let Some(status) = self.try_wait()? {
-                self.stdout.finish();
-                self.stderr.finish();
                 if condition(self) {
                     return Ok(());
                 }
@@ -209,7 +221,7 @@ impl Program {
         if self.ended.is_none() {
             let _ = rustix::process::kill_process_group(self.group, Signal::TERM);
             let deadline = Instant::now() + TERMINATION_GRACE;
-            while matches!(self.try_wait(), Ok(None)) && Instant::now() < deadline {
+            while matches!(self.look(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
@@ -323,6 +335,21 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         Program::start("sh", command).unwrap()
+    }
+
+    #[test]
+    fn a_line_counts_once_it_is_whole() {
+        let mut program = shell("printf 'one\ntwo\nthr'; exec sleep 60");
+        let mut seen = Vec::new();
+        let begun = |program: &Program| program.stdout().ends_with("thr");
+        program
+            .wait_until("output", Duration::from_secs(60), |program| {
+                seen.push(program.lines());
+                begun(program)
+            })
+            .unwrap();
+        assert_eq!(program.lines(), ["one", "two"]);
+        assert!(seen.iter().flatten().all(|line| line == "one" || line == "two"));
     }
 
     #[test]
