@@ -175,9 +175,8 @@ fn run(lab: &Lab, last: u8, command: &[&str]) -> Finished {
 /// What the receiver has said of its connections, once it has said so much.
 fn reports(receiver: &mut Program, count: usize) -> Vec<String> {
     // The first says that it is ready.
-    let lines = |receiver: &Program| -> Vec<String> { {
-        receiver.lines().into_iter().skip(1).collect()
-    };
+    let lines =
+        |receiver: &Program| -> Vec<String> { receiver.lines().into_iter().skip(1).collect() };
     receiver
         .wait_until("the end of what was sent", PATIENCE, |one| {
             lines(one).len() >= count
