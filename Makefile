@@ -55,7 +55,7 @@ test: check integration loom fuzz
 
 # The tests in tests/ folders: real programs on hosts of their own.
 integration:
-	$(CARGO) test --workspace --test '*' --quiet
+	CARGO=$(CARGO) scripts/integration
 
 # Tests that wait for long timers, and many more bad paths than `make test` tries.
 SOAK_SEEDS ?= 20000

@@ -8,12 +8,14 @@
 use crate::control::Answer;
 use crate::core::EngineCore;
 use crate::sockets::Identity;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
 use hostif::id::IdSet;
 use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tcp::{Duration, Instant};
 
 /// Sockets that may be without a session at a time; what comes after them is closed.
@@ -205,6 +207,7 @@ impl EngineCore {
                 }
                 if let Some(row) = self.sockets.row_of(id.to_bits()) {
                     self.sockets.companion(row).is_stray = false;
+                    self.hold_port_again(row);
                     self.close(now, row);
                 }
                 false
@@ -214,12 +217,34 @@ impl EngineCore {
         self.strays.flocks = flocks;
     }
 
+    /// While a connection ends, and in TIME-WAIT, the kernel is not to give its port to another program. Somebody who
+    /// was given it since the last descriptor closed keeps it.
+    fn hold_port_again(&mut self, row: u32) {
+        let record = self.sockets.row(row);
+        let connection = record.connection().filter(|_| record.active);
+        let ends = connection.and_then(|connection| self.stack.addresses(connection).ok());
+        if let Some((local, _)) = ends {
+            self.sockets.companion(row).backing = bound_to(local).ok();
+        }
+    }
+
     fn forget_stray(&mut self, id: SocketId) {
         for flock in &mut self.strays.flocks {
             flock.sockets.retain(|one| *one != id);
         }
         self.strays.flocks.retain(|flock| !flock.sockets.is_empty());
     }
+}
+
+/// A socket of the kernel on the same port of any address.
+fn bound_to(local: SocketAddr) -> Result<OwnedFd, Errno> {
+    let (family, any): (_, IpAddr) = match local {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, local.port()))?;
+    Ok(socket)
 }
 
 /// The data of the entries of an epoll set of this process; `None`: the system does not say.

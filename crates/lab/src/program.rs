@@ -349,7 +349,11 @@ mod tests {
             })
             .unwrap();
         assert_eq!(program.lines(), ["one", "two"]);
-        assert!(seen.iter().flatten().all(|line| line == "one" || line == "two"));
+        assert!(
+            seen.iter()
+                .flatten()
+                .all(|line| line == "one" || line == "two")
+        );
     }
 
     #[test]

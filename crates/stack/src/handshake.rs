@@ -58,11 +58,7 @@ impl Stack<'_> {
             }
         }
         let verdict = self.judge_fast_open(now, listener, syn);
-        let iss = self.initial_sequence(&syn.tuple, now);
-        let iss = match syn.iss_at_least {
-            Some(least) if least.is_after(iss) => least,
-            _ => iss,
-        };
+        let iss = self.initial_sequence_after(syn.iss_at_least, &syn.tuple, now);
         let opened = self.open_passive(now, listener, &syn.tuple, iss, host, |config| {
             let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
@@ -232,6 +228,20 @@ impl Stack<'_> {
     pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
         let (local, remote) = ends(tuple);
         tcp::initial_sequence(&self.config.secret, local, remote, now)
+    }
+
+    /// The same, and beyond what a connection of before has sent.
+    pub(crate) fn initial_sequence_after(
+        &self,
+        iss_at_least: Option<SeqNumber>,
+        tuple: &FourTuple,
+        now: Instant,
+    ) -> SeqNumber {
+        let iss = self.initial_sequence(tuple, now);
+        match iss_at_least {
+            Some(least) if least.is_after(iss) => least,
+            _ => iss,
+        }
     }
 
     fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {

@@ -10,14 +10,16 @@ use crate::egress::{ConnectionView, Host, IpOptions, ReceiveUse};
 use crate::error::Error;
 use crate::handshake::default_mss;
 use crate::interface::InterfaceId;
-use crate::intrusive::at;
+use crate::intrusive::{at, slot};
 use crate::lifecycle::view;
 use crate::listener::{ends, halves};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
 use core::net::{IpAddr, SocketAddr};
-use tcp::{Events, FastOpen, Info, Instant, OffsetError, SocketOptions, State, WriteMode};
+use tcp::{
+    Events, FastOpen, Info, Instant, OffsetError, SeqNumber, SocketOptions, State, WriteMode,
+};
 
 /// What to connect, and with what.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,10 @@ impl Stack<'_> {
             let tuple = FourTuple::new(local, port, remote, remote_port);
             zone.map_or(tuple, |zone| tuple.on_link(zone))
         };
-        let local_port = self.choose_port(tuple, connect.local_port, host)?;
+        let (local_port, iss_at_least) = match connect.local_port {
+            Some(port) => (port, self.take_port(now, &tuple(port))?),
+            None => (self.choose_port(tuple, host)?, None),
+        };
         let tuple = tuple(local_port);
         let (local_end, remote_end) = ends(&tuple);
         let config = tcp::Config {
@@ -136,7 +141,7 @@ impl Stack<'_> {
             peer_mss,
             ..tcp::Config::default()
         };
-        let iss = self.initial_sequence(&tuple, now);
+        let iss = self.initial_sequence_after(iss_at_least, &tuple, now);
         let index = self
             .insert(tuple, |record| {
                 record.owner = connect.owner;
@@ -151,10 +156,23 @@ impl Stack<'_> {
         Ok(self.record(index).id(index))
     }
 
+    /// The four-tuple must be free, or in TIME-WAIT that may end now: then the ISS is to be so far along.
+    fn take_port(&mut self, now: Instant, tuple: &FourTuple) -> Result<Option<SeqNumber>, Error> {
+        let Some(found) = self.demux.find(tuple) else {
+            return Ok(None);
+        };
+        let w = found.checked_sub(slot(self.tables.connections.len()));
+        let w = w.ok_or(Error::AddressNotAvailable)?;
+        let iss_at_least = self.tables.time_waits[at(w)].tcp.reopen(now);
+        let iss_at_least = iss_at_least.ok_or(Error::AddressNotAvailable)?;
+        self.counters.time_wait_recycled += 1;
+        self.forget_time_wait(w);
+        Ok(Some(iss_at_least))
+    }
+
     fn choose_port(
         &mut self,
         tuple: impl Fn(u16) -> FourTuple,
-        wanted: Option<u16>,
         host: &mut dyn Host,
     ) -> Result<u16, Error> {
         let any = tuple(0);
@@ -164,14 +182,6 @@ impl Stack<'_> {
             listeners_by_port,
             ..
         } = self;
-        if let Some(port) = wanted {
-            let taken = demux.find(&tuple(port)).is_some();
-            return if taken {
-                Err(Error::AddressNotAvailable)
-            } else {
-                Ok(port)
-            };
-        }
         let (local, remote, remote_port) = (any.local(), any.remote(), any.remote_port());
         let port = ports.allocate(local, remote, remote_port, |port| {
             listeners_by_port[usize::from(port)] == 0

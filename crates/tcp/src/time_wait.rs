@@ -10,6 +10,8 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Twice the maximum segment lifetime, with Linux's 30 s for it (see docs/rfc.md).
 pub const TIME_WAIT_LENGTH: Duration = Duration::from_secs(60);
+/// How old TIME-WAIT must be before this end may open the four-tuple again: Linux's `tcp_tw_reuse_delay`.
+const REUSE_DELAY: Duration = Duration::from_secs(1);
 /// ACKs for stray segments, at most one in this time: two such ends must not answer each other for ever.
 const REPLY_INTERVAL: Duration = Duration::from_ms(500);
 
@@ -67,6 +69,18 @@ impl TimeWait {
         self.deadline
     }
 
+    /// Whether this end may open the four-tuple again, and how far along its ISS must then be at least: with
+    /// timestamps the segments of before are recognised (RFC 6191 §2, RFC 7323 §5), whoever sends the SYN.
+    pub fn reopen(&self, now: Instant) -> Option<SeqNumber> {
+        let is_old = now + TIME_WAIT_LENGTH >= self.deadline + REUSE_DELAY;
+        (self.timestamps && is_old).then(|| self.iss_at_least())
+    }
+
+    /// Beyond every window that the peer may have had.
+    fn iss_at_least(&self) -> SeqNumber {
+        self.snd_nxt.advance(65_537)
+    }
+
     /// Takes in a segment for the four-tuple.
     pub fn handle_segment(
         &mut self,
@@ -83,7 +97,7 @@ impl TimeWait {
             && self.may_reopen(header)
         {
             return TimeWaitAction::Reopen {
-                iss_at_least: self.snd_nxt.advance(65_537),
+                iss_at_least: self.iss_at_least(),
             };
         }
         if header.flags.contains(Flags::FIN) {

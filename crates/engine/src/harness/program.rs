@@ -82,15 +82,15 @@ impl Socket {
 
 /// A TCP socket of the kernel that holds a free port.
 pub fn kernel_socket() -> OwnedFd {
-    let fd = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .expect("a kernel socket");
-    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
-    fd
+    kernel_socket_at(0).expect("a free port")
+}
+
+/// The same on a port of the kernel's loopback, which somebody else may have.
+pub fn kernel_socket_at(port: u16) -> Result<OwnedFd, Errno> {
+    let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(fd)
 }
 
 /// A program's end of a control channel. The system may close a Unix socket a little after close(2) has

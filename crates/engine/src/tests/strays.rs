@@ -87,6 +87,25 @@ fn a_connection_ends_soon_after_its_last_descriptor() {
 }
 
 #[test]
+fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    let (local, _) = near.header().addresses();
+    let port = local.unwrap().port();
+    let is_taken = || {
+        let socket = crate::harness::kernel_socket_at(port);
+        socket.err() == Some(Errno::ADDRINUSE)
+    };
+    drop(scene.active);
+    scene.wired.advance(Duration::from_ms(128));
+    scene.passive.close(&far);
+    scene.wired.advance(Duration::from_secs(59));
+    assert!(is_taken());
+    scene.wired.advance(Duration::from_secs(600));
+    assert!(!is_taken());
+}
+
+#[test]
 fn a_socket_that_was_shared_outlives_the_last_close() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
