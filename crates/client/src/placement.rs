@@ -103,6 +103,14 @@ impl Session {
     /// The engine's address that packets to `remote` come from, as its routes choose it: the one whose
     /// network is the smallest that has `remote`, else that of the gateway's network.
     fn source_for(&self, all: &Attachments, remote: IpAddr) -> Result<Option<IpAddr>, Errno> {
+        if remote.is_loopback() {
+            // One speaks for all of its network.
+            let own: IpAddr = match remote {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            return Ok(Some(own));
+        }
         let addresses = match all.addresses.get() {
             Some(addresses) => addresses,
             None => {

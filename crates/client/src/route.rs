@@ -7,7 +7,7 @@
 
 mod kernel;
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct EngineNetworks {
     pub kinds: SocketKinds,
     /// Whether the kernel has these addresses too, and gets what arrives for them.
     pub sharing: Sharing,
+    /// Whether this process uses loopback there. The kernel's is never given up: it has other programs.
+    pub has_loopback: bool,
 }
 
 impl EngineNetworks {
@@ -103,6 +105,7 @@ impl EngineNetworks {
             scope_id: own.scope_id,
             kinds: own.kinds,
             sharing: own.sharing,
+            has_loopback: false,
             mtu_bytes: mtu_bytes.min().unwrap_or(usize::MAX),
         })
     }
@@ -142,6 +145,9 @@ pub fn owner(address: IpAddr, engine: &EngineNetworks) -> Option<Owner> {
     if address.is_unspecified() {
         return Some(Owner::Any);
     }
+    if address.is_loopback() {
+        return engine.has_loopback.then_some(Owner::Any);
+    }
     // A shared address is everybody's: this host's own programs reach it through the kernel.
     let owner = match engine.sharing {
         Sharing::Owned => Owner::Engine,
@@ -177,12 +183,11 @@ pub fn claim(destination: SocketAddr, engine: &EngineNetworks) -> Option<Claim> 
         _ => None,
     };
     let destination = destination.ip();
-    // The unspecified address is loopback to Linux; broadcast and multicast get the kernel's errno.
-    if destination.is_loopback()
-        || destination.is_unspecified()
-        || destination == IpAddr::V4(Ipv4Addr::BROADCAST)
-        || destination.is_multicast()
-    {
+    if is_loopback(destination) {
+        return engine.has_loopback.then_some(Claim::Own);
+    }
+    // Broadcast and multicast get the kernel's errno.
+    if destination == IpAddr::V4(Ipv4Addr::BROADCAST) || destination.is_multicast() {
         return None;
     }
     // A link-local address lies on the link that the program names.
@@ -195,6 +200,26 @@ pub fn claim(destination: SocketAddr, engine: &EngineNetworks) -> Option<Claim> 
         return (!engine.owns(destination)).then_some(Claim::Route(LINK_LOCAL_LEN));
     }
     choose(destination, engine, kernel::routes)
+}
+
+/// Whether packets to an address stay on this host whatever addresses it has: the unspecified one is loopback to Linux.
+#[must_use]
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.is_loopback() || address.is_unspecified()
+}
+
+/// A destination as Linux understands it: without an address it is loopback.
+#[must_use]
+pub fn resolved(destination: SocketAddr) -> SocketAddr {
+    if !destination.ip().is_unspecified() {
+        return destination;
+    }
+    let loopback: IpAddr = if destination.is_ipv4() {
+        Ipv4Addr::LOCALHOST.into()
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    };
+    SocketAddr::new(loopback, destination.port())
 }
 
 /// Where a datagram to a group goes: `named` is the stack of the interface that the program has named, and
@@ -324,21 +349,32 @@ mod tests {
     }
 
     #[test]
-    fn loopback_never_reaches_an_engine() {
-        let all = EngineNetworks {
-            interfaces: vec![network("127.0.0.1/8")],
-            has_gateway_v4: true,
-            ..EngineNetworks::default()
-        };
-        assert_eq!(
-            stack_for("127.0.0.1:80".parse().unwrap(), &all),
-            Stack::Kernel
-        );
-        assert_eq!(
-            stack_for("0.0.0.0:80".parse().unwrap(), &all),
-            Stack::Kernel
-        );
-        assert_eq!(stack_for("[::1]:80".parse().unwrap(), &all), Stack::Kernel);
+    fn loopback_reaches_an_engine_only_where_the_process_wants_it() {
+        for (has_loopback, stack, owned) in [
+            (false, Stack::Kernel, None),
+            (true, Stack::Engine, Some(Owner::Any)),
+        ] {
+            let all = EngineNetworks {
+                interfaces: vec![network("10.0.0.2/24")],
+                has_gateway_v4: true,
+                has_loopback,
+                ..EngineNetworks::default()
+            };
+            for to in [
+                "127.0.0.1:80",
+                "127.8.0.1:80",
+                "0.0.0.0:80",
+                "[::1]:80",
+                "[::]:80",
+            ] {
+                assert_eq!(stack_for(to.parse().unwrap(), &all), stack, "{to}");
+            }
+            assert_eq!(owner("127.0.0.1".parse().unwrap(), &all), owned);
+        }
+        let resolved = |text: &str| resolved(text.parse().unwrap()).to_string();
+        assert_eq!(resolved("0.0.0.0:80"), "127.0.0.1:80");
+        assert_eq!(resolved("[::]:80"), "[::1]:80");
+        assert_eq!(resolved("10.0.0.1:80"), "10.0.0.1:80");
     }
 
     #[test]

@@ -224,6 +224,21 @@ impl TcpSocket {
             .map(drop)
     }
 
+    /// As `connect` to an address of the engine's own, where one of its listeners would hear it; else ECONNREFUSED, and
+    /// nothing was sent.
+    pub fn connect_heard(
+        &self,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<(), Errno> {
+        let placed = |local| self.session.placed(local, remote);
+        let local = local.map(placed).transpose()?;
+        self.header().program_forget_error();
+        self.session
+            .call_plain(self.id, Op::ConnectHeard { remote, local })
+            .map(drop)
+    }
+
     /// Changes options; takes effect soon.
     pub fn set_options(&self, changes: &OptionChanges) -> Result<(), Errno> {
         if *changes == OptionChanges::default() {

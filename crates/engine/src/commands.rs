@@ -3,6 +3,7 @@
 
 use crate::core::EngineCore;
 use crate::errno;
+use crate::families::covers;
 use crate::rows::Kind;
 use crate::session::Session;
 use core::net::SocketAddr;
@@ -185,6 +186,9 @@ impl EngineCore {
                         self.set_datagram_options(row, &options)
                     }
                     Op::Connect { remote, local } => self.connect(now, row, remote, local, false),
+                    Op::ConnectHeard { remote, local } => {
+                        self.connect_heard(now, row, remote, local)
+                    }
                     Op::ConnectFast { remote, local } => {
                         self.connect(now, row, remote, local, true)
                     }
@@ -240,8 +244,13 @@ impl EngineCore {
         if !address.is_unspecified() && !self.stack.owns_address(address) {
             return Err(Errno::ADDRNOTAVAIL);
         }
+        let held = self.kernel_name(row)?;
+        let is_v6_only = held.is_ipv6() && self.is_v6_only(row);
+        if !covers(held.ip(), address, is_v6_only) {
+            return Err(Errno::ACCESS);
+        }
         let port = if local.port() == 0 {
-            self.kernel_port(row)?
+            held.port()
         } else {
             local.port()
         };
@@ -255,9 +264,14 @@ impl EngineCore {
         Ok(u64::from(port))
     }
 
-    /// The port that the kernel holds for the backing socket. It decided about privilege, conflicts
-    /// and `SO_REUSEADDR`; a program that asks for another port here has not asked the kernel.
+    /// The port that the kernel holds for the backing socket.
     pub(crate) fn kernel_port(&mut self, row: u32) -> Result<u16, Errno> {
+        self.kernel_name(row).map(|name| name.port())
+    }
+
+    /// Address and port that the kernel holds for the backing socket. It decided about privilege, conflicts
+    /// and `SO_REUSEADDR`; a program that asks for others here has not asked the kernel.
+    fn kernel_name(&mut self, row: u32) -> Result<SocketAddr, Errno> {
         let backing = self
             .sockets
             .companion(row)
@@ -266,7 +280,7 @@ impl EngineCore {
             .ok_or(Errno::BADF)?;
         let name = rustix::net::getsockname(backing)?;
         match SocketAddr::try_from(name) {
-            Ok(address) if address.port() != 0 => Ok(address.port()),
+            Ok(address) if address.port() != 0 => Ok(address),
             _ => Err(Errno::ACCESS),
         }
     }

@@ -10,6 +10,20 @@ use stack::Connect;
 use tcp::Instant;
 
 impl EngineCore {
+    /// As `connect`, without Fast Open, where a listener of this engine would hear it.
+    pub(crate) fn connect_heard(
+        &mut self,
+        now: Instant,
+        row: u32,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<u64, Errno> {
+        if !self.stack.is_heard(remote) {
+            return Err(Errno::CONNREFUSED);
+        }
+        self.connect(now, row, remote, local, false)
+    }
+
     pub(crate) fn connect(
         &mut self,
         now: Instant,

@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::copies::Copies;
 use crate::datagrams::Senders;
-use crate::egress::{IsMapped, Link, Loopback, Replies, SourceFile};
+use crate::egress::{IsMapped, LOOPBACK_ADDRESSES, Link, Loopback, Replies, SourceFile};
 use crate::lanes::Lanes;
 use crate::loan::{Lent, Loan};
 use crate::run::StartError;
@@ -107,7 +107,7 @@ impl EngineCore {
             scope_id: config.interface_index,
             router_discovery: config.router_discovery,
         })?;
-        let loopback = stack.add_interface(Loopback::CONFIG)?;
+        let loopback = add_loopback(&mut stack, now, config.protocols)?;
         for own in &config.addresses {
             stack.add_address(now, interface, own.interface_address())?;
         }
@@ -446,6 +446,21 @@ impl EngineCore {
     pub fn has_waiting_news(&self) -> bool {
         self.sessions.iter().flatten().any(Session::has_backlog)
     }
+}
+
+/// The interface that leads back, with its addresses.
+fn add_loopback(
+    stack: &mut Stack<'_>,
+    now: Instant,
+    protocols: stack::Protocols,
+) -> Result<InterfaceId, stack::Error> {
+    let interface = stack.add_interface(Loopback::CONFIG)?;
+    for own in LOOPBACK_ADDRESSES {
+        if own.address.is_ipv4() || protocols.contains(stack::Protocols::IPV6) {
+            stack.add_address(now, interface, own)?;
+        }
+    }
+    Ok(interface)
 }
 
 /// Where packets for other networks go.

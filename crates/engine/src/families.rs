@@ -22,3 +22,32 @@ impl EngineCore {
         }
     }
 }
+
+/// Whether who holds a port on one address holds it on the other: loopback is everybody's, and whose listener has a port there
+/// is for the kernel to say.
+pub fn covers(held: IpAddr, address: IpAddr, is_v6_only: bool) -> bool {
+    match held.to_canonical() {
+        IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || !is_v6_only,
+        IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
+        held => held == address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_on_one_address_is_not_a_port_on_another() {
+        let covers = |held: &str, address: &str, is_v6_only| {
+            covers(held.parse().unwrap(), address.parse().unwrap(), is_v6_only)
+        };
+        assert!(covers("127.0.0.1", "127.0.0.1", false));
+        assert!(covers("0.0.0.0", "127.0.0.1", false));
+        assert!(covers("::", "127.0.0.1", false) && covers("::", "::1", true));
+        assert!(covers("::ffff:127.0.0.1", "127.0.0.1", false));
+        assert!(!covers("127.0.0.2", "127.0.0.1", false));
+        assert!(!covers("127.0.0.2", "0.0.0.0", false));
+        assert!(!covers("::", "127.0.0.1", true) && !covers("0.0.0.0", "::1", false));
+    }
+}

@@ -287,6 +287,10 @@ impl Scene {
             1 => Op::Listen {
                 backlog: u32::from(a) << (b % 25),
             },
+            2 if d % 4 == 1 => Op::ConnectHeard {
+                remote: if a % 4 == 0 { bound } else { self.peer },
+                local: (b % 4 == 0).then_some(bound),
+            },
             2 if d % 2 == 0 => Op::Connect {
                 remote: if a % 4 == 0 { bound } else { self.peer },
                 local: (b % 4 == 0).then_some(bound),

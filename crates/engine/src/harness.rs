@@ -6,7 +6,7 @@
 mod datagrams;
 mod program;
 
-pub use program::{Channel, Program, Socket, kernel_socket, kernel_socket_at};
+pub use program::{Channel, Program, Socket, kernel_socket, kernel_socket_on};
 
 use crate::config::{Address, Config, Limits};
 use crate::core::EngineCore;

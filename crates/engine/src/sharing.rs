@@ -391,7 +391,9 @@ impl EngineCore {
             let connections = connections.map(|row| (row.local, row.remote));
             let time_waits = self.stack.time_waits().map(|row| (row.local, row.remote));
             let of_port = |(own, _): &(SocketAddr, SocketAddr)| own.port() == local.port();
-            for (local, remote) in connections.chain(time_waits).filter(of_port) {
+            let leaves = |(_, remote): &(SocketAddr, SocketAddr)| !remote.ip().is_loopback();
+            let theirs = connections.chain(time_waits).filter(of_port);
+            for (local, remote) in theirs.filter(leaves) {
                 // Where there is no room the kernel will reset it, which was said.
                 let _ = shared.take(tcp_flow(local, remote));
             }
@@ -407,6 +409,8 @@ impl EngineCore {
         remote: SocketAddr,
     ) -> Result<(), Errno> {
         match &self.shared {
+            // The kernel never sees it.
+            _ if remote.ip().is_loopback() => Ok(()),
             Some(shared) if shared.is_steered() => shared.take(tcp_flow(local, remote)),
             Some(_) => self.silence_connection(row),
             None => Ok(()),

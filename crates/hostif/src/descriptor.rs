@@ -95,6 +95,14 @@ pub enum Op {
         /// The local address, if the program chose one with this call.
         local: Option<SocketAddr>,
     },
+    /// As `Connect` to an address of the engine's own, and only if a listener there would hear it: else
+    /// `ECONNREFUSED`, and nothing was sent. Another stack may have the same address.
+    ConnectHeard {
+        /// The peer.
+        remote: SocketAddr,
+        /// The local address, if the program chose one with this call.
+        local: Option<SocketAddr>,
+    },
     /// As `Connect`, with Fast Open (RFC 7413). Done's value is how many bytes the SYN waits for and can take;
     /// 0: it has left, and is like any other. `EOPNOTSUPP`: the engine has it switched off.
     ConnectFast {

@@ -81,6 +81,8 @@ pub const ENGINE_SEPARATOR: char = ',';
 pub const ENGINES_MAX: usize = 8;
 /// Environment variable that says which of several engines gets a connection that all of them could carry.
 pub const PLACEMENT_VARIABLE: &str = "SHUNT_PLACEMENT";
+/// Environment variable, `1`, by which a program uses loopback on its engine, before the kernel's.
+pub const LOOPBACK_VARIABLE: &str = "SHUNT_LOOPBACK";
 /// Environment variable that asks for an engine inside the program, and says how it is started.
 pub const INLINE_VARIABLE: &str = "SHUNT_INLINE";
 /// Its name as C has it.

@@ -3,6 +3,7 @@
 //! One session with each engine of the process (`engines`). The rest of the crate knows streams, phases and
 //! sleeps, and nothing of rings and regions.
 
+mod connect;
 mod datagram;
 mod engines;
 mod fast_open;
@@ -248,11 +249,6 @@ impl Stream {
     /// Bytes that FIONREAD counts.
     pub fn queued_bytes(&self) -> usize {
         self.socket.queued_bytes()
-    }
-
-    /// Starts to connect from a local port that the backing socket holds.
-    pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> Result<(), Errno> {
-        self.socket.connect(remote, Some(local))
     }
 
     /// Listens on an address and port that the backing socket holds; on ANY, on all engines that serve TCP,

@@ -21,6 +21,7 @@ use crate::sys;
 use crate::transfer::{Call, Wait, with_stream};
 use client::address::{self, Family, Name};
 use client::engines::{self, Candidates, Flow};
+use client::route;
 
 /// connect(2).
 pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
@@ -83,14 +84,21 @@ pub fn open_towards(
         descriptors::forget(fd);
         return Ok(None);
     }
+    let destination = route::resolved(destination);
     match begin(fd, socket, destination, is_fast, candidates) {
-        Err(error) if engines::is_refusal(error) && may_be_the_kernels(socket) => {
+        Err(error) if is_for_the_kernel(error, destination) && may_be_the_kernels(socket) => {
             socket.leave_to_kernel();
             descriptors::forget(fd);
             Ok(None)
         }
         begun => begun.map(Some),
     }
+}
+
+/// Whether the kernel may be able to what the engines were not. On loopback it has other listeners, and says itself
+/// that there is none.
+fn is_for_the_kernel(error: Errno, destination: SocketAddr) -> bool {
+    engines::is_refusal(error) || destination.ip().is_loopback()
 }
 
 /// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
@@ -115,6 +123,11 @@ fn candidates_for(
     if let Some(bound) = bound.filter(|bound| bound.owner == Owner::Engine) {
         return Ok(Candidates::only(bound.place));
     }
+    let is_local = route::is_loopback(destination.ip());
+    if !is_local && bound.is_some_and(|bound| bound.address.ip().is_loopback()) {
+        // It reaches nothing else, and the kernel says so.
+        return Ok(Candidates::default());
+    }
     let candidates = match device::of(fd, socket, &all) {
         Device::Any => {
             let closest = engines::closest(destination, &all);
@@ -127,8 +140,7 @@ fn candidates_for(
         Device::Engine(place) => Candidates::only(place),
         Device::Kernel => Candidates::default(),
     };
-    let loopback = destination.ip().is_loopback() || destination.ip().is_unspecified();
-    if candidates.is_empty() && policy().policy == Policy::EngineOnly && !loopback {
+    if candidates.is_empty() && policy().policy == Policy::EngineOnly && !is_local {
         return Err(Errno::NETUNREACH);
     }
     Ok(candidates)
@@ -176,7 +188,9 @@ fn begin_on(
     };
     let stream = Stream::open_towards(place, backing, local, destination)?;
     socket.log.apply(&stream);
-    if is_fast {
+    if destination.ip().is_loopback() && may_be_the_kernels(socket) {
+        stream.connect_heard(local, destination)?;
+    } else if is_fast {
         stream.connect_fast(local, destination)?;
     } else {
         stream.connect(local, destination)?;

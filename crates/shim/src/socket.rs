@@ -25,6 +25,7 @@ use crate::readiness::{ERR, IN, Phase, RDHUP, RDNORM};
 use crate::sys;
 use crate::zero_copy::Completions;
 use client::address::Family;
+use client::route;
 
 pub use client::engines::Place;
 pub use client::route::Owner;
@@ -167,7 +168,7 @@ impl Socket {
             matches!(phase, Phase::Connected | Phase::Closed),
         );
         let local = stream.local();
-        let is_on_any = local.is_some_and(|local| local.ip().is_unspecified());
+        let is_on_any = local.is_some_and(|local| route::is_loopback(local.ip()));
         socket.set(KERNEL_LISTENS, phase == Phase::Listening && is_on_any);
         socket.stream.store(Some(stream));
         socket

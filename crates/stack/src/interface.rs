@@ -150,9 +150,14 @@ impl Interface {
     }
 
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
+        let is_loopback = self.config.resolution == Resolution::Loopback;
+        let has = |owned: &Owned| {
+            // RFC 1122 §3.2.1.3 (g): all of the network is this host.
+            owned.address.address == address || (is_loopback && owned.address.contains(address))
+        };
         self.addresses
             .iter()
-            .any(|owned| owned.address.address == address && owned.is_usable())
+            .any(|owned| has(owned) && owned.is_usable())
     }
 
     /// A link-local address that can be spoken from.

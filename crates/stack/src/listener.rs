@@ -194,6 +194,13 @@ impl Stack<'_> {
         Ok(self.tables.listeners[at(id.index)].backlog)
     }
 
+    /// Whether a listener would hear a SYN to this end of the host's own.
+    #[must_use]
+    pub fn is_heard(&self, local: SocketAddr) -> bool {
+        let address = local.ip().to_canonical();
+        self.interfaces.owns(address) && self.find_listener(address, local.port()).is_some()
+    }
+
     /// The listener for a packet: the one for its address before the one for all of its family, and
     /// that before the one for both.
     pub(crate) fn find_listener(&self, address: IpAddr, port: u16) -> Option<u32> {

@@ -70,10 +70,18 @@ impl Stack<'_> {
             None => self.interfaces.owns(destination),
         };
         if is_ours {
+            let interface = self.interfaces.loopback()?;
+            let source = if destination.is_loopback() {
+                // Of a whole network one address speaks, as on Linux.
+                let lo = self.interfaces.find(interface)?;
+                lo.source_for(destination, destination)
+            } else {
+                Some(destination)
+            };
             return Some(Hop {
-                interface: self.interfaces.loopback()?,
+                interface,
                 next_hop: None,
-                source: Some(destination),
+                source,
             });
         }
         if needs_zone(destination) {

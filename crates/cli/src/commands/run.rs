@@ -51,6 +51,7 @@ const MAX_SPIN_US: u64 = 1_000_000;
   shunt run --engine @shunt/engine --engine @shunt/second -- nginx     a process on two engines
   shunt run --inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt lab exec a -- shunt run --inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
+  shunt run --loopback -- redis-server --bind 127.0.0.1      and its clients so too: what they say stays on the engine
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
   shunt lab exec a -- shunt run -- python3 -m http.server --bind 10.77.0.11
 
@@ -71,6 +72,11 @@ pub struct Arguments {
     placement: Option<&'static str>,
     #[command(flatten)]
     own_engine: engine::Wanted,
+    /// TCP over loopback (127.0.0.0/8, ::1) on the engine too, among the programs that are run so on it. Listeners hear
+    /// the kernel's loopback as well, and what no listener on the engine hears goes there; UDP, and what a supervisor
+    /// serves, stays there.
+    #[arg(long)]
+    loopback: bool,
     /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest
     /// latency, for one program that has the address to itself; driver af_packet. Children attach to it.
     /// The peers of a program that is killed by a signal hear nothing.
@@ -195,6 +201,10 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         None => command.env_remove(hostif::NOTIFY_VARIABLE),
     };
     // An outer `shunt run` may have been another kind.
+    command.env(
+        hostif::LOOPBACK_VARIABLE,
+        u8::from(arguments.loopback).to_string(),
+    );
     command.env_remove(hostif::INLINE_VARIABLE);
     if arguments.inline {
         let inline = engine::inside(&arguments.own_engine)?;

@@ -29,9 +29,19 @@ pub struct Engines {
     is_missed: [AtomicBool; ENGINES_MAX],
     /// When those that never were there are looked for again, milliseconds of the coarse clock.
     next_look_ms: AtomicU64,
+    /// This process uses loopback on one of them.
+    uses_loopback: bool,
     // No mutex: it might be locked by another thread when this one forks.
-    networks: ArcSwapOption<(Instant, Networks)>,
+    networks: ArcSwapOption<Known>,
     remembered: Remembered,
+}
+
+/// What was asked last, and when.
+struct Known {
+    asked_at: Instant,
+    all: Networks,
+    /// Of those that serve TCP, the first with loopback if this process uses it.
+    of_streams: Networks,
 }
 
 impl Engines {
@@ -72,9 +82,17 @@ impl Engines {
             placement,
             is_missed,
             next_look_ms: AtomicU64::new(coarse_now_ms() + LOOK_INTERVAL_MS),
+            uses_loopback: false,
             networks: ArcSwapOption::const_empty(),
             remembered: Remembered::new(),
         }
+    }
+
+    /// From now on the first engine that serves TCP has loopback too.
+    #[must_use]
+    pub fn with_loopback(mut self, on: bool) -> Engines {
+        self.uses_loopback = on;
+        self
     }
 
     /// The sessions, each at its engine's place.
@@ -142,31 +160,48 @@ impl Engines {
     /// What they own now, of an engine that is gone nothing; asked again now and then.
     #[must_use]
     pub fn networks(&self) -> Networks {
+        Arc::clone(&self.known().all)
+    }
+
+    /// As `networks`, of the engines that serve TCP, and with loopback if this process uses it there.
+    #[must_use]
+    pub fn stream_networks(&self) -> Networks {
+        Arc::clone(&self.known().of_streams)
+    }
+
+    fn known(&self) -> Arc<Known> {
         let now = Instant::now();
-        if let Some(known) = self.networks.load().as_ref() {
-            let lifetime = known.1.iter().map(|one| one.lifetime()).min();
-            if lifetime.is_some_and(|lifetime| now.saturating_duration_since(known.0) < lifetime) {
-                return Arc::clone(&known.1);
+        if let Some(known) = self.networks.load_full() {
+            let lifetime = known.all.iter().map(|one| one.lifetime()).min();
+            let age = now.saturating_duration_since(known.asked_at);
+            if lifetime.is_some_and(|lifetime| age < lifetime) {
+                return known;
             }
         }
         let ask =
             |session: &&'static Session| Arc::new(EngineNetworks::of(session).unwrap_or_default());
         let all: Networks = self.sessions.iter().map(ask).collect();
-        self.networks.store(Some(Arc::new((now, Arc::clone(&all)))));
-        all
+        let known = Arc::new(Known {
+            asked_at: now,
+            of_streams: self.of_streams(&all),
+            all,
+        });
+        self.networks.store(Some(Arc::clone(&known)));
+        known
     }
 
-    /// As `networks`, of the engines that serve TCP.
-    #[must_use]
-    pub fn stream_networks(&self) -> Networks {
-        let all = self.networks();
+    fn of_streams(&self, all: &Networks) -> Networks {
         let serves = |one: &Arc<EngineNetworks>| one.kinds.contains(SocketKinds::STREAM);
-        if all.iter().all(serves) {
-            return all;
-        }
-        let nothing = Arc::default();
-        let of = |one| if serves(one) { one } else { &nothing };
-        all.iter().map(|one| Arc::clone(of(one))).collect()
+        let with_loopback = all.iter().position(serves).filter(|_| self.uses_loopback);
+        let of = |(index, one): (usize, &Arc<EngineNetworks>)| match one {
+            one if with_loopback == Some(index) => Arc::new(EngineNetworks {
+                has_loopback: true,
+                ..EngineNetworks::clone(one)
+            }),
+            one if serves(one) => Arc::clone(one),
+            _ => Arc::default(),
+        };
+        all.iter().enumerate().map(of).collect()
     }
 
     /// The first that serves sockets of this kind; `None`: none does.

@@ -1,8 +1,12 @@
 //! Frames for the engine's own addresses: two programs on one engine talk without a device. Such a
 //! frame is copied once and comes back as a received one.
+//!
+//! The addresses of loopback are every engine's own: which programs use them there and not in the kernel is the
+//! programs' affair (docs/decisions/0042-loopback.md).
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nic::TxFrame;
-use stack::{Busy, EgressCaps, InterfaceConfig, InterfaceId, Resolution};
+use stack::{Busy, EgressCaps, InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 use std::collections::VecDeque;
 use wire::ethernet::Address;
 
@@ -10,6 +14,18 @@ use wire::ethernet::Address;
 const FRAMES_MAX: usize = 256;
 /// Largest packet, as on Linux's loopback interface (its 65536 do not fit the field).
 const MTU_BYTES: u16 = u16::MAX;
+
+/// RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3.
+pub const LOOPBACK_ADDRESSES: [InterfaceAddress; 2] = [
+    InterfaceAddress {
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        prefix_len: 8,
+    },
+    InterfaceAddress {
+        address: IpAddr::V6(Ipv6Addr::LOCALHOST),
+        prefix_len: 128,
+    },
+];
 
 /// The interface that leads back.
 pub struct Loopback {

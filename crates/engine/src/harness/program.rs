@@ -39,7 +39,7 @@ pub struct Program {
     pub consumed: Producer<Consumed>,
     /// Completions.
     pub completions: Consumer<Completion>,
-    /// A kernel socket, bound to a free port of loopback, that stands behind every socket.
+    /// A kernel socket, bound to a free port of any address, that stands behind every socket.
     pub backing: OwnedFd,
     token: u32,
     /// Handles of prepared backing sockets.
@@ -82,14 +82,14 @@ impl Socket {
 
 /// A TCP socket of the kernel that holds a free port.
 pub fn kernel_socket() -> OwnedFd {
-    kernel_socket_at(0).expect("a free port")
+    kernel_socket_on((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a free port")
 }
 
-/// The same on a port of the kernel's loopback, which somebody else may have.
-pub fn kernel_socket_at(port: u16) -> Result<OwnedFd, Errno> {
+/// The same at an address that somebody else may have.
+pub fn kernel_socket_on(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    rustix::net::bind(&fd, &address)?;
     Ok(fd)
 }
 

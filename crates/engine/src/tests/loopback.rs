@@ -1,7 +1,9 @@
-//! Two programs on one engine, by its own address: no frame leaves.
+//! Two programs on one engine, by its own address or by loopback: no frame leaves.
 
-use crate::harness::{Program, Wired, small_limits};
-use hostif::Flags;
+use crate::harness::{ADDRESSES, Program, Socket, Wired, kernel_socket_on, small_limits};
+use core::net::SocketAddr;
+use hostif::{Flags, Op};
+use rustix::io::Errno;
 
 #[test]
 fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
@@ -39,4 +41,76 @@ fn a_port_of_ours_without_listener_refuses() {
     let refused = active.connect(&mut wired, address).unwrap();
     wired.settle();
     assert_eq!(refused.header().error(), 111, "ECONNREFUSED");
+}
+
+fn called(text: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(text.parse().unwrap(), port)
+}
+
+/// A listener on an address; its port.
+fn listen_on(wired: &mut Wired, program: &mut Program, local: SocketAddr) -> (Socket, u16) {
+    let listener = program.open(wired).unwrap();
+    let bind = Op::Bind { local };
+    let port = program.try_call(wired, listener.id, bind).unwrap();
+    let listen = Op::Listen { backlog: 8 };
+    program.try_call(wired, listener.id, listen).unwrap();
+    (listener, u16::try_from(port).unwrap())
+}
+
+#[test]
+fn all_of_loopback_is_the_engines_own_and_the_first_address_speaks() {
+    let mut wired = Wired::new(small_limits());
+    let (mut active, mut passive) = (wired.attach(0), wired.attach(0));
+    let (_listener, port) = listen_on(&mut wired, &mut passive, called("0.0.0.0", 0));
+    for name in ["127.0.0.1", "127.8.9.10"] {
+        let remote = called(name, port);
+        let near = active.open(&mut wired).unwrap();
+        let heard = Op::ConnectHeard {
+            remote,
+            local: None,
+        };
+        active.try_call(&mut wired, near.id, heard).unwrap();
+        wired.settle();
+        assert!(near.flags().contains(Flags::CONNECTED), "{name}");
+        let (local, peer) = near.header().addresses();
+        assert_eq!(local.unwrap().ip().to_string(), "127.0.0.1");
+        assert_eq!(peer, Some(remote));
+    }
+}
+
+#[test]
+fn what_nobody_hears_is_refused_before_anything_is_sent() {
+    let mut wired = Wired::new(small_limits());
+    let (mut active, mut passive) = (wired.attach(0), wired.attach(0));
+    let own = SocketAddr::new(ADDRESSES[0].into(), 0);
+    let (listener, port) = listen_on(&mut wired, &mut passive, own);
+    for remote in [called("127.0.0.1", port), called("::1", port)] {
+        let near = active.open(&mut wired).unwrap();
+        let heard = Op::ConnectHeard {
+            remote,
+            local: None,
+        };
+        let refused = active.try_call(&mut wired, near.id, heard);
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+        assert_eq!(near.header().error(), 0, "nothing has come of it");
+    }
+    passive.close(&listener);
+}
+
+#[test]
+fn a_port_on_one_address_of_loopback_gives_no_other() {
+    let mut wired = Wired::new(small_limits());
+    let mut program = wired.attach(0);
+    let elsewhere = kernel_socket_on(called("127.0.0.2", 0)).unwrap();
+    program.backing = elsewhere;
+    for local in ["127.0.0.1", "0.0.0.0"] {
+        let socket = program.open(&mut wired).unwrap();
+        let local = called(local, program.port());
+        let bound = program.try_call(&mut wired, socket.id, Op::Bind { local });
+        assert_eq!(bound, Err(Errno::ACCESS), "{local}");
+    }
+    let socket = program.open(&mut wired).unwrap();
+    let local = called("127.0.0.2", program.port());
+    let bound = program.try_call(&mut wired, socket.id, Op::Bind { local });
+    assert_eq!(bound, Ok(u64::from(program.port())));
 }

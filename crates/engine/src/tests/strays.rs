@@ -93,7 +93,7 @@ fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
     let (local, _) = near.header().addresses();
     let port = local.unwrap().port();
     let is_taken = || {
-        let socket = crate::harness::kernel_socket_at(port);
+        let socket = crate::harness::kernel_socket_on(([127, 0, 0, 1], port).into());
         socket.err() == Some(Errno::ADDRINUSE)
     };
     drop(scene.active);

@@ -31,6 +31,7 @@ const TOO_LONG: u8 = 51;
 const CONNECT_FAST: u8 = 11;
 const SET_FAST_OPEN_KEYS: u8 = 12;
 const TELL_LANE: u8 = 13;
+const CONNECT_HEARD: u8 = 14;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -145,16 +146,15 @@ impl Descriptor for Command {
     fn encode(&self) -> Words {
         let id = self.socket.map_or(0, SocketId::to_bits);
         let plain = |kind| Word0::plain(kind, self.token).encode();
+        let connect =
+            |kind, remote, local| connect_words(Word0::plain(kind, self.token), id, remote, local);
         match self.op {
             Op::Bind { local } => end_words(BIND, self.token, id, local),
             Op::TooLong { destination } => end_words(TOO_LONG, self.token, id, destination),
             Op::Listen { backlog } => [plain(LISTEN), id, u64::from(backlog), 0, 0, 0, 0],
-            Op::Connect { remote, local } => {
-                connect_words(Word0::plain(CONNECT, self.token), id, remote, local)
-            }
-            Op::ConnectFast { remote, local } => {
-                connect_words(Word0::plain(CONNECT_FAST, self.token), id, remote, local)
-            }
+            Op::Connect { remote, local } => connect(CONNECT, remote, local),
+            Op::ConnectHeard { remote, local } => connect(CONNECT_HEARD, remote, local),
+            Op::ConnectFast { remote, local } => connect(CONNECT_FAST, remote, local),
             Op::SetFastOpenKeys(keys) => {
                 let [a, b] = halves(keys.primary);
                 let [c, d] = halves(keys.backup.unwrap_or_default());
@@ -228,13 +228,13 @@ impl Descriptor for Command {
             LISTEN => Op::Listen {
                 backlog: number(words[2])?,
             },
-            CONNECT => {
+            kind @ (CONNECT | CONNECT_HEARD | CONNECT_FAST) => {
                 let (remote, local) = connect_ends(&first, words)?;
-                Op::Connect { remote, local }
-            }
-            CONNECT_FAST => {
-                let (remote, local) = connect_ends(&first, words)?;
-                Op::ConnectFast { remote, local }
+                match kind {
+                    CONNECT => Op::Connect { remote, local },
+                    CONNECT_HEARD => Op::ConnectHeard { remote, local },
+                    _ => Op::ConnectFast { remote, local },
+                }
             }
             SET_FAST_OPEN_KEYS => Op::SetFastOpenKeys(FastOpenKeys {
                 primary: whole([words[2], words[3]]),

@@ -52,6 +52,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         (any_address(), proptest::option::of(any_address()))
             .prop_map(|(remote, local)| Op::Connect { remote, local }),
         (any_address(), proptest::option::of(any_address()))
+            .prop_map(|(remote, local)| Op::ConnectHeard { remote, local }),
+        (any_address(), proptest::option::of(any_address()))
             .prop_map(|(remote, local)| Op::ConnectFast { remote, local }),
         any::<([u8; 16], Option<[u8; 16]>)>()
             .prop_map(|(primary, backup)| Op::SetFastOpenKeys(FastOpenKeys { primary, backup })),

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use client::engines::{Candidates, Engines, Flow, Networks, Place, Placement};
 use client::route::EngineNetworks;
 use client::{Session, SocketKinds, TcpSocket};
+use hostif::LOOPBACK_VARIABLE;
 use rustix::io::Errno;
 
 static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
@@ -26,7 +27,8 @@ pub fn attach() -> Result<(), Option<String>> {
         }
         let (engines, missing) = Engines::look_for(&client::engine_names(), Placement::wanted());
         reason = missing;
-        Some(engines)
+        let uses_loopback = std::env::var(LOOPBACK_VARIABLE).is_ok_and(|text| text == "1");
+        Some(engines.with_loopback(uses_loopback))
     });
     match engines {
         Some(engines) => engines.attach_again().map_err(|lost| lost.or(reason)),

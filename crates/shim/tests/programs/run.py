@@ -3,6 +3,7 @@
 
     run.py --library libshunt.so --address 10.0.0.2 [--kernel-address 127.0.0.1] [PROGRAM...]
     run.py --kernel                    only the kernel's side, twice: shows which programs are stable
+    run.py --kernel --save FILE        the kernel's side once, for a later --expected FILE: Shunt's side alone
 
 With --command (for instance "shunt run --inline --address ADDRESS/24 --") each program is started by that command. Where
 the word ADDRESS is in it, it is replaced, and each program has one of its own: the first --address, the next ones those
@@ -15,6 +16,7 @@ the two halves run as two processes, on two hosts if need be, against --address 
 import argparse
 import difflib
 import ipaddress
+import json
 import os
 import pathlib
 import shlex
@@ -107,6 +109,8 @@ def main():
     parser.add_argument("--link-address-v6")
     parser.add_argument("--port", type=int, default=7000)
     parser.add_argument("--kernel", action="store_true")
+    parser.add_argument("--save")
+    parser.add_argument("--expected")
     parser.add_argument("--command")
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--server-command")
@@ -120,6 +124,7 @@ def main():
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
     names = [name for name in names if arguments.link or not needs_link(name)]
     os.environ["PARITY_LINK"] = arguments.link or "lo"
+    known = json.loads(pathlib.Path(arguments.expected).read_text()) if arguments.expected else {}
     different = 0
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         build(names, pathlib.Path(folder), ["-static"] if arguments.static else [])
@@ -130,7 +135,10 @@ def main():
             if is_v6(name):
                 own = arguments.link_address_v6 if on_link else arguments.kernel_address_v6
                 addresses = (own, arguments.address_v6)
-            expected = run([program, "both", addresses[0]], dict(os.environ))
+            expected = known.get(name) or run([program, "both", addresses[0]], dict(os.environ))
+            if arguments.save:
+                known[name] = expected
+                continue
             found = over_shunt(program, index, arguments, addresses)
             same = expected == found
             different += not same
@@ -139,6 +147,8 @@ def main():
                 lines = difflib.unified_diff(
                     expected.splitlines(), found.splitlines(), "kernel", "shunt", n=2, lineterm="")
                 print("\n".join("    " + line for line in lines))
+    if arguments.save:
+        pathlib.Path(arguments.save).write_text(json.dumps(known))
     return 1 if different else 0
 
 

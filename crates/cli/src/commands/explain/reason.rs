@@ -64,6 +64,13 @@ impl Facts<'_> {
             let change = "a TCP or UDP socket is placed when it is bound, connected or first used";
             return (why, Some(change));
         };
+        if view.remote.is_some_and(|remote| remote.ip().is_loopback()) {
+            let why = "it speaks over the kernel's loopback".to_owned();
+            return (
+                why,
+                Some("start both ends with `shunt run --loopback`: TCP then stays on the engine"),
+            );
+        }
         if let Some(remote) = view.remote {
             let why = format!(
                 "its way to {} leads over an interface of the kernel",
@@ -108,7 +115,8 @@ mod tests {
     #[test]
     fn the_first_obstacle_is_named() {
         let bound = view("10.0.0.2:80", None);
-        let connected = view("127.0.0.1:5000", Some("127.0.0.1:80"));
+        let connected = view("10.0.0.2:5000", Some("10.0.0.9:80"));
+        let local = view("127.0.0.1:5000", Some("127.0.0.1:80"));
         let cases = [
             (
                 Facts {
@@ -144,7 +152,14 @@ mod tests {
                     kernels: Some(&connected),
                     ..BASE
                 },
-                "way to 127.0.0.1",
+                "way to 10.0.0.9",
+            ),
+            (
+                Facts {
+                    kernels: Some(&local),
+                    ..BASE
+                },
+                "the kernel's loopback",
             ),
         ];
         for (facts, part) in cases {

@@ -240,7 +240,9 @@ impl Core {
                 self.listeners.insert(local.port(), id);
                 done(0, 0)
             }
-            Op::Connect { remote, .. } | Op::ConnectFast { remote, .. } => {
+            Op::Connect { remote, .. }
+            | Op::ConnectHeard { remote, .. }
+            | Op::ConnectFast { remote, .. } => {
                 self.connect(id, remote);
                 done(0, 0)
             }

@@ -1,0 +1,326 @@
+//! TCP over loopback on an engine (`shunt run --loopback`, docs/decisions/0042-loopback.md): parity programs and whole
+//! servers with their clients, while the kernel of their host counts not one TCP segment; and both loopbacks
+//! together, where only one end is run so.
+//!
+//! A program or privilege that is missing skips the test, and says so past libtest's capture of output.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, world};
+
+/// Before a program whose loopback is the engine's alone.
+const STRICT: [&str; 5] = ["run", "--loopback", "--policy", "engine-only", "--"];
+/// Before one whose loopback is the kernel's too.
+const BOTH: [&str; 3] = ["run", "--loopback", "--"];
+/// For all parity programs together on a busy machine.
+const LIMIT: Duration = Duration::from_secs(480);
+
+/// Programs of TCP that are left out: Fast Open is off, as by default.
+const WITHOUT: &[&str] = &["fast_open"];
+
+/// Counters of the kernel's TCP that nothing but a segment or a connection moves.
+const COUNTED: [&str; 5] = [
+    "ActiveOpens",
+    "PassiveOpens",
+    "InSegs",
+    "OutSegs",
+    "OutRsts",
+];
+
+struct Bed {
+    lab: Lab,
+    folder: PathBuf,
+    _engine: Program,
+}
+
+impl Bed {
+    fn new(test: &str, needs: &[&str], flags: &[&str]) -> Option<Bed> {
+        if !world::can_run(test, needs) {
+            return None;
+        }
+        let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
+        let mut engine = testkit::start(host(&lab, "a"), shunt(), &[&["engine"], flags].concat());
+        let serves = |engine: &Program| engine.stderr().contains("serving");
+        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        let folder = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Some(Bed {
+            lab,
+            folder,
+            _engine: engine,
+        })
+    }
+
+    fn a(&self) -> &Host {
+        host(&self.lab, "a")
+    }
+
+    /// A server; it listens on the port.
+    fn serve(&self, prefix: &[&str], line: &[&str], port: u16) -> Program {
+        let mut server = self.start(prefix, line);
+        server.wait_listening(port, PATIENCE).unwrap();
+        server
+    }
+
+    fn start(&self, prefix: &[&str], line: &[&str]) -> Program {
+        testkit::start(self.a(), shunt(), &[prefix, line].concat())
+    }
+
+    /// What a client prints, which succeeds.
+    fn ask(&self, prefix: &[&str], line: &[&str]) -> String {
+        testkit::run(self.a(), shunt(), &[prefix, line].concat()).stdout
+    }
+
+    /// What the kernel of host `a` has counted of TCP.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let text = testkit::run(self.a(), "cat", &["/proc/net/snmp"]).stdout;
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let all = names.split_whitespace().zip(values.split_whitespace());
+        let counted = all.filter(|(name, _)| COUNTED.contains(name));
+        counted
+            .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+            .collect()
+    }
+
+    /// The kernel had nothing to do with any of it.
+    fn assert_silent_kernel(&self) {
+        let counters = self.counters();
+        assert_eq!(counters.len(), COUNTED.len(), "{counters:?}");
+        assert!(counters.values().all(|count| *count == 0), "{counters:?}");
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn shunt() -> &'static str {
+    testkit::shunt().to_str().unwrap()
+}
+
+/// All programs of TCP but these.
+fn names(runner: &Path, without: &[&str]) -> Vec<String> {
+    let files = std::fs::read_dir(runner.parent().unwrap()).unwrap();
+    let is_left_out =
+        |name: &str| name.contains("udp") || WITHOUT.contains(&name) || without.contains(&name);
+    let mut names: Vec<String> = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|name| !is_left_out(name))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The programs on host `a` with loopback on the engine, compared with those on the kernel of host `b`.
+fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], without: &[&str]) {
+    let Some(bed) = Bed::new(test, &["cc", "python3"], flags) else {
+        return;
+    };
+    let runner = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
+    let file = bed.folder.join("expected.json");
+    let file = file.to_str().unwrap();
+    let programs = names(&runner, without);
+    let runner = runner.to_str().unwrap();
+    let run = |on: &str, arguments: &[&str]| {
+        let mut line = vec![runner];
+        line.extend(arguments);
+        line.extend(programs.iter().map(String::as_str));
+        let done = testkit::start(host(&bed.lab, on), "python3", &line)
+            .finish(LIMIT, || false)
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "{}\n{}\n{}",
+            done.status,
+            done.stdout,
+            done.stderr
+        );
+        done.stdout
+    };
+    run("b", &["--kernel", "--save", file]);
+    let command = [&[shunt()][..], &STRICT].concat().join(" ");
+    let mut arguments = vec!["--command", &command, "--expected", file];
+    arguments.extend(["--address", "127.0.0.1", "--address-v6", "::1"]);
+    let told = run("a", &arguments);
+    let same = told.lines().filter(|line| line.starts_with("same")).count();
+    assert!(same >= programs.len(), "{told}");
+    bed.assert_silent_kernel();
+}
+
+#[test]
+fn programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
+    programs_are_as_on_the_kernel("loopback-parity", &[], &[]);
+}
+
+#[test]
+fn programs_print_over_loopback_on_two_cores_what_they_print_over_the_kernel() {
+    // Each core admits the whole backlog (docs/decisions/0013-engine-cores.md); connections that wait are not accepted
+    // in the order in which they came.
+    let without = &["backlog", "linger"];
+    programs_are_as_on_the_kernel("loopback-cores", &["--cores", "2"], without);
+}
+
+#[test]
+fn redis_and_its_clients_say_nothing_to_the_kernel() {
+    let needs = ["redis-server", "redis-cli", "redis-benchmark"];
+    let Some(bed) = Bed::new("loopback-redis", &needs, &[]) else {
+        return;
+    };
+    let line = ["redis-server", "--save", "", "--bind", "127.0.0.1", "::1"];
+    let _server = bed.serve(&STRICT, &line, 6379);
+    assert_eq!(bed.ask(&STRICT, &["redis-cli", "PING"]), "PONG\n");
+    let six = bed.ask(&STRICT, &["redis-cli", "-h", "::1", "PING"]);
+    assert_eq!(six, "PONG\n");
+    let line = ["redis-benchmark", "-c", "50", "-n", "5000"];
+    let line = [&line[..], &["-t", "set,get,lpush", "--csv"]].concat();
+    let told = bed.ask(&STRICT, &line);
+    for test in ["SET", "GET", "LPUSH"] {
+        assert!(told.contains(&format!("\"{test}\"")), "{told}");
+    }
+    let count = bed.ask(&STRICT, &["redis-cli", "LLEN", "mylist"]);
+    assert_eq!(count, "5000\n");
+    bed.assert_silent_kernel();
+}
+
+#[test]
+fn nginx_and_curl_say_nothing_to_the_kernel() {
+    let Some(bed) = Bed::new("loopback-nginx", &["nginx", "curl", "sha256sum"], &[]) else {
+        return;
+    };
+    let folder = bed.folder.to_str().unwrap().to_owned();
+    let content = vec![b'x'; 4 << 20];
+    std::fs::write(bed.folder.join("file"), &content).unwrap();
+    let configuration = format!(
+        "daemon off; worker_processes 2; user root; pid {folder}/pid; error_log stderr;
+        events {{ worker_connections 64; }}
+        http {{ access_log off; sendfile on; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+        fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+        server {{ listen 127.0.0.1:8080; listen [::1]:8080; root {folder}; }} }}"
+    );
+    let file = bed.folder.join("nginx.conf");
+    std::fs::write(&file, configuration).unwrap();
+    let line = ["nginx", "-c", file.to_str().unwrap(), "-p", &folder];
+    let _server = bed.serve(&STRICT, &line, 8080);
+    for name in ["127.0.0.1", "[::1]"] {
+        let url = format!("http://{name}:8080/file");
+        let out = bed.folder.join("got");
+        let out = out.to_str().unwrap();
+        let line = ["curl", "-sS", "--noproxy", "*", "-o", out, "-w"];
+        let line = [&line[..], &["%{http_code} %{local_ip} %{remote_ip}", &url]].concat();
+        let told = bed.ask(&STRICT, &line);
+        let ip = name.trim_matches(['[', ']']);
+        assert_eq!(told, format!("200 {ip} {ip}"));
+        assert!(std::fs::read(out).unwrap() == content);
+    }
+    bed.assert_silent_kernel();
+}
+
+/// Asks the server of the text protocol for what it has just been given, and how it and we are called.
+const MEMCACHED: &str = "
+import socket
+for family, name in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::ffff:127.0.0.1')):
+    with socket.socket(family) as one:
+        one.connect((name, 11211))
+        value = b'v' * 100000
+        one.sendall(b'set key 0 0 100000\\r\\n' + value + b'\\r\\nget key\\r\\n')
+        got = b''
+        while not got.endswith(b'END\\r\\n'): got += one.recv(65536)
+        assert got == b'STORED\\r\\nVALUE key 0 100000\\r\\n' + value + b'\\r\\nEND\\r\\n'
+        print(one.getsockname()[0], *one.getpeername()[:2])
+";
+
+#[test]
+fn memcached_and_pythons_server_say_nothing_to_the_kernel() {
+    let needs = ["memcached", "python3", "curl"];
+    let Some(bed) = Bed::new("loopback-others", &needs, &[]) else {
+        return;
+    };
+    let user = ["memcached", "-u", "root", "-U", "0", "-l", "0.0.0.0"];
+    let _server = bed.serve(&STRICT, &user, 11211);
+    assert_eq!(
+        bed.ask(&STRICT, &["python3", "-c", MEMCACHED]),
+        "127.0.0.1 127.0.0.1 11211\n::ffff:127.0.0.1 ::ffff:127.0.0.1 11211\n"
+    );
+    let folder = bed.folder.to_str().unwrap();
+    std::fs::write(bed.folder.join("word"), "served").unwrap();
+    let line = ["python3", "-m", "http.server", "-b", "127.0.0.1", "-d"];
+    let line = [&line[..], &[folder, "8000"]].concat();
+    let _web = bed.serve(&STRICT, &line, 8000);
+    // Of a whole network of addresses the listener has one, and one that is not named is it too.
+    for name in ["127.0.0.1", "localhost", "0.0.0.0"] {
+        let url = format!("http://{name}:8000/word");
+        let line = ["curl", "-sS", "-4", "--noproxy", "*", &url];
+        assert_eq!(bed.ask(&STRICT, &line), "served", "{name}");
+    }
+    bed.assert_silent_kernel();
+}
+
+/// Echoes on a port of loopback, each address twice told: whom it serves.
+const ECHO: &str = "
+import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print('listens', flush=True)
+while True:
+    one, _ = listener.accept()
+    with one:
+        while part := one.recv(4096): one.sendall(part)
+";
+
+/// Connects in turn without blocking and blocking; prints what came of it.
+const CALL: &str = "
+import errno, select, socket, sys
+for blocking in (False, True):
+    with socket.socket() as one:
+        try:
+            if blocking:
+                one.connect((sys.argv[1], int(sys.argv[2])))
+            else:
+                one.setblocking(False)
+                code = one.connect_ex((sys.argv[1], int(sys.argv[2])))
+                assert code == errno.EINPROGRESS, code
+                select.select([], [one], [])
+                code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code: raise OSError(code, 'connect')
+                one.setblocking(True)
+            one.sendall(b'word')
+            print(one.recv(4).decode(), one.getsockname()[0], one.getpeername()[0])
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+";
+
+#[test]
+fn where_one_end_is_not_run_so_the_kernels_loopback_joins_them() {
+    let Some(bed) = Bed::new("loopback-both", &["python3"], &[]) else {
+        return;
+    };
+    let plain = ["run", "--policy", "kernel-only", "--"];
+    let echoed = "word 127.0.0.1 127.0.0.1\n".repeat(2);
+    let call = |prefix: &[&str], port| bed.ask(prefix, &["python3", "-c", CALL, "127.0.0.1", port]);
+    let _first = bed.serve(&BOTH, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
+    let _second = bed.serve(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"], 7002);
+    assert_eq!(call(&BOTH, "7001"), echoed);
+    bed.assert_silent_kernel();
+    assert_eq!(call(&plain, "7001"), echoed);
+    assert_eq!(call(&BOTH, "7002"), echoed);
+    assert_eq!(bed.counters()["ActiveOpens"], 4);
+    assert_eq!(call(&STRICT, "7002"), "ECONNREFUSED\n".repeat(2));
+    assert_eq!(bed.counters()["ActiveOpens"], 4);
+    assert_eq!(call(&BOTH, "7003"), "ECONNREFUSED\n".repeat(2));
+    assert_eq!(bed.counters()["ActiveOpens"], 6);
+    // What is bound there reaches nothing else.
+    let bound = "import socket
+one = socket.socket()
+one.bind(('127.0.0.1', 0))
+print(one.connect_ex(('10.77.0.2', 7001)))";
+    let on_kernel = bed.ask(&plain, &["python3", "-c", bound]);
+    assert_eq!(bed.ask(&BOTH, &["python3", "-c", bound]), on_kernel);
+}
