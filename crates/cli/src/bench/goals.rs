@@ -39,6 +39,9 @@ pub struct Arguments {
     /// Runs of each setup [default: 5; with --quick 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Only the rows in whose name one of these words stands, such as "same host".
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 /// What is measured.
@@ -83,7 +86,8 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     let interrupt = Interrupt::catch()?;
     let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
     let runs = arguments.runs.unwrap_or(runs);
-    let plan = subject.plan();
+    let mut plan = subject.plan();
+    plan.keep_only(&arguments.only)?;
     let bed = Bed::create(Scale { seconds }, interrupt)?;
     let before = CoreDistance::measure();
     let mut samples = Samples::default();
@@ -150,5 +154,61 @@ fn measure(bed: &Bed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples)
             say(&format!("failed: {error:#}"));
             samples.fail(setup.key, format!("{}: {error:#}", setup.title));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Subject; 5] = [
+        Subject::Latency,
+        Subject::Bulk,
+        Subject::Rate,
+        Subject::Connect,
+        Subject::Cpu,
+    ];
+
+    fn only(subject: Subject, words: &[&str]) -> anyhow::Result<Plan> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut plan = subject.plan();
+        plan.keep_only(&words).map(|()| plan)
+    }
+
+    #[test]
+    fn every_row_has_its_setups_and_every_setup_a_row() {
+        for subject in ALL {
+            let plan = subject.plan();
+            for row in &plan.rows {
+                let sources = row.kernel.into_iter().chain([row.shunt]);
+                for source in sources {
+                    let its = plan.setups.iter().filter(|one| one.key == source.setup);
+                    assert_eq!(its.count(), 1, "{}: {}", subject.name(), row.what);
+                }
+            }
+            for setup in &plan.setups {
+                assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
+            }
+            assert!(plan.rows.iter().any(|row| row.goal.is_some()));
+        }
+    }
+
+    #[test]
+    fn only_some_rows_are_measured_with_the_setups_that_they_need() {
+        let plan = only(Subject::Latency, &["Same Host"]).unwrap();
+        let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
+        assert_eq!(keys, ["loopback", "same-inline", "same-engine"]);
+        // With the tail's rows below them.
+        assert_eq!(plan.rows.len(), 6);
+        let plan = only(Subject::Bulk, &["same host, both inline", "tap"]).unwrap();
+        let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
+        assert_eq!(keys, ["kernel", "tap", "loopback", "same"]);
+        assert_eq!(plan.rows.len(), 3);
+        let error = only(Subject::Connect, &["same host"]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("no row") && text.contains("  socket create"),
+            "{text}"
+        );
     }
 }

@@ -16,6 +16,7 @@ use crate::bench::{
   shunt bench apps
   shunt bench latency
   shunt bench bulk --runs 9 --json
+  shunt bench latency --only 'same host'      two programs on one host; bulk has such rows too
   shunt bench tcp --quick
   shunt bench mover --quick
   shunt bench overload

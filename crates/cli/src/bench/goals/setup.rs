@@ -1,5 +1,7 @@
 //! One way of running programs, and a set of such ways with the rows that compare them.
 
+use anyhow::bail;
+
 use super::{bed::Bed, row::Row, samples::Values};
 
 /// Whether idle processors may sleep deeply while a setup is measured: the same for both sides of a row.
@@ -35,6 +37,55 @@ pub struct Plan {
     pub rows: Vec<Row>,
     /// What a reader must know beyond the conditions that all commands share.
     pub notes: Vec<&'static str>,
+}
+
+impl Plan {
+    /// Keeps the rows in whose name one of the words stands, with those that are indented below them, and the
+    /// setups that they need. No words: everything.
+    ///
+    /// # Errors
+    /// No row is left.
+    pub fn keep_only(&mut self, words: &[String]) -> anyhow::Result<()> {
+        if words.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+        let all = self.rows.clone();
+        let mut is_wanted = false;
+        self.rows.retain(|row| {
+            let name = row.what.to_lowercase();
+            if !is_below(row) {
+                is_wanted = words.iter().any(|word| name.contains(word));
+            }
+            is_wanted
+        });
+        if self.rows.is_empty() {
+            let names = all.iter().filter(|row| !is_below(row));
+            let names: Vec<String> = names.map(|row| format!("  {}", row.what)).collect();
+            let words = words.join(",");
+            bail!(
+                "--only {words}: no row has such a name; there are\n{}",
+                names.join("\n")
+            );
+        }
+        let needed = self.setups.iter().filter(|setup| self.needs(setup));
+        self.setups = needed.copied().collect();
+        Ok(())
+    }
+
+    /// Whether a row compares what the setup measures.
+    pub fn needs(&self, setup: &Setup) -> bool {
+        let mut sources = self
+            .rows
+            .iter()
+            .flat_map(|row| row.kernel.into_iter().chain([row.shunt]));
+        sources.any(|source| source.setup == setup.key)
+    }
+}
+
+/// Whether a row is a part of the one above it.
+fn is_below(row: &Row) -> bool {
+    row.what.starts_with(' ')
 }
 
 /// Why a setup cannot be measured on this machine or with this binary: no failure.
