@@ -18,6 +18,7 @@ mod program;
 mod queue;
 mod ring;
 mod send;
+mod stall;
 mod sys;
 
 use std::io;
@@ -36,6 +37,7 @@ use error::failed;
 use program::Whose;
 use queue::{Queue, Wanted, broken};
 use send::Sent;
+use stall::Stall;
 
 /// Queues of an interface that are served at most.
 const QUEUES_MAX: u32 = 64;
@@ -65,6 +67,9 @@ pub struct AfXdp {
     believes_partial: bool,
     slept: bool,
     busy: bool,
+    stall: Stall,
+    /// See [`AfXdp::hold_transmit_ring`].
+    is_held: bool,
     counters: Counters,
     /// For frames that take several pieces.
     whole: Vec<u8>,
@@ -197,9 +202,17 @@ impl AfXdp {
             busy_bursts: 0,
             slept: false,
             busy: false,
+            stall: Stall::default(),
+            is_held: false,
             counters: Counters::default(),
             whole: Vec::new(),
         })
+    }
+
+    /// For tests: the transmit ring counts as full.
+    #[doc(hidden)]
+    pub fn hold_transmit_ring(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
     /// Has the queues wake whoever sleeps on [`Driver::wait_fd`].
@@ -342,7 +355,7 @@ impl Driver for AfXdp {
     }
 
     fn flush_tx(&mut self) -> io::Result<()> {
-        if !self.kick()? {
+        if !self.kick()? && !self.stall.is_stopped() {
             self.counters.tx_busy += 1;
             self.busy = true;
         }
@@ -399,6 +412,12 @@ impl Driver for AfXdp {
         if self.link.as_ref().is_some_and(is_off) {
             complaints.push(format!(
                 "somebody took the XDP program off {:?}: frames arrive through a packet socket instead, more slowly; restart the engine to attach it again",
+                self.interface
+            ));
+        }
+        if self.stall.is_stopped() {
+            complaints.push(format!(
+                "the AF_XDP transmit ring of {:?} takes no frames: they leave by a packet socket instead, more slowly, until it does; if it stays so restart the engine with --driver af_packet",
                 self.interface
             ));
         }

@@ -3,6 +3,7 @@
 //! The kernel is told once for many frames (`AfXdp::kick`); when is the caller's business.
 
 use std::io;
+use std::time::Instant;
 
 use ::wire::ethernet;
 
@@ -49,15 +50,32 @@ impl AfXdp {
 
     /// Whether there is room for `pieces`, if need be after the device was told to send.
     fn make_room(&mut self, pieces: usize) -> io::Result<bool> {
-        let Some(queue) = self.queues.first_mut() else {
+        let Some(queue) = self.queues.first_mut().filter(|_| !self.is_held) else {
             return Ok(false);
         };
-        if queue.room().map_err(broken)? >= pieces {
-            return Ok(true);
+        let mut has_room = queue.room().map_err(broken)? >= pieces;
+        if !has_room {
+            self.kick()?;
+            let queue = self.queues.first_mut().expect("invariant: as above");
+            has_room = queue.room().map_err(broken)? >= pieces;
         }
-        self.kick()?;
-        let queue = self.queues.first_mut().expect("invariant: as above");
-        Ok(queue.room().map_err(broken)? >= pieces)
+        if has_room {
+            self.stall.on_room();
+        }
+        Ok(has_room)
+    }
+
+    /// The ring took nothing: the frame has to wait, or goes by the packet socket where the ring has stopped.
+    fn send_around(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        if !self.stall.on_full(Instant::now()) {
+            return Ok(Sent::Busy);
+        }
+        self.send_by_packet(frame)
+    }
+
+    fn send_by_packet(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        let taken = self.packet.tx_burst(std::slice::from_ref(frame))?;
+        Ok(if taken == 1 { Sent::Taken } else { Sent::Busy })
     }
 
     pub(super) fn send(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
@@ -77,7 +95,7 @@ impl AfXdp {
             return Ok(Sent::Dropped);
         }
         if !self.make_room(len.div_ceil(CHUNK_BYTES))? {
-            return Ok(Sent::Busy);
+            return self.send_around(frame);
         }
         self.put(len, |target| {
             let (headers, payload) = target.split_at_mut(frame.headers.len());
@@ -101,10 +119,9 @@ impl AfXdp {
     /// A large segment through the packet socket, behind everything that waits here.
     fn send_whole(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
         if !self.kick()? {
-            return Ok(Sent::Busy);
+            return self.send_around(frame);
         }
-        let taken = self.packet.tx_burst(std::slice::from_ref(frame))?;
-        Ok(if taken == 1 { Sent::Taken } else { Sent::Busy })
+        self.send_by_packet(frame)
     }
 
     /// A large segment cut to frames: all of it or, where the ring never had room for all, as much as there
@@ -118,7 +135,7 @@ impl AfXdp {
             return Ok(Sent::Dropped);
         }
         if !self.make_room(pieces)? {
-            return Ok(Sent::Busy);
+            return self.send_around(frame);
         }
         for index in 0..cuts.count() {
             if !self.make_room(pieces)? {

@@ -1,13 +1,13 @@
 //! What the driver says where an interface goes, changes, is taken or cannot do what is asked.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nic::{
     Driver,
     af_xdp::{AfXdp, Config, Mode, OpenError},
 };
 
-use crate::support::{self, VETH, receive, receive_all, wait};
+use crate::support::{self, PATIENCE, VETH, receive, receive_all, wait};
 use crate::{config, headers, is_tcp, open, veth};
 
 #[test]
@@ -68,6 +68,37 @@ fn a_program_taken_off_is_said_and_frames_come_through_the_packet_socket() {
         .unwrap();
     left.flush_tx().unwrap();
     receive(&mut driver, is_tcp);
+}
+
+#[test]
+fn frames_leave_by_the_packet_socket_when_the_ring_has_stopped_and_that_is_said() {
+    let test = "frames_leave_by_the_packet_socket_when_the_ring_has_stopped_and_that_is_said";
+    let Some([left, right]) = veth(test) else {
+        return;
+    };
+    let mut driver = open(&left, &Config::new(VETH));
+    let mut peer = open(&right, &Config::new(VETH));
+    let headers = headers(&driver, &peer, 0);
+    let frame = support::tcp_frame(&headers, &[], None);
+    driver.hold_transmit_ring(true);
+    assert_eq!(
+        driver.tx_burst(&[frame]).unwrap(),
+        0,
+        "it may be full for a while"
+    );
+    let until = Instant::now() + PATIENCE;
+    while driver.tx_burst(&[frame]).unwrap() == 0 {
+        assert!(Instant::now() < until, "the frame waits for ever");
+        std::thread::yield_now();
+    }
+    receive(&mut peer, is_tcp);
+    let complaints = driver.complaints();
+    assert!(complaints[0].contains("takes no frames"), "{complaints:?}");
+    driver.hold_transmit_ring(false);
+    assert_eq!(driver.tx_burst(&[frame]).unwrap(), 1);
+    driver.flush_tx().unwrap();
+    receive(&mut peer, is_tcp);
+    assert_eq!(driver.complaints(), Vec::<String>::new());
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub const LEFT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The interface in each namespace of a veth pair.
 pub const VETH: &str = "veth0";
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// After so long nothing more is expected, on a busy machine either.
 const QUIET: Duration = Duration::from_millis(200);
 
