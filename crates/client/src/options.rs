@@ -6,9 +6,6 @@ use hostif::{OptionChanges, SocketOption};
 /// Level and name of TCP_CONGESTION, whose value is a name.
 pub const CONGESTION: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
 
-/// In place of a level: a setting of fcntl(2).
-pub const FCNTL: i32 = -1;
-
 /// Notes one option among those that travel together; `false`: it is none of them.
 pub fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
     if (level, name) == CONGESTION {
@@ -82,7 +79,6 @@ pub fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u6
         (libc::IPPROTO_IP, libc::IP_TTL) => (SocketOption::TimeToLive, amount),
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => (SocketOption::TypeOfService, amount & 0xff),
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => (SocketOption::TimeToLive, amount),
-        (FCNTL, libc::F_SETOWN) => (SocketOption::Owner, u64::from(number.cast_unsigned())),
         _ => return None,
     })
 }

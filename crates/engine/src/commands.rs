@@ -206,9 +206,7 @@ impl EngineCore {
                         self.set_options(now, row, &changes);
                         Ok(0)
                     }
-                    Op::SetOption { option, value } => {
-                        self.set_option(now, slot, row, option, value)
-                    }
+                    Op::SetOption { option, value } => self.set_option(now, row, option, value),
                     Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
                     Op::TellLane(news) => self.tell_lane(now, row, news),

@@ -2,7 +2,6 @@
 
 use crate::core::EngineCore;
 use crate::descriptors::{channel, check_backings, is_file};
-use crate::files;
 use crate::report;
 use crate::rows::Kind;
 use crate::seat::Message;
@@ -199,6 +198,7 @@ impl EngineCore {
             Request::Join { core } => self.pass_on(slot, core, descriptors),
             Request::MapRegion { region } => self.map_region(slot, region),
             Request::MapArea { area } => self.map_area(slot, area),
+            Request::Signals { socket } => self.signals_of(slot, socket),
             Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
             Request::Query { kind } => {
@@ -212,25 +212,6 @@ impl EngineCore {
                 Ok((Reply::Report, vec![file]))
             }
         }
-    }
-
-    fn share_file(
-        &mut self,
-        slot: usize,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, (Errno, String)> {
-        let file = descriptors
-            .into_iter()
-            .next()
-            .ok_or((Errno::BADF, String::new()))?;
-        files::check(&file).map_err(|refused| (Errno::OPNOTSUPP, refused.to_string()))?;
-        let session = self.sessions[slot]
-            .as_mut()
-            .ok_or((Errno::BADF, String::new()))?;
-        let first = session
-            .keep_file(file)
-            .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;
-        Ok((Reply::Prepared { first, count: 1 }, Vec::new()))
     }
 
     fn moderate(&mut self, slot: usize, policy: Moderation) -> Result<Answer, (Errno, String)> {

@@ -374,6 +374,9 @@ impl EngineCore {
                     session.notify(id);
                 }
             }
+            if self.sockets.companion(row).signals.is_some() {
+                self.sockets.signalled.push(row);
+            }
         }
         for slot in 0..self.sessions.len() {
             let has_news = |session: &&mut Session| {
@@ -387,6 +390,10 @@ impl EngineCore {
             if let Some(Err(_)) = flushed {
                 self.fault(slot, 0, "a completion index that cannot be");
             }
+        }
+        // A handler finds everything in its place.
+        while let Some(row) = self.sockets.signalled.pop() {
+            self.sockets.signal(row);
         }
     }
 

@@ -5,8 +5,12 @@
 //! proc_pid_mountinfo(5) before the file is asked anything. A mount that the engine does not see, in
 //! another mount namespace, is refused: the program then copies by itself.
 
+use crate::control::Answer;
+use crate::core::EngineCore;
+use hostif::control::Reply;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
 
 /// Their files are in the page cache or on a local disk.
 const FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
@@ -23,6 +27,28 @@ pub enum Refused {
     /// A directory, a device and the like.
     #[error("the engine sends only from regular files")]
     NotRegular,
+}
+
+impl EngineCore {
+    /// A program lends a file to send from.
+    pub(crate) fn share_file(
+        &mut self,
+        slot: usize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let file = descriptors
+            .into_iter()
+            .next()
+            .ok_or((Errno::BADF, String::new()))?;
+        check(&file).map_err(|refused| (Errno::OPNOTSUPP, refused.to_string()))?;
+        let session = self.sessions[slot]
+            .as_mut()
+            .ok_or((Errno::BADF, String::new()))?;
+        let first = session
+            .keep_file(file)
+            .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;
+        Ok((Reply::Prepared { first, count: 1 }, Vec::new()))
+    }
 }
 
 /// Whether the engine may read from the file whenever it likes.

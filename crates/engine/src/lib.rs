@@ -49,6 +49,7 @@ mod run;
 mod seat;
 mod session;
 mod sharing;
+mod signals;
 mod sockets;
 mod state;
 mod steering;

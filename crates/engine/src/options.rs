@@ -55,13 +55,11 @@ impl EngineCore {
     pub(crate) fn set_option(
         &mut self,
         now: Instant,
-        slot: usize,
         row: u32,
         option: SocketOption,
         value: u64,
     ) -> Result<u64, Errno> {
         let byte = u8::try_from(value).unwrap_or(u8::MAX);
-        let word = u32::try_from(value).unwrap_or(u32::MAX);
         match option {
             SocketOption::QuickAck => {
                 if let Some(connection) = self.sockets.row(row).connection() {
@@ -92,11 +90,6 @@ impl EngineCore {
                 if let Some(connection) = record.connection() {
                     let _ = self.stack.set_ip_options(connection, record.ip());
                 }
-            }
-            SocketOption::Owner => {
-                let owner = self.permitted_owner(slot, word.cast_signed())?;
-                self.sockets
-                    .change(row, |record| record.signal_owner = owner);
             }
             _ => {
                 self.sockets.change(row, |record| {
@@ -144,21 +137,6 @@ impl EngineCore {
             let _ = self
                 .stack
                 .set_options(now, connection, &record.options, &mut self.sockets);
-        }
-    }
-
-    /// Only itself, or the group that it leads, may a program have signalled through the engine, which may
-    /// have privileges that the program has not.
-    fn permitted_owner(&self, slot: usize, owner: i32) -> Result<i32, Errno> {
-        let pid = self.sessions[slot]
-            .as_ref()
-            .map_or(0, |session| session.pid);
-        // Not -1, which kill(2) reads as everybody: a program may be the first process of its namespace.
-        let is_group = owner < -1 && owner == -pid;
-        if owner == 0 || owner == pid || is_group {
-            Ok(owner)
-        } else {
-            Err(Errno::PERM)
         }
     }
 }

@@ -62,8 +62,6 @@ pub struct SocketRow {
     /// `TCP_SAVE_SYN`: connections that arrive keep the headers of their SYN.
     pub save_syn: bool,
     pub linger_s: u32,
-    /// The process (or, below 0, the group) that hears of urgent data by SIGURG; 0: nobody.
-    pub signal_owner: i32,
     /// How much of the send window the program is to use; 0: all of it (`SO_SNDBUF`).
     pub send_limit: u32,
     /// `TCP_FASTOPEN`, for when the socket listens.

@@ -25,6 +25,7 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use stack::ConnectionId;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tcp::{Instant, SocketOptions};
 
 /// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
@@ -65,6 +66,8 @@ pub struct Companion {
     pub claim: Option<nic::sharing::Claim>,
     /// The slot of a connection to a neighbour; see `lanes`.
     pub slot: Option<SlotName>,
+    /// Where the program is signalled of events; see `signals`.
+    pub(crate) signals: Option<Box<crate::signals::Pair>>,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
 }
@@ -87,6 +90,10 @@ pub struct Sockets {
     pub regions: Regions,
     /// Sockets whose holders are to be told.
     pub dirty: Dirty,
+    /// Of those whose holders are told, the ones with a pair for signals.
+    pub(crate) signalled: Vec<u32>,
+    /// Every pair holds a reference.
+    pub(crate) pairs: Arc<()>,
     /// Send windows that the link has to learn of.
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
     /// Sockets with mapped files, and how far their peers have acknowledged since the link heard last.
@@ -134,6 +141,8 @@ impl Sockets {
             free: Vec::new(),
             used: 0,
             regions: Regions::new(core),
+            signalled: Vec::new(),
+            pairs: Arc::default(),
             new_windows: Vec::new(),
             acknowledged: Vec::new(),
             established: Vec::new(),

@@ -15,5 +15,6 @@ mod queues;
 pub(crate) mod scene;
 mod segments;
 mod served;
+mod signals;
 mod strays;
 mod windows;

@@ -3,7 +3,7 @@
 //! Lines 0, 1 and 4 are the engine's: it writes them and never reads them back. Lines 2 and 3 are the
 //! program's (but for `receive_place`, beside which the program reads), shared by every process that holds
 //! the socket, so positions are absolute stream offsets.
-//! The engine takes positions only from descriptors; the two words it reads here, `tx_wanted` and
+//! The engine takes positions only from descriptors; the three words it reads here, `tx_wanted`, `marks` and
 //! `failures_taken`, can spoil nothing but the writer's own notifications and error queue.
 //!
 //! Every store that announces something is a release and every load an acquire. Waking a sleeper is
@@ -53,6 +53,9 @@ bitflags::bitflags! {
 pub const SHUT_READ: u32 = 1;
 /// See [`SHUT_READ`].
 pub const SHUT_WRITE: u32 = 2;
+/// Among the marks: a thread waits for data, so that nobody has to be sent a signal for it (`SOCKWQ_ASYNC_WAITDATA` of
+/// Linux). The only one of them that the engine reads.
+pub const AWAITS_DATA: u32 = 1 << 1;
 
 /// The header as it lies in memory.
 #[repr(C, align(64))]
@@ -95,7 +98,7 @@ pub(crate) struct RawHeader {
     tx_wanted: AtomicU32,
     written: AtomicU64,
     shut: AtomicU32,
-    /// What the holders of a socket have to agree on; the engine ignores it.
+    /// What the holders of a socket have to agree on; the engine reads [`AWAITS_DATA`] only.
     marks: AtomicU32,
     /// Of the outgoing lane.
     lane_written: AtomicU64,

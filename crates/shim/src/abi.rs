@@ -34,8 +34,9 @@ use crate::outcome::{Failure, at_the_edge};
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
-    connect as connecting, control, create, ending, epoll, listen as listening, name, options,
-    poll as polling, select as selecting, sendfile as sending_file, splice as splicing, transfer,
+    connect as connecting, control, create, driven, ending, epoll, listen as listening, name,
+    options, poll as polling, select as selecting, sendfile as sending_file, splice as splicing,
+    transfer,
 };
 
 /// Calls libc's function of this name.
@@ -383,6 +384,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         // SAFETY: the kernel has just read an int there.
         let on = unsafe { argument.cast::<c_int>().read() } != 0;
         beside(|| control::after_nonblocking_ioctl(fd, on));
+    }
+    if driven::is_ioctl(request) && result == 0 && is_tracked(fd) {
+        beside(|| driven::follow(fd));
     }
     result
 }

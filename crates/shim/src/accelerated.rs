@@ -26,7 +26,7 @@ use crate::epoll::Watchers;
 use crate::readiness::{IN, OUT, PRI, Phase, RDHUP, RDNORM, WRNORM};
 use crate::sleep::{Deadline, SignalMask};
 
-pub use client::{PrivateFd, SharedFile, WriteMode};
+pub use client::{AwaitsData, PrivateFd, SharedFile, WriteMode};
 pub use engines::{
     attach, datagram_networks, first, first_that_opens, fork_child, fork_parent, fork_prepare,
     networks, networks_of, place_by_port, serve, share_all, stream_networks,

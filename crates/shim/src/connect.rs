@@ -2,7 +2,7 @@
 //! those of `__inet_stream_connect` in Linux.
 
 use core::net::SocketAddr;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use crate::accelerated::{self, Stream};
 use crate::datagram;
 use crate::descriptors;
 use crate::device::{self, Device};
+use crate::driven;
 use crate::name;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
@@ -188,6 +189,7 @@ fn begin_on(
     };
     let stream = Stream::open_towards(place, backing, local, destination)?;
     socket.log.apply(&stream);
+    driven::apply(backing.as_raw_fd(), socket, &stream);
     if destination.ip().is_loopback() && may_be_the_kernels(socket) {
         stream.connect_heard(local, destination)?;
     } else if is_fast {

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use crate::datagram;
 use crate::descriptors;
+use crate::driven;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
 use crate::transfer::with_stream;
@@ -26,16 +27,17 @@ pub fn after_fcntl(fd: RawFd, command: i32, argument: u64, result: i32) -> i32 {
             result
         }
         libc::F_GETFL => hidden_flags(fd, result),
-        libc::F_SETOWN => {
-            // The kernel has judged it; the argument of this command is an int, the low half of a register.
-            crate::options::set_owner(fd, hostif::descriptor::low(argument).cast_signed());
-            result
-        }
         libc::F_SETFL => {
             hide_nonblocking(fd, argument & u64::from(NONBLOCK) != 0);
+            driven::follow_flags(fd, hostif::descriptor::low(argument).cast_signed());
             result
         }
-        _ => result,
+        _ => {
+            if driven::is_setting(command) {
+                driven::follow(fd);
+            }
+            result
+        }
     }
 }
 

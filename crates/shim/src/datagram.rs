@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
 use crate::descriptors;
+use crate::driven;
 use crate::file::File;
 use crate::outcome::Switched;
 use crate::policy::{Policy, policy};
@@ -186,6 +187,7 @@ fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Er
     if options != client::DatagramOptions::default() {
         stream.set_datagram_options(&options);
     }
+    driven::apply(fd, socket, &stream);
     stream.bind(local)?;
     for membership in socket.memberships().iter() {
         let change = if membership.is_blocked {

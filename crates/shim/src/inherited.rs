@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::accelerated::{self, Stream};
 use crate::descriptors::{self, LIMIT};
+use crate::driven;
 use crate::file::{File, Kind};
 use crate::inline;
 use crate::name;
@@ -167,6 +168,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
             }
             let socket = Socket::inherited(family, stream);
             options::recover(fd, &socket);
+            driven::recover(fd, &socket);
             Some(File::new(Kind::Socket(socket)))
         }
         Ok(Some(_)) => None,
@@ -200,6 +202,7 @@ fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
         });
     }
     options::recover(fd, &socket);
+    driven::recover(fd, &socket);
     Some(File::new(Kind::Socket(socket)))
 }
 

@@ -14,6 +14,7 @@ mod create;
 mod datagram;
 mod descriptors;
 mod device;
+mod driven;
 mod ending;
 mod entries;
 mod epoll;

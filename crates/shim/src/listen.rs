@@ -12,6 +12,7 @@ use rustix::net::SocketFlags;
 use crate::accelerated::{self, Accepted, Stream};
 use crate::descriptors;
 use crate::device::{self, Device};
+use crate::driven;
 use crate::file::{File, Kind};
 use crate::name;
 use crate::outcome::Switched;
@@ -57,8 +58,10 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let started = Stream::open(place, backing).and_then(|stream| {
         // Before, so that the first connection has them; after, for the engine's other cores.
         socket.log.apply(&stream);
+        driven::apply(fd, socket, &stream);
         stream.listen(backing, name::local_of(backing)?, backlog, device)?;
         socket.log.apply(&stream);
+        driven::apply(fd, socket, &stream);
         Ok(stream)
     });
     match (started, owner) {

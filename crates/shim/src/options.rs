@@ -55,8 +55,6 @@ impl Log {
     pub fn adopt(&self, other: &Log) {
         let settings = other.0.load();
         let inherited = settings.iter().flat_map(|settings| settings.iter());
-        // Who hears of urgent data belongs to the descriptor, not to the connection.
-        let inherited = inherited.filter(|setting| setting.level != rare::FCNTL);
         self.0.store(Some(Arc::new(inherited.cloned().collect())));
     }
 
@@ -64,7 +62,7 @@ impl Log {
     pub fn replay(&self, fd: RawFd) {
         let settings = self.0.load();
         let inherited = settings.iter().flat_map(|settings| settings.iter());
-        for setting in inherited.filter(|setting| setting.level != rare::FCNTL) {
+        for setting in inherited {
             // What cannot be set twice (an option of the listener's state) was not inheritable.
             let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
         }
@@ -205,21 +203,6 @@ pub fn recover(fd: RawFd, socket: &Socket) {
             socket.log.record(level, name, value);
             keep(socket, level, name, value);
         }
-    }
-}
-
-/// F_SETOWN: who hears of urgent data.
-pub fn set_owner(fd: RawFd, owner: i32) {
-    let Some(file) = descriptors::lookup(fd) else {
-        return;
-    };
-    let Some(socket) = file.socket() else {
-        return;
-    };
-    let value = owner.to_ne_bytes();
-    socket.log.record(rare::FCNTL, libc::F_SETOWN, &value);
-    if let Some(stream) = socket.stream() {
-        rare::apply(&stream, rare::FCNTL, libc::F_SETOWN, &value);
     }
 }
 

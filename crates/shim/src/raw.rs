@@ -1,3 +1,5 @@
 //! System calls by number.
 
 mod sys;
+
+pub use sys::enter;

@@ -64,6 +64,8 @@ const CONNECT_REPORTED: u32 = 1 << 5;
 const KERNEL_FIRST: u32 = 1 << 6;
 /// TCP_SAVED_SYN has been fetched: a second time there is nothing (tcp(7)).
 const SYN_TAKEN: u32 = 1 << 7;
+/// Somebody may be signalled of events (`driven`).
+const SIGNALLED: u32 = 1 << 8;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
@@ -135,6 +137,16 @@ impl Socket {
     /// Its family.
     pub fn family(&self) -> Family {
         self.family
+    }
+
+    /// Whether somebody may be signalled of events.
+    pub fn is_signalled(&self) -> bool {
+        self.has(SIGNALLED)
+    }
+
+    /// The program has said who is.
+    pub fn set_signalled(&self) {
+        self.set(SIGNALLED, true);
     }
 
     /// A connection that a listener accepted: it has the listener's options, as tcp(7) says.

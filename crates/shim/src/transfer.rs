@@ -141,7 +141,10 @@ impl Call<'_> {
             return Ok(0);
         }
         let wanted = self.wanted(total, flags);
-        let mut wait = Wait::new(flags & libc::MSG_DONTWAIT != 0);
+        let mut wait = Wait::for_data(flags & libc::MSG_DONTWAIT != 0);
+        if self.socket.is_signalled() {
+            self.stream.expect_signal();
+        }
         let mut copied = 0;
         loop {
             let peeking = flags & libc::MSG_PEEK != 0;

@@ -71,6 +71,7 @@ const DIFFERING_SUPERVISED: &[&str] = &[
     "options",    // FIONREAD of a listener
     "reset",      // send after a reset is EPIPE at once; all else of it is the same
     "shutdowns",  // what comes after SHUT_RD is not read
+    "sigio",      // nobody is signalled of a connect that waited, nor of urgent data
     "socket_options", // SO_RCVLOWAT in poll, times of arrival
     "table_tcp",  // every call in every state: all that is listed here
     "tcp_options", // TCP_SAVED_SYN

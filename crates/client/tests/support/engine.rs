@@ -260,17 +260,13 @@ impl Core {
                     reply(self, &Reply::Refused { errno: 2, text }, &[]);
                 }
             },
-            Request::MapArea { .. } => {
-                let text = "no neighbours".to_owned();
+            Request::MapArea { .. } | Request::Adopt | Request::Signals { .. } => {
+                let text = "neighbours, heirs and signals are not here".to_owned();
                 reply(self, &Reply::Refused { errno: 2, text }, &[]);
             }
             Request::Join { .. } => {
                 let text = "one core only".to_owned();
                 reply(self, &Reply::Refused { errno: 22, text }, &[]);
-            }
-            Request::Adopt => {
-                let text = "nothing is handed on here".to_owned();
-                reply(self, &Reply::Refused { errno: 2, text }, &[]);
             }
             Request::Share { .. } => reply(self, &Reply::Shared, &[]),
             Request::Moderate(_) => reply(self, &Reply::Moderated, &[]),

@@ -11,16 +11,6 @@ use stack::{
 };
 use tcp::{Events, State};
 
-/// Tells a process, or below 0 a group, of urgent data; whether it is still there is its affair.
-fn signal_urgent(owner: i32) {
-    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-    let _ = match Pid::from_raw(owner.wrapping_abs()) {
-        Some(pid) if owner > 0 => kill_process(pid, Signal::URG),
-        Some(group) => kill_process_group(group, Signal::URG),
-        None => Ok(()),
-    };
-}
-
 impl Sockets {
     /// Before a program hears that its connection is over; in TIME-WAIT the kernel is still to be silent.
     fn release_closed(&mut self, row: u32, state: State) {
@@ -108,7 +98,7 @@ impl Host for Sockets {
             let end = view.urgent_end.unwrap_or(0);
             self.with_header(row, |header| header.engine_set_urgent_end(end));
             flags |= Flags::URGENT;
-            signal_urgent(self.row(row).signal_owner);
+            self.note_urgent(row);
         }
         if let Some(error) = view.error {
             let errno = errno::code(errno::of_connection(error));

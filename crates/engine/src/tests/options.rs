@@ -118,32 +118,12 @@ fn an_urgent_byte_is_announced_with_its_place() {
 }
 
 #[test]
-fn a_program_may_have_itself_signalled_and_nobody_else() {
-    let mut scene = Scene::new();
-    let (near, _far) = scene.connected();
-    let Scene { wired, active, .. } = &mut scene;
-    let session = wired.cores[0].sessions[active.slot].as_ref().unwrap();
-    let own = u64::from(session.pid.cast_unsigned());
-    let owner = SocketOption::Owner;
-    assert_eq!(set(active, wired, &near, owner, 0), Ok(0));
-    assert_eq!(set(active, wired, &near, owner, own), Ok(0));
-    assert_eq!(set(active, wired, &near, owner, own + 1), Err(Errno::PERM));
-    let group_of_all = u64::from((-1_i32).cast_unsigned());
-    assert_eq!(
-        set(active, wired, &near, owner, group_of_all),
-        Err(Errno::PERM)
-    );
-}
-
-#[test]
 fn the_largest_values_are_bounded_not_believed() {
     let mut scene = Scene::new();
     let (near, _far) = scene.connected();
     for option in SocketOption::ALL {
-        if *option != SocketOption::Owner {
-            let Scene { wired, active, .. } = &mut scene;
-            assert_eq!(set(active, wired, &near, *option, u64::MAX), Ok(0));
-        }
+        let Scene { wired, active, .. } = &mut scene;
+        assert_eq!(set(active, wired, &near, *option, u64::MAX), Ok(0));
     }
     scene.wired.settle();
     assert!(near.flags().contains(Flags::CONNECTED));

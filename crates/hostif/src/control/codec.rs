@@ -33,6 +33,7 @@ const MODERATE: u16 = 9;
 const ADOPT: u16 = 10;
 const SHARE: u16 = 11;
 const MAP_AREA: u16 = 12;
+const SIGNALS: u16 = 13;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -207,6 +208,7 @@ impl Request {
                 .u64(socket.map_or(0, SocketId::to_bits))
                 .finish(),
             Request::MapArea { area } => Writer::new(MAP_AREA).u32(area).finish(),
+            Request::Signals { socket } => Writer::new(SIGNALS).u64(socket.to_bits()).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
             // 0 events: as many as fit the ring.
             Request::Moderate(Moderation { every, after_us }) => Writer::new(MODERATE)
@@ -256,6 +258,9 @@ impl Request {
             },
             MAP_AREA => Request::MapArea {
                 area: reader.u32()?,
+            },
+            SIGNALS => Request::Signals {
+                socket: SocketId::from_bits(reader.u64()?).ok_or(Invalid::Malformed)?,
             },
             ADDRESSES => Request::Addresses,
             MODERATE => Request::Moderate(Moderation {
@@ -314,6 +319,7 @@ impl Reply {
             Reply::Shared => Writer::new(REPLY | SHARE).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
             Reply::Area { area } => Writer::new(REPLY | MAP_AREA).u32(*area).finish(),
+            Reply::Signals => Writer::new(REPLY | SIGNALS).finish(),
             Reply::Addresses(own) => {
                 let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
                 let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
@@ -416,32 +422,35 @@ impl Reply {
             MAP_AREA => Reply::Area {
                 area: reader.u32()?,
             },
-            ADDRESSES => {
-                let scope_id = reader.u32()?;
-                let kinds = SocketKinds::from_bits(reader.u8()?).ok_or(Invalid::Malformed)?;
-                let sharing = Sharing::from_number(reader.u8()?).ok_or(Invalid::Malformed)?;
-                let count = reader.count(0, MAX_GATEWAYS)?;
-                let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
-                let gateways = gateways.collect::<Result<_, Invalid>>()?;
-                let count = reader.count(0, MAX_ADDRESSES)?;
-                let addresses = (0..count).map(|_| {
-                    Ok(EngineAddress {
-                        address: reader.address()?.ok_or(Invalid::Malformed)?,
-                        prefix_len: reader.u8()?,
-                        mtu_bytes: reader.u32()?,
-                    })
-                });
-                let addresses = addresses.collect::<Result<_, Invalid>>()?;
-                Reply::Addresses(Addresses {
-                    addresses,
-                    gateways,
-                    scope_id,
-                    kinds,
-                    sharing,
-                })
-            }
+            SIGNALS => Reply::Signals,
+            ADDRESSES => Reply::Addresses(decode_addresses(reader)?),
             QUERY => Reply::Report,
             other => return Err(Invalid::Kind(REPLY | other)),
         })
     }
+}
+
+fn decode_addresses(reader: &mut Reader<'_>) -> Result<Addresses, Invalid> {
+    let scope_id = reader.u32()?;
+    let kinds = SocketKinds::from_bits(reader.u8()?).ok_or(Invalid::Malformed)?;
+    let sharing = Sharing::from_number(reader.u8()?).ok_or(Invalid::Malformed)?;
+    let count = reader.count(0, MAX_GATEWAYS)?;
+    let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
+    let gateways = gateways.collect::<Result<_, Invalid>>()?;
+    let count = reader.count(0, MAX_ADDRESSES)?;
+    let addresses = (0..count).map(|_| {
+        Ok(EngineAddress {
+            address: reader.address()?.ok_or(Invalid::Malformed)?,
+            prefix_len: reader.u8()?,
+            mtu_bytes: reader.u32()?,
+        })
+    });
+    let addresses = addresses.collect::<Result<_, Invalid>>()?;
+    Ok(Addresses {
+        addresses,
+        gateways,
+        scope_id,
+        kinds,
+        sharing,
+    })
 }

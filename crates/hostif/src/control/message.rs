@@ -79,6 +79,11 @@ pub enum Request {
         /// From the socket's header.
         area: u32,
     },
+    /// The program has a signal sent for events of a socket that the session holds (fcntl(2), F_SETOWN). No descriptors.
+    Signals {
+        /// Which socket.
+        socket: SocketId,
+    },
     /// The addresses that the engine owns. No descriptors.
     Addresses,
     /// From now on this session's program is told of news by this policy. No descriptors.
@@ -101,6 +106,7 @@ impl Request {
             | Request::MapRegion { .. }
             | Request::Share { .. }
             | Request::MapArea { .. }
+            | Request::Signals { .. }
             | Request::Addresses
             | Request::Moderate(_)
             | Request::Query { .. } => 0,
@@ -247,6 +253,8 @@ pub enum Reply {
         /// Which.
         area: u32,
     },
+    /// To `Signals`: one descriptor. What is set on it by F_SETOWN, F_SETSIG and O_ASYNC says which signals are sent.
+    Signals,
     /// To `Addresses`.
     Addresses(Addresses),
     /// To `Moderate`.

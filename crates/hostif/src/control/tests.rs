@@ -39,6 +39,9 @@ fn any_request() -> impl Strategy<Value = Request> {
             socket: SocketId::new(index, generation),
         }),
         any::<u32>().prop_map(|area| Request::MapArea { area }),
+        (any::<u32>(), 1u32..).prop_map(|(index, generation)| Request::Signals {
+            socket: SocketId { index, generation },
+        }),
         Just(Request::Addresses),
         any::<(u32, u32)>().prop_map(|(every, after_us)| {
             let every = Some(every).filter(|&every| every != 0);
@@ -77,6 +80,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         (any::<u32>(), 1u16..=64).prop_map(|(first, count)| Reply::Prepared { first, count }),
         Just(Reply::Joined),
         Just(Reply::Shared),
+        Just(Reply::Signals),
         (any::<u32>(), 1u32.., any::<u32>(), any::<u32>()).prop_map(
             |(index, generation, region, header)| Reply::Adopted(Adopted {
                 socket: SocketId { index, generation },

@@ -88,8 +88,6 @@ socket_options! {
     FastOpen = 13,
     /// `SO_TIMESTAMP` and its like: 0 or 1, whether the header tells when data arrived.
     ArrivalTimes = 14,
-    /// The process that hears of urgent data by SIGURG (`F_SETOWN`), as fcntl(2) names it, in 32 bits.
-    Owner = 12,
 }
 
 const NO_DELAY: u32 = 1;

@@ -3,7 +3,7 @@
 use hostif::{Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
-use super::Stream;
+use super::{AwaitsData, PrivateFd, Stream};
 
 impl Stream {
     /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
@@ -46,6 +46,21 @@ impl Stream {
     /// The connection's figures.
     pub fn figures(&self) -> Result<Figures, Errno> {
         self.socket.figures()
+    }
+
+    /// The descriptors on which is set who is signalled of events.
+    pub fn signal_ends(&self) -> Result<Vec<PrivateFd>, Errno> {
+        self.socket.signal_ends()
+    }
+
+    /// What comes next is to be signalled of, however it comes.
+    pub fn expect_signal(&self) {
+        self.socket.expect_signal();
+    }
+
+    /// A thread is about to wait for data: nobody is to be signalled of it.
+    pub fn awaits_data(&self) -> AwaitsData<'_> {
+        self.socket.awaits_data()
     }
 
     /// The headers of the SYN that opened the connection; empty where they were not kept.

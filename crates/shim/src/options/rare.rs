@@ -3,7 +3,6 @@
 
 use std::os::fd::RawFd;
 
-pub use client::options::FCNTL;
 use client::options::{int, translate};
 use hostif::SocketOption;
 

@@ -199,8 +199,12 @@ fn without_position(flags: c_int) -> Result<c_int, Errno> {
     }
 }
 
+/// Enters the system.
+///
+/// # Safety
+/// As the system call's.
 #[cfg(target_arch = "x86_64")]
-unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+pub unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     let result;
     // SAFETY: the system's calling convention; what the call does is the caller's wish.
     unsafe {
@@ -215,8 +219,12 @@ unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     result
 }
 
+/// Enters the system.
+///
+/// # Safety
+/// As the system call's.
 #[cfg(target_arch = "aarch64")]
-unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+pub unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     let result;
     // SAFETY: the system's calling convention; what the call does is the caller's wish.
     unsafe {

@@ -11,6 +11,7 @@ use crate::sleep::{Deadline, after_interruption};
 /// The sleeps of one call: the flags and the deadline are asked for at the first.
 pub struct Wait {
     dont_wait: bool,
+    is_for_data: bool,
     deadline: Option<Deadline>,
 }
 
@@ -19,8 +20,21 @@ impl Wait {
     pub fn new(dont_wait: bool) -> Wait {
         Wait {
             dont_wait,
+            is_for_data: false,
             deadline: None,
         }
+    }
+
+    /// As `new`: while it sleeps nobody needs to be signalled of data (`sk_wait_data`).
+    pub fn for_data(dont_wait: bool) -> Wait {
+        Wait {
+            is_for_data: true,
+            ..Wait::new(dont_wait)
+        }
+    }
+
+    fn is_signalled(&self, call: &Call<'_>) -> bool {
+        self.is_for_data && call.socket.is_signalled()
     }
 
     /// Sleeps until there is `news`. EAGAIN: the call must not block, or its time is up.
@@ -33,7 +47,13 @@ impl Wait {
         let deadline = self.deadline(call, timeout)?;
         let _open = call.file.sleeper();
         let stream = [call.stream.as_ref()];
-        match accelerated::sleep(&stream, &mut [], None, deadline, &mut || news()) {
+        let is_signalled = self.is_signalled(call);
+        let awaits = is_signalled.then(|| call.stream.awaits_data());
+        let slept = accelerated::sleep(&stream, &mut [], None, deadline, &mut || news());
+        drop(awaits);
+        match slept {
+            // Nobody was signalled of what came this late.
+            Err(_) if is_signalled && news() => Ok(()),
             Err(Errno::INTR) => after_interruption(deadline),
             result => result,
         }
@@ -51,7 +71,13 @@ impl Wait {
         let _open = call.file.sleeper();
         let stream = call.stream;
         let mut news = || loan.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
-        match accelerated::sleep_lending(loan, deadline, &mut news) {
+        let is_signalled = self.is_signalled(call);
+        let awaits = is_signalled.then(|| stream.awaits_data());
+        let slept = accelerated::sleep_lending(loan, deadline, &mut news);
+        drop(awaits);
+        match slept {
+            // As above.
+            Err(_) if is_signalled && news() => Ok(()),
             Err(Errno::INTR) => after_interruption(deadline),
             result => result,
         }
