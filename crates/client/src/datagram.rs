@@ -4,6 +4,10 @@
 //! A socket is opened by [`Session::open`](crate::Session::open) over a backing socket of type SOCK_DGRAM
 //! and has rings once it is bound. `send` and `receive` move records, several under one lock if wanted.
 
+mod beside;
+mod describe;
+pub mod message;
+pub mod options;
 mod receive;
 mod send;
 
@@ -18,6 +22,8 @@ use core::net::{IpAddr, SocketAddr};
 use crate::readiness::Readiness;
 use crate::socket::TcpSocket;
 
+pub use beside::filter as heard_beside;
+pub use describe::Control;
 pub use receive::{Inbox, Letter};
 pub use send::Outbox;
 

@@ -53,7 +53,9 @@ mod waker;
 
 pub use accept::Accepted;
 pub use attach::{AttachError, engine_name, engine_names};
-pub use datagram::{Inbox, Letter, Outbox};
+pub use datagram::message as datagram_messages;
+pub use datagram::options as datagram_options;
+pub use datagram::{Control, Inbox, Letter, Outbox, heard_beside};
 pub use ear::{Ear, Nudge};
 pub use files::SharedFile;
 pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};

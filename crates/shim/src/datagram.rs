@@ -7,9 +7,7 @@
 
 mod beside;
 mod control;
-mod describe;
 pub mod groups;
-mod message;
 mod options;
 mod receive;
 mod send;
@@ -34,9 +32,9 @@ use client::address::{self, Emitted, Family, Name};
 use client::route::{self, Stack};
 use hostif::MembershipChange;
 
+pub use client::Control;
+pub use client::datagram_messages::want;
 pub use control::{ask, ioctl, shutdown};
-pub use describe::Control;
-pub use message::want;
 pub use options::{engine_options, follow};
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,

@@ -15,6 +15,13 @@ use crate::sys;
 /// Longest name or option value that is read of a program; the kernel's own limits are lower.
 const READ_MAX: usize = 4096;
 
+/// Longest payload of a datagram, or list of its pieces.
+const LONG_MAX: usize = 64 * 1024;
+/// From here on every program may bind to a port, unless the system says otherwise.
+pub const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+/// capabilities(7).
+const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
+
 /// PIDFD_THREAD of linux/pidfd.h (Linux 6.9): the thread itself, whatever its process.
 const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0x80);
 
@@ -66,6 +73,29 @@ impl Caller {
             return Err(Errno::FAULT);
         }
         Ok(bytes)
+    }
+
+    /// The same of what may be longer: a payload.
+    pub fn read_long(self, address: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; len.min(LONG_MAX)];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        if sys::read_memory(self.tid, address, &mut bytes)? < len {
+            return Err(Errno::FAULT);
+        }
+        Ok(bytes)
+    }
+
+    /// Whether it may bind to a port (ip(7)): that below the first unprivileged one takes a capability.
+    pub fn may_bind(self, port: u16) -> bool {
+        if !(1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
+            return true;
+        }
+        let status = self.read_proc("status").unwrap_or_default();
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        effective.is_some_and(|effective| effective & CAP_NET_BIND_SERVICE != 0)
     }
 
     /// One number of its memory.

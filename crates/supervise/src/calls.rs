@@ -26,6 +26,12 @@ impl Supervisor {
         let (socket, backing) = match self.served.get(&cookie) {
             Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
             Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
+            Some(Served::Datagrams(datagrams)) => {
+                let known = datagrams.name(is_local)?;
+                let place = (call.arguments[1], call.arguments[2]);
+                self.tell_address(call.caller, place, known, datagrams.backing.as_fd())?;
+                return Ok(Outcome::Return(0));
+            }
             None => return Ok(Outcome::Continue),
         };
         let known = if is_local {
@@ -72,15 +78,23 @@ impl Supervisor {
         let Some((programs, cookie)) = Self::socket_of(call) else {
             return Ok(Outcome::Continue);
         };
-        let (socket, backing) = match self.served.get(&cookie) {
-            Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
-            Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
-            None => return Ok(Outcome::Continue),
-        };
         let option = option_of(call);
+        self.leave_groups_to_kernel(call, (programs.as_fd(), cookie), option)?;
+        if !self.served.contains_key(&cookie) {
+            return Ok(Outcome::Continue);
+        }
         let len = usize::try_from(i32::from_ne_bytes(low_half(call.arguments[4])))
             .map_err(|_| Errno::INVAL)?;
         let value = call.caller.read(call.arguments[3], len.min(VALUE_MAX))?;
+        let (socket, backing) = match self.served.get_mut(&cookie) {
+            Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
+            Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
+            Some(Served::Datagrams(datagrams)) => {
+                datagrams.set_option(programs.as_fd(), option, &value)?;
+                return Ok(Outcome::Return(0));
+            }
+            None => return Ok(Outcome::Continue),
+        };
         options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
         if let Some(Served::Queue(queue)) = self.served.get_mut(&cookie) {
             queue.settings.record(option, &value);
@@ -120,6 +134,10 @@ impl Supervisor {
                     room.min(VALUE_MAX),
                 )?
             }
+            Some(Served::Datagrams(datagrams)) => {
+                let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
+                datagrams.option(programs.as_fd(), option, room.min(VALUE_MAX))?
+            }
             None => return Ok(Outcome::Continue),
         };
         let (at, len_at) = (call.arguments[3], call.arguments[4]);
@@ -132,7 +150,7 @@ impl Supervisor {
         if call.fd == -1 && low_half(call.arguments[1]) == QUESTION.to_ne_bytes() {
             return Ok(Outcome::Return(ANSWER));
         }
-        let Some((_, cookie)) = Self::socket_of(call) else {
+        let Some((programs, cookie)) = Self::socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let both = low_half(call.arguments[1]) == libc::SHUT_RDWR.to_ne_bytes();
@@ -149,6 +167,12 @@ impl Supervisor {
             Some(Served::Queue(_)) => {
                 self.shut_queue(cookie);
                 Ok(Outcome::Return(0))
+            }
+            Some(Served::Datagrams(datagrams)) => {
+                let how = i32::from_ne_bytes(low_half(call.arguments[1]));
+                let shut = datagrams.shutdown(programs.as_fd(), how);
+                datagrams.bell.ring();
+                shut.map(Outcome::Return)
             }
             None => Ok(Outcome::Continue),
         }

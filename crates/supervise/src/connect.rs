@@ -14,7 +14,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, FIRST_UNPRIVILEGED_PORT};
+use crate::datagram::family_of_udp;
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
 use crate::relay::{Phase, Relay, Waiting};
@@ -23,8 +24,6 @@ use crate::sys::{self, Place};
 
 /// Longest address that is read.
 const NAME_MAX: usize = 128;
-/// From here on every program may bind to a port, unless the system says otherwise (ip(7)).
-const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 /// SO_BINDTOIFINDEX of asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
 
@@ -33,8 +32,24 @@ impl Supervisor {
     pub fn bind(&mut self, call: &Call) -> Result<Outcome, Errno> {
         // What the program has closed before shall not hold the port.
         self.take_events();
-        let Some((name, fd, family)) = named(call) else {
+        let Some((name, fd, family)) = named_or_served(call) else {
             return Ok(Outcome::Continue);
+        };
+        let udp = family_of_udp(fd.as_fd());
+        if let Some(family) = udp
+            && let Ok(Name::Ip(address)) = address::parse(&name, family)
+        {
+            self.reap();
+            return self.bind_datagrams(call, (fd, family), address);
+        }
+        let Some(family) = family else {
+            // One end of a pair of ours is bound already.
+            let is_served = |cookie| self.served.contains_key(&cookie);
+            return if sys::cookie(&fd).is_ok_and(is_served) {
+                Err(Errno::INVAL)
+            } else {
+                Ok(Outcome::Continue)
+            };
         };
         let Ok(Name::Ip(address)) = address::parse(&name, family) else {
             return Ok(Outcome::Continue);
@@ -49,28 +64,12 @@ impl Supervisor {
         if !matches!(owner, Some((Owner::Engine, _))) {
             return Ok(Outcome::Continue);
         }
-        let frees = match family {
-            Family::V4 => sockopt::ip_freebind(&fd)?,
-            Family::V6 => sockopt::ipv6_freebind(&fd)?,
-        };
-        let free = |on| match family {
-            Family::V4 => sockopt::set_ip_freebind(&fd, on),
-            Family::V6 => sockopt::set_ipv6_freebind(&fd, on),
-        };
-        free(true)?;
         if (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port()) {
             // Whether the program may have such a port is between it and the kernel.
+            set_freebind(fd.as_fd(), family, true)?;
             return Ok(Outcome::Continue);
         }
-        let address = match (family, address.ip()) {
-            (Family::V6, IpAddr::V4(v4)) => {
-                SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
-            }
-            _ => address,
-        };
-        let bound = rustix::net::bind(&fd, &address);
-        free(frees)?;
-        bound.map(|()| Outcome::Return(0))
+        bind_freely(fd.as_fd(), family, address).map(|()| Outcome::Return(0))
     }
 
     /// connect(2).
@@ -83,6 +82,10 @@ impl Supervisor {
         match self.served.get(&key) {
             Some(Served::Queue(_)) => return Err(Errno::ISCONN),
             Some(Served::Relay(_)) => return self.connect_again(call, &fd, key),
+            Some(Served::Datagrams(_)) => return self.connect_datagrams(call, (fd, key), &name),
+            None if family_of_udp(fd.as_fd()).is_some() => {
+                return self.connect_datagrams(call, (fd, key), &name);
+            }
             None => {}
         }
         let Some(family) = family else {
@@ -235,6 +238,31 @@ impl Supervisor {
     }
 }
 
+fn set_freebind(fd: BorrowedFd<'_>, family: Family, on: bool) -> Result<(), Errno> {
+    match family {
+        Family::V4 => sockopt::set_ip_freebind(fd, on),
+        Family::V6 => sockopt::set_ipv6_freebind(fd, on),
+    }
+}
+
+/// Binds the program's own socket to an address that need not be the kernel's.
+pub fn bind_freely(fd: BorrowedFd<'_>, family: Family, address: SocketAddr) -> Result<(), Errno> {
+    let frees = match family {
+        Family::V4 => sockopt::ip_freebind(fd)?,
+        Family::V6 => sockopt::ipv6_freebind(fd)?,
+    };
+    let address = match (family, address.ip()) {
+        (Family::V6, IpAddr::V4(v4)) if !v4.is_unspecified() => {
+            SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
+        }
+        _ => address,
+    };
+    set_freebind(fd, family, true)?;
+    let bound = rustix::net::bind(fd, &address);
+    set_freebind(fd, family, frees)?;
+    bound
+}
+
 fn waiting(call: &Call, relay: &Relay) -> Waiting {
     let timeout = options::timeout(relay.backing.as_fd(), libc::SO_SNDTIMEO);
     Waiting {
@@ -247,13 +275,8 @@ fn waiting(call: &Call, relay: &Relay) -> Waiting {
     }
 }
 
-/// The address that a call names and the TCP socket that it names it for; `None`: neither is ours to judge.
-fn named(call: &Call) -> Option<(Vec<u8>, OwnedFd, Family)> {
-    let (name, fd, family) = named_or_served(call)?;
-    Some((name, fd, family?))
-}
-
-/// As `named`; a descriptor that is no TCP socket of the kernel's may be served.
+/// The address that a call names and the socket that it names it for, with the family of a TCP socket of the kernel's:
+/// others may be served. `None`: it is not ours to judge.
 fn named_or_served(call: &Call) -> Option<(Vec<u8>, OwnedFd, Option<Family>)> {
     let len = usize::try_from(call.arguments[2]).ok()?.min(NAME_MAX);
     let name = call.caller.read(call.arguments[1], len).ok()?;

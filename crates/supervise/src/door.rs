@@ -1,7 +1,7 @@
 //! The way to the engines: a session with each, made when the first socket needs one, and what they own.
 
 use client::Session;
-use client::engines::Engines;
+use client::engines::{Engines, Networks};
 use rustix::io::Errno;
 
 use crate::Settings;
@@ -28,6 +28,11 @@ impl Door {
     /// The sessions that there are.
     pub fn sessions(&self) -> &'static [&'static Session] {
         self.engines.map_or(&[], Engines::sessions)
+    }
+
+    /// What they own.
+    pub fn networks(&self) -> Option<Networks> {
+        self.engines.map(Engines::networks)
     }
 
     /// Whether what the engines cannot take fails.

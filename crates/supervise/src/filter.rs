@@ -8,7 +8,7 @@
 use crate::sys::Instruction;
 
 /// The calls that are stopped.
-pub const CALLS: [libc::c_long; 13] = [
+pub const CALLS: [libc::c_long; 17] = [
     libc::SYS_connect,
     libc::SYS_bind,
     libc::SYS_listen,
@@ -19,10 +19,17 @@ pub const CALLS: [libc::c_long; 13] = [
     libc::SYS_setsockopt,
     libc::SYS_getsockopt,
     libc::SYS_shutdown,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
     libc::SYS_io_uring_setup,
     libc::SYS_epoll_create1,
     EPOLL_CREATE,
 ];
+
+/// The calls that are stopped if they name an address, their fifth argument.
+pub const NAMING: [libc::c_long; 2] = [libc::SYS_sendto, libc::SYS_recvfrom];
 
 /// epoll_create(2), which newer architectures have under its other number only.
 #[cfg(target_arch = "x86_64")]
@@ -39,6 +46,8 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+const FIFTH_LOW: u32 = 48;
+const FIFTH_HIGH: u32 = 52;
 const SIXTH_LOW: u32 = 56;
 const SIXTH_HIGH: u32 = 60;
 
@@ -61,12 +70,18 @@ pub fn filter() -> Vec<Instruction> {
     let mark = hostif::supervision::UNSUPERVISED;
     let low = u32::try_from(mark & u64::from(u32::MAX)).expect("invariant: 32 bits");
     let high = u32::try_from(mark >> 32).expect("invariant: 32 bits");
+    let naming = u8::try_from(NAMING.len()).expect("invariant: the list is short");
     let mut program = vec![
         instruction(LOAD, 0, 0, ARCHITECTURE_AT),
-        // Past the list of calls, to where all others pass.
-        instruction(IF_EQUAL, 0, count + 1, ARCHITECTURE),
+        // Past both lists, to where all others pass.
+        instruction(IF_EQUAL, 0, count + naming + 1, ARCHITECTURE),
         instruction(LOAD, 0, 0, NUMBER),
     ];
+    for (call, left) in NAMING.into_iter().zip((0..naming).rev()) {
+        let call = u32::try_from(call).expect("invariant: calls have small numbers");
+        // To the last part.
+        program.push(instruction(IF_EQUAL, left + count + 7, 0, call));
+    }
     for (call, left) in CALLS.into_iter().zip((0..count).rev()) {
         let call = u32::try_from(call).expect("invariant: calls have small numbers");
         program.push(instruction(IF_EQUAL, left + 1, 0, call));
@@ -79,6 +94,12 @@ pub fn filter() -> Vec<Instruction> {
         instruction(IF_EQUAL, 1, 0, high),
         instruction(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
         instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(LOAD, 0, 0, FIFTH_LOW),
+        instruction(IF_EQUAL, 0, 2, 0),
+        instruction(LOAD, 0, 0, FIFTH_HIGH),
+        instruction(IF_EQUAL, 1, 0, 0),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]);
     program
 }
@@ -89,9 +110,14 @@ mod tests {
 
     /// What the filter says of a call; runs the instructions as bpf(4) describes them.
     fn verdict(architecture: u32, number: i64, sixth: u64) -> u32 {
+        verdict_naming(architecture, number, 0, sixth)
+    }
+
+    fn verdict_naming(architecture: u32, number: i64, fifth: u64, sixth: u64) -> u32 {
         let mut data = [0_u8; 64];
         data[..4].copy_from_slice(&u32::try_from(number).unwrap().to_ne_bytes());
         data[4..8].copy_from_slice(&architecture.to_ne_bytes());
+        data[48..56].copy_from_slice(&fifth.to_ne_bytes());
         data[56..64].copy_from_slice(&sixth.to_ne_bytes());
         let program = filter();
         let (mut at, mut accumulator) = (0, 0_u32);
@@ -123,6 +149,21 @@ mod tests {
                 verdict(ARCHITECTURE ^ 1, number, 0),
                 libc::SECCOMP_RET_ALLOW
             );
+        }
+    }
+
+    #[test]
+    fn sendto_and_recvfrom_are_stopped_when_they_name_an_address() {
+        for number in NAMING {
+            for (name, expected) in [
+                (0, libc::SECCOMP_RET_ALLOW),
+                (16, libc::SECCOMP_RET_USER_NOTIF),
+                (1 << 40, libc::SECCOMP_RET_USER_NOTIF),
+            ] {
+                assert_eq!(verdict_naming(ARCHITECTURE, number, name, 16), expected);
+                let other = verdict_naming(ARCHITECTURE ^ 1, number, name, 16);
+                assert_eq!(other, libc::SECCOMP_RET_ALLOW);
+            }
         }
     }
 

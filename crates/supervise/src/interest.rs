@@ -113,6 +113,13 @@ fn parse(text: &str, fd: RawFd, inode: u64) -> Option<(u32, u64)> {
     })
 }
 
+/// The data of the interest that a line tells of.
+pub fn data(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    words.find(|word| *word == "data:")?;
+    u64::from_str_radix(words.next()?, 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,15 +5,16 @@
 //! the ends of sockets. A supervisor, a process of its own, decides about each: what the kernel serves goes on
 //! as if nothing had been there; of what an engine serves, the program's descriptor becomes one end of a
 //! socket pair, and the supervisor moves bytes between the other end and the engine. So reading, writing,
-//! polling, duplicating, forking and closing need no supervisor at all.
+//! polling, duplicating, forking and closing need no supervisor at all; receiving and sending with addresses do.
 //!
 //! Start at `supervisor` (the loop and its table), then `connect` and `listen` (when a descriptor changes),
-//! `relay` (the bytes). UDP is left to the kernel here.
+//! `relay` (the bytes), `datagram` (UDP).
 
 mod bell;
 mod caller;
 mod calls;
 mod connect;
+mod datagram;
 mod door;
 mod filter;
 mod interest;
@@ -26,7 +27,6 @@ mod supervisor;
 mod sys;
 
 use client::engines::Placement;
-use hostif::control;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -99,11 +99,11 @@ pub fn start(settings: Settings) -> Result<(), StartError> {
     drop(supervisors);
     let listener = enter()?;
     introduce(ours.as_fd(), listener.as_fd()).map_err(StartError::Failed)?;
-    drop(listener);
     let mut word = [0; 4];
     let (len, _) = wait_for(ours.as_fd())
         .and_then(|()| recv(&ours, &mut word[..], RecvFlags::empty()))
         .map_err(StartError::Failed)?;
+    drop(listener);
     match i32::from_ne_bytes(word) {
         _ if len < word.len() => Err(StartError::Failed(Errno::PIPE)),
         READY => Ok(()),
@@ -111,11 +111,12 @@ pub fn start(settings: Settings) -> Result<(), StartError> {
     }
 }
 
-/// Gives the supervisor the filter's descriptor, and says who this is and a descriptor that it has.
+/// Says who this is and which descriptor is the filter's. A message with that descriptor beside it would be a call
+/// that the filter stops.
 fn introduce(channel: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> Result<(), Errno> {
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
-    let words = [tid, channel.as_raw_fd()].map(i32::to_ne_bytes).concat();
-    control::send(channel, &words, &[listener])
+    let words = [tid, listener.as_raw_fd()].map(i32::to_ne_bytes).concat();
+    send(channel, &words, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// The other side of it: the filter's descriptor, once it is certain that the supervisor may look into the
@@ -124,14 +125,14 @@ fn meet(channel: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     // What the program's starter has open is the program's business.
     sys::close_others(channel.as_raw_fd());
     wait_for(channel)?;
-    let received = control::receive(channel, RecvFlags::empty())?;
-    let (words, _) = received.bytes.as_chunks::<4>();
+    let mut bytes = [0; 8];
+    let (len, _) = recv(channel, &mut bytes[..], RecvFlags::empty())?;
+    let (words, _) = bytes[..len].as_chunks::<4>();
     let &[tid, fd] = words else {
         return Err(Errno::PROTO);
     };
     let tid = u32::from_ne_bytes(tid);
-    Caller { tid }.descriptor(RawFd::from_ne_bytes(fd))?;
-    received.descriptors.into_iter().next().ok_or(Errno::PROTO)
+    Caller { tid }.descriptor(RawFd::from_ne_bytes(fd))
 }
 
 fn wait_for(channel: BorrowedFd<'_>) -> Result<(), Errno> {

@@ -33,6 +33,7 @@ impl Supervisor {
                 return Ok(Outcome::Return(0));
             }
             Some(Served::Relay(_)) => return Err(Errno::INVAL),
+            Some(Served::Datagrams(_)) => return Err(Errno::OPNOTSUPP),
             None => {}
         }
         if family_of_tcp(fd.as_fd()).is_none() {
@@ -119,6 +120,7 @@ impl Supervisor {
         let queue = match self.served.get_mut(&key) {
             Some(Served::Queue(queue)) => queue,
             Some(Served::Relay(_)) => return Err(Errno::INVAL),
+            Some(Served::Datagrams(_)) => return Err(Errno::OPNOTSUPP),
             None => return Ok(Outcome::Continue),
         };
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 || queue.is_shut {

@@ -30,10 +30,7 @@ impl Pair {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (programs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         for end in [&programs, &ours] {
-            // Beyond the system's limit where the supervisor may, else up to it.
-            if sockopt::set_socket_send_buffer_size_force(end, BUFFER_BYTES).is_err() {
-                sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES)?;
-            }
+            raise_send_buffer(end.as_fd())?;
         }
         set_nonblocking(programs.as_fd(), nonblocking)?;
         let cookie = crate::sys::cookie(&programs)?;
@@ -53,6 +50,13 @@ impl Pair {
         }
         Ok(stuffed)
     }
+}
+
+/// See `BUFFER_BYTES`.
+pub fn raise_send_buffer(end: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Beyond the system's limit where the supervisor may, else up to it.
+    sockopt::set_socket_send_buffer_size_force(end, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES))
 }
 
 /// Takes out what `stuff` put in.

@@ -18,9 +18,10 @@ use rustix::io::Errno;
 use crate::Settings;
 use crate::bell::News;
 use crate::caller::Caller;
+use crate::datagram::Datagrams;
 use crate::door::Door;
 use crate::filter::EPOLL_CREATE;
-use crate::interest::Sets;
+use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
 use crate::sys::{self, Notification};
@@ -44,6 +45,8 @@ pub enum Served {
     Relay(Box<Relay>),
     /// A listener.
     Queue(Box<Queue>),
+    /// A UDP socket.
+    Datagrams(Box<Datagrams>),
 }
 
 /// What becomes of a call.
@@ -86,6 +89,11 @@ pub struct Supervisor {
     /// The programs' epoll sets.
     pub sets: Sets,
     epoll: OwnedFd,
+    /// Of the programs' ends of pairs of datagram sockets, which nobody here has open: as long as somebody has one open,
+    /// it is in this set.
+    alive: OwnedFd,
+    /// UDP sockets that the kernel serves as a whole, by their cookies.
+    pub left: HashSet<u64>,
     ended: VecDeque<u64>,
     looked: Instant,
     /// The program was told that it gets no io_uring.
@@ -105,6 +113,8 @@ impl Supervisor {
             waited_for: HashSet::new(),
             sets: Sets::default(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            left: HashSet::new(),
+            alive: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ended: VecDeque::new(),
             looked: Instant::now(),
             told_io_uring: false,
@@ -123,6 +133,7 @@ impl Supervisor {
             if programs_left && flags.intersects(PollFlags::HUP | PollFlags::ERR) {
                 programs_left = false;
                 self.drop_undelivered();
+                self.reap();
             }
             self.take_events();
             // As many as there are now: what rings again has its next turn after the calls.
@@ -139,7 +150,11 @@ impl Supervisor {
 
     /// Sleeps until there is something to do; what the calls' descriptor says.
     fn sleep(&mut self, programs_left: bool) -> PollFlags {
-        let longest = (!self.waited_for.is_empty()).then_some(LOOK);
+        let has_datagrams = || {
+            let mut served = self.served.values();
+            served.any(|served| matches!(served, Served::Datagrams(_)))
+        };
+        let longest = (!self.waited_for.is_empty() || has_datagrams()).then_some(LOOK);
         let listener = if programs_left {
             self.listener.as_raw_fd()
         } else {
@@ -175,7 +190,7 @@ impl Supervisor {
     fn is_anything_open(&self) -> bool {
         self.served.values().any(|served| match served {
             Served::Relay(relay) => relay.phase != Phase::Over,
-            Served::Queue(_) => true,
+            Served::Queue(_) | Served::Datagrams(_) => true,
         })
     }
 
@@ -217,6 +232,12 @@ impl Supervisor {
             libc::SYS_setsockopt => self.set_option(&call),
             libc::SYS_getsockopt => self.option(&call),
             libc::SYS_shutdown => self.shutdown(&call),
+            libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg => self.message(&call, number),
             libc::SYS_io_uring_setup => self.io_uring(&call),
             number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
                 self.sets.forget();
@@ -249,6 +270,34 @@ impl Supervisor {
     pub fn watch(&self, end: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, end, EventData::new_u64(key), flags)
+    }
+
+    /// Notices from now on when the last process closes that end (`reap`).
+    pub fn watch_life(&self, programs: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
+        let flags = EventFlags::ONESHOT;
+        epoll::add(&self.alive, programs, EventData::new_u64(key), flags)
+    }
+
+    /// Ends UDP sockets that no process has open any more.
+    pub fn reap(&mut self) {
+        let is_datagrams =
+            |(key, served): (&u64, &Served)| matches!(served, Served::Datagrams(_)).then_some(*key);
+        let keys: Vec<u64> = self.served.iter().filter_map(is_datagrams).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let path = format!("/proc/self/fdinfo/{}", self.alive.as_raw_fd());
+        // Where it cannot be read, all are taken to be alive.
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return;
+        };
+        let alive: HashSet<u64> = text.lines().filter_map(interest::data).collect();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        for key in keys {
+            if !alive.contains(&key) {
+                self.drop_datagrams(key, &mut buffer);
+            }
+        }
     }
 
     /// Hears of the kernel's connections for a listener from now on.
@@ -284,6 +333,7 @@ impl Supervisor {
                     self.drop_queue(key);
                 }
                 Some(Served::Queue(queue)) => queue.bell.ring(),
+                Some(Served::Datagrams(datagrams)) => datagrams.bell.ring(),
                 None => {}
             }
         }
@@ -295,6 +345,11 @@ impl Supervisor {
             Some(Served::Queue(_)) => {
                 self.serve_queue(key);
                 return;
+            }
+            Some(Served::Datagrams(datagrams)) => {
+                let step = datagrams.turn(buffer);
+                self.serve_blocked(key);
+                step
             }
             None => return,
         };
@@ -319,8 +374,10 @@ impl Supervisor {
     }
 
     fn ring(&self, key: u64) {
-        if let Some(Served::Relay(relay)) = self.served.get(&key) {
-            relay.bell.ring();
+        match self.served.get(&key) {
+            Some(Served::Relay(relay)) => relay.bell.ring(),
+            Some(Served::Datagrams(datagrams)) => datagrams.bell.ring(),
+            _ => {}
         }
     }
 
@@ -331,6 +388,7 @@ impl Supervisor {
             return;
         }
         self.looked = now;
+        self.reap();
         let listener = self.listener.as_fd();
         let waits = |id| sys::waits(listener, id);
         let served = &mut self.served;
@@ -351,6 +409,17 @@ impl Supervisor {
                 }
                 queue.prune(waits);
                 queue.has_waiting()
+            }
+            Some(Served::Datagrams(datagrams)) => {
+                datagrams.bell.ring();
+                datagrams.blocked.retain(|blocked| {
+                    if blocked.deadline.is_some_and(|deadline| deadline <= now) {
+                        let _ = sys::answer(listener, blocked.call.id, Some(blocked.given_up()));
+                        return false;
+                    }
+                    waits(blocked.call.id)
+                });
+                !datagrams.blocked.is_empty()
             }
             None => false,
         });

@@ -14,6 +14,7 @@ use std::{
     sync::OnceLock,
 };
 
+use testkit::PATIENCE;
 use testkit::world::{self, Way, World, finish, seen};
 
 const FILE_BYTES: usize = 16 << 20;
@@ -101,6 +102,76 @@ fn deadlines_and_half_close_of_go_are_the_kernels() {
         assert_eq!(on_shunt.status.code(), Some(0));
         assert!(on_shunt.stdout.contains("true"), "{}", on_shunt.stdout);
     }
+}
+
+#[test]
+fn the_resolver_of_a_static_go_program_asks_over_the_engine() {
+    let Some(go) = go() else { return };
+    let Some(world) = world("go-resolve", &["dnsmasq"]) else {
+        return;
+    };
+    let peer = world.peer_address();
+    let mut server = world.start_peer(&[
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--log-facility=-",
+        "--log-queries",
+        "--no-resolv",
+        "--no-hosts",
+        "--user=root",
+        "--pid-file",
+        "--port=5300",
+        "--address=/example.test/192.0.2.7",
+    ]);
+    let serves = |server: &testkit::Program| server.stderr().contains("started, version");
+    server.wait_until("dnsmasq", PATIENCE, serves).unwrap();
+    let target = format!("{peer}:5300");
+    let program = go.to_str().unwrap();
+    let found = world.run_tested(&[program, "resolve", &target, "example.test"]);
+    assert_eq!(seen(&found), (Some(0), "[192.0.2.7]\n", ""));
+    // The kernel's socket would have asked from the kernel's address.
+    let asked = format!("query[A] example.test from {}", world.tested_address());
+    let has_logged = |server: &testkit::Program| server.stderr().contains(&asked);
+    server.wait_until(&asked, PATIENCE, has_logged).unwrap();
+}
+
+#[test]
+fn a_static_go_program_serves_datagrams_and_hears_who_sent_them() {
+    let Some(go) = go() else { return };
+    let Some(world) = world("go-packets", &["python3"]) else {
+        return;
+    };
+    let address = world.tested_address();
+    let target = format!("{address}:7000");
+    let mut server = world.start_tested(&[go.to_str().unwrap(), "packets", &target, "3"]);
+    let serves = |server: &testkit::Program| server.stderr().contains("listening on");
+    server.wait_until("packets", PATIENCE, serves).unwrap();
+    let client = format!(
+        "import socket\n\
+         for text in (b'one', b'', b'3' * 30000):\n \
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n \
+         s.settimeout(20)\n \
+         s.connect(('{address}', 7000))\n \
+         s.send(text)\n \
+         got = s.recv(65536)\n \
+         print(got[:40].decode(), len(got))\n"
+    );
+    let asked = world.run_peer(&["python3", "-c", &client]);
+    let peer = world.peer_address();
+    let said = |text: &str| format!("{peer} said {text}");
+    let long = said(&"3".repeat(30_000));
+    let expected = format!(
+        "{} {}\n{} {}\n{} {}\n",
+        said("one"),
+        said("one").len(),
+        said(""),
+        said("").len(),
+        &long[..40],
+        long.len()
+    );
+    assert_eq!(seen(&asked), (Some(0), &*expected, ""));
+    assert_eq!(finish(server).status.code(), Some(0));
 }
 
 #[test]

@@ -5,53 +5,18 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use client::Outgoing;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use rustix::io::Errno;
 
-use super::{Call, destination, ensure, is_forbidden_broadcast, message, stack_for};
+use super::{Call, destination, ensure, is_forbidden_broadcast, stack_for};
 use crate::accelerated::{self, Stream};
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT};
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Socket};
 use client::address::{self, Family};
+use client::datagram_messages::{self as message, Wishes};
 use client::route::Stack;
-
-/// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
-const SEGMENTS_MAX: usize = 128;
-
-/// Bytes of a packet that are no payload.
-const fn headers_len(family: Family) -> usize {
-    match family {
-        Family::V4 => 20 + 8,
-        Family::V6 => 40 + 8,
-    }
-}
-
-/// Most bytes of payload: the length field of IPv4 counts the IP header, that of IPv6 does not.
-const fn payload_max(family: Family) -> usize {
-    match family {
-        Family::V4 => 65_535 - 20 - 8,
-        Family::V6 => 65_535 - 8,
-    }
-}
-
-/// What a call wants besides the payload: from control messages (ip(7), udp(7)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// The address of IP_PKTINFO or IPV6_PKTINFO.
-    pub source: Option<IpAddr>,
-    /// The interface of IP_PKTINFO or IPV6_PKTINFO; 0: none.
-    pub interface: u32,
-    /// IP_TOS, IPV6_TCLASS.
-    pub tos: Option<u8>,
-    /// IP_TTL, IPV6_HOPLIMIT.
-    pub ttl: Option<u8>,
-    /// IPV6_DONTFRAG.
-    pub whole: bool,
-    /// UDP_SEGMENT.
-    pub segment_bytes: Option<u16>,
-}
 
 /// Sends one datagram to whom `name` says, or to the peer.
 pub fn send(
@@ -93,7 +58,8 @@ pub fn send(
     let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
     let len = slices.iter().map(|slice| slice.len()).sum();
     let whole = wishes.whole || forbids_fragments(socket, family);
-    let is_short = check_length(family, len, usize::from(segment_bytes), whole);
+    let mtu = accelerated::networks().mtu_bytes;
+    let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
     if is_short == Err(Errno::MSGSIZE) {
         tell_of_length(fd, socket, len, peer, to.is_some())?;
     }
@@ -123,33 +89,6 @@ fn is_of_engine(wishes: &Wishes) -> bool {
         && wishes
             .source
             .is_none_or(|source| own.any(|one| one == source))
-}
-
-/// EMSGSIZE at once, where the program can still be told.
-fn check_length(
-    family: Family,
-    len: usize,
-    segment_bytes: usize,
-    whole: bool,
-) -> Result<(), Errno> {
-    if len > payload_max(family) {
-        return Err(Errno::MSGSIZE);
-    }
-    let headers_len = headers_len(family);
-    let mtu = accelerated::networks().mtu_bytes;
-    let piece = if segment_bytes > 0 && len > segment_bytes {
-        segment_bytes
-    } else {
-        len
-    };
-    let too_many = segment_bytes > 0 && len > segment_bytes * SEGMENTS_MAX;
-    if too_many || (segment_bytes > 0 && piece + headers_len > mtu) {
-        return Err(Errno::INVAL);
-    }
-    if piece + headers_len > mtu && whole {
-        return Err(Errno::MSGSIZE);
-    }
-    Ok(())
 }
 
 /// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).

@@ -14,7 +14,6 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
 
 use super::Call;
-use super::describe::Control;
 use super::receive::{Receiving, Step};
 use super::send as sending;
 use crate::accelerated;
@@ -22,6 +21,7 @@ use crate::name;
 use crate::outcome::Switched;
 use crate::sleep::Deadline;
 use crate::sys;
+use client::Control;
 use client::address::Family;
 
 /// write(2), send(2) and their kin: to the peer.

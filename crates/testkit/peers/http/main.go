@@ -5,15 +5,19 @@
 //	http get URL...              bodies to standard output, how each went to standard error
 //	http deadline ADDRESS        a read that times out, then data, on one connection
 //	http half ADDRESS            writes, ends its direction, reads to the end
+//	http resolve SERVER NAME     what Go's own resolver hears from a name server, over UDP
+//	http packets ADDRESS COUNT   gives back so many datagrams, with the sender's host in front
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -22,7 +26,7 @@ const patience = 20 * time.Second
 
 func main() {
 	if len(os.Args) < 3 {
-		fail("usage: http serve|get|deadline|half ...")
+		fail("usage: http serve|get|deadline|half|resolve|packets ...")
 	}
 	switch os.Args[1] {
 	case "serve":
@@ -33,6 +37,10 @@ func main() {
 		deadline(os.Args[2])
 	case "half":
 		half(os.Args[2])
+	case "resolve":
+		resolve(os.Args[2], os.Args[3])
+	case "packets":
+		packets(os.Args[2], os.Args[3])
 	}
 }
 
@@ -104,4 +112,42 @@ func half(address string) {
 	fmt.Println(string(text), err)
 	_, err = connection.Write([]byte("more"))
 	fmt.Println("broken pipe:", errors.Is(err, syscall.EPIPE))
+}
+
+func resolve(server, name string) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, network, server)
+	}
+	resolver := net.Resolver{PreferGo: true, Dial: dial}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	hosts, err := resolver.LookupHost(ctx, name)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(hosts)
+}
+
+func packets(address, count string) {
+	left, err := strconv.Atoi(count)
+	if err != nil {
+		fail(err)
+	}
+	socket, err := net.ListenPacket("udp", address)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Fprintln(os.Stderr, "listening on", socket.LocalAddr())
+	buffer := make([]byte, 65536)
+	for ; left > 0; left-- {
+		n, peer, err := socket.ReadFrom(buffer)
+		if err != nil {
+			fail(err)
+		}
+		host, _, _ := net.SplitHostPort(peer.String())
+		if _, err := socket.WriteTo([]byte(host+" said "+string(buffer[:n])), peer); err != nil {
+			fail(err)
+		}
+	}
 }

@@ -4,16 +4,22 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rustix::io::Errno;
 
-use super::send::Wishes;
-use client::address::Family;
+use crate::address::Family;
 
 /// `struct cmsghdr`: a length of eight bytes, level, type.
 pub const HEADER_BYTES: usize = 16;
+/// Of what follows a message.
 pub const ALIGN: usize = 8;
 /// Not in the C library's bindings: linux/udp.h, linux/in6.h.
-const UDP_SEGMENT: i32 = 103;
+pub const UDP_SEGMENT: i32 = 103;
+/// The same.
 pub const UDP_GRO: i32 = 104;
-const IPV6_DONTFRAG: i32 = 62;
+/// The same.
+pub const IPV6_DONTFRAG: i32 = 62;
+/// The same.
+pub const IPV6_RECVERR: i32 = 25;
+/// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
+const SEGMENTS_MAX: usize = 128;
 
 /// What a program wants to hear with each datagram.
 pub mod want {
@@ -37,6 +43,23 @@ pub mod want {
     pub const TRAFFIC_CLASS: u32 = 1 << 8;
     /// SO_TIMESTAMPING, software times of arrival.
     pub const TIMESTAMPING: u32 = 1 << 9;
+}
+
+/// What a call wants besides the payload: from control messages (ip(7), udp(7)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The address of IP_PKTINFO or IPV6_PKTINFO.
+    pub source: Option<IpAddr>,
+    /// The interface of IP_PKTINFO or IPV6_PKTINFO; 0: none.
+    pub interface: u32,
+    /// IP_TOS, IPV6_TCLASS.
+    pub tos: Option<u8>,
+    /// IP_TTL, IPV6_HOPLIMIT.
+    pub ttl: Option<u8>,
+    /// IPV6_DONTFRAG.
+    pub whole: bool,
+    /// UDP_SEGMENT.
+    pub segment_bytes: Option<u16>,
 }
 
 /// Reads what a sending call wants of a datagram to an address of `family`.
@@ -125,6 +148,50 @@ fn parse_v6(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
         libc::IPV6_TCLASS => wishes.tos = octet(first()?)?,
         IPV6_DONTFRAG => wishes.whole = first()? != 0,
         _ => return Err(Errno::INVAL),
+    }
+    Ok(())
+}
+
+/// Bytes of a packet that are no payload.
+const fn headers_len(family: Family) -> usize {
+    match family {
+        Family::V4 => 20 + 8,
+        Family::V6 => 40 + 8,
+    }
+}
+
+/// Most bytes of payload: the length field of IPv4 counts the IP header, that of IPv6 does not.
+const fn payload_max(family: Family) -> usize {
+    match family {
+        Family::V4 => 65_535 - 20 - 8,
+        Family::V6 => 65_535 - 8,
+    }
+}
+
+/// Whether a payload can be sent over a link with this MTU, cut into pieces or not; EMSGSIZE or EINVAL at once,
+/// where the program can still be told. `whole`: not in fragments.
+pub fn check_length(
+    family: Family,
+    len: usize,
+    segment_bytes: usize,
+    whole: bool,
+    mtu: usize,
+) -> Result<(), Errno> {
+    if len > payload_max(family) {
+        return Err(Errno::MSGSIZE);
+    }
+    let headers_len = headers_len(family);
+    let piece = if segment_bytes > 0 && len > segment_bytes {
+        segment_bytes
+    } else {
+        len
+    };
+    let too_many = segment_bytes > 0 && len > segment_bytes * SEGMENTS_MAX;
+    if too_many || (segment_bytes > 0 && piece + headers_len > mtu) {
+        return Err(Errno::INVAL);
+    }
+    if piece + headers_len > mtu && whole {
+        return Err(Errno::MSGSIZE);
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Control messages with received datagrams (cmsg(3), ip(7), ipv6(7), udp(7)), and entries of the error
-//! queue. Bytes only; the pointers are in `sys.rs`.
+//! queue. Bytes only; the pointers are the switches' own.
 
-use client::{Failure, Received};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::message::{ALIGN, HEADER_BYTES, UDP_GRO, want};
-use super::options::IPV6_RECVERR;
-use client::address::{self, Family};
+use hostif::datagram::{Failure, Received};
+
+use super::message::{ALIGN, HEADER_BYTES, IPV6_RECVERR, UDP_GRO, want};
+use crate::address::{self, Family};
 
 /// asm-generic/socket.h.
 const SCM_TIMESTAMP: i32 = libc::SO_TIMESTAMP;
@@ -22,6 +22,7 @@ pub struct Control {
 
 impl Control {
     /// With room for so many bytes.
+    #[must_use]
     pub fn new(room: usize) -> Control {
         Control {
             bytes: Vec::new(),
@@ -31,6 +32,7 @@ impl Control {
     }
 
     /// What was written.
+    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,0 +1,440 @@
+//! UDP sockets. The program's descriptor becomes one end of a pair of Unix datagram sockets, as a connection's becomes
+//! one of a pair of streams: read, write, poll and close on it need no supervisor. Calls that carry an address or
+//! control messages are stopped (`receive`, `send`), and answered with the same pair behind them.
+//!
+//! | on the pair | on the socket |
+//! |---|---|
+//! | a datagram of the program's | one to the connected peer |
+//! | a datagram of ours | one that arrived; a file beside it (SCM_RIGHTS) tells from where, and its control messages |
+//! | the program's end has no peer (ENOTCONN) | nor has the socket |
+//! | our end lets go with a datagram unread: an error of the other end (`unix_dgram_disconnected`) | an ICMP error |
+//!
+//! A pair of datagram sockets does not tell when one end is closed. But an epoll set holds an interest as long as the
+//! file is open somewhere: which sockets still are is read from /proc (`supervisor::reap`).
+
+mod calls;
+mod message;
+mod open;
+mod options;
+mod receive;
+mod send;
+mod sys;
+
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::address::{self, Family};
+use client::engines::Place;
+use client::route::Owner;
+use client::{Control, Outgoing, Readiness, Received, TcpSocket};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny,
+    SocketAddrUnix, SocketFlags, SocketType, socketpair, sockopt,
+};
+
+use crate::bell::Bell;
+use crate::pair::{raise_send_buffer, set_nonblocking};
+use crate::relay::Step;
+use crate::supervisor::Call;
+
+pub use open::family_of_udp;
+pub use options::Options;
+pub use receive::Facts;
+
+/// Datagrams that are moved in one turn each way.
+const PIECES: usize = 16;
+/// Send buffer of the program's end: twice of it less 32 bytes is the longest datagram that is taken
+/// (`unix_dgram_sendmsg`), which so is one byte more than UDP takes over IPv4, and not more.
+const PROGRAMS_BYTES: usize = (65_507 + 1 + 32) / 2;
+/// Files with facts about senders that are kept to be used again.
+const FACTS_MAX: usize = 64;
+/// Calls that wait on one socket.
+pub const BLOCKED_MAX: usize = 1024;
+
+/// Whom the socket is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Nobody.
+    None,
+    /// Somebody the engine reaches.
+    Engine,
+    /// Somebody the kernel reaches.
+    Kernel,
+}
+
+/// A call that waits for a datagram, or for room for one.
+#[derive(Clone, Copy)]
+pub struct Blocked {
+    /// The call.
+    pub call: Call,
+    /// Its number.
+    pub number: i64,
+    /// Messages that are done, of several.
+    pub done: usize,
+    /// Until when (SO_RCVTIMEO, SO_SNDTIMEO).
+    pub deadline: Option<Instant>,
+}
+
+impl Blocked {
+    /// What it returns when its time is over.
+    pub fn given_up(&self) -> Result<i64, Errno> {
+        match i64::try_from(self.done) {
+            Ok(done) if done > 0 => Ok(done),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+}
+
+/// Both ends, before the program has its own.
+pub struct DatagramPair {
+    /// The program's, connected to nobody.
+    pub programs: OwnedFd,
+    ours: OwnedFd,
+    programs_name: SocketAddrAny,
+    own_name: SocketAddrAny,
+    /// Names the program's end.
+    pub cookie: u64,
+}
+
+impl DatagramPair {
+    /// A pair whose program's end blocks or not.
+    pub fn new(nonblocking: bool) -> Result<DatagramPair, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (programs, ours) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        raise_send_buffer(ours.as_fd())?;
+        sockopt::set_socket_send_buffer_size(&programs, PROGRAMS_BYTES)?;
+        for end in [&programs, &ours] {
+            // A name of the kernel's choice; only the other end is let through while it is connected.
+            rustix::net::bind(end, &SocketAddrUnix::new_unnamed())?;
+        }
+        rustix::net::connect_unspec(&programs)?;
+        set_nonblocking(programs.as_fd(), nonblocking)?;
+        Ok(DatagramPair {
+            programs_name: rustix::net::getsockname(&programs)?,
+            own_name: rustix::net::getsockname(&ours)?,
+            cookie: crate::sys::cookie(&programs)?,
+            programs,
+            ours,
+        })
+    }
+}
+
+/// See the file's head.
+pub struct Datagrams {
+    /// The engine's socket.
+    pub socket: Arc<TcpSocket>,
+    /// Its engine.
+    pub place: Place,
+    /// The kernel's socket that holds port and options.
+    pub backing: OwnedFd,
+    /// Of the backing socket.
+    pub family: Family,
+    /// Whose the address is that it is bound to.
+    pub owner: Owner,
+    /// See there.
+    pub peer: Peer,
+    /// What the engine and the relay act on.
+    pub options: Options,
+    /// What SO_ERROR tells.
+    pub error: Option<Errno>,
+    /// Shut down for reading.
+    pub is_shut: bool,
+    /// Rings for another turn.
+    pub bell: Arc<Bell>,
+    /// Calls that wait.
+    pub blocked: Vec<Blocked>,
+    ours: OwnedFd,
+    programs_name: SocketAddrAny,
+    own_name: SocketAddrAny,
+    facts: HashMap<Facts, OwnedFd>,
+}
+
+impl Datagrams {
+    /// Of a bound socket and a pair; and the program's end.
+    pub fn new(
+        (socket, place): (Arc<TcpSocket>, Place),
+        (backing, family): (OwnedFd, Family),
+        owner: Owner,
+        options: Options,
+        pair: DatagramPair,
+        bell: Arc<Bell>,
+    ) -> (Datagrams, OwnedFd) {
+        let datagrams = Datagrams {
+            socket,
+            place,
+            backing,
+            family,
+            owner,
+            peer: Peer::None,
+            options,
+            error: None,
+            is_shut: false,
+            bell,
+            blocked: Vec::new(),
+            ours: pair.ours,
+            programs_name: pair.programs_name,
+            own_name: pair.own_name,
+            facts: HashMap::new(),
+        };
+        (datagrams, pair.programs)
+    }
+
+    /// Our end.
+    pub fn ours(&self) -> BorrowedFd<'_> {
+        self.ours.as_fd()
+    }
+
+    /// Lets the program's end write, or not any more.
+    pub fn link(&self, programs: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
+        if on {
+            rustix::net::connect(programs, &self.own_name)
+        } else {
+            rustix::net::connect_unspec(programs)
+        }
+    }
+
+    /// Whether what arrives at the backing socket is the program's.
+    pub fn kernel_receives(&self) -> bool {
+        match self.peer {
+            Peer::None => self.owner == Owner::Any,
+            Peer::Engine => false,
+            Peer::Kernel => true,
+        }
+    }
+
+    /// Moves what can be moved.
+    pub fn turn(&mut self, buffer: &mut [u8]) -> Step {
+        let more_up = self.move_up(buffer);
+        let more_down = self.move_down(buffer);
+        if let Some(error) = self.socket.take_error() {
+            self.move_up(buffer);
+            self.raise(error);
+        }
+        if more_up || more_down {
+            Step::More
+        } else {
+            Step::Idle
+        }
+    }
+
+    /// From the program to its peer. True: there may be more.
+    pub fn move_up(&mut self, buffer: &mut [u8]) -> bool {
+        for _ in 0..PIECES {
+            let has_room = self.socket.readiness().contains(Readiness::OUT);
+            if self.peer == Peer::Engine && !has_room {
+                return false;
+            }
+            let taken = rustix::net::recv(&self.ours, &mut buffer[..], RecvFlags::DONTWAIT);
+            let Ok((len, _)) = taken else {
+                return false;
+            };
+            let payload = &buffer[..len];
+            match self.peer {
+                Peer::Engine => self.push_plain(payload),
+                Peer::Kernel => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    if let Err(error) = rustix::net::send(&self.backing, payload, flags) {
+                        self.raise(error);
+                    }
+                }
+                Peer::None => {}
+            }
+        }
+        true
+    }
+
+    fn push_plain(&mut self, payload: &[u8]) {
+        let segment_bytes = self.options.segment_bytes;
+        let outgoing = Outgoing {
+            segment_bytes: if payload.len() > usize::from(segment_bytes) {
+                segment_bytes
+            } else {
+                0
+            },
+            ..Outgoing::default()
+        };
+        let parts = [IoSlice::new(payload)];
+        let send = || self.socket.outbox()?.push(&outgoing, &parts);
+        // An error of before comes first, as in a call; the datagram goes all the same.
+        let sent = send().or_else(|error| {
+            self.error = Some(error);
+            send()
+        });
+        if let Err(error) = sent {
+            self.raise(error);
+        }
+    }
+
+    /// From the stacks to the program. True: there may be more.
+    fn move_down(&mut self, buffer: &mut [u8]) -> bool {
+        self.take_from_engine(buffer) | (self.kernel_receives() && self.take_from_kernel(buffer))
+    }
+
+    fn take_from_engine(&mut self, buffer: &mut [u8]) -> bool {
+        let socket = Arc::clone(&self.socket);
+        for _ in 0..PIECES {
+            let Ok(Some(mut inbox)) = socket.inbox() else {
+                return false;
+            };
+            let Ok(Some(letter)) = inbox.next(&mut [IoSliceMut::new(buffer)], true) else {
+                return false;
+            };
+            if self.peer != Peer::Kernel {
+                let facts = self.facts_of(&letter.record);
+                if !self.deliver(facts, &buffer[..letter.copied]) {
+                    return false;
+                }
+            }
+            let _ = inbox.next(&mut [], false);
+        }
+        true
+    }
+
+    fn take_from_kernel(&mut self, buffer: &mut [u8]) -> bool {
+        for _ in 0..PIECES {
+            let peeked = sys::receive(self.backing.as_fd(), buffer, libc::MSG_PEEK);
+            let message = match peeked {
+                Ok(message) => message,
+                Err(Errno::AGAIN) => return false,
+                Err(error) => {
+                    self.raise(error);
+                    return true;
+                }
+            };
+            let facts = Facts::new(&message.name, &message.control);
+            if !self.deliver(facts, &buffer[..message.len]) {
+                return false;
+            }
+            let _ = sys::receive(self.backing.as_fd(), &mut [], 0);
+        }
+        true
+    }
+
+    fn facts_of(&self, record: &Received) -> Facts {
+        let scope_id = match record.source {
+            SocketAddr::V6(v6) => v6.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let name = address::emit(record.source, self.family, scope_id);
+        let mut control = Control::new(usize::MAX);
+        let spoken_to = match self.socket.local_address().map(|local| local.ip()) {
+            Some(std::net::IpAddr::V4(v4)) if !v4.is_unspecified() => v4,
+            _ => match record.destination {
+                std::net::IpAddr::V4(v4) => v4,
+                std::net::IpAddr::V6(_) => std::net::Ipv4Addr::UNSPECIFIED,
+            },
+        };
+        control.describe(record, self.options.wanted, self.family, spoken_to);
+        Facts::new(name.as_bytes(), control.bytes())
+    }
+
+    /// Puts a datagram into the pair. False: there is no room now.
+    fn deliver(&mut self, facts: Facts, payload: &[u8]) -> bool {
+        if self.facts.len() >= FACTS_MAX {
+            self.facts.clear();
+        }
+        if !self.facts.contains_key(&facts) {
+            let Ok(file) = facts.write() else {
+                return false;
+            };
+            self.facts.insert(facts.clone(), file);
+        }
+        let Some(file) = self.facts.get(&facts) else {
+            return false;
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [file.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let parts = [IoSlice::new(payload)];
+        let sent = rustix::net::sendmsg(&self.ours, &parts, &mut control, flags);
+        // What else fails, fails because the program's end is gone or shut: nobody reads it.
+        !matches!(
+            sent,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS | Errno::NOMEM)
+        )
+    }
+
+    /// An error for the program's next call. A call that is stopped hears which; one that is not, ECONNRESET.
+    fn raise(&mut self, error: Errno) {
+        self.error = Some(error);
+        if self.peer == Peer::None {
+            return;
+        }
+        // It fails where the program's end is gone, which is found out soon.
+        let _ = fail_once(self.ours.as_fd(), &self.own_name, &self.programs_name);
+    }
+
+    /// The error that a stopped call has to return, if the program has not heard of it by another.
+    pub fn take_error(&mut self, programs: BorrowedFd<'_>) -> Option<Errno> {
+        let found = self.socket.take_error();
+        let mut pending = [0; 4];
+        let _ = crate::sys::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending);
+        let is_pending = self.peer == Peer::None || i32::from_ne_bytes(pending) != 0;
+        let noted = self.error.take().filter(|_| is_pending);
+        found.or(noted)
+    }
+}
+
+/// Makes the next call on the other end fail, once: our end lets go of it with a datagram unread, one of our own, which
+/// takes a moment without a peer.
+fn fail_once(
+    ours: BorrowedFd<'_>,
+    own_name: &SocketAddrAny,
+    programs_name: &SocketAddrAny,
+) -> Result<(), Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let failed = rustix::net::connect_unspec(ours)
+        .and_then(|()| rustix::net::sendto(ours, &[0], flags, own_name))
+        .and_then(|_| rustix::net::connect(ours, programs_name))
+        .and_then(|()| rustix::net::connect_unspec(ours));
+    failed.and(rustix::net::connect(ours, programs_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{recv, send};
+
+    #[test]
+    fn an_end_without_a_peer_cannot_write_and_one_with_a_peer_fails_once() {
+        let pair = DatagramPair::new(true).unwrap();
+        let (programs, ours) = (pair.programs.as_fd(), pair.ours.as_fd());
+        let write = || send(programs, b"out", SendFlags::DONTWAIT);
+        let mut place = [0; 16];
+        send(ours, b"in", SendFlags::DONTWAIT).unwrap();
+        assert_eq!(write(), Err(Errno::NOTCONN));
+        rustix::net::connect(programs, &pair.own_name).unwrap();
+        assert_eq!(write(), Ok(3));
+        recv(ours, &mut place[..], RecvFlags::DONTWAIT).unwrap();
+        fail_once(ours, &pair.own_name, &pair.programs_name).unwrap();
+        assert_eq!(write(), Err(Errno::CONNRESET));
+        // What had arrived is still there, and so is the way in both directions.
+        let (len, _) = recv(programs, &mut place[..], RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&place[..len], b"in");
+        assert_eq!(write(), Ok(3));
+        let (len, _) = recv(ours, &mut place[..], RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&place[..len], b"out");
+        send(ours, b"again", SendFlags::DONTWAIT).unwrap();
+        let (len, _) = recv(programs, &mut place[..], RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&place[..len], b"again");
+    }
+
+    #[test]
+    fn a_stranger_cannot_send_to_an_end_that_has_a_peer() {
+        let pair = DatagramPair::new(true).unwrap();
+        rustix::net::connect(&pair.programs, &pair.own_name).unwrap();
+        let stranger = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+        for name in [&pair.programs_name, &pair.own_name] {
+            let sent = rustix::net::sendto(&stranger, b"x", SendFlags::DONTWAIT, name);
+            assert_eq!(sent, Err(Errno::PERM));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! connect(2), setsockopt(2), getsockopt(2), shutdown(2) and the names of a UDP socket that is served.
+
+use std::net::SocketAddr;
+
+use client::address::Name;
+use client::route::EngineNetworks;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+
+use super::send::parse;
+use super::{Datagrams, Options, Peer};
+use crate::connect::local_of;
+
+impl Datagrams {
+    /// connect(2): another peer, or none.
+    pub fn connect(
+        &mut self,
+        name: &[u8],
+        programs: BorrowedFd<'_>,
+        networks: &EngineNetworks,
+    ) -> Result<(), Errno> {
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        while self.move_up(&mut buffer) {}
+        match parse(name, self.family)? {
+            Name::Ip(to) if self.is_engines(to, networks) => {
+                if to.port() == 0 {
+                    return Err(Errno::INVAL);
+                }
+                if let SocketAddr::V4(v4) = to
+                    && networks.is_broadcast(*v4.ip())
+                    && !self.options.engine.broadcast
+                {
+                    return Err(Errno::ACCESS);
+                }
+                self.socket.set_peer(to, None)?;
+                self.peer = Peer::Engine;
+            }
+            Name::Ip(to) => {
+                rustix::net::connect(&self.backing, &to)?;
+                self.peer = Peer::Kernel;
+            }
+            Name::Unspecified => {
+                let _ = rustix::net::connect_unspec(&self.backing);
+                let _ = self.socket.clear_peer();
+                self.peer = Peer::None;
+            }
+            Name::Other => return Err(Errno::AFNOSUPPORT),
+        }
+        self.link(programs, self.peer != Peer::None)
+    }
+
+    /// setsockopt(2): the backing socket keeps it, and what the engine acts on is read from there.
+    pub fn set_option(
+        &mut self,
+        programs: BorrowedFd<'_>,
+        (level, name): (i32, i32),
+        value: &[u8],
+    ) -> Result<(), Errno> {
+        crate::sys::set_option(self.backing.as_fd(), level, name, value)?;
+        if level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name) {
+            crate::sys::set_option(programs, level, name, value)?;
+        }
+        let options = Options::of(self.backing.as_fd(), self.family);
+        if options.engine != self.options.engine {
+            self.socket.set_datagram_options(&options.engine)?;
+        }
+        self.options = options;
+        Ok(())
+    }
+
+    /// getsockopt(2).
+    pub fn option(
+        &mut self,
+        programs: BorrowedFd<'_>,
+        (level, name): (i32, i32),
+        room: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        let number = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let error = self.take_error(programs);
+                error.map_or(0, Errno::raw_os_error)
+            }
+            (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+                if self.peer == Peer::Engine =>
+            {
+                i32::try_from(self.socket.figures()?.pmtu).unwrap_or(i32::MAX)
+            }
+            (level, name) => {
+                let mut value = vec![0; room];
+                let len = crate::sys::option(self.backing.as_fd(), level, name, &mut value)?;
+                value.truncate(len);
+                return Ok(value);
+            }
+        };
+        let mut value = number.to_ne_bytes().to_vec();
+        value.truncate(room);
+        Ok(value)
+    }
+
+    /// shutdown(2): ENOTCONN without a peer, although it takes effect even then (`inet_shutdown`).
+    pub fn shutdown(&mut self, programs: BorrowedFd<'_>, how: i32) -> Result<i64, Errno> {
+        use rustix::net::Shutdown;
+        let (direction, read, write) = match how {
+            libc::SHUT_RD => (Shutdown::Read, true, false),
+            libc::SHUT_WR => (Shutdown::Write, false, true),
+            libc::SHUT_RDWR => (Shutdown::Both, true, true),
+            _ => return Err(Errno::INVAL),
+        };
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        while self.move_up(&mut buffer) {}
+        self.is_shut |= read;
+        self.socket.shut_datagrams(read, write);
+        rustix::net::shutdown(programs, direction)?;
+        match self.peer {
+            Peer::None => Err(Errno::NOTCONN),
+            Peer::Engine | Peer::Kernel => Ok(0),
+        }
+    }
+
+    /// The two ends, where they are not the backing socket's.
+    pub fn name(&self, is_local: bool) -> Result<SocketAddr, Errno> {
+        if is_local {
+            let known = self.socket.local_address();
+            let known =
+                known.filter(|known| self.peer != Peer::Kernel && !known.ip().is_unspecified());
+            return known.map_or_else(|| local_of(self.backing.as_fd()), Ok);
+        }
+        match self.peer {
+            Peer::None => Err(Errno::NOTCONN),
+            Peer::Engine => self.socket.peer_address().ok_or(Errno::NOTCONN),
+            Peer::Kernel => {
+                let peer = rustix::net::getpeername(&self.backing)?.ok_or(Errno::NOTCONN)?;
+                let peer = SocketAddr::try_from(peer).map_err(|_| Errno::INVAL)?;
+                Ok(client::address::canonical(peer))
+            }
+        }
+    }
+}

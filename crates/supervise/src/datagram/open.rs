@@ -1,0 +1,389 @@
+//! When a UDP socket comes to an engine: at bind, at connect, or with the first datagram; and the calls of the
+//! supervisor that concern one that is there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use client::address::{Family, Name};
+use client::engines;
+use client::route::{EngineNetworks, Owner};
+use client::{SocketKinds, TcpSocket};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::message::{self, Place};
+use super::send::{parse, reaches};
+use super::{BLOCKED_MAX, Blocked, DatagramPair, Datagrams, Options, sys};
+use crate::connect::{family_of, local_of};
+use crate::pair::is_nonblocking;
+use crate::supervisor::{Call, Outcome, Served, Supervisor};
+
+/// The family of a UDP socket of the kernel's.
+pub fn family_of_udp(fd: BorrowedFd<'_>) -> Option<Family> {
+    let is_udp = sockopt::socket_type(fd) == Ok(rustix::net::SocketType::DGRAM)
+        && sockopt::socket_protocol(fd)
+            .is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::UDP));
+    if is_udp { family_of(fd).ok() } else { None }
+}
+
+/// Whether an option is about groups, which are the kernel's affair (linux/in.h, linux/in6.h).
+fn is_of_groups((level, name): (i32, i32)) -> bool {
+    match level {
+        libc::IPPROTO_IP => (libc::IP_ADD_MEMBERSHIP..=MCAST_MSFILTER).contains(&name),
+        libc::IPPROTO_IPV6 => {
+            [libc::IPV6_ADD_MEMBERSHIP, libc::IPV6_DROP_MEMBERSHIP].contains(&name)
+                || (MCAST_JOIN_GROUP..=MCAST_MSFILTER).contains(&name)
+        }
+        _ => false,
+    }
+}
+
+const MCAST_JOIN_GROUP: i32 = 42;
+const MCAST_MSFILTER: i32 = 48;
+/// Sockets of which it is remembered that they are in groups.
+const LEFT_MAX: usize = 4096;
+
+/// Of a socket that an engine is to serve.
+struct Candidate {
+    fd: OwnedFd,
+    family: Family,
+    place: engines::Place,
+    networks: Arc<EngineNetworks>,
+}
+
+impl Supervisor {
+    /// The engine that serves UDP, for a socket of a call; `None`: there is none.
+    fn candidate(
+        &mut self,
+        call: &Call,
+        (fd, family): (OwnedFd, Family),
+    ) -> Result<Option<Candidate>, Errno> {
+        if self.left.contains(&crate::sys::cookie(&fd)?) {
+            return Ok(None);
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(None);
+        };
+        let Some(place) = engines.first_for(SocketKinds::DATAGRAM) else {
+            return Ok(None);
+        };
+        let networks = Arc::clone(&engines.networks()[place.index()]);
+        Ok(Some(Candidate {
+            fd,
+            family,
+            place,
+            networks,
+        }))
+    }
+
+    /// bind(2) of a UDP socket, which the kernel carries out first.
+    pub fn bind_datagrams(
+        &mut self,
+        call: &Call,
+        (fd, family): (OwnedFd, Family),
+        address: SocketAddr,
+    ) -> Result<Outcome, Errno> {
+        if address.ip().is_loopback() || address.ip().is_multicast() {
+            return Ok(Outcome::Continue);
+        }
+        let Some(candidate) = self.candidate(call, (fd, family))? else {
+            return Ok(Outcome::Continue);
+        };
+        let owner = client::route::owner(address.ip(), &candidate.networks);
+        let Some(owner) = owner else {
+            return Ok(Outcome::Continue);
+        };
+        if !call.caller.may_bind(address.port()) {
+            return Ok(Outcome::Continue);
+        }
+        crate::connect::bind_freely(candidate.fd.as_fd(), family, address)?;
+        self.serve(call, candidate, owner)?;
+        Ok(Outcome::Return(0))
+    }
+
+    /// Puts a bound socket on its engine; the key of it.
+    fn serve(&mut self, call: &Call, candidate: Candidate, owner: Owner) -> Result<u64, Errno> {
+        let Candidate {
+            fd: backing,
+            family,
+            place,
+            networks,
+        } = candidate;
+        let options = Options::of(backing.as_fd(), family);
+        let nonblocking = is_nonblocking(backing.as_fd());
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Err(Errno::NETDOWN);
+        };
+        let socket = engines.session(place)?.open(backing.as_fd())?;
+        socket.set_datagram_options(&options.engine)?;
+        socket.bind(local_of(backing.as_fd())?)?;
+        if owner == Owner::Any
+            && let Some(filter) = client::heard_beside(&networks, true)
+        {
+            sys::attach_filter(backing.as_fd(), &filter)?;
+        }
+        let pair = DatagramPair::new(nonblocking)?;
+        for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let mut value = [0; 16];
+            crate::sys::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;
+            crate::sys::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value)?;
+        }
+        let key = pair.cookie;
+        let bell = self.news.listen_to(&socket, key);
+        let parts = ((socket, place), (backing, family));
+        let (datagrams, programs) = Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
+        self.watch(datagrams.ours(), key)?;
+        self.watch_kernels(datagrams.backing.as_fd(), key)?;
+        let at = (call.caller, call.fd);
+        self.exchange(call.id, at, datagrams.backing.as_fd(), programs.as_fd())?;
+        self.watch_life(programs.as_fd(), key)?;
+        datagrams.bell.ring();
+        self.served
+            .insert(key, Served::Datagrams(Box::new(datagrams)));
+        Ok(key)
+    }
+
+    /// Binds where the program has not, and serves the socket: what it names is an engine's.
+    fn serve_towards(
+        &mut self,
+        call: &Call,
+        (fd, family): (OwnedFd, Family),
+        destination: SocketAddr,
+    ) -> Result<Option<u64>, Errno> {
+        let local = local_of(fd.as_fd())?;
+        let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        if is_local(destination.ip()) || local.ip().is_loopback() {
+            return Ok(None);
+        }
+        let Some(candidate) = self.candidate(call, (fd, family))? else {
+            return Ok(None);
+        };
+        let owner = client::route::owner(local.ip(), &candidate.networks);
+        let (Some(owner), true) = (owner, reaches(destination, &candidate.networks)) else {
+            return Ok(None);
+        };
+        if local.port() == 0 {
+            let any: IpAddr = match family {
+                Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            rustix::net::bind(&candidate.fd, &SocketAddr::new(any, 0))?;
+        }
+        self.serve(call, candidate, owner).map(Some)
+    }
+
+    /// connect(2) of a UDP socket, served or not.
+    pub fn connect_datagrams(
+        &mut self,
+        call: &Call,
+        (fd, key): (OwnedFd, u64),
+        name: &[u8],
+    ) -> Result<Outcome, Errno> {
+        let (key, programs) = match (self.served.contains_key(&key), family_of_udp(fd.as_fd())) {
+            (true, _) => (key, fd),
+            (false, Some(family)) => {
+                let Ok(Name::Ip(destination)) = parse(name, family) else {
+                    return Ok(Outcome::Continue);
+                };
+                if destination.port() == 0 {
+                    return Ok(Outcome::Continue);
+                }
+                let Some(key) = self.serve_towards(call, (fd, family), destination)? else {
+                    return Ok(Outcome::Continue);
+                };
+                (key, call.caller.descriptor(call.fd)?)
+            }
+            (false, None) => return Ok(Outcome::Continue),
+        };
+        let networks = self.networks_of(key)?;
+        let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
+            return Ok(Outcome::Continue);
+        };
+        let connected = datagrams.connect(name, programs.as_fd(), &networks);
+        datagrams.bell.ring();
+        connected.map(|()| Outcome::Return(0))
+    }
+
+    fn networks_of(&self, key: u64) -> Result<Arc<EngineNetworks>, Errno> {
+        let Some(Served::Datagrams(datagrams)) = self.served.get(&key) else {
+            return Err(Errno::BADF);
+        };
+        let all = self.door.networks().ok_or(Errno::NETDOWN)?;
+        let own = all.get(datagrams.place.index());
+        own.map(Arc::clone).ok_or(Errno::NETDOWN)
+    }
+
+    /// A call that receives or sends messages with names.
+    pub fn message(&mut self, call: &Call, number: i64) -> Result<Outcome, Errno> {
+        let Some((fd, key)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let (programs, key) = match self.served.get(&key) {
+            Some(Served::Datagrams(_)) => (fd, key),
+            Some(_) => return Ok(Outcome::Continue),
+            None => match self.serve_sender(call, number, fd)? {
+                Some(key) => (call.caller.descriptor(call.fd)?, key),
+                None => return Ok(Outcome::Continue),
+            },
+        };
+        let mut blocked = Blocked {
+            call: *call,
+            number,
+            done: 0,
+            deadline: None,
+        };
+        self.reap_before(&blocked, key);
+        match self.attempt(key, &mut blocked, programs.as_fd()) {
+            Err(Errno::AGAIN) => {}
+            done => return done.map(Outcome::Return),
+        }
+        let never_waits = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
+        let flags = message::flags(call, number);
+        let waits = flags & never_waits == 0 && !is_nonblocking(programs.as_fd());
+        let is_enough = blocked.done > 0
+            && (!waits || message::sends(number) || flags & libc::MSG_WAITFORONE != 0);
+        if is_enough {
+            let done = i64::try_from(blocked.done).map_err(|_| Errno::INVAL)?;
+            return Ok(Outcome::Return(done));
+        }
+        let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
+            return Err(Errno::BADF);
+        };
+        if !waits || datagrams.blocked.len() >= BLOCKED_MAX {
+            return Err(Errno::AGAIN);
+        }
+        blocked.deadline = datagrams.deadline(number);
+        datagrams.blocked.push(blocked);
+        self.waited_for.insert(key);
+        Ok(Outcome::Later)
+    }
+
+    /// A socket that sends its first datagram to somebody an engine reaches is served from then on.
+    fn serve_sender(
+        &mut self,
+        call: &Call,
+        number: i64,
+        fd: OwnedFd,
+    ) -> Result<Option<u64>, Errno> {
+        if !message::sends(number) || message::count(call, number) == 0 {
+            return Ok(None);
+        }
+        let Some(family) = family_of_udp(fd.as_fd()) else {
+            return Ok(None);
+        };
+        let name = Place::of(call, number, 0).and_then(|place| place.read_name(call.caller));
+        // What is wrong with the call the kernel says.
+        match name.and_then(|name| parse(&name, family)) {
+            Ok(Name::Ip(to)) if to.port() != 0 => self.serve_towards(call, (fd, family), to),
+            _ => Ok(None),
+        }
+    }
+
+    /// What the program has closed shall not hear what it sends to itself.
+    fn reap_before(&mut self, blocked: &Blocked, key: u64) {
+        if message::sends(blocked.number)
+            && let Ok(networks) = self.networks_of(key)
+            && let Ok(place) = Place::of(&blocked.call, blocked.number, 0)
+            && let Ok(name) = place.read_name(blocked.call.caller)
+            && let Some(Served::Datagrams(datagrams)) = self.served.get(&key)
+            && let Ok(Name::Ip(to)) = parse(&name, datagrams.family)
+            && networks.interfaces.iter().any(|own| own.address == to.ip())
+        {
+            self.reap();
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        key: u64,
+        blocked: &mut Blocked,
+        programs: BorrowedFd<'_>,
+    ) -> Result<i64, Errno> {
+        let networks = self.networks_of(key)?;
+        let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
+            return Err(Errno::BADF);
+        };
+        if !message::sends(blocked.number) {
+            return datagrams.receive(blocked, programs);
+        }
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        // What was written before goes first.
+        while datagrams.move_up(&mut buffer) {}
+        datagrams.send(blocked, &networks)
+    }
+
+    /// Leaves a UDP socket to the kernel as a whole when it sets an option of groups: at its number stands the kernel's
+    /// socket again. What waits in the pair is lost.
+    pub fn leave_groups_to_kernel(
+        &mut self,
+        call: &Call,
+        (fd, key): (BorrowedFd<'_>, u64),
+        option: (i32, i32),
+    ) -> Result<(), Errno> {
+        if !is_of_groups(option) {
+            return Ok(());
+        }
+        if self.left.len() >= LEFT_MAX {
+            self.left.clear();
+        }
+        let Some(Served::Datagrams(datagrams)) = self.served.get(&key) else {
+            if family_of_udp(fd).is_some() {
+                self.left.insert(key);
+            }
+            return Ok(());
+        };
+        let backing = rustix::io::fcntl_dupfd_cloexec(&datagrams.backing, 0)?;
+        crate::pair::set_nonblocking(backing.as_fd(), is_nonblocking(fd))?;
+        self.left.insert(crate::sys::cookie(&backing)?);
+        self.exchange(call.id, (call.caller, call.fd), fd, backing.as_fd())?;
+        self.drop_datagrams(key, &mut vec![0; usize::from(u16::MAX)]);
+        // There is none where the engine is on no link of this kernel.
+        let off = [0; 4];
+        let _ = crate::sys::set_option(
+            backing.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_FILTER,
+            &off,
+        );
+        Ok(())
+    }
+
+    /// Tries the calls that wait on a socket once more.
+    pub fn serve_blocked(&mut self, key: u64) {
+        let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
+            return;
+        };
+        for mut blocked in std::mem::take(&mut datagrams.blocked) {
+            let call = blocked.call;
+            if !crate::sys::waits(self.listener.as_fd(), call.id) {
+                continue;
+            }
+            let answer = match call.caller.same_socket(call.fd, key) {
+                Some(programs) => self.attempt(key, &mut blocked, programs.as_fd()),
+                None => Err(Errno::BADF),
+            };
+            let is_enough = blocked.done > 0
+                && message::flags(&call, blocked.number) & libc::MSG_WAITFORONE != 0;
+            match answer {
+                Err(Errno::AGAIN) if !is_enough => {
+                    if let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) {
+                        datagrams.blocked.push(blocked);
+                    }
+                }
+                Err(Errno::AGAIN) => {
+                    self.reply(call.id, Some(Ok(i64::try_from(blocked.done).unwrap_or(0))));
+                }
+                answer => self.reply(call.id, Some(answer)),
+            }
+        }
+    }
+
+    /// Every process has closed the socket: what it wrote is sent, and it is gone.
+    pub fn drop_datagrams(&mut self, key: u64, buffer: &mut [u8]) {
+        if let Some(Served::Datagrams(mut datagrams)) = self.served.remove(&key) {
+            while datagrams.move_up(buffer) {}
+            TcpSocket::close(&datagrams.socket);
+        }
+    }
+}
