@@ -55,7 +55,11 @@ fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     let arguments = ["--command", &command, "--address", "10.77.0.100"];
     // Fast Open is off, as by default, and no flag switches it on here.
     // An engine inside a program is not there for the next one.
-    run_programs(a, &arguments, &["exec_inherit", "fast_open", "rights"]);
+    run_programs(
+        a,
+        &arguments,
+        &["exec_inherit", "fast_open", "holders_killed", "rights"],
+    );
 }
 
 /// What a supervised program can tell from the kernel: docs/decisions/0026-supervised-programs.md says why.
