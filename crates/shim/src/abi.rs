@@ -22,11 +22,11 @@ use rustix::io::Errno;
 
 use arguments::{
     accepted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes, poll_array,
-    poll_concerns, polled, received, received_from, select_concerns, selected, sent_to, sets,
-    slices_mut,
+    polled, received, received_from, selected, sent_to, sets, slices_mut,
 };
 pub(crate) use arguments::{
-    counted, receive_message, receive_messages, send_message, send_messages,
+    counted, poll_concerns, receive_message, receive_messages, select_concerns, send_message,
+    send_messages,
 };
 
 use crate::descriptors::{forget, is_kept_open, is_private, is_tracked};

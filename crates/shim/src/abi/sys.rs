@@ -342,7 +342,7 @@ pub(super) unsafe fn poll_array<'a>(fds: *mut pollfd, len: nfds_t) -> &'a mut [p
     unsafe { sys::array_mut(fds, usize::try_from(len).unwrap_or(0)) }
 }
 
-pub(super) fn poll_concerns(fds: *mut pollfd, len: nfds_t) -> bool {
+pub(crate) fn poll_concerns(fds: *mut pollfd, len: nfds_t) -> bool {
     // SAFETY: the array is the C caller's argument to poll.
     polling::concerns(unsafe { poll_array(fds, len) })
 }
@@ -383,7 +383,7 @@ pub(super) unsafe fn sets<'a>(
     }
 }
 
-pub(super) fn select_concerns(
+pub(crate) fn select_concerns(
     nfds: c_int,
     read: *mut fd_set,
     write: *mut fd_set,

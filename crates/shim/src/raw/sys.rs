@@ -1,5 +1,5 @@
 //! syscall(2): programs and libraries that make their own wrappers (libuv, for batches of datagrams) reach the switch by
-//! the numbers of the calls that it serves; every other number, and every other descriptor, goes to the system as it is.
+//! the numbers of the calls that it serves (those that wait for several are in `waits`); every other number, and every other descriptor, goes to the system as it is.
 //! clone(2) without shared memory is a fork here too (vsftpd makes its processes so). And preadv2(2) with pwritev2(2), which
 //! say that there is no position.
 //!
@@ -24,6 +24,8 @@ use crate::fork;
 use crate::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::outcome::{Failure, at_the_edge};
 use crate::sys::{self, Inside, Symbol};
+
+use super::waits::waited;
 
 /// Calls the functions of this library by number, for descriptors that are its business.
 macro_rules! by_number {
@@ -115,6 +117,12 @@ pub unsafe extern "C-unwind" fn syscall(
             return result;
         }
     }
+    if !Inside::is_active() {
+        // SAFETY: as above.
+        if let Some(result) = unsafe { waited(number, [a, b, c, d, e, f]) } {
+            return result;
+        }
+    }
     let forks = number == libc::SYS_clone && is_fork(a, b);
     if forks {
         fork::prepare();
@@ -142,7 +150,7 @@ fn is_fork(flags: c_long, stack: c_long) -> bool {
 }
 
 /// A pointer that came as a number.
-fn pointer<T>(number: c_long) -> *mut T {
+pub fn pointer<T>(number: c_long) -> *mut T {
     std::ptr::with_exposed_provenance_mut(size(number))
 }
 
@@ -150,12 +158,13 @@ fn size(number: c_long) -> usize {
     usize::from_ne_bytes(number.to_ne_bytes())
 }
 
-fn unsigned(number: c_long) -> libc::c_ulong {
+/// The same bits.
+pub fn unsigned(number: c_long) -> libc::c_ulong {
     number.cast_unsigned()
 }
 
 /// The lower half, which is all that the system looks at where it takes an int.
-fn int(number: c_long) -> c_int {
+pub fn int(number: c_long) -> c_int {
     let [a, b, c, d, ..] = number.to_le_bytes();
     c_int::from_le_bytes([a, b, c, d])
 }

@@ -39,6 +39,41 @@ static void server(int listener) {
     close(fd);
 }
 
+/* The calls that wait for several descriptors; five bytes are on their way. */
+static void waits(int fd) {
+    struct timespec time = {30, 0};
+    unsigned long nothing = 0;
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    result("ppoll", syscall(SYS_ppoll, &entry, 1, &time, &nothing, sizeof nothing));
+    events("ppoll", (unsigned)entry.revents);
+    entry.events = POLLIN | POLLOUT;
+#ifdef SYS_poll
+    result("poll", syscall(SYS_poll, &entry, 1, 0));
+    events("poll", (unsigned)entry.revents);
+    fd_set read_set, write_set;
+    FD_ZERO(&read_set);
+    FD_ZERO(&write_set);
+    FD_SET(fd, &read_set);
+    FD_SET(fd, &write_set);
+    result("select", syscall(SYS_select, fd + 1, &read_set, &write_set, NULL, NULL));
+    struct {
+        const unsigned long *mask;
+        size_t bytes;
+    } mask = {&nothing, sizeof nothing};
+    result("pselect6", syscall(SYS_pselect6, fd + 1, &read_set, NULL, NULL, NULL, &mask));
+    say("readable %d", FD_ISSET(fd, &read_set) != 0);
+#endif
+    int set = (int)syscall(SYS_epoll_create1, EPOLL_CLOEXEC);
+    worked("epoll_create1", set);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 77};
+    result("epoll_ctl", syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &event));
+    memset(&event, 0, sizeof event);
+    result("epoll_pwait", syscall(SYS_epoll_pwait, set, &event, 1, 30000, NULL, 0));
+    say("told %d, %d", event.events == EPOLLIN, event.data.u64 == 77);
+    result("a mask of another size", syscall(SYS_ppoll, &entry, 1, &time, &nothing, 3));
+    close(set);
+}
+
 static void client(address_t peer) {
     int fd = socket(FAMILY, SOCK_STREAM, 0), value = -1;
     socklen_t len = sizeof value;
@@ -68,6 +103,7 @@ static void client(address_t peer) {
 
     fd = connected(peer);
     result("five", send(fd, "abcde", 5, 0));
+    waits(fd);
     result("back", recv(fd, text, 5, MSG_WAITALL));
     step(fd);
     close(fd);
