@@ -9,6 +9,9 @@ ARGS ?=
 FUZZ_CASES ?= 4096
 
 PREFIX ?= /usr/local
+# Of the libraries that are installed.
+PROFILE ?= release
+NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
 .PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk
 
@@ -29,11 +32,11 @@ build:
 
 # The native interface for C (docs/native.md): header, shared and static library.
 install-native:
-	$(CARGO) build --release --package capi
+	$(CARGO) build --profile $(PROFILE) --package capi
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
 	install -m 644 crates/capi/include/shunt.h $(DESTDIR)$(PREFIX)/include/
-	install -m 644 $(TARGET)/release/libshunt_native.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $(TARGET)/release/libshunt_native.so $(DESTDIR)$(PREFIX)/lib/libshunt_native.so.0
+	install -m 644 $(NATIVE)/libshunt_native.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(NATIVE)/libshunt_native.so $(DESTDIR)$(PREFIX)/lib/libshunt_native.so.0
 	ln -sf libshunt_native.so.0 $(DESTDIR)$(PREFIX)/lib/libshunt_native.so
 
 demo: build

@@ -115,7 +115,8 @@ struct shunt_polled {
 int shunt_poll(struct shunt_polled *polled, size_t len, int timeout_ms);
 
 /* Sets of sockets of one engine, of which only those are looked at of which there is news; level-triggered. A closed
- * socket leaves its sets. One thread at a time (-EBUSY). */
+ * socket leaves its sets. One thread at a time (-EBUSY). In a child of fork(2) a set of the parent's is not waited on
+ * (-EBADF). */
 struct shunt_event {
 	uint64_t token;
 	uint32_t ready;

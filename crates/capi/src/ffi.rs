@@ -1,5 +1,5 @@
-//! The functions of `shunt.h`, and everything unsafe: pointers of C become slices and addresses here and nowhere
-//! else, and pieces of a window are kept from one call to the next.
+//! The functions of `shunt.h` on one socket: pointers of C become slices and addresses here, and pieces of a window are
+//! kept from one call to the next. Those on many at once are in `many/ffi.rs`; nothing else is unsafe.
 //!
 //! A null pointer is `-EFAULT` where something is behind it, a bad handle `-EBADF`. That other pointers are good for
 //! the lengths beside them is the caller's promise, as with any C function.
@@ -13,10 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use client::Errno;
 use client::address::{self, Family, Name};
-use native::{Borrowed, Event, Readiness, ReceiveHalf, Reserved, SendHalf, to_errno};
+use native::{Borrowed, ReceiveHalf, Reserved, SendHalf, to_errno};
 
 use crate::calls::{self, Outcome};
-use crate::many::{self, Look, Notes};
 use crate::table;
 
 /// `struct iovec` of uio.h.
@@ -24,32 +23,6 @@ use crate::table;
 pub struct Span {
     start: *mut c_void,
     len: usize,
-}
-
-/// `struct shunt_polled`
-#[repr(C)]
-pub struct CPolled {
-    socket: i64,
-    interest: u32,
-    ready: u32,
-}
-
-/// `struct shunt_event`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CEvent {
-    token: u64,
-    ready: u32,
-    reserved: u32,
-}
-
-/// `struct shunt_item`
-#[repr(C)]
-pub struct Item {
-    socket: i64,
-    data: *mut c_void,
-    len: usize,
-    result: isize,
 }
 
 /// A half, and a piece of its window that C holds.
@@ -109,7 +82,8 @@ impl<H, P> Drop for Lent<H, P> {
 }
 
 /// Return types of C, which say failure with a negative errno.
-trait Returned {
+pub trait Returned {
+    /// That failure.
     fn failed(errno: Errno) -> Self;
 }
 
@@ -132,22 +106,26 @@ impl Returned for isize {
 }
 
 /// The edge: a failure becomes a negative errno, and so does a panic, which would be a bug of ours.
-fn edge<T: Returned>(call: impl FnOnce() -> Outcome<T>) -> T {
+pub fn edge<T: Returned>(call: impl FnOnce() -> Outcome<T>) -> T {
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO));
     result.unwrap_or_else(T::failed)
 }
 
-fn done(result: Outcome<()>) -> Outcome<c_int> {
+/// As `edge` takes it.
+pub fn done(result: Outcome<()>) -> Outcome<c_int> {
     result.map(|()| 0)
 }
 
-fn count<T: TryFrom<usize>>(result: Outcome<usize>) -> Outcome<T> {
+/// As `edge` takes it; EOVERFLOW.
+pub fn count<T: TryFrom<usize>>(result: Outcome<usize>) -> Outcome<T> {
     T::try_from(result?).map_err(|_| Errno::OVERFLOW)
 }
 
+/// Memory that C lends for reading.
+///
 /// # Safety
 /// As of the function that C called: `start` is null or good for `len` values for the length of the call.
-unsafe fn memory<'a, T>(start: *const T, len: usize) -> Outcome<&'a [T]> {
+pub unsafe fn memory<'a, T>(start: *const T, len: usize) -> Outcome<&'a [T]> {
     check(start, len)?;
     if len == 0 {
         return Ok(&[]);
@@ -156,9 +134,11 @@ unsafe fn memory<'a, T>(start: *const T, len: usize) -> Outcome<&'a [T]> {
     Ok(unsafe { core::slice::from_raw_parts(start, len) })
 }
 
+/// Memory that C lends for writing.
+///
 /// # Safety
 /// As of [`memory`], and nobody else uses it meanwhile.
-unsafe fn memory_mut<'a, T>(start: *mut T, len: usize) -> Outcome<&'a mut [T]> {
+pub unsafe fn memory_mut<'a, T>(start: *mut T, len: usize) -> Outcome<&'a mut [T]> {
     check(start.cast_const(), len)?;
     if len == 0 {
         return Ok(&mut []);
@@ -248,6 +228,8 @@ macro_rules! exported {
         }
     )*};
 }
+
+pub(crate) use exported;
 
 /// Version of the library, as text that lives for ever.
 #[unsafe(no_mangle)]
@@ -432,99 +414,4 @@ exported! {
     fn shunt_readiness(socket: i64) -> c_int {
         c_int::try_from(calls::readiness(socket)?).map_err(|_| Errno::OVERFLOW)
     }
-    /// See shunt.h.
-    fn shunt_poll(polled: *mut CPolled, len: usize, timeout_ms: c_int) -> c_int {
-        // SAFETY: the header asks for it.
-        let polled = unsafe { memory_mut(polled, len) }?;
-        let look = |one: &CPolled| Look { socket: one.socket, interest: one.interest, ready: 0 };
-        let mut looks: Vec<Look> = polled.iter().map(look).collect();
-        let ready = many::look_at(&mut looks, timeout_ms);
-        for (one, look) in polled.iter_mut().zip(looks) {
-            one.ready = look.ready;
-        }
-        count(ready)
-    }
-    /// See shunt.h.
-    fn shunt_poller(engine: i64) -> i64 {
-        calls::poller(engine)
-    }
-    /// See shunt.h.
-    fn shunt_poller_add(poller: i64, socket: i64, token: u64, interest: u32) -> c_int {
-        done(calls::poller_add(poller, socket, token, interest))
-    }
-    /// See shunt.h.
-    fn shunt_poller_modify(poller: i64, token: u64, interest: u32) -> c_int {
-        done(calls::poller_modify(poller, token, interest))
-    }
-    /// See shunt.h.
-    fn shunt_poller_remove(poller: i64, token: u64) -> c_int {
-        done(calls::poller_remove(poller, token))
-    }
-    /// See shunt.h.
-    fn shunt_poller_wait(
-        poller: i64, events: *mut CEvent, len: usize, timeout_ms: c_int
-    ) -> c_int {
-        // SAFETY: the header asks for it.
-        let places = unsafe { memory_mut(events, len) }?;
-        let mut found = vec![Event { token: 0, ready: Readiness::empty() }; len.min(EVENTS_MAX)];
-        let ready = calls::poller_wait(poller, &mut found, timeout_ms)?;
-        for (place, event) in places.iter_mut().zip(&found[..ready]) {
-            *place = CEvent { token: event.token, ready: event.ready.bits(), reserved: 0 };
-        }
-        count(Ok(ready))
-    }
-    /// See shunt.h.
-    fn shunt_poller_descriptor(poller: i64) -> c_int {
-        calls::poller_descriptor(poller)
-    }
-    /// See shunt.h.
-    fn shunt_poller_arm(poller: i64) -> c_int {
-        done(calls::poller_arm(poller))
-    }
-    /// See shunt.h.
-    fn shunt_poller_disarm(poller: i64) -> c_int {
-        done(calls::poller_disarm(poller))
-    }
-    /// See shunt.h.
-    fn shunt_send_many(items: *mut Item, len: usize) -> c_int {
-        each_item(items, len, |notes, item| {
-            // SAFETY: the header asks for it.
-            let bytes = unsafe { memory(item.data.cast_const().cast::<u8>(), item.len) }?;
-            notes.send(item.socket, bytes)
-        })
-    }
-    /// See shunt.h.
-    fn shunt_receive_many(items: *mut Item, len: usize) -> c_int {
-        each_item(items, len, |notes, item| {
-            // SAFETY: the header asks for it.
-            let bytes = unsafe { memory_mut(item.data.cast::<u8>(), item.len) }?;
-            notes.receive(item.socket, bytes)
-        })
-    }
-}
-
-/// Events that one call tells of.
-const EVENTS_MAX: usize = 1 << 16;
-
-/// Does the same with each item; how many did something.
-fn each_item(
-    items: *mut Item,
-    len: usize,
-    work: impl Fn(&mut Notes, &Item) -> Outcome<usize>,
-) -> Outcome<c_int> {
-    // SAFETY: the header asks for it.
-    let items = unsafe { memory_mut(items, len) }?;
-    let mut notes = Notes::default();
-    let mut good = 0;
-    for item in items {
-        item.result = match count(work(&mut notes, item)) {
-            Ok(bytes) => {
-                good += 1;
-                bytes
-            }
-            Err(errno) => isize::failed(errno),
-        };
-    }
-    notes.ring();
-    count(Ok(good))
 }

@@ -1,5 +1,7 @@
 //! Calls on many sockets: polling them, and sending or receiving on all of them with one ring.
 
+mod ffi;
+
 use std::sync::Arc;
 
 use client::Errno;

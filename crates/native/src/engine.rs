@@ -1,5 +1,6 @@
 //! Engines that this process is attached to: one session with each, for as long as the process lives.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -130,6 +131,14 @@ thread_local! {
     static HELD: RefCell<Held> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
+/// Counts the forks that this process is a child of.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks this process is a child of, as far as they came after it attached.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// The lock is held across a fork, so that the child does not find it locked by a thread that it does not have.
 extern "C" fn before_fork() {
     let held = sessions();
@@ -147,6 +156,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     let held = HELD.with(|place| place.borrow_mut().take());
     for session in held.iter().flat_map(|held| held.iter().rev()) {
         session.fork_child();

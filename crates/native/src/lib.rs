@@ -11,6 +11,7 @@
 
 mod backing;
 mod batch;
+mod bound;
 mod control;
 mod engine;
 mod error;
@@ -24,6 +25,7 @@ mod udp;
 mod wait;
 
 pub use batch::{ReceiveItem, SendItem, receive_many, send_many};
+pub use bound::BoundSocket;
 pub use control::StreamControl;
 pub use engine::{DEFAULT_ENGINE, Engine};
 pub use error::{from_errno, to_errno};

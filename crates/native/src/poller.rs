@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use client::{Ear, Errno, Nudge, Observer, Readiness, TcpSocket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, generation};
 use crate::error::from_errno;
 use crate::poll::Pollable;
 
@@ -27,7 +27,8 @@ pub struct Event {
     pub ready: Readiness,
 }
 
-/// A set of sockets of one engine. Used by one thread at a time.
+/// A set of sockets of one engine. Used by one thread at a time. What it sleeps on is its maker's: a child of fork(2) has to
+/// make its own.
 pub struct Poller {
     engine: Engine,
     members: HashMap<u64, Member>,
@@ -36,6 +37,8 @@ pub struct Poller {
     news: Arc<News>,
     ear: Ear,
     is_armed: bool,
+    /// Of the process that made it.
+    generation: u32,
 }
 
 struct Member {
@@ -92,6 +95,7 @@ impl Poller {
             }),
             ear,
             is_armed: false,
+            generation: generation(),
         })
     }
 
@@ -230,8 +234,9 @@ impl Poller {
     /// for ever.
     ///
     /// # Errors
-    /// EINTR: a signal handler ran.
+    /// EINTR: a signal handler ran; EBADF: the set was made before a fork.
     pub fn wait(&mut self, events: &mut [Event], timeout: Option<Duration>) -> io::Result<usize> {
+        self.check_maker()?;
         let ready = self.poll(events);
         if ready > 0 || timeout == Some(Duration::ZERO) || events.is_empty() {
             return Ok(ready);
@@ -270,10 +275,20 @@ impl Poller {
     /// Call [`Self::poll`] once more before sleeping, and [`Self::disarm`] after it.
     ///
     /// # Errors
-    /// ENOMEM, ENOSPC (epoll(7)); ECONNRESET: the engine is gone.
+    /// ENOMEM, ENOSPC (epoll(7)); ECONNRESET: the engine is gone; EBADF: the set was made before a fork.
     pub fn arm(&mut self) -> io::Result<()> {
+        self.check_maker()?;
         self.is_armed = true;
         self.ear.arm().map_err(from_errno)
+    }
+
+    /// Its descriptors are the parent's too, who would be woken or kept from it.
+    fn check_maker(&self) -> io::Result<()> {
+        if self.generation == generation() {
+            Ok(())
+        } else {
+            Err(from_errno(Errno::BADF))
+        }
     }
 
     /// The program is awake: nobody needs to ring, and the descriptor is not readable any more unless the engine

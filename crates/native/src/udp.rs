@@ -1,25 +1,21 @@
 //! A UDP socket. Datagrams are copied into and out of the window, once each.
 
+use core::ops::Deref;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use client::{Errno, Outgoing, PrivateFd, Readiness, TcpSocket};
-use rustix::fd::AsFd;
+use client::{Errno, Outgoing, Readiness};
 use rustix::net::SocketType;
 
 use crate::backing;
+use crate::bound::BoundSocket;
 use crate::control::known;
 use crate::engine::Engine;
 use crate::error::from_errno;
-use crate::wait::{self, Timeout};
 
 /// A UDP socket on an engine. Several threads may use it at once.
 pub struct UdpSocket {
-    socket: Arc<TcpSocket>,
-    timeout: Timeout,
-    _backing: PrivateFd,
+    bound: BoundSocket,
 }
 
 impl UdpSocket {
@@ -28,18 +24,8 @@ impl UdpSocket {
     /// # Errors
     /// As bind(2): EADDRINUSE, EACCES, EADDRNOTAVAIL; ECONNRESET: the engine is gone.
     pub fn bind(engine: Engine, local: SocketAddr) -> io::Result<UdpSocket> {
-        let open = || {
-            let backing = backing::make(SocketType::DGRAM, local)?;
-            let local = backing::bind(&backing, local)?;
-            let socket = engine.session().open(backing.as_fd())?;
-            socket.bind(local)?;
-            Ok(UdpSocket {
-                socket,
-                timeout: Timeout::default(),
-                _backing: backing,
-            })
-        };
-        open().map_err(from_errno)
+        let bound = BoundSocket::bind(engine, SocketType::DGRAM, local).map_err(from_errno)?;
+        Ok(UdpSocket { bound })
     }
 
     /// As [`Self::bind`] to a free port, and gives it a peer.
@@ -61,7 +47,7 @@ impl UdpSocket {
         if peer.port() == 0 {
             return Err(from_errno(Errno::INVAL));
         }
-        self.socket.set_peer(peer, None).map_err(from_errno)
+        self.socket().set_peer(peer, None).map_err(from_errno)
     }
 
     /// Sends a datagram to the peer; waits until there is room for it.
@@ -103,11 +89,11 @@ impl UdpSocket {
             ..Outgoing::default()
         };
         let slices = [IoSlice::new(bytes)];
-        let call = || self.socket.outbox()?.push(&outgoing, &slices);
+        let call = || self.socket().outbox()?.push(&outgoing, &slices);
         if !waits {
             return call().map_err(from_errno);
         }
-        wait::repeat(&self.socket, &self.timeout, Readiness::OUT, call)
+        self.repeat(Readiness::OUT, call)
     }
 
     /// Takes the next datagram, as far as it fits, and who sent it; waits until there is one.
@@ -115,9 +101,7 @@ impl UdpSocket {
     /// # Errors
     /// ETIMEDOUT, EINTR; else the pending error.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        wait::repeat(&self.socket, &self.timeout, Readiness::IN, || {
-            self.take_one(bytes)
-        })
+        self.repeat(Readiness::IN, || self.take_one(bytes))
     }
 
     /// As [`Self::receive`] without waiting.
@@ -129,37 +113,18 @@ impl UdpSocket {
     }
 
     fn take_one(&self, bytes: &mut [u8]) -> Result<(usize, SocketAddr), Errno> {
-        if let Some(error) = self.socket.take_error() {
+        if let Some(error) = self.socket().take_error() {
             return Err(error);
         }
-        let taken = match self.socket.inbox()? {
+        let taken = match self.socket().inbox()? {
             Some(mut inbox) => inbox.next(&mut [IoSliceMut::new(bytes)], false)?,
             None => None,
         };
         let Some(letter) = taken else {
-            self.socket.session().look_alive();
+            self.socket().session().look_alive();
             return Err(Errno::AGAIN);
         };
         Ok((letter.copied, letter.record.source))
-    }
-
-    /// How long its calls wait; `None`: for ever.
-    pub fn set_timeout(&self, timeout: Option<Duration>) {
-        self.timeout.set(timeout);
-    }
-
-    /// What holds now, as poll(2) would say it. No system call.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
-        self.socket.readiness()
-    }
-
-    /// This end.
-    ///
-    /// # Errors
-    /// ENOTCONN: the engine is gone.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        known(self.socket.local_address())
     }
 
     /// The peer.
@@ -167,17 +132,14 @@ impl UdpSocket {
     /// # Errors
     /// ENOTCONN: there is none.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        known(self.socket.peer_address())
-    }
-
-    pub(crate) fn socket(&self) -> &Arc<TcpSocket> {
-        &self.socket
+        known(self.socket().peer_address())
     }
 }
 
-impl Drop for UdpSocket {
-    fn drop(&mut self) {
-        // A poller may know the socket still.
-        self.socket.close();
+impl Deref for UdpSocket {
+    type Target = BoundSocket;
+
+    fn deref(&self) -> &BoundSocket {
+        &self.bound
     }
 }

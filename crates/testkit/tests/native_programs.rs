@@ -19,23 +19,67 @@ const BYTES: usize = 3_000_007;
 /// By which programs ask for the library: its version is in it.
 const NAME: &str = "libshunt_native.so.0";
 
-/// Where programs find the library by its name. Removed with the value.
-struct Folder(PathBuf);
+/// Where programs are compiled, and find the library by its name. Removed with the value.
+struct Folder {
+    path: PathBuf,
+    programs: PathBuf,
+    include: PathBuf,
+    libraries: PathBuf,
+}
 
 impl Folder {
     fn new(test: &str) -> Folder {
         let name = format!("shunt-{test}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
-        let library = native_library().join("libshunt_native.so");
+        let libraries = native_library().to_owned();
+        let library = libraries.join("libshunt_native.so");
         std::os::unix::fs::symlink(library, path.join(NAME)).unwrap();
-        Folder(path)
+        Folder {
+            programs: path.clone(),
+            path,
+            include: workspace::root().join("crates/capi/include"),
+            libraries,
+        }
+    }
+
+    /// With what `make install-native` installs, and nothing else of this repository.
+    fn installed(test: &str) -> Folder {
+        let built = native_library();
+        let path = std::env::temp_dir().join(format!("shunt-{test}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let libraries = path.join("opt/shunt/lib");
+        let folder = Folder {
+            programs: libraries.clone(),
+            include: path.join("opt/shunt/include"),
+            path,
+            libraries,
+        };
+        let profile = match built.file_name().and_then(|name| name.to_str()).unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let output = Command::new("make")
+            .arg("install-native")
+            .arg(format!("DESTDIR={}", folder.path.display()))
+            .args(["PREFIX=/opt/shunt", &format!("PROFILE={profile}")])
+            .arg(format!("CARGO={cargo} --quiet"))
+            .arg(format!(
+                "CARGO_TARGET_DIR={}",
+                built.parent().unwrap().display()
+            ))
+            .current_dir(workspace::root())
+            .env_remove("MAKEFLAGS")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        folder
     }
 
     /// Compiles a program of `crates/capi` against the header, with warnings as errors.
     fn compile(&self, source: &str, links: &[&str]) -> PathBuf {
-        let program = self.0.join(source.replace('/', "-"));
-        let library = native_library();
+        let program = self.programs.join(source.replace('/', "-"));
         let output = Command::new("cc")
             .args([
                 "-std=c11",
@@ -46,12 +90,12 @@ impl Folder {
                 "-O1",
                 "-I",
             ])
-            .arg(workspace::root().join("crates/capi/include"))
+            .arg(&self.include)
             .arg(workspace::root().join("crates/capi").join(source))
             .arg("-o")
             .arg(&program)
             .arg("-L")
-            .arg(library)
+            .arg(&self.libraries)
             .args(links)
             .output()
             .unwrap();
@@ -63,7 +107,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -205,6 +249,35 @@ fn the_examples_in_c_and_rust_answer_each_other() {
 }
 
 #[test]
+fn what_is_installed_is_enough_to_compile_and_run_a_program() {
+    let missing = world::missing(&["cc", "make", "install"]);
+    if !missing.is_empty() {
+        return world::skip(
+            "native_programs: installed",
+            &format!("not installed: {missing:?}"),
+        );
+    }
+    let folder = Folder::installed("native-installed");
+    let port = free_port();
+    let (server, client) = (words_of_c("server", port), words_of_c("client", port));
+    for links in [SHARED, STATIC] {
+        let program = folder.compile("examples/echo.c", links);
+        if links == STATIC {
+            // It has to do without.
+            for name in [NAME, "libshunt_native.so"] {
+                std::fs::remove_file(folder.libraries.join(name)).unwrap();
+            }
+        }
+        let engines = engines();
+        asks_and_is_answered(
+            &engines,
+            (&program, &borrowed(&server)),
+            (&program, &borrowed(&client)),
+        );
+    }
+}
+
+#[test]
 fn a_careless_or_hostile_caller_in_c_gets_errors() {
     if !world::missing(&["cc"]).is_empty() {
         return world::skip("native_programs: hostile caller in C", "not installed: cc");
@@ -219,6 +292,24 @@ fn a_careless_or_hostile_caller_in_c_gets_errors() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn a_fork_shares_the_sockets_and_no_set() {
+    if !world::missing(&["cc"]).is_empty() {
+        return world::skip("native_programs: fork in C", "not installed: cc");
+    }
+    let folder = Folder::new("native-fork");
+    let program = folder.compile("tests/fork.c", SHARED);
+    let engines = engines();
+    let address = Ipv4Addr::to_string(&ADDRESSES[0]);
+    let output = run(&program, &engines[0], &[&address]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(output.stdout, b"as it should be\n");
 }
 
 #[test]
