@@ -134,8 +134,9 @@ static void server(int listener) {
     result("by the one that is left", send(same, "c", 1, 0));
     close(same);
 
-    /* Closed while it is in the message: only who takes it ends it. */
+    /* Closed while it is in the message: only who takes it ends it. The next one connects when this one is accepted. */
     fd = accepted(listener);
+    step(fd);
     send_fd(own[0], fd);
     close(fd);
     int other = accepted(listener);
@@ -192,6 +193,7 @@ static void client(address_t peer) {
     close(fd);
 
     fd = connected(peer);
+    await(fd);
     int other = connected(peer);
     struct pollfd entry = {.fd = fd, .events = POLLIN};
     result("open in the message", poll(&entry, 1, 50));
