@@ -88,6 +88,9 @@ impl World {
             }
         };
         for line in prepare {
+            if !has(test, line[0]) {
+                return None;
+            }
             let done = run(&lab, "a", line);
             if !done.status.success() {
                 skip(test, &format!("{line:?}: {}", done.stderr));
@@ -155,11 +158,11 @@ fn run(lab: &Lab, on: &str, line: &[&str]) -> testkit::Finished {
         .unwrap()
 }
 
-fn has_python(test: &str) -> bool {
-    let tried = Command::new("python3").arg("--version").output();
+fn has(test: &str, program: &str) -> bool {
+    let tried = Command::new(program).arg("--version").output();
     let has = tried.is_ok_and(|tried| tried.status.success());
     if !has {
-        skip(test, "python3 is not installed");
+        skip(test, &format!("{program} is not installed"));
     }
     has
 }
@@ -184,7 +187,7 @@ fn all_arrives(world: &World) {
 #[test]
 fn engine_and_kernel_move_bytes_over_one_interface_at_the_same_time() {
     let test = "xdp-bulk";
-    if !has_python(test) {
+    if !has(test, "python3") {
         return;
     }
     for mode in ["generic", "native"] {
@@ -203,7 +206,7 @@ fn engine_and_kernel_move_bytes_over_one_interface_at_the_same_time() {
 #[test]
 fn two_cores_over_two_queues_move_bytes() {
     let test = "xdp-cores";
-    if !has_python(test) {
+    if !has(test, "python3") {
         return;
     }
     let queues = ["ethtool", "-L", NIC, "rx", "2", "tx", "2"];
@@ -249,7 +252,7 @@ fn a_changed_mtu_is_said_and_the_interface_is_free_after_a_kill() {
 #[test]
 fn an_interface_that_goes_down_ends_connections_and_never_hangs_them() {
     let test = "xdp-down";
-    if !has_python(test) {
+    if !has(test, "python3") {
         return;
     }
     let Some(mut world) = World::new(test, &[], &[]) else {
