@@ -4,6 +4,7 @@
 //! The peer takes part without knowing (`volley.rs`). What the measurement does not take stays the
 //! kernel's: it claims one flow, as an engine that shares an address does.
 
+mod receive;
 mod target;
 mod volley;
 
@@ -54,7 +55,7 @@ pub struct Options {
     /// virtual interfaces they make it several times slower, some devices lose their link for a second.
     #[arg(long, requires = "measure")]
     in_use: bool,
-    /// Rounds, of about three seconds.
+    /// Rounds, of about three seconds, on a veth of about eight.
     #[arg(long, value_name = "N", requires = "measure", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100))]
     rounds: u8,
 }
@@ -65,6 +66,7 @@ struct Sample {
     p99_us: f64,
     round_trips: usize,
     gbit_s: f64,
+    received: Result<f64, String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,13 +91,21 @@ pub fn execute(interface: &str, options: &Options, json: bool) -> anyhow::Result
     let rounds = usize::from(options.rounds);
     let mut samples: BTreeMap<usize, Vec<Sample>> = BTreeMap::new();
     let mut lacks: BTreeMap<usize, String> = BTreeMap::new();
+    let no_sender = receive::lacks(interface);
     for round in 0..rounds {
         for (number, way) in Way::ALL.into_iter().enumerate() {
             if lacks.contains_key(&number) {
                 continue;
             }
             progress(&format!("round {} of {rounds}: {}", round + 1, way.name()));
-            match measure(interface, way, &target) {
+            let sample = measure(interface, way, &target).map(|sample| Sample {
+                received: match &no_sender {
+                    Some(reason) => Err(reason.clone()),
+                    None => receive::rate(way).map_err(|error| format!("{error:#}")),
+                },
+                ..sample
+            });
+            match sample {
                 Ok(sample) => samples.entry(number).or_default().push(sample),
                 Err(error) if way == Way::Packet => return Err(error),
                 Err(error) => _ = lacks.insert(number, error.to_string()),
@@ -160,6 +170,7 @@ fn measure(interface: &str, way: Way, target: &Target) -> anyhow::Result<Sample>
         p99_us,
         round_trips: taken.len(),
         gbit_s,
+        received: Err(String::new()),
     })
 }
 
@@ -179,11 +190,14 @@ fn open(interface: &str, way: Way, sharing: Arc<Sharing>) -> anyhow::Result<Box<
 }
 
 fn found(way: Way, samples: &[Sample], lacks: Option<String>) -> Found {
-    let median = |of: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = samples.iter().map(of).collect();
+    let middle = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
     };
+    let median = |of: fn(&Sample) -> f64| middle(samples.iter().map(of).collect());
+    let received = |sample: &Sample| sample.received.clone();
+    let received_gbit_s = middle(samples.iter().filter_map(|one| received(one).ok()).collect());
+    let receive_lacks = samples.iter().find_map(|one| received(one).err());
     let p50_us = median(|sample| sample.p50_us);
     let spread = || {
         let values = || samples.iter().map(|sample| sample.p50_us);
@@ -201,6 +215,8 @@ fn found(way: Way, samples: &[Sample], lacks: Option<String>) -> Found {
         spread_percent: (samples.len() > 1).then(spread),
         round_trips: samples.iter().map(|sample| sample.round_trips).sum(),
         lacks,
+        receive_lacks: receive_lacks.filter(|_| received_gbit_s.is_none()),
+        received_gbit_s,
     }
 }
 
@@ -223,6 +239,7 @@ fn text(record: &Record, kept: &str) -> String {
         "p99, µs",
         "spread",
         "bulk out, Gbit/s",
+        "bulk in, Gbit/s",
     ]);
     let mut lacks = String::new();
     for found in &record.ways {
@@ -241,7 +258,13 @@ fn text(record: &Record, kept: &str) -> String {
                 .spread_percent
                 .map_or_else(|| "-".to_owned(), |spread| format!("{spread:.0} %")),
             format!("{gbit_s:.1}"),
+            found
+                .received_gbit_s
+                .map_or_else(|| "-".to_owned(), |gbit_s| format!("{gbit_s:.1}")),
         ]);
+        if let Some(reason) = &found.receive_lacks {
+            lacks += &format!("receiving not measured: {}: {reason}\n", found.way.name());
+        }
     }
     let chosen = report(record, String::new()).choices;
     let chosen = chosen.iter().map(|(profile, way)| {
@@ -251,7 +274,8 @@ fn text(record: &Record, kept: &str) -> String {
     format!(
         "{} with {}, {} rounds, both sides spinning; 64-byte frames one by one, then the largest the way takes\n\n{}{lacks}\n\
          an engine on {} will choose, unless --driver says otherwise:\n{}\n\
-         Rates of receiving were not measured: that takes a program on the peer (`shunt bench bulk` in a lab).\n\
+         Receiving is measured over a veth pair made for it, where the interface is of that kind: a stream of the\n\
+         other end's kernel into a program with an engine inside.\n\
          remembered in {kept}\n",
         record.interface,
         record.peer,

@@ -108,6 +108,9 @@ pub struct Found {
     pub p99_us: Option<f64>,
     /// Sent and acknowledged, the median of the rounds.
     pub gbit_s: Option<f64>,
+    /// Received from the kernel of a veth pair's other end, the median of the rounds.
+    #[serde(default)]
+    pub received_gbit_s: Option<f64>,
     /// Largest less smallest of the rounds' medians, in per cent of the middle one.
     pub spread_percent: Option<f64>,
     /// Round trips in all rounds.
@@ -115,6 +118,9 @@ pub struct Found {
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
+    /// Why there is no figure of receiving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_lacks: Option<String>,
 }
 
 /// What is kept of an interface.
@@ -140,9 +146,12 @@ impl Record {
     /// Which way serves a profile best; `None` where none answered.
     pub fn choose(&self, profile: Profile) -> Option<Way> {
         let usable = |found: &&Found| found.p50_us.is_some() && found.gbit_s.is_some();
+        // Both ways count where both were measured of all.
+        let counts_in = self.ways.iter().filter(usable).all(|one| one.received_gbit_s.is_some());
         let of = |found: &Found| {
             let p50 = found.p50_us.unwrap_or(f64::INFINITY);
-            (found.way, 1.0 / p50, found.gbit_s.unwrap_or(0.0))
+            let received = found.received_gbit_s.filter(|_| counts_in).unwrap_or(0.0);
+            (found.way, 1.0 / p50, found.gbit_s.unwrap_or(0.0) + received)
         };
         let all: Vec<_> = self.ways.iter().filter(usable).map(of).collect();
         let quickest = all.iter().map(|(_, speed, _)| *speed).fold(0.0, f64::max);
@@ -244,9 +253,11 @@ mod tests {
             p50_us: Some(p50_us),
             p99_us: Some(p50_us),
             gbit_s: Some(gbit_s),
+            received_gbit_s: None,
             spread_percent: Some(0.0),
             round_trips: 100,
             lacks: None,
+            receive_lacks: None,
         };
         Record {
             interface: "eth0".to_owned(),
@@ -277,6 +288,17 @@ mod tests {
         ]);
         assert_eq!(far.choose(Profile::Auto), Some(generic));
         assert_eq!(far.choose(Profile::Throughput), Some(packet));
+    }
+
+    #[test]
+    fn what_is_received_counts_where_it_was_measured_of_all() {
+        let [packet, generic, ..] = Way::ALL;
+        let mut veth = record(&[(packet, 2.5, 40.0), (generic, 2.5, 44.0)]);
+        assert_eq!(veth.choose(Profile::Throughput), Some(generic));
+        veth.ways[0].received_gbit_s = Some(30.0);
+        assert_eq!(veth.choose(Profile::Throughput), Some(generic));
+        veth.ways[1].received_gbit_s = Some(17.0);
+        assert_eq!(veth.choose(Profile::Throughput), Some(packet));
     }
 
     #[test]
