@@ -184,7 +184,7 @@ fn kernel_socket() -> OwnedFd {
 /// A kernel socket that holds a free port.
 pub fn backing() -> OwnedFd {
     let fd = kernel_socket();
-    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).unwrap();
     fd
 }
 
