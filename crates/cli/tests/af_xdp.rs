@@ -337,8 +337,13 @@ fn what_an_interface_is_good_for_is_measured_and_an_engine_chooses_by_it() {
             .all(|figure| figure.is_some_and(|figure| figure > 0.0));
         assert!(is_measured != way["lacks"].is_string(), "{way}");
         // On a veth the other side of one like it is made to send.
-        let receives = way["received_gbit_s"].as_f64().is_some_and(|rate| rate > 0.0);
-        assert!(receives || !is_measured || way["receive_lacks"].is_string(), "{way}");
+        let receives = way["received_gbit_s"]
+            .as_f64()
+            .is_some_and(|rate| rate > 0.0);
+        assert!(
+            receives || !is_measured || way["receive_lacks"].is_string(),
+            "{way}"
+        );
         assert!(receives || way["way"] != "packet", "{way}");
     }
     let mut engine = testkit::start(a, SHUNT, &["engine", "--share", "--profile", "latency"]);

@@ -196,7 +196,12 @@ fn found(way: Way, samples: &[Sample], lacks: Option<String>) -> Found {
     };
     let median = |of: fn(&Sample) -> f64| middle(samples.iter().map(of).collect());
     let received = |sample: &Sample| sample.received.clone();
-    let received_gbit_s = middle(samples.iter().filter_map(|one| received(one).ok()).collect());
+    let received_gbit_s = middle(
+        samples
+            .iter()
+            .filter_map(|one| received(one).ok())
+            .collect(),
+    );
     let receive_lacks = samples.iter().find_map(|one| received(one).err());
     let p50_us = median(|sample| sample.p50_us);
     let spread = || {

@@ -147,7 +147,11 @@ impl Record {
     pub fn choose(&self, profile: Profile) -> Option<Way> {
         let usable = |found: &&Found| found.p50_us.is_some() && found.gbit_s.is_some();
         // Both ways count where both were measured of all.
-        let counts_in = self.ways.iter().filter(usable).all(|one| one.received_gbit_s.is_some());
+        let counts_in = self
+            .ways
+            .iter()
+            .filter(usable)
+            .all(|one| one.received_gbit_s.is_some());
         let of = |found: &Found| {
             let p50 = found.p50_us.unwrap_or(f64::INFINITY);
             let received = found.received_gbit_s.filter(|_| counts_in).unwrap_or(0.0);
