@@ -380,6 +380,7 @@ s.sendall(b'over')
 }
 
 #[test]
+#[ignore = "hangs in about one of five runs, a fault that is not mended yet: docs/compatibility.md"]
 fn a_forked_child_and_its_parent_go_on_with_the_connection() {
     let server = "\
 if os.fork() == 0:
