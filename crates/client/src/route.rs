@@ -295,7 +295,7 @@ mod tests {
     use super::kernel::Route;
     use super::*;
 
-    fn network(text: &str) -> Network {
+    pub(super) fn network(text: &str) -> Network {
         let (address, len) = text.split_once('/').unwrap();
         Network {
             address: address.parse().unwrap(),

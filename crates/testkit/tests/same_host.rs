@@ -380,7 +380,6 @@ s.sendall(b'over')
 }
 
 #[test]
-#[ignore = "hangs in about one of five runs, a fault that is not mended yet: docs/compatibility.md"]
 fn a_forked_child_and_its_parent_go_on_with_the_connection() {
     let server = "\
 if os.fork() == 0:
@@ -390,9 +389,10 @@ os.wait()
 s.sendall(b'parent')
 s.sendall(s.recv(64))
 ";
+    // By lengths: what child and parent say may come together.
     let client = "\
-s.sendall(b'child'); print(s.recv(64), s.recv(6))
-s.sendall(b'again'); print(s.recv(64), s.recv(64))
+s.sendall(b'child'); print(s.recv(5), s.recv(6))
+s.sendall(b'again'); print(s.recv(5), s.recv(64))
 ";
     let server = format!("{WARM_SERVER}{server}");
     let client = format!("{WARM_CLIENT}{client}");

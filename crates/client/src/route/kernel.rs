@@ -182,15 +182,8 @@ fn parse_local_addresses(text: &str) -> Vec<Route> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::network;
     use super::*;
-
-    fn network(text: &str) -> Network {
-        let (address, len) = text.split_once('/').unwrap();
-        Network {
-            address: address.parse().unwrap(),
-            prefix_len: len.parse().unwrap(),
-        }
-    }
 
     #[test]
     fn the_kernels_ipv6_routes_are_read() {
