@@ -73,6 +73,8 @@ pub struct Beside<D> {
     own: Vec<IpAddr>,
     listeners: Vec<OwnedFd>,
     epoll: OwnedFd,
+    /// The device is in `epoll`.
+    is_watched: bool,
     neighbours: Vec<Neighbour>,
     strangers: VecDeque<(u64, OwnedFd)>,
     news: VecDeque<NeighbourChange>,
@@ -115,6 +117,7 @@ impl<D: Driver> Beside<D> {
             own,
             listeners,
             epoll,
+            is_watched: true,
             neighbours: Vec::new(),
             strangers: VecDeque::new(),
             news: VecDeque::new(),
@@ -397,8 +400,23 @@ impl<D: Driver> Driver for Beside<D> {
         Some(self.epoll.as_fd())
     }
 
+    fn stop_watch(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_watched)
+            && let Some(device) = self.device.wait_fd()
+        {
+            epoll::delete(&self.epoll, device)?;
+        }
+        self.device.stop_watch()
+    }
+
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.slept = true;
+        if !std::mem::replace(&mut self.is_watched, true)
+            && let Some(device) = self.device.wait_fd()
+        {
+            let tag = EventData::new_u64(TAG_DEVICE);
+            epoll::add(&self.epoll, device, tag, EventFlags::IN)?;
+        }
         if !self.news.is_empty() || !self.heard.is_empty() || !self.device.prepare_wait()? {
             return Ok(false);
         }

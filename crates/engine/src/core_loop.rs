@@ -26,6 +26,8 @@ const CONTROL_INTERVAL_US: u64 = 50;
 const MAX_SLEEP_US: u64 = 1_000_000;
 /// How long an idle engine lets news wait that found a program's ring full.
 const FULL_RING_SLEEP_US: u64 = 1_000;
+/// Turns that did something, without a sleep between them, after which the device is not watched.
+const WATCHED_TURNS: u32 = 8;
 
 const TAG_LISTENER: u64 = 0;
 const TAG_DRIVER: u64 = 1;
@@ -51,6 +53,8 @@ pub struct CoreLoop {
     guests: Option<Guests>,
     /// It also stays while a connection is in TIME-WAIT.
     keeps_time_wait: bool,
+    /// Turns that did something since somebody was about to sleep.
+    awake_turns: u32,
 }
 
 impl CoreLoop {
@@ -90,6 +94,7 @@ impl CoreLoop {
             latency: None,
             guests: patience.map(|patience| Guests::new(patience, STARTED)),
             keeps_time_wait: false,
+            awake_turns: 0,
             core,
         })
     }
@@ -151,6 +156,26 @@ impl CoreLoop {
         }
     }
 
+    /// After a turn that did something, where nobody sleeps on the device's descriptor.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn on_awake(&mut self) -> Result<(), StartError> {
+        self.awake_turns = self.awake_turns.saturating_add(1);
+        if self.awake_turns == WATCHED_TURNS {
+            let device = &mut self.core.link.driver;
+            device.stop_watch().map_err(StartError::Device)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody is about to sleep. False: there are frames already.
+    fn watch_device(&mut self) -> Result<bool, StartError> {
+        self.awake_turns = 0;
+        let device = &mut self.core.link.driver;
+        device.prepare_wait().map_err(StartError::Device)
+    }
+
     /// As `EngineCore::answer_session`.
     pub(crate) fn ask(
         &mut self,
@@ -180,13 +205,14 @@ impl CoreLoop {
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
         let has_more = self.has_more();
-        let core = &mut self.core;
-        let has_work = has_more || core.sessions.iter().flatten().any(Session::has_work);
-        let device = &mut core.link.driver;
-        if has_work || !device.prepare_wait().map_err(StartError::Device)? {
+        let sessions = self.core.sessions.iter().flatten();
+        let has_work = has_more || sessions.into_iter().any(Session::has_work);
+        if has_work || !self.watch_device()? {
             return Ok(None);
         }
-        let device = device.wait_deadline_us().unwrap_or(MAX_SLEEP_US);
+        let core = &self.core;
+        let device = core.link.driver.wait_deadline_us();
+        let device = device.unwrap_or(MAX_SLEEP_US);
         let timer = core
             .next_deadline()
             .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
@@ -229,6 +255,9 @@ impl CoreLoop {
             if let Some(error) = self.core.failure() {
                 return Err(StartError::Device(error));
             }
+            if worked {
+                self.on_awake()?;
+            }
             let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
             if is_idle || now >= control_at {
                 self.core.keep_house(now);
@@ -253,14 +282,7 @@ impl CoreLoop {
                 has_work |= session.has_work();
             }
         }
-        if has_work
-            || !self
-                .core
-                .link
-                .driver
-                .prepare_wait()
-                .map_err(StartError::Device)?
-        {
+        if has_work || !self.watch_device()? {
             return Ok(0);
         }
         let timer = self

@@ -9,7 +9,7 @@
 //!
 //! No wake-up is lost, for three reasons. A note is found by whoever has the turn (`hostif::turns`, modelled
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
-//! else the helper. And a helper that goes to sleep for longer publishes that first and then looks how
+//! else the helper; while nobody sleeps so the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
 //! long it may; a thread that has turned, or stops watching, looks at that afterwards and kicks it (the
 //! order of `hostif::doorbell`: of the two fences one comes first, so either the helper sees what the
 //! thread has done, or the thread sees that the helper sleeps).
@@ -17,6 +17,7 @@
 //! Which descriptors are whose, fork and exec are not decided here: see the shim.
 
 mod batch;
+mod kept;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 use self::batch::{Batch, Offer};
+pub use self::kept::Kept;
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
@@ -47,8 +49,6 @@ const TICK_MAX_US: u64 = 8_000;
 const ATTEND_US: u64 = 250_000;
 /// Turns that one thread takes because others owe them, before it lets the helper see to it.
 const TURNS_FOR_OTHERS: u32 = 16;
-/// How long an engine that was left behind stays without being needed.
-const PATIENCE: tcp::Duration = tcp::Duration::from_secs(1);
 
 /// What a thread that is about to sleep waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Inline {
             if !self.turns.let_go() || !self.turns.try_take() {
                 return result;
             }
-            self.run(|core| self.turn_core(core));
+            self.run(|core| self.turn_core(core, None));
         }
         // They owe faster than one thread can pay: the helper turns as well.
         if self.turns.let_go() {
@@ -205,15 +205,22 @@ impl Inline {
     }
 
     /// A turn of a core: when it was.
-    fn turn_core(&self, core: &mut CoreLoop) -> Result<tcp::Instant, StartError> {
+    fn turn_core(
+        &self,
+        core: &mut CoreLoop,
+        loan: Option<&mut Loan<'_, '_>>,
+    ) -> Result<tcp::Instant, StartError> {
         self.batch.on_turn();
         let now = core.now();
-        core.turn(now)?;
+        let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
+        if core.turn_into(now, loan)? && !sleeps {
+            core.on_awake()?;
+        }
         Ok(now)
     }
 
     fn turn_of_thread(&self) {
-        if let Some(now) = self.try_run(|core| self.turn_core(core)) {
+        if let Some(now) = self.try_run(|core| self.turn_core(core, None)) {
             self.turned_us.store(now.as_us(), Ordering::Relaxed);
             self.rouse();
         }
@@ -229,11 +236,7 @@ impl Inline {
     /// turn.
     pub fn turn_into(&self, loan: &mut Loan<'_, '_>) -> bool {
         self.batch.on_wait();
-        let turned = self.try_run(|core| {
-            self.batch.on_turn();
-            let now = core.now();
-            core.turn_into(now, Some(loan)).map(|_| now)
-        });
+        let turned = self.try_run(|core| self.turn_core(core, Some(&mut *loan)));
         if let Some(now) = turned {
             self.turned_us.store(now.as_us(), Ordering::Relaxed);
             self.rouse();
@@ -323,7 +326,7 @@ impl Inline {
             let now_us = self.now_us();
             if self.batch.is_overdue(now_us) {
                 self.turns.owe();
-                self.try_run(|core| self.turn_core(core));
+                self.try_run(|core| self.turn_core(core, None));
             }
             let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
             let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
@@ -417,68 +420,6 @@ impl Inline {
             rustix::thread::sched_yield();
         }
         None
-    }
-}
-
-/// The turn, in one hand: the core stands still.
-pub struct Kept<'a> {
-    engine: &'a Inline,
-}
-
-impl Kept<'_> {
-    /// Whether a connection, a TIME-WAIT or another process than this one needs the engine.
-    #[must_use]
-    pub fn is_needed(&self) -> bool {
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        self.engine.run(|core| {
-            // What this process wrote last counts.
-            core.turn(core.now())?;
-            Ok(core.is_needed(own))
-        }) == Some(true)
-    }
-
-    /// In a forked child: the engine is the parent's. Closes the child's copies of its descriptors, but for
-    /// those that are returned: the value lives for ever, so the caller closes them.
-    pub fn forget(self) -> Vec<RawFd> {
-        let Inline {
-            latency,
-            kick,
-            control,
-            device,
-            ..
-        } = self.engine;
-        self.engine.end(&mut self.engine.place());
-        let open = [kick, control, device].map(OwnedFd::as_raw_fd);
-        let latency = latency.as_ref().map(IdleLatency::number);
-        open.into_iter().chain(latency).collect()
-    }
-
-    /// In a forked child, which has nothing else to do: runs the engine in place of the parent, which is
-    /// gone, until nobody needs it any more.
-    ///
-    /// # Errors
-    /// [`StartError`].
-    pub fn run_alone(self) -> Result<(), StartError> {
-        let system = |what| move |errno| StartError::System(what, errno);
-        let Some(mut core) = self.engine.place().take() else {
-            return Ok(());
-        };
-        core.make_whole(PATIENCE)
-            .map_err(system("watch the device"))?;
-        // Nobody asks it to end.
-        let never = [(); 2].map(|()| doorbell::create());
-        let [Ok(first), Ok(second)] = &never else {
-            return Err(system("make an eventfd")(Errno::MFILE));
-        };
-        core.run([first.as_fd(), second.as_fd()])
-    }
-}
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        if self.engine.turns.let_go() {
-            self.engine.turn();
-        }
     }
 }
 

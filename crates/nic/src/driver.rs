@@ -263,6 +263,15 @@ pub trait Driver: Send {
     /// The driver failed.
     fn prepare_wait(&mut self) -> io::Result<bool>;
 
+    /// Nobody sleeps on [`Driver::wait_fd`] before the next [`Driver::prepare_wait`]. A watcher costs the sender of every
+    /// frame time, so nothing behind the descriptor needs to be watched until then.
+    ///
+    /// # Errors
+    /// The driver failed.
+    fn stop_watch(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The longest the caller may sleep, in microseconds from now, even if the descriptor stays
     /// silent; `None`: for ever.
     fn wait_deadline_us(&self) -> Option<u64> {
@@ -330,6 +339,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         (**self).prepare_wait()
     }
 
+    fn stop_watch(&mut self) -> io::Result<()> {
+        (**self).stop_watch()
+    }
+
     fn wait_deadline_us(&self) -> Option<u64> {
         (**self).wait_deadline_us()
     }
@@ -393,6 +406,10 @@ mod tests {
 
         fn prepare_wait(&mut self) -> io::Result<bool> {
             Ok(true)
+        }
+
+        fn stop_watch(&mut self) -> io::Result<()> {
+            self.notes.send("stop watch").map_err(io::Error::other)
         }
 
         fn wait_deadline_us(&self) -> Option<u64> {

@@ -246,6 +246,66 @@ fn only_frames_for_the_listed_addresses_are_received() {
     assert_eq!(receive_all(&mut filtered), frames);
 }
 
+/// Packets that the kernel's IP has seen (RFC 4293, ipSystemStatsInReceives).
+fn seen_by_the_kernel(namespace: &Namespace) -> u64 {
+    namespace.run(|| {
+        let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
+        let [names, numbers] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let (_, number) = names
+            .zip(numbers)
+            .find(|(name, _)| *name == "InReceives")
+            .unwrap();
+        number.parse().unwrap()
+    })
+}
+
+#[test]
+fn what_is_the_engines_alone_does_not_reach_the_kernel() {
+    let test = "what_is_the_engines_alone_does_not_reach_the_kernel";
+    let Some([left, right]) = support::veth(test) else {
+        return;
+    };
+    if let Err(error) = right.run(|| nic::sharing::Sharing::open(support::index(VETH))) {
+        return support::skipped(test, &error.to_string());
+    }
+    let stranger = std::net::Ipv4Addr::new(10, 9, 0, 3);
+    let config = Config {
+        addresses: Some(vec![stranger.into()]),
+        alone: true,
+        ..Config::new(VETH)
+    };
+    let mut alone = right.run(|| AfPacket::open(&config).unwrap());
+    let mut left = open(&left);
+    let link = (left.caps().hardware_address, alone.caps().hardware_address);
+    let echo = |to| {
+        let mut frame = support::ipv4_headers(link, (LEFT, to), ipv4::Protocol::ICMP, 8);
+        frame.extend([8, 0, 0, 0, 0, 1, 0, 1]);
+        frame
+    };
+    let (ours, kernels) = (echo(stranger), echo(RIGHT));
+    let mut send = |frame: &[u8]| {
+        assert_eq!(left.tx_burst(&[TxFrame::plain(frame)]).unwrap(), 1);
+    };
+    let sees = |count| {
+        let begun = std::time::Instant::now();
+        while seen_by_the_kernel(&right) < count && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert_eq!(seen_by_the_kernel(&right), count);
+    };
+    let before = seen_by_the_kernel(&right);
+    send(&ours);
+    assert_eq!(receive(&mut alone, |_| true).bytes, ours);
+    // Frames keep their order on the way: what came before this has been judged.
+    send(&kernels);
+    sees(before + 1);
+    // With the engine the program goes.
+    drop(alone);
+    send(&ours);
+    sees(before + 2);
+}
+
 #[test]
 fn what_this_host_sends_itself_is_not_received() {
     let Some([left, right]) = support::veth("what_this_host_sends_itself_is_not_received") else {

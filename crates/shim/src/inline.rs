@@ -156,6 +156,7 @@ fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String
     }
     let config = af_packet::Config {
         addresses,
+        alone: true,
         home,
         ..af_packet::Config::new(nic)
     };

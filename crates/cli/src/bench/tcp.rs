@@ -17,7 +17,7 @@ mod seeds;
 use std::{
     process::ExitCode,
     thread::{self, ScopedJoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -27,7 +27,8 @@ use crate::{
     output,
 };
 use grid::{Cell, Combination, Grid, Job, Load, Stack};
-use report::{Report, Row};
+use report::Report;
+use schedule::{Done, Further, Stage};
 
 /// Compare TCP on a bad cable: kernel and Shunt, each to each, over loss, delay and rate.
 ///
@@ -65,7 +66,7 @@ pub struct Arguments {
     /// Transfers of each combination in each cell [default: 10, of BBR 3; with --quick 3].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// The same of a ratio that cannot be told from the goal by fewer [default: 40; with --quick or --seeds no more than those].
+    /// The same of a ratio that cannot be told from the goal by fewer, as far as nine minutes allow [default: 40; with --quick or --seeds no more than those].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds_most: Option<u64>,
     /// Leave the flows that share a bottleneck out.
@@ -122,6 +123,9 @@ impl Arguments {
     }
 }
 
+/// No more seeds are begun after so long: the whole shall take less than ten minutes.
+const FURTHER_UNTIL: Duration = Duration::from_secs(540);
+
 /// Has a table of its own: nothing stands beside it.
 const DCTCP: &str = "dctcp";
 
@@ -134,10 +138,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let able = probe(&arguments.congestion(), &interrupt, &mut skipped)?;
     let measured = measure(arguments, &grid, &able, &interrupt, begun)?;
     let done = &measured.done;
-    let rows = able.iter().flat_map(|(congestion, _)| {
-        let cells = grid.cells().into_iter();
-        cells.filter_map(|cell| Row::of(&cell, congestion, done))
-    });
     let report = Report {
         kernel: rustix::system::uname()
             .release()
@@ -149,7 +149,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .map(|(name, value)| format!("{name} = {value}"))
             .collect(),
         engine_flags: bed::ENGINE_FLAGS.to_vec(),
-        rows: rows.collect(),
+        rows: report::rows(&grid, &able, done),
         failures: report::failures(done),
         fairness: measured.fairness,
         marked: measured.marked,
@@ -174,13 +174,14 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 struct Measured {
-    done: Vec<schedule::Done>,
+    done: Vec<Done>,
     fairness: Vec<fairness::Share>,
     marked: Vec<marking::Marked>,
 }
 
 /// Measures everything, or what there is until somebody interrupts: first what takes time and no
-/// processor, all at once, then the other cells, the lighter ones first.
+/// processor, all at once, then the other cells, the lighter ones first; then, as long as there is time, what could not
+/// be told from the goal, in the same order.
 fn measure(
     arguments: &Arguments,
     grid: &Grid,
@@ -194,11 +195,17 @@ fn measure(
     } else {
         0
     };
-    let further = |row: &Row| seeds::further(row, grid.seeds_most);
     let mut jobs = jobs(grid, able);
-    let idle: Vec<Job> = jobs
-        .extract_if(.., |job| job.cell.load() == Load::Idle)
-        .collect();
+    let mut first = |load: Load| {
+        let stage = Stage {
+            label: load.title(),
+            jobs: jobs.extract_if(.., |job| job.cell.load() == load).collect(),
+            beds: load.beds(beds),
+            earlier: Vec::new(),
+            further: None,
+        };
+        schedule::run(stage, interrupt, begun)
+    };
     let (mut done, fairness, mut marked) = thread::scope(|scope| -> anyhow::Result<_> {
         let fair = able.iter().filter(|(congestion, stacks)| {
             // BBR shares with nobody in a way that a number between 0.4 and 0.6 describes.
@@ -212,15 +219,7 @@ fn measure(
             .collect();
         let slow = |cell: &Cell| cell.load() <= Load::Light;
         let marked = scope.spawn(move || marking::measure(marks, slow, interrupt, begun));
-        let at_once = Load::Idle.beds(beds);
-        let done = schedule::run(
-            Load::Idle.title(),
-            idle,
-            at_once,
-            &further,
-            interrupt,
-            begun,
-        )?;
+        let done = first(Load::Idle)?;
         let mut fairness = Vec::new();
         for thread in fair {
             fairness.extend(join(thread)?);
@@ -228,24 +227,47 @@ fn measure(
         Ok((done, fairness, join(marked)?))
     })?;
     for load in Load::ALL {
-        let alike: Vec<Job> = jobs.extract_if(.., |job| job.cell.load() == load).collect();
-        let at_once = load.beds(beds);
-        done.extend(schedule::run(
-            load.title(),
-            alike,
-            at_once,
-            &further,
-            interrupt,
-            begun,
-        )?);
+        done.extend(first(load)?);
     }
     let fast = |cell: &Cell| cell.load() > Load::Light;
     marked.extend(marking::measure(marks, fast, interrupt, begun)?);
+    let done = go_on(done, grid, able, beds, interrupt, begun)?;
     Ok(Measured {
         done,
         fairness,
         marked,
     })
+}
+
+/// More seeds for what cannot be told from the goal, as long as there is time.
+fn go_on(
+    mut done: Vec<Done>,
+    grid: &Grid,
+    able: &[(String, Vec<Stack>)],
+    beds: usize,
+    interrupt: &Interrupt,
+    begun: Instant,
+) -> anyhow::Result<Vec<Done>> {
+    for load in Load::ALL {
+        let of_load = done.extract_if(.., |one| one.job.cell.load() == load);
+        let earlier: Vec<Done> = of_load.collect();
+        let rows = report::rows(grid, able, &earlier);
+        let jobs = rows.iter();
+        let stage = Stage {
+            label: load.title(),
+            jobs: jobs
+                .flat_map(|row| seeds::further(row, grid.seeds_most))
+                .collect(),
+            beds: load.beds(beds),
+            earlier,
+            further: Some(Further {
+                most: grid.seeds_most,
+                until: begun + FURTHER_UNTIL,
+            }),
+        };
+        done.extend(schedule::run(stage, interrupt, begun)?);
+    }
+    Ok(done)
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {

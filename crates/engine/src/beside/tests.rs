@@ -130,6 +130,26 @@ fn met(test: &str) -> [Beside<Nowhere>; 2] {
 }
 
 #[test]
+fn a_device_that_nobody_sleeps_on_tells_again_from_the_next_sleep_on() {
+    let mut end = beside(&prefix("watch"), A);
+    rustix::io::write(&end.device.bell, &1_u64.to_ne_bytes()).unwrap();
+    let is_readable = |end: &Beside<Nowhere>| {
+        let fd = end.wait_fd().unwrap();
+        let at_once = rustix::fs::Timespec::default();
+        rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)) == Ok(1)
+    };
+    assert!(is_readable(&end));
+    for _ in 0..2 {
+        end.stop_watch().unwrap();
+        assert!(!is_readable(&end));
+    }
+    for _ in 0..2 {
+        assert!(end.prepare_wait().unwrap());
+        assert!(is_readable(&end));
+    }
+}
+
+#[test]
 fn two_engines_talk_and_nothing_leaves_by_the_device() {
     let mut wired = wired("talk");
     let (mut active, mut passive) = (wired.attach(0), wired.attach(1));

@@ -13,6 +13,8 @@ pub struct Config {
     pub interface: String,
     /// Receive only ARP and IP for these addresses, and IPv6 for groups and the link if one is of IPv6; `None`: every frame.
     pub addresses: Option<Vec<IpAddr>>,
+    /// Those addresses are nobody else's: what arrives for them is kept from the kernel (TCX), where that is permitted.
+    pub alone: bool,
     /// Receive what is claimed of the kernel's addresses, whatever `addresses` says.
     pub sharing: Option<Arc<Sharing>>,
     /// Bytes per ring frame, a multiple of the page size or a power of two; longer frames take a system
@@ -31,6 +33,7 @@ impl Config {
         Self {
             interface: interface.into(),
             addresses: None,
+            alone: false,
             sharing: None,
             frame_bytes: None,
             frame_count: None,

@@ -7,6 +7,7 @@
 //! is one queue; several form a fanout group, and a program of ours says which gets a frame
 //! (`steering.rs`). Frames with a VLAN tag are dropped.
 
+mod apart;
 pub mod bpf;
 mod config;
 mod error;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::wire::ethernet;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
+use crate::bpf::Link;
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
@@ -50,6 +52,8 @@ pub struct AfPacket {
     interface: String,
     index: u32,
     sharing: Option<Arc<Sharing>>,
+    /// Keeps the addresses' packets from the kernel, where that is to be and can be.
+    _apart: Option<Link>,
     caps: Caps,
     next: usize,
     slept: bool,
@@ -66,9 +70,10 @@ impl AfPacket {
     /// # Errors
     /// See [`OpenError`]; each message says what to do next.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let (opened, interface) = Self::prepare(config)?;
+        let (mut opened, interface) = Self::prepare(config)?;
         opened.filter(config)?;
         sys::bind(opened.socket.as_fd(), interface).map_err(opened.failed("bind"))?;
+        opened.keep_apart(config);
         Ok(opened)
     }
 
@@ -104,6 +109,9 @@ impl AfPacket {
         }
         for queue in &queues {
             queue.filter(config)?;
+        }
+        if let Some(first) = queues.first_mut() {
+            first.keep_apart(config);
         }
         Ok(queues)
     }
@@ -147,6 +155,7 @@ impl AfPacket {
             interface,
             index: link.index,
             sharing: config.sharing.clone(),
+            _apart: None,
             caps: caps(&link),
             next: 0,
             slept: false,
@@ -169,6 +178,16 @@ impl AfPacket {
                 admitted.map_err(self.failed("attaching the filter of what is claimed"))
             }
             None => set_addresses(&self.socket, &self.interface, config.addresses.as_deref()),
+        }
+    }
+
+    /// From here on the kernel does not look at what is the engine's alone, if we may and it can.
+    fn keep_apart(&mut self, config: &Config) {
+        if let (true, None, Some(addresses)) =
+            (config.alone, &config.sharing, config.addresses.as_deref())
+        {
+            let kept = apart::keep(self.index, addresses);
+            self._apart = kept.ok().map(|link| link.moved(config.home));
         }
     }
 

@@ -41,8 +41,6 @@ use stall::Stall;
 
 /// Queues of an interface that are served at most.
 const QUEUES_MAX: u32 = 64;
-/// Bursts with frames, one after the other, after which a core counts as busy.
-const WATCHED_BURSTS: u32 = 8;
 /// How soon a busy device is asked again by a caller that sleeps.
 const BUSY_RETRY_US: u64 = 100;
 
@@ -56,8 +54,6 @@ pub struct AfXdp {
     /// watcher costs the sender of every frame, so queues of a core that is busy are not watched.
     ready: OwnedFd,
     is_watched: bool,
-    /// Bursts with frames since.
-    busy_bursts: u32,
     interface: String,
     mode: Mode,
     caps: Caps,
@@ -199,7 +195,6 @@ impl AfXdp {
             mixes,
             believes_partial,
             is_watched: false,
-            busy_bursts: 0,
             slept: false,
             busy: false,
             stall: Stall::default(),
@@ -218,26 +213,9 @@ impl AfXdp {
     /// Has the queues wake whoever sleeps on [`Driver::wait_fd`].
     fn watch_queues(&mut self) -> io::Result<()> {
         self.slept = true;
-        self.busy_bursts = 0;
         if !std::mem::replace(&mut self.is_watched, true) {
             for queue in &self.queues {
                 watch(&self.ready, queue.socket())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Frames were found without sleep. Not at the first ones: another thread may sleep on the descriptor
-    /// while this one looks in passing, and would wait for the next [`Driver::prepare_wait`].
-    fn on_busy_burst(&mut self) -> io::Result<()> {
-        if !self.is_watched {
-            return Ok(());
-        }
-        self.busy_bursts += 1;
-        if self.busy_bursts > WATCHED_BURSTS {
-            self.is_watched = false;
-            for queue in &self.queues {
-                epoll::delete(&self.ready, queue.socket())?;
             }
         }
         Ok(())
@@ -326,9 +304,7 @@ impl Driver for AfXdp {
             });
             seen.map_err(broken)?;
         }
-        if received > 0 {
-            self.on_busy_burst()?;
-        } else if slept {
+        if received == 0 && slept {
             for queue in &self.queues {
                 if let Some(error) = queue.pending_error() {
                     return Err(self.gone(&error));
@@ -375,6 +351,15 @@ impl Driver for AfXdp {
             }
         }
         self.packet.prepare_wait()
+    }
+
+    fn stop_watch(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.is_watched) {
+            for queue in &self.queues {
+                epoll::delete(&self.ready, queue.socket())?;
+            }
+        }
+        Ok(())
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {

@@ -168,6 +168,10 @@ impl<D: Driver> Driver for Recorder<D> {
         self.inner.prepare_wait()
     }
 
+    fn stop_watch(&mut self) -> io::Result<()> {
+        self.inner.stop_watch()
+    }
+
     fn wait_deadline_us(&self) -> Option<u64> {
         self.inner.wait_deadline_us()
     }

@@ -185,6 +185,10 @@ impl<D: Driver> Driver for Impaired<D> {
         Ok(!ready && self.inner.prepare_wait()?)
     }
 
+    fn stop_watch(&mut self) -> io::Result<()> {
+        self.inner.stop_watch()
+    }
+
     fn wait_deadline_us(&self) -> Option<u64> {
         let now_us = self.now_us();
         let from_now = |at: u64| at.saturating_sub(now_us);

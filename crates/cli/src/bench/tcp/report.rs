@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     estimate::{Estimate, Ratio},
     fairness::Share,
-    grid::{Cell, Combination, Grid},
+    grid::{Cell, Combination, Grid, Stack},
     marking::Marked,
     schedule::{Done, describe},
 };
@@ -33,6 +33,16 @@ pub struct Report {
     /// Somebody interrupted: rows are missing or have fewer samples.
     pub interrupted: bool,
     pub duration_s: u64,
+}
+
+/// What of the table was measured, in its order.
+pub fn rows(grid: &Grid, able: &[(String, Vec<Stack>)], done: &[Done]) -> Vec<Row> {
+    let of_congestion = |(name, _): &(String, _)| {
+        let cells = grid.cells().into_iter();
+        let rows = cells.filter_map(|cell| Row::of(&cell, name, done));
+        rows.collect::<Vec<_>>()
+    };
+    able.iter().flat_map(of_congestion).collect()
 }
 
 /// One cell with one congestion control.
@@ -245,7 +255,7 @@ impl Report {
              both kernels: {}; engines: {}\n\
              goodput from connect to the receiver's answer after the last byte; mean of {} seeds ({} of BBR, which is \
              only reported), 95 % interval; others as a ratio to kernel to kernel over the same seeds, < where below {GOAL}; \
-             ~ where the interval reaches {GOAL}: such ratios, below or above, were given twice the seeds, {} at most\n\n{}\n\
+             ~ where the interval reaches {GOAL}: such ratios, below or above, were given twice the seeds, {} at most, as far as nine minutes allowed\n\n{}\n\
              {below} of {all} ratios of Reno and CUBIC below {GOAL}, {open} not told from it by their interval; {} s\n",
             self.kernel,
             self.cores,

@@ -11,6 +11,7 @@ use super::{
     bed::Bed,
     grid::{Combination, Job, Stack},
     report::Row,
+    seeds,
 };
 use crate::{bench::interrupt::Interrupt, commands::traffic::Outcome};
 
@@ -38,17 +39,27 @@ struct Shared {
     /// Transfers of each row of the table that are still to be made.
     missing: HashMap<(String, String), usize>,
     done: Vec<Done>,
+    /// Transfers of this stage.
+    made: usize,
     /// Why beds could not be built; the others go on.
     failures: Vec<String>,
     said: Instant,
     total: usize,
 }
 
+/// More seeds for rows that cannot be told from the goal, as long as there is time.
+#[derive(Debug, Clone, Copy)]
+pub struct Further {
+    /// Seeds of a ratio at most.
+    pub most: u64,
+    /// After this no transfer is begun.
+    pub until: Instant,
+}
+
 /// What all beds of one `run` know.
 struct Plan<'a> {
     label: &'a str,
-    /// With what a row is continued.
-    further: &'a (dyn Fn(&Row) -> Vec<Job> + Sync),
+    further: Option<Further>,
     interrupt: &'a Interrupt,
     begun: Instant,
     shared: Mutex<Shared>,
@@ -56,16 +67,28 @@ struct Plan<'a> {
     changed: Condvar,
 }
 
-/// Does all jobs, `beds` at a time, says each row of the table when it is complete, and continues it with what `further`
-/// asks for. Fails if no bed can be built; where somebody interrupts, what was done until then is the result.
-pub fn run(
-    label: &str,
-    jobs: Vec<Job>,
-    beds: usize,
-    further: &(dyn Fn(&Row) -> Vec<Job> + Sync),
-    interrupt: &Interrupt,
-    begun: Instant,
-) -> anyhow::Result<Vec<Done>> {
+/// Transfers that are alike.
+pub struct Stage<'a> {
+    pub label: &'a str,
+    pub jobs: Vec<Job>,
+    /// How many at once.
+    pub beds: usize,
+    /// Transfers of the same rows that were made before.
+    pub earlier: Vec<Done>,
+    /// With what complete rows are continued.
+    pub further: Option<Further>,
+}
+
+/// Does all jobs of a stage and says each row of the table when it is complete. The result has the earlier ones too. Fails
+/// if no bed can be built; where somebody interrupts, what was done until then is the result.
+pub fn run(stage: Stage<'_>, interrupt: &Interrupt, begun: Instant) -> anyhow::Result<Vec<Done>> {
+    let Stage {
+        label,
+        jobs,
+        beds,
+        earlier,
+        further,
+    } = stage;
     let total = jobs.len();
     let mut missing = HashMap::new();
     for job in &jobs {
@@ -74,7 +97,8 @@ pub fn run(
     let shared = Mutex::new(Shared {
         jobs: jobs.into(),
         missing,
-        done: Vec::with_capacity(total),
+        made: 0,
+        done: earlier,
         failures: Vec::new(),
         said: Instant::now(),
         total,
@@ -114,6 +138,10 @@ fn next(plan: &Plan<'_>) -> anyhow::Result<Option<Job>> {
     let mut shared = lock(&plan.shared);
     loop {
         plan.interrupt.check()?;
+        if plan.further.is_some_and(|it| Instant::now() >= it.until) {
+            shared.jobs.clear();
+            return Ok(None);
+        }
         if let Some(job) = shared.jobs.pop_front() {
             return Ok(Some(job));
         }
@@ -164,16 +192,19 @@ fn finish(plan: &Plan<'_>, shared: &mut Shared, done: Done) {
     *missing = missing.saturating_sub(1);
     let is_last = *missing == 0;
     shared.done.push(done);
+    shared.made += 1;
     if is_last && let Some(row) = Row::of(&cell, &congestion, &shared.done) {
         eprintln!("[{elapsed_s:>4} s] {}", row.line());
-        let further = (plan.further)(&row);
+        let further = plan
+            .further
+            .map_or_else(Vec::new, |it| seeds::further(&row, it.most));
         shared.missing.insert(key, further.len());
         shared.total += further.len();
         shared.jobs.extend(further);
     }
-    if shared.said.elapsed() > PROGRESS || shared.done.len() == shared.total {
+    if shared.said.elapsed() > PROGRESS || shared.made == shared.total {
         shared.said = Instant::now();
-        let (so_far, total) = (shared.done.len(), shared.total);
+        let (so_far, total) = (shared.made, shared.total);
         let label = plan.label;
         eprintln!("[{elapsed_s:>4} s] {label}: {so_far} of {total} transfers");
     }

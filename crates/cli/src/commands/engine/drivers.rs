@@ -109,6 +109,7 @@ fn open_af_packet(
 ) -> anyhow::Result<Vec<Box<dyn Driver>>> {
     let config = af_packet::Config {
         addresses: Some(addresses(arguments)).filter(|_| sharing.is_none()),
+        alone: true,
         sharing: sharing.and_then(Shared::for_driver),
         ..af_packet::Config::new(&arguments.nic)
     };
