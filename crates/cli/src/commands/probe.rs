@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod connections;
+pub mod create;
 mod echo;
 pub mod ping;
 mod wake;
@@ -38,6 +39,7 @@ enum Role {
     Connect(connections::ConnectArguments),
     Stream(calls::StreamArguments),
     Calls(calls::CallsArguments),
+    Create(create::Arguments),
     Wake(wake::Arguments),
 }
 
@@ -50,6 +52,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Role::Connect(arguments) => say(&connections::connect(arguments)?)?,
         Role::Stream(arguments) => calls::stream(arguments)?,
         Role::Calls(arguments) => say(&calls::execute(arguments)?)?,
+        Role::Create(arguments) => say(&create::execute(arguments)?)?,
         Role::Wake(arguments) => say(&wake::execute(arguments)?)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -55,6 +55,8 @@ pub enum Stack {
     Kernel,
     /// That of an engine with a process of its own, started before.
     Engine,
+    /// The kernel's, of a program that is on such an engine otherwise.
+    Left,
     /// That of an engine inside the program, over this driver.
     Inline(&'static str),
 }
@@ -156,7 +158,7 @@ impl Bed {
     pub fn seat(&self, on: On, stack: Stack) -> anyhow::Result<Seat> {
         let spec = self.host(on)?.spec();
         let address = match stack {
-            Stack::Kernel => spec.address.address,
+            Stack::Kernel | Stack::Left => spec.address.address,
             Stack::Engine => spec.engine_address.address,
             Stack::Inline(_) => {
                 let last = self.next_address.get();
@@ -327,8 +329,11 @@ fn prefix(seat: Seat) -> anyhow::Result<Vec<OsString>> {
         return Ok(line);
     }
     line.push(own_binary()?);
-    // The policy makes sure that no TCP is measured that went to the kernel after all.
-    line.extend(["run", "--policy", "engine-only"].map(OsString::from));
+    line.push("run".into());
+    if seat.stack != Stack::Left {
+        // No TCP shall be measured that went to the kernel after all.
+        line.extend(["--policy", "engine-only"].map(OsString::from));
+    }
     if let Stack::Inline(driver) = seat.stack {
         if DriverName::from_str(driver, false).is_err() {
             let why = format!("this binary has no driver {driver}");

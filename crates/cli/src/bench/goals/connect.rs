@@ -6,7 +6,10 @@ use super::{
     samples::Values,
     setup::{Idle, Plan, Setup},
 };
-use crate::{bench::apps::case::Better, commands::probe::connections};
+use crate::{
+    bench::apps::case::Better,
+    commands::probe::{connections, create},
+};
 
 const PORT: u16 = 11112;
 const INLINE: Stack = Stack::Inline("af_packet");
@@ -21,60 +24,51 @@ pub fn plan() -> Plan {
         shunt: from(shunt, "rate"),
         goal: least.map(Goal::RatioAtLeast),
     };
-    let create = |what, shunt, most: Option<f64>| Row {
+    let create = |what, kernel, shunt, most: Option<f64>| Row {
         what,
         unit: "µs",
         better: Better::Lower,
-        kernel: Some(from("kernel-0", "create")),
+        kernel: Some(from(kernel, "create")),
         shunt: from(shunt, "create"),
         goal: most.map(Goal::RatioAtMost),
     };
+    let with_requests = REQUESTS.map(|[what, kernel, shunt]| rate(what, kernel, shunt, None));
+    let rows = vec![
+        rate(
+            "connect, accept, close, inline both ends",
+            "kernel-0",
+            "inline-0",
+            Some(2.0),
+        ),
+        rate(
+            "  the same, engine on the server's host",
+            "kernel-0",
+            "engine-0",
+            None,
+        ),
+        create(
+            "socket create + close, connected, inline",
+            "kernel-0",
+            "inline-0",
+            Some(1.0),
+        ),
+        create("  the same, engine", "kernel-0", "engine-client", None),
+        create(
+            "socket create + close, never connected, inline",
+            "kernel-create",
+            "inline-create",
+            Some(1.2),
+        ),
+        create(
+            "  the same, engine",
+            "kernel-create",
+            "engine-create",
+            Some(1.2),
+        ),
+    ];
     Plan {
         setups: SETUPS.to_vec(),
-        rows: vec![
-            rate(
-                "connect, accept, close, inline both ends",
-                "kernel-0",
-                "inline-0",
-                Some(2.0),
-            ),
-            rate(
-                "  the same, engine on the server's host",
-                "kernel-0",
-                "engine-0",
-                None,
-            ),
-            create(
-                "socket create + close, connected, inline",
-                "inline-0",
-                Some(1.0),
-            ),
-            create("  the same, engine", "engine-client", None),
-            rate(
-                "1 request per connection, inline both ends",
-                "kernel-1",
-                "inline-1",
-                None,
-            ),
-            rate(
-                "2 requests per connection, inline both ends",
-                "kernel-2",
-                "inline-2",
-                None,
-            ),
-            rate(
-                "5 requests per connection, inline both ends",
-                "kernel-5",
-                "inline-5",
-                None,
-            ),
-            rate(
-                "10 requests per connection, inline both ends",
-                "kernel-10",
-                "inline-10",
-                None,
-            ),
-        ],
+        rows: rows.into_iter().chain(with_requests).collect(),
         notes: vec![
             "one connection at a time; the server closes first; a request is 64 bytes and so is its answer",
             "create + close: time in socket(2) and close(2) of the client",
@@ -82,7 +76,31 @@ pub fn plan() -> Plan {
     }
 }
 
-const SETUPS: [Setup; 12] = [
+/// Rows of connections with requests, and their setups.
+const REQUESTS: [[&str; 3]; 4] = [
+    [
+        "1 request per connection, inline both ends",
+        "kernel-1",
+        "inline-1",
+    ],
+    [
+        "2 requests per connection, inline both ends",
+        "kernel-2",
+        "inline-2",
+    ],
+    [
+        "5 requests per connection, inline both ends",
+        "kernel-5",
+        "inline-5",
+    ],
+    [
+        "10 requests per connection, inline both ends",
+        "kernel-10",
+        "inline-10",
+    ],
+];
+
+const SETUPS: [Setup; 15] = [
     setup("kernel-0", "kernel", |bed| both(bed, Stack::Kernel, "0")),
     setup("inline-0", "inline both ends", |bed| both(bed, INLINE, "0")),
     setup("engine-0", "engine serves, client kernel", |bed| {
@@ -97,6 +115,16 @@ const SETUPS: [Setup; 12] = [
             connections(bed, Stack::Kernel, Stack::Engine, "0")
         },
     ),
+    setup("kernel-create", "kernel, never connected", |bed| {
+        create(bed, Stack::Kernel)
+    }),
+    setup("inline-create", "inline, never connected", |bed| {
+        create(bed, INLINE)
+    }),
+    setup("engine-create", "engine, never connected", |bed| {
+        let _engine = bed.start_engine(On::B, &[])?;
+        create(bed, Stack::Engine)
+    }),
     setup("kernel-1", "kernel, 1 request", |bed| {
         both(bed, Stack::Kernel, "1")
     }),
@@ -139,6 +167,13 @@ const fn setup(
 
 fn both(bed: &Bed, stack: Stack, requests: &str) -> anyhow::Result<Values> {
     connections(bed, stack, stack, requests)
+}
+
+fn create(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
+    let seconds = bed.scale().seconds.to_string();
+    let line = [PROBE, "create", "--seconds", &seconds];
+    let outcome: create::Outcome = bed.ask(bed.seat(On::B, stack)?, &line)?;
+    Ok(vec![("create", outcome.each_us)])
 }
 
 fn connections(bed: &Bed, server: Stack, client: Stack, requests: &str) -> anyhow::Result<Values> {

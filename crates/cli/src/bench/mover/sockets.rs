@@ -42,7 +42,7 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
     let bed = Bed::create(scale, site.interrupt.clone())?;
     let engines = match stack {
         Stack::Engine => vec![bed.start_engine(On::A, &[])?, bed.start_engine(On::B, &[])?],
-        Stack::Kernel | Stack::Inline(_) => Vec::new(),
+        Stack::Kernel | Stack::Left | Stack::Inline(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;
     let command = |on| {
