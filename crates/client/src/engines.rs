@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
 
-pub use attached::{Engines, Networks, is_refusal};
+pub use attached::{Engines, Networks, is_for_the_kernel};
 
 use crate::lock::lock;
 use crate::route::{self, Claim, EngineNetworks, Owner};

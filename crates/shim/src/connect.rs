@@ -87,19 +87,15 @@ pub fn open_towards(
     }
     let destination = route::resolved(destination);
     match begin(fd, socket, destination, is_fast, candidates) {
-        Err(error) if is_for_the_kernel(error, destination) && may_be_the_kernels(socket) => {
+        Err(error)
+            if engines::is_for_the_kernel(error, destination) && may_be_the_kernels(socket) =>
+        {
             socket.leave_to_kernel();
             descriptors::forget(fd);
             Ok(None)
         }
         begun => begun.map(Some),
     }
-}
-
-/// Whether the kernel may be able to what the engines were not. On loopback it has other listeners, and says itself
-/// that there is none.
-fn is_for_the_kernel(error: Errno, destination: SocketAddr) -> bool {
-    engines::is_refusal(error) || destination.ip().is_loopback()
 }
 
 /// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.

@@ -20,6 +20,7 @@ use crate::{descriptors, report};
 const BINARY_VARIABLE: &CStr = c"SHUNT_BINARY";
 const POLICY_VARIABLE: &CStr = c"SHUNT_POLICY";
 const KERNEL_ONLY: &str = "kernel-only";
+const LOOPBACK_VARIABLE: &CStr = c"SHUNT_LOOPBACK";
 
 /// How a program is started instead.
 pub struct Plan {
@@ -46,10 +47,14 @@ pub fn plan(file: &CStr, searches: bool, name: &CStr) -> Option<Plan> {
     }
     tell_of_what_is_left(&path);
     let text = |text: &OsStr| CString::new(text.as_bytes()).ok();
-    let mut arguments = Vec::with_capacity(8);
-    for word in ["shunt", "run", "--policy"] {
-        arguments.push(text(OsStr::new(word))?);
+    let mut arguments = Vec::with_capacity(9);
+    arguments.push(c"shunt".to_owned());
+    arguments.push(c"run".to_owned());
+    // What it starts has loopback where this program has it.
+    if sys::variable(LOOPBACK_VARIABLE).is_some_and(|text| text == "1") {
+        arguments.push(c"--loopback".to_owned());
     }
+    arguments.push(c"--policy".to_owned());
     arguments.push(text(&policy)?);
     arguments.push(c"--name".to_owned());
     arguments.push(name.to_owned());

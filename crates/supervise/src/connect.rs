@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use client::address::{self, Family, Name};
 use client::engines::{self, AllNetworks, Candidates, Engines, Flow};
-use client::route::Owner;
+use client::route::{self, Owner};
 use client::{Session, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -26,6 +26,21 @@ use crate::sys::{self, Place};
 const NAME_MAX: usize = 128;
 /// SO_BINDTOIFINDEX of asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
+
+/// Where a connection is to go.
+struct Towards {
+    destination: SocketAddr,
+    /// Engines that could carry it.
+    candidates: Candidates,
+    /// The kernel may carry what no engine can: it cannot send from an engine's own address.
+    may_be_the_kernels: bool,
+}
+
+impl Towards {
+    fn is_for_the_kernel(&self, error: Errno) -> bool {
+        self.may_be_the_kernels && engines::is_for_the_kernel(error, self.destination)
+    }
+}
 
 impl Supervisor {
     /// bind(2): an address of the engine's is foreign to the kernel, which takes it all the same when told.
@@ -94,17 +109,26 @@ impl Supervisor {
         let Ok(Name::Ip(destination)) = address::parse(&name, family) else {
             return Ok(Outcome::Continue);
         };
-        // Asked first: a program whose peers are all on this host never needs an engine.
-        if destination.ip().is_loopback() || destination.ip().is_unspecified() {
+        let is_local = route::is_loopback(destination.ip());
+        // Asked first: a program whose peers are all on this host never needs an engine, unless it wants loopback there.
+        if is_local && !self.door.has_loopback() {
             return Ok(Outcome::Continue);
+        }
+        if family == Family::V6 && destination.is_ipv4() && sockopt::ipv6_v6only(&fd)? {
+            return Ok(Outcome::Continue); // The kernel says why not.
         }
         let Some(engines) = self.door.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
-        let candidates = candidates_for(fd.as_fd(), destination, &engines.stream_networks());
-        match candidates.is_empty() {
-            false => self.begin(call, engines, candidates, fd, destination),
-            true if self.door.is_engine_only() => Err(Errno::NETUNREACH),
+        let all = engines.stream_networks();
+        let towards = Towards {
+            candidates: candidates_for(fd.as_fd(), destination, &all),
+            destination: route::resolved(destination),
+            may_be_the_kernels: !self.door.is_engine_only() && !is_an_engines(fd.as_fd(), &all),
+        };
+        match towards.candidates.is_empty() {
+            false => self.begin(call, engines, &towards, fd),
+            true if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
             true => Ok(Outcome::Continue),
         }
     }
@@ -113,12 +137,14 @@ impl Supervisor {
         &mut self,
         call: &Call,
         engines: &'static Engines,
-        candidates: Candidates,
+        towards: &Towards,
         backing: OwnedFd,
-        destination: SocketAddr,
     ) -> Result<Outcome, Errno> {
         let settings = Settings::of(backing.as_fd(), fresh_like(backing.as_fd())?.as_fd());
-        let socket = open(engines, candidates, backing.as_fd(), destination, &settings)?;
+        let socket = match open(engines, towards, backing.as_fd(), &settings) {
+            Err(error) if towards.is_for_the_kernel(error) => return Ok(Outcome::Continue),
+            opened => opened?,
+        };
         let nonblocking = is_nonblocking(backing.as_fd());
         let pair = Pair::new(nonblocking)?;
         settings.set_on_descriptor(pair.programs.as_fd());
@@ -323,11 +349,11 @@ pub fn fresh_like(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// Begins a connection on the first engine that can have it.
 fn open(
     engines: &'static Engines,
-    candidates: Candidates,
+    towards: &Towards,
     backing: BorrowedFd<'_>,
-    destination: SocketAddr,
     settings: &Settings,
 ) -> Result<Arc<TcpSocket>, Errno> {
+    let destination = towards.destination;
     let bind = |session: &Session| match local_of(backing)?.port() {
         0 => session.bind_towards(backing, destination),
         _ => Ok(()),
@@ -339,15 +365,26 @@ fn open(
         local: local_of(backing)?,
         remote: destination,
     };
-    engines.first_that_opens(candidates, flow, |place| {
+    engines.first_that_opens(towards.candidates, flow, |place| {
         let session = engines.session(place)?;
         bind(session)?;
         let local = local_of(backing)?;
         let socket = session.open_towards(backing, local, destination)?;
         settings.tell(&socket);
-        socket.connect(destination, Some(local))?;
+        if destination.ip().is_loopback() && towards.may_be_the_kernels {
+            socket.connect_heard(destination, Some(local))?;
+        } else {
+            socket.connect(destination, Some(local))?;
+        }
         Ok(socket)
     })
+}
+
+/// Whether a socket is bound to an address that an engine alone has.
+fn is_an_engines(fd: BorrowedFd<'_>, all: &AllNetworks) -> bool {
+    let owner = |local: SocketAddr| engines::owner(local.ip(), all);
+    let owner = local_of(fd).ok().and_then(owner);
+    owner.is_some_and(|(owner, _)| owner == Owner::Engine)
 }
 
 /// The engines that could carry a connection; none: it is the kernel's.
@@ -360,20 +397,29 @@ fn candidates_for(fd: BorrowedFd<'_>, destination: SocketAddr, all: &AllNetworks
         match engines::owner(bound.ip(), all) {
             // Nobody else could send from there.
             Some((Owner::Engine, place)) => return Candidates::only(place),
+            // It reaches nothing else, and the kernel says so.
+            Some(_) if bound.ip().is_loopback() && !route::is_loopback(destination.ip()) => {
+                return Candidates::default();
+            }
             // An address that the kernel shares with one engine is not another engine's.
             Some((Owner::Any, place)) => within = Some(place),
             None => return Candidates::default(),
         }
     }
-    let mut device = [0; 4];
-    let is_bound = sys::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut device).is_ok();
-    match u32::from_ne_bytes(device) {
-        device if !is_bound || device == 0 => {
+    match device_of(fd) {
+        None => {
             let closest = engines::closest(destination, all);
             within.map_or(closest, |place| closest.limited_to(place))
         }
-        device => {
+        Some(device) => {
             engines::of_interface(device, all).map_or_else(Candidates::default, Candidates::only)
         }
     }
+}
+
+/// The interface that a socket is bound to (SO_BINDTODEVICE).
+pub fn device_of(fd: BorrowedFd<'_>) -> Option<u32> {
+    let mut device = [0; 4];
+    sys::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut device).ok()?;
+    Some(u32::from_ne_bytes(device)).filter(|device| *device != 0)
 }

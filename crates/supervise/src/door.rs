@@ -40,6 +40,11 @@ impl Door {
         self.settings.engine_only
     }
 
+    /// Whether loopback is on an engine.
+    pub fn has_loopback(&self) -> bool {
+        self.settings.loopback
+    }
+
     /// The engines; `None`: none is there, and the kernel serves. ENETDOWN where that is not wanted.
     pub fn open(&mut self, caller: Caller) -> Result<Option<&'static Engines>, Errno> {
         let reason = match self.attach() {
@@ -75,6 +80,7 @@ impl Door {
                 .map_err(|reason| reason.unwrap_or_else(|| "it is gone".to_owned()));
         }
         let engines = Engines::attach(&self.settings.engines, self.settings.placement)?;
+        let engines = engines.with_loopback(self.settings.loopback);
         let engines: &'static Engines = Box::leak(Box::new(engines));
         self.engines = Some(engines);
         Ok(engines)

@@ -46,6 +46,8 @@ pub struct Settings {
     pub placement: Placement,
     /// TCP that no engine can take fails instead of going to the kernel.
     pub engine_only: bool,
+    /// TCP over loopback is on the first engine that serves TCP, before the kernel's.
+    pub loopback: bool,
 }
 
 /// Why a program cannot be supervised.

@@ -8,7 +8,7 @@ use client::{SocketKinds, State, TcpSocket};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::connect::{family_of_tcp, fresh_like, local_of};
+use crate::connect::{device_of, family_of_tcp, fresh_like, local_of};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking, set_nonblocking};
 use crate::queue::{Queue, Ready};
@@ -40,15 +40,20 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         }
         let local = local_of(fd.as_fd())?;
-        if local.ip().is_loopback() {
+        if local.ip().is_loopback() && !self.door.has_loopback() {
             return Ok(Outcome::Continue);
         }
         let Some(engines) = self.door.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
-        let Some((owner, place)) = engines::owner(local.ip(), &engines.stream_networks()) else {
+        let all = engines.stream_networks();
+        let Some((owner, place)) = engines::owner(local.ip(), &all) else {
             return Ok(Outcome::Continue);
         };
+        let is_kernels = |device| engines::of_interface(device, &all).is_none();
+        if owner == Owner::Any && device_of(fd.as_fd()).is_some_and(is_kernels) {
+            return Ok(Outcome::Continue);
+        }
         let place = match engines.first_for(SocketKinds::STREAM) {
             Some(first) if local.ip().is_unspecified() => first,
             _ => place,

@@ -4,7 +4,9 @@
 //! the reason, because that is how a test ends.
 
 mod binary;
+pub mod kernel_tcp;
 pub mod network;
+pub mod parity;
 pub mod rows;
 pub mod workspace;
 pub mod world;

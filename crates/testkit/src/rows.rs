@@ -16,7 +16,7 @@ use lab::{Finished, Program};
 use rustix::process::Signal;
 
 use crate::{
-    PATIENCE, host,
+    PATIENCE, host, kernel_tcp,
     world::{self, Way, World},
 };
 
@@ -95,6 +95,30 @@ pub struct Row<'r> {
     pub clients: &'r [&'static str],
     /// Each end that Shunt serves, and how.
     pub tested: &'r [(End, &'r [Way])],
+    /// How it serves both ends on one host, over its loopback: the kernel's has nothing to do then.
+    pub loopback: &'r [Way],
+}
+
+/// What of a row runs under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tested {
+    /// An end, with the other on another host.
+    One(End),
+    /// Both, on one host.
+    Both,
+}
+
+impl Tested {
+    fn has(self, end: End) -> bool {
+        self == Self::Both || self == Self::One(end)
+    }
+
+    fn world(self, name: &str, way: Way) -> World {
+        match self {
+            Self::One(end) => World::new(&format!("{name}-{end:?}"), way),
+            Self::Both => World::over_loopback(&format!("{name}-loopback"), way),
+        }
+    }
 }
 
 impl Row<'_> {
@@ -107,6 +131,7 @@ impl Row<'_> {
         servers: &[],
         clients: &[],
         tested: &[],
+        loopback: &[],
     };
 
     /// Runs the row over the kernel and in all its ways.
@@ -117,24 +142,36 @@ impl Row<'_> {
         if !world::can_run(self.name, self.needs) || !self.is_possible() {
             return;
         }
+        let ends = self
+            .tested
+            .iter()
+            .map(|(end, ways)| (Tested::One(*end), *ways));
+        let both = (!self.loopback.is_empty()).then_some((Tested::Both, self.loopback));
+        let faults: String = ends
+            .chain(both)
+            .map(|(tested, ways)| self.faults(tested, ways))
+            .collect();
+        assert!(faults.is_empty(), "{}: {faults}", self.name);
+    }
+
+    /// Where the ways are not like the kernel.
+    fn faults(&self, tested: Tested, ways: &[Way]) -> String {
         let mut faults = String::new();
-        for (end, ways) in self.tested {
-            let kernel = self.run(*end, Way::Kernel);
-            for (line, done) in self.clients.iter().zip(&kernel.clients) {
-                let works = done.status == "exit status: 0" && !done.stdout.contains(NOTHING);
-                assert!(works, "{line}\nfails on the kernel: {done}{kernel}");
-            }
-            for way in *ways {
-                let shunt = self.run(*end, *way);
-                if shunt.clients != kernel.clients || shunt.ends != kernel.ends {
-                    let _ = write!(faults, "\n== {end:?} on {way:?}:{shunt}");
-                }
-            }
-            if !faults.is_empty() {
-                let _ = write!(faults, "\n== {end:?} on the kernel:{kernel}");
+        let kernel = self.run(tested, Way::Kernel);
+        for (line, done) in self.clients.iter().zip(&kernel.clients) {
+            let works = done.status == "exit status: 0" && !done.stdout.contains(NOTHING);
+            assert!(works, "{line}\nfails on the kernel: {done}{kernel}");
+        }
+        for way in ways {
+            let shunt = self.run(tested, *way);
+            if shunt.clients != kernel.clients || shunt.ends != kernel.ends {
+                let _ = write!(faults, "\n== {tested:?} on {way:?}:{shunt}");
             }
         }
-        assert!(faults.is_empty(), "{}: {faults}", self.name);
+        if !faults.is_empty() {
+            let _ = write!(faults, "\n== {tested:?} on the kernel:{kernel}");
+        }
+        faults
     }
 
     fn is_possible(&self) -> bool {
@@ -153,9 +190,9 @@ impl Row<'_> {
         false
     }
 
-    fn run(&self, end: End, way: Way) -> Transcript {
-        let world = World::new(&format!("{}-{end:?}", self.name), way);
-        let stage = Stage::new(&world, end);
+    fn run(&self, tested: Tested, way: Way) -> Transcript {
+        let world = tested.world(self.name, way);
+        let stage = Stage::new(&world, tested);
         stage.prepare(self.before);
         let mut servers: Vec<Program> = Vec::new();
         for server in self.servers {
@@ -165,7 +202,7 @@ impl Row<'_> {
             let client = stage.start(End::Client, line, false);
             let done = client
                 .finish(LONG, || false)
-                .unwrap_or_else(|error| panic!("{}, {end:?} on {way:?}: {error}", self.name));
+                .unwrap_or_else(|error| panic!("{}, {tested:?} on {way:?}: {error}", self.name));
             stage.told(&done)
         });
         let clients = clients.collect();
@@ -179,9 +216,12 @@ impl Row<'_> {
                 .unwrap_or_else(|error| panic!("{error}"));
             let done = program
                 .finish(PATIENCE, || false)
-                .unwrap_or_else(|error| panic!("{}, {end:?} on {way:?}: {error}", self.name));
+                .unwrap_or_else(|error| panic!("{}, {tested:?} on {way:?}: {error}", self.name));
             ends.push(done.status.to_string());
             words.push(stage.told(&done));
+        }
+        if tested == Tested::Both && way != Way::Kernel {
+            kernel_tcp::assert_silent(host(&world.lab, "a"));
         }
         Transcript {
             clients,
@@ -194,17 +234,17 @@ impl Row<'_> {
 /// A world with the ends' names.
 struct Stage<'w> {
     world: &'w World,
-    tested: End,
+    tested: Tested,
     server: String,
     client: String,
 }
 
 impl<'w> Stage<'w> {
-    fn new(world: &'w World, tested: End) -> Self {
+    fn new(world: &'w World, tested: Tested) -> Self {
         let (own, peer) = (world.tested_address(), world.peer_address());
         let (server, client) = match tested {
-            End::Server => (own, peer),
-            End::Client => (peer, own),
+            Tested::One(End::Server) | Tested::Both => (own, peer),
+            Tested::One(End::Client) => (peer, own),
         };
         Self {
             world,
@@ -218,7 +258,7 @@ impl<'w> Stage<'w> {
     fn start(&self, end: End, line: &str, unmapped: bool) -> Program {
         let text = format!("set -eo pipefail; cd\n{line}");
         let plain = ["bash", "-c", &text];
-        let (on, words) = if end == self.tested {
+        let (on, words) = if self.tested.has(end) {
             ("a", self.world.tested_words(&plain))
         } else {
             ("b", plain.to_vec())
@@ -263,13 +303,7 @@ impl<'w> Stage<'w> {
                     End::Server => (&self.server, End::Client),
                     End::Client => (&self.client, End::Server),
                 };
-                let from = if asker == self.tested { "a" } else { "b" };
-                let address = format!("{address}:{port}");
-                let address = address.parse().unwrap_or_else(|_| panic!("{address}"));
-                let asking = host(&self.world.lab, from);
-                program.wait_until("answer", LONG, |_| {
-                    asking.wait_connect(address, Duration::ZERO).is_ok()
-                })
+                program.wait_until("answer", LONG, |_| self.answers(asker, address, port))
             }
             Ready::Says(word) => program.wait_until(word, LONG, |program| {
                 program.stdout().contains(word) || program.stderr().contains(word)
@@ -277,6 +311,22 @@ impl<'w> Stage<'w> {
         };
         waited.unwrap_or_else(|error| panic!("{:?}: {error}", self.world.way));
         program
+    }
+
+    /// Whether a server accepts a connection, which the asking end closes again.
+    fn answers(&self, asker: End, address: &str, port: u16) -> bool {
+        if self.tested == Tested::Both {
+            // As its clients ask, for the kernel may not be asked.
+            let line = format!("exec 3<>/dev/tcp/{address}/{port}");
+            return world::finish(self.start(asker, &line, false))
+                .status
+                .success();
+        }
+        let from = if self.tested.has(asker) { "a" } else { "b" };
+        let address = format!("{address}:{port}");
+        let address = address.parse().unwrap_or_else(|_| panic!("{address}"));
+        let asking = host(&self.world.lab, from);
+        asking.wait_connect(address, Duration::ZERO).is_ok()
     }
 
     /// That the engine carried bytes; where it is within the program the policy alone forbids the kernel.

@@ -44,20 +44,12 @@ impl Way {
         }
     }
 
-    /// What stands before a program's own words.
-    fn prefix(self) -> &'static [&'static str] {
+    /// What `shunt run` is told besides the policy.
+    fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Kernel => &[],
-            Self::Engine | Self::Cores | Self::Xdp => &["run", "--policy", "engine-only", "--"],
-            Self::Inline => &["run", "--inline", "--policy", "engine-only", "--"],
-            Self::Supervised => &[
-                "run",
-                "--policy",
-                "engine-only",
-                "--supervise",
-                "only",
-                "--",
-            ],
+            Self::Kernel | Self::Engine | Self::Cores | Self::Xdp => &[],
+            Self::Inline => &["--inline"],
+            Self::Supervised => &["--supervise", "only"],
         }
     }
 }
@@ -73,6 +65,8 @@ pub struct World {
     pub lab: Lab,
     /// Removed with this value.
     pub folder: PathBuf,
+    /// Everything runs on host `a`, and meets over its loopback.
+    is_loopback: bool,
 }
 
 impl World {
@@ -81,6 +75,18 @@ impl World {
     /// # Panics
     /// Where that fails.
     pub fn new(test: &str, way: Way) -> Self {
+        Self::build(test, way, false)
+    }
+
+    /// As `new`, with the peer on host `a` too, in the same way: both meet over its loopback.
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn over_loopback(test: &str, way: Way) -> Self {
+        Self::build(test, way, true)
+    }
+
+    fn build(test: &str, way: Way, is_loopback: bool) -> Self {
         let name = format!("{test}-{way:?}");
         let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default())
             .unwrap_or_else(|error| panic!("{error}"));
@@ -95,6 +101,7 @@ impl World {
             engine: None,
             lab,
             folder,
+            is_loopback,
         };
         if let Some(options) = way.engine() {
             let shunt = shunt().display().to_string();
@@ -114,6 +121,7 @@ impl World {
     pub fn tested_address(&self) -> String {
         let spec = host(&self.lab, "a").spec();
         let address = match self.way {
+            _ if self.is_loopback => return "127.0.0.1".to_owned(),
             Way::Kernel => spec.address,
             _ => spec.engine_address,
         };
@@ -122,6 +130,10 @@ impl World {
 
     /// The address of its peer.
     pub fn peer_address(&self) -> String {
+        if self.is_loopback {
+            // Another one, so that both can have servers on one port.
+            return "127.0.0.2".to_owned();
+        }
         host(&self.lab, "b").spec().address.address.to_string()
     }
 
@@ -166,7 +178,15 @@ impl World {
         let shunt: &'static str = shunt().to_str().unwrap_or("shunt");
         match self.way {
             Way::Kernel => words.to_vec(),
-            way => [&[shunt], way.prefix(), words].concat(),
+            way => {
+                let loopback: &[&str] = if self.is_loopback {
+                    &["--loopback"]
+                } else {
+                    &[]
+                };
+                let run = [shunt, "run", "--policy", "engine-only"];
+                [&run, loopback, way.flags(), &["--"], words].concat()
+            }
         }
     }
 

@@ -116,11 +116,12 @@ impl Bed {
         engine
     }
 
-    /// What a program prints that opens more connections than the engine has room for.
-    fn more_than_fit(&self, policy: &str) -> String {
-        let line = ["run", "--policy", policy, "--", "python3", "-c"];
+    /// What a program prints that opens more connections than its engine has room for.
+    fn more_than_fit(&self, flags: &[&str]) -> String {
+        let _engine = self.engine(&["--max-connections", "2"]);
+        let line = ["--", "python3", "-c", MORE_THAN_FIT];
         let (peer, own) = (self.peer(), self.own());
-        let line = [&line[..], &[MORE_THAN_FIT, &peer, &own]].concat();
+        let line = [&["run"], flags, &line, &[&peer, &own]].concat();
         testkit::run(self.a(), shunt(), &line).stdout
     }
 }
@@ -135,21 +136,17 @@ fn connections_that_a_full_engine_refuses_are_the_kernels() {
         return;
     };
     let (own, kernels, peer) = (bed.own(), bed.kernels(), bed.peer());
-    let engine = bed.engine(&["--max-connections", "2"]);
-    assert_eq!(
-        bed.more_than_fit("auto"),
-        format!(
-            "first {own} {peer}\nsecond {own} {peer}\nthird {kernels} {peer}\nfourth {kernels} {peer}\nown ENOBUFS\n"
-        )
+    let handed_back = format!(
+        "first {own} {peer}\nsecond {own} {peer}\nthird {kernels} {peer}\nfourth {kernels} {peer}\nown ENOBUFS\n"
     );
-    drop(engine);
-    let _engine = bed.engine(&["--max-connections", "2"]);
-    assert_eq!(
-        bed.more_than_fit("engine-only"),
-        format!(
-            "first {own} {peer}\nsecond {own} {peer}\nthird ENOBUFS\nfourth ENOBUFS\nown ENOBUFS\n"
-        )
+    let refused = format!(
+        "first {own} {peer}\nsecond {own} {peer}\nthird ENOBUFS\nfourth ENOBUFS\nown ENOBUFS\n"
     );
+    let (strict, supervised) = (["--policy", "engine-only"], ["--supervise", "only"]);
+    assert_eq!(bed.more_than_fit(&[]), handed_back);
+    assert_eq!(bed.more_than_fit(&strict), refused);
+    assert_eq!(bed.more_than_fit(&supervised), handed_back);
+    assert_eq!(bed.more_than_fit(&[strict, supervised].concat()), refused);
 }
 
 /// A program that was started while engines ran, of which these end before its first socket and come again after it.

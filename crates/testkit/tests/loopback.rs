@@ -6,31 +6,19 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, world};
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, kernel_tcp, parity, world};
 
 /// Before a program whose loopback is the engine's alone.
 const STRICT: [&str; 5] = ["run", "--loopback", "--policy", "engine-only", "--"];
-/// Before one whose loopback is the kernel's too.
-const BOTH: [&str; 3] = ["run", "--loopback", "--"];
 /// For all parity programs together on a busy machine.
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// Programs of TCP that are left out: Fast Open is off, as by default; the kernel stamps segments a little after the first
 /// socket has asked for it, so that what it says once is no measure.
 const WITHOUT: &[&str] = &["fast_open", "socket_options"];
-
-/// Counters of the kernel's TCP that nothing but a segment or a connection moves.
-const COUNTED: [&str; 5] = [
-    "ActiveOpens",
-    "PassiveOpens",
-    "InSegs",
-    "OutSegs",
-    "OutRsts",
-];
 
 struct Bed {
     lab: Lab,
@@ -76,23 +64,14 @@ impl Bed {
         testkit::run(self.a(), shunt(), &[prefix, line].concat()).stdout
     }
 
-    /// What the kernel of host `a` has counted of TCP.
-    fn counters(&self) -> BTreeMap<String, u64> {
-        let text = testkit::run(self.a(), "cat", &["/proc/net/snmp"]).stdout;
-        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-        let all = names.split_whitespace().zip(values.split_whitespace());
-        let counted = all.filter(|(name, _)| COUNTED.contains(name));
-        counted
-            .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
-            .collect()
+    /// Connections that the kernel of host `a` has opened.
+    fn opens(&self) -> u64 {
+        kernel_tcp::counters(self.a())["ActiveOpens"]
     }
 
     /// The kernel had nothing to do with any of it.
     fn assert_silent_kernel(&self) {
-        let counters = self.counters();
-        assert_eq!(counters.len(), COUNTED.len(), "{counters:?}");
-        assert!(counters.values().all(|count| *count == 0), "{counters:?}");
+        kernel_tcp::assert_silent(self.a());
     }
 }
 
@@ -106,33 +85,21 @@ fn shunt() -> &'static str {
     testkit::shunt().to_str().unwrap()
 }
 
-/// All programs of TCP but these.
-fn names(runner: &Path, without: &[&str]) -> Vec<String> {
-    let files = std::fs::read_dir(runner.parent().unwrap()).unwrap();
-    let is_left_out =
-        |name: &str| name.contains("udp") || WITHOUT.contains(&name) || without.contains(&name);
-    let mut names: Vec<String> = files
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
-        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .filter(|name| !is_left_out(name))
-        .collect();
-    names.sort();
-    names
-}
-
 /// The programs on host `a` with loopback on the engine, compared with those on the kernel of host `b`.
-fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], without: &[&str]) {
+fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], without: &[&str]) {
     let Some(bed) = Bed::new(test, &["cc", "python3"], flags) else {
         return;
     };
-    let runner = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
+    let runner = parity::runner();
     let file = bed.folder.join("expected.json");
     let file = file.to_str().unwrap();
-    let programs = names(&runner, without);
+    let programs = parity::names(|name| {
+        name.contains("udp") || WITHOUT.contains(&name) || without.contains(&name)
+    });
     let runner = runner.to_str().unwrap();
     let run = |on: &str, arguments: &[&str]| {
         let mut line = vec![runner];
+        line.extend(linking);
         line.extend(arguments);
         line.extend(programs.iter().map(String::as_str));
         let done = testkit::start(host(&bed.lab, on), "python3", &line)
@@ -159,7 +126,13 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], without: &[&str]) {
 
 #[test]
 fn programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
-    programs_are_as_on_the_kernel("loopback-parity", &[], &[]);
+    programs_are_as_on_the_kernel("loopback-parity", &[], &[], &[]);
+}
+
+#[test]
+fn static_programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
+    let without = parity::DIFFERING_SUPERVISED;
+    programs_are_as_on_the_kernel("loopback-static", &[], &["--static"], without);
 }
 
 #[test]
@@ -167,7 +140,7 @@ fn programs_print_over_loopback_on_two_cores_what_they_print_over_the_kernel() {
     // Each core admits the whole backlog (docs/decisions/0013-engine-cores.md); connections that wait are not accepted
     // in the order in which they came.
     let without = &["backlog", "linger"];
-    programs_are_as_on_the_kernel("loopback-cores", &["--cores", "2"], without);
+    programs_are_as_on_the_kernel("loopback-cores", &["--cores", "2"], &[], without);
 }
 
 #[test]
@@ -300,28 +273,41 @@ for blocking in (False, True):
 
 #[test]
 fn where_one_end_is_not_run_so_the_kernels_loopback_joins_them() {
-    let Some(bed) = Bed::new("loopback-both", &["python3"], &[]) else {
+    kernels_loopback_joins("loopback-both", &[]);
+}
+
+#[test]
+fn where_one_end_is_not_run_so_the_kernels_loopback_joins_supervised_ones() {
+    kernels_loopback_joins("loopback-both-supervised", &["--supervise", "only"]);
+}
+
+/// Where each program that is run so is run with these flags.
+fn kernels_loopback_joins(test: &str, flags: &[&str]) {
+    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
         return;
     };
+    let both = [&["run", "--loopback"], flags, &["--"]].concat();
+    let strict = ["run", "--loopback", "--policy", "engine-only"];
+    let strict = [&strict, flags, &["--"]].concat();
     let plain = ["run", "--policy", "kernel-only", "--"];
     let echoed = "word 127.0.0.1 127.0.0.1\n".repeat(2);
     let call = |prefix: &[&str], port| bed.ask(prefix, &["python3", "-c", CALL, "127.0.0.1", port]);
-    let _first = bed.serve(&BOTH, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
+    let _first = bed.serve(&both, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
     let _second = bed.serve(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"], 7002);
-    assert_eq!(call(&BOTH, "7001"), echoed);
+    assert_eq!(call(&both, "7001"), echoed);
     bed.assert_silent_kernel();
     assert_eq!(call(&plain, "7001"), echoed);
-    assert_eq!(call(&BOTH, "7002"), echoed);
-    assert_eq!(bed.counters()["ActiveOpens"], 4);
-    assert_eq!(call(&STRICT, "7002"), "ECONNREFUSED\n".repeat(2));
-    assert_eq!(bed.counters()["ActiveOpens"], 4);
-    assert_eq!(call(&BOTH, "7003"), "ECONNREFUSED\n".repeat(2));
-    assert_eq!(bed.counters()["ActiveOpens"], 6);
+    assert_eq!(call(&both, "7002"), echoed);
+    assert_eq!(bed.opens(), 4);
+    assert_eq!(call(&strict, "7002"), "ECONNREFUSED\n".repeat(2));
+    assert_eq!(bed.opens(), 4);
+    assert_eq!(call(&both, "7003"), "ECONNREFUSED\n".repeat(2));
+    assert_eq!(bed.opens(), 6);
     // What is bound there reaches nothing else.
     let bound = "import socket
 one = socket.socket()
 one.bind(('127.0.0.1', 0))
 print(one.connect_ex(('10.77.0.2', 7001)))";
     let on_kernel = bed.ask(&plain, &["python3", "-c", bound]);
-    assert_eq!(bed.ask(&BOTH, &["python3", "-c", bound]), on_kernel);
+    assert_eq!(bed.ask(&both, &["python3", "-c", bound]), on_kernel);
 }

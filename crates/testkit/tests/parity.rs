@@ -7,11 +7,10 @@
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Host, Lab, LabSpec, PATIENCE, host};
+use testkit::{Host, Lab, LabSpec, PATIENCE, host, parity};
 
 /// The hosts' end of the cable.
 const LINK: &str = "eth0";
@@ -62,30 +61,6 @@ fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     );
 }
 
-/// What a supervised program can tell from the kernel: docs/decisions/0026-supervised-programs.md says why.
-const DIFFERING_SUPERVISED: &[&str] = &[
-    "epoll_edge", // a pair tells more edges than there were: whenever the peer's end reads
-    "errors",     // recv on a listener waits
-    "fast_open",  // data in a SYN is not asked for
-    "flags",      // MSG_PEEK with MSG_WAITALL is a Unix socket's
-    "linger",     // close does not wait
-    "lowat",      // poll does not regard SO_RCVLOWAT
-    "more",       // MSG_MORE is not known to a pair
-    "options",    // FIONREAD of a listener
-    "reset",      // send after a reset is EPIPE at once; all else of it is the same
-    "shutdowns",  // what comes after SHUT_RD is not read
-    "sigio",      // nobody is signalled of a connect that waited, nor of urgent data
-    "socket_options", // SO_RCVLOWAT in poll, times of arrival
-    "table_tcp",  // every call in every state: all that is listed here
-    "tcp_options", // TCP_SAVED_SYN
-    "table_udp",  // every call in every state: what is listed here of UDP
-    "udp_basic", // write and send without an address: ENOTCONN without a peer, too long is told afterwards
-    "udp_dual",  // the same, and ECONNRESET for ECONNREFUSED
-    "udp_errors", // the same, and poll does not tell of the error queue
-    "urgent",    // out-of-band data is the pair's
-    "zero_copy", // a pair tells no completions
-];
-
 #[test]
 fn static_programs_print_under_a_supervisor_what_they_print_over_the_kernel() {
     let Some(lab) = laboratory("t-parity-static") else {
@@ -99,7 +74,7 @@ fn static_programs_print_under_a_supervisor_what_they_print_over_the_kernel() {
     let command = format!("{shunt} run --policy engine-only --");
     let address = a.spec().engine_address.address.to_string();
     let arguments = ["--static", "--command", &command, "--address", &address];
-    let differing = |name: &str| DIFFERING_SUPERVISED.contains(&name);
+    let differing = |name: &str| parity::DIFFERING_SUPERVISED.contains(&name);
     run_programs_unless(a, &arguments, &differing, 20);
 }
 
@@ -169,9 +144,9 @@ fn run_programs_unless(
     differing: &dyn Fn(&str) -> bool,
     at_least: usize,
 ) {
-    let programs = testkit::workspace::root().join("crates/shim/tests/programs/run.py");
-    let names = names(&programs, differing);
-    let mut words = vec![programs.to_str().unwrap()];
+    let runner = parity::runner();
+    let names = parity::names(differing);
+    let mut words = vec![runner.to_str().unwrap()];
     words.extend(arguments);
     words.extend(names.iter().map(String::as_str));
     let done = testkit::start(on, "python3", &words)
@@ -194,16 +169,4 @@ fn run_programs_unless(
 fn is_installed(tool: &str) -> bool {
     let tried = Command::new(tool).arg("--version").output();
     tried.is_ok_and(|tried| tried.status.success())
-}
-
-fn names(runner: &Path, differing: &dyn Fn(&str) -> bool) -> Vec<String> {
-    let files = std::fs::read_dir(runner.parent().unwrap()).unwrap();
-    let mut names: Vec<String> = files
-        .map(|file| file.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
-        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .filter(|name| !differing(name))
-        .collect();
-    names.sort();
-    names
 }

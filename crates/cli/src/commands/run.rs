@@ -73,8 +73,7 @@ pub struct Arguments {
     #[command(flatten)]
     own_engine: engine::Wanted,
     /// TCP over loopback (127.0.0.0/8, ::1) on the engine too, among the programs that are run so on it. Listeners hear
-    /// the kernel's loopback as well, and what no listener on the engine hears goes there; UDP, and what a supervisor
-    /// serves, stays there.
+    /// the kernel's loopback as well, and what no listener on the engine hears goes there; UDP stays there.
     #[arg(long)]
     loopback: bool,
     /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest
@@ -266,6 +265,7 @@ fn start_supervisor(engines: Vec<String>, arguments: &Arguments) -> anyhow::Resu
             Placement::parse(name).unwrap_or_default()
         }),
         engine_only: arguments.policy == Policy::EngineOnly,
+        loopback: arguments.loopback,
     };
     supervise::start(settings)?;
     Ok(())

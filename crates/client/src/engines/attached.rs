@@ -1,6 +1,7 @@
 //! The engines that a process is attached to: a session with each, what they own, and which of them opens a
 //! connection.
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -308,8 +309,7 @@ fn is_the_engines(error: Errno) -> bool {
 /// Whether an engine has refused a connection before anything of it was sent, for a reason that the kernel may not
 /// have: it is gone or full, or has no way there. Not EADDRNOTAVAIL: a connection from this port to that place is not
 /// over yet, and on an address that both have the kernel's would meet its rest.
-#[must_use]
-pub fn is_refusal(error: Errno) -> bool {
+fn is_refusal(error: Errno) -> bool {
     [
         Errno::NETUNREACH,
         Errno::NETDOWN,
@@ -318,6 +318,13 @@ pub fn is_refusal(error: Errno) -> bool {
         Errno::NFILE,
     ]
     .contains(&error)
+}
+
+/// Whether the kernel may be able to what the engines were not. On loopback it has other listeners, and says itself
+/// that there is none.
+#[must_use]
+pub fn is_for_the_kernel(error: Errno, destination: SocketAddr) -> bool {
+    is_refusal(error) || destination.ip().is_loopback()
 }
 
 fn coarse_now_ms() -> u64 {

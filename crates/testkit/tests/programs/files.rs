@@ -54,6 +54,7 @@ fn vsftpd_and_lftp_passive_and_active() {
             done",
         ],
         tested: &[(End::Server, HANDING_ON), (End::Client, &[Engine, Cores, Supervised])],
+        loopback: HANDING_ON,
         ..Row::EMPTY
     }
     .check();
@@ -99,6 +100,7 @@ END
             ssh -F config -p 1 $SERVER true </dev/null || echo $?"#,
         ],
         tested: &[(End::Server, HANDING_ON), (End::Client, &[Engine, Cores, Supervised])],
+        loopback: HANDING_ON,
         ..Row::EMPTY
     }
     .check();
@@ -134,6 +136,7 @@ END
             rsync rsync://$SERVER:1/module/ 2>&1 | sed 's/ at .*//' || true",
         ],
         tested: &each(FAMILY),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();

@@ -18,6 +18,7 @@ fn python_asyncio_with_half_close() {
             "python3 $PEERS/echo_asyncio.py ask $SERVER 1 1 1 || echo $?",
         ],
         tested: &each(&[Engine, Cores, Xdp, Inline, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -38,6 +39,7 @@ fn node_http_and_streams() {
             "node $PEERS/http.js ask $SERVER 1",
         ],
         tested: &each(ALONE),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -55,6 +57,7 @@ fn java_http_server_and_client() {
         )],
         clients: &["java -cp $HOME Http ask $SERVER 8000; java -cp $HOME Http ask $SERVER 1"],
         tested: &each(&[Engine, Inline]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -72,6 +75,7 @@ fn quickfixj_market_data_and_orders() {
         servers: &[Server::new("exec java -cp \".:jars/*\" Trading serve $SERVER 9876 2>errors", 9876)],
         clients: &["java -cp \".:jars/*\" Trading ask $SERVER 9876 2>errors"],
         tested: &each(&[Engine, Inline]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -90,6 +94,7 @@ fn mono() {
         }],
         clients: &["mono echo.exe ask $SERVER 7000; mono echo.exe ask $SERVER 1"],
         tested: &each(&[Engine, Xdp, Inline]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -110,6 +115,7 @@ fn go(name: &'static str, build: &'static str) {
             curl -sS http://$SERVER:8080/peer",
         ],
         tested: &each(&[Engine, Cores]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -146,6 +152,7 @@ fn musl_dynamic() {
         )],
         clients: &["./own $SERVER 7000; ./own $SERVER 1 2>&1 || echo $?"],
         tested: &[(End::Client, &[Engine, Cores, Xdp, Supervised])],
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -166,6 +173,7 @@ fn tokio() {
         ],
         // Its file has system calls of its own, which a supervisor serves: not with an engine inside.
         tested: &each(&[Engine, Cores, Xdp, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();

@@ -97,6 +97,7 @@ fn haproxy_before_two_servers() {
             done",
         ],
         tested: &[(End::Server, &[Engine, Cores, Xdp, Inline, Supervised])],
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();

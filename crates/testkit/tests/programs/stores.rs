@@ -27,6 +27,7 @@ fn redis_and_its_own_clients() {
             redis-cli -h $SERVER LLEN mylist",
         ],
         tested: &each(&[Engine, Cores, Xdp, Inline, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -64,6 +65,7 @@ fn redis_replication_between_two() {
             redis-cli -h $SERVER INFO replication | grep -E 'role|link_status'",
         ],
         tested: &each(&[Engine, Cores, Inline]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -83,6 +85,7 @@ fn memcached_and_many_clients() {
         ],
         // No engine within it: it gives up its privileges before it opens a socket.
         tested: &each(&[Engine, Cores, Xdp, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -115,6 +118,7 @@ fn postgres_and_pgbench() {
             psql -p 1 -c 'select 1' 2>&1 || echo $?",
         ],
         tested: &[(End::Server, FAMILY), (End::Client, &[Engine])],
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();

@@ -30,6 +30,7 @@ END
             (End::Server, &[Engine, Cores, Supervised]),
             (End::Client, ALONE),
         ],
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -66,6 +67,7 @@ fn socat_echoes_and_forwards() {
             (End::Server, &[Engine, Cores, Supervised]),
             (End::Client, &[Engine, Cores, Xdp, Inline, Supervised]),
         ],
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -95,6 +97,7 @@ fn openssl_s_server_and_s_client() {
             "openssl s_client -connect $SERVER:1 </dev/null 2>&1 | grep -c refused || true",
         ],
         tested: &each(&[Engine, Xdp, Inline, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -124,6 +127,7 @@ fn iperf3_both_ways_and_in_parallel() {
             "iperf3 -c $SERVER -p 1 || echo $?",
         ],
         tested: &each(&[Engine, Cores, Xdp, Inline, Supervised]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -140,6 +144,7 @@ fn sockperf_ping_pong() {
                 grep -oE '# dropped messages = [0-9]+; # duplicated messages = [0-9]+; # out-of-order messages = [0-9]+'",
         ],
         tested: &each(&[Engine, Xdp, Inline]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
@@ -164,6 +169,7 @@ fn busybox_static() {
             "busybox wget -q -O - http://$SERVER:1/ || echo $?",
         ],
         tested: &each(&[Engine, Cores, Xdp]),
+        loopback: &[Engine],
         ..Row::EMPTY
     }
     .check();
