@@ -15,10 +15,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::caller::{Caller, FIRST_UNPRIVILEGED_PORT};
-use crate::datagram::family_of_udp;
+use crate::datagram::{family_of_udp, message};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
 use crate::relay::{Phase, Relay, Waiting};
+use crate::signals::Signals;
 use crate::supervisor::{Call, Outcome, Served, Supervisor};
 use crate::sys::{self, Place};
 
@@ -109,6 +110,38 @@ impl Supervisor {
         }
     }
 
+    /// A sending call with MSG_FASTOPEN, which connects: EOPNOTSUPP where an engine carries the connection, as of a kernel
+    /// whose `net.ipv4.tcp_fastopen` lacks it. Programs connect and send then.
+    pub fn refuse_fast_open(
+        &mut self,
+        call: &Call,
+        number: i64,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let is_fast = message::sends(number)
+            && message::flags(call, number) & libc::MSG_FASTOPEN != 0
+            && message::count(call, number) > 0;
+        let Some(family) = family_of_tcp(fd).filter(|_| is_fast) else {
+            return Ok(());
+        };
+        let name =
+            message::Place::of(call, number, 0).and_then(|place| place.read_name(call.caller));
+        let Ok(Name::Ip(destination)) = name.and_then(|name| address::parse(&name, family)) else {
+            return Ok(());
+        };
+        if destination.ip().is_loopback() || destination.ip().is_unspecified() {
+            return Ok(());
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(());
+        };
+        match candidates_for(fd, destination, &engines.stream_networks()).is_empty() {
+            false => Err(Errno::OPNOTSUPP),
+            true if self.door.is_engine_only() => Err(Errno::NETUNREACH),
+            true => Ok(()),
+        }
+    }
+
     fn begin(
         &mut self,
         call: &Call,
@@ -118,13 +151,30 @@ impl Supervisor {
         destination: SocketAddr,
     ) -> Result<Outcome, Errno> {
         let settings = Settings::of(backing.as_fd(), fresh_like(backing.as_fd())?.as_fd());
-        let socket = open(engines, candidates, backing.as_fd(), destination, &settings)?;
+        let opened = open(engines, candidates, backing.as_fd(), destination, &settings);
+        let socket = match opened {
+            Err(error)
+                if engines::is_refusal(error) && self.may_be_the_kernels(backing.as_fd()) =>
+            {
+                return Ok(Outcome::Continue);
+            }
+            opened => opened?,
+        };
         let nonblocking = is_nonblocking(backing.as_fd());
         let pair = Pair::new(nonblocking)?;
         settings.set_on_descriptor(pair.programs.as_fd());
         let key = pair.cookie;
         // Whoever waits in connect cannot write meanwhile.
-        let stuffed = if nonblocking { pair.stuff()? } else { 0 };
+        let signals = Signals::of(backing.as_fd()).filter(|signals| signals.is_async());
+        let stuffed = match signals {
+            _ if !nonblocking => 0,
+            Some(signals) => {
+                // Before: only then a lack of room is one that somebody is signalled of.
+                let _ = signals.set_on(pair.programs.as_fd(), call.fd);
+                pair.stuff_fully()?
+            }
+            None => pair.stuff()?,
+        };
         self.watch(pair.ours.as_fd(), key)?;
         let bell = self.news.listen_to(&socket, key);
         bell.ring();
@@ -143,6 +193,15 @@ impl Supervisor {
         };
         self.served.insert(key, Served::Relay(Box::new(relay)));
         outcome
+    }
+
+    /// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
+    fn may_be_the_kernels(&self, backing: BorrowedFd<'_>) -> bool {
+        let all = self.door.networks().unwrap_or_default();
+        let is_an_engines = |local: SocketAddr| {
+            matches!(engines::owner(local.ip(), &all), Some((Owner::Engine, _)))
+        };
+        !self.door.is_engine_only() && !local_of(backing).is_ok_and(is_an_engines)
     }
 
     /// Puts the program's end of the pair in place of its kernel socket.
@@ -170,6 +229,10 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let closes = caller.closes_on_exec(fd);
         let listener = self.listener.as_fd();
+        if let Some(signals) = Signals::of(backing) {
+            // Where the supervisor has not the rights that the program had, nobody is signalled.
+            let _ = signals.set_on(programs, fd);
+        }
         let give = || sys::give(listener, id, programs, Place::At(fd), closes).map(drop);
         self.sets.follow(caller, fd, (backing, programs), give)
     }
