@@ -3,19 +3,21 @@
 
 use std::net::SocketAddr;
 
+use client::Query;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, Told};
-use crate::connect::{family_of, local_of};
+use crate::connect::{family_of, family_of_tcp, local_of};
 use crate::options;
-use crate::relay::Phase;
+use crate::relay::{Phase, Relay};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys;
 
 /// Longest option value that a program can set.
 const VALUE_MAX: usize = 1024;
+const SAVED_SYN: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN);
 
 impl Supervisor {
     /// getsockname(2), or getpeername(2).
@@ -80,6 +82,7 @@ impl Supervisor {
         };
         let option = option_of(call);
         self.leave_groups_to_kernel(call, (programs.as_fd(), cookie), option)?;
+        self.refuse_zero_copy(call, (programs.as_fd(), cookie), option)?;
         if !self.served.contains_key(&cookie) {
             return Ok(Outcome::Continue);
         }
@@ -87,7 +90,11 @@ impl Supervisor {
             .map_err(|_| Errno::INVAL)?;
         let value = call.caller.read(call.arguments[3], len.min(VALUE_MAX))?;
         let (socket, backing) = match self.served.get_mut(&cookie) {
-            Some(Served::Relay(relay)) => (&relay.socket, &relay.backing),
+            Some(Served::Relay(relay)) => {
+                // What was written before is sent as it was to be.
+                relay.drain_up();
+                (&relay.socket, &relay.backing)
+            }
             Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
             Some(Served::Datagrams(datagrams)) => {
                 datagrams.set_option(programs.as_fd(), option, &value)?;
@@ -100,6 +107,30 @@ impl Supervisor {
             queue.settings.record(option, &value);
         }
         Ok(Outcome::Return(0))
+    }
+
+    /// SO_ZEROCOPY: a pair tells of no completions, and a program that waited for them would wait for ever. Without the
+    /// option there are none to wait for.
+    fn refuse_zero_copy(
+        &self,
+        call: &Call,
+        (fd, cookie): (BorrowedFd<'_>, u64),
+        option: (i32, i32),
+    ) -> Result<(), Errno> {
+        let is_stream = || match self.served.get(&cookie) {
+            Some(Served::Relay(_) | Served::Queue(_)) => true,
+            Some(Served::Datagrams(_)) => false,
+            None => family_of_tcp(fd).is_some(),
+        };
+        let asks = || {
+            call.caller
+                .read_number(call.arguments[3])
+                .is_ok_and(|on| on != 0)
+        };
+        if option == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && is_stream() && asks() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        Ok(())
     }
 
     /// getsockopt(2).
@@ -115,6 +146,18 @@ impl Supervisor {
                 // The pair has an error of its own, with which it told that there is one.
                 let _ = sys::option(programs.as_fd(), option.0, option.1, &mut [0; 4]);
                 error.map_or(0, Errno::raw_os_error).to_ne_bytes().to_vec()
+            }
+            Some(Served::Relay(relay)) if option == SAVED_SYN => {
+                let saved = saved_syn(relay)?;
+                let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
+                if saved.len() > room {
+                    // Its length is told, and it stays (tcp(7)).
+                    let len = u32::try_from(saved.len()).map_err(|_| Errno::INVAL)?;
+                    call.caller.write(call.arguments[4], &len.to_ne_bytes())?;
+                    return Err(Errno::INVAL);
+                }
+                relay.syn_told = true;
+                saved
             }
             Some(Served::Relay(relay)) => {
                 let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
@@ -188,6 +231,15 @@ impl Supervisor {
             );
         }
         Err(Errno::NOSYS)
+    }
+}
+
+/// TCP_SAVED_SYN; nothing once it was told.
+fn saved_syn(relay: &Relay) -> Result<Vec<u8>, Errno> {
+    if relay.syn_told {
+        Ok(Vec::new())
+    } else {
+        relay.socket.query(Query::SavedSyn)
     }
 }
 

@@ -15,10 +15,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::caller::{Caller, FIRST_UNPRIVILEGED_PORT};
-use crate::datagram::family_of_udp;
+use crate::datagram::{family_of_udp, message};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
 use crate::relay::{Phase, Relay, Waiting};
+use crate::signals::Signals;
 use crate::supervisor::{Call, Outcome, Served, Supervisor};
 use crate::sys::{self, Place};
 
@@ -133,6 +134,39 @@ impl Supervisor {
         }
     }
 
+    /// A sending call with MSG_FASTOPEN, which connects: EOPNOTSUPP where an engine carries the connection, as of a kernel
+    /// whose `net.ipv4.tcp_fastopen` lacks it. Programs connect and send then.
+    pub fn refuse_fast_open(
+        &mut self,
+        call: &Call,
+        number: i64,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let is_fast = message::sends(number)
+            && message::flags(call, number) & libc::MSG_FASTOPEN != 0
+            && message::count(call, number) > 0;
+        let Some(family) = family_of_tcp(fd).filter(|_| is_fast) else {
+            return Ok(());
+        };
+        let name =
+            message::Place::of(call, number, 0).and_then(|place| place.read_name(call.caller));
+        let Ok(Name::Ip(destination)) = name.and_then(|name| address::parse(&name, family)) else {
+            return Ok(());
+        };
+        let is_local = route::is_loopback(destination.ip());
+        if is_local && !self.door.has_loopback() {
+            return Ok(());
+        }
+        let Some(engines) = self.door.open(call.caller)? else {
+            return Ok(());
+        };
+        match candidates_for(fd, destination, &engines.stream_networks()).is_empty() {
+            false => Err(Errno::OPNOTSUPP),
+            true if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
+            true => Ok(()),
+        }
+    }
+
     fn begin(
         &mut self,
         call: &Call,
@@ -150,7 +184,16 @@ impl Supervisor {
         settings.set_on_descriptor(pair.programs.as_fd());
         let key = pair.cookie;
         // Whoever waits in connect cannot write meanwhile.
-        let stuffed = if nonblocking { pair.stuff()? } else { 0 };
+        let signals = Signals::of(backing.as_fd()).filter(|signals| signals.is_async());
+        let stuffed = match signals {
+            _ if !nonblocking => 0,
+            Some(signals) => {
+                // Before: only then a lack of room is one that somebody is signalled of.
+                let _ = signals.set_on(pair.programs.as_fd(), call.fd);
+                pair.stuff_fully()?
+            }
+            None => pair.stuff()?,
+        };
         self.watch(pair.ours.as_fd(), key)?;
         let bell = self.news.listen_to(&socket, key);
         bell.ring();
@@ -196,6 +239,10 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let closes = caller.closes_on_exec(fd);
         let listener = self.listener.as_fd();
+        if let Some(signals) = Signals::of(backing) {
+            // Where the supervisor has not the rights that the program had, nobody is signalled.
+            let _ = signals.set_on(programs, fd);
+        }
         let give = || sys::give(listener, id, programs, Place::At(fd), closes).map(drop);
         self.sets.follow(caller, fd, (backing, programs), give)
     }

@@ -13,7 +13,7 @@
 //! file is open somewhere: which sockets still are is read from /proc (`supervisor::reap`).
 
 mod calls;
-mod message;
+pub mod message;
 mod open;
 mod options;
 mod receive;
@@ -143,6 +143,8 @@ pub struct Datagrams {
     pub options: Options,
     /// What SO_ERROR tells.
     pub error: Option<Errno>,
+    /// What no engine reaches is refused, not the kernel's.
+    pub engine_only: bool,
     /// Shut down for reading.
     pub is_shut: bool,
     /// Rings for another turn.
@@ -174,6 +176,7 @@ impl Datagrams {
             peer: Peer::None,
             options,
             error: None,
+            engine_only: false,
             is_shut: false,
             bell,
             blocked: Vec::new(),

@@ -1,7 +1,9 @@
 //! Which system calls a program is stopped at: a classic BPF program over `struct seccomp_data` (seccomp(2)).
 //!
-//! Calls that name a socket's ends, change or tell its options, make an epoll set or an io_uring. Making a
-//! socket and moving bytes are never stopped. A call whose sixth argument, which none of these has, is
+//! Calls that name a socket's ends, change or tell its options, make an epoll set or an io_uring. Of sendto and
+//! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl three questions
+//! about bytes. Making a socket and moving bytes are never stopped. A call whose sixth argument, which none of
+//! the others has, is
 //! [`hostif::supervision::UNSUPERVISED`] comes from a preload library that knows what it does, and passes: a program that
 //! passes the mark itself only leaves itself out.
 
@@ -28,8 +30,24 @@ pub const CALLS: [libc::c_long; 17] = [
     EPOLL_CREATE,
 ];
 
-/// The calls that are stopped if they name an address, their fifth argument.
-pub const NAMING: [libc::c_long; 2] = [libc::SYS_sendto, libc::SYS_recvfrom];
+/// Flags with which sendto is stopped: a pair does not hold bytes back, and what is urgent must not be overtaken.
+pub const SENDING: i32 = libc::MSG_OOB | libc::MSG_MORE;
+
+/// Flags that stop recvfrom together: a pair does not wait for bytes that are only looked at.
+pub const LOOKING: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
+
+/// The flag that stops recvfrom alone: a pair of streams has no error queue, and would give bytes instead.
+pub const ASKING: i32 = libc::MSG_ERRQUEUE;
+
+/// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent (tcp(7)).
+pub const REQUESTS: [u32; 3] = [FIONREAD, SIOCOUTQ, SIOCOUTQNSD];
+
+/// asm-generic/ioctls.h, which has SIOCINQ and SIOCOUTQ as FIONREAD and TIOCOUTQ.
+pub const FIONREAD: u32 = 0x541b;
+/// See `FIONREAD`.
+pub const SIOCOUTQ: u32 = 0x5411;
+/// linux/sockios.h.
+pub const SIOCOUTQNSD: u32 = 0x894b;
 
 /// epoll_create(2), which newer architectures have under its other number only.
 #[cfg(target_arch = "x86_64")]
@@ -46,62 +64,143 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+const SECOND_LOW: u32 = 24;
+const FOURTH_LOW: u32 = 40;
 const FIFTH_LOW: u32 = 48;
 const FIFTH_HIGH: u32 = 52;
 const SIXTH_LOW: u32 = 56;
 const SIXTH_HIGH: u32 = 60;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> Instruction {
-    Instruction {
-        code: u16::try_from(code).expect("invariant: an operation has 16 bits"),
-        jt,
-        jf,
-        k,
+/// Parts of the filter; the order is theirs, as a jump goes forward only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// sendto.
+    Sends,
+    /// recvfrom.
+    Receives,
+    /// Either, without such flags: whether it gives an address.
+    Names,
+    /// ioctl.
+    Asks,
+    /// A call of the list: whether it has the mark.
+    Marks,
+    Stop,
+    Pass,
+}
+
+/// One instruction; where it goes is filled in once all stand.
+struct Line {
+    code: u32,
+    operand: u32,
+    /// Where to go if it is so, and if not; `None`: on.
+    jumps: [Option<Part>; 2],
+}
+
+#[derive(Default)]
+struct Assembler {
+    lines: Vec<Line>,
+    parts: Vec<(Part, usize)>,
+}
+
+impl Assembler {
+    fn begin(&mut self, part: Part) {
+        self.parts.push((part, self.lines.len()));
+    }
+
+    fn does(&mut self, code: u32, operand: u32) {
+        let jumps = [None; 2];
+        self.lines.push(Line {
+            code,
+            operand,
+            jumps,
+        });
+    }
+
+    fn if_equal(&mut self, operand: u32, yes: Option<Part>, no: Option<Part>) {
+        self.lines.push(Line {
+            code: IF_EQUAL,
+            operand,
+            jumps: [yes, no],
+        });
+    }
+
+    fn finish(&self) -> Vec<Instruction> {
+        let lines = self.lines.iter().enumerate();
+        let distance = |from: usize, to: Option<Part>| {
+            let at = to.map_or(from + 1, |to| {
+                let found = self.parts.iter().find(|(part, _)| *part == to);
+                found.expect("invariant: every part is there").1
+            });
+            u8::try_from(at - from - 1).expect("invariant: the filter is short")
+        };
+        lines
+            .map(|(at, line)| Instruction {
+                code: u16::try_from(line.code).expect("invariant: an operation has 16 bits"),
+                jt: distance(at, line.jumps[0]),
+                jf: distance(at, line.jumps[1]),
+                k: line.operand,
+            })
+            .collect()
     }
 }
 
 /// The filter. Other architectures than ours (32-bit programs) pass: their sockets stay on the kernel.
 pub fn filter() -> Vec<Instruction> {
-    let count = u8::try_from(CALLS.len()).expect("invariant: the list is short");
+    let number = |call: libc::c_long| u32::try_from(call).expect("invariant: small numbers");
+    let mut filter = Assembler::default();
+    filter.does(LOAD, ARCHITECTURE_AT);
+    filter.if_equal(ARCHITECTURE, None, Some(Part::Pass));
+    filter.does(LOAD, NUMBER);
+    filter.if_equal(number(libc::SYS_sendto), Some(Part::Sends), None);
+    filter.if_equal(number(libc::SYS_recvfrom), Some(Part::Receives), None);
+    filter.if_equal(number(libc::SYS_ioctl), Some(Part::Asks), None);
+    let (last, others) = CALLS.split_last().expect("invariant: there are some");
+    for call in others {
+        filter.if_equal(number(*call), Some(Part::Marks), None);
+    }
+    filter.if_equal(number(*last), Some(Part::Marks), Some(Part::Pass));
+
+    filter.begin(Part::Sends);
+    filter.does(LOAD, FOURTH_LOW);
+    filter.does(AND, SENDING.cast_unsigned());
+    filter.if_equal(0, Some(Part::Names), Some(Part::Stop));
+    filter.begin(Part::Receives);
+    filter.does(LOAD, FOURTH_LOW);
+    filter.does(AND, ASKING.cast_unsigned());
+    filter.if_equal(0, None, Some(Part::Stop));
+    filter.does(LOAD, FOURTH_LOW);
+    filter.does(AND, LOOKING.cast_unsigned());
+    filter.if_equal(LOOKING.cast_unsigned(), Some(Part::Stop), None);
+    filter.begin(Part::Names);
+    filter.does(LOAD, FIFTH_LOW);
+    filter.if_equal(0, None, Some(Part::Stop));
+    filter.does(LOAD, FIFTH_HIGH);
+    filter.if_equal(0, Some(Part::Pass), Some(Part::Stop));
+
+    filter.begin(Part::Asks);
+    filter.does(LOAD, SECOND_LOW);
+    for request in REQUESTS {
+        filter.if_equal(request, Some(Part::Stop), None);
+    }
+    filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
+
     let mark = hostif::supervision::UNSUPERVISED;
-    let low = u32::try_from(mark & u64::from(u32::MAX)).expect("invariant: 32 bits");
-    let high = u32::try_from(mark >> 32).expect("invariant: 32 bits");
-    let naming = u8::try_from(NAMING.len()).expect("invariant: the list is short");
-    let mut program = vec![
-        instruction(LOAD, 0, 0, ARCHITECTURE_AT),
-        // Past both lists, to where all others pass.
-        instruction(IF_EQUAL, 0, count + naming + 1, ARCHITECTURE),
-        instruction(LOAD, 0, 0, NUMBER),
-    ];
-    for (call, left) in NAMING.into_iter().zip((0..naming).rev()) {
-        let call = u32::try_from(call).expect("invariant: calls have small numbers");
-        // To the last part.
-        program.push(instruction(IF_EQUAL, left + count + 7, 0, call));
-    }
-    for (call, left) in CALLS.into_iter().zip((0..count).rev()) {
-        let call = u32::try_from(call).expect("invariant: calls have small numbers");
-        program.push(instruction(IF_EQUAL, left + 1, 0, call));
-    }
-    program.extend([
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-        instruction(LOAD, 0, 0, SIXTH_LOW),
-        instruction(IF_EQUAL, 0, 2, low),
-        instruction(LOAD, 0, 0, SIXTH_HIGH),
-        instruction(IF_EQUAL, 1, 0, high),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-        instruction(LOAD, 0, 0, FIFTH_LOW),
-        instruction(IF_EQUAL, 0, 2, 0),
-        instruction(LOAD, 0, 0, FIFTH_HIGH),
-        instruction(IF_EQUAL, 1, 0, 0),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ]);
-    program
+    let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("invariant: 32 bits");
+    filter.begin(Part::Marks);
+    filter.does(LOAD, SIXTH_LOW);
+    filter.if_equal(half(mark), None, Some(Part::Stop));
+    filter.does(LOAD, SIXTH_HIGH);
+    filter.if_equal(half(mark >> 32), Some(Part::Pass), Some(Part::Stop));
+    filter.begin(Part::Stop);
+    filter.does(RETURN, libc::SECCOMP_RET_USER_NOTIF);
+    filter.begin(Part::Pass);
+    filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
+    filter.finish()
 }
 
 #[cfg(test)]
@@ -109,16 +208,13 @@ mod tests {
     use super::*;
 
     /// What the filter says of a call; runs the instructions as bpf(4) describes them.
-    fn verdict(architecture: u32, number: i64, sixth: u64) -> u32 {
-        verdict_naming(architecture, number, 0, sixth)
-    }
-
-    fn verdict_naming(architecture: u32, number: i64, fifth: u64, sixth: u64) -> u32 {
+    fn verdict_on(architecture: u32, number: i64, arguments: [u64; 6]) -> u32 {
         let mut data = [0_u8; 64];
         data[..4].copy_from_slice(&u32::try_from(number).unwrap().to_ne_bytes());
         data[4..8].copy_from_slice(&architecture.to_ne_bytes());
-        data[48..56].copy_from_slice(&fifth.to_ne_bytes());
-        data[56..64].copy_from_slice(&sixth.to_ne_bytes());
+        for (index, argument) in arguments.iter().enumerate() {
+            data[16 + 8 * index..][..8].copy_from_slice(&argument.to_ne_bytes());
+        }
         let program = filter();
         let (mut at, mut accumulator) = (0, 0_u32);
         loop {
@@ -129,6 +225,7 @@ mod tests {
                     let field = data[usize::try_from(k).unwrap()..].first_chunk().unwrap();
                     accumulator = u32::from_ne_bytes(*field);
                 }
+                AND => accumulator &= k,
                 IF_EQUAL => at += usize::from(if accumulator == k { jt } else { jf }),
                 RETURN => return k,
                 other => panic!("operation {other}"),
@@ -136,43 +233,77 @@ mod tests {
         }
     }
 
+    fn is_stopped(number: i64, arguments: [u64; 6]) -> bool {
+        // Another architecture's calls have other numbers.
+        let others = verdict_on(ARCHITECTURE ^ 1, number, arguments);
+        assert_eq!(others, libc::SECCOMP_RET_ALLOW);
+        verdict_on(ARCHITECTURE, number, arguments) == libc::SECCOMP_RET_USER_NOTIF
+    }
+
     #[test]
     fn exactly_the_listed_calls_are_stopped() {
         for number in 0..600 {
-            let expected = if CALLS.contains(&number) {
-                libc::SECCOMP_RET_USER_NOTIF
-            } else {
-                libc::SECCOMP_RET_ALLOW
-            };
-            assert_eq!(verdict(ARCHITECTURE, number, 0), expected, "{number}");
-            assert_eq!(
-                verdict(ARCHITECTURE ^ 1, number, 0),
-                libc::SECCOMP_RET_ALLOW
-            );
+            let stopped = is_stopped(number, [0; 6]);
+            assert_eq!(stopped, CALLS.contains(&number), "{number}");
         }
     }
 
     #[test]
-    fn sendto_and_recvfrom_are_stopped_when_they_name_an_address() {
-        for number in NAMING {
-            for (name, expected) in [
-                (0, libc::SECCOMP_RET_ALLOW),
-                (16, libc::SECCOMP_RET_USER_NOTIF),
-                (1 << 40, libc::SECCOMP_RET_USER_NOTIF),
-            ] {
-                assert_eq!(verdict_naming(ARCHITECTURE, number, name, 16), expected);
-                let other = verdict_naming(ARCHITECTURE ^ 1, number, name, 16);
-                assert_eq!(other, libc::SECCOMP_RET_ALLOW);
+    fn sendto_and_recvfrom_are_stopped_when_they_give_an_address() {
+        for number in [libc::SYS_sendto, libc::SYS_recvfrom] {
+            for (name, expected) in [(0, false), (16, true), (1 << 40, true)] {
+                assert_eq!(is_stopped(number, [3, 0, 0, 0, name, 16]), expected);
             }
         }
     }
 
     #[test]
+    fn sendto_and_recvfrom_are_stopped_with_flags_that_a_pair_takes_otherwise() {
+        let stops = |number, flags: i32| {
+            // Linux reads an int of it.
+            let flags = u64::from(flags.cast_unsigned());
+            let with_rest = is_stopped(number, [3, 0, 0, flags | 1 << 40, 0, 0]);
+            assert_eq!(is_stopped(number, [3, 0, 0, flags, 0, 0]), with_rest);
+            with_rest
+        };
+        let plain = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        for (flags, expected) in [
+            (plain, false),
+            (plain | libc::MSG_OOB, true),
+            (plain | libc::MSG_MORE, true),
+            (libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_EOR, false),
+        ] {
+            assert_eq!(stops(libc::SYS_sendto, flags), expected, "{flags:x}");
+        }
+        for (flags, expected) in [
+            (plain, false),
+            (libc::MSG_PEEK, false),
+            (libc::MSG_WAITALL | plain, false),
+            (libc::MSG_OOB | libc::MSG_TRUNC, false),
+            (libc::MSG_PEEK | libc::MSG_WAITALL, true),
+            (libc::MSG_PEEK | libc::MSG_WAITALL | plain, true),
+            (libc::MSG_ERRQUEUE | plain, true),
+        ] {
+            assert_eq!(stops(libc::SYS_recvfrom, flags), expected, "{flags:x}");
+        }
+    }
+
+    #[test]
+    fn of_ioctl_only_questions_about_bytes_are_stopped() {
+        const TCGETS: u32 = 0x5401;
+        let stops = |request: u32| is_stopped(libc::SYS_ioctl, [0, request.into(), 0, 0, 0, 0]);
+        assert!(REQUESTS.into_iter().all(stops));
+        assert!(!stops(TCGETS) && !stops(0));
+        assert_eq!(u64::from(FIONREAD), libc::FIONREAD);
+        assert_eq!(u64::from(SIOCOUTQ), libc::TIOCOUTQ);
+    }
+
+    #[test]
     fn the_mark_passes_and_half_of_it_does_not() {
         let mark = hostif::supervision::UNSUPERVISED;
-        let of = |sixth| verdict(ARCHITECTURE, libc::SYS_listen, sixth);
-        assert_eq!(of(mark), libc::SECCOMP_RET_ALLOW);
-        assert_eq!(of(mark ^ 1), libc::SECCOMP_RET_USER_NOTIF);
-        assert_eq!(of(mark ^ (1 << 40)), libc::SECCOMP_RET_USER_NOTIF);
+        let stops = |sixth| is_stopped(libc::SYS_listen, [3, 0, 0, 0, 0, sixth]);
+        assert!(!stops(mark));
+        assert!(stops(mark ^ 1));
+        assert!(stops(mark ^ (1 << 40)));
     }
 }

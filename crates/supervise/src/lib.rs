@@ -8,7 +8,7 @@
 //! polling, duplicating, forking and closing need no supervisor at all; receiving and sending with addresses do.
 //!
 //! Start at `supervisor` (the loop and its table), then `connect` and `listen` (when a descriptor changes),
-//! `relay` (the bytes), `datagram` (UDP).
+//! `relay` (the bytes), `stream` (calls that the pair would answer otherwise), `datagram` (UDP).
 
 mod bell;
 mod caller;
@@ -23,6 +23,8 @@ mod options;
 mod pair;
 mod queue;
 mod relay;
+mod signals;
+mod stream;
 mod supervisor;
 mod sys;
 

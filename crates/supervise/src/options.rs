@@ -14,7 +14,7 @@ use crate::sys;
 const VALUE_MAX: usize = 64;
 
 /// What a connection may have been given before it was served, and inherits from its listener.
-const CARRIED: [(i32, i32); 25] = [
+const CARRIED: [(i32, i32); 27] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
@@ -22,7 +22,9 @@ const CARRIED: [(i32, i32); 25] = [
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
@@ -42,8 +44,9 @@ const CARRIED: [(i32, i32); 25] = [
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
-/// Options whose meaning lies on the descriptor: how long a call on it waits, and for how much.
-const OF_DESCRIPTOR: [(i32, i32); 3] = [
+/// Options whose meaning lies on the descriptor: how long a call on it waits, for how much, and where the urgent byte is.
+const OF_DESCRIPTOR: [(i32, i32); 4] = [
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),

@@ -14,6 +14,9 @@ use rustix::net::{
 /// after 278 writes of one byte, where TCP puts them together.
 const BUFFER_BYTES: usize = 512 * 1024;
 
+/// What an end is stuffed with.
+static PIECE: [u8; 32 * 1024] = [0; 32 * 1024];
+
 /// Both ends, before the program has its own.
 pub struct Pair {
     /// The program's.
@@ -43,12 +46,23 @@ impl Pair {
 
     /// Makes the program's end unwritable; how many bytes have to be taken out again.
     pub fn stuff(&self) -> Result<usize, Errno> {
-        static PIECE: [u8; 32 * 1024] = [0; 32 * 1024];
         let mut stuffed = 0;
         while is_writable(self.programs.as_fd()) {
             stuffed += send(&self.programs, &PIECE, SendFlags::DONTWAIT)?;
         }
         Ok(stuffed)
+    }
+
+    /// As `stuff`, until nothing goes in: then there will be a signal when it is writable (`SOCKWQ_ASYNC_NOSPACE`).
+    pub fn stuff_fully(&self) -> Result<usize, Errno> {
+        let mut stuffed = self.stuff()?;
+        loop {
+            match send(&self.programs, &PIECE, SendFlags::DONTWAIT) {
+                Ok(sent) => stuffed += sent,
+                Err(Errno::AGAIN) => return Ok(stuffed),
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -116,6 +130,16 @@ mod tests {
         let mut place = [0; 16];
         let (taken, _) = recv(&pair.ours, &mut place, RecvFlags::DONTWAIT).unwrap();
         assert_eq!(&place[..taken], b"early");
+    }
+
+    #[test]
+    fn a_fully_stuffed_end_takes_nothing_until_it_is_unstuffed() {
+        let pair = Pair::new(true).unwrap();
+        let stuffed = pair.stuff_fully().unwrap();
+        let sent = send(&pair.programs, b"early", SendFlags::DONTWAIT);
+        assert_eq!(sent, Err(Errno::AGAIN));
+        unstuff(pair.ours.as_fd(), stuffed).unwrap();
+        assert!(is_writable(pair.programs.as_fd()));
     }
 
     #[test]

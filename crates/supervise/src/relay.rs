@@ -8,26 +8,31 @@
 //! | it is closed with bytes unread (unix(7): ECONNRESET) | RST, as tcp(7) does |
 //! | shut for writing by us | the peer's FIN was reached |
 //! | closed by us with a byte unread: ECONNRESET | RST, a time-out, an engine that is gone |
+//! | an out-of-band byte (`queue_oob` of Linux) | the urgent byte, in both directions |
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{ShutdownHow, State, TcpSocket};
+use client::{SendSpace, ShutdownHow, State, TcpSocket, WriteMode};
 use rustix::event::epoll::EventFlags;
-use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use crate::bell::Bell;
 use crate::caller::Caller;
+use crate::datagram::Blocked;
+use crate::filter::{FIONREAD, SIOCOUTQ};
 use crate::pair;
 use crate::sys;
 
 /// Pieces that are moved in one turn each way, so that every connection has its turn.
 const PIECES: usize = 4;
 /// Bytes that go into the send window at once.
-const PIECE_BYTES: usize = 64 * 1024;
+pub const PIECE_BYTES: usize = 64 * 1024;
+/// asm-generic/sockios.h.
+pub const SIOCATMARK: u32 = 0x8905;
 
 /// A call that waits for what happens to a connection.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +104,20 @@ pub struct Relay {
     pub shut_both: bool,
     /// Rings for another turn.
     pub bell: Arc<Bell>,
+    /// Calls that wait for room, or for more to look at (`stream.rs`).
+    pub blocked: Vec<Blocked>,
+    /// An urgent byte of the program's may come out of the pair.
+    pub urgent_up: bool,
+    /// Bytes that went into the pair since the latest urgent byte did.
+    pub since_urgent: Option<usize>,
+    /// That byte, or its mark, may be in the pair still.
+    is_marked: bool,
+    /// TCP_SAVED_SYN was told, which is once.
+    pub syn_told: bool,
     /// The connection's error, found on the way.
-    failure: Option<Errno>,
-    fin_sent: bool,
+    pub failure: Option<Errno>,
+    /// The program sends no more.
+    pub fin_sent: bool,
     fin_told: bool,
     /// The program has closed its end, everywhere.
     hung_up: bool,
@@ -119,6 +135,8 @@ impl Relay {
         place: (Caller, RawFd),
         bell: Arc<Bell>,
     ) -> Relay {
+        // Of which bytes the program sees apart, its end of the pair decides.
+        socket.set_urgent_in_line(true);
         Relay {
             socket,
             backing,
@@ -132,6 +150,11 @@ impl Relay {
             place,
             shut_both: false,
             bell,
+            blocked: Vec::new(),
+            urgent_up: false,
+            since_urgent: None,
+            is_marked: false,
+            syn_told: false,
             failure: None,
             fin_sent: false,
             fin_told: false,
@@ -180,7 +203,7 @@ impl Relay {
     }
 
     /// Whether nothing will be sent any more, nor come; what has come may still wait.
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.failure.is_some() || self.socket.state() == State::Closed
     }
 
@@ -234,7 +257,7 @@ impl Relay {
             return false;
         }
         for _ in 0..PIECES {
-            let space = match self.socket.send_space(PIECE_BYTES) {
+            let mut space = match self.socket.send_space(PIECE_BYTES) {
                 Ok(space) => space,
                 Err(Errno::AGAIN) => return false,
                 // Nothing can be sent any more.
@@ -244,7 +267,11 @@ impl Relay {
                     return self.failure.is_some();
                 }
             };
-            match sys::receive_into(ours.as_fd(), &space) {
+            let urgent = match self.urgent_up {
+                true => take_urgent(ours.as_fd(), &mut space),
+                false => None,
+            };
+            match urgent.unwrap_or_else(|| sys::receive_into(ours.as_fd(), &space, 0)) {
                 Ok(0) => {
                     drop(space);
                     self.fin_sent = true;
@@ -270,6 +297,21 @@ impl Relay {
         true
     }
 
+    /// Moves all that the program has written. False: there is no room for it yet, or it is not the time.
+    pub fn drain_up(&mut self) -> bool {
+        if self.phase != Phase::Open {
+            return false;
+        }
+        while !self.is_over() && !self.abandoned && self.move_up() {}
+        let Some(ours) = &self.ours else { return false };
+        !self.abandoned && sys::ask(ours.as_fd(), FIONREAD) == Ok(0)
+    }
+
+    /// Moves all that there is room for in the pair.
+    pub fn drain_down(&mut self, buffer: &mut [u8]) {
+        while self.phase == Phase::Open && !self.hung_up && self.move_down(buffer) {}
+    }
+
     /// From the peer to the program. True: there may be more.
     fn move_down(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..PIECES {
@@ -280,17 +322,34 @@ impl Relay {
                 return false;
             }
             let Some(ours) = &self.ours else { return false };
-            let Ok(there) = self.socket.try_recv(&mut [IoSliceMut::new(buffer)], true) else {
+            // After the look at the window: what is urgent is known before it is there.
+            let is_urgent = self.socket.is_at_mark();
+            self.is_marked = self.is_marked && is_unread(ours.as_fd());
+            if is_urgent && self.is_marked {
+                // TCP has one mark, and a second one of the pair's would take the first one's place.
+                return false;
+            }
+            let len = if is_urgent { 1 } else { buffer.len() };
+            let parts = &mut [IoSliceMut::new(&mut buffer[..len])];
+            let Ok(there) = self.socket.try_recv(parts, true) else {
                 return false;
             };
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            flags.set(SendFlags::OOB, is_urgent);
             let taken = match send(ours, &buffer[..there], flags) {
                 Ok(taken) => taken,
                 // Shut down for reading: TCP goes on to take what comes.
                 Err(Errno::PIPE) => there,
+                // A kernel without CONFIG_AF_UNIX_OOB: who reads in line misses the byte as ever.
+                Err(Errno::OPNOTSUPP) if is_urgent => there,
                 Err(_) => return false,
             };
             let _ = self.socket.discard(taken);
+            self.is_marked |= is_urgent;
+            self.since_urgent = match self.since_urgent {
+                _ if is_urgent => Some(0),
+                since => since.map(|since| since.saturating_add(taken)),
+            };
             if taken < there {
                 return false;
             }
@@ -324,4 +383,24 @@ impl Relay {
             drop(ours);
         }
     }
+}
+
+/// The program's urgent byte, if that is next in the pair: read in line it would be one like all others, or none.
+fn take_urgent(ours: BorrowedFd<'_>, space: &mut SendSpace<'_>) -> Option<Result<usize, Errno>> {
+    if sys::ask(ours, SIOCATMARK) != Ok(1) {
+        return None;
+    }
+    match sys::receive_into(ours, space, libc::MSG_OOB) {
+        // It was taken, and its mark stands there still.
+        Err(Errno::INVAL) => None,
+        taken => {
+            space.set_mode(WriteMode::Urgent);
+            Some(taken)
+        }
+    }
+}
+
+/// Whether anything that was put into the pair is there still, be it the mark of an urgent byte that was taken.
+fn is_unread(ours: BorrowedFd<'_>) -> bool {
+    sys::ask(ours, SIOCOUTQ).is_ok_and(|bytes| bytes > 0)
 }

@@ -238,6 +238,7 @@ impl Supervisor {
             | libc::SYS_recvfrom
             | libc::SYS_recvmsg
             | libc::SYS_recvmmsg => self.message(&call, number),
+            libc::SYS_ioctl => self.ioctl(&call),
             libc::SYS_io_uring_setup => self.io_uring(&call),
             number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
                 self.sets.forget();
@@ -341,7 +342,13 @@ impl Supervisor {
 
     fn turn(&mut self, key: u64, buffer: &mut [u8]) {
         let step = match self.served.get_mut(&key) {
-            Some(Served::Relay(relay)) => relay.turn(buffer),
+            Some(Served::Relay(relay)) => {
+                let step = relay.turn(buffer);
+                if !relay.blocked.is_empty() {
+                    self.serve_blocked_stream(key);
+                }
+                step
+            }
             Some(Served::Queue(_)) => {
                 self.serve_queue(key);
                 return;
@@ -401,7 +408,11 @@ impl Supervisor {
                     }
                     waits(waiting.id)
                 });
-                !relay.waiting.is_empty()
+                // Its turn looks at the time, and at who still waits.
+                if !relay.blocked.is_empty() {
+                    relay.bell.ring();
+                }
+                !relay.waiting.is_empty() || !relay.blocked.is_empty()
             }
             Some(Served::Queue(queue)) => {
                 for waiting in queue.expired(now) {

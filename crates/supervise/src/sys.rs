@@ -258,8 +258,8 @@ pub fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Re
     .map(drop)
 }
 
-/// Receives from a socket straight into a send window, without waiting; 0: the end, or no room.
-pub fn receive_into(fd: BorrowedFd<'_>, space: &SendSpace<'_>) -> Result<usize, Errno> {
+/// Receives from a socket straight into a send window, without waiting and with these flags; 0: the end, or no room.
+pub fn receive_into(fd: BorrowedFd<'_>, space: &SendSpace<'_>, flags: i32) -> Result<usize, Errno> {
     let mut parts = space.spans().map(|(start, len)| libc::iovec {
         iov_base: start.cast(),
         iov_len: len,
@@ -270,9 +270,23 @@ pub fn receive_into(fd: BorrowedFd<'_>, space: &SendSpace<'_>) -> Result<usize, 
         let mut message: libc::msghdr = MaybeUninit::zeroed().assume_init();
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len();
-        libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
+        libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT | flags)
     };
     usize::try_from(received).map_err(|_| last_error())
+}
+
+/// One of the requests of ioctl(2) that answer with an int: FIONREAD, SIOCOUTQ, SIOCATMARK.
+pub fn ask(fd: BorrowedFd<'_>, request: u32) -> Result<i32, Errno> {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: these requests write one int, which lives through the call.
+    check(unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            libc::c_ulong::from(request),
+            &raw mut answer,
+        )
+    })?;
+    Ok(answer)
 }
 
 /// kcmp(2): whether what stands at `fd` of a thread is known under that number to its epoll set at `set`;
@@ -359,9 +373,14 @@ pub fn replace(number: RawFd, file: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// What poll(2) says of a descriptor now.
 pub fn poll_now(fd: RawFd) -> i16 {
+    poll_for(fd, libc::POLLIN)
+}
+
+/// The same of these events.
+pub fn poll_for(fd: RawFd, events: i16) -> i16 {
     let mut entry = libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     // SAFETY: one entry, which lives through the call.
@@ -423,7 +442,8 @@ pub fn close_others(kept: RawFd) {
     }
 }
 
-fn check<T: Into<i64> + Copy>(result: T) -> Result<T, Errno> {
+/// What a system call returned, or its errno.
+pub fn check<T: Into<i64> + Copy>(result: T) -> Result<T, Errno> {
     if result.into() < 0 {
         Err(last_error())
     } else {

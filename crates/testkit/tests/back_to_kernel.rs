@@ -77,6 +77,27 @@ while (found := attempt()) != sys.argv[2]: time.sleep(0.05)
 print('then', found, flush=True)
 ";
 
+/// Sends datagrams to an address that only the kernel has, to one that the engine reaches, and over loopback.
+const DATAGRAMS: &str = "
+import errno, socket, sys
+kernels, reached = (sys.argv[1], 9), (sys.argv[2], 9)
+def attempt(name, act):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            act(one)
+            print(name, 'ok', flush=True)
+        except OSError as error:
+            print(name, errno.errorcode[error.errno], flush=True)
+def both(one):
+    one.sendto(b'x', reached)
+    one.sendto(b'x', kernels)
+attempt('sendto', lambda one: one.sendto(b'x', kernels))
+attempt('connect', lambda one: one.connect(kernels))
+attempt('after another', both)
+attempt('reached', lambda one: one.sendto(b'x', reached))
+attempt('loopback', lambda one: one.sendto(b'x', ('127.0.0.1', 9)))
+";
+
 struct Bed {
     lab: Lab,
     _echo: Program,
@@ -147,6 +168,30 @@ fn connections_that_a_full_engine_refuses_are_the_kernels() {
     assert_eq!(bed.more_than_fit(&strict), refused);
     assert_eq!(bed.more_than_fit(&supervised), handed_back);
     assert_eq!(bed.more_than_fit(&[strict, supervised].concat()), refused);
+}
+
+#[test]
+fn datagrams_to_where_no_engine_reaches_are_the_kernels_unless_only_the_engine_may_carry_them() {
+    const KERNELS: &str = "192.0.2.1";
+    let Some(bed) = Bed::new("kernel-datagrams") else {
+        return;
+    };
+    let _engine = bed.engine(&[]);
+    let words = ["addr", "add", KERNELS, "dev", "lo"];
+    testkit::run(bed.a(), "ip", &words);
+    let peer = bed.peer();
+    for supervise in ["auto", "only"] {
+        for (policy, result) in [("auto", "ok"), ("engine-only", "ENETUNREACH")] {
+            let flags = ["run", "--policy", policy, "--supervise", supervise, "--"];
+            let program = ["python3", "-c", DATAGRAMS, KERNELS, &peer];
+            let line = [&flags[..], &program].concat();
+            let printed = testkit::run(bed.a(), shunt(), &line).stdout;
+            let expected = format!(
+                "sendto {result}\nconnect {result}\nafter another {result}\nreached ok\nloopback ok\n"
+            );
+            assert_eq!(printed, expected, "{policy}, {supervise}");
+        }
+    }
 }
 
 /// A program that was started while engines ran, of which these end before its first socket and come again after it.

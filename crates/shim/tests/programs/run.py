@@ -26,7 +26,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT_S = 60
+# For one run of a program; --limit sets another.
+limit_s = 60
 
 
 def is_v6(name):
@@ -60,10 +61,10 @@ def build(names, folder, linking):
 
 def run(command, environment):
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired as late:
         text = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return text + f"no end after {LIMIT_S} s\n"
+        return text + f"no end after {limit_s} s\n"
     return done.stdout + (f"exit {done.returncode}\n{done.stderr}" if done.returncode or done.stderr else "")
 
 
@@ -75,10 +76,10 @@ def two_halves(program, arguments):
     time.sleep(0.3)
     client = run([*shlex.split(arguments.client_command), program, "client", *target], dict(os.environ))
     try:
-        served = server.communicate(timeout=LIMIT_S)[0]
+        served = server.communicate(timeout=limit_s)[0]
     except subprocess.TimeoutExpired:
         server.kill()
-        served = server.communicate()[0] + f"no end after {LIMIT_S} s\n"
+        served = server.communicate()[0] + f"no end after {limit_s} s\n"
     return client + "-- server\n" + served
 
 
@@ -98,6 +99,7 @@ def over_shunt(program, index, arguments, addresses):
 
 
 def main():
+    global limit_s
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library")
     parser.add_argument("--address", default="10.0.0.2")
@@ -113,10 +115,12 @@ def main():
     parser.add_argument("--expected")
     parser.add_argument("--command")
     parser.add_argument("--static", action="store_true")
+    parser.add_argument("--limit", type=int, default=limit_s, help="seconds that one run of a program may take")
     parser.add_argument("--server-command")
     parser.add_argument("--client-command")
     parser.add_argument("programs", nargs="*")
     arguments = parser.parse_args()
+    limit_s = arguments.limit
     if not (arguments.kernel or arguments.library or arguments.command or arguments.server_command):
         parser.error("name --library, --kernel, --command or --server-command")
     names = arguments.programs or sorted(path.stem for path in HERE.glob("*.c"))

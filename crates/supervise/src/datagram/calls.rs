@@ -36,6 +36,7 @@ impl Datagrams {
                 self.peer = Peer::Engine;
             }
             Name::Ip(to) => {
+                self.leave_to_kernel(to)?;
                 rustix::net::connect(&self.backing, &to)?;
                 self.peer = Peer::Kernel;
             }

@@ -175,6 +175,23 @@ impl Place {
         Ok(payload)
     }
 
+    /// Some of its payload: at most `max` bytes from the one after `skipped`.
+    pub fn read_piece(
+        &self,
+        caller: Caller,
+        mut skipped: usize,
+        max: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        for &(at, len) in &self.pieces {
+            if skipped < len {
+                let from = at.wrapping_add(u64::try_from(skipped).map_err(|_| Errno::FAULT)?);
+                return caller.read_long(from, max.min(len - skipped));
+            }
+            skipped -= len;
+        }
+        Ok(Vec::new())
+    }
+
     /// Fills it in. What `told` says of the payload's length is the caller's affair.
     pub fn write(
         &self,
@@ -229,6 +246,28 @@ mod tests {
         let mut bytes = [&len.to_ne_bytes()[..], &[7; 8], data].concat();
         bytes.resize(len.next_multiple_of(8), 0);
         bytes
+    }
+
+    #[test]
+    fn a_piece_begins_behind_what_was_skipped_and_ends_with_its_part() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let caller = Caller {
+            tid: tid.cast_unsigned(),
+        };
+        let (one, two) = (*b"abc", *b"defg");
+        let at = |bytes: &[u8]| u64::try_from(bytes.as_ptr().expose_provenance()).unwrap();
+        let place = Place {
+            name: (0, 0),
+            pieces: vec![(at(&one), one.len()), (0, 0), (at(&two), two.len())],
+            control: (0, 0),
+            header: None,
+            name_len: 0,
+        };
+        for (skipped, max, expected) in [(0, 9, "abc"), (2, 9, "c"), (3, 2, "de"), (5, 9, "fg")] {
+            let piece = place.read_piece(caller, skipped, max).unwrap();
+            assert_eq!(piece, expected.as_bytes());
+        }
+        assert!(place.read_piece(caller, 7, 9).unwrap().is_empty());
     }
 
     #[test]

@@ -132,7 +132,9 @@ impl Supervisor {
         let key = pair.cookie;
         let bell = self.news.listen_to(&socket, key);
         let parts = ((socket, place), (backing, family));
-        let (datagrams, programs) = Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
+        let (mut datagrams, programs) =
+            Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
+        datagrams.engine_only = self.door.is_engine_only();
         self.watch(datagrams.ours(), key)?;
         self.watch_kernels(datagrams.backing.as_fd(), key)?;
         let at = (call.caller, call.fd);
@@ -159,8 +161,16 @@ impl Supervisor {
         let Some(candidate) = self.candidate(call, (fd, family))? else {
             return Ok(None);
         };
-        let owner = client::route::owner(local.ip(), &candidate.networks);
-        let (Some(owner), true) = (owner, reaches(destination, &candidate.networks)) else {
+        if !reaches(destination, &candidate.networks) {
+            // Groups are the kernel's whatever the policy is.
+            let is_refused = self.door.is_engine_only() && !destination.ip().is_multicast();
+            return if is_refused {
+                Err(Errno::NETUNREACH)
+            } else {
+                Ok(None)
+            };
+        }
+        let Some(owner) = client::route::owner(local.ip(), &candidate.networks) else {
             return Ok(None);
         };
         if local.port() == 0 {
@@ -221,11 +231,16 @@ impl Supervisor {
         };
         let (programs, key) = match self.served.get(&key) {
             Some(Served::Datagrams(_)) => (fd, key),
-            Some(_) => return Ok(Outcome::Continue),
-            None => match self.serve_sender(call, number, fd)? {
-                Some(key) => (call.caller.descriptor(call.fd)?, key),
-                None => return Ok(Outcome::Continue),
-            },
+            Some(Served::Relay(_) | Served::Queue(_)) => {
+                return self.stream_message(call, number, (fd, key));
+            }
+            None => {
+                self.refuse_fast_open(call, number, fd.as_fd())?;
+                match self.serve_sender(call, number, fd)? {
+                    Some(key) => (call.caller.descriptor(call.fd)?, key),
+                    None => return Ok(Outcome::Continue),
+                }
+            }
         };
         let mut blocked = Blocked {
             call: *call,

@@ -146,8 +146,20 @@ impl Datagrams {
         match parse(name, self.family)? {
             Name::Ip(to) if to.port() == 0 => Err(Errno::INVAL),
             Name::Ip(to) if self.is_engines(to, networks) => Ok(To::Engine(Some(to))),
+            Name::Ip(to) => self.leave_to_kernel(to).map(|()| To::Kernel),
             _ => Ok(To::Kernel),
         }
+    }
+
+    /// Whether the kernel may carry what the engine does not: ENETUNREACH where the policy forbids it, but for what stays
+    /// on this host, and for groups, which are the kernel's.
+    pub fn leave_to_kernel(&self, to: SocketAddr) -> Result<(), Errno> {
+        let ip = to.ip();
+        let is_kernels = ip.is_loopback() || ip.is_unspecified() || ip.is_multicast();
+        if self.engine_only && !is_kernels {
+            return Err(Errno::NETUNREACH);
+        }
+        Ok(())
     }
 
     /// Whether the engine reaches it, for this socket.

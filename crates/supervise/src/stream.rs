@@ -1,0 +1,303 @@
+//! Calls on a served connection that its pair would carry out otherwise than TCP (tcp(7), recv(2)): what is sent with
+//! MSG_OOB, MSG_MORE or an address, bytes that are looked at until there are enough, questions about bytes that wait.
+//!
+//! What is sent goes into the send window here and now, behind all that the program wrote before. Where there is no room
+//! and the program does not wait, it goes into the pair like everything else: an urgent byte is one there too.
+
+use std::io::IoSlice;
+use std::time::Instant;
+
+use client::WriteMode;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::datagram::message::{self, Place};
+use crate::datagram::{BLOCKED_MAX, Blocked};
+use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCOUTQ};
+use crate::options;
+use crate::pair::is_nonblocking;
+use crate::relay::{PIECE_BYTES, Phase, Relay, SIOCATMARK};
+use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::sys;
+
+/// How far a call is.
+enum Attempt {
+    /// It returns this.
+    Done(i64),
+    /// The pair does it as TCP would.
+    Kernel,
+    /// There is no room, or not enough to look at.
+    NotYet,
+}
+
+/// Whether a call means something to TCP that it does not to a pair.
+fn is_rare(call: &Call, number: i64) -> bool {
+    let flags = message::flags(call, number);
+    if message::sends(number) {
+        flags & SENDING != 0 || names(call, number)
+    } else {
+        flags & LOOKING == LOOKING && flags & libc::MSG_OOB == 0
+    }
+}
+
+/// Whether it is a sendto(2) with an address, which TCP does not look at and a pair refuses.
+fn names(call: &Call, number: i64) -> bool {
+    let flags = message::flags(call, number);
+    number == libc::SYS_sendto && call.arguments[4] != 0 && flags & libc::MSG_FASTOPEN == 0
+}
+
+impl Supervisor {
+    /// A call that sends to a connection or a listener, or receives of one, and was stopped.
+    pub fn stream_message(
+        &mut self,
+        call: &Call,
+        number: i64,
+        (programs, key): (OwnedFd, u64),
+    ) -> Result<Outcome, Errno> {
+        let (flags, sends) = (message::flags(call, number), message::sends(number));
+        let relay = match self.served.get_mut(&key) {
+            _ if !sends && flags & libc::MSG_ERRQUEUE != 0 => return Err(Errno::AGAIN),
+            Some(Served::Relay(relay)) if is_rare(call, number) => relay,
+            Some(Served::Queue(_)) if !sends => return Err(Errno::NOTCONN),
+            _ => return Ok(Outcome::Continue),
+        };
+        // However it goes on: it is in the pair, or tried again.
+        relay.urgent_up |= sends && flags & libc::MSG_OOB != 0;
+        if message::has_several(number) {
+            return Ok(Outcome::Continue);
+        }
+        let mut blocked = Blocked {
+            call: *call,
+            number,
+            done: 0,
+            deadline: None,
+        };
+        let attempt = relay.attempt(&mut blocked, programs.as_fd());
+        relay.bell.ring();
+        match attempt? {
+            Attempt::Done(value) => return Ok(Outcome::Return(value)),
+            Attempt::Kernel => return Ok(Outcome::Continue),
+            Attempt::NotYet => {}
+        }
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !is_nonblocking(programs.as_fd());
+        if !waits && blocked.done > 0 {
+            return i64::try_from(blocked.done)
+                .map(Outcome::Return)
+                .map_err(|_| Errno::INVAL);
+        }
+        if !waits || relay.blocked.len() >= BLOCKED_MAX {
+            return if names(call, number) {
+                Err(Errno::AGAIN)
+            } else {
+                Ok(Outcome::Continue)
+            };
+        }
+        let name = if sends {
+            libc::SO_SNDTIMEO
+        } else {
+            libc::SO_RCVTIMEO
+        };
+        let timeout = options::timeout(relay.backing.as_fd(), name);
+        blocked.deadline = timeout.map(|timeout| Instant::now() + timeout);
+        relay.blocked.push(blocked);
+        self.waited_for.insert(key);
+        Ok(Outcome::Later)
+    }
+
+    /// Tries the calls that wait on a connection once more.
+    pub fn serve_blocked_stream(&mut self, key: u64) {
+        let Some(Served::Relay(relay)) = self.served.get_mut(&key) else {
+            return;
+        };
+        let mut answers = Vec::new();
+        for mut blocked in std::mem::take(&mut relay.blocked) {
+            let call = blocked.call;
+            if !sys::waits(self.listener.as_fd(), call.id) {
+                continue;
+            }
+            let is_late = blocked.deadline.is_some_and(|late| late <= Instant::now());
+            let attempt = match call.caller.same_socket(call.fd, key) {
+                None => Err(Errno::BADF),
+                Some(programs) => match relay.attempt(&mut blocked, programs.as_fd()) {
+                    Ok(Attempt::NotYet) if is_late => blocked.late(programs.as_fd()),
+                    attempt => attempt,
+                },
+            };
+            match attempt {
+                Ok(Attempt::NotYet) => relay.blocked.push(blocked),
+                Ok(Attempt::Kernel) => answers.push((call.id, None)),
+                Ok(Attempt::Done(value)) => answers.push((call.id, Some(Ok(value)))),
+                Err(error) => answers.push((call.id, Some(Err(error)))),
+            }
+        }
+        for (id, answer) in answers {
+            self.reply(id, answer);
+        }
+    }
+
+    /// ioctl(2) with one of the requests that are stopped.
+    pub fn ioctl(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        let Some((programs, key)) = Self::socket_of(call) else {
+            return Ok(Outcome::Continue);
+        };
+        let relay = match self.served.get_mut(&key) {
+            Some(Served::Relay(relay)) => relay,
+            // A listener has neither bytes to read nor to send (`tcp_ioctl`).
+            Some(Served::Queue(_)) => return Err(Errno::INVAL),
+            Some(Served::Datagrams(_)) | None => return Ok(Outcome::Continue),
+        };
+        let bytes = match u32::from_ne_bytes(low_half(call.arguments[1])) {
+            FIONREAD if relay.since_urgent.is_none() => return Ok(Outcome::Continue),
+            FIONREAD => relay.queued_bytes(programs.as_fd())?,
+            SIOCOUTQ => relay.unacknowledged_bytes(),
+            _ => relay.unsent_bytes(),
+        };
+        let place = call.arguments[2];
+        call.caller.write(place, &bytes.to_ne_bytes())?;
+        Ok(Outcome::Return(0))
+    }
+}
+
+impl Blocked {
+    /// What becomes of it when its time is over.
+    fn late(&self, programs: BorrowedFd<'_>) -> Result<Attempt, Errno> {
+        if !message::sends(self.number) && sys::ask(programs, FIONREAD)? > 0 {
+            return Ok(Attempt::Kernel);
+        }
+        self.given_up().map(Attempt::Done)
+    }
+}
+
+impl Relay {
+    fn attempt(
+        &mut self,
+        blocked: &mut Blocked,
+        programs: BorrowedFd<'_>,
+    ) -> Result<Attempt, Errno> {
+        if message::sends(blocked.number) {
+            self.send_apart(blocked, programs)
+        } else {
+            self.look(blocked, programs)
+        }
+    }
+
+    /// Sends with flags that a pair would not pass on.
+    fn send_apart(
+        &mut self,
+        blocked: &mut Blocked,
+        programs: BorrowedFd<'_>,
+    ) -> Result<Attempt, Errno> {
+        let (call, number) = (blocked.call, blocked.number);
+        let place = Place::of(&call, number, 0)?;
+        let flags = message::flags(&call, number);
+        let mode = if flags & libc::MSG_OOB != 0 {
+            WriteMode::Urgent
+        } else if flags & libc::MSG_MORE != 0 {
+            WriteMode::More
+        } else {
+            WriteMode::Plain
+        };
+        // A pair says of an address what TCP does not.
+        let is_named = names(&call, number);
+        let refused = if is_named {
+            Err(Errno::PIPE)
+        } else {
+            Ok(Attempt::Kernel)
+        };
+        loop {
+            let is_drained = self.drain_up();
+            if let Some(error) = self.failure.take().or_else(|| self.take_end(programs)) {
+                return Err(error);
+            }
+            if is_named && matches!(self.phase, Phase::Connecting { .. }) {
+                return Ok(Attempt::NotYet);
+            }
+            if self.phase != Phase::Open || self.fin_sent || self.is_over() {
+                // With its errno, and the signal that belongs to it.
+                return refused;
+            }
+            if blocked.done == place.len() {
+                return i64::try_from(blocked.done)
+                    .map(Attempt::Done)
+                    .map_err(|_| Errno::INVAL);
+            }
+            if !is_drained {
+                return Ok(Attempt::NotYet);
+            }
+            let piece = place.read_piece(call.caller, blocked.done, PIECE_BYTES)?;
+            let is_last = blocked.done + piece.len() == place.len();
+            let mode = if is_last { mode } else { WriteMode::Plain };
+            match self.socket.try_send_as(&[IoSlice::new(&piece)], mode) {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(Attempt::NotYet),
+                Ok(sent) => blocked.done += sent,
+                Err(Errno::PIPE) => return refused,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The error of a connection that has ended, which the first call hears, of whatever kind it is.
+    fn take_end(&mut self, programs: BorrowedFd<'_>) -> Option<Errno> {
+        let error = self.error.take_if(|_| self.phase == Phase::Over)?;
+        // The pair has an error of its own, with which it told that there is one.
+        let _ = sys::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut [0; 4]);
+        Some(error)
+    }
+
+    /// MSG_PEEK with MSG_WAITALL: until there is as much as was asked for, or no more can come.
+    fn look(&mut self, blocked: &Blocked, programs: BorrowedFd<'_>) -> Result<Attempt, Errno> {
+        self.drain_down(&mut vec![0; PIECE_BYTES]);
+        let wanted = Place::of(&blocked.call, blocked.number, 0)?.len();
+        let there = usize::try_from(sys::ask(programs, FIONREAD)?).unwrap_or(0);
+        let events = libc::POLLRDHUP | libc::POLLPRI;
+        let is_all = there >= wanted
+            || sys::poll_for(programs.as_raw_fd(), events) != 0
+            // The pair is full.
+            || self.socket.readable_bytes() > 0
+            || self.phase != Phase::Open;
+        Ok(if is_all {
+            Attempt::Kernel
+        } else {
+            Attempt::NotYet
+        })
+    }
+
+    /// Bytes that the program has written and the peer has not acknowledged (SIOCOUTQ).
+    fn unacknowledged_bytes(&self) -> i32 {
+        self.with_written(self.socket.unacknowledged_bytes())
+    }
+
+    /// Bytes that have not been sent (SIOCOUTQNSD).
+    fn unsent_bytes(&self) -> i32 {
+        let figures = self.socket.figures();
+        let unsent = figures.map_or(0, |figures| figures.notsent_bytes);
+        self.with_written(usize::try_from(unsent).unwrap_or(usize::MAX))
+    }
+
+    /// With those that are still in the pair.
+    fn with_written(&self, bytes: usize) -> i32 {
+        let in_pair = match (&self.ours, self.phase) {
+            (Some(ours), Phase::Open) => sys::ask(ours.as_fd(), FIONREAD).unwrap_or(0),
+            _ => 0,
+        };
+        in_pair.saturating_add(i32::try_from(bytes).unwrap_or(i32::MAX))
+    }
+
+    /// Of the bytes that wait in the pair: how many the program reads before it comes to the urgent one (`tcp_inq`).
+    fn queued_bytes(&self, programs: BorrowedFd<'_>) -> Result<i32, Errno> {
+        let there = sys::ask(programs, FIONREAD)?;
+        let behind = match self.since_urgent {
+            Some(behind) if !sockopt::socket_oobinline(programs)? => behind,
+            _ => return Ok(there),
+        };
+        let before = there.saturating_sub(i32::try_from(behind).unwrap_or(i32::MAX));
+        let events = sys::poll_for(programs.as_raw_fd(), libc::POLLPRI);
+        let is_there = i32::from(events & libc::POLLPRI != 0);
+        if before > 0 || sys::ask(programs, SIOCATMARK)? != 0 {
+            Ok((before - is_there).max(0))
+        } else {
+            Ok(there)
+        }
+    }
+}
