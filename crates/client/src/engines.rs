@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::hash::{DefaultHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
+use hostif::control::SocketKinds;
 use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
 
 pub use attached::{Engines, Networks, is_for_the_kernel};
@@ -66,6 +67,43 @@ pub fn closest(destination: SocketAddr, all: &AllNetworks) -> Candidates {
     Candidates::best_of(claims)
 }
 
+/// As [`closest`], of a datagram to a group or to everybody.
+#[must_use]
+pub fn closest_to_group(destination: SocketAddr, all: &AllNetworks) -> Candidates {
+    let claims = all
+        .iter()
+        .map(|one| route::claim_on_group(destination, one));
+    Candidates::best_of(claims)
+}
+
+/// Those that serve sockets of this kind.
+#[must_use]
+pub fn serving(kind: SocketKinds, all: &AllNetworks) -> Candidates {
+    all.iter()
+        .enumerate()
+        .filter_map(|(index, one)| {
+            let place = Place::new(index)?;
+            one.kinds.contains(kind).then_some(place)
+        })
+        .collect()
+}
+
+/// Whether two engines are on one link of this kernel, where both hear what is for everybody.
+#[must_use]
+pub fn are_on_one_link(one: Place, other: Place, all: &AllNetworks) -> bool {
+    let link = |place: Place| all.get(place.index()).map_or(0, |one| one.scope_id);
+    link(one) != 0 && link(one) == link(other)
+}
+
+/// Of the engines on the link of one of them the first, which hears for all what is for everybody there.
+#[must_use]
+pub fn first_on_link(place: Place, among: Candidates, all: &AllNetworks) -> Place {
+    let mut before = among.iter().take_while(|one| *one != place);
+    before
+        .find(|one| are_on_one_link(*one, place, all))
+        .unwrap_or(place)
+}
+
 /// The engine on an interface of that number, of several the first.
 #[must_use]
 pub fn of_interface(index: u32, all: &AllNetworks) -> Option<Place> {
@@ -92,6 +130,12 @@ impl Candidates {
         Candidates(self.0 & (1 << place.0))
     }
 
+    /// The first of them.
+    #[must_use]
+    pub fn first(self) -> Option<Place> {
+        self.iter().next()
+    }
+
     fn best_of(claims: impl Iterator<Item = Option<Claim>>) -> Candidates {
         let (mut best, mut candidates) = (None, 0);
         for (index, claim) in claims.enumerate().take(ENGINES_MAX) {
@@ -112,7 +156,9 @@ impl Candidates {
         self.0 == 0
     }
 
-    fn has(self, place: Place) -> bool {
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn has(self, place: Place) -> bool {
         self.0 & (1 << place.0) != 0
     }
 
@@ -129,6 +175,13 @@ impl Candidates {
         let count = self.0.count_ones().max(1);
         let first = usize::try_from(turn % count).unwrap_or(0);
         self.iter().skip(first).chain(self.iter().take(first))
+    }
+}
+
+impl FromIterator<Place> for Candidates {
+    fn from_iter<T: IntoIterator<Item = Place>>(places: T) -> Candidates {
+        let bits = places.into_iter().map(|place| 1 << place.0);
+        Candidates(bits.fold(0, |all, one: u8| all | one))
     }
 }
 
@@ -278,122 +331,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::route::Network;
-
-    fn engine(networks: &[&str], has_gateway: bool) -> Arc<EngineNetworks> {
-        let network = |text: &&str| {
-            let (address, len) = text.split_once('/').unwrap();
-            Network {
-                address: address.parse().unwrap(),
-                prefix_len: len.parse().unwrap(),
-            }
-        };
-        Arc::new(EngineNetworks {
-            interfaces: networks.iter().map(network).collect(),
-            has_gateway_v4: has_gateway,
-            mtu_bytes: 1_500,
-            ..EngineNetworks::default()
-        })
-    }
-
-    fn places(candidates: Candidates) -> Vec<usize> {
-        candidates.iter().map(Place::index).collect()
-    }
-
-    fn flow(port: u16) -> Flow {
-        Flow {
-            local: SocketAddr::new("10.9.0.1".parse().unwrap(), port),
-            remote: "10.9.0.2:80".parse().unwrap(),
-        }
-    }
-
-    #[test]
-    fn an_address_is_its_engines_and_any_is_everybodys() {
-        let all = [
-            engine(&["10.9.1.1/24"], false),
-            engine(&["10.9.2.1/24"], false),
-        ];
-        let owner = |address: &str| {
-            let owner = owner(address.parse().unwrap(), &all);
-            owner.map(|(owner, place)| (owner, place.index()))
-        };
-        assert_eq!(owner("10.9.1.1"), Some((Owner::Engine, 0)));
-        assert_eq!(owner("10.9.2.1"), Some((Owner::Engine, 1)));
-        assert_eq!(owner("10.9.2.2"), None);
-        assert_eq!(owner("0.0.0.0"), Some((Owner::Any, 0)));
-    }
-
-    #[test]
-    fn the_closest_engine_gets_a_destination_and_equals_share_it() {
-        let claims = |all: &[Option<Claim>]| places(Candidates::best_of(all.iter().copied()));
-        let route = |len| Some(Claim::Route(len));
-        assert_eq!(claims(&[None, None]), [] as [usize; 0]);
-        assert_eq!(claims(&[route(24), route(24), route(16)]), [0, 1]);
-        assert_eq!(claims(&[route(16), None, route(24)]), [2]);
-        assert_eq!(claims(&[route(32), Some(Claim::Own)]), [1]);
-        assert_eq!(claims(&[None, route(0)]), [1]);
-        let both = Candidates::best_of([route(24), route(24)].into_iter());
-        assert_eq!(places(both.limited_to(Place(1))), [1]);
-        assert!(both.limited_to(Place(2)).is_empty());
-        // 192.0.2.0/24 is for documentation: the kernel of no test machine has a route of that length.
-        let all = [
-            engine(&["192.0.2.1/25"], true),
-            engine(&["192.0.2.129/25"], false),
-        ];
-        let to = |destination: &str| places(closest(destination.parse().unwrap(), &all));
-        assert_eq!(to("192.0.2.7:80"), [0]);
-        assert_eq!(to("192.0.2.200:80"), [1]);
-        assert_eq!(to("127.0.0.1:80"), [] as [usize; 0]);
-    }
-
-    #[test]
-    fn each_placement_has_its_order() {
-        let all = Candidates(0b1011);
-        let first = |placement: Placement, port| {
-            let order = placement.order(all, flow(port), &[]);
-            let mut sorted: Vec<usize> = order.iter().map(|place| place.index()).collect();
-            let first = sorted[0];
-            sorted.sort_unstable();
-            assert_eq!(sorted, [0, 1, 3], "all of them, each once");
-            first
-        };
-        assert_eq!(first(Placement::Priority, 1), 0);
-        assert_eq!(first(Placement::LeastLoad, 1), 0);
-        let turns: Vec<usize> = (0..3).map(|_| first(Placement::RoundRobin, 1)).collect();
-        let mut sorted = turns.clone();
-        sorted.sort_unstable();
-        assert_eq!(sorted, [0, 1, 3], "{turns:?}");
-        let mut seen = [0; 4];
-        for port in 0..300 {
-            let place = first(Placement::FlowHash, port);
-            assert_eq!(place, first(Placement::FlowHash, port));
-            seen[place] += 1;
-        }
-        assert!([0, 1, 3].iter().all(|place| seen[*place] > 50), "{seen:?}");
-    }
-
-    #[test]
-    fn what_worked_is_tried_first_until_something_else_did() {
-        let remembered = Remembered::new();
-        let order = |destination: &str| {
-            let mut places: Vec<Place> = Candidates(0b111).iter().collect();
-            remembered.prefer(destination.parse().unwrap(), &mut places);
-            places.iter().map(|place| place.index()).collect::<Vec<_>>()
-        };
-        assert_eq!(order("10.0.0.1"), [0, 1, 2]);
-        remembered.remember("10.0.0.1".parse().unwrap(), Place(2));
-        assert_eq!(order("10.0.0.1"), [2, 0, 1]);
-        remembered.remember("10.0.0.1".parse().unwrap(), Place(0));
-        assert_eq!(order("10.0.0.1"), [0, 1, 2]);
-    }
-
-    #[test]
-    fn placements_are_known_by_their_names() {
-        for (name, placement) in Placement::ALL {
-            assert_eq!(Placement::parse(name), Some(placement));
-        }
-        assert_eq!(Placement::parse("best"), None);
-    }
-}
+mod tests;

@@ -222,27 +222,17 @@ pub fn resolved(destination: SocketAddr) -> SocketAddr {
     SocketAddr::new(loopback, destination.port())
 }
 
-/// Where a datagram to a group goes: `named` is the stack of the interface that the program has named, and
-/// a scope names one as well. Else the routes decide, of which every host has one to all groups of IPv6.
+/// As [`claim`], of a datagram to a group: a scope names the link, else the routes decide, of which every host has one
+/// to all groups of IPv6.
 #[must_use]
-pub fn stack_for_group(
-    destination: SocketAddr,
-    engine: &EngineNetworks,
-    named: Option<Stack>,
-) -> Stack {
-    let has_v6 = engine.interfaces.iter().any(|one| one.address.is_ipv6());
-    match (destination, named) {
-        (SocketAddr::V6(v6), _) if v6.scope_id() != 0 => {
-            if v6.scope_id() == engine.scope_id {
-                Stack::Engine
-            } else {
-                Stack::Kernel
-            }
+pub fn claim_on_group(destination: SocketAddr, engine: &EngineNetworks) -> Option<Claim> {
+    let has_v6 = || engine.interfaces.iter().any(|one| one.address.is_ipv6());
+    match destination {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => {
+            (v6.scope_id() == engine.scope_id).then_some(Claim::Own)
         }
-        (_, Some(stack)) => stack,
-        (SocketAddr::V6(_), None) if has_v6 => Stack::Engine,
-        (SocketAddr::V6(_), None) => Stack::Kernel,
-        (SocketAddr::V4(_), None) => stack_of(choose(destination.ip(), engine, kernel::routes)),
+        SocketAddr::V6(_) => has_v6().then_some(Claim::Route(0)),
+        SocketAddr::V4(_) => choose(destination.ip(), engine, kernel::routes),
     }
 }
 

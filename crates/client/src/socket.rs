@@ -138,7 +138,8 @@ impl TcpSocket {
     }
 
     /// Whether the engine, or this process's hold on the socket, is gone.
-    pub(crate) fn is_reset(&self) -> bool {
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
         self.lost.load(Ordering::Acquire) || self.session.is_dead() || !self.header().is_of(self.id)
     }
 

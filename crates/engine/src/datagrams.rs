@@ -81,6 +81,7 @@ impl EngineCore {
             reuse_port: options.reuse_port,
             v6_only: options.v6_only,
             merged: options.merged,
+            addressed_only: options.addressed_only,
             v4: of_family(&options.v4),
             v6: of_family(&options.v6),
         }

@@ -8,32 +8,29 @@ mod datagram;
 mod engines;
 mod fast_open;
 mod options;
+mod parts;
 mod sys;
 
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 pub use client::Loan;
 use client::engines::Place;
-use client::{Observer, ShutdownHow, State, TcpSocket, Until};
+use client::{ShutdownHow, State, TcpSocket, Until};
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::epoll::Watchers;
-use crate::readiness::{IN, OUT, PRI, Phase, RDHUP, RDNORM, WRNORM};
+use crate::readiness::Phase;
 use crate::sleep::{Deadline, SignalMask};
 
 pub use client::{AwaitsData, PrivateFd, SharedFile, WriteMode};
+pub use datagram::Arrived;
 pub use engines::{
-    attach, datagram_networks, first, first_that_opens, fork_child, fork_parent, fork_prepare,
-    networks, networks_of, place_by_port, serve, share_all, stream_networks,
+    attach, datagram_networks, first, first_that_opens, first_that_sends, fork_child, fork_parent,
+    fork_prepare, networks_of, place_by_port, serve, share_all, stream_networks,
 };
-
-/// Name of the switch among the observers of a socket.
-const OBSERVER: u64 = 0;
 
 /// Whether a number is one of the library's own.
 pub fn is_private(fd: RawFd) -> bool {
@@ -102,9 +99,11 @@ pub fn sleep_noted(
         before_sleep,
     };
     let woken = match streams {
-        [stream] => client::wait_on(sessions, &[&stream.socket], kernel, mask, until),
+        [stream] if stream.beside.is_empty() => {
+            client::wait_on(sessions, &[&stream.socket], kernel, mask, until)
+        }
         _ => {
-            let sockets: Vec<&TcpSocket> = streams.iter().map(|one| &*one.socket).collect();
+            let sockets: Vec<&TcpSocket> = streams.iter().flat_map(|one| one.parts()).collect();
             client::wait_on(sessions, &sockets, kernel, mask, until)
         }
     };
@@ -158,13 +157,24 @@ pub struct Accepted {
 /// A socket on the engine.
 pub struct Stream {
     socket: Arc<TcpSocket>,
+    /// Of a UDP socket on several engines its twins on the others (`parts`).
+    beside: Box<[Arc<TcpSocket>]>,
+}
+
+impl From<Arc<TcpSocket>> for Stream {
+    fn from(socket: Arc<TcpSocket>) -> Stream {
+        Stream {
+            socket,
+            beside: Box::default(),
+        }
+    }
 }
 
 impl Stream {
     /// Makes a socket of an engine's behind the backing socket.
     pub fn open(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
         let socket = engines::session(place)?.open(backing)?;
-        Ok(Arc::new(Stream { socket }))
+        Ok(Arc::new(socket.into()))
     }
 
     /// As `open`, for a connection from a local port that the backing socket holds.
@@ -176,18 +186,13 @@ impl Stream {
     ) -> Result<Arc<Stream>, Errno> {
         let session = engines::session(place)?;
         let socket = session.open_towards(backing, local, remote)?;
-        Ok(Arc::new(Stream { socket }))
+        Ok(Arc::new(socket.into()))
     }
 
     /// The stream that a descriptor from elsewhere stands for.
     pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
         let adopted = engines::adopt(backing)?;
-        Ok(adopted.map(|socket| Arc::new(Stream { socket })))
-    }
-
-    /// A descriptor of it is about to leave in a message.
-    pub fn share(&self) {
-        self.socket.share();
+        Ok(adopted.map(|socket| Arc::new(socket.into())))
     }
 
     /// Whether both are the same socket of the same engine.
@@ -223,17 +228,6 @@ impl Stream {
     /// Whether the part of the engine that serves this stream has the file.
     pub fn has_file(&self, file: &SharedFile) -> bool {
         file.is_for(&self.socket)
-    }
-
-    /// Tells the watchers of every event from now on.
-    pub fn observe(&self, watchers: Arc<Watchers>) {
-        let bell = Bell {
-            watchers,
-            socket: Arc::downgrade(&self.socket),
-            rx_events: AtomicU32::new(self.socket.rx_events()),
-            tx_events: AtomicU32::new(self.socket.tx_events()),
-        };
-        self.socket.observe(OBSERVER, Arc::new(bell));
     }
 
     /// Whether the next byte to be read is the urgent one.
@@ -279,9 +273,7 @@ impl Stream {
         let Some(accepted) = self.socket.try_accept()? else {
             return Ok(None);
         };
-        let stream = Arc::new(Stream {
-            socket: accepted.socket,
-        });
+        let stream = Arc::new(accepted.socket.into());
         Ok(Some(Accepted {
             stream,
             backing: accepted.backing,
@@ -310,13 +302,6 @@ impl Stream {
         self.socket.readable_bytes()
     }
 
-    /// The event bits that hold now. Where OUT does not, an event follows when it does.
-    pub fn events(&self) -> u32 {
-        let bits = self.socket.readiness().bits();
-        let twin = |bit, other| if bits & bit != 0 { other } else { 0 };
-        bits | twin(IN, RDNORM) | twin(OUT, WRNORM)
-    }
-
     /// Name of the congestion control.
     pub fn congestion(&self) -> Option<&'static str> {
         self.socket.congestion()
@@ -330,16 +315,6 @@ impl Stream {
     /// Whether the peer has acknowledged our FIN, or never will.
     pub fn fin_is_done(&self) -> bool {
         self.socket.fin_is_done()
-    }
-
-    /// Whether an error waits to be fetched.
-    pub fn has_error(&self) -> bool {
-        self.socket.has_error()
-    }
-
-    /// Fetches it.
-    pub fn take_error(&self) -> Option<Errno> {
-        self.socket.take_error()
     }
 
     /// Receives what is there; 0 is nothing, whatever the reason, and leaves a pending error alone.
@@ -423,11 +398,6 @@ impl Stream {
         })
     }
 
-    /// Lets go of the connection as close(2) does.
-    pub fn close(&self) {
-        self.socket.close();
-    }
-
     /// Ends the connection with RST.
     pub fn abort(&self) {
         self.socket.abort();
@@ -442,11 +412,6 @@ impl Stream {
     pub fn peer(&self) -> Option<SocketAddr> {
         self.socket.peer_address()
     }
-
-    /// Bytes written and not acknowledged.
-    pub fn unacknowledged_bytes(&self) -> usize {
-        self.socket.unacknowledged_bytes()
-    }
 }
 
 /// Linux reads a negative backlog as the largest.
@@ -458,36 +423,5 @@ fn or_nothing(result: Result<usize, Errno>) -> Result<usize, Errno> {
     match result {
         Err(Errno::AGAIN) => Ok(0),
         result => result,
-    }
-}
-
-/// Turns the engine's events on one socket into those that epoll knows.
-struct Bell {
-    watchers: Arc<Watchers>,
-    socket: Weak<TcpSocket>,
-    rx_events: AtomicU32,
-    tx_events: AtomicU32,
-}
-
-impl Observer for Bell {
-    fn on_ready(&self) {
-        let Some(socket) = self.socket.upgrade() else {
-            return;
-        };
-        let news = |seen: &AtomicU32, now: u32| seen.swap(now, Ordering::Relaxed) != now;
-        let received = news(&self.rx_events, socket.rx_events());
-        let sent = news(&self.tx_events, socket.tx_events());
-        let mut changed = 0;
-        if received {
-            changed |= IN | RDNORM | RDHUP | PRI;
-        }
-        if sent {
-            changed |= OUT | WRNORM;
-        }
-        // A change of state wakes every interest, as sk_state_change does.
-        if changed == 0 || socket.state() == State::Closed {
-            changed = u32::MAX;
-        }
-        self.watchers.notify(changed);
     }
 }

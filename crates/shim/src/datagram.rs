@@ -1,41 +1,39 @@
 //! UDP sockets of the program: which stack serves them, and the state that a call finds.
 //!
-//! The decision falls late (docs/decisions/0012): a socket bound to an address of the engine is the
-//! engine's, one bound to ANY receives from engine and kernel alike, and each datagram that is sent goes
-//! by the route of its destination. A connected socket has the stack of its peer, until it is connected
-//! again. Nothing is on an engine before one of these.
+//! The decision falls late (docs/decisions/0012): a socket bound to an address of an engine is that
+//! engine's, one bound to ANY receives from all engines and the kernel alike, and each datagram that is sent
+//! goes by the route of its destination. A connected socket has the stack of its peer, until it is connected
+//! again. Nothing is on an engine before one of these. Where a socket is, and how it comes there: `places`.
 
 mod beside;
 mod control;
 pub mod groups;
 mod options;
+mod places;
 mod receive;
 mod send;
 mod sys;
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, RawFd};
+use core::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
 use crate::descriptors;
-use crate::driven;
 use crate::file::File;
 use crate::outcome::Switched;
-use crate::policy::{Policy, policy};
-use crate::report;
-use crate::socket::{Bound, Owner, Place, Socket};
+use crate::socket::{Place, Socket};
 use crate::{name, sys as system};
 use client::address::{self, Emitted, Family, Name};
-use client::route::{self, Stack};
-use hostif::MembershipChange;
+use client::engines::Flow;
 
 pub use client::Control;
 pub use client::datagram_messages::want;
 pub use control::{ask, ioctl, shutdown};
-pub use options::{engine_options, follow};
+pub use options::{engine_options, follow, tell};
+pub use places::bind;
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
     send_to,
@@ -126,108 +124,6 @@ impl Call {
     }
 }
 
-/// Where a datagram to this destination goes.
-fn stack_for(socket: &Socket, destination: SocketAddr) -> Result<Stack, Errno> {
-    // Bound to an address of the engine: nobody else could send from it, but only to others.
-    let owner = socket.bound().map(|bound| bound.owner);
-    let is_local = destination.ip().is_loopback() || destination.ip().is_unspecified();
-    if owner == Some(Owner::Engine) && !is_local {
-        return Ok(Stack::Engine);
-    }
-    let networks = accelerated::networks();
-    let reaches_many = is_for_many(destination.ip());
-    let stack = if reaches_many {
-        let named = socket.multicast_stack(address::family(destination));
-        route::stack_for_group(destination, &networks, named)
-    } else {
-        route::stack_for(destination, &networks)
-    };
-    if stack == Stack::Kernel && reaches_many && policy().policy == Policy::EngineOnly {
-        return Ok(Stack::Engine);
-    }
-    if stack == Stack::Kernel && policy().policy == Policy::EngineOnly && !is_local {
-        return Err(Errno::NETUNREACH);
-    }
-    Ok(stack)
-}
-
-/// Groups, and everybody on a link that is not named.
-fn is_for_many(ip: IpAddr) -> bool {
-    ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
-}
-
-/// bind(2), after the address was parsed and found to be free to bind.
-pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
-    socket.set_bound(bound);
-    match open(fd, socket, bound.address) {
-        Ok(_) => Ok(()),
-        Err(error) if bound.owner == Owner::Engine => Err(error),
-        Err(error) => {
-            report::line(&format!(
-                "a UDP socket on ANY is served by the kernel alone: {error}"
-            ));
-            socket.leave_to_kernel();
-            descriptors::forget(fd);
-            Ok(())
-        }
-    }
-}
-
-/// The engine's side of a socket whose port the kernel holds.
-fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Errno> {
-    let backing = system::borrow(fd)?;
-    let (place, _) = accelerated::datagram_networks();
-    let stream = Stream::open(place, backing)?;
-    if socket.family() == Family::V6 {
-        socket.set_v6_only(rustix::net::sockopt::ipv6_v6only(backing)?);
-    }
-    let options = engine_options(socket);
-    if options != client::DatagramOptions::default() {
-        stream.set_datagram_options(&options);
-    }
-    driven::apply(fd, socket, &stream);
-    stream.bind(local)?;
-    for membership in socket.memberships().iter() {
-        let change = if membership.is_blocked {
-            MembershipChange::Block
-        } else {
-            MembershipChange::Join
-        };
-        // As when it was asked for beside the kernel: one of the two is enough.
-        let _ = stream.change_membership(change, membership);
-    }
-    let owner = socket.bound().map_or(Owner::Any, |bound| bound.owner);
-    socket.set_kernel_receives(owner == Owner::Any);
-    if owner == Owner::Any {
-        beside::attach(fd, socket.hears_kernel_groups())?;
-    }
-    socket.decide(Arc::clone(&stream));
-    Ok(stream)
-}
-
-/// The engine's side of a socket that is about to send there or to connect; binds it where the program
-/// has not, as Linux does with the first datagram.
-fn ensure(fd: RawFd, socket: &Socket) -> Result<Arc<Stream>, Errno> {
-    if let Some(stream) = socket.stream() {
-        return Ok(stream);
-    }
-    let backing = system::borrow(fd)?;
-    let any: IpAddr = match socket.family() {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let bound = bound_in_kernel(backing, any)?;
-    open(fd, socket, SocketAddr::new(any, bound.port()))
-}
-
-fn bound_in_kernel(backing: BorrowedFd<'_>, any: IpAddr) -> Result<SocketAddr, Errno> {
-    let local = name::local_of(backing)?;
-    if local.port() == 0 {
-        rustix::net::bind(backing, &SocketAddr::new(any, 0))?;
-    }
-    name::local_of(backing)
-}
-
 /// connect(2): gives the socket a peer on the stack that reaches it, or takes the peer away.
 pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     let destination = match name {
@@ -235,10 +131,11 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         Name::Unspecified => return disconnect(fd, socket),
         Name::Ip(_) | Name::Other => return Ok(None),
     };
-    if stack_for(socket, destination)? == Stack::Kernel {
+    let candidates = places::towards(socket, destination)?;
+    if candidates.is_empty() {
         // From now on only the kernel's peer is heard.
         if socket.stream().is_some() {
-            beside::detach(fd);
+            beside::detach(fd, socket);
         }
         socket.undecide();
         socket.set_engine_peer(false);
@@ -255,11 +152,18 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     if name::peer_of(backing).is_some() {
         rustix::net::connect_unspec(backing)?;
     }
-    let stream = ensure(fd, socket)?;
-    stream.set_peer(destination)?;
+    let flow = Flow {
+        local: places::local_end(fd, socket)?,
+        remote: destination,
+    };
+    let stream = accelerated::first_that_opens(candidates, flow, |place| {
+        let stream = places::alone(fd, socket, flow.local, place)?;
+        stream.set_peer(destination)?;
+        Ok(stream)
+    })?;
     socket.set_engine_peer(true);
     socket.set_kernel_receives(false);
-    socket.watchers.moved_to_engine();
+    socket.decide(stream);
     Ok(Some(0))
 }
 
@@ -275,18 +179,12 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
         socket.undecide();
         return Ok(Some(0));
     }
-    match (socket.stream(), socket.bound()) {
-        (Some(stream), bound) => {
-            stream.clear_peer()?;
-            if bound.is_none_or(|bound| bound.owner == Owner::Any) {
-                socket.set_kernel_receives(true);
-                socket.watchers.moved_to_both();
-            }
-        }
-        (None, Some(bound)) => {
-            open(fd, socket, bound.address)?;
-        }
-        (None, None) => {}
+    let stream = socket.stream();
+    if let Some(stream) = &stream {
+        stream.clear_peer()?;
+    }
+    if stream.is_some() || socket.bound().is_some() {
+        places::open(fd, socket, places::local_end(fd, socket)?)?;
     }
     Ok(Some(0))
 }
@@ -295,7 +193,8 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
 fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddr) -> bool {
     match destination {
         SocketAddr::V4(v4) => {
-            accelerated::networks().is_broadcast(*v4.ip()) && !engine_options(socket).broadcast
+            let all = accelerated::datagram_networks();
+            all.iter().any(|one| one.is_broadcast(*v4.ip())) && !engine_options(socket).broadcast
         }
         SocketAddr::V6(_) => false,
     }

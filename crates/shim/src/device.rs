@@ -2,6 +2,7 @@
 //! serves it. The kernel's socket keeps the number, and has judged whether the program may choose it.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::socket::{Place, Socket};
 use crate::sys;
@@ -10,15 +11,52 @@ use client::engines::{self, AllNetworks};
 /// asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
 
-/// Whose interface a socket is bound to.
+/// Whose interface a socket uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// It is bound to none.
+    /// None in particular.
     Any,
     /// That of an engine.
     Engine(Place),
     /// Another one.
     Kernel,
+}
+
+/// One that a socket remembers; `Any` at first.
+#[derive(Default)]
+pub struct Chosen(AtomicU8);
+
+/// In [`Chosen`]; from [`ENGINE`] on the places of engines.
+const KERNEL: u8 = 1;
+const ENGINE: u8 = 2;
+
+impl Chosen {
+    /// None yet.
+    pub const fn none() -> Chosen {
+        Chosen(AtomicU8::new(0))
+    }
+
+    /// It.
+    pub fn load(&self) -> Device {
+        match self.0.load(Ordering::Relaxed) {
+            KERNEL => Device::Kernel,
+            number => {
+                let place = number.checked_sub(ENGINE);
+                let place = place.and_then(|index| Place::new(index.into()));
+                place.map_or(Device::Any, Device::Engine)
+            }
+        }
+    }
+
+    /// Another one.
+    pub fn store(&self, device: Device) {
+        let number = match device {
+            Device::Any => 0,
+            Device::Kernel => KERNEL,
+            Device::Engine(place) => u8::try_from(place.index()).map_or(0, |index| index + ENGINE),
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
 }
 
 /// Whose interface a socket is bound to; of several engines on one interface the first.
@@ -48,6 +86,17 @@ mod tests {
     use client::route::EngineNetworks;
 
     use super::*;
+
+    #[test]
+    fn a_device_is_remembered() {
+        let chosen = Chosen::none();
+        assert_eq!(chosen.load(), Device::Any);
+        let places = [0, 1, 7].map(|index| Device::Engine(Place::new(index).unwrap()));
+        for device in places.into_iter().chain([Device::Kernel, Device::Any]) {
+            chosen.store(device);
+            assert_eq!(chosen.load(), device);
+        }
+    }
 
     #[test]
     fn the_interface_says_which_stack_serves() {

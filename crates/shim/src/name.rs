@@ -21,7 +21,7 @@ use crate::sys;
 use crate::transfer::with_stream;
 use client::address::{self, Emitted, Family, Name, canonical};
 use client::engines;
-use client::route::{self, EngineNetworks};
+use client::route::EngineNetworks;
 
 /// bind(2).
 pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
@@ -70,21 +70,21 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
 /// Who has an address that a program binds to, of the kernel (`None`) and the engines; and whether it reaches
 /// every host of a network.
 fn owner_of(socket: &Socket, ip: IpAddr) -> (Option<(Owner, Place)>, bool) {
-    if !socket.is_datagram() {
-        let all = accelerated::stream_networks();
-        let is_broadcast =
-            |one: &Arc<EngineNetworks>| matches!(ip, IpAddr::V4(ip) if one.is_broadcast(ip));
-        return (engines::owner(ip, &all), all.iter().any(is_broadcast));
-    }
-    let (place, networks) = accelerated::datagram_networks();
-    let is_broadcast = matches!(ip, IpAddr::V4(ip) if networks.is_broadcast(ip));
-    let owner = if is_broadcast || ip.is_multicast() {
-        // It is no host's: what arrives for it on either stack is meant.
-        Some(Owner::Any)
+    let all = if socket.is_datagram() {
+        accelerated::datagram_networks()
     } else {
-        route::owner(ip, &networks)
+        accelerated::stream_networks()
     };
-    (owner.map(|owner| (owner, place)), is_broadcast)
+    let is_broadcast =
+        |one: &Arc<EngineNetworks>| matches!(ip, IpAddr::V4(ip) if one.is_broadcast(ip));
+    let is_broadcast = all.iter().any(is_broadcast);
+    let owner = if socket.is_datagram() && (is_broadcast || ip.is_multicast()) {
+        // It is no host's: what arrives for it on any stack is meant.
+        Some((Owner::Any, Place::FIRST))
+    } else {
+        engines::owner(ip, &all)
+    };
+    (owner, is_broadcast)
 }
 
 /// Binds to an address that the kernel does not have, and leaves the option as the program set it.

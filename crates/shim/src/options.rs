@@ -139,9 +139,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     keep(socket, level, name, value);
     if socket.is_datagram() {
         datagram::follow(socket, level, name, value);
-        if let Some(stream) = socket.stream() {
-            stream.set_datagram_options(&datagram::engine_options(socket));
-        }
+        datagram::tell(socket);
         return Ok(Some(0));
     }
     let mut changes = OptionChanges::default();

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
 use crate::datagram::groups::Membership;
+use crate::device::Chosen;
 use crate::epoll::Watchers;
 use crate::inline;
 use crate::options::{Answer, Log};
@@ -91,6 +92,10 @@ pub struct Socket {
     segment_bytes: AtomicU32,
     /// Receiving calls so far.
     turns: AtomicU32,
+    /// The stack whose datagram a call has looked at and left: the next one takes it.
+    pub looked_at: Chosen,
+    /// Whose interface IP_MULTICAST_IF and IPV6_MULTICAST_IF name.
+    multicast: [Chosen; 2],
     /// Groups that it is in on the engine, or will be.
     memberships: ArcSwapOption<Vec<Membership>>,
     /// Options that the program has set.
@@ -117,6 +122,8 @@ impl Default for Socket {
             wanted: AtomicU32::new(0),
             segment_bytes: AtomicU32::new(0),
             turns: AtomicU32::new(0),
+            looked_at: Chosen::none(),
+            multicast: [Chosen::none(), Chosen::none()],
             memberships: ArcSwapOption::const_empty(),
             log: Log::default(),
             completions: Completions::default(),
@@ -225,15 +232,18 @@ impl Socket {
         self.stream.load()
     }
 
-    /// The engine serves it from now on, beside the kernel if that has connections for it too.
+    /// The engine serves it from now on, beside the kernel if that has connections for it too. What it had on engines
+    /// before and has no more is closed.
     pub fn decide(&self, stream: Arc<Stream>) {
         if !self.watchers.is_empty() {
             // What has happened so far is told once, by the move. Reports of it that come later would be a
             // second edge.
             accelerated::reap();
-            stream.observe(Arc::clone(&self.watchers));
+            stream.observe(&self.watchers);
         }
-        self.stream.store(Some(stream));
+        if let Some(before) = self.stream.swap(Some(Arc::clone(&stream))) {
+            before.close_but(&stream);
+        }
         if self.is_on_both() {
             self.watchers.moved_to_both();
         } else {

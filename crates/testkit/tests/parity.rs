@@ -41,6 +41,26 @@ fn programs_print_over_two_cores_what_they_print_over_the_kernel() {
 }
 
 #[test]
+fn datagrams_over_the_second_of_two_engines_print_what_they_print_over_the_kernel() {
+    let Some(lab) = laboratory("t-parity-second") else {
+        return;
+    };
+    let (a, shunt) = (host(&lab, "a"), testkit::shunt().to_str().unwrap());
+    let (second, address) = ("@shunt/second", "10.78.0.11");
+    let own = format!("{address}/24");
+    let engine = ["engine", "--name", second, "--nic", LINK, "--address", &own];
+    let _engines = [&["engine"][..], &engine].map(|line| {
+        let mut engine = testkit::start(a, shunt, line);
+        let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
+        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        engine
+    });
+    let command = format!("{shunt} run --engine @shunt/engine --engine {second} --");
+    let arguments = ["--command", &command, "--address", address];
+    run_programs_unless(a, &arguments, &|name| !name.starts_with("udp_"), 8);
+}
+
+#[test]
 fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     let Some(lab) = laboratory("t-parity-inline") else {
         return;

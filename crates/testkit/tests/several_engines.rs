@@ -7,6 +7,9 @@
 
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
+#[path = "several_engines/datagrams.rs"]
+mod datagrams;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;

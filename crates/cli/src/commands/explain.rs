@@ -40,7 +40,7 @@ pub struct Arguments {
 struct Line {
     fd: u32,
     protocol: &'static str,
-    /// `kernel`, or the engine's control socket; of a listener on several stacks all of them.
+    /// `kernel`, or the engine's control socket; of one that hears on several stacks all of them.
     stack: String,
     local: Option<String>,
     remote: Option<String>,
@@ -148,12 +148,12 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
     if let Some((name, row)) = served.first() {
         let word = |field: &str| row[field].as_str().map(str::to_owned);
         let (local, state) = (word("local"), word("state"));
-        let listens_on_all = state.as_deref() == Some("LISTEN")
+        let hears_all = matches!(state.as_deref(), Some("LISTEN" | "UNCONN"))
             && kernels
                 .as_ref()
                 .is_some_and(|view| view.local.ip().is_unspecified());
         let mut stacks: Vec<&str> = served.iter().map(|(name, _)| *name).collect();
-        if listens_on_all {
+        if hears_all {
             stacks.insert(0, "kernel");
         }
         return Line {
@@ -162,7 +162,7 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
             stack: stacks.join(" + "),
             why: match engines {
                 [_] => reason::of_engine(local.as_deref(), state.as_deref()),
-                _ => reason::of_one_of_many(name, local.as_deref(), listens_on_all),
+                _ => reason::of_one_of_many(name, local.as_deref(), hears_all),
             },
             local,
             remote: word("remote"),

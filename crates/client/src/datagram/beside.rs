@@ -6,6 +6,7 @@
 //! joined one by an address of the kernel's.
 
 use core::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use hostif::control::Sharing;
 use libc::sock_filter;
@@ -17,6 +18,7 @@ const LOAD_WORD: u16 = 0x20;
 const LOAD_BYTE: u16 = 0x30;
 const SHIFT_RIGHT: u16 = 0x74;
 const AND: u16 = 0x54;
+const JUMP: u16 = 0x05;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 /// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_IFINDEX`; `SKF_NET_OFF`: from the IP header on.
@@ -28,32 +30,52 @@ const PACKET_LOOPBACK: u32 = 5;
 const ACCEPT: u32 = u32::MAX;
 const REJECT: u32 = 0;
 
-/// The filter; `None`: the engine is on no link of this kernel. With `hears_groups` groups pass.
+/// The filter; `None`: no engine is on a link of this kernel. With `hears_groups` groups pass.
 #[must_use]
-pub fn filter(networks: &EngineNetworks, hears_groups: bool) -> Option<Vec<sock_filter>> {
-    if networks.scope_id == 0 {
+pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<sock_filter>> {
+    let links = links(all);
+    if links.is_empty() {
         return None;
     }
-    Some(match networks.sharing {
-        Sharing::Doubled => silent(networks.scope_id),
-        Sharing::Owned | Sharing::Steered => program(networks, hears_groups),
-    })
-}
-
-/// The kernel gets all that the engine gets.
-fn silent(interface: u32) -> Vec<sock_filter> {
-    vec![
+    let mut program = vec![
         plain(LOAD_WORD, PACKET_TYPE),
         unless_equal(PACKET_LOOPBACK, 1),
         plain(RETURN, ACCEPT),
         plain(LOAD_WORD, INTERFACE),
-        unless_equal(interface, 1),
-        plain(RETURN, REJECT),
-        plain(RETURN, ACCEPT),
-    ]
+    ];
+    for link in &links {
+        let part = match link.sharing {
+            // The kernel gets all that the engine gets.
+            Sharing::Doubled => vec![plain(RETURN, REJECT)],
+            Sharing::Owned | Sharing::Steered => for_many(link, hears_groups),
+        };
+        program.push(if_equal(link.scope_id, 1));
+        program.push(plain(JUMP, u32::try_from(part.len()).ok()?));
+        program.extend(part);
+    }
+    program.push(plain(RETURN, ACCEPT));
+    Some(program)
 }
 
-fn program(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {
+/// The links of this kernel that engines are on, each with the networks of all of them.
+fn links(all: &[Arc<EngineNetworks>]) -> Vec<EngineNetworks> {
+    let mut links: Vec<EngineNetworks> = Vec::new();
+    for one in all.iter().filter(|one| one.scope_id != 0) {
+        let known = links.iter_mut().find(|link| link.scope_id == one.scope_id);
+        let Some(link) = known else {
+            links.push(EngineNetworks::clone(one));
+            continue;
+        };
+        link.interfaces.extend_from_slice(&one.interfaces);
+        if one.sharing == Sharing::Doubled {
+            link.sharing = Sharing::Doubled;
+        }
+    }
+    links
+}
+
+/// Holds back what reaches everybody on a link, and groups there; every way through it ends.
+fn for_many(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {
     let groups = if hears_groups { ACCEPT } else { REJECT };
     // RFC 4291 §2.7.
     let ipv6 = [
@@ -63,12 +85,6 @@ fn program(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {
         plain(RETURN, ACCEPT),
     ];
     let mut program = vec![
-        plain(LOAD_WORD, PACKET_TYPE),
-        unless_equal(PACKET_LOOPBACK, 1),
-        plain(RETURN, ACCEPT),
-        plain(LOAD_WORD, INTERFACE),
-        if_equal(networks.scope_id, 1),
-        plain(RETURN, ACCEPT),
         plain(LOAD_BYTE, IP_HEADER),
         plain(SHIFT_RIGHT, 4),
         unless_equal(6, 4),
@@ -169,6 +185,7 @@ mod tests {
                 }
                 SHIFT_RIGHT => accumulator >>= k,
                 AND => accumulator &= k,
+                JUMP => at += usize::try_from(k).unwrap(),
                 JUMP_IF_EQUAL => at += usize::from(if accumulator == k { jt } else { jf }),
                 RETURN => return k == ACCEPT,
                 other => panic!("instruction {other:#x}"),
@@ -187,11 +204,26 @@ mod tests {
             scope_id: 7,
             ..EngineNetworks::default()
         };
-        let (all, groups) = (program(&networks, false), program(&networks, true));
+        // Beside it another on the same link, and one on a link of its own that leaves the kernel everything.
+        let beside = EngineNetworks {
+            interfaces: vec![network("10.0.2.2", 24)],
+            scope_id: 7,
+            ..EngineNetworks::default()
+        };
+        let doubled = EngineNetworks {
+            interfaces: vec![network("10.0.3.2", 24)],
+            scope_id: 9,
+            sharing: Sharing::Doubled,
+            ..EngineNetworks::default()
+        };
+        let engines = [networks, beside, doubled].map(Arc::new);
+        let [all, groups] = [false, true].map(|groups| filter(&engines, groups).unwrap());
         for (interface, to, passing, passing_groups) in [
             (7, "10.0.0.255", false, false),
             (7, "255.255.255.255", false, false),
             (7, "10.0.1.255", true, true),
+            (7, "10.0.2.255", false, false),
+            (9, "10.0.3.2", false, false),
             (7, "10.0.0.1", true, true),
             (7, "239.1.2.3", false, true),
             (7, "ff02::fb", false, true),
@@ -208,5 +240,7 @@ mod tests {
             ..packet(7, "10.0.0.255")
         };
         assert!(passes(&all, &sent_by_us));
+        let nowhere = [Arc::new(EngineNetworks::default())];
+        assert!(filter(&nowhere, false).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! The engines that a process is attached to: a session with each, what they own, and which of them opens a
 //! connection.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,6 +43,8 @@ struct Known {
     all: Networks,
     /// Of those that serve TCP, the first with loopback if this process uses it.
     of_streams: Networks,
+    /// Of those that serve UDP.
+    of_datagrams: Networks,
 }
 
 impl Engines {
@@ -170,6 +172,12 @@ impl Engines {
         Arc::clone(&self.known().of_streams)
     }
 
+    /// As `networks`, of the engines that serve UDP.
+    #[must_use]
+    pub fn datagram_networks(&self) -> Networks {
+        Arc::clone(&self.known().of_datagrams)
+    }
+
     fn known(&self) -> Arc<Known> {
         let now = Instant::now();
         if let Some(known) = self.networks.load_full() {
@@ -179,12 +187,14 @@ impl Engines {
                 return known;
             }
         }
-        let ask =
-            |session: &&'static Session| Arc::new(EngineNetworks::of(session).unwrap_or_default());
-        let all: Networks = self.sessions.iter().map(ask).collect();
+        let ask = |session: &&'static Session| EngineNetworks::of(session).map(Arc::new);
+        let answers: Vec<Option<Arc<EngineNetworks>>> = self.sessions.iter().map(ask).collect();
+        let of_datagrams = of_datagrams(&answers);
+        let all: Networks = answers.into_iter().map(Option::unwrap_or_default).collect();
         let known = Arc::new(Known {
             asked_at: now,
             of_streams: self.of_streams(&all),
+            of_datagrams,
             all,
         });
         self.networks.store(Some(Arc::clone(&known)));
@@ -239,13 +249,39 @@ impl Engines {
         flow: Flow,
         mut open: impl FnMut(Place) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let destination = flow.remote.ip();
         let mut places = self.placement.order(candidates, flow, &self.sessions);
+        self.first_of(&mut places, flow.remote.ip(), &mut open)
+    }
+
+    /// As [`Engines::first_that_opens`], of a datagram that is on no connection: by priority, so that all between the
+    /// same two go the same way.
+    pub fn first_that_sends<T>(
+        &self,
+        candidates: Candidates,
+        destination: IpAddr,
+        mut send: impl FnMut(Place) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match candidates.first() {
+            Some(only) if candidates == Candidates::only(only) => send(only),
+            _ => {
+                let mut places: Vec<Place> = candidates.iter().collect();
+                self.first_of(&mut places, destination, &mut send)
+            }
+        }
+    }
+
+    /// In this order, but what worked for the destination first.
+    fn first_of<T>(
+        &self,
+        places: &mut [Place],
+        destination: IpAddr,
+        open: &mut dyn FnMut(Place) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         if places.len() > 1 {
-            self.remembered.prefer(destination, &mut places);
+            self.remembered.prefer(destination, places);
         }
         let mut refused = None;
-        for (tried, place) in places.into_iter().enumerate() {
+        for (tried, place) in places.iter().copied().enumerate() {
             match open(place) {
                 Ok(opened) => {
                     if tried > 0 {
@@ -299,6 +335,20 @@ fn first_reason(answers: &[Answer<'_>]) -> Option<String> {
     let reason = |(_, answer): &Answer<'_>| answer.as_ref().err().cloned();
     let reasons: Option<Vec<String>> = answers.iter().map(reason).collect();
     reasons.map(|reasons| reasons.into_iter().next().unwrap_or_default())
+}
+
+/// Of an engine that does not answer, or does not serve UDP, nothing, and no kind of sockets either.
+fn of_datagrams(answers: &[Option<Arc<EngineNetworks>>]) -> Networks {
+    let nothing = Arc::new(EngineNetworks {
+        kinds: SocketKinds::empty(),
+        ..EngineNetworks::default()
+    });
+    let serves = |one: &&Arc<EngineNetworks>| one.kinds.contains(SocketKinds::DATAGRAM);
+    let of = |answer: &Option<Arc<EngineNetworks>>| {
+        let serving = answer.as_ref().filter(serves);
+        Arc::clone(serving.unwrap_or(&nothing))
+    };
+    answers.iter().map(of).collect()
 }
 
 /// Whether another engine may be able to what this one was not: it is gone or full, or has no way there.

@@ -50,6 +50,9 @@ pub struct DatagramOptions {
     pub v6_only: bool,
     /// UDP_GRO.
     pub merged: bool,
+    /// What is for everybody on the link another socket of the program hears for it: this one hears what is for an
+    /// address of the engine's, and groups that it has joined itself.
+    pub addressed_only: bool,
     /// For IPv4.
     pub v4: FamilyOptions,
     /// For IPv6.
@@ -64,13 +67,14 @@ const BROADCAST: u32 = 1;
 const REUSE_PORT: u32 = 1 << 1;
 const V6_ONLY: u32 = 1 << 2;
 const MERGED: u32 = 1 << 3;
+const ADDRESSED_ONLY: u32 = 1 << 4;
 /// Switches of a family, shifted by one of these.
 const ERROR_QUEUE: u32 = 1;
 const MULTICAST_LOOP: u32 = 1 << 1;
 const MULTICAST_ALL: u32 = 1 << 2;
 const V4_SHIFT: u32 = 8;
 const V6_SHIFT: u32 = 16;
-const ALL: u32 = 0xf | 7 << V4_SHIFT | 7 << V6_SHIFT;
+const ALL: u32 = 0x1f | 7 << V4_SHIFT | 7 << V6_SHIFT;
 
 fn given(on: bool, bit: u32) -> u32 {
     if on { bit } else { 0 }
@@ -110,6 +114,7 @@ impl DatagramOptions {
             | given(self.reuse_port, REUSE_PORT)
             | given(self.v6_only, V6_ONLY)
             | given(self.merged, MERGED)
+            | given(self.addressed_only, ADDRESSED_ONLY)
             | self.v4.switches() << V4_SHIFT
             | self.v6.switches() << V6_SHIFT;
         [
@@ -132,6 +137,7 @@ impl DatagramOptions {
             reuse_port: has(REUSE_PORT),
             v6_only: has(V6_ONLY),
             merged: has(MERGED),
+            addressed_only: has(ADDRESSED_ONLY),
             v4: FamilyOptions::read(v4, low(words[1]), low(words[2])),
             v6: FamilyOptions::read(v6, high(words[1]), high(words[2])),
             send_bytes: high(words[0]),

@@ -105,14 +105,15 @@ fn any_family_options() -> impl Strategy<Value = FamilyOptions> {
 
 fn any_datagram_options() -> impl Strategy<Value = DatagramOptions> {
     let families = (any_family_options(), any_family_options());
-    (any::<[bool; 4]>(), families, any::<(u32, u32)>()).prop_map(
+    (any::<[bool; 5]>(), families, any::<(u32, u32)>()).prop_map(
         |(switches, (v4, v6), (send_bytes, receive_bytes))| {
-            let [broadcast, reuse_port, v6_only, merged] = switches;
+            let [broadcast, reuse_port, v6_only, merged, addressed_only] = switches;
             DatagramOptions {
                 broadcast,
                 reuse_port,
                 v6_only,
                 merged,
+                addressed_only,
                 v4,
                 v6,
                 send_bytes,

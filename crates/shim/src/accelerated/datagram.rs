@@ -1,16 +1,29 @@
-//! The door to the engine for datagram sockets.
+//! The door to the engines for datagram sockets. One may be on several: what concerns one of them names its place.
 
 use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
 
-use client::{DatagramOptions, Failure, Letter, Outgoing, Received};
+use client::engines::Place;
+use client::{DatagramOptions, Failure, Letter, Outgoing, Readiness, Received, TcpSocket};
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
-use super::Stream;
+use super::{Stream, engines};
 use crate::datagram::groups::Membership;
 
+/// What came, and to which engine.
+pub struct Arrived<T> {
+    /// What came.
+    pub letter: Letter<T>,
+    /// The engine.
+    pub place: Place,
+}
+
 impl Stream {
+    fn at(&self, place: Place) -> Result<&TcpSocket, Errno> {
+        self.part_at(place).map(AsRef::as_ref).ok_or(Errno::NETDOWN)
+    }
+
     /// Takes a local end whose port the backing socket holds.
     pub fn bind(&self, local: SocketAddr) -> Result<(), Errno> {
         self.socket.bind(local).map(drop)
@@ -26,16 +39,21 @@ impl Stream {
         self.socket.clear_peer()
     }
 
-    /// Changes the options.
-    pub fn set_datagram_options(&self, options: &DatagramOptions) {
-        // It fails only when the engine is gone, which the next call on data reports.
-        let _ = self.socket.set_datagram_options(options);
+    /// Changes the options, which may be others on each engine: they are told the engine and those before it.
+    pub fn set_datagram_options(&self, options: impl Fn(Place, &[Place]) -> DatagramOptions) {
+        let places = self.places();
+        for (part, (before, place)) in self.living().zip(places.iter().enumerate()) {
+            // It fails only when the engine is gone, which the next call on data reports.
+            let _ = part.set_datagram_options(&options(*place, &places[..before]));
+        }
     }
 
     /// Has the error queue tell of a datagram that was too long.
-    pub fn note_too_long(&self, destination: SocketAddr) {
-        // As above.
-        let _ = self.socket.note_too_long(destination);
+    pub fn note_too_long(&self, place: Place, destination: SocketAddr) {
+        if let Ok(part) = self.at(place) {
+            // As above.
+            let _ = part.note_too_long(destination);
+        }
     }
 
     /// Joins a group, leaves it, or changes the sources that it is heard from.
@@ -44,46 +62,92 @@ impl Stream {
         change: MembershipChange,
         about: &Membership,
     ) -> Result<(), Errno> {
-        self.socket
-            .change_membership(change, about.group, about.source, about.interface)
+        let interface = engines::networks_of(about.place).scope_id;
+        self.at(about.place)?
+            .change_membership(change, about.group, about.source, interface)
     }
 
-    /// Sends one datagram. EAGAIN: no room now.
+    /// Whether it is on that engine.
+    pub fn is_at(&self, place: Place) -> bool {
+        self.part_at(place).is_some()
+    }
+
+    /// Sends one datagram. EAGAIN: no room now; NETDOWN: it is not on that engine.
     pub fn send_datagram(
         &self,
+        place: Place,
         outgoing: &Outgoing,
         slices: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
-        self.socket.outbox()?.push(outgoing, slices)
+        self.at(place)?.outbox()?.push(outgoing, slices)
     }
 
-    /// Takes the next datagram, or only looks at it.
+    /// Whether a datagram for an engine goes at once, or fails.
+    pub fn takes_datagrams(&self, place: Place) -> bool {
+        let ends = Readiness::OUT | Readiness::ERR | Readiness::HUP;
+        self.at(place)
+            .map_or(true, |part| part.readiness().intersects(ends))
+    }
+
+    /// From one of the engines on, round.
+    fn from(&self, turn: u32) -> impl Iterator<Item = (&TcpSocket, Place)> {
+        let count = self.beside.len() + 1;
+        let first = usize::try_from(turn).unwrap_or(0) % count;
+        let all = || self.living().map(AsRef::as_ref);
+        let in_turn = all().skip(first).chain(all().take(first));
+        in_turn.map(|part: &TcpSocket| (part, engines::place_of(part.session())))
+    }
+
+    /// Takes the next datagram, or only looks at it: of that engine if it has one, else of one after the other.
     pub fn receive_datagram(
         &self,
+        (first, turn): (Option<Place>, u32),
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
-    ) -> Result<Option<Letter<Received>>, Errno> {
-        match self.socket.inbox()? {
-            Some(mut inbox) => inbox.next(slices, peek),
-            None => Ok(None),
+    ) -> Result<Option<Arrived<Received>>, Errno> {
+        let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
+        for (part, place) in first.into_iter().chain(self.from(turn)) {
+            let Some(mut inbox) = part.inbox()? else {
+                continue;
+            };
+            if let Some(letter) = inbox.next(slices, peek)? {
+                return Ok(Some(Arrived { letter, place }));
+            }
         }
+        Ok(None)
     }
 
     /// Takes the oldest entry of the error queue.
     pub fn take_failure(
         &self,
         slices: &mut [IoSliceMut<'_>],
-    ) -> Result<Option<Letter<Failure>>, Errno> {
-        self.socket.take_failure(slices)
+    ) -> Result<Option<Arrived<Failure>>, Errno> {
+        for (part, place) in self.from(0) {
+            if let Some(letter) = part.take_failure(slices)? {
+                return Ok(Some(Arrived { letter, place }));
+            }
+        }
+        Ok(None)
     }
 
-    /// The length of the next datagram.
-    pub fn next_datagram_bytes(&self) -> Result<Option<usize>, Errno> {
-        self.socket.next_datagram_bytes()
+    /// The length of the next datagram that `receive_datagram` would take, and where it is.
+    pub fn next_datagram_bytes(
+        &self,
+        (first, turn): (Option<Place>, u32),
+    ) -> Result<Option<(usize, Place)>, Errno> {
+        let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
+        for (part, place) in first.into_iter().chain(self.from(turn)) {
+            if let Some(bytes) = part.next_datagram_bytes()? {
+                return Ok(Some((bytes, place)));
+            }
+        }
+        Ok(None)
     }
 
     /// Ends directions.
     pub fn shut_datagrams(&self, read: bool, write: bool) {
-        self.socket.shut_datagrams(read, write);
+        for part in self.living() {
+            part.shut_datagrams(read, write);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The engines of this process: attached to by the first socket that could be accelerated. Which they are, and in
 //! which order, the environment says (docs/decisions/0032-several-engines.md).
 
+use core::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
@@ -69,20 +70,9 @@ pub fn first() -> Place {
     place.unwrap_or_default()
 }
 
-/// The engine that serves the UDP sockets of this process, and what it owns; each datagram asks.
-pub fn datagram_networks() -> (Place, Arc<EngineNetworks>) {
-    let found = engines().and_then(|engines| {
-        let all = engines.networks();
-        let serves = |one: &Arc<EngineNetworks>| one.kinds.contains(SocketKinds::DATAGRAM);
-        let index = all.iter().position(serves)?;
-        Some((Place::new(index)?, Arc::clone(&all[index])))
-    });
-    found.unwrap_or_else(|| (Place::FIRST, networks_of(Place::FIRST)))
-}
-
-/// What that engine owns.
-pub fn networks() -> Arc<EngineNetworks> {
-    datagram_networks().1
+/// What those that serve UDP own, each at its place; each datagram asks.
+pub fn datagram_networks() -> Networks {
+    engines().map_or_else(|| Arc::new([]), Engines::datagram_networks)
 }
 
 /// Whether any of them serves sockets of this kind.
@@ -108,6 +98,16 @@ pub fn first_that_opens<T>(
 ) -> Result<T, Errno> {
     let engines = engines().ok_or(Errno::NETDOWN)?;
     engines.first_that_opens(candidates, flow, open)
+}
+
+/// See [`Engines::first_that_sends`].
+pub fn first_that_sends<T>(
+    candidates: Candidates,
+    destination: IpAddr,
+    send: impl FnMut(Place) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let engines = engines().ok_or(Errno::NETDOWN)?;
+    engines.first_that_sends(candidates, destination, send)
 }
 
 /// The socket of an engine that a descriptor stands for.

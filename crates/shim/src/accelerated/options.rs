@@ -1,5 +1,6 @@
 //! Options of a socket on the engine, and what can be asked about it.
 
+use client::TcpSocket;
 use hostif::{Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
@@ -50,12 +51,16 @@ impl Stream {
 
     /// The descriptors on which is set who is signalled of events.
     pub fn signal_ends(&self) -> Result<Vec<PrivateFd>, Errno> {
-        self.socket.signal_ends()
+        let mut ends = Vec::new();
+        for part in self.parts() {
+            ends.extend(part.signal_ends()?);
+        }
+        Ok(ends)
     }
 
     /// What comes next is to be signalled of, however it comes.
     pub fn expect_signal(&self) {
-        self.socket.expect_signal();
+        self.parts().for_each(TcpSocket::expect_signal);
     }
 
     /// A thread is about to wait for data: nobody is to be signalled of it.

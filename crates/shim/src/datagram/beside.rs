@@ -1,23 +1,34 @@
-//! What the backing socket of a socket on ANY must not hear because the engine hears it too
+//! What the backing socket of a socket on ANY must not hear because an engine hears it too
 //! (`client::heard_beside`).
 
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
+use crate::socket::Socket;
 use crate::{accelerated, sys};
 
-/// Attaches the filter, if the engine is on a link of this kernel. With `hears_groups` groups pass.
-pub fn attach(fd: RawFd, hears_groups: bool) -> Result<(), Errno> {
-    let networks = accelerated::networks();
-    match client::heard_beside(&networks, hears_groups) {
-        Some(program) => sys::attach_filter(fd, &program),
-        None => Ok(()),
+/// Attaches the filter, if it is not there and an engine is on a link of this kernel.
+pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
+    if socket.is_filtered() {
+        return Ok(());
     }
+    attach_again(fd, socket)
+}
+
+/// Attaches it as it is to be now.
+pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
+    let all = accelerated::datagram_networks();
+    if let Some(program) = client::heard_beside(&all, socket.hears_kernel_groups()) {
+        sys::attach_filter(fd, &program)?;
+    }
+    socket.set_filtered(true);
+    Ok(())
 }
 
 /// Takes it away.
-pub fn detach(fd: RawFd) {
+pub fn detach(fd: RawFd, socket: &Socket) {
+    socket.set_filtered(false);
     // There is none where the engine has no link, or the program has put its own in its place.
     let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &[0; 4]);
 }

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use rustix::io::Errno;
 
 use super::Call;
+use crate::device::Device;
 use crate::outcome::Switched;
 
 /// shutdown(2): nothing goes over the wire; readers and writers wake. ENOTCONN without a peer, although
@@ -41,11 +42,26 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
         return Ok(None);
     };
     let bytes = match request {
-        libc::FIONREAD => match served.stream.next_datagram_bytes()? {
-            Some(bytes) => bytes,
-            None if served.socket.kernel_receives() => return Ok(None),
-            None => 0,
-        },
+        libc::FIONREAD => {
+            let looked_at = &served.socket.looked_at;
+            let first = match looked_at.load() {
+                Device::Engine(place) => Some(place),
+                Device::Kernel if served.socket.kernel_receives() => return Ok(None),
+                Device::Kernel | Device::Any => None,
+            };
+            let turn = served.socket.turn();
+            match served.stream.next_datagram_bytes((first, turn))? {
+                Some((bytes, place)) => {
+                    looked_at.store(Device::Engine(place));
+                    bytes
+                }
+                None if served.socket.kernel_receives() => {
+                    looked_at.store(Device::Kernel);
+                    return Ok(None);
+                }
+                None => 0,
+            }
+        }
         libc::TIOCOUTQ => served.stream.unacknowledged_bytes(),
         _ => return Ok(None),
     };

@@ -1,25 +1,29 @@
 //! Multicast options of UDP sockets (ip(7), ipv6(7), RFC 3493 §5.2, RFC 3678): on which stack a group is
 //! joined, and by which one datagrams to groups leave.
 //!
-//! An option that names an address or an interface of the engine concerns the engine alone, one that names
-//! another the kernel alone, and one that names none both: then it is enough that one of them can do it.
+//! An option that names an address or an interface of an engine concerns that engine alone, one that names
+//! another the kernel alone, and one that names none all of them: then it is enough that one can do it.
+//! Of several engines on one link the first joins, so that nothing comes twice.
 //! What is joined before a socket is on an engine is joined there when it comes to it.
 
 mod filter;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
-use client::Sharing;
+use client::engines::{self, AllNetworks};
+use client::{Sharing, SocketKinds};
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use crate::accelerated;
+use crate::device::Device;
 use crate::outcome::Switched;
-use crate::socket::Socket;
+use crate::socket::{Place, Socket};
 use crate::sys;
 use client::address::Family;
-use client::route::{EngineNetworks, Stack};
+use client::route::EngineNetworks;
 
 pub use filter::{ask, is_filter};
 
@@ -40,26 +44,18 @@ pub struct Membership {
     pub group: IpAddr,
     /// The only source, if one was named.
     pub source: Option<IpAddr>,
-    /// The engine's interface by its scope; 0: as routed.
-    pub interface: u32,
+    /// The engine that hears it.
+    pub place: Place,
     /// That source is not heard, of a group that is heard otherwise.
     pub is_blocked: bool,
 }
 
 /// How a program names an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Named {
     Any,
     Address(Ipv4Addr),
     Index(u32),
-}
-
-/// Which stacks an option concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Concerned {
-    Kernel,
-    Engine,
-    Both,
 }
 
 /// An option as it was set.
@@ -69,10 +65,10 @@ enum Change {
         change: MembershipChange,
         group: IpAddr,
         source: Option<IpAddr>,
-        place: Place,
+        named: Named,
     },
     /// IP_MULTICAST_IF, IPV6_MULTICAST_IF.
-    Interface(Family, Place),
+    Interface(Family, Named),
 }
 
 /// setsockopt(2) of a multicast option; `None`: it is no such option, or the kernel's alone.
@@ -80,77 +76,95 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     let Some(change) = parse(level, name, value) else {
         return filter::set(fd, socket, level, name, value);
     };
-    let networks = accelerated::networks();
+    let all = accelerated::datagram_networks();
     match change {
-        Change::Interface(family, place) => {
-            let stack = match concerned(place, &networks) {
-                Concerned::Engine => Some(Stack::Engine),
-                Concerned::Kernel => Some(Stack::Kernel),
-                Concerned::Both => None,
-            };
+        Change::Interface(family, named) => {
+            let device = concerned(named, &all);
             // Where the engine's interface is one of the kernel's too, getsockopt answers with it.
             let kernel = sys::set_option(fd, level, name, value);
-            if stack != Some(Stack::Engine) {
+            if !matches!(device, Device::Engine(_)) {
                 kernel?;
             }
-            socket.set_multicast_stack(family, stack);
-            if let Some(stream) = socket.stream() {
-                stream.set_datagram_options(&super::engine_options(socket));
-            }
+            socket.set_multicast_device(family, device);
+            super::tell(socket);
             Ok(Some(0))
         }
         Change::Member {
             change,
             group,
             source,
-            place,
+            named,
         } => {
-            let membership = Membership {
-                group,
-                source,
-                interface: networks.scope_id,
-                is_blocked: matches!(change, MembershipChange::Block | MembershipChange::Unblock),
-            };
-            let engine = || change_on_engine(socket, change, membership);
-            match concerned(place, &networks) {
-                Concerned::Kernel => {
-                    socket.set_hears_kernel_groups();
-                    if socket.kernel_receives() {
-                        super::beside::attach(fd, true)?;
-                    }
-                    Ok(None)
+            let device = concerned(named, &all);
+            if device == Device::Kernel {
+                socket.set_hears_kernel_groups();
+                if socket.kernel_receives() {
+                    super::beside::attach_again(fd, socket)?;
                 }
-                Concerned::Engine => {
-                    if networks.sharing != Sharing::Owned {
-                        // It is the kernel that tells the link who listens to what.
-                        let _ = sys::set_option(fd, level, name, value);
-                    }
-                    engine().map(|()| Some(0))
-                }
-                Concerned::Both => {
-                    let kernel = sys::set_option(fd, level, name, value);
-                    match (kernel, engine()) {
-                        (Ok(()), _) | (_, Ok(())) => Ok(Some(0)),
-                        (Err(error), Err(_)) => Err(error),
-                    }
-                }
+                return Ok(None);
             }
+            on_all(device, &all, (fd, level, name, value), &mut |place| {
+                let membership = Membership {
+                    group,
+                    source,
+                    place,
+                    is_blocked: matches!(
+                        change,
+                        MembershipChange::Block | MembershipChange::Unblock
+                    ),
+                };
+                change_on_engine(socket, change, membership)
+            })
         }
     }
 }
 
-fn concerned(place: Place, networks: &EngineNetworks) -> Concerned {
-    let mut own = networks.interfaces.iter().map(|network| network.address);
-    let is_engines = match place {
-        Place::Any => return Concerned::Both,
-        Place::Address(address) => own.any(|one| one == IpAddr::V4(address)),
-        Place::Index(index) => index == networks.scope_id,
-    };
-    if is_engines {
-        Concerned::Engine
-    } else {
-        Concerned::Kernel
+/// Changes something about a group on an engine, or on all of them and the kernel: then one success is enough.
+fn on_all(
+    device: Device,
+    all: &AllNetworks,
+    (fd, level, name, value): (RawFd, i32, i32, &[u8]),
+    change: &mut dyn FnMut(Place) -> Result<(), Errno>,
+) -> Switched<i32> {
+    let kernel = || sys::set_option(fd, level, name, value);
+    let serving = engines::serving(SocketKinds::DATAGRAM, all);
+    if let Device::Engine(place) = device {
+        if all
+            .get(place.index())
+            .is_some_and(|one| one.sharing != Sharing::Owned)
+        {
+            // It is the kernel that tells the link who listens to what.
+            let _ = kernel();
+        }
+        return change(engines::first_on_link(place, serving, all)).map(|()| Some(0));
     }
+    let result = kernel();
+    let hears = |place: &Place| engines::first_on_link(*place, serving, all) == *place;
+    let mut is_done = result.is_ok();
+    for place in serving.iter().filter(hears) {
+        is_done |= change(place).is_ok();
+    }
+    if is_done {
+        Ok(Some(0))
+    } else {
+        result.map(|()| None)
+    }
+}
+
+/// Whose interface an option names.
+fn concerned(named: Named, all: &AllNetworks) -> Device {
+    let place = match named {
+        Named::Any => return Device::Any,
+        Named::Address(address) => {
+            let owns = |one: &Arc<EngineNetworks>| {
+                let mut own = one.interfaces.iter().map(|network| network.address);
+                own.any(|one| one == IpAddr::V4(address))
+            };
+            all.iter().position(owns).and_then(Place::new)
+        }
+        Named::Index(index) => engines::of_interface(index, all),
+    };
+    place.map_or(Device::Kernel, Device::Engine)
 }
 
 fn change_on_engine(
@@ -159,7 +173,8 @@ fn change_on_engine(
     membership: Membership,
 ) -> Result<(), Errno> {
     let comes = matches!(change, MembershipChange::Join | MembershipChange::Block);
-    if let Some(stream) = socket.stream() {
+    let stream = socket.stream();
+    if let Some(stream) = stream.filter(|stream| stream.is_at(membership.place)) {
         stream.change_membership(change, &membership)?;
     } else {
         let known = socket.memberships();
@@ -173,8 +188,8 @@ fn change_on_engine(
             return Err(Errno::INVAL);
         }
         let is_known = if change == MembershipChange::Leave && membership.source.is_none() {
-            let mut groups = known.iter().map(|one| (one.group, one.interface));
-            groups.any(|one| one == (membership.group, membership.interface))
+            let mut groups = known.iter().map(|one| (one.group, one.place));
+            groups.any(|one| one == (membership.group, membership.place))
         } else {
             known.contains(&membership)
         };
@@ -227,23 +242,23 @@ fn v4(value: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*value.get(at..)?.first_chunk::<4>()?))
 }
 
-fn index(value: &[u8], at: usize) -> Option<Place> {
+fn index(value: &[u8], at: usize) -> Option<Named> {
     Some(match u32::from_ne_bytes(*value.get(at..)?.first_chunk()?) {
-        0 => Place::Any,
-        index => Place::Index(index),
+        0 => Named::Any,
+        index => Named::Index(index),
     })
 }
 
-fn by_address(address: Ipv4Addr) -> Place {
+fn by_address(address: Ipv4Addr) -> Named {
     if address.is_unspecified() {
-        Place::Any
+        Named::Any
     } else {
-        Place::Address(address)
+        Named::Address(address)
     }
 }
 
 /// struct in_addr, ip_mreq or ip_mreqn, whose index counts before its address.
-fn interface_v4(value: &[u8]) -> Option<Place> {
+fn interface_v4(value: &[u8]) -> Option<Named> {
     match value.len() {
         ..8 => Some(by_address(v4(value, 0)?)),
         _ => in_request(value),
@@ -251,9 +266,9 @@ fn interface_v4(value: &[u8]) -> Option<Place> {
 }
 
 /// struct ip_mreq or ip_mreqn.
-fn in_request(value: &[u8]) -> Option<Place> {
+fn in_request(value: &[u8]) -> Option<Named> {
     match index(value, 8) {
-        Some(Place::Index(index)) => Some(Place::Index(index)),
+        Some(Named::Index(index)) => Some(Named::Index(index)),
         _ => Some(by_address(v4(value, 4)?)),
     }
 }
@@ -263,7 +278,7 @@ fn request(change: MembershipChange, value: &[u8]) -> Option<Change> {
         change,
         group: v4(value, 0)?.into(),
         source: None,
-        place: in_request(value)?,
+        named: in_request(value)?,
     })
 }
 
@@ -273,7 +288,7 @@ fn source_request(change: MembershipChange, value: &[u8]) -> Option<Change> {
         change,
         group: v4(value, 0)?.into(),
         source: Some(v4(value, 8)?.into()),
-        place: by_address(v4(value, 4)?),
+        named: by_address(v4(value, 4)?),
     })
 }
 
@@ -283,7 +298,7 @@ fn request_v6(change: MembershipChange, value: &[u8]) -> Option<Change> {
         change,
         group: Ipv6Addr::from(*value.first_chunk::<16>()?).into(),
         source: None,
-        place: index(value, 16)?,
+        named: index(value, 16)?,
     })
 }
 
@@ -310,7 +325,7 @@ fn storage(change: MembershipChange, value: &[u8], has_source: bool) -> Option<C
         } else {
             None
         },
-        place: index(value, 0)?,
+        named: index(value, 0)?,
     })
 }
 
@@ -320,12 +335,12 @@ mod tests {
 
     const GROUP: [u8; 4] = [239, 1, 2, 3];
 
-    fn change(change: MembershipChange, source: Option<[u8; 4]>, place: Place) -> Change {
+    fn change(change: MembershipChange, source: Option<[u8; 4]>, named: Named) -> Change {
         Change::Member {
             change,
             group: IpAddr::from(GROUP),
             source: source.map(IpAddr::from),
-            place,
+            named,
         }
     }
 
@@ -337,12 +352,12 @@ mod tests {
         let plain = [GROUP, own].concat();
         assert_eq!(
             parse(ip, libc::IP_ADD_MEMBERSHIP, &plain),
-            Some(change(Join, None, Place::Address(own.into())))
+            Some(change(Join, None, Named::Address(own.into())))
         );
         let of_source = [GROUP, own, source].concat();
         assert_eq!(
             parse(ip, libc::IP_DROP_SOURCE_MEMBERSHIP, &of_source),
-            Some(change(Leave, Some(source), Place::Address(own.into())))
+            Some(change(Leave, Some(source), Named::Address(own.into())))
         );
         let mut request = vec![0; 264];
         for (at, address) in [(8, GROUP), (136, source)] {
@@ -351,15 +366,15 @@ mod tests {
         }
         assert_eq!(
             parse(ip, MCAST_JOIN_SOURCE_GROUP, &request),
-            Some(change(Join, Some(source), Place::Any))
+            Some(change(Join, Some(source), Named::Any))
         );
         assert_eq!(
             parse(ip, MCAST_LEAVE_GROUP, &request[..136]),
-            Some(change(Leave, None, Place::Any))
+            Some(change(Leave, None, Named::Any))
         );
         assert_eq!(
             parse(ip, libc::IP_MULTICAST_IF, &own),
-            Some(Change::Interface(Family::V4, Place::Address(own.into())))
+            Some(Change::Interface(Family::V4, Named::Address(own.into())))
         );
         assert_eq!(parse(ip, libc::IP_ADD_MEMBERSHIP, &plain[..7]), None);
     }
@@ -374,7 +389,7 @@ mod tests {
                 change,
                 group: group.into(),
                 source: source.map(IpAddr::from),
-                place: Place::Index(7),
+                named: Named::Index(7),
             })
         };
         let plain = [&group.octets()[..], &index].concat();
@@ -393,7 +408,7 @@ mod tests {
             expected(MembershipChange::Block, Some(source))
         );
         let interface = parse(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index);
-        let named = Change::Interface(Family::V6, Place::Index(7));
+        let named = Change::Interface(Family::V6, Named::Index(7));
         assert_eq!(interface, Some(named));
     }
 }

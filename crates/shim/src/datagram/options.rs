@@ -5,13 +5,14 @@
 use client::DatagramOptions;
 
 use crate::accelerated;
-use crate::socket::{NoFragments, Socket};
+use crate::device::Device;
+use crate::socket::{NoFragments, Place, Socket};
 use client::address::Family;
 use client::datagram_messages::{IPV6_DONTFRAG, UDP_GRO, UDP_SEGMENT, want};
 use client::datagram_options::{note, number};
-use client::route::Stack;
+use client::engines;
 
-/// What the engine has to know.
+/// What every engine has to know.
 pub fn engine_options(socket: &Socket) -> DatagramOptions {
     let mut options = DatagramOptions {
         v6_only: socket.is_v6_only(),
@@ -20,13 +21,31 @@ pub fn engine_options(socket: &Socket) -> DatagramOptions {
     socket
         .log
         .each(&mut |level, name, value| note(&mut options, level, name, value));
-    let scope_of = |family| match socket.multicast_stack(family) {
-        Some(Stack::Engine) => accelerated::networks().scope_id,
+    options
+}
+
+/// What one of them has to know, where the socket is on those before it too.
+pub fn options_at(socket: &Socket, place: Place, before: &[Place]) -> DatagramOptions {
+    let mut options = engine_options(socket);
+    let scope_of = |family| match socket.multicast_device(family) {
+        Device::Engine(named) if named == place => accelerated::networks_of(place).scope_id,
         _ => 0,
     };
     options.v4.multicast_interface = scope_of(Family::V4);
     options.v6.multicast_interface = scope_of(Family::V6);
+    if !before.is_empty() {
+        let all = accelerated::datagram_networks();
+        let hears = |one: &Place| engines::are_on_one_link(*one, place, &all);
+        options.addressed_only = before.iter().any(hears);
+    }
     options
+}
+
+/// Tells all engines that the socket is on.
+pub fn tell(socket: &Socket) {
+    if let Some(stream) = socket.stream() {
+        stream.set_datagram_options(|place, before| options_at(socket, place, before));
+    }
 }
 
 /// The program has set an option: what the switch itself acts on.

@@ -1,25 +1,29 @@
 //! Receiving datagrams, in the order of checks that Linux has in `__skb_recv_udp`. A socket on ANY asks
-//! both stacks: the engine first, and the kernel whenever the engine has nothing or has had many turns.
+//! all stacks: the engines first, by turns, and the kernel whenever they have nothing or have had many turns. What a
+//! call has looked at (MSG_PEEK, FIONREAD) the next one takes.
 
 use std::io::IoSliceMut;
 use std::os::fd::RawFd;
 
-use client::{Failure, Letter, Received};
+use client::{Failure, Received};
 use rustix::io::Errno;
 
 use super::{Call, Served};
-use crate::accelerated;
+use crate::accelerated::{self, Arrived};
+use crate::device::Device;
 use crate::readiness::{ALWAYS, IN};
 use crate::sleep::{Deadline, after_interruption};
+use crate::socket::Socket;
 use crate::sys as system;
 
 /// The next thing that a receiving call has to do.
 pub enum Step {
     /// A datagram.
-    Letter(Letter<Received>),
+    Letter(Arrived<Received>),
     /// An entry of the error queue.
-    Failure(Letter<Failure>),
-    /// Ask the kernel without sleeping; say with [`Receiving::kernel_was_empty`] if it had nothing.
+    Failure(Arrived<Failure>),
+    /// Ask the kernel without sleeping; say with [`Receiving::kernel_was_empty`] if it had nothing, and with
+    /// [`Receiving::kernel_had_it`] if it had something.
     AskKernel,
     /// Nothing more will come: shut down.
     End,
@@ -49,6 +53,20 @@ impl Receiving {
     /// The kernel had nothing.
     pub fn kernel_was_empty(&mut self) {
         self.kernel_asked = true;
+    }
+
+    /// The kernel had something.
+    pub fn kernel_had_it(&self) {
+        if let Some(socket) = self.call.socket() {
+            self.note_source(socket, Device::Kernel);
+        }
+    }
+
+    fn note_source(&self, socket: &Socket, source: Device) {
+        let is_left = self.flags & libc::MSG_PEEK != 0;
+        socket
+            .looked_at
+            .store(if is_left { source } else { Device::Any });
     }
 
     /// What comes next; sleeps where the call may. `None`: the engine's side is gone meanwhile.
@@ -94,11 +112,22 @@ impl Receiving {
             return Err(error);
         }
         let peek = self.flags & libc::MSG_PEEK != 0;
-        if both && !self.kernel_asked && socket.is_kernels_turn() {
+        let (turn, looked_at) = (socket.next_turn(), socket.looked_at.load());
+        let kernel_first = match looked_at {
+            Device::Any => Socket::is_kernels_turn(turn),
+            Device::Kernel => true,
+            Device::Engine(_) => false,
+        };
+        if both && !self.kernel_asked && kernel_first {
             return Ok(Some(Step::AskKernel));
         }
-        if let Some(letter) = stream.receive_datagram(slices, peek)? {
-            return Ok(Some(Step::Letter(letter)));
+        let first = match looked_at {
+            Device::Engine(place) => Some(place),
+            _ => None,
+        };
+        if let Some(arrived) = stream.receive_datagram((first, turn), slices, peek)? {
+            self.note_source(socket, Device::Engine(arrived.place));
+            return Ok(Some(Step::Letter(arrived)));
         }
         Ok((both && !self.kernel_asked).then_some(Step::AskKernel))
     }

@@ -1,22 +1,22 @@
-//! Sending datagrams, in the order of checks that Linux has in `udp_sendmsg`.
+//! Sending datagrams, in the order of checks that Linux has in `udp_sendmsg`. Each asks the routes which engine, or the
+//! kernel, it leaves by.
 
 use std::io::IoSlice;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
-use client::Outgoing;
+use client::{Outgoing, SocketKinds};
 use core::net::SocketAddr;
 use rustix::io::Errno;
 
-use super::{Call, destination, ensure, is_forbidden_broadcast, stack_for};
+use super::{Call, destination, is_forbidden_broadcast, places};
 use crate::accelerated::{self, Stream};
 use crate::outcome::Switched;
-use crate::readiness::{ALWAYS, OUT};
+use crate::policy::{Policy, policy};
 use crate::sleep::{Deadline, after_interruption};
-use crate::socket::{NoFragments, Socket};
+use crate::socket::{NoFragments, Owner, Place, Socket};
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, Wishes};
-use client::route::Stack;
+use client::engines::{self, Candidates};
 
 /// Sends one datagram to whom `name` says, or to the peer.
 pub fn send(
@@ -32,20 +32,34 @@ pub fn send(
     let Some(socket) = call.socket() else {
         return Ok(None);
     };
+    let connected = socket.stream().filter(|_| socket.has_engine_peer());
     let to = match name {
         Some(name) => match destination(fd, socket, name)? {
-            Some(to) if stack_for(socket, to)? == Stack::Engine => Some(to),
-            _ => return Ok(None),
+            Some(to) => Some(to),
+            None => return Ok(None),
         },
-        None if socket.has_engine_peer() => None,
-        None => return Ok(None),
+        None => None,
     };
-    let Some(peer) = to.or_else(|| socket.stream()?.peer()) else {
+    let Some(peer) = to.or_else(|| connected.as_ref()?.peer()) else {
         return Ok(None);
     };
+    let candidates = match (to, connected) {
+        (Some(to), connected) => {
+            let towards = places::towards(socket, to)?;
+            // Its own address is that engine's, whomever it speaks to.
+            let own = connected.filter(|_| !towards.is_empty());
+            own.map_or(towards, |stream| Candidates::only(stream.place()))
+        }
+        (None, Some(stream)) => Candidates::only(stream.place()),
+        (None, None) => return Ok(None),
+    };
+    if candidates.is_empty() {
+        return Ok(None);
+    }
     let family = address::family(peer);
     let wishes = message::parse(control, family)?;
-    if !is_of_engine(&wishes) {
+    let candidates = as_wished(candidates, socket, &wishes);
+    if candidates.is_empty() {
         return Ok(None);
     }
     // Only `udp_sendmsg` looks at it.
@@ -55,65 +69,161 @@ pub fn send(
     if to.is_some_and(|to| is_forbidden_broadcast(socket, to)) {
         return Err(Errno::ACCESS);
     }
-    let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
-    let len = slices.iter().map(|slice| slice.len()).sum();
-    let whole = wishes.whole || forbids_fragments(socket, family);
-    let mtu = accelerated::networks().mtu_bytes;
-    let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
-    if is_short == Err(Errno::MSGSIZE) {
-        tell_of_length(fd, socket, len, peer, to.is_some())?;
+    let datagram = Datagram {
+        call: &call,
+        socket,
+        to,
+        peer,
+        wishes,
+        flags,
+    };
+    let send = |place| datagram.send_by(place, slices);
+    match accelerated::first_that_sends(candidates, peer.ip(), send) {
+        Err(error) if to.is_some() && is_for_the_kernel(error, socket) => Ok(None),
+        sent => sent?.map(Some),
     }
-    is_short?;
-    let outgoing = Outgoing {
-        destination: to,
-        source: wishes.source,
-        interface: wishes.interface,
-        tos: wishes.tos,
-        ttl: wishes.ttl,
-        segment_bytes: if len > usize::from(segment_bytes) {
-            segment_bytes
-        } else {
-            0
-        },
-        ..Outgoing::default()
-    };
-    let stream = ensure(fd, socket)?;
-    push(&call, socket, &stream, &outgoing, slices, flags).map(Some)
 }
 
-/// Whether the interface and the address to send from are the engine's, where a program names them.
-fn is_of_engine(wishes: &Wishes) -> bool {
-    let networks = accelerated::networks();
-    let mut own = networks.interfaces.iter().map(|network| network.address);
-    (wishes.interface == 0 || wishes.interface == networks.scope_id)
-        && wishes
-            .source
-            .is_none_or(|source| own.any(|one| one == source))
+/// Whether the kernel may be able to what no engine was.
+fn is_for_the_kernel(error: Errno, socket: &Socket) -> bool {
+    let is_an_engines = socket.has_engine_peer()
+        || socket
+            .bound()
+            .is_some_and(|bound| bound.owner == Owner::Engine);
+    engines::is_refusal(error) && !is_an_engines && policy().policy != Policy::EngineOnly
 }
 
-/// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
-fn tell_of_length(
-    fd: RawFd,
-    socket: &Socket,
-    len: usize,
-    mut destination: SocketAddr,
-    is_named: bool,
-) -> Result<(), Errno> {
-    let options = super::engine_options(socket);
-    let wants = match address::family(destination) {
-        // `udp_sendmsg` refuses what no length field can say before it looks at the way.
-        Family::V4 => options.v4.error_queue && len <= usize::from(u16::MAX),
-        Family::V6 => options.v6.error_queue,
+/// Where the program names the interface and the address to send from, the engines that have them, those among the
+/// candidates if there are some; none: they are the kernel's.
+fn as_wished(candidates: Candidates, socket: &Socket, wishes: &Wishes) -> Candidates {
+    if wishes.interface == 0 && wishes.source.is_none() {
+        return candidates;
+    }
+    let all = accelerated::datagram_networks();
+    let has_both = |place: &Place| {
+        let Some(networks) = all.get(place.index()) else {
+            return false;
+        };
+        let mut own = networks.interfaces.iter().map(|network| network.address);
+        (wishes.interface == 0 || wishes.interface == networks.scope_id)
+            && wishes
+                .source
+                .is_none_or(|source| own.any(|one| one == source))
     };
-    if wants {
-        if is_named && destination.is_ipv4() {
-            // It tells the port of the connected peer only (`inet_dport`).
-            let connected = socket.stream().and_then(|stream| stream.peer());
-            destination.set_port(connected.map_or(0, |peer| peer.port()));
+    let among: Candidates = candidates.iter().filter(has_both).collect();
+    let bound = socket.bound();
+    let is_on_all =
+        !socket.has_engine_peer() && bound.is_none_or(|bound| bound.address.ip().is_unspecified());
+    if among.is_empty() && is_on_all {
+        let serving = engines::serving(SocketKinds::DATAGRAM, &all);
+        return serving.iter().filter(has_both).collect();
+    }
+    among
+}
+
+/// One datagram, but for its bytes.
+struct Datagram<'a> {
+    call: &'a Call,
+    socket: &'a Socket,
+    to: Option<SocketAddr>,
+    /// Whom it reaches.
+    peer: SocketAddr,
+    wishes: Wishes,
+    flags: i32,
+}
+
+impl Datagram<'_> {
+    /// Sends it by an engine; the outer error is that the engine cannot, and another may.
+    fn send_by(&self, place: Place, slices: &[IoSlice<'_>]) -> Result<Result<usize, Errno>, Errno> {
+        let (socket, wishes) = (self.socket, &self.wishes);
+        let family = address::family(self.peer);
+        let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        let whole = wishes.whole || forbids_fragments(socket, family);
+        let mtu = accelerated::networks_of(place).mtu_bytes;
+        let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
+        if is_short == Err(Errno::MSGSIZE) {
+            self.tell_of_length(place, len)?;
         }
-        ensure(fd, socket)?.note_too_long(destination);
+        is_short?;
+        let outgoing = Outgoing {
+            destination: self.to,
+            source: wishes.source,
+            interface: wishes.interface,
+            tos: wishes.tos,
+            ttl: wishes.ttl,
+            segment_bytes: if len > usize::from(segment_bytes) {
+                segment_bytes
+            } else {
+                0
+            },
+            ..Outgoing::default()
+        };
+        let stream = places::ensure_at(self.call.fd, socket, place)?;
+        // What is pending may be of another engine, and of another datagram.
+        if let Some(error) = stream.take_error() {
+            return Ok(Err(error));
+        }
+        match self.push(&stream, place, &outgoing, slices) {
+            Err(error @ (Errno::NETDOWN | Errno::CONNRESET)) => Err(error),
+            result => Ok(result),
+        }
     }
-    Ok(())
+
+    /// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
+    fn tell_of_length(&self, place: Place, len: usize) -> Result<(), Errno> {
+        let mut destination = self.peer;
+        let options = super::engine_options(self.socket);
+        let wants = match address::family(destination) {
+            // `udp_sendmsg` refuses what no length field can say before it looks at the way.
+            Family::V4 => options.v4.error_queue && len <= usize::from(u16::MAX),
+            Family::V6 => options.v6.error_queue,
+        };
+        if wants {
+            if self.to.is_some() && destination.is_ipv4() {
+                // It tells the port of the connected peer only (`inet_dport`).
+                let connected = self.socket.stream().and_then(|stream| stream.peer());
+                destination.set_port(connected.map_or(0, |peer| peer.port()));
+            }
+            let stream = places::ensure_at(self.call.fd, self.socket, place)?;
+            stream.note_too_long(place, destination);
+        }
+        Ok(())
+    }
+
+    fn push(
+        &self,
+        stream: &Stream,
+        place: Place,
+        outgoing: &Outgoing,
+        slices: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        let mut deadline = None;
+        loop {
+            match stream.send_datagram(place, outgoing, slices) {
+                Err(Errno::AGAIN) => {}
+                result => return result,
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None if self.flags & libc::MSG_DONTWAIT != 0
+                    || self.socket.is_nonblocking(self.call.fd)? =>
+                {
+                    return Err(Errno::AGAIN);
+                }
+                None => *deadline.insert(Deadline::after_option(self.socket.send_timeout())),
+            };
+            if deadline.is_over() {
+                return Err(Errno::AGAIN);
+            }
+            let _open = self.call.file.sleeper();
+            let mut news = || stream.takes_datagrams(place);
+            match accelerated::sleep(&[stream], &mut [], None, deadline, &mut news) {
+                Err(Errno::INTR) => after_interruption(deadline)?,
+                result => result?,
+            }
+        }
+    }
 }
 
 fn forbids_fragments(socket: &Socket, family: Family) -> bool {
@@ -122,39 +232,6 @@ fn forbids_fragments(socket: &Socket, family: Family) -> bool {
         Family::V6 => {
             socket.forbids_fragments(NoFragments::DiscoveryV6)
                 || socket.forbids_fragments(NoFragments::OptionV6)
-        }
-    }
-}
-
-fn push(
-    call: &Call,
-    socket: &Socket,
-    stream: &Arc<Stream>,
-    outgoing: &Outgoing,
-    slices: &[IoSlice<'_>],
-    flags: i32,
-) -> Result<usize, Errno> {
-    let mut deadline = None;
-    loop {
-        match stream.send_datagram(outgoing, slices) {
-            Err(Errno::AGAIN) => {}
-            result => return result,
-        }
-        let deadline = match deadline {
-            Some(deadline) => deadline,
-            None if flags & libc::MSG_DONTWAIT != 0 || socket.is_nonblocking(call.fd)? => {
-                return Err(Errno::AGAIN);
-            }
-            None => *deadline.insert(Deadline::after_option(socket.send_timeout())),
-        };
-        if deadline.is_over() {
-            return Err(Errno::AGAIN);
-        }
-        let _open = call.file.sleeper();
-        let mut news = || stream.events() & (OUT | ALWAYS) != 0;
-        match accelerated::sleep(&[stream], &mut [], None, deadline, &mut news) {
-            Err(Errno::INTR) => after_interruption(deadline)?,
-            result => result?,
         }
     }
 }

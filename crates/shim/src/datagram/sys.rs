@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
-use client::{Failure, Letter, Received};
+use client::{Failure, Received};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
@@ -16,10 +16,11 @@ use rustix::io::Errno;
 use super::Call;
 use super::receive::{Receiving, Step};
 use super::send as sending;
-use crate::accelerated;
+use crate::accelerated::{self, Arrived};
 use crate::name;
 use crate::outcome::Switched;
 use crate::sleep::Deadline;
+use crate::socket::Place;
 use crate::sys;
 use client::Control;
 use client::address::Family;
@@ -171,7 +172,10 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
             // SAFETY: the whole message is the caller's.
             Some(Step::AskKernel) => match unsafe { kernel_receives(fd, message, flags) } {
                 Err(Errno::AGAIN) => receiving.kernel_was_empty(),
-                result => return result.map(Some),
+                result => {
+                    receiving.kernel_had_it();
+                    return result.map(Some);
+                }
             },
         }
     }
@@ -218,17 +222,22 @@ pub unsafe fn receive_messages(
 unsafe fn give_letter(
     fd: RawFd,
     message: &mut msghdr,
-    letter: &Letter<Received>,
+    Arrived { letter, place }: &Arrived<Received>,
     flags: c_int,
 ) -> usize {
     let record = &letter.record;
     let len = usize::try_from(record.len).unwrap_or(0);
     let (family, wanted) = shown_to(fd);
     // SAFETY: the caller's buffers.
-    unsafe { give_name(message, record.source, family) };
+    unsafe { give_name(message, record.source, family, *place) };
     let mut control = Control::new(control_room(message));
     if wanted != 0 {
-        control.describe(record, wanted, family, spoken_to(record.destination));
+        control.describe(
+            record,
+            wanted,
+            family,
+            spoken_to(record.destination, *place),
+        );
     }
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
@@ -242,12 +251,17 @@ unsafe fn give_letter(
     }
 }
 
-unsafe fn give_failure(fd: RawFd, message: &mut msghdr, letter: &Letter<Failure>) -> usize {
+unsafe fn give_failure(
+    fd: RawFd,
+    message: &mut msghdr,
+    Arrived { letter, place }: &Arrived<Failure>,
+) -> usize {
     let (family, _) = shown_to(fd);
     // SAFETY: the caller's buffers.
-    unsafe { give_name(message, letter.record.destination, family) };
+    unsafe { give_name(message, letter.record.destination, family, *place) };
     let mut control = Control::new(control_room(message));
-    control.explain(&letter.record, family, accelerated::networks().scope_id);
+    let scope_id = accelerated::networks_of(*place).scope_id;
+    control.explain(&letter.record, family, scope_id);
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
@@ -265,8 +279,8 @@ fn shown_to(fd: RawFd) -> (Family, u32) {
 }
 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.
-fn spoken_to(destination: IpAddr) -> Ipv4Addr {
-    let networks = accelerated::networks();
+fn spoken_to(destination: IpAddr, place: Place) -> Ipv4Addr {
+    let networks = accelerated::networks_of(place);
     let own = networks
         .interfaces
         .iter()
@@ -282,8 +296,7 @@ fn spoken_to(destination: IpAddr) -> Ipv4Addr {
     }
 }
 
-unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family) {
-    let (place, _) = accelerated::datagram_networks();
+unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family, place: Place) {
     let name = name::shown(address, family, place);
     if message.msg_name.is_null() {
         message.msg_namelen = 0;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::Socket;
 use crate::datagram::groups::Membership;
+use crate::device::{Chosen, Device};
 use client::address::Family;
-use client::route::Stack;
 
 /// A UDP socket has a peer that the engine reaches.
 const ENGINE_PEER: u32 = 1 << 16;
@@ -15,18 +15,12 @@ const ENGINE_PEER: u32 = 1 << 16;
 pub(super) const KERNEL_RECEIVES: u32 = 1 << 17;
 /// IPV6_V6ONLY was set when it was opened on the engine.
 const V6_ONLY: u32 = 1 << 18;
+/// See [`Socket::is_filtered`].
+const FILTERED: u32 = 1 << 19;
 /// It has joined a group by an address or an interface of the kernel's.
 const KERNEL_GROUPS: u32 = 1 << 26;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
-
-/// The flags of IP_MULTICAST_IF and IPV6_MULTICAST_IF: it names the engine, or the kernel.
-fn multicast_flags(family: Family) -> (u32, u32) {
-    match family {
-        Family::V4 => (1 << 19, 1 << 20),
-        Family::V6 => (1 << 21, 1 << 22),
-    }
-}
 
 /// The options that rule fragments out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +77,19 @@ impl Socket {
         self.set(KERNEL_RECEIVES, on);
     }
 
-    /// Whether this receiving call is to ask the kernel first, so that a busy engine does not hide it.
-    pub fn is_kernels_turn(&self) -> bool {
-        self.turns.fetch_add(1, Ordering::Relaxed) % KERNEL_TURN == KERNEL_TURN - 1
+    /// The number of a receiving call: whose turn it is.
+    pub fn next_turn(&self) -> u32 {
+        self.turns.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that the next call will have.
+    pub fn turn(&self) -> u32 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Whether a receiving call is to ask the kernel first, so that a busy engine does not hide it.
+    pub fn is_kernels_turn(turn: u32) -> bool {
+        turn % KERNEL_TURN == KERNEL_TURN - 1
     }
 
     /// What a program wants to hear with each datagram.
@@ -102,7 +106,7 @@ impl Socket {
         }
     }
 
-    /// Groups that a UDP socket is in on the engine, or will be once it is there.
+    /// Groups that a UDP socket is in on engines, or will be once it is there.
     pub fn memberships(&self) -> Arc<Vec<Membership>> {
         self.memberships.load_full().unwrap_or_default()
     }
@@ -114,7 +118,7 @@ impl Socket {
             let is_it = |one: &Membership| {
                 *one == membership
                     || (membership.source.is_none()
-                        && (one.group, one.interface) == (membership.group, membership.interface))
+                        && (one.group, one.place) == (membership.group, membership.place))
             };
             list.retain(|one| !is_it(one));
             if join {
@@ -124,21 +128,32 @@ impl Socket {
         });
     }
 
-    /// Which stack IP_MULTICAST_IF or IPV6_MULTICAST_IF names, if any.
-    pub fn multicast_stack(&self, family: Family) -> Option<Stack> {
-        let (engine, kernel) = multicast_flags(family);
-        match (self.has(engine), self.has(kernel)) {
-            (true, _) => Some(Stack::Engine),
-            (false, true) => Some(Stack::Kernel),
-            (false, false) => None,
-        }
+    /// Whose interface IP_MULTICAST_IF or IPV6_MULTICAST_IF names.
+    pub fn multicast_device(&self, family: Family) -> Device {
+        self.multicast_of(family).load()
     }
 
     /// Remembers it.
-    pub fn set_multicast_stack(&self, family: Family, stack: Option<Stack>) {
-        let (engine, kernel) = multicast_flags(family);
-        self.set(engine, stack == Some(Stack::Engine));
-        self.set(kernel, stack == Some(Stack::Kernel));
+    pub fn set_multicast_device(&self, family: Family, device: Device) {
+        self.multicast_of(family).store(device);
+    }
+
+    fn multicast_of(&self, family: Family) -> &Chosen {
+        let [v4, v6] = &self.multicast;
+        match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        }
+    }
+
+    /// Whether the backing socket has the filter that holds back what engines hear too.
+    pub fn is_filtered(&self) -> bool {
+        self.has(FILTERED)
+    }
+
+    /// Remembers it.
+    pub fn set_filtered(&self, on: bool) {
+        self.set(FILTERED, on);
     }
 
     /// Whether it is in a group by an address or an interface of the kernel's.

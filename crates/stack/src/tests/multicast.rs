@@ -310,4 +310,12 @@ fn who_has_not_joined_hears_the_groups_of_others_only_if_it_wants_all() {
     node.stack.udp_set_options(other, &options).unwrap();
     node.deliver(NOW, &datagram(9, b"news"));
     assert_eq!(heard(&node), [7]);
+    for id in [member, other] {
+        let mut options = node.stack.udp_options(id).unwrap();
+        options.v4.multicast_all = true;
+        options.addressed_only = true;
+        node.stack.udp_set_options(id, &options).unwrap();
+    }
+    node.deliver(NOW, &datagram(9, b"news"));
+    assert_eq!(heard(&node), [7], "what it has joined itself");
 }

@@ -314,8 +314,14 @@ fn broadcast_needs_permission_and_reaches_every_socket_of_the_port() {
     let mut flying = datagram((ip(PEER), 4_000), (ip(255), 53), b"all");
     flying.bytes[..6].fill(0xff);
     node.deliver(NOW, &flying);
-    let owners: Vec<u64> = taken(&node).iter().map(|(owner, ..)| *owner).collect();
-    assert_eq!(owners, [7, 8]);
+    let owners =
+        |node: &Node<'_>| -> Vec<u64> { taken(node).iter().map(|(owner, ..)| *owner).collect() };
+    assert_eq!(owners(&node), [7, 8]);
+    with_options(&mut node, id, |options| options.addressed_only = true);
+    node.deliver(NOW, &flying);
+    assert_eq!(owners(&node), [8]);
+    node.deliver(NOW, &datagram((ip(PEER), 4_000), (ip(ME), 53), b"one"));
+    assert_eq!(owners(&node), [8], "the last that was bound");
 }
 
 #[test]

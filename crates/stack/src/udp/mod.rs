@@ -111,6 +111,8 @@ pub struct UdpOptions {
     pub v6_only: bool,
     /// `UDP_GRO`: takes merged datagrams as they come.
     pub merged: bool,
+    /// Hears what is for an address of this host's, and groups that it has joined itself; not what is for everybody.
+    pub addressed_only: bool,
     /// For datagrams of IPv4.
     pub v4: FamilyOptions,
     /// For datagrams of IPv6.

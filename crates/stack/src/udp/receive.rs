@@ -88,12 +88,12 @@ impl Stack<'_> {
             let member = self
                 .multicast
                 .takes(entry.index, datagram.interface, group, source);
-            let hears = !group.is_multicast()
-                || member.unwrap_or_else(|| {
-                    // One that has not joined hears what others of this host have joined for.
-                    let options = self.tables.udp[at(entry.index)].options();
-                    options.of(group).multicast_all
-                });
+            let hears = member.unwrap_or_else(|| {
+                let options = self.tables.udp[at(entry.index)].options();
+                // One that has not joined hears what others of this host have joined for.
+                let hears_others = !group.is_multicast() || options.of(group).multicast_all;
+                hears_others && !options.addressed_only
+            });
             if hears && takes(&entry, datagram) {
                 self.give(entry.index, datagram, host);
                 anybody = true;

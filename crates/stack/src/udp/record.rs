@@ -81,6 +81,7 @@ const BROADCAST: u16 = 1;
 const REUSE_PORT: u16 = 1 << 1;
 const V6_ONLY: u16 = 1 << 2;
 const MERGED: u16 = 1 << 3;
+const ADDRESSED_ONLY: u16 = 1 << 4;
 /// In the flags of a family.
 const ERROR_QUEUE: u16 = 1;
 const MULTICAST_LOOP: u16 = 1 << 1;
@@ -171,6 +172,7 @@ impl UdpRecord {
             reuse_port: has(REUSE_PORT),
             v6_only: has(V6_ONLY),
             merged: has(MERGED),
+            addressed_only: has(ADDRESSED_ONLY),
             v4: self.v4.options(),
             v6: self.v6.options(),
         }
@@ -180,7 +182,8 @@ impl UdpRecord {
         self.flags = given(options.broadcast, BROADCAST)
             | given(options.reuse_port, REUSE_PORT)
             | given(options.v6_only, V6_ONLY)
-            | given(options.merged, MERGED);
+            | given(options.merged, MERGED)
+            | given(options.addressed_only, ADDRESSED_ONLY);
         self.v4 = FamilyRecord::new(&options.v4);
         self.v6 = FamilyRecord::new(&options.v6);
     }
@@ -227,6 +230,7 @@ mod tests {
             reuse_port: false,
             v6_only: true,
             merged: true,
+            addressed_only: true,
             v4,
             v6: FamilyOptions::default(),
         };

@@ -119,7 +119,7 @@ impl Supervisor {
         socket.set_datagram_options(&options.engine)?;
         socket.bind(local_of(backing.as_fd())?)?;
         if owner == Owner::Any
-            && let Some(filter) = client::heard_beside(&networks, true)
+            && let Some(filter) = client::heard_beside(std::slice::from_ref(&networks), true)
         {
             sys::attach_filter(backing.as_fd(), &filter)?;
         }

@@ -23,17 +23,18 @@ pub fn of_engine(local: Option<&str>, state: Option<&str>) -> String {
         (Some(local), Some("LISTEN")) => {
             format!("it listens on {local}, an address of the engine, or on all")
         }
+        (Some(local), Some("UNCONN")) => {
+            format!("it is bound to {local}, an address of the engine, or to all")
+        }
         (Some(local), _) => format!("its own address {local} is the engine's"),
         (None, _) => "the engine serves it".to_owned(),
     }
 }
 
 /// Why a socket of a process with several engines is with this one.
-pub fn of_one_of_many(engine: &str, local: Option<&str>, listens_on_all: bool) -> String {
+pub fn of_one_of_many(engine: &str, local: Option<&str>, hears_all: bool) -> String {
     match local {
-        _ if listens_on_all => {
-            "it listens on all addresses, of the kernel and the engines".to_owned()
-        }
+        _ if hears_all => "it hears on all addresses, of the kernel and the engines".to_owned(),
         Some(local) => format!(
             "its own address {local} is that of {engine}, to which the way to its peer leads or the program has bound it"
         ),

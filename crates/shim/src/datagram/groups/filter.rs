@@ -4,18 +4,18 @@
 use core::net::IpAddr;
 use std::os::fd::RawFd;
 
-use client::Sharing;
+use client::SocketKinds;
+use client::engines;
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use super::{
-    Concerned, Membership, Place, by_address, change_on_engine, concerned, index, stored_address,
-    v4,
+    Membership, Named, by_address, change_on_engine, concerned, index, on_all, stored_address, v4,
 };
 use crate::accelerated;
+use crate::device::Device;
 use crate::outcome::Switched;
-use crate::socket::Socket;
-use crate::sys;
+use crate::socket::{Place, Socket};
 
 /// linux/in.h.
 const IP_MSFILTER: i32 = 41;
@@ -60,7 +60,7 @@ impl Form {
         self.mode_at + 8
     }
 
-    fn group(&self, value: &[u8]) -> Option<(IpAddr, Place)> {
+    fn group(&self, value: &[u8]) -> Option<(IpAddr, Named)> {
         if self.is_old() {
             Some((v4(value, 0)?.into(), by_address(v4(value, 4)?)))
         } else {
@@ -107,13 +107,13 @@ pub fn is_filter(level: i32, name: i32) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     group: IpAddr,
-    place: Place,
+    named: Named,
     excludes: bool,
     sources: Vec<IpAddr>,
 }
 
 fn parse(form: &Form, value: &[u8]) -> Result<Wanted, Errno> {
-    let (group, place) = form.group(value).ok_or(Errno::INVAL)?;
+    let (group, named) = form.group(value).ok_or(Errno::INVAL)?;
     let mode = Form::number(value, form.mode_at).ok_or(Errno::INVAL)?;
     let count = Form::number(value, form.mode_at + 4).ok_or(Errno::INVAL)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -134,7 +134,7 @@ fn parse(form: &Form, value: &[u8]) -> Result<Wanted, Errno> {
     sources.dedup();
     Ok(Wanted {
         group,
-        place,
+        named,
         excludes: mode == MCAST_EXCLUDE,
         sources,
     })
@@ -146,21 +146,12 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
         return Ok(None);
     };
     let wanted = parse(form, value)?;
-    let networks = accelerated::networks();
-    let engine = || change(socket, &wanted, networks.scope_id);
-    match concerned(wanted.place, &networks) {
-        Concerned::Kernel => Ok(None),
-        Concerned::Engine => {
-            if networks.sharing != Sharing::Owned {
-                // As for a single source: it is the kernel that tells the link.
-                let _ = sys::set_option(fd, level, name, value);
-            }
-            engine().map(|()| Some(0))
-        }
-        Concerned::Both => match (sys::set_option(fd, level, name, value), engine()) {
-            (Ok(()), _) | (_, Ok(())) => Ok(Some(0)),
-            (Err(error), Err(_)) => Err(error),
-        },
+    let all = accelerated::datagram_networks();
+    match concerned(wanted.named, &all) {
+        Device::Kernel => Ok(None),
+        device => on_all(device, &all, (fd, level, name, value), &mut |place| {
+            change(socket, &wanted, place)
+        }),
     }
 }
 
@@ -169,14 +160,17 @@ pub fn ask(socket: &Socket, level: i32, name: i32, asked: &[u8]) -> Switched<Vec
     let Some(form) = Form::of(level, name) else {
         return Ok(None);
     };
-    let Some((group, place)) = form.group(asked) else {
+    let Some((group, named)) = form.group(asked) else {
         return Ok(None);
     };
-    let networks = accelerated::networks();
-    let known = known(socket, group, networks.scope_id);
-    let (Some((excludes, sources)), false) =
-        (known, concerned(place, &networks) == Concerned::Kernel)
-    else {
+    let all = accelerated::datagram_networks();
+    let serving = engines::serving(SocketKinds::DATAGRAM, &all);
+    let known = match concerned(named, &all) {
+        Device::Kernel => None,
+        Device::Engine(place) => known(socket, group, engines::first_on_link(place, serving, &all)),
+        Device::Any => serving.iter().find_map(|place| known(socket, group, place)),
+    };
+    let Some((excludes, sources)) = known else {
         return Ok(None);
     };
     let room = Form::number(asked, form.mode_at + 4).ok_or(Errno::INVAL)?;
@@ -196,11 +190,11 @@ pub fn ask(socket: &Socket, level: i32, name: i32, asked: &[u8]) -> Switched<Vec
     Ok(Some(answer))
 }
 
-/// What the socket hears of a group on the engine: everybody but these, or only these.
-fn known(socket: &Socket, group: IpAddr, interface: u32) -> Option<(bool, Vec<IpAddr>)> {
+/// What the socket hears of a group on an engine: everybody but these, or only these.
+fn known(socket: &Socket, group: IpAddr, place: Place) -> Option<(bool, Vec<IpAddr>)> {
     let memberships = socket.memberships();
     let of_group = || {
-        let here = |one: &&Membership| (one.group, one.interface) == (group, interface);
+        let here = |one: &&Membership| (one.group, one.place) == (group, place);
         memberships.iter().filter(here)
     };
     of_group().next()?;
@@ -208,13 +202,13 @@ fn known(socket: &Socket, group: IpAddr, interface: u32) -> Option<(bool, Vec<Ip
     Some((of_group().any(|one| one.source.is_none()), sources))
 }
 
-fn change(socket: &Socket, wanted: &Wanted, interface: u32) -> Result<(), Errno> {
+fn change(socket: &Socket, wanted: &Wanted, place: Place) -> Result<(), Errno> {
     use MembershipChange::{Block, Join, Leave, Unblock};
     let one = |change, source| {
         let membership = Membership {
             group: wanted.group,
             source,
-            interface,
+            place,
             is_blocked: matches!(change, Block | Unblock),
         };
         change_on_engine(socket, change, membership)
@@ -223,7 +217,7 @@ fn change(socket: &Socket, wanted: &Wanted, interface: u32) -> Result<(), Errno>
     if !wanted.excludes && wanted.sources.is_empty() {
         return one(Leave, None);
     }
-    let (excludes, mut before) = known(socket, wanted.group, interface).ok_or(Errno::INVAL)?;
+    let (excludes, mut before) = known(socket, wanted.group, place).ok_or(Errno::INVAL)?;
     let (add, take) = if wanted.excludes {
         (Block, Unblock)
     } else {
@@ -276,7 +270,7 @@ mod tests {
         value[136] = 1;
         value[140] = 1;
         let wanted = parse(&NEW, &value).unwrap();
-        assert_eq!((wanted.place, wanted.excludes), (Place::Index(7), false));
+        assert_eq!((wanted.named, wanted.excludes), (Named::Index(7), false));
         assert_eq!(wanted.sources, ["fd00::9".parse::<IpAddr>().unwrap()]);
         let mut again = Vec::new();
         NEW.put_source(wanted.sources[0], &mut again);
@@ -296,13 +290,13 @@ mod tests {
     #[test]
     fn a_list_replaces_the_one_before() {
         let socket = Socket::datagram(client::address::Family::V4);
-        let hears = || known(&socket, IpAddr::from([239, 1, 2, 3]), 0);
+        let hears = || known(&socket, IpAddr::from([239, 1, 2, 3]), Place::FIRST);
         let set = |mode, sources: &[[u8; 4]]| {
             let count = u32::try_from(sources.len()).unwrap();
             change(
                 &socket,
                 &parse(&OLD, &old(mode, count, sources)).unwrap(),
-                0,
+                Place::FIRST,
             )
         };
         let [a, b, c] = [[10, 0, 0, 7], [10, 0, 0, 8], [10, 0, 0, 9]];
@@ -314,7 +308,7 @@ mod tests {
         let whole = Membership {
             group: IpAddr::from([239, 1, 2, 3]),
             source: None,
-            interface: 0,
+            place: Place::FIRST,
             is_blocked: false,
         };
         change_on_engine(&socket, MembershipChange::Join, whole).unwrap();

@@ -1,0 +1,197 @@
+//! The sockets of the engines behind one of the program's. It is one; of a UDP socket that several engines serve it is
+//! one on each (docs/decisions/0032-several-engines.md), and what they have adds up. One whose engine is gone counts no
+//! more, unless it is the last.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use client::engines::Place;
+use client::{Observer, Readiness, State, TcpSocket};
+use rustix::io::Errno;
+
+use super::{Stream, engines};
+use crate::epoll::Watchers;
+use crate::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
+
+/// Name of the switch among the observers of a socket.
+const OBSERVER: u64 = 0;
+
+impl Stream {
+    /// These as one; `None`: there is none.
+    pub fn together(parts: &[Arc<Stream>]) -> Option<Arc<Stream>> {
+        let sockets = || parts.iter().map(|part| Arc::clone(&part.socket));
+        Some(Arc::new(Stream {
+            socket: sockets().next()?,
+            beside: sockets().skip(1).collect(),
+        }))
+    }
+
+    /// As it was, and this one too.
+    pub fn with(&self, part: &Stream) -> Arc<Stream> {
+        let living = self.living().chain([&part.socket]).map(Arc::clone);
+        let mut living: Vec<_> = living.collect();
+        living.sort_by_key(|one| engines::place_of(one.session()).index());
+        let socket = living.remove(0);
+        Arc::new(Stream {
+            socket,
+            beside: living.into(),
+        })
+    }
+
+    /// That on an engine alone, if it lives.
+    pub fn only(&self, place: Place) -> Option<Arc<Stream>> {
+        let part = self.part_at(place).filter(|part| !part.is_reset())?;
+        Some(Arc::new(Arc::clone(part).into()))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<TcpSocket>> {
+        std::iter::once(&self.socket).chain(&self.beside)
+    }
+
+    /// All of them, living or not.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &TcpSocket> {
+        self.all().map(Arc::as_ref)
+    }
+
+    /// Those whose engines are there; if none is, the first.
+    pub(super) fn living(&self) -> impl Iterator<Item = &Arc<TcpSocket>> {
+        let is_alone = self.beside.is_empty() || self.parts().all(TcpSocket::is_reset);
+        let first = Arc::as_ptr(&self.socket);
+        let counts = move |one: &&Arc<TcpSocket>| {
+            if is_alone {
+                Arc::as_ptr(one) == first
+            } else {
+                !one.is_reset()
+            }
+        };
+        self.all().filter(counts)
+    }
+
+    /// That on an engine.
+    pub(super) fn part_at(&self, place: Place) -> Option<&Arc<TcpSocket>> {
+        self.living()
+            .find(|one| engines::place_of(one.session()) == place)
+    }
+
+    /// The engines that it is on, in the order of their priority.
+    pub fn places(&self) -> Vec<Place> {
+        let sessions = self.living().map(|one| one.session());
+        sessions.map(engines::place_of).collect()
+    }
+
+    /// Tells the watchers of every event from now on.
+    pub fn observe(&self, watchers: &Arc<Watchers>) {
+        for socket in self.all() {
+            let bell = Bell {
+                watchers: Arc::clone(watchers),
+                socket: Arc::downgrade(socket),
+                rx_events: AtomicU32::new(socket.rx_events()),
+                tx_events: AtomicU32::new(socket.tx_events()),
+            };
+            socket.observe(OBSERVER, Arc::new(bell));
+        }
+    }
+
+    /// The event bits that hold now. Where OUT does not, an event follows when it does.
+    pub fn events(&self) -> u32 {
+        let ready = if self.beside.is_empty() {
+            self.socket.readiness()
+        } else {
+            of_all(self.living().map(|one| one.readiness()))
+        };
+        let bits = ready.bits();
+        let twin = |bit, other| if bits & bit != 0 { other } else { 0 };
+        bits | twin(IN, RDNORM) | twin(OUT, WRNORM)
+    }
+
+    /// Whether an error waits to be fetched.
+    pub fn has_error(&self) -> bool {
+        self.living().any(|one| one.has_error())
+    }
+
+    /// Fetches it.
+    pub fn take_error(&self) -> Option<Errno> {
+        self.living().find_map(|one| one.take_error())
+    }
+
+    /// Bytes written and not acknowledged.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.living().map(|one| one.unacknowledged_bytes()).sum()
+    }
+
+    /// A descriptor of it is about to leave in a message.
+    pub fn share(&self) {
+        self.parts().for_each(TcpSocket::share);
+    }
+
+    /// Lets go of it as close(2) does.
+    pub fn close(&self) {
+        self.parts().for_each(TcpSocket::close);
+    }
+
+    /// As `close`, of those that are not the other's too.
+    pub fn close_but(&self, other: &Stream) {
+        let is_others = |part: &TcpSocket| other.parts().any(|one| std::ptr::eq(one, part));
+        let gone = self.parts().filter(|part| !is_others(part));
+        gone.for_each(TcpSocket::close);
+    }
+}
+
+/// A datagram may be for any of them: one that has no room makes a sender wait.
+fn of_all(parts: impl Iterator<Item = Readiness>) -> Readiness {
+    let (mut any, mut has_room) = (Readiness::empty(), true);
+    for ready in parts {
+        any |= ready;
+        has_room &= ready.contains(Readiness::OUT);
+    }
+    any.set(Readiness::OUT, has_room);
+    any
+}
+
+/// Turns the engine's events on one socket into those that epoll knows.
+struct Bell {
+    watchers: Arc<Watchers>,
+    socket: Weak<TcpSocket>,
+    rx_events: AtomicU32,
+    tx_events: AtomicU32,
+}
+
+impl Observer for Bell {
+    fn on_ready(&self) {
+        let Some(socket) = self.socket.upgrade() else {
+            return;
+        };
+        let news = |seen: &AtomicU32, now: u32| seen.swap(now, Ordering::Relaxed) != now;
+        let received = news(&self.rx_events, socket.rx_events());
+        let sent = news(&self.tx_events, socket.tx_events());
+        let mut changed = 0;
+        if received {
+            changed |= IN | RDNORM | RDHUP | PRI;
+        }
+        if sent {
+            changed |= OUT | WRNORM;
+        }
+        // A change of state wakes every interest, as sk_state_change does.
+        if changed == 0 || socket.state() == State::Closed {
+            changed = u32::MAX;
+        }
+        self.watchers.notify(changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_has_is_there_and_room_is_there_if_all_have_it() {
+        let all = |parts: &[Readiness]| of_all(parts.iter().copied());
+        let (readable, writable) = (Readiness::IN, Readiness::OUT);
+        assert_eq!(all(&[writable, writable]), writable);
+        assert_eq!(all(&[readable | writable, writable]), readable | writable);
+        assert_eq!(
+            all(&[writable, readable | Readiness::ERR]),
+            readable | Readiness::ERR
+        );
+    }
+}
