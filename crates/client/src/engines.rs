@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use hostif::control::SocketKinds;
 use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
 
-pub use attached::{Engines, Networks, is_for_the_kernel};
+pub use attached::{Engines, Networks, is_for_the_kernel, is_refusal};
 
 use crate::lock::lock;
 use crate::route::{self, Claim, EngineNetworks, Owner};

@@ -57,7 +57,7 @@ fn datagrams_over_the_second_of_two_engines_print_what_they_print_over_the_kerne
     });
     let command = format!("{shunt} run --engine @shunt/engine --engine {second} --");
     let arguments = ["--command", &command, "--address", address];
-    run_programs_unless(a, &arguments, &|name| !name.starts_with("udp_"), 8);
+    run_all(a, &arguments, &|name| !name.starts_with("udp_"), 8);
 }
 
 #[test]
@@ -187,10 +187,14 @@ fn compare(lab: &str, flags: &[&str], differing: &[&str]) {
 }
 
 fn run_programs(on: &Host, arguments: &[&str], differing: &[&str]) {
-    let (same, others, success) =
-        run_programs_unless(on, arguments, &|name| differing.contains(&name));
+    run_all(on, arguments, &|name| differing.contains(&name), 25);
+}
+
+/// Every program that is not left out; they are at least so many, and all the same.
+fn run_all(on: &Host, arguments: &[&str], leave_out: &dyn Fn(&str) -> bool, at_least: usize) {
+    let (same, others, success) = run_programs_unless(on, arguments, leave_out);
     assert!(
-        success && same.len() >= 25,
+        success && same.len() >= at_least,
         "the same: {}\n{others}",
         same.len()
     );

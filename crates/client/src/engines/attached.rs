@@ -359,7 +359,8 @@ fn is_the_engines(error: Errno) -> bool {
 /// Whether an engine has refused a connection before anything of it was sent, for a reason that the kernel may not
 /// have: it is gone or full, or has no way there. Not EADDRNOTAVAIL: a connection from this port to that place is not
 /// over yet, and on an address that both have the kernel's would meet its rest.
-fn is_refusal(error: Errno) -> bool {
+#[must_use]
+pub fn is_refusal(error: Errno) -> bool {
     [
         Errno::NETUNREACH,
         Errno::NETDOWN,
