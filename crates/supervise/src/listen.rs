@@ -100,6 +100,8 @@ impl Supervisor {
         let pair = Pair::new(is_nonblocking(backing.as_fd()))?;
         // A listening socket is never writable.
         pair.stuff()?;
+        // And sending to it is EPIPE.
+        rustix::net::shutdown(&pair.ours, rustix::net::Shutdown::Read)?;
         settings.set_on_descriptor(pair.programs.as_fd());
         let key = pair.cookie;
         let bell = self.news.listen_to(&socket, key);

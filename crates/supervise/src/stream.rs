@@ -56,6 +56,14 @@ impl Supervisor {
         (programs, key): (OwnedFd, u64),
     ) -> Result<Outcome, Errno> {
         let (flags, sends) = (message::flags(call, number), message::sends(number));
+        if let Some(Served::Relay(relay)) = self.served.get_mut(&key)
+            && flags & (libc::MSG_ERRQUEUE | libc::MSG_FASTOPEN) == 0
+            && relay.error.is_some()
+            && (sends || sys::ask(programs.as_fd(), FIONREAD) == Ok(0))
+            && let Some(error) = relay.take_end(programs.as_fd())
+        {
+            return Err(error);
+        }
         let relay = match self.served.get_mut(&key) {
             _ if !sends && flags & libc::MSG_ERRQUEUE != 0 => return Err(Errno::AGAIN),
             Some(Served::Relay(relay)) if is_rare(call, number) => relay,

@@ -12,7 +12,7 @@ pub const DIFFERING_SUPERVISED: &[&str] = &[
     "fast_open",  // data in a SYN is not asked for
     "linger",     // close does not wait: it is not stopped
     "lowat",      // poll does not regard SO_RCVLOWAT
-    "reset",      // send after a reset is EPIPE at once; all else of it is the same
+    "reset",      // a plain send after a reset is EPIPE at once; all else of it is the same
     "shutdowns",  // what comes after SHUT_RD is not read
     "socket_options", // SO_RCVLOWAT in poll, times of arrival
     "table_tcp",  // every call in every state: all that is listed here
