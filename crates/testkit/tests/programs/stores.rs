@@ -1,6 +1,6 @@
 //! Stores and databases.
 
-use testkit::rows::{End, Row, Server};
+use testkit::rows::{End, Ready, Row, Server};
 
 use crate::{Cores, Engine, FAMILY, Inline, Supervised, Xdp, each};
 
@@ -103,11 +103,15 @@ fn postgres_and_pgbench() {
         setpriv --reuid=nobody --regid=nogroup --clear-groups \
             initdb -D data -A trust -U postgres -E UTF8 --no-sync >/dev/null
         echo host all postgres 0.0.0.0/0 trust >>data/pg_hba.conf",
-        servers: &[Server::new(
-            "exec setpriv --reuid=nobody --regid=nogroup --clear-groups \
-                postgres -D data -h $SERVER -k $HOME/socket -F",
-            5432,
-        )],
+        servers: &[Server {
+            // It accepts before, and turns everybody away.
+            ready: Ready::Says("ready to accept connections"),
+            ..Server::new(
+                "exec setpriv --reuid=nobody --regid=nogroup --clear-groups \
+                    postgres -D data -h $SERVER -k $HOME/socket -F",
+                5432,
+            )
+        }],
         clients: &[
             "export PGHOST=$SERVER PGUSER=postgres
             pgbench -i -q 2>&1 | tail -1 | sed 's/ in .*//'
