@@ -195,6 +195,44 @@ fn a_full_disk_is_told_before_the_bytes_move_where_the_size_is_known() {
     assert_eq!(wait(&mut receiver).code(), Some(1));
 }
 
+#[test]
+fn a_disk_that_refuses_a_direct_write_ends_the_file() {
+    let folder = Folder::new("send-refused");
+    write_content(&folder.join("f"), 64 << 20);
+    fs::create_dir(folder.join("memory")).unwrap();
+    let paths = ["f", "target", "memory", "left"].map(|name| folder.join(name));
+    let [source, dir, memory, left] = paths.each_ref().map(|path| path.to_str().unwrap());
+    // A disk that has promised more than there is: room can be taken on it, and writes fail nevertheless.
+    let disk = format!(
+        "mount -t tmpfs -o size=24m none {memory} && truncate -s 128M {memory}/disk &&
+        mkfs.ext4 -q -O ^has_journal {memory}/disk && mount -o loop {memory}/disk {dir}"
+    );
+    if !works("unshare", &["-m", "sh", "-c", &disk]) {
+        return skipped("refused writes", "no loop mount, or no mkfs.ext4, here");
+    }
+    let script = format!(
+        "{disk} || exit 1
+        {SHUNT} recv --listen 127.0.0.1:0 --store direct --dir {dir}
+        status=$?; ls -A {dir} > {left}; exit $status"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut receiver = Guarded::start(command.stderr(Stdio::piped()));
+    let to = format!("127.0.0.1:{}", port_of(&mut receiver));
+    let sent = run(&["send", source, "--to", &to]);
+    let said = text(&sent.stderr);
+    assert_eq!(sent.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("writing") && said.contains("No space left"),
+        "{said}"
+    );
+    assert_eq!(wait(&mut receiver).code(), Some(1));
+    let left = fs::read_to_string(left).unwrap();
+    assert!(!left.lines().any(|name| name == "f"), "{left}");
+    assert!(left.contains(".f.shunt-part"), "{left}");
+}
+
 /// A `shunt recv --daemon` into a small file system of its own, that somebody else fills as soon as some of a file is
 /// there, and makes room in again when `free` is.
 fn daemon_on_a_disk_that_somebody_fills(store: &str, dir: &str, free: &str) -> (Guarded, u16) {
