@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use crate::bpf::packet::{PACKET_HOST, PACKET_TYPE, PROTOCOL, VLAN_PRESENT, network_half};
 use crate::bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Link, Operation, Program,
     ProgramKind, Register, TcxHook, Width,
@@ -15,12 +16,6 @@ use Register::{R0, R1, R2, R3, R4, R6, R10};
 /// Addresses that are compared, at most; packets for others reach the kernel as well.
 const ADDRESSES_MAX: usize = 32;
 
-/// `struct __sk_buff` of linux/bpf.h.
-const PACKET_TYPE: i16 = 4;
-const PROTOCOL: i16 = 16;
-const VLAN_PRESENT: i16 = 20;
-/// linux/if_packet.h: for this station, and not for a group.
-const PACKET_HOST: i32 = 0;
 /// `TCX_NEXT` and `TCX_DROP` of linux/bpf.h.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
@@ -94,11 +89,6 @@ fn compare(a: &mut Assembler, address: &[u8], ours: Label) {
     }
     a.jump(ours);
     a.place(another);
-}
-
-/// A half word as `__sk_buff` holds the network's.
-fn network_half(number: u16) -> i32 {
-    i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod assembler;
 mod instruction;
 mod link;
 mod map;
+pub(crate) mod packet;
 mod program;
 mod sys;
 

@@ -12,6 +12,9 @@
 //! TCP and UDP, to the kernel.
 
 use super::{KEY_BYTES, Verdict, port};
+use crate::bpf::packet::{
+    PACKET_HOST, PACKET_OTHERHOST, PACKET_TYPE, PROTOCOL, VLAN_PRESENT, network_half,
+};
 use crate::bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Map, Operation, Register,
     Width,
@@ -26,14 +29,6 @@ pub(super) enum Side {
     /// The kernel's way in.
     Kernel,
 }
-
-/// `struct __sk_buff` of linux/bpf.h.
-const PACKET_TYPE: i16 = 4;
-const PROTOCOL: i16 = 16;
-const VLAN_PRESENT: i16 = 20;
-/// linux/if_packet.h.
-const PACKET_HOST: i32 = 0;
-const PACKET_OTHERHOST: i32 = 3;
 
 const TCP: i32 = 6;
 const UDP: i32 = 17;
@@ -155,11 +150,6 @@ pub(super) fn judge(
     a.place(places.fragment)
         .place(places.both_if_ours)
         .jump(others);
-}
-
-/// A half word as `__sk_buff` and a frame hold the network's.
-fn network_half(number: u16) -> i32 {
-    i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
 
 /// Sorts out what is nobody's here, and empties the key but for its addresses.
