@@ -22,7 +22,6 @@ static void server(int listener) {
     result("shutdown", syscall(SYS_shutdown, fd, SHUT_WR));
     result("end", syscall(SYS_read, fd, text, 1));
     result("close", syscall(SYS_close, fd));
-    result("closed", syscall(SYS_close, fd));
 
     fd = accepted(listener);
     result("preadv2", preadv2(fd, parts, 2, -1, 0));
