@@ -31,6 +31,9 @@ use crate::sys;
 const PIECES: usize = 4;
 /// Bytes that go into the send window at once.
 pub const PIECE_BYTES: usize = 64 * 1024;
+/// Pieces that are moved for the sake of one call: more than a pair holds, so that a program that writes on and on, or a
+/// peer that does, holds up nobody else.
+const ROUNDS_MAX: usize = 64;
 /// asm-generic/sockios.h.
 pub const SIOCATMARK: u32 = 0x8905;
 
@@ -302,14 +305,22 @@ impl Relay {
         if self.phase != Phase::Open {
             return false;
         }
-        while !self.is_over() && !self.abandoned && self.move_up() {}
+        for _ in 0..ROUNDS_MAX {
+            if self.is_over() || self.abandoned || !self.move_up() {
+                break;
+            }
+        }
         let Some(ours) = &self.ours else { return false };
         !self.abandoned && sys::ask(ours.as_fd(), FIONREAD) == Ok(0)
     }
 
     /// Moves all that there is room for in the pair.
     pub fn drain_down(&mut self, buffer: &mut [u8]) {
-        while self.phase == Phase::Open && !self.hung_up && self.move_down(buffer) {}
+        for _ in 0..ROUNDS_MAX {
+            if self.phase != Phase::Open || self.hung_up || !self.move_down(buffer) {
+                break;
+            }
+        }
     }
 
     /// From the peer to the program. True: there may be more.
