@@ -277,7 +277,7 @@ fn forwarding() -> Finding {
             "forwarding",
             State::Limited,
             "this machine forwards IPv4",
-            "an engine with addresses of its own on af_packet without BPF: the kernel forwards what arrives for them too, in vain, and reports it as unreachable; what is only forwarded stays with the kernel",
+            "an engine with addresses of its own on af_packet without BPF: the kernel forwards what arrives for them too, and sends redirects; what is only forwarded stays with the kernel",
             "nothing with root (BPF keeps such packets from the kernel); unless it is meant to be a router: sysctl net.ipv4.ip_forward=0",
         );
     }
