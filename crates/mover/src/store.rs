@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -107,8 +108,8 @@ impl Writer {
         }
     }
 
-    /// Room for the next piece of a file, when there is some.
-    pub fn buffer(&mut self, sink: &Sink, clock: &mut Clock) -> Result<&mut [u8], Error> {
+    /// Waits until there is room for the next piece of a file.
+    pub fn make_room(&mut self, sink: &Sink, clock: &mut Clock) -> Result<(), Error> {
         self.filling = None;
         if self.storage_of(sink) == Storage::Direct {
             self.reap(false)?;
@@ -120,17 +121,28 @@ impl Writer {
                 self.reap(true)?;
             }
             clock.lap(Stage::Disk);
-            if let Some((direct, _)) = &mut self.direct
-                && let Some(free) = direct.free()
-            {
-                self.filling = Some(free);
-                return Ok(direct.buffer(free));
-            }
+            self.filling = self.direct.as_ref().and_then(|(direct, _)| direct.free());
         }
-        Ok(self.buffer.bytes())
+        Ok(())
     }
 
-    /// Takes the piece that was filled since [`Self::buffer`].
+    /// Memory for a part of this piece, until [`Self::keep`]. What is written directly is copied once more from there: it
+    /// is always the same, which stays in the processor's cache.
+    pub fn part(&mut self, part: Range<usize>) -> &mut [u8] {
+        match self.filling {
+            Some(_) => &mut self.buffer.bytes()[..part.len()],
+            None => &mut self.buffer.bytes()[part],
+        }
+    }
+
+    /// The part is there.
+    pub fn keep(&mut self, part: Range<usize>) {
+        if let (Some(slot), Some((direct, _))) = (self.filling, &mut self.direct) {
+            direct.fill(slot, part.start, &self.buffer.bytes()[..part.len()]);
+        }
+    }
+
+    /// Takes the piece whose parts were kept since [`Self::make_room`].
     pub fn store(&mut self, piece: Piece, clock: &mut Clock) {
         match (self.filling.take(), self.storage_of(&piece.sink)) {
             (_, Storage::Memory) => {

@@ -432,15 +432,17 @@ fn store_block(
     hasher: &mut BlockHasher,
 ) -> Result<(), Error> {
     for (at, count) in pieces(offset, block.len) {
-        let buffer = &mut line.writer.buffer(sink, &mut line.clock)?[..count];
-        let mut left = count;
-        for part in buffer.chunks_mut(HASHED_BYTES) {
+        line.writer.make_room(sink, &mut line.clock)?;
+        for begin in (0..count).step_by(HASHED_BYTES) {
+            let range = begin..(begin + HASHED_BYTES).min(count);
+            let part = line.writer.part(range.clone());
             let unpacker = line.unpacker.as_mut().filter(|_| block.packed.is_some());
-            let stage = Line::fill(&mut line.intake, unpacker, part, left)?;
-            left -= part.len();
+            let stage = Line::fill(&mut line.intake, unpacker, part, count - begin)?;
             line.clock.lap(stage);
             hasher.update(part);
             line.clock.lap(Stage::Hash);
+            line.writer.keep(range);
+            line.clock.lap(Stage::Disk);
         }
         if !sink.has_failed() {
             sink.piece_begun(block.index);

@@ -1,8 +1,8 @@
 //! A file's pages in the page cache as memory, a window at a time, to hash them where they lie: no copy is made for it.
 //!
 //! Bytes that are gone when they are looked at (the file was cut off, or its disk cannot be read) end a program by
-//! SIGBUS. Here each piece is first asked for by madvise(2), which answers with an error; and where the file is cut off
-//! between that and the look, zeros take the place of its pages and [`View::is_torn`] tells.
+//! SIGBUS. Here zeros take the place of such a page, and [`View::is_torn`] tells. Each piece is first looked at here and
+//! there, so that waiting for the disk is not taken for hashing, and what is gone by then is known before it is hashed.
 
 mod sys;
 
