@@ -1,8 +1,8 @@
 //! `shunt bench mover`: large files, by `shunt send` and by what people use instead, beside the disk's own rate; and
 //! the loops of the `zero-copy` paper beside its tables.
 //!
-//! Each case moves the same file from the page cache over loopback, once per run and in the other order every
-//! second time; ratios are taken within runs. A goal that is missed is printed and no failure.
+//! Each case moves the same file from the page cache over loopback, once per run; ratios are taken within runs. A goal
+//! that is missed is printed and no failure.
 
 mod case;
 mod goals;
@@ -14,26 +14,19 @@ mod report;
 mod results;
 mod site;
 mod sockets;
+mod turns;
 
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-use crate::{
-    bench::{interrupt::Interrupt, tools},
-    output,
-};
+use crate::{bench::interrupt::Interrupt, output};
 use case::Case;
 use paper::{Cell, Offset, Sink};
 use report::{Part, Report, Shown};
-use results::Results;
 use site::Site;
+use turns::Table;
 
 /// Large files: `shunt send` beside scp, rsync and others, the disk's own rate, and the zero-copy paper's loops.
 #[derive(Debug, Args)]
@@ -135,21 +128,22 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut parts = Vec::new();
     for folder in folders {
+        let mut tables = Vec::new();
         for (index, &bytes) in sizes.iter().enumerate() {
-            let site = match Site::create(folder, bytes, interrupt.clone()) {
-                Ok(site) => site,
+            match Site::create(folder, bytes, interrupt.clone()) {
+                Ok(site) => tables.push(Table::of(site, arguments.cases(index > 0))),
                 Err(error) if interrupt.came() => return Err(error),
-                Err(error) => {
-                    parts.push(Part::skipped(folder, bytes, format!("{error:#}")));
-                    continue;
-                }
-            };
-            let cases = arguments.cases(index > 0);
-            let results = measure(&site, cases, runs, arguments.fresh)?;
-            parts.push(Part::of(&site, results));
-            if interrupt.came() {
-                return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+                Err(error) => parts.push(Part::skipped(folder, bytes, format!("{error:#}"))),
             }
+        }
+        turns::measure(&mut tables, runs, arguments.fresh)?;
+        parts.extend(
+            tables
+                .into_iter()
+                .map(|table| Part::of(&table.site, table.results)),
+        );
+        if interrupt.came() {
+            return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
         }
     }
     tell(arguments, parts, runs)
@@ -222,77 +216,6 @@ impl Arguments {
         }
         cases
     }
-}
-
-/// Runs all cases in turn.
-fn measure(site: &Site, cases: Vec<Case>, runs: u32, is_fresh: bool) -> anyhow::Result<Results> {
-    let mut results = Results::of(cases);
-    for index in 0..results.len() {
-        let missing = tools::missing(results.case(index).tools);
-        if !missing.is_empty() {
-            let why = format!("not installed: {}", missing.join(", "));
-            results.skip(index, why);
-        }
-    }
-    for run in 0..runs {
-        // Whoever comes later finds warmer caches: take turns.
-        let mut order: Vec<usize> = (0..results.len()).collect();
-        if run % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            if results.is_over(index) {
-                continue;
-            }
-            site.clean()?;
-            if is_fresh {
-                rest(site)?;
-            }
-            let ran = measure_once(site, results.case(index), run == 0);
-            if site.interrupt.came() {
-                eprintln!("interrupted: what follows is what was measured so far");
-                return Ok(results);
-            }
-            let case = results.case(index);
-            let place = &site.file_system.kind;
-            let said = match &ran {
-                Ok(ran) => format!("{:.2} Gbit/s", ran.gbit_per_s),
-                Err(error) => format!("failed: {error:#}"),
-            };
-            eprintln!(
-                "{place}, {}: run {} of {runs}: {}: {said}",
-                size_text(site.bytes),
-                run + 1,
-                case.title
-            );
-            match ran {
-                Ok(ran) => results.add(index, run, ran),
-                Err(error) => results.fail(index, format!("{error:#}")),
-            }
-        }
-    }
-    site.clean()?;
-    Ok(results)
-}
-
-/// What has been freed goes back to the host of a virtual machine: it waits two seconds for more to come.
-fn rest(site: &Site) -> anyhow::Result<()> {
-    const RESTED: Duration = Duration::from_secs(10);
-    let until = Instant::now() + RESTED;
-    while Instant::now() < until {
-        site.interrupt.check()?;
-        thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
-}
-
-fn measure_once(site: &Site, case: &Case, compare: bool) -> anyhow::Result<case::Ran> {
-    let ran = (case.run)(site)?;
-    if case.stores {
-        // Byte by byte the first time; a short file is found each time.
-        site.check_stored(compare)?;
-    }
-    Ok(ran)
 }
 
 /// 4096, 512M, 10G.

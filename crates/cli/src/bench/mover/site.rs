@@ -134,13 +134,24 @@ impl Site {
         Ok(())
     }
 
-    /// Before a run: nothing is there, and nothing is on its way to the disk.
+    /// After a run: nothing is there, and nothing is on its way to the disk.
     pub fn clean(&self) -> anyhow::Result<()> {
         for entry in fs::read_dir(self.target())? {
             fs::remove_file(entry?.path())?;
         }
         let folder = File::open(&self.folder)?;
         rustix::fs::syncfs(&folder).context("syncing the file system")
+    }
+
+    /// Before a run: all of the source is in the page cache, if that has room for it. The system drops parts of what lies there,
+    /// and a run that has to read them again is another measurement.
+    pub fn bring_in(&self) -> anyhow::Result<()> {
+        if self.file_system.is_memory() || self.bytes > available_bytes()? {
+            return Ok(());
+        }
+        mover::disk::read_rate(&self.source(), self.bytes, self.interrupt.flag())
+            .context("reading the file to send")?;
+        Ok(())
     }
 
     /// After a run: the file is there as a whole; with `compare`, byte by byte.
@@ -187,13 +198,18 @@ fn room(file_system: &FileSystem) -> anyhow::Result<u64> {
     if !file_system.is_memory() {
         return Ok(free);
     }
+    Ok(free.min(available_bytes()?))
+}
+
+/// Memory that can be had, for instance for the page cache; what lies there already counts.
+fn available_bytes() -> anyhow::Result<u64> {
     let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
     let available = memory
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))
         .and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok())
         .unwrap_or(0);
-    Ok(free.min(available * 1024))
+    Ok(available * 1024)
 }
 
 #[cfg(test)]
@@ -217,6 +233,7 @@ mod tests {
         assert!(short.contains("7 bytes of 2500000"), "{short}");
         site.clean().unwrap();
         assert!(!stored.exists());
+        site.bring_in().unwrap();
         drop(site);
         assert!(!folder.exists());
     }
