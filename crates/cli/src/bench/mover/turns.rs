@@ -36,15 +36,15 @@ impl Table {
         Self { site, results }
     }
 
-    /// Runs a case once.
-    fn take(&mut self, index: usize, run: u32, is_fresh: bool) -> anyhow::Result<Took> {
+    /// Runs a case once; what somebody interrupts does not count.
+    fn take(&mut self, index: usize, run: u32, is_fresh: bool) -> anyhow::Result<()> {
         let (site, results) = (&self.site, &mut self.results);
         let case = results.case(index);
         let ran = prepare(site, is_fresh).and_then(|()| run_and_check(site, case, run == 0));
         // The next one may need the room.
         site.clean()?;
         if site.interrupt.came() {
-            return Ok(Took::Interrupted);
+            return Ok(());
         }
         let said = match &ran {
             Ok(ran) => format!("{:.2} Gbit/s", ran.gbit_per_s),
@@ -56,16 +56,8 @@ impl Table {
             Ok(ran) => results.add(index, run, ran),
             Err(error) => results.fail(index, format!("{error:#}")),
         }
-        Ok(Took::Its)
+        Ok(())
     }
-}
-
-/// Whether there is more to do.
-enum Took {
-    /// A turn is over.
-    Its,
-    /// Somebody has had enough.
-    Interrupted,
 }
 
 /// Runs everything so many times. What was measured until somebody interrupts it is there.
@@ -84,7 +76,8 @@ pub fn measure(tables: &mut [Table], runs: u32, is_fresh: bool) -> anyhow::Resul
             if table.results.is_over(index) {
                 continue;
             }
-            if let Took::Interrupted = table.take(index, run, is_fresh)? {
+            table.take(index, run, is_fresh)?;
+            if table.site.interrupt.came() {
                 eprintln!("interrupted: what follows is what was measured so far");
                 return Ok(());
             }
