@@ -4,7 +4,12 @@
 
 use serde::Serialize;
 
-use super::{case::Group, own, report::Part, size_text};
+use super::{
+    case::Group,
+    own,
+    report::{Part, Row},
+    size_text,
+};
 use crate::{bench::statistics::Summary, output::Table};
 
 /// Something that the project has set itself.
@@ -22,8 +27,9 @@ pub struct Goal {
 pub fn judge(parts: &[Part], is_fresh: bool) -> Vec<Goal> {
     let mut goals = Vec::new();
     for part in parts.iter().filter(|part| part.row(own::XXH3).is_some()) {
-        let is_first_size = part.row(own::MEMORY).is_some();
-        if is_first_size {
+        // Of further sizes only how the rate changes is measured.
+        let is_peer = |row: &Row| row.group == Group::Peer;
+        if part.row(own::MEMORY).is_some() || part.rows.iter().any(is_peer) {
             goals.extend(goals_of(part, is_fresh));
         }
     }
@@ -149,7 +155,7 @@ pub fn text(goals: &[Goal]) -> String {
 mod tests {
     use super::*;
     use crate::bench::mover::{
-        report::{Report, Row, Shown, rows},
+        report::{Report, Shown, rows},
         results::{Results, tests::results},
         site::FileSystem,
     };
@@ -187,6 +193,18 @@ mod tests {
             row.of_disk = results.ratio(&row.key, own::DISK_WRITE);
         }
         rows
+    }
+
+    #[test]
+    fn peers_are_judged_without_the_modes_that_were_not_measured() {
+        let mut part = part(4 << 30, 31.0, false);
+        let peer = results(&[("peer-x", Group::Peer, &[9.0, 10.0, 11.0])]);
+        part.rows.extend(rows(&peer));
+        let goals = judge(&[part], true);
+        let met = |what: &str| goals.iter().find(|goal| goal.what == what).unwrap().met;
+        let best_peer = "XXH3, over the best peer, in fresh memory";
+        assert_eq!(met(best_peer), Some(true));
+        assert_eq!(met("XXH3, over its own read/write mode"), None);
     }
 
     #[test]
