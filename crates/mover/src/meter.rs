@@ -9,7 +9,7 @@ use crate::protocol::StageTimes;
 /// What a thread that moves bytes is busy with, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The disk: reading at the sender, room for another write at the receiver.
+    /// The disk: reading at the sender, room for another write at the receiver and the copy to there.
     Disk,
     /// Hashing.
     Hash,

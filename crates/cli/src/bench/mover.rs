@@ -128,11 +128,16 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut parts = Vec::new();
     for folder in folders {
-        let mut tables = Vec::new();
+        let mut tables: Vec<Table> = Vec::new();
         for (index, &bytes) in sizes.iter().enumerate() {
-            match Site::create(folder, bytes, interrupt.clone()) {
+            let made = tables.iter().map(|table| table.site.bytes);
+            let largest = made.max().unwrap_or(0);
+            match Site::create(folder, bytes, largest, interrupt.clone()) {
                 Ok(site) => tables.push(Table::of(site, arguments.cases(index > 0))),
-                Err(error) if interrupt.came() => return Err(error),
+                Err(error) if interrupt.came() && parts.is_empty() => return Err(error),
+                Err(_) if interrupt.came() => {
+                    return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
+                }
                 Err(error) => parts.push(Part::skipped(folder, bytes, format!("{error:#}"))),
             }
         }

@@ -64,16 +64,21 @@ impl FileSystem {
 }
 
 impl Site {
-    /// Makes the folder and the file.
-    pub fn create(within: &Path, bytes: u64, interrupt: Interrupt) -> anyhow::Result<Self> {
+    /// Makes the folder and the file. Other files of up to `largest_bytes` are moved in turns with it, one at a time.
+    pub fn create(
+        within: &Path,
+        bytes: u64,
+        largest_bytes: u64,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<Self> {
         let file_system = FileSystem::of(within)?;
-        let needed = 2 * bytes + SPARE_BYTES;
+        let needed = bytes + bytes.max(largest_bytes) + SPARE_BYTES;
         let room = room(&file_system)?;
         if room < needed {
             bail!(
-                "{}: {} are free, two copies of {} are needed; pass a smaller --size",
-                file_system.folder.display(),
+                "{} are free, {} are needed for a file of {} and a copy of the largest; pass a smaller --size",
                 size_text(room),
+                size_text(needed),
                 size_text(bytes)
             );
         }
@@ -217,9 +222,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_that_would_take_the_room_of_the_largest_copy_is_refused() {
+        let folder = std::env::temp_dir();
+        let room = room(&FileSystem::of(&folder).unwrap()).unwrap();
+        let made = Site::create(&folder, 4096, room, Interrupt::default());
+        let error = made.unwrap_err().to_string();
+        assert!(error.contains("a copy of the largest"), "{error}");
+    }
+
+    #[test]
     fn a_short_or_different_copy_is_found_and_the_folder_goes_away() {
         let interrupt = Interrupt::default();
-        let site = Site::create(&std::env::temp_dir(), 2_500_000, interrupt).unwrap();
+        let site = Site::create(&std::env::temp_dir(), 2_500_000, 0, interrupt).unwrap();
         let (folder, stored) = (site.folder.clone(), site.stored());
         fs::copy(site.source(), &stored).unwrap();
         site.check_stored(true).unwrap();
