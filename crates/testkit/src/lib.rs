@@ -4,10 +4,12 @@
 //! the reason, because that is how a test ends.
 
 mod binary;
+mod engine_state;
 pub mod kernel_tcp;
 pub mod network;
 pub mod parity;
 pub mod rows;
+mod witness;
 pub mod workspace;
 pub mod world;
 
@@ -17,7 +19,9 @@ use std::{
 };
 
 pub use binary::{native_example, native_library, shunt};
+pub use engine_state::EngineState;
 pub use lab::{Cable, Cidr, Finished, Host, HostSpec, Lab, LabSpec, Program};
+pub use witness::{Testimony, Witness};
 
 /// How long a test waits for what should take milliseconds, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

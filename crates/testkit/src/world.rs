@@ -67,6 +67,8 @@ pub struct World {
     pub folder: PathBuf,
     /// Everything runs on host `a`, and meets over its loopback.
     is_loopback: bool,
+    /// The engine shares the kernel's addresses of host `a`.
+    is_shared: bool,
 }
 
 impl World {
@@ -75,7 +77,16 @@ impl World {
     /// # Panics
     /// Where that fails.
     pub fn new(test: &str, way: Way) -> Self {
-        Self::build(test, way, false)
+        Self::build(test, way, false, &[])
+    }
+
+    /// As `new`, with further flags for `shunt engine`, as far as there is one. With `--share` among them it shares
+    /// the kernel's addresses.
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn with_engine(test: &str, way: Way, flags: &[&str]) -> Self {
+        Self::build(test, way, false, flags)
     }
 
     /// As `new`, with the peer on host `a` too, in the same way: both meet over its loopback.
@@ -83,10 +94,10 @@ impl World {
     /// # Panics
     /// Where that fails.
     pub fn over_loopback(test: &str, way: Way) -> Self {
-        Self::build(test, way, true)
+        Self::build(test, way, true, &[])
     }
 
-    fn build(test: &str, way: Way, is_loopback: bool) -> Self {
+    fn build(test: &str, way: Way, is_loopback: bool, flags: &[&str]) -> Self {
         let name = format!("{test}-{way:?}");
         let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default())
             .unwrap_or_else(|error| panic!("{error}"));
@@ -102,19 +113,44 @@ impl World {
             lab,
             folder,
             is_loopback,
+            is_shared: flags.contains(&"--share"),
         };
-        if let Some(options) = way.engine() {
-            let shunt = shunt().display().to_string();
-            let words = [&[shunt.as_str(), "engine"], options].concat();
-            let mut engine = world.start("a", &words);
-            engine
-                .wait_until("engine", PATIENCE, |engine| {
-                    engine.stderr().contains("serving")
-                })
-                .unwrap_or_else(|error| panic!("{error}"));
-            world.engine = Some(engine);
-        }
+        world.engine = world.start_engine(flags);
         world
+    }
+
+    /// Starts an engine as this world's way needs one, with further flags, and waits until it serves. `None`: programs
+    /// of this way have none beside them.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn start_engine(&self, flags: &[&str]) -> Option<Program> {
+        let options = self.way.engine()?;
+        let shunt = shunt().display().to_string();
+        let words = [&[shunt.as_str(), "engine"], options, flags].concat();
+        let mut engine = self.start("a", &words);
+        engine
+            .wait_until("engine", PATIENCE, |engine| {
+                engine.stderr().contains("serving")
+            })
+            .unwrap_or_else(|error| panic!("{error}"));
+        Some(engine)
+    }
+
+    /// Number of the engine's process.
+    ///
+    /// # Panics
+    /// Where none stands beside the programs.
+    pub fn engine_pid(&self) -> u32 {
+        let engine = self.engine.as_ref();
+        engine
+            .unwrap_or_else(|| panic!("{:?} has no engine process", self.way))
+            .pid()
+    }
+
+    /// Whether everything runs on host `a`.
+    pub fn is_loopback(&self) -> bool {
+        self.is_loopback
     }
 
     /// The address of the program under test.
@@ -123,6 +159,7 @@ impl World {
         let address = match self.way {
             _ if self.is_loopback => return "127.0.0.1".to_owned(),
             Way::Kernel => spec.address,
+            _ if self.is_shared => spec.address,
             _ => spec.engine_address,
         };
         address.address.to_string()
