@@ -12,35 +12,37 @@ use crate::{
 use wire::tcp::{Flags, Header};
 
 impl Connection {
-    /// `Err`: the rest of the segment is not looked at.
+    /// The position that a segment acknowledges, if it may be believed. `Err`: what to do instead; nothing of
+    /// such a segment counts.
+    pub(crate) fn judge_ack(&mut self, now: Instant, header: &Header) -> Result<u64, Events> {
+        let ack = self.snd.space.position(header.ack, self.snd.una);
+        if self.state == State::SynReceived {
+            // RFC 9293 §3.10.7.4: <SEQ=SEG.ACK><CTL=RST>.
+            return ack
+                .filter(|ack| (1..=self.snd.max).contains(ack))
+                .ok_or_else(|| self.owe_reset_reply(header.ack));
+        }
+        // RFC 5961 §5.2: outside SND.UNA − MAX.SND.WND ..= SND.NXT an ACK is answered and dropped.
+        let oldest = self.snd.una.saturating_sub(self.snd.max_window.max(1));
+        ack.filter(|ack| (oldest..=self.snd.max).contains(ack))
+            .ok_or_else(|| self.owe_challenge_ack(now))
+    }
+
+    /// Takes in what a segment that acknowledges position `ack` says; [`Self::judge_ack`] has passed it.
     pub(crate) fn handle_ack(
         &mut self,
         now: Instant,
         header: &Header,
         arrival: &Arrival,
+        ack: u64,
         rooms: &mut dyn FlightRooms,
-    ) -> Result<Events, Events> {
-        let ack = self.snd.space.position(header.ack, self.snd.una);
+    ) -> Events {
         let mut events = Events::empty();
         if self.state == State::SynReceived {
-            if ack.is_none_or(|ack| ack == 0 || ack > self.snd.max) {
-                // RFC 9293 §3.10.7.4: <SEQ=SEG.ACK><CTL=RST>.
-                return Err(self.owe_reset_reply(header.ack));
-            }
-            if self.defers_open(arrival) {
-                return Err(Events::empty());
-            }
             // The first segment after the handshake: its window is the first that is scaled.
             self.update_window(header, arrival, 1);
             events |= self.become_established(now);
             self.take_handshake_ace(header);
-        }
-        let Some(ack) = ack else {
-            return Err(self.owe_challenge_ack(now));
-        };
-        // RFC 5961 §5: outside SND.UNA − MAX.SND.WND ..= SND.NXT an ACK is answered and dropped.
-        if ack > self.snd.max || ack + self.snd.max_window.max(1) < self.snd.una {
-            return Err(self.owe_challenge_ack(now));
         }
         let before = self.delivery_mark();
         let window_before = self.snd.window;
@@ -69,7 +71,7 @@ impl Connection {
         }
         // Last, when all is known about what arrived and what was lost.
         self.congestion_on_ack(now, header, &before, rooms);
-        Ok(events)
+        events
     }
 
     fn handle_new_ack(&mut self, now: Instant, ack: u64, rooms: &mut dyn FlightRooms) {

@@ -13,6 +13,7 @@ use crate::{
     state::State,
     time::Instant,
 };
+use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header, Options};
 use zerocopy::FromZeros as _;
 
@@ -103,6 +104,7 @@ impl Connection {
     pub(crate) fn handle_in_syn_sent(
         &mut self,
         now: Instant,
+        mark: Ecn,
         header: &Header,
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
@@ -130,6 +132,7 @@ impl Connection {
         if !header.flags.contains(Flags::SYN) {
             return Events::empty();
         }
+        self.note_handshake_mark(mark);
         self.take_syn(now, header);
         if acknowledges_syn {
             self.take_granted_ecn(header);

@@ -73,10 +73,7 @@ impl Connection {
         self.tally.count_in(payload.len(), self.rcv.segment_payload);
         match self.state {
             State::Closed => Events::empty(),
-            State::SynSent => {
-                self.note_handshake_mark(mark);
-                self.handle_in_syn_sent(now, header, payload, window)
-            }
+            State::SynSent => self.handle_in_syn_sent(now, mark, header, payload, window),
             _ => self.handle_synchronized(now, mark, header, payload, window),
         }
     }
@@ -116,14 +113,19 @@ impl Connection {
         if !header.flags.contains(Flags::ACK) {
             return Events::empty();
         }
+        // Nothing of the connection may change before this: until here anybody may have sent it (RFC 5961 §5.2).
+        let ack = match self.judge_ack(now, header) {
+            Ok(ack) => ack,
+            Err(events) => return events,
+        };
         self.timers.last_received = now;
         self.timers.keepalive_probes = 0;
         self.on_marked_arrival(mark, header, payload.len());
         self.update_ts_recent(now, header, &arrival);
-        let mut events = match self.handle_ack(now, header, &arrival, window.flights()) {
-            Ok(events) => events,
-            Err(events) => return events,
-        };
+        if self.state == State::SynReceived && self.defers_open(&arrival) {
+            return Events::empty();
+        }
+        let mut events = self.handle_ack(now, header, &arrival, ack, window.flights());
         if header.flags.contains(Flags::URG) {
             events |= self.handle_urgent(header, &arrival);
         }
@@ -194,8 +196,6 @@ impl Connection {
             self.owe_immediate_ack();
             return Events::TRANSMIT;
         }
-        self.timers.last_received = now;
-        self.timers.keepalive_probes = 0;
         self.owe_challenge_ack(now)
     }
 

@@ -3,6 +3,7 @@
 //! `harness` and `cable` give them; the other files are named after what they hold.
 
 mod autotune;
+mod blind;
 mod bottleneck;
 mod cable;
 mod close;

@@ -100,11 +100,11 @@ impl TimeWait {
                 iss_at_least: self.iss_at_least(),
             };
         }
-        if header.flags.contains(Flags::FIN) {
+        if self.repeats_fin(header, payload_len) {
             // RFC 9293 §3.10.7.4: acknowledge the repeated FIN and begin again.
             self.deadline = now + TIME_WAIT_LENGTH;
         } else if payload_len == 0
-            && !header.flags.contains(Flags::SYN)
+            && !header.flags.intersects(Flags::SYN | Flags::FIN)
             && header.seq == self.rcv_nxt.0
         {
             return TimeWaitAction::Ignore;
@@ -114,6 +114,15 @@ impl TimeWait {
         }
         self.reply_after = now + REPLY_INTERVAL;
         TimeWaitAction::Reply(self.acknowledgement(now))
+    }
+
+    /// Whether the peer's FIN comes once more, with as much before it as the peer likes to repeat. One elsewhere
+    /// is of somebody who does not know the numbers.
+    fn repeats_fin(&self, header: &Header, payload_len: usize) -> bool {
+        let fin_at = u32::try_from(payload_len).map(|len| header.seq.wrapping_add(len));
+        header.flags.contains(Flags::FIN)
+            && !header.flags.contains(Flags::SYN)
+            && fin_at.is_ok_and(|fin_at| fin_at.wrapping_add(1) == self.rcv_nxt.0)
     }
 
     /// RFC 6191 §2: a later timestamp, or without timestamps a later sequence number.
