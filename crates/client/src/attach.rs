@@ -6,7 +6,7 @@ use hostif::{
     CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_SEPARATOR, ENGINE_VARIABLE, ENGINES_MAX, MAX_VERSION,
     MIN_VERSION, Moderation, NOTIFY_VARIABLE, Region, Steering,
 };
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -128,10 +128,10 @@ pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> 
     };
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(AttachError::OutOfTurn);
-    let file: OwnedFd = next()?;
+    let file = PrivateFd::new(next()?);
     let program_bell = PrivateFd::new(next()?);
     let engine_bell = PrivateFd::new(next()?);
-    let region = Region::map(file.as_fd())?;
+    let region = Region::map(file)?;
     let plausible = (1..=hostif::lock::MAX_SESSION).contains(&welcome.session)
         && region.id() == welcome.region
         && (1..=CORES_MAX).contains(&welcome.steering.cores)

@@ -10,7 +10,7 @@ use std::io::IoSlice;
 
 use hostif::header::{LaneState, SHUT_WRITE};
 use hostif::lane::{LANE_BYTES, Reader};
-use hostif::{LaneNews, Op, Passage, WriteMode};
+use hostif::{LaneNews, Op, Passage, Span, WriteMode};
 use rustix::io::Errno;
 
 use crate::crank;
@@ -291,7 +291,10 @@ impl LaneRoom<'_> {
 
     /// The addresses of the free bytes: before the wrap and after it.
     pub(crate) fn spans(&self) -> [(*mut u8, usize); 2] {
-        self.passage.bytes().spans(self.written, self.free)
+        self.passage
+            .bytes()
+            .spans(self.written, self.free)
+            .map(Span::raw)
     }
 
     /// Sends the next `bytes`, which are in their place.

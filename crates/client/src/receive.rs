@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 
 use hostif::header::SHUT_READ;
 use hostif::lane::Lane;
-use hostif::{Consumed, LaneNews, Passage, SocketHeader, Window};
+use hostif::{Consumed, LaneNews, Passage, SocketHeader, Span, Window};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
@@ -347,7 +347,10 @@ impl ReceivedBytes<'_> {
     /// the bytes are consumed or given back.
     #[must_use]
     pub fn spans(&self) -> [(*mut u8, usize); 2] {
-        self.arrived.window.spans(self.arrived.place, self.len)
+        self.arrived
+            .window
+            .spans(self.arrived.place, self.len)
+            .map(Span::raw)
     }
 
     /// The bytes themselves, in two slices as in `spans`.

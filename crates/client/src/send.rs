@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
-use hostif::{FileSource, SocketHeader, Window, WindowSpan, WriteMode, Written};
+use hostif::{FileSource, SocketHeader, Span, Window, WindowSpan, WriteMode, Written};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
@@ -296,7 +296,7 @@ impl SendSpace<'_> {
     #[must_use]
     pub fn spans(&self) -> [(*mut u8, usize); 2] {
         match &self.room {
-            Space::Window(room) => room.window.spans(room.written, room.free),
+            Space::Window(room) => room.window.spans(room.written, room.free).map(Span::raw),
             Space::Lane(room) => room.spans(),
         }
     }

@@ -19,6 +19,7 @@ use crate::crank::{self, Budget};
 use crate::fork::Heritage;
 use crate::lock::{lock, read};
 use crate::pool::Pool;
+use crate::private::PrivateFd;
 use crate::registry::{Observer, Registry};
 use crate::socket::TcpSocket;
 use crate::sys::Slot;
@@ -251,8 +252,8 @@ impl Session {
         }
         match self.request(core, &Request::MapRegion { region: id }, &[])? {
             (Reply::Region { .. }, descriptors) => {
-                let file = descriptors.first().ok_or(Errno::PROTO)?;
-                let region = Region::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
+                let file = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
+                let region = Region::map(PrivateFd::new(file)).map_err(|_| Errno::NOMEM)?;
                 if region.id() != id {
                     return Err(Errno::PROTO);
                 }

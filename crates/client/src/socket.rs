@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
+use hostif::region::RegionError;
 use hostif::{
     Figures, Flags, HeaderPlace, Op, OptionChanges, Query, Region, RegionLock, ShutdownHow,
     SocketHeader, SocketId, SocketOption, WindowSpan,
@@ -125,8 +126,11 @@ impl TcpSocket {
             return None;
         }
         let (send, receive) = header.windows();
-        if self.region.window(send).is_none() || self.region.window(receive).is_none() {
-            return None;
+        for span in [send, receive] {
+            if let Err(error) = self.region.try_window(span) {
+                self.on_unmapped(&error);
+                return None;
+            }
         }
         Some(*self.spans.get_or_init(|| (send, receive)))
     }
@@ -146,6 +150,16 @@ impl TcpSocket {
     /// Whether that has not been reported as an error yet.
     pub(crate) fn is_reset_unreported(&self) -> bool {
         self.is_reset() && !self.reset_reported.load(Ordering::Acquire)
+    }
+
+    /// This process has no room for the connection's windows: the connection is over, and what to raise is said.
+    #[cold]
+    fn on_unmapped(&self, error: &RegionError) {
+        if !self.lost.swap(true, Ordering::AcqRel) {
+            crate::sys::say(&format!(
+                "a connection is reset, since its memory cannot be mapped ({error}): raise `ulimit -v`"
+            ));
+        }
     }
 
     /// The engine of this socket is gone for good.

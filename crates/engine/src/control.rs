@@ -236,7 +236,7 @@ impl EngineCore {
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
         let to_program = doorbell::between().map_err(system)?;
         let engine_bell = home::settle(doorbell::create().map_err(system)?);
-        let file = region.file().ok_or((Errno::BADF, String::new()))?;
+        let file = region.file();
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
         let descriptors = vec![
             duplicate(file)?,
@@ -360,11 +360,7 @@ impl EngineCore {
                 "this program holds no socket in that region".to_owned(),
             ));
         }
-        let file = self
-            .sockets
-            .regions
-            .find(region)
-            .and_then(|region| region.file());
+        let file = self.sockets.regions.find(region).map(Region::file);
         let file = file.ok_or((Errno::NOENT, "no such region".to_owned()))?;
         let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)
             .map_err(|errno| (errno, "cannot duplicate the region's file".to_owned()))?;

@@ -273,8 +273,7 @@ impl Egress for Link {
                 };
                 let len = usize::try_from(len).unwrap_or(0);
                 let spans = if source.files.is_empty() {
-                    let spans = window.spans(offset, len);
-                    spans.map(|(start, len)| sys::shared(start, len))
+                    window.spans(offset, len).map(sys::shared)
                 } else {
                     // A file that was cut short: lost like a frame on the wire, until the program or
                     // the retransmission limit ends the connection.

@@ -118,10 +118,18 @@ impl Regions {
         Some(header)
     }
 
-    /// Takes a pair of windows.
+    /// Takes a pair of windows, which can be used from now on.
     pub fn take_pair(&mut self, number: u32) -> Option<u32> {
         let slot = self.slots.get_mut(&number)?;
-        slot.warm.pop().or_else(|| slot.pairs.take())
+        let pair = slot.warm.pop().or_else(|| slot.pairs.take())?;
+        let (send, receive) = slot.region.window_pair(pair)?;
+        let mapped = [send, receive].map(|span| slot.region.try_window(span).map(drop));
+        if let Some(error) = mapped.into_iter().find_map(Result::err) {
+            tracing::warn!("no windows for a connection: {error}");
+            slot.pairs.free.push(pair);
+            return None;
+        }
+        Some(pair)
     }
 
     /// Gives a pair of windows back, and its memory to the system unless little was ever in it. What stays there

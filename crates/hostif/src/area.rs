@@ -11,8 +11,9 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::cursor::Cells;
 use crate::lane::{LANE_BYTES, LANE_WORDS, Lane};
-use crate::region::{Mapping, RegionError};
+use crate::region::RegionError;
 use crate::sync::Ordering;
+use crate::sys::{self, Mapping};
 use crate::window::Window;
 
 /// Connections between two neighbours whose bytes pass through memory; those beyond go by segments.
@@ -57,7 +58,8 @@ impl Area {
     /// # Errors
     /// A system call failed.
     pub fn create() -> Result<OwnedFd, RegionError> {
-        let (memory, file) = Mapping::create(c"shunt-area", AREA_BYTES)?;
+        let file = sys::create(c"shunt-area", AREA_BYTES)?;
+        let memory = Arc::new(Mapping::new(file.as_fd(), AREA_BYTES)?);
         let area = Area { memory, file: None };
         area.words(0, 1)[0].store(MAGIC, Ordering::Release);
         Ok(file)
@@ -226,9 +228,9 @@ mod tests {
         let file = rustix::fs::memfd_create("other", flags).unwrap();
         rustix::fs::ftruncate(&file, AREA_BYTES).unwrap();
         assert!(Area::map(file.as_fd()).is_err(), "it is not sealed");
-        let (_, sealed) = Mapping::create(c"other", AREA_BYTES).unwrap();
+        let sealed = sys::create(c"other", AREA_BYTES).unwrap();
         assert!(Area::map(sealed.as_fd()).is_err(), "it has no mark");
-        let (_, short) = Mapping::create(c"other", PAGE_BYTES).unwrap();
+        let short = sys::create(c"other", PAGE_BYTES).unwrap();
         assert!(Area::map(short.as_fd()).is_err(), "it is too short");
     }
 }

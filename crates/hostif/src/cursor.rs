@@ -85,7 +85,7 @@ unsafe impl Send for SharedBytes<'_> {}
 unsafe impl Sync for SharedBytes<'_> {}
 
 #[cfg_attr(loom, allow(dead_code))]
-impl SharedBytes<'_> {
+impl<'s> SharedBytes<'s> {
     /// # Safety
     /// `len` bytes from `first` stay mapped and writable for the lifetime.
     pub(crate) unsafe fn from_raw<'a>(first: NonNull<u8>, len: usize) -> SharedBytes<'a> {
@@ -108,6 +108,21 @@ impl SharedBytes<'_> {
         );
         // SAFETY: `at` is within the span or at its end.
         unsafe { self.first.as_ptr().add(at) }
+    }
+
+    /// `len` bytes from `at` on.
+    pub(crate) fn part(&self, at: usize, len: usize) -> SharedBytes<'s> {
+        assert!(
+            at <= self.len && len <= self.len - at,
+            "invariant: positions are masked before they come here"
+        );
+        // SAFETY: within the span, whose bytes the maker has vouched for.
+        let first = unsafe { self.first.add(at) };
+        SharedBytes {
+            first,
+            len,
+            memory: PhantomData,
+        }
     }
 
     /// Copies `data` to position `at`; what does not fit is left out.

@@ -193,19 +193,24 @@ impl Layout {
     /// Offsets of the send and the receive window of a pair; `None` when there is no such pair.
     #[must_use]
     pub fn window_pair(&self, index: u32) -> Option<(u64, u64)> {
-        let send = u64::from(self.send_window_bytes);
-        let pair = send + u64::from(self.receive_window_bytes);
         (index < self.window_pairs).then(|| {
-            let start = self.windows_start() + u64::from(index) * pair;
-            (start, start + send)
+            let start = self.windows_start() + u64::from(index) * self.pair_stride();
+            (start, start + u64::from(self.send_window_bytes))
         })
+    }
+
+    /// From one pair to the next: a power of two, so that a group of pairs is one too. What lies between two pairs is
+    /// never touched and takes no memory.
+    #[must_use]
+    pub fn pair_stride(&self) -> u64 {
+        let pair = u64::from(self.send_window_bytes) + u64::from(self.receive_window_bytes);
+        pair.next_power_of_two()
     }
 
     /// Size of the whole region.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
-        let pair = u64::from(self.send_window_bytes) + u64::from(self.receive_window_bytes);
-        self.windows_start() + u64::from(self.window_pairs) * pair
+        self.windows_start() + u64::from(self.window_pairs) * self.pair_stride()
     }
 }
 

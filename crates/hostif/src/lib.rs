@@ -38,6 +38,8 @@ pub mod region;
 pub mod ring;
 pub mod steering;
 mod sync;
+#[cfg(not(loom))]
+mod sys;
 pub mod turns;
 #[cfg(not(loom))]
 pub mod window;
@@ -65,7 +67,7 @@ pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
 pub use turns::Turns;
 #[cfg(not(loom))]
-pub use window::{Window, WindowSpan};
+pub use window::{Span, Window, WindowSpan};
 
 /// Oldest version of the region and control formats that this code speaks.
 pub const MIN_VERSION: u16 = 1;

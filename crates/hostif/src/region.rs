@@ -1,4 +1,4 @@
-//! The region: a sealed memory file that the engine makes and both sides map. See memfd_create(2).
+//! The region: a sealed memory file that the engine makes and both sides map (`sys.rs`). See memfd_create(2).
 //!
 //! Sealed against shrinking and growing, with 4 KiB pages: whatever a program does to the file, the
 //! engine's accesses never fault (a punched hole reads zeros). Pages are allocated when first touched,
@@ -6,24 +6,27 @@
 //! what they mean is in `ring`, `header` and `window`.
 #![allow(unsafe_code)]
 
-use core::ffi::c_void;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fd::{AsFd as _, BorrowedFd};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::cursor::{Cells, SharedBytes};
+use crate::cursor::Cells;
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+use crate::cursor::SharedBytes;
 use crate::descriptor::{Command, Completion, Consumed, Written, high, join, low};
 use crate::doorbell::SleepWord;
 use crate::header::{RawHeader, SocketHeader};
 use crate::layout::{
-    ANSWER_OFFSET, ANSWER_WORDS, Layout, LayoutError, RingEntries, RingKind, SLEEP_BLOCK_BYTES,
+    ANSWER_OFFSET, ANSWER_WORDS, Layout, LayoutError, MAX_REGION_BYTES, PAGE_BYTES, RingEntries,
+    RingKind, SLEEP_BLOCK_BYTES,
 };
 use crate::ring::{Consumer, Producer, words_for};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
+pub use crate::sys::MemoryFile;
+use crate::sys::{self, Mapping, Windows};
 use crate::window::{Window, WindowSpan};
 use crate::{MAX_VERSION, MIN_VERSION};
 
@@ -44,104 +47,9 @@ pub enum RegionError {
     /// The file is no region of a version that this code speaks, or not as large as it says.
     #[error("the file is no region of a known version")]
     Foreign,
-}
-
-pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is plain shared memory; all access goes through atomics and raw copies.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-/// What keeps a file as long as it is, for good.
-const SEALS: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::SEAL);
-
-impl Mapping {
-    fn new(file: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, RegionError> {
-        let len = usize::try_from(bytes).map_err(|_| LayoutError::TooLarge)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base =
-            unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, protection, flags, file, 0) }
-                .map_err(|errno| RegionError::System("mapping", errno))?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(RegionError::Foreign)?;
-        // A core dump of a program need not hold gigabytes of windows; if it does, nothing is broken.
-        // SAFETY: the mapping is ours, and the advice changes nothing of its contents.
-        let _ = unsafe {
-            rustix::mm::madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontDump)
-        };
-        Ok(Mapping { base, len })
-    }
-
-    /// Makes, seals and maps a memory file.
-    pub(crate) fn create(
-        name: &core::ffi::CStr,
-        bytes: u64,
-    ) -> Result<(Arc<Mapping>, OwnedFd), RegionError> {
-        let system = |what| move |errno| RegionError::System(what, errno);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(name, flags).map_err(system("creation"))?;
-        rustix::fs::ftruncate(&file, bytes).map_err(system("sizing"))?;
-        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("sealing"))?;
-        let file = crate::home::settle(file);
-        let mapping = Arc::new(Mapping::new(file.as_fd(), bytes)?);
-        Ok((mapping, file))
-    }
-
-    /// Maps a file that somebody else has made: of this length, and it stays so.
-    pub(crate) fn adopt(file: BorrowedFd<'_>, bytes: u64) -> Result<Arc<Mapping>, RegionError> {
-        let system = |what| move |errno| RegionError::System(what, errno);
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(system("inspection"))?;
-        let status = rustix::fs::fstat(file).map_err(system("inspection"))?;
-        if !seals.contains(SEALS) || u64::try_from(status.st_size) != Ok(bytes) {
-            return Err(RegionError::Foreign);
-        }
-        Ok(Arc::new(Mapping::new(file, bytes)?))
-    }
-
-    /// The address of `bytes` at an offset, if all of them are there.
-    fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
-        let end = offset.checked_add(bytes)?;
-        if !offset.is_multiple_of(align) || end > self.len as u64 {
-            return None;
-        }
-        let offset = usize::try_from(offset).ok()?;
-        // SAFETY: `offset` is within the mapping.
-        Some(unsafe { self.base.add(offset) })
-    }
-
-    /// Words at an offset, which are used as nothing else.
-    pub(crate) fn cells(self: &Arc<Self>, offset: u64, words: usize) -> Option<Cells> {
-        let first = self.at(offset, words as u64 * 8, 8)?;
-        let owner: Arc<Mapping> = Arc::clone(self);
-        // SAFETY: checked above: aligned, inside the mapping, which the owner keeps; the parts that
-        // are words are accessed as atomics only.
-        Some(unsafe { Cells::from_raw(owner, first.cast::<AtomicU64>(), words) })
-    }
-
-    /// Bytes at an offset, which are used as nothing else; `None` unless they are a power of two.
-    pub(crate) fn window(&self, offset: u64, size: u32) -> Option<Window<'_>> {
-        if !size.is_power_of_two() {
-            return None;
-        }
-        let first = self.at(offset, u64::from(size), 1)?;
-        let len = usize::try_from(size).ok()?;
-        // SAFETY: inside the mapping, which the borrow of `self` keeps; no reference covers windows.
-        Some(Window::new(unsafe { SharedBytes::from_raw(first, len) }))
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and every view of it borrows or holds this value.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
-    }
+    /// No window of the region lies there.
+    #[error("no window of the region lies there")]
+    Outside,
 }
 
 /// Where a socket's header lies; keeps it mapped.
@@ -168,12 +76,12 @@ impl HeaderPlace {
 /// A mapped region. Clones share the mapping.
 #[derive(Clone)]
 pub struct Region {
+    /// All before the windows.
     mapping: Arc<Mapping>,
-    file: Option<Arc<OwnedFd>>,
+    windows: Arc<Windows>,
     layout: Layout,
-    /// Where headers and windows begin: asked for with every packet and call.
+    /// Where headers begin: asked for with every packet and call.
     headers_at: u64,
-    windows_at: u64,
     id: u32,
     session: u32,
 }
@@ -182,13 +90,12 @@ impl Region {
     /// Engine: makes, seals and maps a region for `session`. Both numbers go into its header page.
     pub fn create(layout: Layout, id: u32, session: u32) -> Result<Region, RegionError> {
         layout.check()?;
-        let (mapping, file) = Mapping::create(c"shunt-region", layout.region_bytes())?;
+        let file = sys::create(c"shunt-region", layout.region_bytes())?;
         let region = Region {
-            mapping,
-            file: Some(Arc::new(file)),
+            mapping: Arc::new(Mapping::new(file.as_fd(), layout.windows_start())?),
+            windows: Arc::new(Windows::new(Box::new(file), &layout)),
             layout,
             headers_at: layout.headers_start(),
-            windows_at: layout.windows_start(),
             id,
             session,
         };
@@ -210,55 +117,36 @@ impl Region {
         Ok(region)
     }
 
-    /// Program: maps a region that the engine handed over. The file may be closed afterwards.
-    pub fn map(file: BorrowedFd<'_>) -> Result<Region, RegionError> {
-        let status =
-            rustix::fs::fstat(file).map_err(|errno| RegionError::System("inspection", errno))?;
+    /// Program: maps a region that the engine handed over. The file is kept, since windows are mapped when they are
+    /// used.
+    pub fn map(file: impl MemoryFile + 'static) -> Result<Region, RegionError> {
+        let status = rustix::fs::fstat(file.as_fd())
+            .map_err(|errno| RegionError::System("inspection", errno))?;
         let bytes = u64::try_from(status.st_size).map_err(|_| RegionError::Foreign)?;
-        if !(crate::layout::PAGE_BYTES..=crate::layout::MAX_REGION_BYTES).contains(&bytes) {
+        if !(PAGE_BYTES..=MAX_REGION_BYTES).contains(&bytes) {
             return Err(RegionError::Foreign);
         }
-        let mapping = Arc::new(Mapping::new(file, bytes)?);
-        let placeholder = Layout::default();
-        let mut region = Region {
-            mapping,
-            file: None,
-            layout: placeholder,
-            headers_at: 0,
-            windows_at: 0,
-            id: 0,
-            session: 0,
-        };
-        let words: [u64; HEADER_WORDS] = {
-            let cells = region.cells(0, HEADER_WORDS);
-            core::array::from_fn(|index| cells[index].load(Ordering::Acquire))
-        };
+        let page = Arc::new(Mapping::new(file.as_fd(), PAGE_BYTES)?);
+        let cells = page.cells(0, HEADER_WORDS).ok_or(RegionError::Foreign)?;
+        let words: [u64; HEADER_WORDS] =
+            core::array::from_fn(|index| cells[index].load(Ordering::Acquire));
         let version = u16::try_from(words[1]).map_err(|_| RegionError::Foreign)?;
         if words[0] != MAGIC || !(MIN_VERSION..=MAX_VERSION).contains(&version) {
             return Err(RegionError::Foreign);
         }
-        region.id = low(words[2]);
-        region.session = high(words[2]);
-        region.layout = Layout {
-            ring_entries: RingEntries {
-                command: low(words[3]),
-                send: low(words[4]),
-                receive: high(words[4]),
-                completion: low(words[5]),
-            },
-            socket_headers: high(words[5]),
-            window_pairs: low(words[6]),
-            send_window_bytes: high(words[6]),
-            receive_window_bytes: low(words[7]),
-        };
-        region.layout.check()?;
-        region.headers_at = region.layout.headers_start();
-        region.windows_at = region.layout.windows_start();
-        if region.layout.region_bytes() == bytes {
-            Ok(region)
-        } else {
-            Err(RegionError::Foreign)
+        let layout = layout_of(&words);
+        layout.check()?;
+        if layout.region_bytes() != bytes {
+            return Err(RegionError::Foreign);
         }
+        Ok(Region {
+            mapping: Arc::new(Mapping::new(file.as_fd(), layout.windows_start())?),
+            windows: Arc::new(Windows::new(Box::new(file), &layout)),
+            headers_at: layout.headers_start(),
+            layout,
+            id: low(words[2]),
+            session: high(words[2]),
+        })
     }
 
     /// The numbers behind the layout.
@@ -279,10 +167,10 @@ impl Region {
         self.session
     }
 
-    /// The memory file, to be passed to a program; only the creator has it.
+    /// The memory file.
     #[must_use]
-    pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(|file| file.as_fd())
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.windows.file()
     }
 
     fn check(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
@@ -415,28 +303,47 @@ impl Region {
         ))
     }
 
-    /// A window; `None` unless the span is a power of two of bytes within the windows' part.
+    /// A window; `None` unless the span is a power of two of bytes of one pair of windows and can be mapped.
     #[must_use]
     pub fn window(&self, span: WindowSpan) -> Option<Window<'_>> {
-        if span.offset < self.windows_at {
-            return None;
-        }
-        self.mapping.window(span.offset, span.size)
+        self.windows.window(span).ok()
+    }
+
+    /// As [`Region::window`], for whoever uses it first.
+    ///
+    /// # Errors
+    /// There is no such window, or it cannot be mapped.
+    pub fn try_window(&self, span: WindowSpan) -> Result<Window<'_>, RegionError> {
+        self.windows.window(span)
     }
 
     /// Engine: memory that the region takes now, in bytes.
     pub fn allocated_bytes(&self) -> Result<u64, Errno> {
-        let file = self.file.as_ref().ok_or(Errno::BADF)?;
         // POSIX counts in units of 512 bytes (stat(2)).
-        Ok(u64::try_from(rustix::fs::fstat(file)?.st_blocks).unwrap_or(0) * 512)
+        Ok(u64::try_from(rustix::fs::fstat(self.file())?.st_blocks).unwrap_or(0) * 512)
     }
 
     /// Engine: gives the pages of a window back to the system; it reads zeros afterwards.
     pub fn punch_hole(&self, span: WindowSpan) -> Result<(), Errno> {
-        let file = self.file.as_ref().ok_or(Errno::BADF)?;
         self.window(span).ok_or(Errno::INVAL)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(file, flags, span.offset, u64::from(span.size))
+        rustix::fs::fallocate(self.file(), flags, span.offset, u64::from(span.size))
+    }
+}
+
+/// The layout that a header page tells of, unchecked.
+fn layout_of(words: &[u64; HEADER_WORDS]) -> Layout {
+    Layout {
+        ring_entries: RingEntries {
+            command: low(words[3]),
+            send: low(words[4]),
+            receive: high(words[4]),
+            completion: low(words[5]),
+        },
+        socket_headers: high(words[5]),
+        window_pairs: low(words[6]),
+        send_window_bytes: high(words[6]),
+        receive_window_bytes: low(words[7]),
     }
 }
 

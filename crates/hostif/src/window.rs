@@ -15,6 +15,39 @@ pub struct WindowSpan {
     pub size: u32,
 }
 
+/// Bytes of a window, by address: for calls that gather or scatter. The other side may write them at any time, so
+/// that nobody makes a reference of them.
+#[derive(Clone, Copy)]
+pub struct Span<'a> {
+    bytes: SharedBytes<'a>,
+}
+
+impl Span<'_> {
+    /// Where they are; valid, readable and writable, for the lifetime of the span.
+    #[must_use]
+    pub fn start(&self) -> *mut u8 {
+        self.bytes.address(0)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address and length.
+    #[must_use]
+    pub fn raw(self) -> (*mut u8, usize) {
+        (self.start(), self.len())
+    }
+}
+
 /// A checked window.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
@@ -60,14 +93,13 @@ impl<'a> Window<'a> {
     }
 
     /// The addresses of `len` bytes at a stream offset (no more than the size), for gather I/O. The
-    /// second span is empty unless they wrap. Valid while the region is mapped.
+    /// second span is empty unless they wrap.
     #[must_use]
-    pub fn spans(&self, offset: u64, len: usize) -> [(*mut u8, usize); 2] {
+    pub fn spans(&self, offset: u64, len: usize) -> [Span<'a>; 2] {
         let (at, first, second) = self.split(offset, len);
-        [
-            (self.bytes.address(at), first),
-            (self.bytes.address(0), second),
-        ]
+        [(at, first), (0, second)].map(|(at, len)| Span {
+            bytes: self.bytes.part(at, len),
+        })
     }
 }
 
@@ -125,7 +157,7 @@ mod tests {
                     oracle[at] = *byte;
                 }
                 let spans = window.spans(offset, len);
-                prop_assert_eq!(spans[0].1 + spans[1].1, copied);
+                prop_assert_eq!(spans[0].len() + spans[1].len(), copied);
             }
             let mut all = vec![0u8; 4096];
             window.copy_out(0, &mut all);

@@ -277,7 +277,7 @@ impl Core {
 
     /// Regions have the numbers of their sessions here.
     fn file_of(&self, region: u32) -> Option<rustix::fd::BorrowedFd<'_>> {
-        self.programs.get(&region)?.attached.as_ref()?.region.file()
+        Some(self.programs.get(&region)?.attached.as_ref()?.region.file())
     }
 
     fn welcome(&mut self, session: u32, version: u16) {
@@ -291,11 +291,7 @@ impl Core {
             region: session,
         };
         let program = self.programs.get_mut(&session).unwrap();
-        let fds = [
-            region.file().unwrap(),
-            program_bell.as_fd(),
-            self.bell.as_fd(),
-        ];
+        let fds = [region.file(), program_bell.as_fd(), self.bell.as_fd()];
         let packet = Reply::Welcome(welcome).encode();
         let _ = control::send(program.channel.as_fd(), &packet, &fds);
         program.attached = Some(Attached {

@@ -184,8 +184,8 @@ impl FileRanges {
 
     /// Where `len` bytes at a stream offset are; `None`: the file does not have them any more.
     pub fn spans<'a>(
-        &self,
-        window: &Window<'_>,
+        &'a self,
+        window: &Window<'a>,
         offset: u64,
         len: usize,
     ) -> Option<[SharedSlice<'a>; 2]> {
@@ -210,11 +210,8 @@ impl FileRanges {
         if spans.count <= 2 {
             return Some(spans.list);
         }
-        self.read_into(window, offset, end).then(|| {
-            window
-                .spans(offset, len)
-                .map(|(start, len)| sys::shared(start, len))
-        })
+        self.read_into(window, offset, end)
+            .then(|| window.spans(offset, len).map(sys::shared))
     }
 
     /// Reads what lies in files between two stream offsets into the window.
@@ -239,7 +236,7 @@ pub fn read(file: &SourceFile, offset: u64, window: &Window<'_>, start: u64, end
     let [first, second] = window.spans(start, length(start, end));
     let file = file.file.as_fd();
     sys::read_exactly(file, offset, first)
-        && sys::read_exactly(file, offset + first.1 as u64, second)
+        && sys::read_exactly(file, offset + first.len() as u64, second)
 }
 
 fn length(start: u64, end: u64) -> usize {
@@ -247,7 +244,7 @@ fn length(start: u64, end: u64) -> usize {
 }
 
 impl Extent {
-    fn span(&self, from: u64, to: u64) -> (*const u8, usize) {
+    fn span(&self, from: u64, to: u64) -> SharedSlice<'_> {
         let at = self.offset + (from - self.start) - self.piece.offset;
         self.piece.mapping.span(length(0, at), length(from, to))
     }
@@ -260,20 +257,20 @@ struct Spans<'a> {
     count: usize,
 }
 
-impl Spans<'_> {
-    fn add(&mut self, (start, len): (*const u8, usize)) {
-        if len == 0 {
+impl<'a> Spans<'a> {
+    fn add(&mut self, span: SharedSlice<'a>) {
+        if span.is_empty() {
             return;
         }
         if let Some(slot) = self.list.get_mut(self.count) {
-            *slot = sys::shared(start, len).for_kernel();
+            *slot = span;
         }
         self.count += 1;
     }
 
-    fn add_window(&mut self, window: &Window<'_>, from: u64, to: u64) {
-        for (start, len) in window.spans(from, length(from, to)) {
-            self.add((start.cast_const(), len));
+    fn add_window(&mut self, window: &Window<'a>, from: u64, to: u64) {
+        for span in window.spans(from, length(from, to)) {
+            self.add(sys::shared(span).for_kernel());
         }
     }
 }

@@ -4,27 +4,30 @@
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
+use hostif::Span;
 use nic::SharedSlice;
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A span that `hostif::Window::spans` gave, or a part of a [`Mapping`].
-pub fn shared<'a>(start: *const u8, len: usize) -> SharedSlice<'a> {
-    // SAFETY: the spans come from a checked window of a region, or from a mapping, that the caller
-    // keeps for as long as the frame exists; others may write there meanwhile, which `SharedSlice`
-    // allows.
-    unsafe { SharedSlice::from_raw(start, len) }
+/// Bytes of a window for the driver.
+pub fn shared(span: Span<'_>) -> SharedSlice<'_> {
+    // SAFETY: a span is mapped for its lifetime, which is the slice's; others may write there meanwhile, which
+    // `SharedSlice` allows.
+    unsafe { SharedSlice::from_raw(span.start(), span.len()) }
 }
 
-/// Reads from a file into a span of a send window; `false` if it has not that many bytes.
-pub fn read_exactly(file: BorrowedFd<'_>, offset: u64, (start, len): (*mut u8, usize)) -> bool {
+/// Reads from a file into bytes of a window; `false` if it has not that many.
+pub fn read_exactly(file: BorrowedFd<'_>, offset: u64, span: Span<'_>) -> bool {
     let mut done = 0;
-    while done < len {
-        // SAFETY: the span comes from a checked window of a mapped region and `done < len`. The bytes
+    while done < span.len() {
+        // SAFETY: a span is mapped and writable for its lifetime, and `done` is less than its length. The bytes
         // are treated as uninitialised and written by the kernel only; the program may write there
         // too, which changes what is sent and nothing else.
         let target = unsafe {
-            core::slice::from_raw_parts_mut(start.add(done).cast::<MaybeUninit<u8>>(), len - done)
+            core::slice::from_raw_parts_mut(
+                span.start().add(done).cast::<MaybeUninit<u8>>(),
+                span.len() - done,
+            )
         };
         match rustix::io::pread(file, target, offset + done as u64) {
             Ok((read, _)) if !read.is_empty() => done += read.len(),
@@ -64,13 +67,15 @@ impl Mapping {
         Some(Self { start, len })
     }
 
-    /// The address of `len` bytes from `at` on. They need not be there: see the file's head.
-    pub fn span(&self, at: usize, len: usize) -> (*const u8, usize) {
+    /// `len` bytes from `at` on, for the kernel alone: see the file's head.
+    pub fn span(&self, at: usize, len: usize) -> SharedSlice<'_> {
         assert!(
             at <= self.len && len <= self.len - at,
             "invariant: an extent lies in its mapping"
         );
-        (self.start.wrapping_add(at), len)
+        // SAFETY: inside the mapping, which the borrow of `self` keeps; where the file has no such bytes, only the
+        // kernel finds out, since nobody else reads a slice that is for it.
+        unsafe { SharedSlice::from_raw(self.start.wrapping_add(at), len) }.for_kernel()
     }
 }
 

@@ -151,7 +151,8 @@ impl Wired {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().expect("three descriptors");
         let (file, bells) = (next(), [next(), next()]);
-        let region = Region::map(file.as_fd()).expect("a good region");
+        let region =
+            Region::map(rustix::io::dup(&file).expect("a descriptor")).expect("a good region");
         let is_its = |session: &Option<crate::session::Session>| {
             session
                 .as_ref()
