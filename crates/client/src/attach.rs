@@ -1,5 +1,7 @@
 //! Attaching to an engine: control channel, handshake, region, doorbells.
 
+use std::time::Duration;
+
 use hostif::control::{self, Invalid, Reply, Request};
 use hostif::region::RegionError;
 use hostif::{
@@ -46,7 +48,9 @@ pub enum AttachError {
 impl From<ControlError> for AttachError {
     fn from(error: ControlError) -> AttachError {
         match error {
-            ControlError::Channel(errno) => AttachError::Channel(errno),
+            ControlError::Request(errno) | ControlError::Channel(errno) => {
+                AttachError::Channel(errno)
+            }
             ControlError::Invalid(invalid) => AttachError::Invalid(invalid),
         }
     }
@@ -81,7 +85,7 @@ fn notify_policy() -> Option<Moderation> {
 }
 
 /// Opens a control channel to the engine of that name.
-pub fn dial(name: &str) -> Result<PrivateFd, AttachError> {
+fn dial(name: &str) -> Result<PrivateFd, AttachError> {
     match control::connect(name) {
         Ok(fd) => Ok(PrivateFd::new(fd)),
         Err(errno) => Err(AttachError::Absent {
@@ -108,8 +112,24 @@ pub fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
     }
 }
 
-/// Says hello on a channel and maps what comes back; also tells how the engine spreads connections.
+/// An engine that does not answer a program that has nothing to do with it yet for so long is as good as absent.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Attaches to the engine of that name; see [`greet`].
+pub fn meet(name: &str) -> Result<(Attachment, Steering), AttachError> {
+    greet_within(Some(PATIENCE), dial(name)?)
+}
+
+/// Says hello on a channel that the engine has got already, and maps what comes back; also tells how the engine spreads
+/// connections.
 pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> {
+    greet_within(None, channel)
+}
+
+fn greet_within(
+    patience: Option<Duration>,
+    channel: PrivateFd,
+) -> Result<(Attachment, Steering), AttachError> {
     let channel = Control::new(channel);
     let pid = rustix::process::getpid()
         .as_raw_nonzero()
@@ -120,7 +140,7 @@ pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> 
         max_version: MAX_VERSION,
         pid,
     };
-    let (reply, descriptors) = channel.request(&hello, &[])?;
+    let (reply, descriptors) = channel.turn().request_within(patience, &hello, &[])?;
     let welcome = match reply {
         Reply::Welcome(welcome) => welcome,
         Reply::Refused { text, .. } => return Err(AttachError::Refused(text)),
@@ -140,7 +160,8 @@ pub fn greet(channel: PrivateFd) -> Result<(Attachment, Steering), AttachError> 
         return Err(AttachError::OutOfTurn);
     }
     if let Some(policy) = notify_policy() {
-        match channel.request(&Request::Moderate(policy), &[])? {
+        let request = Request::Moderate(policy);
+        match channel.turn().request_within(patience, &request, &[])? {
             (Reply::Moderated, _) => {}
             (Reply::Refused { text, .. }, _) => return Err(AttachError::Refused(text)),
             _ => return Err(AttachError::OutOfTurn),

@@ -1,7 +1,7 @@
 //! Requests on the control channel: one at a time, each answered in order.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostif::control::{self, Invalid, Reply, Request};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,13 +12,13 @@ use crate::lock::lock;
 use crate::private::PrivateFd;
 use crate::sys;
 
-/// An engine that answers no request for so long is as good as dead.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Why a request got no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlError {
-    /// The channel broke.
+    /// The request alone failed: it was not sent, or what came beside its answer found no room. The channel
+    /// serves the next one.
+    Request(Errno),
+    /// The channel broke, or nothing came in time.
     Channel(Errno),
     /// The answer was no message.
     Invalid(Invalid),
@@ -85,17 +85,35 @@ impl Control {
 }
 
 impl Turn<'_> {
-    /// Asks and waits for the answer.
+    /// Asks and waits for the answer, as long as the engine lives: one that was stopped, or that gets no processor,
+    /// answers later, and a request that was given up would leave its answer to the next one.
     pub fn request(
         &self,
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
+        self.request_within(None, request, descriptors)
+    }
+
+    /// As `request`, for a channel that nobody needs who has waited so long: it is of no use afterwards.
+    pub fn request_within(
+        &self,
+        patience: Option<Duration>,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        self.send(deadline, &request.encode(), descriptors)?;
         let channel = self.control.channel.as_fd();
-        control::send(channel, &request.encode(), descriptors).map_err(ControlError::Channel)?;
-        self.await_answer().map_err(ControlError::Channel)?;
-        let received =
-            control::receive(channel, RecvFlags::DONTWAIT).map_err(ControlError::Channel)?;
+        let received = loop {
+            self.wait_for(libc::POLLIN, deadline)?;
+            match control::receive(channel, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => {}
+                // The packet was taken whole, but its descriptors found no free numbers.
+                Err(Errno::MSGSIZE) => return Err(ControlError::Request(Errno::MFILE)),
+                received => break received.map_err(ControlError::Channel)?,
+            }
+        };
         if received.bytes.is_empty() {
             return Err(ControlError::Channel(Errno::CONNRESET));
         }
@@ -103,21 +121,56 @@ impl Turn<'_> {
         Ok((reply, received.descriptors))
     }
 
-    fn await_answer(&self) -> Result<(), Errno> {
+    fn send(
+        &self,
+        deadline: Option<Instant>,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ControlError> {
+        let channel = self.control.channel.as_fd();
+        loop {
+            match control::send(channel, bytes, descriptors) {
+                Ok(()) => return Ok(()),
+                // The engine has not taken what was sent before.
+                Err(Errno::AGAIN) => self.wait_for(libc::POLLOUT, deadline)?,
+                Err(errno) if self.is_of_channel(errno) => {
+                    return Err(ControlError::Channel(errno));
+                }
+                // A descriptor that another thread has closed meanwhile, more of them under way than unix(7)
+                // permits, no memory: nothing was sent.
+                Err(errno) => return Err(ControlError::Request(errno)),
+            }
+        }
+    }
+
+    /// Whether a packet was not sent because the channel cannot send any.
+    fn is_of_channel(&self, errno: Errno) -> bool {
+        match errno {
+            Errno::PIPE
+            | Errno::CONNRESET
+            | Errno::NOTCONN
+            | Errno::CONNREFUSED
+            | Errno::NOTSOCK => true,
+            Errno::BADF => rustix::io::fcntl_getfd(self.control.channel.as_fd()).is_err(),
+            _ => false,
+        }
+    }
+
+    /// Waits until the channel is ready, or its other end is closed.
+    fn wait_for(&self, events: i16, deadline: Option<Instant>) -> Result<(), ControlError> {
         let mut fds = [libc::pollfd {
             fd: self.control.number(),
-            events: libc::POLLIN,
+            events,
             revents: 0,
         }];
-        let start = std::time::Instant::now();
         loop {
-            let left = PATIENCE.saturating_sub(start.elapsed());
-            match sys::ppoll(&mut fds, Some(left), None) {
+            let left = deadline.map(|moment| moment.saturating_duration_since(Instant::now()));
+            match sys::ppoll(&mut fds, left, None) {
                 // The program's signals are not what this waits for.
                 Err(Errno::INTR) => {}
-                Ok(0) => return Err(Errno::TIMEDOUT),
+                Ok(0) => return Err(ControlError::Channel(Errno::TIMEDOUT)),
                 Ok(_) => return Ok(()),
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(ControlError::Channel(errno)),
             }
         }
     }

@@ -16,7 +16,7 @@ use hostif::control::{Reply, Request};
 use rustix::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::attach::{dial, greet};
+use crate::attach::{greet, meet};
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
 use crate::lock::{lock, write};
@@ -143,7 +143,7 @@ impl Session {
                 }
             }
             .map_or_else(
-                || match dial(self.name()).and_then(greet) {
+                || match meet(self.name()) {
                     Ok(attachment) => Ok(self.adopt(attachment)),
                     Err(_) => Err(Errno::CONNRESET),
                 },

@@ -63,7 +63,9 @@ pub use hostif::datagram::{Failure, Outgoing, Received};
 pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
 };
-pub use private::{PrivateFd, close_settled, first_private, is_private, settle, settled, unmark};
+pub use private::{
+    PrivateFd, close_settled, first_private, is_private, lowest_private, settle, settled, unmark,
+};
 pub use readiness::{Readiness, State};
 pub use receive::{Loan, ReceivedBytes};
 pub use registry::Observer;

@@ -6,6 +6,7 @@ use hostif::control::{Reply, Request};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Resource;
 
 use crate::lock::lock;
 use crate::private::PrivateFd;
@@ -62,7 +63,11 @@ impl Session {
             if pool.refilled { BATCH } else { FIRST_BATCH }
         };
         // Two threads may do this at once: then there are more in stock.
-        let sockets = make_sockets(family, wanted)?;
+        let sockets = match make_sockets(family, wanted.min(batch_limit())) {
+            // What lies ready for other cores, or the other family, may be all that is in the way.
+            Err(Errno::MFILE) if self.give_back_ready() => make_sockets(family, 1)?,
+            made => made?,
+        };
         let count = u16::try_from(sockets.len()).map_err(|_| Errno::INVAL)?;
         let borrowed: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let (reply, _) = self.request(core, &Request::Prepare { count }, &borrowed)?;
@@ -100,15 +105,22 @@ impl Session {
 
     /// One less; without any, the sockets are given back.
     pub(crate) fn on_listener_closed(&self) {
-        let given_back = {
+        let is_last = {
             let mut pool = lock(&self.pool);
             pool.listeners = pool.listeners.saturating_sub(1);
-            if pool.listeners > 0 {
-                return;
-            }
-            core::mem::take(&mut pool.ready)
+            pool.listeners == 0
         };
+        if is_last {
+            self.give_back_ready();
+        }
+    }
+
+    /// Gives back all sockets that wait; whether there were any.
+    fn give_back_ready(&self) -> bool {
+        let given_back = core::mem::take(&mut lock(&self.pool).ready);
+        let mut any = false;
         for backing in given_back.into_iter().flatten().flatten() {
+            any = true;
             // It fails only when the engine is gone, and the handle with it.
             let _ = self.post_to(
                 backing.core,
@@ -118,7 +130,15 @@ impl Session {
                 },
             );
         }
+        any
     }
+}
+
+/// No more than a thirty-second of the program's descriptors lie ready at once: they are its own to use.
+fn batch_limit() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile).current;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    (limit.unwrap_or(usize::MAX) / 32).max(1)
 }
 
 /// As many sockets as the limit of open files allows, at least one.

@@ -22,11 +22,23 @@ static SETTLED: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
 /// Lowest number that private descriptors get: 512, or half the limit of open files where that is low.
 #[must_use]
 pub fn first_private() -> RawFd {
-    static FIRST: AtomicI32 = AtomicI32::new(0);
-    let known = FIRST.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+    match FIRST.load(Ordering::Relaxed) {
+        0 => look_at_limit(),
+        known => known,
     }
+}
+
+static FIRST: AtomicI32 = AtomicI32::new(0);
+/// No marked number is lower.
+static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
+
+/// Lowest number that a private descriptor has, or had.
+#[must_use]
+pub fn lowest_private() -> RawFd {
+    LOWEST.load(Ordering::Relaxed)
+}
+
+fn look_at_limit() -> RawFd {
     let limit = rustix::process::getrlimit(Resource::Nofile)
         .current
         .unwrap_or(u64::MAX);
@@ -36,8 +48,24 @@ pub fn first_private() -> RawFd {
     first
 }
 
-fn mark(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+fn place_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     mark_in(&MARKS, fd)
+}
+
+fn mark(fd: RawFd) {
+    if let Some((word, bit)) = place_of(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+        LOWEST.fetch_min(fd, Ordering::Relaxed);
+    }
+}
+
+/// A duplicate out of the program's way.
+fn high_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    match rustix::io::fcntl_dupfd_cloexec(fd, first_private()) {
+        // The limit of open files has been lowered since it was looked at.
+        Err(Errno::INVAL) => rustix::io::fcntl_dupfd_cloexec(fd, look_at_limit()),
+        copied => copied,
+    }
 }
 
 fn mark_in(marks: &'static Marks, fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -48,7 +76,7 @@ fn mark_in(marks: &'static Marks, fd: RawFd) -> Option<(&'static AtomicU64, u64)
 /// Whether a number is one of the library's own. Takes no lock.
 #[must_use]
 pub fn is_private(fd: RawFd) -> bool {
-    mark(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    place_of(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// Moves a descriptor out of the program's way for an engine inside this process, which owns it as any other
@@ -69,10 +97,10 @@ pub fn settle(fd: OwnedFd) -> OwnedFd {
 /// # Errors
 /// No more descriptors.
 pub(crate) fn settle_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, first_private())?;
+    let copy = high_copy(fd)?;
     let number = copy.as_raw_fd();
-    let places = [mark(number), mark_in(&SETTLED, number)];
-    for (word, bit) in places.into_iter().flatten() {
+    mark(number);
+    if let Some((word, bit)) = mark_in(&SETTLED, number) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     Ok(copy)
@@ -93,7 +121,7 @@ pub fn close_settled(fd: RawFd) {
 
 /// The number is about to be closed by its owner.
 pub fn unmark(fd: RawFd) {
-    for (word, bit) in [mark_in(&SETTLED, fd), mark(fd)].into_iter().flatten() {
+    for (word, bit) in [mark_in(&SETTLED, fd), place_of(fd)].into_iter().flatten() {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
 }
@@ -108,17 +136,20 @@ impl PrivateFd {
     /// Moves a descriptor out of the program's way.
     #[must_use]
     pub fn new(fd: OwnedFd) -> PrivateFd {
+        let low = fd.into_raw_fd();
+        // At once: another thread of the program may close a number that it has closed before.
+        mark(low);
         // Where no high number is left it stays where it is: protected all the same.
-        let number = match rustix::io::fcntl_dupfd_cloexec(&fd, first_private()) {
+        let number = match high_copy(sys::borrow(low)) {
             Ok(high) => {
-                sys::close(fd.into_raw_fd());
-                high.into_raw_fd()
+                let high = high.into_raw_fd();
+                mark(high);
+                unmark(low);
+                sys::close(low);
+                high
             }
-            Err(_) => fd.into_raw_fd(),
+            Err(_) => low,
         };
-        if let Some((word, bit)) = mark(number) {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
         PrivateFd { number }
     }
 

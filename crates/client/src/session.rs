@@ -11,7 +11,7 @@ use hostif::{Area, Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::attach::{AttachError, dial, dial_core, greet};
+use crate::attach::{AttachError, dial_core, greet, meet};
 use crate::attachment::{Attachment, crank_budget, spin_budget};
 use crate::attachments::Attachments;
 use crate::control::ControlError;
@@ -45,7 +45,7 @@ impl Session {
     /// Attaches this process to the engine of that name (see [`crate::engine_name`]). The session is
     /// never dropped, as its sockets may be in use until the process ends.
     pub fn attach(name: &str) -> Result<&'static Session, AttachError> {
-        let attachment = greet(dial(name)?)?;
+        let attachment = meet(name)?;
         let session = Session::leaked(name, false);
         session.adopt(attachment);
         Ok(session)
@@ -165,7 +165,7 @@ impl Session {
         if !self.is_dead() {
             return Ok(());
         }
-        let attachment = greet(dial(&self.name)?)?;
+        let attachment = meet(&self.name)?;
         // Not in the loop's head: a socket that is dropped in the loop takes the lock as well.
         let sockets = lock(&self.registry).sockets();
         for socket in sockets {
@@ -187,7 +187,7 @@ impl Session {
     ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
         let attachment = self.living(core)?;
         let answered = match crank::ask(attachment.session, request, descriptors) {
-            Some(answered) => answered.map_err(ControlError::Channel),
+            Some(answered) => answered.map_err(ControlError::Request),
             None => attachment.control.request(request, descriptors),
         };
         match answered {
@@ -195,7 +195,11 @@ impl Session {
                 Err(Errno::from_raw_os_error(i32::from(errno.max(1))))
             }
             Ok(answer) => Ok(answer),
-            Err(ControlError::Channel(Errno::TOOMANYREFS | Errno::MFILE)) => Err(Errno::MFILE),
+            Err(ControlError::Request(errno)) => Err(match errno {
+                Errno::TOOMANYREFS => Errno::MFILE,
+                Errno::NOMEM => Errno::NOBUFS,
+                errno => errno,
+            }),
             Err(ControlError::Channel(errno)) => {
                 self.on_engine_lost(attachment, &format!("the control channel failed: {errno}"));
                 Err(Errno::CONNRESET)

@@ -353,7 +353,10 @@ impl TcpSocket {
         // Both fail only when the engine is gone, which closes everything.
         if listening {
             // The engine holds the backing socket as well, and with it the port: who binds next shall find it free.
-            let _ = self.session.call(self.id, close);
+            // Who waits for the answer needs a descriptor, of which there may be none.
+            if self.session.call(self.id, close).is_err() {
+                let _ = self.session.post(self.id, close);
+            }
             self.session.on_listener_closed();
         } else {
             let _ = self.session.post(self.id, close);

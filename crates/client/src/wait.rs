@@ -62,6 +62,9 @@ const LOOKS: u32 = 32;
 /// bounds how long an engine that died without closing its channel (stopped, say) goes unnoticed.
 pub const RECHECK: Duration = Duration::from_secs(10);
 
+/// How often a thread looks that has no bell, for want of a descriptor.
+const GLANCE: Duration = Duration::from_millis(10);
+
 impl Session {
     /// As [`wait_on`] for this session alone, with nobody to be told before the sleep.
     pub fn wait(
@@ -143,14 +146,30 @@ fn wait_lending(
             handled: quiet::handled(),
             lender: None,
         };
-        return wait_for_kernel(&mut sleep, ready);
+        return wait_for_kernel(&mut sleep, RECHECK, ready);
     }
     let handled = quiet::handled();
     if spin(&parties, sockets, (mask, lender), ready) {
         return Ok(Woken::Ready);
     }
     before_sleep();
-    let waker = parties.take_waker()?;
+    let waker = match parties.take_waker() {
+        Ok(waker) => waker,
+        // poll(2) needs no descriptor: without one for the bell it looks again and again.
+        Err(_) => {
+            let mut sleep = Sleep {
+                kernel,
+                mask,
+                deadline,
+                handled,
+                lender: None,
+            };
+            return wait_for_kernel(&mut sleep, GLANCE, &mut || {
+                parties.reap_those_free();
+                ready()
+            });
+        }
+    };
     change_waiters(sockets, |registry, id| registry.add_waiter(id, &waker));
     let sleep = Sleep {
         kernel,
@@ -229,13 +248,17 @@ fn look(sockets: &[&TcpSocket], ready: &mut dyn FnMut() -> bool) -> bool {
     }
 }
 
-/// A wait where no engine has anything to say.
-fn wait_for_kernel(sleep: &mut Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> Result<Woken, Errno> {
+/// A wait in which no engine wakes the thread.
+fn wait_for_kernel(
+    sleep: &mut Sleep<'_>,
+    longest: Duration,
+    ready: &mut dyn FnMut() -> bool,
+) -> Result<Woken, Errno> {
     loop {
         let left = sleep
             .deadline
             .map(|moment| moment.saturating_duration_since(Instant::now()));
-        let timeout = left.map_or(RECHECK, |left| left.min(RECHECK));
+        let timeout = left.map_or(longest, |left| left.min(longest));
         let news = sys::ppoll(sleep.kernel, Some(timeout), sleep.mask)?;
         if news > 0 {
             return Ok(Woken::Kernel);

@@ -43,8 +43,8 @@ pub fn on_private_closed(fd: RawFd) {
 }
 
 /// No private descriptor has a lower number.
-pub fn first_private() -> RawFd {
-    client::first_private()
+pub fn lowest_private() -> RawFd {
+    client::lowest_private()
 }
 
 /// Gives the backing socket of a connection to `remote` a local port, on any address.

@@ -174,7 +174,7 @@ pub fn private_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
         .saturating_add(1)
         .min(limit)
         .min(RawFd::try_from(LIMIT).unwrap_or(RawFd::MAX));
-    (first.max(accelerated::first_private())..end).filter(|&fd| accelerated::is_private(fd))
+    (first.max(accelerated::lowest_private())..end).filter(|&fd| accelerated::is_private(fd))
 }
 
 /// The process whose memory this is.

@@ -2,11 +2,11 @@
 //! queues, by turns.
 
 use core::net::SocketAddr;
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::SocketFlags;
 
 use crate::accelerated::{self, Accepted, Stream};
@@ -125,13 +125,16 @@ impl Listener<'_> {
                 return Ok(accepted);
             }
             if let Some(accepted) = self.stream.try_accept()? {
-                return self.adopt(accepted);
+                return Ok(self.adopt(accepted));
             }
             if !kernel_first && let Some(accepted) = self.accept_in_kernel()? {
                 return Ok(accepted);
             }
             if self.socket.receive_shut() {
                 return Err(Errno::INVAL);
+            }
+            if deadline.is_none() {
+                sys::has_free_number(self.fd)?;
             }
             let deadline = match deadline {
                 Some(deadline) => deadline,
@@ -190,20 +193,13 @@ impl Listener<'_> {
 
     /// Gives an engine's connection a descriptor: its backing socket at the lowest free number, with
     /// the flags asked for and the options that a connection inherits from its listener.
-    fn adopt(&self, accepted: Accepted) -> Result<(RawFd, Emitted), Errno> {
+    fn adopt(&self, accepted: Accepted) -> (RawFd, Emitted) {
         let Accepted {
             stream,
             backing,
             peer,
         } = accepted;
-        let placed = self.place(backing);
-        let fd = match placed {
-            Ok(fd) => fd.into_raw_fd(),
-            Err(error) => {
-                stream.close();
-                return Err(error);
-            }
-        };
+        let fd = self.place(backing).into_raw_fd();
         self.socket.log.replay(fd);
         self.socket.log.apply(&stream);
         let place = stream.place();
@@ -211,20 +207,23 @@ impl Listener<'_> {
         socket.set_made_nonblocking(self.flags & libc::SOCK_NONBLOCK != 0);
         descriptors::forget(fd);
         descriptors::insert(fd, File::new(Kind::Socket(socket)));
-        Ok((fd, name::shown(peer, self.socket.family(), place)))
+        (fd, name::shown(peer, self.socket.family(), place))
     }
 
-    fn place(&self, backing: OwnedFd) -> Result<OwnedFd, Errno> {
-        let lowest = if self.flags & libc::SOCK_CLOEXEC != 0 {
-            rustix::io::fcntl_dupfd_cloexec(&backing, 0)?
-        } else {
-            rustix::io::dup(&backing)?
+    /// At the limit of open files the number that the backing socket has is the lowest that is left: nothing
+    /// fails here, for the connection has left the queue.
+    fn place(&self, backing: OwnedFd) -> OwnedFd {
+        let lowest = match rustix::io::fcntl_dupfd_cloexec(&backing, 0) {
+            Ok(lower) if lower.as_raw_fd() < backing.as_raw_fd() => lower,
+            _ => backing,
         };
-        drop(backing);
+        if self.flags & libc::SOCK_CLOEXEC == 0 {
+            let _ = rustix::io::fcntl_setfd(&lowest, FdFlags::empty());
+        }
         // It was made to block, as any socket.
         if self.flags & libc::SOCK_NONBLOCK != 0 {
-            rustix::fs::fcntl_setfl(&lowest, OFlags::NONBLOCK)?;
+            let _ = rustix::fs::fcntl_setfl(&lowest, OFlags::NONBLOCK);
         }
-        Ok(lowest)
+        lowest
     }
 }

@@ -133,7 +133,7 @@ impl Supervisor {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 || queue.is_shut {
             return Err(Errno::INVAL);
         }
-        if let Some(ready) = queue.take() {
+        if let Some(ready) = queue.take()? {
             queue.settle(programs.as_fd());
             return self.hand_over(key, ready, call, flags);
         }
@@ -246,10 +246,17 @@ impl Supervisor {
                 self.reply(waiting.id, Some(Err(Errno::BADF)));
                 continue;
             };
-            let Some(ready) = queue.take() else {
-                // Somebody in another process was faster.
-                let _ = queue.wait(waiting);
-                return;
+            let ready = match queue.take() {
+                Ok(Some(ready)) => ready,
+                Ok(None) => {
+                    // Somebody in another process was faster.
+                    let _ = queue.wait(waiting);
+                    return;
+                }
+                Err(error) => {
+                    self.reply(waiting.id, Some(Err(error)));
+                    continue;
+                }
             };
             queue.settle(programs.as_fd());
             let mut arguments = [0; 6];

@@ -90,33 +90,46 @@ impl Queue {
         !self.returned.is_empty() || engines || kernels()
     }
 
-    /// A connection, if one waits.
-    pub fn take(&mut self) -> Option<Ready> {
+    /// A connection, if one waits. ENFILE: it goes on waiting, for the supervisor has no descriptor for it.
+    pub fn take(&mut self) -> Result<Option<Ready>, Errno> {
         if let Some(returned) = self.returned.pop_front() {
-            return Some(returned);
+            return Ok(Some(returned));
         }
         self.kernel_first = !self.kernel_first;
-        if self.kernel_first {
-            self.take_from_kernel().or_else(|| self.take_from_engine())
+        let first = if self.kernel_first {
+            self.take_from_kernel()?
         } else {
-            self.take_from_engine().or_else(|| self.take_from_kernel())
+            self.take_from_engine()?
+        };
+        match first {
+            Some(ready) => Ok(Some(ready)),
+            None if self.kernel_first => self.take_from_engine(),
+            None => self.take_from_kernel(),
         }
     }
 
-    fn take_from_engine(&mut self) -> Option<Ready> {
+    fn take_from_engine(&self) -> Result<Option<Ready>, Errno> {
         if self.socket.state() != State::Listening {
-            return None;
+            return Ok(None);
         }
-        self.socket.try_accept().ok().flatten().map(Ready::Engine)
+        match self.socket.try_accept() {
+            Err(Errno::MFILE | Errno::NFILE) => Err(Errno::NFILE),
+            taken => Ok(taken.ok().flatten().map(Ready::Engine)),
+        }
     }
 
-    fn take_from_kernel(&mut self) -> Option<Ready> {
+    fn take_from_kernel(&self) -> Result<Option<Ready>, Errno> {
         if !self.kernel_too {
-            return None;
+            return Ok(None);
         }
-        let (fd, peer) = acceptfrom_with(&self.backing, SocketFlags::CLOEXEC).ok()?;
-        let peer = SocketAddr::try_from(peer?).ok()?;
-        Some(Ready::Kernel(fd, client::address::canonical(peer)))
+        let (fd, peer) = match acceptfrom_with(&self.backing, SocketFlags::CLOEXEC) {
+            Err(Errno::MFILE | Errno::NFILE) => return Err(Errno::NFILE),
+            // Another process was faster, or its peer.
+            Err(_) => return Ok(None),
+            Ok(accepted) => accepted,
+        };
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        Ok(peer.map(|peer| Ready::Kernel(fd, client::address::canonical(peer))))
     }
 
     /// It could not be handed over: it is first again.

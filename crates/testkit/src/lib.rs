@@ -9,6 +9,7 @@ pub mod kernel_tcp;
 pub mod network;
 pub mod parity;
 pub mod rows;
+pub mod steady;
 mod witness;
 pub mod workspace;
 pub mod world;

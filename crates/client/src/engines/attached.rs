@@ -367,6 +367,7 @@ pub fn is_refusal(error: Errno) -> bool {
         Errno::CONNRESET,
         Errno::NOBUFS,
         Errno::NFILE,
+        Errno::MFILE,
     ]
     .contains(&error)
 }

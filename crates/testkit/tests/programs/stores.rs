@@ -91,6 +91,24 @@ fn memcached_and_many_clients() {
     .check();
 }
 
+/// Who cannot be accepted for want of a descriptor waits until one is closed.
+#[test]
+fn memcached_with_fewer_descriptors_than_clients() {
+    Row {
+        name: "memcached-limit",
+        needs: &["memcached", "python3"],
+        servers: &[Server::new(
+            "exec memcached -u nobody -l $SERVER -t 2 -c 60 -o no_maxconns_fast",
+            11211,
+        )],
+        clients: &["python3 $PEERS/fifty_clients.py $SERVER"],
+        // As above.
+        tested: &[(End::Server, &[Engine, Cores, Supervised])],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
 /// A process for each connection, with privileges dropped before.
 #[test]
 fn postgres_and_pgbench() {

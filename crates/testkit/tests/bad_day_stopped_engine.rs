@@ -1,0 +1,54 @@
+//! An engine that answers nobody for a while, and then comes back: connections go on, what was asked meanwhile is answered.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::{
+    steady::{Steady, undisturbed},
+    world::Way,
+};
+
+/// How long it stands still; nothing that waits for an engine may give up after less.
+const STANDSTILL: Duration = Duration::from_secs(13);
+
+fn stands_still(way: Way) {
+    let Some(steady) = Steady::new("stopped", way) else {
+        return;
+    };
+    let [mut asking, other] = [(); 2].map(|()| steady.start(0));
+    let engine = steady
+        .world
+        .engine
+        .as_ref()
+        .expect("invariant: these ways have one");
+    engine
+        .signal(Signal::STOP)
+        .unwrap_or_else(|error| panic!("{error}"));
+    // One more connection of a program that has some.
+    asking.ask_for_another();
+    // The standstill itself is what is tested: there is no condition to wait for.
+    std::thread::sleep(STANDSTILL);
+    engine
+        .signal(Signal::CONT)
+        .unwrap_or_else(|error| panic!("{error}"));
+    asking.wait_said("another");
+    let late = steady.start(0);
+    assert_eq!(late.finish(), undisturbed(2));
+    assert_eq!(asking.finish(), undisturbed(3));
+    assert_eq!(other.finish(), undisturbed(2));
+}
+
+#[test]
+fn an_engine_that_stands_still_for_a_while_costs_nobody_a_connection() {
+    stands_still(Way::Engine);
+}
+
+#[test]
+fn an_engine_of_two_cores_that_stands_still_for_a_while_costs_nobody_a_connection() {
+    stands_still(Way::Cores);
+}
+
+#[test]
+fn an_engine_that_stands_still_for_a_while_costs_supervised_programs_nothing() {
+    stands_still(Way::Supervised);
+}
