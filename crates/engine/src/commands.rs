@@ -3,12 +3,12 @@
 
 use crate::core::EngineCore;
 use crate::errno;
-use crate::families::covers;
 use crate::rows::Kind;
 use crate::session::Session;
 use core::net::SocketAddr;
 use hostif::{Command, Completion, Consumed, Flags, Op, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
+use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use stack::{Listen, PackedAddress};
 use tcp::Instant;
@@ -242,11 +242,7 @@ impl EngineCore {
         if !address.is_unspecified() && !self.stack.owns_address(address) {
             return Err(Errno::ADDRNOTAVAIL);
         }
-        let held = self.kernel_name(row)?;
-        let is_v6_only = held.is_ipv6() && self.is_v6_only(row);
-        if !covers(held.ip(), address, is_v6_only) {
-            return Err(Errno::ACCESS);
-        }
+        let held = self.held_for(row, address)?;
         let port = if local.port() == 0 {
             held.port()
         } else {
@@ -262,20 +258,19 @@ impl EngineCore {
         Ok(u64::from(port))
     }
 
-    /// The port that the kernel holds for the backing socket.
-    pub(crate) fn kernel_port(&mut self, row: u32) -> Result<u16, Errno> {
-        self.kernel_name(row).map(|name| name.port())
-    }
-
     /// Address and port that the kernel holds for the backing socket. It decided about privilege, conflicts
     /// and `SO_REUSEADDR`; a program that asks for others here has not asked the kernel.
-    fn kernel_name(&mut self, row: u32) -> Result<SocketAddr, Errno> {
+    pub(crate) fn kernel_name(&mut self, row: u32) -> Result<SocketAddr, Errno> {
         let backing = self
             .sockets
             .companion(row)
             .backing
             .as_ref()
             .ok_or(Errno::BADF)?;
+        // Whoever makes a network namespace holds every port in it.
+        if !nic::kernel::is_of_own_network(backing.as_fd()).unwrap_or(false) {
+            return Err(Errno::ACCESS);
+        }
         let name = rustix::net::getsockname(backing)?;
         match SocketAddr::try_from(name) {
             Ok(address) if address.port() != 0 => Ok(address),
@@ -294,9 +289,8 @@ impl EngineCore {
         if record.kind != Kind::Fresh || record.local_port == 0 {
             return Err(Errno::INVAL);
         }
-        if self.kernel_port(row)? != record.local_port {
-            return Err(Errno::ACCESS);
-        }
+        self.must_hold(row, record.local())?;
+        self.must_listen(row)?;
         // One that was closed a moment ago may have the port still.
         self.look_for_strays_now(now);
         let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();

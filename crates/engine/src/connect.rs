@@ -40,8 +40,8 @@ impl EngineCore {
         }
         let local = local.unwrap_or_else(|| record.local());
         let remote = self.scoped(remote);
-        if local.port() != 0 && self.kernel_port(row)? != local.port() {
-            return Err(Errno::ACCESS);
+        if local.port() != 0 {
+            self.must_hold(row, local)?;
         }
         let (receive_capacity, send_capacity) =
             self.sockets.give_windows(row).ok_or(Errno::NOBUFS)?;

@@ -102,7 +102,7 @@ impl EngineCore {
             return Err(Errno::INVAL);
         }
         // It decided about privilege, conflicts and SO_REUSEADDR.
-        let port = self.kernel_port(row)?;
+        let port = self.held_for(row, local.ip())?.port();
         if local.port() != 0 && local.port() != port {
             return Err(Errno::ACCESS);
         }

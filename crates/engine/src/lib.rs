@@ -31,6 +31,7 @@ mod guests;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod harness;
+mod held;
 mod housekeeping;
 mod inline;
 mod lanes;

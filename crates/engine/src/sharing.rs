@@ -9,7 +9,7 @@
 
 use crate::core::EngineCore;
 use core::net::{IpAddr, SocketAddr};
-use nic::kernel::{Kernel, Neighbour, News, Snapshot};
+use nic::kernel::{Connections, Kernel, Neighbour, News, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -34,6 +34,7 @@ pub struct Sharing {
 pub struct Shared {
     claims: Option<Arc<dyn Claims>>,
     kernel: Kernel,
+    connections: Connections,
     last: Snapshot,
     /// It has changed since.
     is_stale: bool,
@@ -57,6 +58,7 @@ impl Shared {
         Ok(Self {
             claims: sharing.claims.clone(),
             kernel: Kernel::follow(index, hostif::home::settle)?,
+            connections: Connections::open(index, hostif::home::settle)?,
             last: Snapshot::default(),
             is_stale: true,
             next_read: Instant::ZERO,
@@ -76,6 +78,12 @@ impl Shared {
     /// Whether the kernel does not get what is claimed.
     pub fn is_steered(&self) -> bool {
         self.claims.is_some()
+    }
+
+    /// Whether the kernel has a connection with these ends. One that it does not speak of counts as there: who is
+    /// refused can try again, who loses a connection cannot.
+    pub fn kernel_has(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.connections.has(local, remote).unwrap_or(true)
     }
 
     fn warn(&mut self, what: &str, error: &dyn std::fmt::Display) {
@@ -408,6 +416,7 @@ impl EngineCore {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<(), Errno> {
+        self.must_be_free(row, local, remote)?;
         match &self.shared {
             // The kernel never sees it.
             _ if remote.ip().is_loopback() => Ok(()),

@@ -7,6 +7,7 @@ mod datagrams;
 mod death;
 mod files;
 mod generations;
+mod held;
 mod hostile;
 mod loopback;
 mod moderation;

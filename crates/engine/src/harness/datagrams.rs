@@ -14,7 +14,7 @@ fn kernel_datagram_socket() -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let made = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
     let fd = made.expect("a kernel socket");
-    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+    rustix::net::bind(&fd, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).expect("a free port");
     fd
 }
 

@@ -1,8 +1,9 @@
-//! The kernel's own TCP connections on a port, TIME-WAIT included: an engine that begins to listen there must leave
-//! them alone. Read first: sock_diag(7).
+//! The kernel's own TCP connections, TIME-WAIT included: those on a port, which an engine that begins to listen there
+//! must leave alone, and one by its two ends, which nobody may have a second time. Read first: sock_diag(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -13,13 +14,16 @@ use super::{PATIENCE, PIECE_BYTES};
 
 /// linux/sock_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// linux/netlink.h: NLM_F_REQUEST and NLM_F_DUMP.
-const DUMP: u16 = 1 | 0x300;
+/// linux/netlink.h: NLM_F_REQUEST, and that with NLM_F_DUMP.
+const ONE: u16 = 1;
+const DUMP: u16 = ONE | 0x300;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_req_v2`.
 const REQUEST_BYTES: usize = 56;
+/// Where `struct inet_diag_sockid` begins in a request: ports, addresses, interface, cookie.
+const ID_AT: usize = HEADER_BYTES + 8;
 /// net/tcp_states.h: every state but TCP_CLOSE (7) and TCP_LISTEN (10).
 const STATES: u32 = 0xfff & !(1 << 7) & !(1 << 10);
 const TCP: u8 = 6;
@@ -46,6 +50,84 @@ pub fn connections_on(port: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
         }
     }
     Ok(found)
+}
+
+/// Asks for connections by both their ends.
+#[derive(Debug)]
+pub struct Connections {
+    socket: OwnedFd,
+    /// Number of the interface by which the peer's segments come.
+    interface: u32,
+}
+
+impl Connections {
+    /// `home` moves the socket to the number where it stays.
+    ///
+    /// # Errors
+    /// No netlink socket.
+    pub fn open(interface: u32, home: fn(OwnedFd) -> OwnedFd) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let protocol = Some(netlink::SOCK_DIAG);
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+        Ok(Self {
+            socket: home(socket),
+            interface,
+        })
+    }
+
+    /// Whether the kernel has a connection with these ends, ours first. It answers before the question has been
+    /// sent, so nothing waits.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn has(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+        send(
+            &self.socket,
+            &self.question(local, remote),
+            SendFlags::empty(),
+        )?;
+        let mut piece = [0; 1_024];
+        let (_, len) = recv(&self.socket, piece.as_mut_slice(), RecvFlags::empty())?;
+        let mut found = Vec::new();
+        match take(
+            piece.get(..len).unwrap_or_default(),
+            local.port(),
+            &mut found,
+        ) {
+            // A listener is found as well, where there is no connection.
+            Ok(_) => Ok(found.contains(&(bare(local), bare(remote)))),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `struct inet_diag_req_v2` for one connection: state and cookie do not matter.
+    fn question(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+        let (local, remote) = (bare(local), bare(remote));
+        let family = match local {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let mut bytes = request(family, local.port());
+        bytes[6..8].copy_from_slice(&ONE.to_ne_bytes());
+        let id = &mut bytes[ID_AT..];
+        id[2..4].copy_from_slice(&remote.port().to_be_bytes());
+        for (at, ip) in [(4, local.ip()), (20, remote.ip())] {
+            match ip {
+                IpAddr::V4(v4) => id[at..at + 4].copy_from_slice(&v4.octets()),
+                IpAddr::V6(v6) => id[at..at + 16].copy_from_slice(&v6.octets()),
+            }
+        }
+        // A socket that is tied to the interface has it too.
+        id[36..40].copy_from_slice(&self.interface.to_ne_bytes());
+        id[40..48].fill(0xff);
+        bytes
+    }
+}
+
+/// An end as the kernel tells it: IPv4 where it is that, and without a scope.
+fn bare(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
 fn request(family: AddressFamily, port: u16) -> Vec<u8> {
@@ -109,6 +191,28 @@ fn ends(body: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_connection_is_found_by_both_its_ends_and_a_listener_is_none() {
+        let connections = Connections::open(1, |fd| fd).unwrap();
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue;
+            };
+            let local = listener.local_addr().unwrap();
+            let client = TcpStream::connect(local).unwrap();
+            let (accepted, peer) = listener.accept().unwrap();
+            assert!(connections.has(peer, local).unwrap());
+            assert!(connections.has(local, peer).unwrap());
+            let other = SocketAddr::new(peer.ip(), 1);
+            assert!(!connections.has(local, other).unwrap(), "its listener");
+            drop(accepted);
+            drop(client);
+            assert!(connections.has(local, peer).unwrap(), "TIME-WAIT");
+        }
+        let nowhere = SocketAddr::from(([127, 0, 0, 77], 9));
+        assert!(!connections.has(nowhere, nowhere).unwrap());
+    }
 
     #[test]
     fn connections_of_the_kernel_are_found_by_their_local_port() {

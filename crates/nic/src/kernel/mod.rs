@@ -8,6 +8,8 @@
 mod connections;
 mod firewall;
 mod messages;
+mod network;
+mod sys;
 
 use std::io;
 use std::net::IpAddr;
@@ -22,9 +24,10 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-pub use connections::connections_on;
+pub use connections::{Connections, connections_on};
 pub use firewall::rules_that_drop;
 use messages::Part;
+pub use network::is_of_own_network;
 
 /// `RTMGRP_*` of linux/rtnetlink.h: links, neighbours, addresses and routes of both families.
 const GROUPS: u32 = 1 | 4 | 0x10 | 0x40 | 0x100 | 0x400;

@@ -1,5 +1,7 @@
 //! Host `a` with an engine that shares its address, and host `b`.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::io::Write as _;
 
 use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host};
