@@ -21,7 +21,8 @@ help:
 	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
-	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer'
+	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'
+	@echo '             bad days in random order under load (SHUNT_SEED, SHUNT_ROUNDS)'
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
@@ -66,6 +67,7 @@ soak:
 	$(CARGO) test --package scripts --test scripts --quiet -- --ignored
 	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
+	CARGO=$(CARGO) scripts/soak-bad-days
 
 # Line coverage of the pure crates, by their own tests and by the deterministic network.
 coverage:

@@ -3,11 +3,17 @@
 //! Exit status: 0 success, 1 something was measured or checked and failed, 2 wrong usage or a
 //! system error, 130 interrupted. `shunt run` and `shunt lab exec` end with the status of the program they start.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)] // they end the process where nobody reads: see `output`
+
+#[macro_use]
+mod output;
+
 mod bench;
 mod commands;
 mod control;
+mod engines;
+mod log;
 mod observe;
-mod output;
 mod sys;
 mod trial;
 
@@ -31,12 +37,18 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.execute() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("shunt: {error:#}");
+    let code = match (Cli::parse().command.execute(), output::failed()) {
+        (Ok(code), None) => code,
+        (Ok(_), Some(error)) => {
+            note!("shunt: {error:#}");
+            ExitCode::from(2)
+        }
+        (Err(error), _) => {
+            note!("shunt: {error:#}");
             let interrupted = error.chain().any(|cause| cause.is::<Interrupted>());
             ExitCode::from(if interrupted { interrupt::STATUS } else { 2 })
         }
-    }
+    };
+    log::flush();
+    code
 }

@@ -1,10 +1,60 @@
 //! Printing results: text for people, JSON for programs, and an end without noise when the reader
 //! of a pipe has gone.
+//!
+//! Everything that this binary writes to its standard output or error passes here. The macros of the standard
+//! library end the process where that fails; these do not.
 
+use std::fmt::Arguments;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use serde::Serialize;
+
+use crate::log;
+
+/// A line on standard error, for people. Where it cannot be written there is nobody to tell.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::output::note(format_args!($($text)*)) };
+}
+
+/// Text on standard error that later text replaces, for people.
+macro_rules! progress {
+    ($($text:tt)*) => { $crate::output::progress(format_args!($($text)*)) };
+}
+
+/// A line on standard output while the command goes on. A failure is reported at its end, by [`failed`].
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::say(format_args!($($text)*)) };
+}
+
+/// What `note!` does.
+pub fn note(text: Arguments<'_>) {
+    progress(format_args!("{text}\n"));
+}
+
+/// What `progress!` does.
+pub fn progress(text: Arguments<'_>) {
+    let text = text.to_string();
+    if !log::try_line(&text) {
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// The first thing that `say!` could not write, but to a reader that has gone.
+static UNSAID: OnceLock<anyhow::Error> = OnceLock::new();
+
+/// What `say!` does.
+pub fn say(text: Arguments<'_>) {
+    if let Err(error) = print(&format!("{text}\n")) {
+        let _ = UNSAID.set(error);
+    }
+}
+
+/// Why a line of `say!` could not be written, if one could not.
+pub fn failed() -> Option<&'static anyhow::Error> {
+    UNSAID.get()
+}
 
 /// Writes text to standard output.
 pub fn print(text: &str) -> anyhow::Result<()> {

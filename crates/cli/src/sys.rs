@@ -267,3 +267,14 @@ pub fn start_in_new_session(command: &mut Command) {
         });
     }
 }
+
+/// Ignores signals, also in what this process starts.
+pub fn ignore_signals(signals: &[libc::c_int]) -> io::Result<()> {
+    for &signal in signals {
+        // SAFETY: no handler is installed, so nothing runs at a signal.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

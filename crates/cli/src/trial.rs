@@ -387,6 +387,6 @@ impl Say {
 
     /// Says it.
     pub fn say(&self, text: &str) {
-        eprintln!("[{:>4} s] {text}", self.0.elapsed().as_secs());
+        note!("[{:>4} s] {text}", self.0.elapsed().as_secs());
     }
 }

@@ -7,8 +7,8 @@ use crate::attachments::Attachments;
 use crate::crank;
 use crate::lock::lock;
 use crate::registry::Audience;
+use crate::say::say;
 use crate::session::Session;
-use crate::sys;
 
 impl Session {
     /// Marks the attachment dead, and all others to this engine with it, and tells everybody.
@@ -20,7 +20,7 @@ impl Session {
         if let Some(all) = current
             && all.set_dead()
         {
-            sys::say(&format!(
+            say(&format!(
                 "the engine is gone ({reason}); its connections are reset. Start it again with `shunt \
                  engine`; new sockets will use it"
             ));

@@ -23,8 +23,8 @@ use crate::lock::{lock, write};
 use crate::pool::Pool;
 use crate::private::PrivateFd;
 use crate::registry::Registry;
+use crate::say::say;
 use crate::session::Session;
-use crate::sys;
 use rustix::io::Errno;
 
 /// What a forked child has of its parent's session.
@@ -135,7 +135,7 @@ impl Session {
             match channels.into_iter().map(greet).collect() {
                 Ok(inherited) => self.adopt_all(inherited),
                 Err(error) => {
-                    sys::say(&format!(
+                    say(&format!(
                         "the connections of the parent are lost to this process: {error}"
                     ));
                     orphaned = true;
@@ -190,7 +190,7 @@ fn announce_child(attachment: &Attachment) -> Result<PrivateFd, Errno> {
     {
         Ok((Reply::Forked { .. }, _)) => Ok(ours),
         Ok(_) => {
-            sys::say("the engine refused to let a child share the connections of this process");
+            say("the engine refused to let a child share the connections of this process");
             Err(Errno::PROTO)
         }
         // The engine is gone, which whoever next looks will say.

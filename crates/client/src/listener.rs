@@ -92,7 +92,7 @@ impl TcpSocket {
         for other in others {
             match listen_on(other, backing, local, backlog) {
                 Ok(twins) => sockets.extend(twins),
-                Err(error) => crate::sys::say(&format!(
+                Err(error) => crate::say::say(&format!(
                     "a listener on {local} is not served by {}: {error}",
                     other.name()
                 )),

@@ -132,7 +132,7 @@ impl Session {
             Ok(_) => Err(Errno::PROTO),
             Err(_) if all.main.control.is_hung_up() => Err(Errno::CONNRESET),
             Err(error) => {
-                crate::sys::say(&format!("no way to core {core} of the engine: {error}"));
+                crate::say::say(&format!("no way to core {core} of the engine: {error}"));
                 Err(Errno::NFILE)
             }
         }

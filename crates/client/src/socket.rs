@@ -156,7 +156,7 @@ impl TcpSocket {
     #[cold]
     fn on_unmapped(&self, error: &RegionError) {
         if !self.lost.swap(true, Ordering::AcqRel) {
-            crate::sys::say(&format!(
+            crate::say::say(&format!(
                 "a connection is reset, since its memory cannot be mapped ({error}): raise `ulimit -v`"
             ));
         }

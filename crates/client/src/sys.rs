@@ -183,19 +183,28 @@ pub fn pending_signals() -> u64 {
 
 /// Runs `work` without the SIGPIPE that it may cause in this thread.
 pub fn without_broken_pipe(work: &mut dyn FnMut()) {
-    let pipe = 1_u64 << (libc::SIGPIPE - 1);
-    let before = change_mask(libc::SIG_BLOCK, pipe);
-    let waited = pending_signals() & pipe != 0;
+    without_signals(bit(libc::SIGPIPE), work);
+}
+
+/// Runs `work` without those of these signals, in the same form, that it may cause in this thread.
+pub fn without_signals(set: u64, work: &mut dyn FnMut()) {
+    let before = change_mask(libc::SIG_BLOCK, set);
+    let waited = pending_signals() & set;
     work();
-    if !waited && pending_signals() & pipe != 0 {
-        take_broken_pipe();
+    let caused = pending_signals() & set & !waited;
+    if caused != 0 {
+        take_back(caused);
     }
     restore_signals(before);
 }
 
-/// Takes back a SIGPIPE that waits for the thread, which has it blocked.
-fn take_broken_pipe() {
-    let set = 1_u64 << (libc::SIGPIPE - 1);
+/// A signal in that form.
+pub const fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Takes back one of these signals that waits for the thread, which has them blocked.
+fn take_back(set: u64) {
     let at_once = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -254,10 +263,4 @@ fn last_error() -> Errno {
     // SAFETY: the location is valid for the life of the thread.
     let errno = unsafe { *libc::__errno_location() };
     Errno::from_raw_os_error(errno)
-}
-
-/// One line on stderr, if the program has one.
-pub fn say(text: &str) {
-    let line = format!("shunt: {text}\n");
-    let _ = rustix::io::write(borrow(libc::STDERR_FILENO), line.as_bytes());
 }

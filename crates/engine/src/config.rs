@@ -5,6 +5,8 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
 use stack::{FastOpenModes, InterfaceAddress, SynCookies};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tcp::SocketOptions;
 
 /// An address that the engine owns, with the length of its network's prefix.
@@ -140,6 +142,8 @@ pub struct Config {
     /// End after this many seconds without a living program that came here and without a connection
     /// that is still to be closed; `None`: stay.
     pub until_idle_s: Option<u64>,
+    /// Lines of the log that could not be written, counted by whoever writes it; for reports.
+    pub lost_log_lines: Arc<AtomicU64>,
 }
 
 impl Config {
@@ -177,6 +181,7 @@ impl Config {
             spin_us: 50,
             hold_idle_latency: true,
             until_idle_s: None,
+            lost_log_lines: Arc::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use stack::Resolution;
 use stack::tables::{ConnectionRecord, ListenerRecord, TimeWaitRecord};
+use std::sync::atomic::Ordering;
 
 /// The engine as a whole.
 pub fn status(core: &EngineCore) -> Value {
@@ -28,6 +29,7 @@ pub fn status(core: &EngineCore) -> Value {
         "driver": core.config.driver,
         "driver_mode": core.link.driver.mode(),
         "complaints": complaints(core),
+        "lost_log_lines": core.config.lost_log_lines.load(Ordering::Relaxed),
         "sharing": format!("{:?}", core.sharing()).to_lowercase(),
         "congestion_control": core.config.socket_options.congestion.name(),
         "ecn": core.config.socket_options.ecn as u8,

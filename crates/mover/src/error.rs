@@ -45,14 +45,14 @@ pub enum Error {
     Silent(u64),
     /// The peer does not know the token.
     #[error(
-        "the peer has another token; pass the one that `shunt recv` or `shunt send --listen` printed with --token"
+        "the peer has another token, or none; pass --token (or SHUNT_TOKEN) with the same word to both ends"
     )]
     Token,
     /// Keys, certificates or what TLS makes of them.
     #[error("{0}")]
     Encryption(String),
     /// The source is not what it was when it was opened.
-    #[error("{} changed while it was sent; send it again when nobody writes it", .0.display())]
+    #[error("{} changed while it was sent; send it again, from its beginning, when nobody writes it", .0.display())]
     Changed(PathBuf),
     /// Blocks arrive damaged however often they are sent.
     #[error("block {block} of {} arrived damaged {tries} times", path.display())]

@@ -140,7 +140,7 @@ impl Default for Workload {
     }
 }
 
-/// Clients and their threads at most.
+/// Clients and threads at most.
 const MOST: usize = 1_000_000;
 
 /// Why there is no plan.
@@ -194,27 +194,34 @@ impl Workload {
     }
 
     fn check(&self) -> Result<(), PlanError> {
-        for (key, value, positive) in [
-            ("requests_per_s", self.requests_per_s, true),
-            ("request_bytes", self.request_bytes, true),
-            ("response_bytes", self.response_bytes, true),
-            ("application_ns", self.application_ns, false),
-            ("client_ns", self.client_ns, false),
-            ("observed_stack_ns", self.observed_stack_ns, false),
+        /// What no machine has: an hour of work, a gigabyte a time, a petabit per second.
+        const HOUR_NS: f64 = 3.6e12;
+        const MOST_BYTES: f64 = 1e9;
+        const MOST_GBPS: f64 = 1e6;
+        // 0 is a value of its own where it is the least.
+        for (key, value, least, most) in [
+            ("requests_per_s", self.requests_per_s, 1.0, 1e9),
+            ("request_bytes", self.request_bytes, 1.0, MOST_BYTES),
+            ("response_bytes", self.response_bytes, 1.0, MOST_BYTES),
+            ("application_ns", self.application_ns, 0.0, HOUR_NS),
+            ("client_ns", self.client_ns, 0.0, HOUR_NS),
+            ("observed_stack_ns", self.observed_stack_ns, 0.0, HOUR_NS),
             (
                 "requests_per_connection",
                 self.requests_per_connection,
-                false,
+                0.0,
+                1e12,
             ),
-            ("link_gbps", self.link_gbps, true),
-            ("bus_gbps", self.bus_gbps, false),
-            ("disk_gbps", self.disk_gbps, false),
-            ("mss_bytes", self.mss_bytes, true),
-            ("target_p99_us", self.target_p99_us, false),
-            ("nic.clock_mhz", self.nic.clock_mhz, true),
+            ("link_gbps", self.link_gbps, 1e-6, MOST_GBPS),
+            ("bus_gbps", self.bus_gbps, 0.0, MOST_GBPS),
+            ("disk_gbps", self.disk_gbps, 0.0, MOST_GBPS),
+            ("mss_bytes", self.mss_bytes, 1.0, 65_535.0),
+            ("target_p99_us", self.target_p99_us, 0.0, HOUR_NS / 1e3),
+            ("nic.clock_mhz", self.nic.clock_mhz, 1.0, 1e6),
         ] {
-            if !value.is_finite() || value < 0.0 || (positive && value == 0.0) {
-                return Err(PlanError::value(key, format!("cannot be {value}")));
+            if !(least..=most).contains(&value) {
+                let reason = format!("cannot be {value}: it is from {least} to {most}");
+                return Err(PlanError::value(key, reason));
             }
         }
         for (key, share) in [
@@ -228,6 +235,7 @@ impl Workload {
         for (key, count) in [
             ("host_cores", self.host_cores),
             ("nic.cores", self.nic.cores),
+            ("engine_cores", self.engine_cores),
         ] {
             if !(1..=1024).contains(&count) {
                 return Err(PlanError::value(key, "must be between 1 and 1024"));
@@ -236,6 +244,7 @@ impl Workload {
         for (key, count) in [
             ("clients", self.clients),
             ("client_threads", self.client_threads),
+            ("threads", self.threads),
         ] {
             if count > MOST {
                 return Err(PlanError::value(key, format!("must be {MOST} at most")));
@@ -243,9 +252,6 @@ impl Workload {
         }
         if self.other_load > 0.99 {
             return Err(PlanError::value("other_load", "leaves nothing to share"));
-        }
-        if self.engine_cores == 0 {
-            return Err(PlanError::value("engine_cores", "must be 1 or more"));
         }
         if self.stacks.len() < 2 {
             return Err(PlanError::value("stacks", "needs two or more to compare"));

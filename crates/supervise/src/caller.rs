@@ -4,7 +4,6 @@
 //! notification still stands, which the supervisor asks before it acts.
 
 use std::fs;
-use std::io::Write as _;
 
 use rustix::fd::{AsFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -145,11 +144,10 @@ impl Caller {
         flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
     }
 
-    /// Tells the user something, where the program would: on its standard error.
+    /// Tells the user something, where the program would: on its standard error, without waiting for its reader.
     pub fn say(self, text: &str) {
         if let Ok(stderr) = self.descriptor(libc::STDERR_FILENO) {
-            let line = format!("shunt: {text}\n");
-            let _ = fs::File::from(stderr).write_all(line.as_bytes());
+            client::say_to(stderr.as_fd(), text);
         }
     }
 

@@ -97,7 +97,22 @@ impl World {
         Self::build(test, way, true, &[])
     }
 
+    /// The hosts alone, for a test that starts its engine in a way of its own.
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn without_engine(test: &str, way: Way) -> Self {
+        Self::hosts(test, way, false, false)
+    }
+
     fn build(test: &str, way: Way, is_loopback: bool, flags: &[&str]) -> Self {
+        let is_shared = flags.contains(&"--share");
+        let mut world = Self::hosts(test, way, is_loopback, is_shared);
+        world.engine = world.start_engine(flags);
+        world
+    }
+
+    fn hosts(test: &str, way: Way, is_loopback: bool, is_shared: bool) -> Self {
         let name = format!("{test}-{way:?}");
         let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default())
             .unwrap_or_else(|error| panic!("{error}"));
@@ -107,16 +122,14 @@ impl World {
             .mode(0o755)
             .create(&folder)
             .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        let mut world = Self {
+        Self {
             way,
             engine: None,
             lab,
             folder,
             is_loopback,
-            is_shared: flags.contains(&"--share"),
-        };
-        world.engine = world.start_engine(flags);
-        world
+            is_shared,
+        }
     }
 
     /// Starts an engine as this world's way needs one, with further flags, and waits until it serves. `None`: programs

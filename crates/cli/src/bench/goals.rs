@@ -39,8 +39,9 @@ pub struct Arguments {
     /// Runs of each setup [default: 5; with --quick 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Only the rows in whose name one of these words stands, such as "same host".
-    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    /// Only the rows in whose name these words stand, such as "same host"; several with commas between them, or by
+    /// several --only. A whole name may have commas of its own.
+    #[arg(long, value_name = "WORDS")]
     only: Vec<String>,
 }
 
@@ -204,6 +205,20 @@ mod tests {
         let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
         assert_eq!(keys, ["kernel", "tap", "loopback", "same"]);
         assert_eq!(plan.rows.len(), 3);
+        // As they are printed, commas and all, and several in one.
+        for subject in ALL {
+            for row in subject.plan().rows {
+                let name = row.what.trim();
+                if row.what.starts_with(' ') {
+                    continue;
+                }
+                let kept = only(subject, &[name]).unwrap().rows;
+                let mut whole = kept.iter().filter(|row| !row.what.starts_with(' '));
+                assert!(whole.all(|row| row.what.contains(name)), "{name}");
+            }
+        }
+        let both = only(Subject::Bulk, &["same host, both inline,tap"]).unwrap();
+        assert_eq!(both.rows.len(), 3);
         let error = only(Subject::Connect, &["same host"]).unwrap_err();
         let text = error.to_string();
         assert!(

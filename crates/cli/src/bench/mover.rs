@@ -16,9 +16,12 @@ mod site;
 mod sockets;
 mod turns;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::{bench::interrupt::Interrupt, output};
@@ -42,7 +45,8 @@ use turns::Table;
 A run with a fixed offset sends the same part of the file again and again. It is what the paper measured first;
 it is no transfer, and labelled so.
 Ctrl-C ends it, removes its files and prints what was measured so far.
-Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, 2 wrong usage.")]
+Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, or nothing could be measured
+in a folder, 2 wrong usage.")]
 pub struct Arguments {
     /// Folder on the file system to measure; may be given several times [default: . and /dev/shm]
     #[arg(long, value_name = "FOLDER")]
@@ -126,6 +130,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         [] => &default[..],
         folders => folders,
     };
+    for folder in &arguments.dir {
+        let found = std::fs::metadata(folder).with_context(|| dir_flag(folder))?;
+        ensure!(found.is_dir(), "{}: not a folder", dir_flag(folder));
+    }
     let mut parts = Vec::new();
     for folder in folders {
         let mut tables: Vec<Table> = Vec::new();
@@ -152,6 +160,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     tell(arguments, parts, runs)
+}
+
+fn dir_flag(folder: &Path) -> String {
+    format!("--dir {}", folder.display())
 }
 
 /// What a shell reports for SIGINT.

@@ -258,6 +258,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     control::check_name(&arguments.name).context("--name")?;
     if arguments.background {
         let started = background::start(&arguments.name, arguments.log.as_deref())?;
+        for complaint in &started.complaints {
+            note!("shunt: {complaint}");
+        }
         output::print(&format!(
             "engine at {} (process {}), messages in {}\n",
             arguments.name,
@@ -267,7 +270,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = catch_signals()?;
-    log_to_stderr();
+    // A limit on the size of the log, a terminal that belongs to others: errors of one write, no ends or stops.
+    sys::ignore_signals(&[signal_hook::consts::SIGXFSZ, signal_hook::consts::SIGTTOU])?;
+    log_to_stderr()?;
     let (arguments, why) = &arguments.with_driver();
     if let Some(why) = why {
         tracing::info!("{why}");
@@ -305,13 +310,15 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn log_to_stderr() {
+fn log_to_stderr() -> anyhow::Result<()> {
+    crate::log::start()?;
     let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "info".into()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
+        .with_writer(|| crate::log::Lines)
         .init();
+    Ok(())
 }
 
 /// A descriptor that becomes readable when somebody asks this process to end.
@@ -355,6 +362,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.limits.window_memory_bytes = arguments.window_memory_mib << 20;
     config.hold_idle_latency = !arguments.allow_deep_idle;
     config.until_idle_s = arguments.until_idle;
+    config.lost_log_lines = crate::log::lost_lines();
     Ok(config)
 }
 

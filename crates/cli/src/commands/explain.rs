@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     control::Channel,
+    engines,
     output::{Table, print, print_json},
 };
 use process::{Open, Process};
@@ -57,13 +58,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             arguments.pid
         );
     }
-    let engines: Vec<Engine> = process
-        .engine_names()
-        .into_iter()
-        .map(Engine::of)
-        .collect::<anyhow::Result<_>>()?;
-    let lines: Vec<Line> = process
-        .sockets()?
+    let sockets = process.sockets()?;
+    let engines = engines_of(&process, &sockets)?;
+    let lines: Vec<Line> = sockets
         .iter()
         .map(|open| line(&process, &engines, open))
         .collect();
@@ -94,6 +91,29 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print(&format!("{}\n{reasons}", table.render()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The engines that the process was told to use, and every other one that has one of its sockets: some programs write
+/// over their environment, where the names stand.
+fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>> {
+    let mut told = process.engine_names();
+    let others: Vec<String> = engines::names()
+        .into_iter()
+        .filter(|name| !told.contains(name))
+        .collect();
+    let mut found: Vec<Engine> = told
+        .drain(..)
+        .map(Engine::of)
+        .collect::<anyhow::Result<_>>()?;
+    for name in others {
+        // Nobody named it: one that does not answer is nobody's concern here.
+        let engine = Engine::of(name).ok();
+        found.extend(engine.filter(|engine| {
+            let mut inodes = sockets.iter().map(|open| open.inode);
+            inodes.any(|inode| engine.row(inode).is_some())
+        }));
+    }
+    Ok(found)
 }
 
 /// An engine that the process attaches to, and what it says of sockets.
@@ -175,6 +195,7 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
         .collect();
     let facts = reason::Facts {
         is_preloaded: process.is_preloaded(),
+        is_supervised: process.is_supervised(),
         policy: process.policy(),
         engine_answers: engines.iter().any(|engine| engine.sockets.is_some()),
         own: &own,

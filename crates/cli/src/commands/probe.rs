@@ -104,7 +104,7 @@ impl Latency {
 fn listen(at: SocketAddrV4) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(at).with_context(|| format!("listening on {at}"))?;
     // Whoever started this waits for the word.
-    println!("listening");
+    say!("listening");
     Ok(listener)
 }
 

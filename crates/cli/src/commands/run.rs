@@ -52,6 +52,7 @@ const MAX_SPIN_US: u64 = 1_000_000;
   shunt run --inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt lab exec a -- shunt run --inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
   shunt run --loopback -- redis-server --bind 127.0.0.1      and its clients so too: what they say stays on the engine
+  shunt run --nic lo --loopback -- redis-server     programs of one host, without any other interface
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
   shunt lab exec a -- shunt run -- python3 -m http.server --bind 10.77.0.11
 

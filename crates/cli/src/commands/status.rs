@@ -4,12 +4,13 @@ mod merge;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use hostif::control::QueryKind;
 use serde_json::{Value, json};
 
 use crate::control::Channel;
+use crate::engines;
 use crate::output::{Table, print, print_json};
 
 /// Show a running engine: its device, its programs, its counters.
@@ -48,24 +49,52 @@ pub struct Ss {
 
 #[derive(Debug, Args)]
 struct EngineName {
-    /// Control socket of the engine: @NAME or a path.
-    #[arg(long, value_name = "ADDRESS", env = hostif::ENGINE_VARIABLE, default_value = hostif::DEFAULT_ENGINE_NAME)]
-    engine: String,
+    /// Control socket of the engine: @NAME or a path [default: @shunt/engine, or where no engine answers there the
+    /// only other one of this network namespace, such as `shunt run` starts].
+    #[arg(long, value_name = "ADDRESS", env = hostif::ENGINE_VARIABLE)]
+    engine: Option<String>,
 }
 
 impl EngineName {
     /// A channel to each core; at least one.
     fn channels(&self) -> anyhow::Result<Vec<Channel>> {
+        let Some(asked) = &self.engine else {
+            return usual_engine()?.all_cores();
+        };
         // Beneath a `shunt run` with several engines: the first.
-        let mut names = self.engine.split(hostif::ENGINE_SEPARATOR);
+        let mut names = asked.split(hostif::ENGINE_SEPARATOR);
         match Channel::open(names.next().unwrap_or_default())? {
             Some(channel) => channel.all_cores(),
-            None => bail!(
-                "no engine answers at {} in this network namespace: start one with `shunt engine`, name another with --engine, or ask inside a lab with `shunt lab exec HOST -- shunt status`",
-                self.engine
-            ),
+            None => bail!("{}", nobody_at(asked)),
         }
     }
+}
+
+/// The engine at the usual name; where none answers there, the only one that this network namespace has.
+fn usual_engine() -> anyhow::Result<Channel> {
+    let usual = hostif::DEFAULT_ENGINE_NAME;
+    let mut others = engines::names();
+    others.retain(|name| name != usual);
+    if let Some(channel) = Channel::open(usual)? {
+        if !others.is_empty() {
+            note!("also here: {}; see --engine", others.join(", "));
+        }
+        return Ok(channel);
+    }
+    match others.as_slice() {
+        [] => bail!("{}", nobody_at(usual)),
+        [only] => Channel::open(only)?.with_context(|| nobody_at(only)),
+        several => bail!(
+            "several engines run in this network namespace: choose one with --engine {}",
+            several.join(" or --engine ")
+        ),
+    }
+}
+
+fn nobody_at(name: &str) -> String {
+    format!(
+        "no engine answers at {name} in this network namespace: start one with `shunt engine`, name another with --engine, or ask inside a lab with `shunt lab exec HOST -- shunt status`"
+    )
 }
 
 /// Runs `shunt status`.
@@ -156,6 +185,12 @@ fn warnings(status: &Value) -> String {
     let complaints = status["complaints"].as_array().into_iter().flatten();
     let complaints = complaints.filter_map(Value::as_str);
     let mut text: String = complaints.map(|one| format!("warning: {one}\n")).collect();
+    let lost = status["lost_log_lines"].as_u64().unwrap_or(0);
+    if lost > 0 {
+        text += &format!(
+            "warning: {lost} lines of the engine's log were lost: nobody read them, or there was no room\n"
+        );
+    }
     let conflicts = status["stack_counters"]["ShuntArpConflicts"]
         .as_u64()
         .unwrap_or(0);

@@ -149,7 +149,7 @@ fn listen(common: &Common, text: &str, role: Role, counterpart: &str) -> anyhow:
         result => result.with_context(|| format!("--listen {text}"))?,
     };
     let address = listener.address();
-    eprintln!(
+    note!(
         "listening on {address}; at the other end: shunt {counterpart} HOST:{}{}",
         address.port(),
         common.flags_of_counterpart()

@@ -32,9 +32,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         token: !arguments.no_token,
     })?;
     output::print(&format!("{}\n", server.url()))?;
-    eprintln!("shunt ui: open the address above; Ctrl-C ends it");
+    note!("shunt ui: open the address above; Ctrl-C ends it");
     if server.is_exposed() {
-        eprintln!(
+        note!(
             "shunt ui: others can reach {}, and what goes over the network is not encrypted; prefer 127.0.0.1 \
              and ssh -L",
             arguments.listen

@@ -72,7 +72,7 @@ impl Engines {
             answer.unwrap_or_else(|reason| {
                 is_missed.store(true, Ordering::Relaxed);
                 if is_any_there {
-                    crate::sys::say(&format!(
+                    crate::say::say(&format!(
                         "an engine is missing ({reason}); going without it until it is there"
                     ));
                 }

@@ -80,8 +80,9 @@ fn scenario(w: &Workload, costs: &Costs, c: &Closed, per_s: f64) -> Scenario {
     s.host.clock_mhz = 1000.0;
     s.nic.clock_mhz = 1000.0;
     s.host.background = 0;
-    // A slice of today's schedulers; nothing competes here, so that it matters little.
-    s.host.quantum_ms = 3.0;
+    // A slice of today's schedulers; nothing competes here, so that it matters little. Where requests are rare it is
+    // their distance: a stack that polls would otherwise be simulated slice by slice for hours.
+    s.host.quantum_ms = (1e3 / per_s).max(3.0);
     // The cores that a closed form counts; a cut core is no core.
     s.host.cores = match costs.place {
         Where::Engine => w.host_cores.saturating_sub(w.engine_cores).max(1),

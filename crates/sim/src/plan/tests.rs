@@ -142,6 +142,26 @@ fn what_cannot_be_planned_is_said() {
     let wrong = |text: &str| Workload::parse(text).unwrap_err().to_string();
     assert!(wrong("requests = 3").contains("line 1"));
     assert!(wrong("requests_per_s = 0").starts_with("line 1: requests_per_s: cannot be 0"));
+    for (key, absurd) in [
+        ("requests_per_s", "1e300"),
+        ("requests_per_s", "0.001"),
+        ("requests_per_s", "nan"),
+        ("response_bytes", "1e18"),
+        ("application_ns", "1e30"),
+        ("link_gbps", "1e-300"),
+        ("bus_gbps", "inf"),
+        ("mss_bytes", "1e-300"),
+        ("engine_cores", "0"),
+        ("engine_cores", "1000000000"),
+        ("threads", "1000000000000"),
+        ("target_p99_us", "-1"),
+    ] {
+        let said = wrong(&format!("{key} = {absurd}"));
+        assert!(
+            said.starts_with(&format!("line 1: {key}: ")),
+            "{key} {absurd}: {said}"
+        );
+    }
     assert!(wrong("other_load = 2").contains("between 0 and 1"));
     assert!(wrong("stacks = [\"kernel\"]").contains("two or more"));
     let moon = Workload::parse("stacks = [\"kernel\", \"moon\"]").unwrap();

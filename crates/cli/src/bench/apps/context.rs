@@ -166,7 +166,7 @@ impl Context {
 
     /// Progress, on standard error.
     pub fn say(&self, text: &str) {
-        eprintln!("[{:>4} s] {text}", self.common.begun.elapsed().as_secs());
+        note!("[{:>4} s] {text}", self.common.begun.elapsed().as_secs());
     }
 
     /// The address of the program under test when it serves.
@@ -412,7 +412,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("shunt: removing {}: {error}", self.0.display());
+            note!("shunt: removing {}: {error}", self.0.display());
         }
     }
 }

@@ -146,7 +146,7 @@ impl Bed {
 
     /// Progress, on standard error.
     pub fn say(&self, text: &str) {
-        eprintln!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
+        note!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
     }
 
     /// A host.

@@ -41,7 +41,7 @@ pub struct Plan {
 
 impl Plan {
     /// Keeps the rows in whose name one of the words stands, with those that are indented below them, and the
-    /// setups that they need. No words: everything.
+    /// setups that they need. No words: everything. Words with commas are several, unless a name has them so.
     ///
     /// # Errors
     /// No row is left.
@@ -49,8 +49,12 @@ impl Plan {
         if words.is_empty() {
             return Ok(());
         }
-        let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
         let all = self.rows.clone();
+        let names: Vec<String> = all.iter().map(|row| row.what.to_lowercase()).collect();
+        let words: Vec<String> = words
+            .iter()
+            .flat_map(|text| split(&text.to_lowercase(), &names))
+            .collect();
         let mut is_wanted = false;
         self.rows.retain(|row| {
             let name = row.what.to_lowercase();
@@ -81,6 +85,26 @@ impl Plan {
             .flat_map(|row| row.kernel.into_iter().chain([row.shunt]));
         sources.any(|source| source.setup == setup.key)
     }
+}
+
+/// The words of a list with commas. From its beginning the longest piece that is in a name counts as one word, so
+/// that a name with a comma can be given as it is printed.
+fn split(text: &str, names: &[String]) -> Vec<String> {
+    let parts: Vec<&str> = text.split(',').collect();
+    let mut words = Vec::new();
+    let mut begin = 0;
+    while begin < parts.len() {
+        let is_named = |end: &usize| {
+            let word = parts[begin..*end].join(",");
+            names.iter().any(|name| name.contains(word.trim()))
+        };
+        let longest = (begin + 1..=parts.len()).rev().find(is_named);
+        let end = longest.unwrap_or(begin + 1);
+        let word = parts[begin..end].join(",").trim().to_owned();
+        words.extend((!word.is_empty()).then_some(word));
+        begin = end;
+    }
+    words
 }
 
 /// Whether a row is a part of the one above it.

@@ -176,8 +176,12 @@ impl Report {
         }
     }
 
-    /// Whether a run of something went wrong that is ours; that a peer fails is a result.
+    /// Whether a run of something went wrong that is ours, or a folder was not measured at all; that a peer fails is a
+    /// result.
     pub fn failed(&self) -> bool {
+        if self.parts.iter().any(|part| part.skipped.is_some()) {
+            return true;
+        }
         let mut rows = self.parts.iter().flat_map(|part| &part.rows);
         rows.any(|row| row.group != Group::Peer && row.failed.is_some())
     }

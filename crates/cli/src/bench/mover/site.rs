@@ -191,7 +191,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            eprintln!("shunt: removing {}: {error}", self.folder.display());
+            note!("shunt: removing {}: {error}", self.folder.display());
         }
     }
 }

@@ -51,7 +51,7 @@ impl Table {
             Err(error) => format!("failed: {error:#}"),
         };
         let (place, size) = (&site.file_system.kind, size_text(site.bytes));
-        eprintln!("{place}, {size}: run {}: {}: {said}", run + 1, case.title);
+        note!("{place}, {size}: run {}: {}: {said}", run + 1, case.title);
         match ran {
             Ok(ran) => results.add(index, run, ran),
             Err(error) => results.fail(index, format!("{error:#}")),
@@ -78,11 +78,11 @@ pub fn measure(tables: &mut [Table], runs: u32, is_fresh: bool) -> anyhow::Resul
             }
             table.take(index, run, is_fresh)?;
             if table.site.interrupt.came() {
-                eprintln!("interrupted: what follows is what was measured so far");
+                note!("interrupted: what follows is what was measured so far");
                 return Ok(());
             }
         }
-        eprintln!("{} of {runs} runs are done", run + 1);
+        note!("{} of {runs} runs are done", run + 1);
     }
     Ok(())
 }

@@ -90,7 +90,7 @@ impl Bed {
         let control = joined.control();
         let cable = thread::spawn(move || {
             if let Err(error) = joined.run() {
-                eprintln!("shunt: the cable: {error}");
+                note!("shunt: the cable: {error}");
             }
         });
         let mut bed = Self {

@@ -56,7 +56,7 @@ pub fn measure(
             }
         }
         let shunt = Estimate::of(&samples);
-        eprintln!(
+        note!(
             "[{:>4} s] fairness: {congestion}, {rate_mbit} Mbit/s, {rtt_ms} ms: {}",
             begun.elapsed().as_secs(),
             shunt.as_ref().map_or("failed".to_owned(), |own| format!(

@@ -75,7 +75,7 @@ pub fn measure(
             drop(bed);
             bed = Bed::create(&name, &ENGINE_FLAGS, interrupt)?;
         }
-        eprintln!(
+        note!(
             "[{:>4} s] DCTCP: {rate_mbit} Mbit/s, {rtt_ms} ms",
             begun.elapsed().as_secs()
         );

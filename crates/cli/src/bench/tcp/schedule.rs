@@ -184,7 +184,7 @@ fn row_of(job: &Job) -> (String, String) {
 fn finish(plan: &Plan<'_>, shared: &mut Shared, done: Done) {
     let elapsed_s = plan.begun.elapsed().as_secs();
     if let Some(error) = &done.outcome.error {
-        eprintln!("failed: {}: {error}", describe(&done.job));
+        note!("failed: {}: {error}", describe(&done.job));
     }
     let (cell, congestion) = (done.job.cell, done.job.congestion.clone());
     let key = row_of(&done.job);
@@ -194,7 +194,7 @@ fn finish(plan: &Plan<'_>, shared: &mut Shared, done: Done) {
     shared.done.push(done);
     shared.made += 1;
     if is_last && let Some(row) = Row::of(&cell, &congestion, &shared.done) {
-        eprintln!("[{elapsed_s:>4} s] {}", row.line());
+        note!("[{elapsed_s:>4} s] {}", row.line());
         let further = plan
             .further
             .map_or_else(Vec::new, |it| seeds::further(&row, it.most));
@@ -206,7 +206,7 @@ fn finish(plan: &Plan<'_>, shared: &mut Shared, done: Done) {
         shared.said = Instant::now();
         let (so_far, total) = (shared.made, shared.total);
         let label = plan.label;
-        eprintln!("[{elapsed_s:>4} s] {label}: {so_far} of {total} transfers");
+        note!("[{elapsed_s:>4} s] {label}: {so_far} of {total} transfers");
     }
 }
 

@@ -4,8 +4,10 @@
 //! child: a program that `shunt run` starts never meets it in wait(2).
 
 use std::{
-    env, fs,
-    os::unix::fs::MetadataExt as _,
+    env,
+    ffi::OsString,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -13,10 +15,13 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use hostif::control::QueryKind;
+
 use crate::{control::Channel, sys};
 
-/// The flag that asks for this.
+/// The flag that asks for this, and the one that needs it, which has a value.
 const FLAG: &str = "--background";
+const LOG_FLAG: &str = "--log";
 
 /// How long an engine may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +33,8 @@ pub struct Started {
     pub pid: u32,
     /// Where it writes what it has to say.
     pub log: PathBuf,
+    /// What of it is not as was asked for.
+    pub complaints: Vec<String>,
 }
 
 /// Starts this command again without `--background`, and returns once it answers at `name`.
@@ -40,7 +47,7 @@ pub fn start(name: &str, log: Option<&Path>) -> anyhow::Result<Started> {
     let file = fs::File::create(&log).with_context(unwritable)?;
     let mut command = Command::new("/proc/self/exe");
     command
-        .args(env::args_os().skip(1).filter(|argument| argument != FLAG))
+        .args(in_foreground(env::args_os().skip(1)))
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -48,9 +55,10 @@ pub fn start(name: &str, log: Option<&Path>) -> anyhow::Result<Started> {
     sys::start_in_new_session(&mut command);
     let mut child = command.spawn().context("starting the engine")?;
     match wait_until_it_answers(&mut child, name, &log) {
-        Ok(()) => Ok(Started {
+        Ok(complaints) => Ok(Started {
             pid: child.id(),
             log,
+            complaints,
         }),
         Err(error) => {
             // It may have ended already.
@@ -59,6 +67,20 @@ pub fn start(name: &str, log: Option<&Path>) -> anyhow::Result<Started> {
             Err(error)
         }
     }
+}
+
+/// The arguments of this process without what is for the background.
+fn in_foreground(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut is_value = false;
+    let with_value = format!("{LOG_FLAG}=");
+    let mut is_ours = |argument: &OsString| {
+        let was_value = std::mem::take(&mut is_value);
+        is_value = !was_value && argument == LOG_FLAG;
+        let is_flag = argument == FLAG || argument == LOG_FLAG;
+        let has_value = argument.as_bytes().starts_with(with_value.as_bytes());
+        was_value || is_flag || has_value
+    };
+    arguments.filter(|argument| !is_ours(argument)).collect()
 }
 
 /// One file per control socket, beside what else is kept of this user's labs and engines.
@@ -74,7 +96,8 @@ fn usual_log(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory.join(format!("{plain}-{}.log", namespace.ino())))
 }
 
-fn wait_until_it_answers(child: &mut Child, name: &str, log: &Path) -> anyhow::Result<()> {
+/// Returns what it complains of.
+fn wait_until_it_answers(child: &mut Child, name: &str, log: &Path) -> anyhow::Result<Vec<String>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().context("waiting for the engine")? {
@@ -85,7 +108,7 @@ fn wait_until_it_answers(child: &mut Child, name: &str, log: &Path) -> anyhow::R
             && channel.pid()? == child.id()
             && channel.is_served()?
         {
-            return Ok(());
+            return complaints(&channel);
         }
         if Instant::now() >= deadline {
             bail!(
@@ -96,6 +119,14 @@ fn wait_until_it_answers(child: &mut Child, name: &str, log: &Path) -> anyhow::R
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// What its first core, which speaks for the device, has to say.
+fn complaints(channel: &Channel) -> anyhow::Result<Vec<String>> {
+    let status = channel.query(QueryKind::Status)?;
+    let all = status["complaints"].as_array().into_iter().flatten();
+    let words = all.filter_map(|one| one.as_str().map(str::to_owned));
+    Ok(words.collect())
 }
 
 /// The engine's own error message, or where to look.
@@ -114,6 +145,19 @@ fn last_words(log: &Path, status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_engine_itself_is_told_nothing_of_the_background_and_its_log() {
+        let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
+        for given in [
+            "engine --nic lo --background --log FILE --cores 2",
+            "engine --log=FILE --nic lo --background --cores 2",
+            "engine --nic lo --log --background --background --cores 2",
+        ] {
+            let left = in_foreground(words(given).into_iter());
+            assert_eq!(left, words("engine --nic lo --cores 2"), "{given}");
+        }
+    }
 
     #[test]
     fn the_engines_own_error_is_what_the_user_sees() {

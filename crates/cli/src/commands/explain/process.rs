@@ -75,6 +75,15 @@ impl Process {
         maps.lines().any(|line| line.contains("libshunt"))
     }
 
+    /// Whether a process of `shunt run` serves its system calls: it was told of engines, has no library, and runs under
+    /// a filter of them, see seccomp(2).
+    pub fn is_supervised(&self) -> bool {
+        let status = fs::read_to_string(self.file("status")).unwrap_or_default();
+        // 2: SECCOMP_MODE_FILTER.
+        let is_filtered = status.lines().any(|line| line == "Seccomp:\t2");
+        is_filtered && !self.is_preloaded() && self.variable(hostif::ENGINE_VARIABLE).is_some()
+    }
+
     /// `SHUNT_POLICY`.
     pub fn policy(&self) -> &str {
         self.variable("SHUNT_POLICY").unwrap_or("auto")

@@ -7,6 +7,8 @@ use super::process::KernelsView;
 pub struct Facts<'a> {
     /// The library is in the process.
     pub is_preloaded: bool,
+    /// A process of `shunt run` serves its system calls.
+    pub is_supervised: bool,
     /// As `shunt run --policy` was told.
     pub policy: &'a str,
     /// An engine answers at the name that the process has.
@@ -45,6 +47,12 @@ pub fn of_one_of_many(engine: &str, local: Option<&str>, hears_all: bool) -> Str
 impl Facts<'_> {
     /// The reason, and what would change it.
     pub fn explain(&self) -> (String, Option<&'static str>) {
+        if self.is_supervised {
+            let why = "the program is supervised: another process has the sockets, and what is seen of them here is one end of a pair";
+            let change =
+                "`shunt ss` lists those that an engine has, with the process that holds them";
+            return (why.to_owned(), Some(change));
+        }
         if !self.is_preloaded {
             let why = "the process was not started by `shunt run`".to_owned();
             return (why, Some("start it with `shunt run -- CMD`"));
@@ -99,6 +107,7 @@ mod tests {
 
     const BASE: Facts<'static> = Facts {
         is_preloaded: true,
+        is_supervised: false,
         policy: "auto",
         engine_answers: true,
         own: &[],

@@ -25,7 +25,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for name in Lab::names()? {
         match Lab::open(&name) {
             Ok(lab) => labs.push(Description::of(&lab)),
-            Err(error) => eprintln!("shunt: {error}"),
+            Err(error) => note!("shunt: {error}"),
         }
     }
     if arguments.json {

@@ -61,7 +61,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<()> {
     let mut found = memory(arguments.runs)?;
     found.extend(devices(arguments.runs, &mut skipped)?);
     for reason in &skipped {
-        eprintln!("skipped: {reason}");
+        note!("skipped: {reason}");
     }
     if arguments.json {
         let names: BTreeMap<&str, f64> = found

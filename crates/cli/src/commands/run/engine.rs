@@ -298,6 +298,12 @@ fn start(wanted: &Wanted) -> anyhow::Result<String> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    if output.status.success() {
+        // What is not as was asked for.
+        for line in String::from_utf8_lossy(&output.stderr).lines() {
+            note!("{line}");
+        }
+    }
     Ok(name)
 }
 

@@ -55,7 +55,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             Ok(bed) => preset = of_the_stacks(preset, &bed, arguments.batches, &Say::new())?,
             // The calls alone are worth having; their labels say what is missing.
             Err(error) => {
-                eprintln!("the stacks are not measured, only the kernel's calls: {error:#}")
+                note!("the stacks are not measured, only the kernel's calls: {error:#}")
             }
         }
     }
@@ -64,7 +64,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .iter()
         .filter(|(_, costs)| !file::measured(costs));
     for (name, _) in missing {
-        eprintln!("{name}: nothing of it is measured{}", file::why(name));
+        note!("{name}: nothing of it is measured{}", file::why(name));
     }
     let text = file::to_toml(&preset);
     match &arguments.out {
@@ -79,7 +79,7 @@ pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
     let mut preset = Preset::shipped();
     let load = load();
     if let Some(load) = load.filter(|load| *load > BUSY) {
-        eprintln!("this machine is busy (load {load}): costs will come out too high");
+        note!("this machine is busy (load {load}): costs will come out too high");
     }
     let from = std::mem::replace(&mut preset.machine, machine(load));
     for costs in preset.stacks.values_mut() {
@@ -107,7 +107,7 @@ pub fn of_the_stacks(
             // Not every kernel and interface has it; its values then keep their labels.
             Err(error) if stack == Stack::AfXdp => {
                 bed.check_interrupt()?;
-                eprintln!("af_xdp is not measured: {error:#}");
+                note!("af_xdp is not measured: {error:#}");
                 continue;
             }
             fitted => fitted?,

@@ -103,7 +103,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let failed = checks.iter().filter(|check| !check.passes).count();
     if arguments.check && failed > 0 {
-        eprintln!(
+        note!(
             "shunt sim paper: {failed} of {} checks failed",
             checks.len()
         );

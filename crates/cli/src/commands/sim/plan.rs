@@ -101,7 +101,7 @@ fn of_file(file: &Path, preset: &Preset) -> anyhow::Result<(Workload, Plan)> {
 fn record(words: &[String], arguments: &Arguments) -> anyhow::Result<Workload> {
     let (pid, time) = process_and_time(words)?;
     let interrupt = Interrupt::catch()?;
-    eprintln!(
+    note!(
         "watching process {pid} for {} s (Ctrl-C ends it earlier)",
         time.as_secs_f64()
     );
@@ -110,7 +110,7 @@ fn record(words: &[String], arguments: &Arguments) -> anyhow::Result<Workload> {
     match &arguments.out {
         Some(file) => write("--out", file, &text)?,
         // Comments of the file are for readers: those of the terminal too.
-        None => eprintln!("{text}"),
+        None => note!("{text}"),
     }
     Ok(observation.workload()?)
 }

@@ -46,9 +46,9 @@ impl Progress {
         self.said = Some(Instant::now());
         let text = self.text(self.began.elapsed().as_secs_f64());
         match (terminal, end) {
-            (true, false) => eprint!("\r{text}    "),
-            (true, true) => eprintln!("\r{text}    "),
-            (false, _) => eprintln!("{text}"),
+            (true, false) => progress!("\r{text}    "),
+            (true, true) => note!("\r{text}    "),
+            (false, _) => note!("{text}"),
         }
     }
 

@@ -137,7 +137,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let base = scenario(&arguments.file, &arguments.set)?;
     let interrupt = Interrupt::catch()?;
     let mut lines = match &arguments.out {
-        Some(file) => finished_lines(file)?,
+        Some(file) => finished_lines("--out: ", file)?,
         None => BTreeMap::new(),
     };
     let tasks = tasks(arguments, &base)?;
@@ -298,11 +298,12 @@ fn compute(
 }
 
 /// The whole lines of a file of results, by hash; what a killed sweep left half written is dropped.
-fn finished_lines(file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+/// `named` is how the command line names the file.
+fn finished_lines(named: &str, file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error).context(format!("--out: reading {}", file.display())),
+        Err(error) => return Err(error).context(format!("{named}reading {}", file.display())),
     };
     let keyed = |line: &str| {
         let value: Value = serde_json::from_str(line).ok()?;
@@ -312,7 +313,7 @@ fn finished_lines(file: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let lines: BTreeMap<String, String> = text.lines().filter_map(keyed).collect();
     ensure!(
         !lines.is_empty() || text.is_empty(),
-        "--out: {} is no file of results; give another name",
+        "{named}{} is no file of results as `shunt sim sweep --out` writes them; give another name",
         file.display()
     );
     Ok(lines)
@@ -365,7 +366,7 @@ pub fn merge(arguments: &Merge) -> anyhow::Result<ExitCode> {
     let mut lines: BTreeMap<String, String> = BTreeMap::new();
     for file in &arguments.files {
         ensure!(file.exists(), "{} does not exist", file.display());
-        for (hash, line) in finished_lines(file)? {
+        for (hash, line) in finished_lines("", file)? {
             match lines.entry(hash) {
                 Entry::Vacant(entry) => {
                     entry.insert(line);

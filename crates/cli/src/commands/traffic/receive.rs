@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("listening on {}", arguments.listen))?;
-    println!("listening");
+    say!("listening");
     let content: Arc<[u8]> = content().into();
     for stream in listener.incoming() {
         let stream = stream.context("accepting")?;

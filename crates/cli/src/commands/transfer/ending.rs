@@ -23,26 +23,30 @@ pub fn tell(
     let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) => {
-            let hint = "what has arrived is kept: run the same commands again to go on";
-            return Err(anyhow::Error::from(error).context(hint));
+            let hint = hint(&error);
+            let error = anyhow::Error::from(error);
+            return Err(match hint {
+                Some(hint) => error.context(hint),
+                None => error,
+            });
         }
     };
     if common.json {
-        println!("{}", json(role, &outcome, watch, taken));
+        say!("{}", json(role, &outcome, watch, taken));
     } else {
         output::print(&text(role, &outcome, watch, taken))?;
     }
     for note in &outcome.notes {
-        eprintln!("{note}");
+        note!("{note}");
     }
     for (path, why) in &outcome.skipped {
-        eprintln!("skipped: {}: {why}", path.display());
+        note!("skipped: {}: {why}", path.display());
     }
     for (path, reason) in &outcome.failed {
-        eprintln!("failed: {}: {reason}", path.display());
+        note!("failed: {}: {reason}", path.display());
     }
     if outcome.failed_unlisted > 0 {
-        eprintln!("failed: {} more", outcome.failed_unlisted);
+        note!("failed: {} more", outcome.failed_unlisted);
     }
     Ok(if outcome.failed.is_empty() {
         ExitCode::SUCCESS
@@ -51,10 +55,26 @@ pub fn tell(
     })
 }
 
+/// What to do after an error, where the error itself does not say it: going on helps only where the next try can go
+/// better, and what has arrived counts only where it is still wanted.
+fn hint(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::Network { .. }
+        | Error::Silent(_)
+        | Error::Interrupted
+        | Error::Bug
+        | Error::File { .. }
+        | Error::NoRoom { .. } => {
+            Some("what has arrived is kept: run the same commands again to go on")
+        }
+        _ => None,
+    }
+}
+
 /// What each part can do by itself, and which of them will limit the transfer.
 pub fn tell_probe(common: &Common, rates: &PathRates) -> anyhow::Result<()> {
     if common.json {
-        println!("{}", json!({ "probe": rates }));
+        say!("{}", json!({ "probe": rates }));
         return Ok(());
     }
     let parts = [
@@ -170,4 +190,24 @@ fn json(role: Role, outcome: &Outcome, watch: &Watch, taken: Duration) -> serde_
         "failed_unlisted": outcome.failed_unlisted,
         "skipped": outcome.skipped.iter().map(|(path, why)| json!({"path": path.display().to_string(), "why": why})).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn going_on_is_advised_only_where_it_helps() {
+        let kept = hint(&Error::Silent(60)).unwrap();
+        assert!(kept.contains("run the same commands again"));
+        for error in [
+            Error::Token,
+            Error::Changed("f".into()),
+            Error::Refused("no".to_owned()),
+            Error::Differs("f".into()),
+            Error::Busy("f".into()),
+        ] {
+            assert_eq!(hint(&error), None, "{error}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mover::Watch;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Common;
 
@@ -94,6 +94,10 @@ impl Counts {
         }
     }
 
+    fn any(self) -> bool {
+        self.read > 0 || self.moved > 0 || self.stored > 0
+    }
+
     /// Each part's rate, for people; what this end does not know is left out.
     fn rates(self, time: Duration) -> String {
         let parts = [("read", self.read), ("stored", self.stored)];
@@ -119,14 +123,14 @@ impl View {
             if let (Some(interval), Some(next)) = (self.interval, next)
                 && elapsed >= next
             {
-                self.tell_interval(number, interval, counts.since(before));
+                self.tell_interval(interval * number, next, counts.since(before));
                 before = counts;
                 number += 1;
             }
             if self.interval.is_none() && self.is_terminal && elapsed > SILENT {
                 has_line = true;
                 let line = self.line(counts, elapsed, counts.since(shown.1), elapsed - shown.0);
-                eprint!("\r{line}\x1b[K");
+                progress!("\r{line}\x1b[K");
                 let _ = std::io::stderr().flush();
                 // A receiver tells each second what it has stored: a shorter look would see nothing, then twice as much.
                 if elapsed - shown.0 >= NOW {
@@ -135,19 +139,27 @@ impl View {
             }
         }
         if has_line {
-            eprint!("\r\x1b[K");
+            progress!("\r\x1b[K");
+        }
+        if let Some(interval) = self.interval {
+            let (begun, end) = (interval * number, self.begun.elapsed());
+            let last = Counts::of(&self.watch).since(before);
+            // What a late look has counted for the interval before is not told twice.
+            if end > begun && last.any() {
+                self.tell_interval(begun, end, last);
+            }
         }
     }
 
-    fn tell_interval(&self, number: u32, interval: Duration, counts: Counts) {
-        let (from, to) = (interval * number, interval * (number + 1));
+    /// The last one is as long as it is.
+    fn tell_interval(&self, from: Duration, to: Duration, counts: Counts) {
         let gib = gib(counts.moved);
-        let rate = |bytes| gbit_per_s(bytes, interval);
+        let rate = |bytes| gbit_per_s(bytes, to - from);
         if self.json {
-            println!(
+            say!(
                 "{}",
                 json!({
-                    "interval": {"from_s": from.as_secs(), "to_s": to.as_secs()},
+                    "interval": {"from_s": seconds(from), "to_s": seconds(to)},
                     "bytes": counts.moved,
                     "gbit_per_s": rate(counts.moved),
                     "stages_gbit_per_s": {
@@ -158,12 +170,12 @@ impl View {
                 })
             );
         } else {
-            println!(
+            say!(
                 "{:>6}-{:<6} s  {gib:>8.3} GiB  {:>7.2} Gbit/s{}",
-                from.as_secs(),
-                to.as_secs(),
+                seconds(from).to_string(),
+                seconds(to).to_string(),
                 rate(counts.moved),
-                counts.rates(interval)
+                counts.rates(to - from)
             );
         }
     }
@@ -194,6 +206,14 @@ impl View {
     }
 }
 
+/// Whole seconds as such, others with two places.
+fn seconds(time: Duration) -> Value {
+    match time.subsec_nanos() {
+        0 => time.as_secs().into(),
+        _ => ((time.as_secs_f64() * 100.0).ceil() / 100.0).into(),
+    }
+}
+
 /// Bytes as GiB (2^30).
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn gib(bytes: u64) -> f64 {
@@ -209,6 +229,12 @@ pub fn gbit_per_s(bytes: u64, time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_the_last_interval_is_no_whole_second() {
+        assert_eq!(seconds(Duration::from_secs(3)).to_string(), "3");
+        assert_eq!(seconds(Duration::from_millis(3412)).to_string(), "3.42");
+    }
 
     #[test]
     fn each_part_has_its_own_rate_and_what_is_not_known_is_left_out() {

@@ -186,7 +186,7 @@ fn serve(
                 };
                 let begun = std::time::Instant::now();
                 let result = Receiver::run(session, config, &watch);
-                eprintln!("from {peer}:");
+                note!("from {peer}:");
                 // Its status is of this transfer; the daemon goes on.
                 let _ = ending::tell(
                     &arguments.common,

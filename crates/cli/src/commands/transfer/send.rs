@@ -163,7 +163,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .method
             .is_some_and(|method| method != Method::ReadWrite)
     {
-        eprintln!("with TLS bytes have to pass through this program: sending by read and write");
+        note!("with TLS bytes have to pass through this program: sending by read and write");
     }
     if arguments.probe {
         let rates = mover::probe::measure(&session, &config.sources, &watch)?;

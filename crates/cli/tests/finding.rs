@@ -1,0 +1,239 @@
+//! Engines that nobody named: those that `shunt run` started are found by `status`, `ss` and `explain`, what an engine
+//! in the background complains of is said where it was started, and one on `lo` serves programs of one host.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::process::Command;
+
+use serde_json::Value;
+use testkit::{Finished, Lab, PATIENCE, Program, host, wait_for, world};
+
+const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+
+/// Listens, and writes over its environment, as programs do that show a title of their own in ps(1).
+const SERVER: &str = "
+import ctypes, signal, socket
+listener = socket.create_server(('10.77.0.11', 7000))
+environment = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), 'environ')
+at = 0
+while environment[at]:
+    ctypes.memset(environment[at], 0, len(ctypes.string_at(environment[at])))
+    at += 1
+print('ready', flush=True)
+signal.pause()
+";
+
+fn command(lab: &Lab, arguments: &[&str]) -> Command {
+    let mut command = testkit::command(host(lab, "a"), SHUNT, arguments);
+    command.env_remove("LD_PRELOAD").env_remove("SHUNT_ENGINE");
+    command
+}
+
+fn start(lab: &Lab, arguments: &[&str]) -> Program {
+    Program::start("shunt", command(lab, arguments)).unwrap()
+}
+
+fn finished(command: Command) -> Finished {
+    let program = Program::start("shunt", command).unwrap();
+    program.finish(PATIENCE, || false).unwrap()
+}
+
+fn json(lab: &Lab, arguments: &[&str]) -> Value {
+    let said = finished(command(lab, arguments)).success().unwrap();
+    serde_json::from_str(&said.stdout).unwrap()
+}
+
+fn says(program: &mut Program, word: &str) {
+    let has_said =
+        |program: &Program| program.stdout().contains(word) || program.stderr().contains(word);
+    program.wait_until(word, PATIENCE, has_said).unwrap();
+}
+
+#[test]
+fn an_engine_that_run_started_is_found_without_its_name() {
+    if !world::can_run("find-run", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-run");
+    let mut server = start(&lab, &["run", "--", "python3", "-c", SERVER]);
+    says(&mut server, "ready");
+
+    let name = "@shunt/run/10.77.0.11";
+    assert_eq!(json(&lab, &["status", "--json"])["name"], name);
+    let sockets = json(&lab, &["ss", "--json"]);
+    assert_eq!(sockets[0]["state"], "LISTEN", "{sockets}");
+    let pid = server.pid().to_string();
+    let explained = json(&lab, &["explain", &pid, "--json"]);
+    assert_eq!(explained[0]["stack"], name, "{explained}");
+
+    // With a second one nobody knows which is meant; the usual one is meant where there is one.
+    let other = [
+        "engine",
+        "--name",
+        "@shunt/other",
+        "--address",
+        "10.77.0.77/24",
+    ];
+    let mut other = start(&lab, &other);
+    says(&mut other, "serving");
+    let unclear = finished(command(&lab, &["status"]));
+    assert_eq!(unclear.status.code(), Some(2));
+    assert!(
+        unclear.stderr.contains(name) && unclear.stderr.contains("@shunt/other"),
+        "{}",
+        unclear.stderr
+    );
+    drop(other);
+    let mut usual = start(&lab, &["engine", "--address", "10.77.0.77/24"]);
+    says(&mut usual, "serving");
+    let both = finished(command(&lab, &["status", "--json"]))
+        .success()
+        .unwrap();
+    assert!(both.stdout.contains("\"@shunt/engine\""), "{}", both.stdout);
+    assert!(both.stderr.contains(name), "{}", both.stderr);
+}
+
+#[test]
+fn a_supervised_program_is_told_from_one_that_is_the_kernels() {
+    if !world::can_run("find-supervised", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-supervised");
+    let script = SERVER.replace("while environment[at]:", "while False:");
+    let words = ["run", "--supervise", "only", "--", "python3", "-c", &script];
+    let mut server = start(&lab, &words);
+    says(&mut server, "ready");
+    let explained = json(&lab, &["explain", &server.pid().to_string(), "--json"]);
+    let text = explained.to_string();
+    assert!(text.contains("supervised"), "{text}");
+    assert!(!text.contains("not started by `shunt run`"), "{text}");
+}
+
+#[test]
+fn an_engine_in_the_background_logs_where_it_was_told_to() {
+    if !world::can_run("find-log", &[]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-log");
+    let folder = std::env::temp_dir().join(format!("shunt-find-log-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    for (number, form) in ["--log=", "--log"].into_iter().enumerate() {
+        let log = folder.join(number.to_string());
+        let file = log.display().to_string();
+        let joined = format!("{form}{file}");
+        let flag = if form.ends_with('=') {
+            vec![joined.as_str()]
+        } else {
+            vec![form, &file]
+        };
+        let (name, address) = (
+            format!("@shunt/log{number}"),
+            format!("10.77.0.{}/24", 80 + number),
+        );
+        let words = [
+            "engine",
+            "--background",
+            "--name",
+            &name,
+            "--address",
+            &address,
+        ];
+        let said = finished(command(&lab, &[&words[..], &flag].concat()))
+            .success()
+            .unwrap();
+        assert!(said.stdout.contains(&file), "{}", said.stdout);
+        let logged = || std::fs::read_to_string(&log).unwrap().contains("serving");
+        wait_for("log", PATIENCE, logged);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_an_engine_in_the_background_could_not_have_is_said_at_its_start() {
+    if !world::can_run("find-driver", &[]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-driver");
+    let words = [
+        "engine",
+        "--driver",
+        "af_xdp",
+        "--cores",
+        "2",
+        "--background",
+    ];
+    let said = finished(command(&lab, &words)).success().unwrap();
+    let status = json(&lab, &["status", "--json"]);
+    let interfaces = json(&lab, &["status", "--json"])["interfaces"].clone();
+    let complaints = status["complaints"].as_array().unwrap();
+    if interfaces[0]["driver"] == "af_xdp" && complaints.is_empty() {
+        return world::skip("find-driver", "AF_XDP serves two cores here");
+    }
+    assert!(!complaints.is_empty(), "{status}");
+    for complaint in complaints {
+        let complaint = complaint.as_str().unwrap();
+        assert!(
+            said.stderr.contains(complaint),
+            "{complaint}: {}",
+            said.stderr
+        );
+    }
+}
+
+/// Echoes one word to each client.
+const ECHO: &str = "
+import socket
+listener = socket.create_server(('127.0.0.1', 7000))
+print('ready', flush=True)
+while True:
+    one, _ = listener.accept()
+    with one: one.sendall(one.recv(100))
+";
+
+const ASK: &str = "
+import socket
+with socket.create_connection(('127.0.0.1', 7000), 60) as one:
+    one.sendall(b'word')
+    print(one.recv(100).decode(), flush=True)
+";
+
+#[test]
+fn programs_of_one_host_need_no_interface_but_lo() {
+    if !world::can_run("find-lo", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-lo");
+    let on_lo = |program: &str| {
+        let words = [
+            "run",
+            "--nic",
+            "lo",
+            "--loopback",
+            "--",
+            "python3",
+            "-c",
+            program,
+        ];
+        let mut command = command(&lab, &words);
+        command
+            .env_remove(lab::NIC_VARIABLE)
+            .env_remove(lab::ADDRESS_VARIABLE);
+        Program::start("shunt", command).unwrap()
+    };
+    let mut echo = on_lo(ECHO);
+    says(&mut echo, "ready");
+    let asked = on_lo(ASK)
+        .finish(PATIENCE, || false)
+        .unwrap()
+        .success()
+        .unwrap();
+    assert_eq!(asked.stdout, "word\n");
+    let status = json(&lab, &["status", "--json"]);
+    assert_eq!(status["name"], "@shunt/run/lo", "{status}");
+    let opened = &status["stack_counters"]["TcpActiveOpens"];
+    assert_eq!(
+        opened, 1,
+        "it was on the engine: {}",
+        status["stack_counters"]
+    );
+}
