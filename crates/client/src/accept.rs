@@ -36,8 +36,12 @@ impl TcpSocket {
             AddressFamily::INET
         };
         for part in self.parts_by_turns() {
-            if let Some(accepted) = part.try_accept_here(family)? {
-                return Ok(Some(accepted));
+            match part.try_accept_here(family) {
+                Ok(Some(accepted)) => return Ok(Some(accepted)),
+                Ok(None) => {}
+                // Its engine has ended meanwhile: the others, and the next one, go on.
+                Err(_) if part.is_reset() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)

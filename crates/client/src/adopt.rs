@@ -10,6 +10,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
+use crate::comeback::BACKLOG;
 use crate::engines::Engines;
 use crate::listener::Twins;
 use crate::lock::{lock, read};
@@ -19,7 +20,7 @@ use crate::socket::TcpSocket;
 
 impl Session {
     /// The socket of a core that a descriptor stands for; `None`: it is none of that core's.
-    fn adopt_at(
+    pub(crate) fn adopt_at(
         &'static self,
         core: u16,
         backing: BorrowedFd<'_>,
@@ -81,6 +82,7 @@ impl Engines {
         };
         let is_v6 = sockopt::socket_domain(backing)? == AddressFamily::INET6;
         first.is_v6.store(is_v6, Ordering::Relaxed);
+        first.note_listening(BACKLOG);
         let twins: Vec<_> = found.collect();
         if first.twins.get().is_none() {
             first.session().on_listener_opened();
@@ -116,12 +118,12 @@ impl TcpSocket {
     /// What the processes that hold the socket have noted for each other.
     #[must_use]
     pub fn marks(&self) -> u32 {
-        self.header().marks()
+        self.parts().next().unwrap_or(self).header().marks()
     }
 
     /// Notes something, or takes it back.
     pub fn mark(&self, marks: u32, on: bool) {
-        for part in self.parts() {
+        for part in self.all_parts() {
             part.header().program_mark(marks, on);
         }
     }

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
+use crate::comeback;
 use crate::crank;
 use crate::lock::lock;
 use crate::registry::Audience;
@@ -22,8 +23,9 @@ impl Session {
         {
             say(&format!(
                 "the engine is gone ({reason}); its connections are reset. Start it again with `shunt \
-                 engine`; new sockets will use it"
+                 engine`: listeners come back, and new sockets use it"
             ));
+            comeback::note_change();
             let mut audience = Audience::default();
             lock(&self.registry).gather_all(&mut audience);
             audience.tell();

@@ -118,6 +118,7 @@ impl Session {
         drop((registry, pool, heritage));
         if orphaned {
             self.lose_all();
+            crate::comeback::note_change();
         }
     }
 
@@ -152,6 +153,7 @@ impl Session {
         };
         if orphaned {
             self.lose_all();
+            crate::comeback::note_change();
         }
         attached
     }
@@ -166,10 +168,11 @@ impl Session {
         Some(all)
     }
 
-    fn lose_all(&self) {
+    /// Gives up all sockets of this process, whose names another engine may give to others.
+    pub(crate) fn lose_all(&self) {
         // Not in the loop's head: a socket that is dropped in the loop takes the lock as well.
-        let sockets = lock(&self.registry).sockets();
-        for socket in sockets {
+        let sockets = lock(&self.registry).take_sockets();
+        for socket in &sockets {
             socket.lose();
         }
     }

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hostif::Op;
 use rustix::fd::BorrowedFd;
@@ -19,15 +19,18 @@ pub struct Twins {
     sockets: Box<[Arc<TcpSocket>]>,
     /// Which part is asked first by the next accept.
     turn: AtomicUsize,
+    /// Those on engines that came in the place of others.
+    later: OnceLock<Box<Twins>>,
 }
 
 impl Twins {
     /// These, beside a listener on core 0.
-    pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Twins {
-        Twins {
+    pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Box<Twins> {
+        Box::new(Twins {
             sockets: sockets.into_boxed_slice(),
             turn: AtomicUsize::new(0),
-        }
+            later: OnceLock::new(),
+        })
     }
 }
 
@@ -47,6 +50,11 @@ impl TcpSocket {
         backlog: u32,
         others: &[&'static Session],
     ) -> Result<(), Errno> {
+        if self.is_lost_listener() {
+            // The next engine hears of it.
+            self.backlog.store(backlog, Ordering::Relaxed);
+            return Ok(());
+        }
         let first = self.state() != State::Listening;
         let family = sockopt::socket_domain(backing)?;
         self.is_v6
@@ -71,6 +79,7 @@ impl TcpSocket {
                 }
             }
         }
+        self.note_listening(backlog);
         Ok(())
     }
 
@@ -79,7 +88,7 @@ impl TcpSocket {
         backing: BorrowedFd<'_>,
         backlog: u32,
         others: &[&'static Session],
-    ) -> Result<Twins, Errno> {
+    ) -> Result<Box<Twins>, Errno> {
         let local = self.local_address().ok_or(Errno::INVAL)?;
         let cores = self.session().attachments()?.steering.cores;
         let own = self.id().core();
@@ -101,12 +110,39 @@ impl TcpSocket {
         Ok(Twins::new(sockets))
     }
 
-    /// The socket itself and, of a listener, its twins; not those of another engine that is gone.
+    /// The socket itself and, of a listener, its twins, living or not.
+    pub(crate) fn all_parts(&self) -> impl Iterator<Item = &TcpSocket> {
+        let twins = core::iter::successors(self.twins.get(), |twins| twins.later.get());
+        let twins = twins.flat_map(|twins| twins.sockets.iter().map(Arc::as_ref));
+        core::iter::once(self).chain(twins)
+    }
+
+    /// Those of them whose engines are there; if none is, the socket itself.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &TcpSocket> {
-        let twins = self.twins.get().map_or(&[][..], |twins| &twins.sockets);
-        let twins = twins.iter().map(Arc::as_ref);
-        core::iter::once(self)
-            .chain(twins.filter(|twin| self.is_of_our_engine(twin) || !twin.is_reset()))
+        let any = self.is_served_elsewhere();
+        self.all_parts().filter(move |part| {
+            if any {
+                !part.is_reset()
+            } else {
+                core::ptr::eq(*part, self)
+            }
+        })
+    }
+
+    /// Whether it has twins, and one of all parts has an engine that is there.
+    pub(crate) fn is_served_elsewhere(&self) -> bool {
+        self.twins.get().is_some() && self.all_parts().any(|part| !part.is_reset())
+    }
+
+    /// More twins, on an engine that has come.
+    pub(crate) fn add_twins(&self, sockets: Vec<Arc<TcpSocket>>) {
+        let mut twins = Twins::new(sockets);
+        let mut place = &self.twins;
+        while let Err(refused) = place.set(twins) {
+            twins = refused;
+            let Some(taken) = place.get() else { return };
+            place = &taken.later;
+        }
     }
 
     fn is_of_our_engine(&self, part: &TcpSocket) -> bool {
@@ -116,7 +152,7 @@ impl TcpSocket {
     /// As `parts`, from another one on each time.
     pub(crate) fn parts_by_turns(&self) -> impl Iterator<Item = &TcpSocket> {
         let (turn, count) = self.twins.get().map_or((0, 1), |twins| {
-            let count = twins.sockets.len() + 1;
+            let count = self.parts().count().max(1);
             (twins.turn.fetch_add(1, Ordering::Relaxed) % count, count)
         });
         self.parts()
@@ -126,7 +162,7 @@ impl TcpSocket {
     }
 
     pub(crate) fn close_twins(&self) {
-        for part in self.parts().skip(1) {
+        for part in self.all_parts().skip(1) {
             part.close();
         }
     }

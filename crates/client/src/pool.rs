@@ -50,6 +50,12 @@ impl Pool {
         self.ready.clear();
         self.refilled = false;
     }
+
+    /// As `clear`, of an engine on which nothing listens any more.
+    pub fn start_anew(&mut self) {
+        self.clear();
+        self.listeners = 0;
+    }
 }
 
 impl Session {

@@ -48,7 +48,11 @@ impl TcpSocket {
     #[must_use]
     pub fn state(&self) -> State {
         if self.is_reset() {
-            return State::Closed;
+            return if self.is_served_elsewhere() {
+                State::Listening
+            } else {
+                State::Closed
+            };
         }
         let flags = self.header().flags();
         if flags.intersects(Flags::ERROR | Flags::HUP | Flags::CLOSED) {
@@ -182,7 +186,8 @@ impl TcpSocket {
     /// Whether a connection waits to be accepted.
     #[must_use]
     pub fn has_connection(&self) -> bool {
-        !self.is_reset() && self.parts().any(|part| part.header().accept_ready() > 0)
+        let waits = |part: &TcpSocket| !part.is_reset() && part.header().accept_ready() > 0;
+        self.parts().any(waits)
     }
 
     /// Sets TCP_NOTSENT_LOWAT for this process; the engine is told by itself. 0: no limit.

@@ -83,10 +83,11 @@ impl Registry {
         self.sockets.is_empty()
     }
 
-    /// All sockets that live.
-    pub fn sockets(&self) -> Vec<Arc<TcpSocket>> {
-        self.sockets
-            .values()
+    /// Forgets all sockets; those that live.
+    pub fn take_sockets(&mut self) -> Vec<Arc<TcpSocket>> {
+        let entries = core::mem::take(&mut self.sockets);
+        entries
+            .into_values()
             .filter_map(|entry| entry.socket.upgrade())
             .collect()
     }
@@ -174,9 +175,10 @@ impl Registry {
         }
     }
 
-    /// Another engine has its own.
-    pub fn forget_areas(&mut self) {
+    /// Another engine has its own, under the same numbers.
+    pub fn forget_memory(&mut self) {
         self.areas.clear();
+        self.regions.clear();
     }
 
     /// Remembers a mapped region.

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::attach::{AttachError, dial_core, greet, meet};
 use crate::attachment::{Attachment, crank_budget, spin_budget};
 use crate::attachments::Attachments;
+use crate::comeback;
 use crate::control::ControlError;
 use crate::crank::{self, Budget};
 use crate::fork::Heritage;
@@ -166,15 +167,17 @@ impl Session {
             return Ok(());
         }
         let attachment = meet(&self.name)?;
-        // Not in the loop's head: a socket that is dropped in the loop takes the lock as well.
-        let sockets = lock(&self.registry).sockets();
-        for socket in sockets {
-            socket.lose();
-        }
-        lock(&self.pool).clear();
-        lock(&self.registry).forget_areas();
+        self.lose_all();
+        lock(&self.pool).start_anew();
+        lock(&self.registry).forget_memory();
+        let before = self.attached();
         self.adopt(attachment);
         self.absent.store(false, Ordering::Release);
+        comeback::note_change();
+        // They sleep on the bells of the one that is gone.
+        if let Some(before) = before {
+            before.sleeping.wake_all();
+        }
         Ok(())
     }
 

@@ -39,7 +39,11 @@ pub struct TcpSocket {
     /// The reset that a lost engine means has been reported.
     reset_reported: AtomicBool,
     /// Of a listener: its like on the engine's other cores.
-    pub(crate) twins: OnceLock<Twins>,
+    pub(crate) twins: OnceLock<Box<Twins>>,
+    /// Of a listener: where.
+    pub(crate) listens_at: OnceLock<SocketAddr>,
+    /// Of a listener: how many connections may wait.
+    pub(crate) backlog: AtomicU32,
     /// Of a listener: its connections get backing sockets of AF_INET6, as it has one itself.
     pub(crate) is_v6: AtomicBool,
     /// TCP_NOTSENT_LOWAT; 0: none.
@@ -70,6 +74,8 @@ impl TcpSocket {
             lost: AtomicBool::new(false),
             reset_reported: AtomicBool::new(false),
             twins: OnceLock::new(),
+            listens_at: OnceLock::new(),
+            backlog: AtomicU32::new(0),
             is_v6: AtomicBool::new(false),
             unsent_limit: AtomicU32::new(0),
             urgent_in_line: AtomicBool::new(false),
@@ -149,7 +155,9 @@ impl TcpSocket {
 
     /// Whether that has not been reported as an error yet.
     pub(crate) fn is_reset_unreported(&self) -> bool {
-        self.is_reset() && !self.reset_reported.load(Ordering::Acquire)
+        self.is_reset()
+            && !self.reset_reported.load(Ordering::Acquire)
+            && !self.is_served_elsewhere()
     }
 
     /// This process has no room for the connection's windows: the connection is over, and what to raise is said.
@@ -204,7 +212,7 @@ impl TcpSocket {
         if let Some(errno) = error {
             return Some(i32::try_from(errno).map_or(Errno::IO, Errno::from_raw_os_error));
         }
-        (self.is_reset() && !self.reset_reported.swap(true, Ordering::AcqRel))
+        (self.is_reset_unreported() && !self.reset_reported.swap(true, Ordering::AcqRel))
             .then_some(Errno::CONNRESET)
     }
 
@@ -337,11 +345,12 @@ impl TcpSocket {
             return;
         }
         self.close_twins();
-        lock(&self.session.registry).remove(self.id);
         let listening = self.header().flags().contains(Flags::LISTENING);
+        // The next engine may have given its name to another socket.
         if self.lost.load(Ordering::Acquire) {
             return;
         }
+        lock(&self.session.registry).remove(self.id);
         let header = self.header();
         if !header.is_of(self.id) {
             return;

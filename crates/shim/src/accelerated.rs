@@ -15,21 +15,24 @@ use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use client::Loan;
 use client::engines::Place;
-use client::{ShutdownHow, State, TcpSocket, Until};
+use client::{ShutdownHow, State, TcpSocket, Until, Woken};
 use rustix::io::Errno;
+
+use crate::comeback;
 
 use crate::device::Device;
 use crate::readiness::Phase;
 use crate::sleep::{Deadline, SignalMask};
 
-pub use client::{AwaitsData, PrivateFd, SharedFile, WriteMode};
+pub use client::{AwaitsData, PrivateFd, SharedFile, Undisturbed, WriteMode, changes};
 pub use datagram::Arrived;
 pub use engines::{
-    attach, datagram_networks, first, first_that_opens, first_that_sends, fork_child, fork_parent,
-    fork_prepare, networks_of, place_by_port, serve, share_all, stream_networks,
+    attach, attach_again, datagram_networks, first, first_that_opens, first_that_sends, fork_child,
+    fork_parent, fork_prepare, networks_of, place_by_port, serve, share_all, stream_networks,
 };
 
 /// Whether a number is one of the library's own.
@@ -58,6 +61,7 @@ pub fn bind_towards(
 
 /// Takes what the engines have reported, without sleeping.
 pub fn reap() {
+    comeback::look();
     for session in engines::sessions() {
         session.reap();
     }
@@ -93,21 +97,29 @@ pub fn sleep_noted(
     if sessions.is_empty() {
         return Err(Errno::NETDOWN);
     }
-    let until = Until {
-        deadline,
-        ready: news,
-        before_sleep,
-    };
-    let woken = match streams {
-        [stream] if stream.beside.is_empty() => {
-            client::wait_on(sessions, &[&stream.socket], kernel, mask, until)
+    loop {
+        comeback::look();
+        let (changes, due) = (client::changes(), comeback::due());
+        let until = Until {
+            deadline: due.into_iter().chain(deadline).min(),
+            // An engine is gone, or there again: the thread sleeps on other bells then.
+            ready: &mut || news() || client::changes() != changes,
+            before_sleep,
+        };
+        let woken = match streams {
+            [stream] if stream.beside.is_empty() => {
+                client::wait_on(sessions, &[&stream.socket], kernel, mask, until)?
+            }
+            _ => {
+                let sockets: Vec<&TcpSocket> = streams.iter().flat_map(|one| one.parts()).collect();
+                client::wait_on(sessions, &sockets, kernel, mask, until)?
+            }
+        };
+        let is_over = deadline.is_some_and(|moment| Instant::now() >= moment);
+        if woken == Woken::Kernel || is_over || news() {
+            return Ok(());
         }
-        _ => {
-            let sockets: Vec<&TcpSocket> = streams.iter().flat_map(|one| one.parts()).collect();
-            client::wait_on(sessions, &sockets, kernel, mask, until)
-        }
-    };
-    woken.map(drop)
+    }
 }
 
 /// As `sleep`, for a thread that waits for bytes on the stream of a loan.
@@ -270,7 +282,12 @@ impl Stream {
 
     /// Takes a connection if one waits.
     pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
-        let Some(accepted) = self.socket.try_accept()? else {
+        let accepted = match self.socket.try_accept() {
+            // None can come before there is an engine again.
+            Err(_) if self.socket.is_lost_listener() => None,
+            accepted => accepted?,
+        };
+        let Some(accepted) = accepted else {
             return Ok(None);
         };
         let stream = Arc::new(accepted.socket.into());
@@ -281,6 +298,21 @@ impl Stream {
         }))
     }
 
+    /// Whether it listens, and no engine is there that it listens on.
+    pub fn is_lost_listener(&self) -> bool {
+        self.socket.is_lost_listener()
+    }
+
+    /// Whether an engine is gone on which it listened.
+    pub fn misses_engine(&self) -> bool {
+        self.socket.misses_engine()
+    }
+
+    /// Listens on those that came in their place; whether none is missing any more.
+    pub fn listen_again(&self, backing: BorrowedFd<'_>) -> bool {
+        self.socket.listen_again(backing)
+    }
+
     /// Where the connection stands.
     pub fn phase(&self) -> Phase {
         match self.socket.state() {
@@ -288,6 +320,7 @@ impl Stream {
             State::Idle | State::Connecting => Phase::Connecting,
             State::Connected => Phase::Connected,
             State::Listening => Phase::Listening,
+            State::Closed if self.socket.is_lost_listener() => Phase::Listening,
             State::Closed => Phase::Closed,
         }
     }

@@ -33,7 +33,7 @@ pub use client::Control;
 pub use client::datagram_messages::want;
 pub use control::{ask, ioctl, shutdown};
 pub use options::{engine_options, follow, tell};
-pub use places::bind;
+pub use places::{bind, come_back};
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
     send_to,

@@ -39,7 +39,9 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
             Phase::Listening => {}
             Phase::Closed => return Err(Errno::NOTCONN),
         }
-        stream.shutdown(how)?;
+        if !stream.is_lost_listener() {
+            stream.shutdown(how)?;
+        }
         socket.set_shut(how != Shut::Write, how != Shut::Read);
         // Whoever sleeps on the socket or watches it has to look again.
         socket.watchers.notify(u32::MAX);

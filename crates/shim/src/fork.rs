@@ -82,6 +82,7 @@ pub fn child() {
         return;
     }
     descriptors::own_memory();
+    crate::comeback::reset_in_child();
     accelerated::fork_child();
     let mut held = HELD.with(|place| place.borrow_mut().take());
     inline::fork_child(held.as_mut().and_then(|held| held.engine.take()));

@@ -8,6 +8,7 @@
 
 mod abi;
 mod accelerated;
+mod comeback;
 mod connect;
 mod control;
 mod create;

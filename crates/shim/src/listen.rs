@@ -10,6 +10,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::net::SocketFlags;
 
 use crate::accelerated::{self, Accepted, Stream};
+use crate::comeback;
 use crate::descriptors;
 use crate::device::{self, Device};
 use crate::driven;
@@ -120,6 +121,7 @@ impl Listener<'_> {
     fn accept(&self) -> Result<(RawFd, Emitted), Errno> {
         let mut deadline = None;
         loop {
+            comeback::look();
             let kernel_first = self.socket.kernel_accepts_first();
             if kernel_first && let Some(accepted) = self.accept_in_kernel()? {
                 return Ok(accepted);

@@ -24,7 +24,7 @@ pub fn concerns(fds: &[libc::pollfd]) -> bool {
 
 /// poll(2).
 pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) -> Switched<i32> {
-    let targets: Vec<Target> = fds
+    let mut targets: Vec<Target> = fds
         .iter()
         .enumerate()
         .filter_map(|(index, fd)| Target::of(index, fd))
@@ -41,11 +41,11 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
             kernel[target.index].events &= !SENDABLE;
         }
     }
-    let _open: Vec<_> = targets.iter().map(|target| target.file.sleeper()).collect();
-    let streams: Vec<&Stream> = targets
+    let files: Vec<_> = targets
         .iter()
-        .filter_map(|one| one.stream.as_deref())
+        .map(|target| Arc::clone(&target.file))
         .collect();
+    let _open: Vec<_> = files.iter().map(|file| file.sleeper()).collect();
     loop {
         accelerated::reap();
         let any = targets.iter().any(|target| target.due() != 0);
@@ -54,7 +54,8 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
             // With a zero timeout the mask matters not: nothing sleeps.
             sys::poll_now(&mut kernel)?;
         } else {
-            sleep(&targets, &streams, &mut kernel, deadline, mask)?;
+            sleep(&targets, &mut kernel, deadline, mask)?;
+            targets.iter_mut().for_each(Target::look_again);
             // What the kernel has belongs into the same answer.
             if targets.iter().any(|target| target.due() != 0) {
                 sys::poll_now(&mut kernel)?;
@@ -69,11 +70,12 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
 
 fn sleep(
     targets: &[Target],
-    streams: &[&Stream],
     kernel: &mut Vec<libc::pollfd>,
     deadline: Deadline,
     mask: SignalMask<'_>,
 ) -> Result<(), Errno> {
+    let streams = targets.iter().filter_map(|one| one.stream.as_deref());
+    let streams: Vec<&Stream> = streams.collect();
     // Epoll instances inside the poll ring their own bells.
     let bells: Vec<_> = targets
         .iter()
@@ -82,8 +84,11 @@ fn sleep(
         .collect::<Result<_, _>>()?;
     let own = kernel.len();
     kernel.extend(bells.iter().map(|(_, (_, ring))| sys::poll_in(*ring)));
-    let mut news = || targets.iter().any(|target| target.due() != 0);
-    let result = accelerated::sleep(streams, kernel, mask, deadline, &mut news);
+    let mut news = || {
+        let is_news = |target: &Target| target.due() != 0 || target.is_replaced();
+        targets.iter().any(is_news)
+    };
+    let result = accelerated::sleep(&streams, kernel, mask, deadline, &mut news);
     for ((set, _), ring) in bells.iter().zip(&kernel[own..]) {
         if ring.revents != 0 {
             set.waker.silence();
@@ -146,6 +151,20 @@ impl Target {
             set: None,
             in_kernel,
         })
+    }
+
+    /// Whether another engine serves it now than when it was looked at.
+    fn is_replaced(&self) -> bool {
+        let socket = self.file.socket().filter(|socket| socket.is_datagram());
+        let stream = self.stream.as_ref();
+        socket.is_some_and(|socket| stream.is_some_and(|stream| !socket.is_on(stream)))
+    }
+
+    fn look_again(&mut self) {
+        if self.is_replaced() {
+            let stream = self.file.socket().and_then(crate::socket::Socket::stream);
+            self.stream = stream.or(self.stream.take());
+        }
     }
 
     fn due(&self) -> u32 {

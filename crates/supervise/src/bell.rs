@@ -58,6 +58,12 @@ pub struct Bell {
 }
 
 impl Bell {
+    /// Hears of a socket's parts that it did not have before.
+    pub fn listen_again(self: &Arc<Self>, socket: &TcpSocket) {
+        socket.observe(OBSERVER, Arc::clone(self) as Arc<dyn Observer>);
+        self.ring();
+    }
+
     /// Puts the key among the news, unless it is there.
     pub fn ring(&self) {
         if !self.is_rung.swap(true, Ordering::Relaxed)

@@ -72,6 +72,13 @@ impl Door {
         }
     }
 
+    /// Attaches again to engines that were lost and are there again.
+    pub fn look_for_lost(&self) {
+        if let Some(engines) = self.engines {
+            engines.look_for_lost();
+        }
+    }
+
     fn attach(&mut self) -> Result<&'static Engines, String> {
         if let Some(engines) = self.engines {
             let again = engines.attach_again();

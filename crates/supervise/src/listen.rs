@@ -1,6 +1,6 @@
 //! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both queues.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::engines;
 use client::route::Owner;
@@ -15,6 +15,9 @@ use crate::queue::{Queue, Ready};
 use crate::relay::{Phase, Relay, Waiting};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys::{self, Place};
+
+/// How often an engine is looked for that is gone.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 impl Supervisor {
     /// listen(2).
@@ -230,7 +233,8 @@ impl Supervisor {
             let Some(Served::Queue(queue)) = self.served.get_mut(&key) else {
                 return;
             };
-            if queue.socket.state() == State::Closed && !queue.kernel_too {
+            let is_over = queue.socket.state() == State::Closed && !queue.socket.is_lost_listener();
+            if is_over && !queue.kernel_too {
                 self.shut_queue(key);
                 return;
             }
@@ -271,6 +275,29 @@ impl Supervisor {
                 // A signal took the call back.
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(error) => self.reply(waiting.id, Some(Err(error))),
+            }
+        }
+    }
+
+    /// Looks now and then for engines that are gone, as long as a listener misses one: it listens on the next one.
+    pub fn look_for_engines(&mut self) {
+        let changes = client::changes();
+        if changes == self.settled || self.looked_for_engines.elapsed() < BETWEEN_LOOKS {
+            return;
+        }
+        self.looked_for_engines = Instant::now();
+        let is_missing =
+            |served: &Served| matches!(served, Served::Queue(queue) if queue.misses_engine());
+        if !self.served.values().any(is_missing) {
+            self.settled = changes;
+            return;
+        }
+        self.door.look_for_lost();
+        for served in self.served.values() {
+            if let Served::Queue(queue) = served
+                && queue.misses_engine()
+            {
+                queue.listen_again();
             }
         }
     }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use client::{State, TcpSocket};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
 
@@ -88,6 +88,19 @@ impl Queue {
         let kernels =
             || self.kernel_too && sys::poll_now(self.backing.as_raw_fd()) & libc::POLLIN != 0;
         !self.returned.is_empty() || engines || kernels()
+    }
+
+    /// Whether an engine is gone on which it listened.
+    pub fn misses_engine(&self) -> bool {
+        !self.is_shut && self.socket.misses_engine()
+    }
+
+    /// Listens on those that came in their place; whether none is missing any more.
+    pub fn listen_again(&self) -> bool {
+        let is_whole = self.socket.listen_again(self.backing.as_fd());
+        self.settings.tell(&self.socket);
+        self.bell.listen_again(&self.socket);
+        is_whole
     }
 
     /// A connection, if one waits. ENFILE: it goes on waiting, for the supervisor has no descriptor for it.

@@ -96,6 +96,10 @@ pub struct Supervisor {
     pub left: HashSet<u64>,
     ended: VecDeque<u64>,
     looked: Instant,
+    /// The count of changes after which no listener missed an engine.
+    pub settled: u32,
+    /// When engines were looked for last that are gone.
+    pub looked_for_engines: Instant,
     /// The program was told that it gets no io_uring.
     pub told_io_uring: bool,
 }
@@ -117,6 +121,8 @@ impl Supervisor {
             alive: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ended: VecDeque::new(),
             looked: Instant::now(),
+            settled: client::changes(),
+            looked_for_engines: Instant::now(),
             told_io_uring: false,
         })
     }
@@ -142,6 +148,7 @@ impl Supervisor {
                 self.turn(key, &mut buffer);
             }
             self.look_after_waiting();
+            self.look_for_engines();
             if !programs_left && !self.is_anything_open() {
                 return;
             }
@@ -154,7 +161,9 @@ impl Supervisor {
             let mut served = self.served.values();
             served.any(|served| matches!(served, Served::Datagrams(_)))
         };
-        let longest = (!self.waited_for.is_empty() || has_datagrams()).then_some(LOOK);
+        let is_missing = client::changes() != self.settled;
+        let looks = is_missing || !self.waited_for.is_empty() || has_datagrams();
+        let longest = looks.then_some(LOOK);
         let listener = if programs_left {
             self.listener.as_raw_fd()
         } else {

@@ -145,6 +145,16 @@ impl Engines {
         if is_any_there { Ok(()) } else { Err(lost) }
     }
 
+    /// Attaches again to those that were lost and are there again.
+    pub fn look_for_lost(&self) {
+        for session in &self.sessions {
+            if session.is_dead() && !session.is_absent() && session.attach_again().is_ok() {
+                // It owns something again.
+                self.networks.store(None);
+            }
+        }
+    }
+
     /// Whether it is time to look for engines that never were there: every socket that the kernel serves instead
     /// passes here.
     fn may_look(&self) -> bool {

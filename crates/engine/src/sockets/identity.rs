@@ -3,6 +3,7 @@
 //! Seldom asked for, so a socket is entered when somebody asks, not when it is made.
 
 use super::Sockets;
+use crate::rows::Kind;
 use hostif::SocketId;
 use hostif::id::IdMap;
 use rustix::fd::{AsFd, OwnedFd};
@@ -52,11 +53,20 @@ impl Sockets {
     }
 
     /// The socket whose backing socket that is. Of several (a connection may close while its descriptor connects
-    /// again) the newest.
+    /// again) the newest, but a listener stays it: of processes that come back to one together, those that come late find
+    /// it although they have opened a socket of their own meanwhile.
     pub fn backed_by(&mut self, identity: Identity) -> Option<u32> {
         self.read_identities();
         let (inode, id) = *self.identities.known.get(&identity.cookie)?;
         self.find(id).filter(|_| inode == identity.inode)
+    }
+
+    fn listens(&self, cookie: u64, inode: u64) -> bool {
+        let known = self.identities.known.get(&cookie);
+        known.is_some_and(|(of, id)| {
+            let row = self.find(*id).filter(|_| *of == inode);
+            row.is_some_and(|row| self.row(row).kind == Kind::Listener)
+        })
     }
 
     /// Enters the sockets that are new.
@@ -64,7 +74,9 @@ impl Sockets {
         for id in core::mem::take(&mut self.identities.unread) {
             let Some(row) = self.find(id) else { continue };
             let backing = self.companion(row).backing.as_ref();
-            if let Some(Ok(Identity { cookie, inode })) = backing.map(Identity::of) {
+            if let Some(Ok(Identity { cookie, inode })) = backing.map(Identity::of)
+                && !self.listens(cookie, inode)
+            {
                 self.identities.known.insert(cookie, (inode, id));
             }
         }

@@ -210,3 +210,19 @@ fn who_breaks_the_protocol_leaves_nothing_behind_whatever_it_keeps_open() {
     scene.wired.settle();
     assert!(ended(&far));
 }
+
+#[test]
+fn a_listener_stays_what_its_descriptor_stands_for() {
+    let mut scene = Scene::new();
+    let fd = copy(&scene.passive);
+    // A process that has the listener too, and opens a socket for it because it does not know that.
+    let late = scene.passive.open(&mut scene.wired).unwrap();
+    let heir = scene.wired.attach(1);
+    let listener = scene.listener.0.id;
+    let adopted = adopt(&mut scene.wired, &heir, &fd).unwrap();
+    assert_eq!(adopted.socket, listener);
+    scene.passive.close(&late);
+    scene.wired.settle();
+    let adopted = adopt(&mut scene.wired, &heir, &fd).unwrap();
+    assert_eq!(adopted.socket, listener);
+}

@@ -37,6 +37,13 @@ pub fn attach() -> Result<(), Option<String>> {
     }
 }
 
+/// Looks for those that are gone; whoever makes the next socket hears why they are not there.
+pub fn attach_again() {
+    if let Some(engines) = engines() {
+        engines.look_for_lost();
+    }
+}
+
 /// The sessions, each at its engine's place.
 pub fn sessions() -> &'static [&'static Session] {
     engines().map_or(&[], Engines::sessions)

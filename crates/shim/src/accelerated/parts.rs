@@ -67,6 +67,11 @@ impl Stream {
         self.all().filter(counts)
     }
 
+    /// Whether the engine of one of them is gone.
+    pub fn has_lost_part(&self) -> bool {
+        self.parts().any(TcpSocket::is_reset)
+    }
+
     /// That on an engine.
     pub(super) fn part_at(&self, place: Place) -> Option<&Arc<TcpSocket>> {
         self.living()
@@ -77,6 +82,17 @@ impl Stream {
     pub fn places(&self) -> Vec<Place> {
         let sessions = self.living().map(|one| one.session());
         sessions.map(engines::place_of).collect()
+    }
+
+    /// The engines that are gone, and whether all of them are there again.
+    pub fn lost_places(&self) -> (Vec<Place>, bool) {
+        let lost = || {
+            self.parts()
+                .filter(|part| part.is_reset())
+                .map(TcpSocket::session)
+        };
+        let are_there = !lost().any(|session| session.is_dead());
+        (lost().map(engines::place_of).collect(), are_there)
     }
 
     /// Tells the watchers of every event from now on.
@@ -94,6 +110,9 @@ impl Stream {
 
     /// The event bits that hold now. Where OUT does not, an event follows when it does.
     pub fn events(&self) -> u32 {
+        if self.socket.is_lost_listener() {
+            return 0;
+        }
         let ready = if self.beside.is_empty() {
             self.socket.readiness()
         } else {
@@ -106,11 +125,14 @@ impl Stream {
 
     /// Whether an error waits to be fetched.
     pub fn has_error(&self) -> bool {
-        self.living().any(|one| one.has_error())
+        !self.socket.is_lost_listener() && self.living().any(|one| one.has_error())
     }
 
     /// Fetches it.
     pub fn take_error(&self) -> Option<Errno> {
+        if self.socket.is_lost_listener() {
+            return None;
+        }
         self.living().find_map(|one| one.take_error())
     }
 

@@ -183,6 +183,34 @@ pub fn ensure_at(fd: RawFd, socket: &Socket, place: Place) -> Result<Arc<Stream>
     Ok(stream)
 }
 
+/// An engine of a socket is gone: what it had there is made anew on the next one, if that is there.
+pub fn come_back(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
+    let Some(before) = socket.stream() else {
+        return Ok(());
+    };
+    let (lost, are_there) = before.lost_places();
+    if !are_there {
+        return Err(Errno::NETDOWN);
+    }
+    // Another process that has the same socket may have been faster.
+    let known = Stream::adopt(system::borrow(fd)?)?;
+    if let Some(stream) = known.filter(|stream| stream.local().is_some()) {
+        socket.decide(stream);
+        return Ok(());
+    }
+    let local = local_end(fd, socket)?;
+    if !socket.has_engine_peer() {
+        let stream = open(fd, socket, local)?;
+        let is_whole = lost.iter().all(|place| stream.is_at(*place));
+        return is_whole.then_some(()).ok_or(Errno::NETDOWN);
+    }
+    let peer = before.peer().ok_or(Errno::NOTCONN)?;
+    let stream = alone(fd, socket, local, before.place())?;
+    stream.set_peer(peer)?;
+    socket.decide(stream);
+    Ok(())
+}
+
 /// What a socket has on one engine, alone; made if it has nothing there.
 pub fn alone(
     fd: RawFd,

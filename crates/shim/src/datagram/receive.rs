@@ -145,7 +145,11 @@ fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
         &mut []
     };
     let (stream, socket) = (&served.stream, served.socket);
-    let mut news = || stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut();
+    let mut news = || {
+        // Or another engine serves it from now on.
+        let is_replaced = !socket.is_on(stream);
+        stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut() || is_replaced
+    };
     match accelerated::sleep(&[stream], kernel, None, deadline, &mut news) {
         Err(Errno::INTR) => after_interruption(deadline),
         result => result,
