@@ -79,6 +79,40 @@ fn a_listener_on_two_engines_takes_from_both_and_goes_on_without_the_second() {
 }
 
 #[test]
+fn a_listener_goes_on_without_its_first_engine_and_comes_back_to_the_next_one() {
+    let (first, second) = (FakeEngine::start(), FakeEngine::start());
+    let sessions = [first.attach(), second.attach()];
+    let backing = backing();
+    let listener = sessions[0].open(backing.as_fd()).unwrap();
+    listener.bind(address(80)).unwrap();
+    listener
+        .listen_beside(backing.as_fd(), 16, &[sessions[1]])
+        .unwrap();
+    let takes_from = |session| {
+        let _peer = connect(session, 80).unwrap();
+        wait_on_all(&sessions, &[&listener], || listener.has_connection());
+        let accepted = listener.try_accept().unwrap().expect("one waits");
+        assert!(core::ptr::eq(accepted.socket.session(), session));
+    };
+    let name = first.name.clone();
+    drop(first);
+    assert!(sessions[0].addresses().is_err() && sessions[0].is_dead());
+    assert!(listener.readiness().is_empty() && listener.try_accept().unwrap().is_none());
+    takes_from(sessions[1]);
+    assert!(listener.misses_engine() && !listener.listen_again(backing.as_fd()));
+    drop(second);
+    assert!(sessions[1].addresses().is_err() && listener.is_lost_listener());
+    let _next = FakeEngine::start_named(&name, small_layout());
+    sessions[0].attach_again().unwrap();
+    assert!(
+        !listener.listen_again(backing.as_fd()),
+        "the second is missing"
+    );
+    assert!(!listener.is_lost_listener());
+    takes_from(sessions[0]);
+}
+
+#[test]
 fn what_one_engine_cannot_open_another_does_until_it_is_back() {
     let (first, second) = (FakeEngine::start(), FakeEngine::start());
     let names = [

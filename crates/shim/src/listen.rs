@@ -136,7 +136,7 @@ impl Listener<'_> {
                 return Err(Errno::INVAL);
             }
             if deadline.is_none() {
-                sys::has_free_number(self.fd)?;
+                self.has_free_number()?;
             }
             let deadline = match deadline {
                 Some(deadline) => deadline,
@@ -145,6 +145,11 @@ impl Listener<'_> {
             };
             self.sleep(deadline)?;
         }
+    }
+
+    /// Whether the process may have another descriptor: EMFILE or ENFILE, as Linux says before it looks at the queue.
+    fn has_free_number(&self) -> Result<(), Errno> {
+        rustix::io::fcntl_dupfd_cloexec(sys::borrow(self.fd)?, 0).map(drop)
     }
 
     fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {

@@ -116,12 +116,6 @@ pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Errno> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Whether the process may have another descriptor: EMFILE or ENFILE, as accept(2) of Linux says before it looks at its
-/// queue.
-pub fn has_free_number(any: RawFd) -> Result<(), Errno> {
-    rustix::io::fcntl_dupfd_cloexec(borrow(any)?, 0).map(drop)
-}
-
 /// Bytes a C caller gave to read from.
 ///
 /// # Safety
