@@ -11,7 +11,6 @@ use crate::attachments::Attachments;
 use crate::crank::{self, Budget, Spun};
 use crate::lock::lock;
 use crate::parties::Parties;
-use crate::quiet;
 use crate::session::Session;
 use crate::wait::Sleep;
 use crate::waker::Waker;
@@ -158,7 +157,7 @@ impl Session {
                 kernel: &mut [],
                 mask: None,
                 deadline: None,
-                handled: quiet::handled(),
+                is_interruptible: false,
                 lender: None,
             };
             let _ = Parties::only(self, all).sleep(waker, sleep, &mut over);

@@ -18,7 +18,7 @@ use crate::private::settle_copy;
 use crate::sys::{self, Slot};
 use crate::wait::SignalMask;
 
-pub use crate::quiet::{Quiet, on_handler};
+pub use crate::quiet::Quiet;
 pub use crate::sys::{defer, without_broken_pipe};
 
 /// The engine, as the threads of the program see it.

@@ -69,6 +69,7 @@ pub use hostif::{
 pub use private::{
     PrivateFd, close_settled, first_private, is_private, lowest_private, settle, settled, unmark,
 };
+pub use quiet::{Quiet, forget_thread_number, handled, on_handler};
 pub use readiness::{Readiness, State};
 pub use receive::{Loan, ReceivedBytes};
 pub use registry::Observer;
@@ -78,6 +79,6 @@ pub use send::{Bell, SendSpace};
 pub use session::Session;
 pub use signals::{AwaitsData, Undisturbed};
 pub use socket::TcpSocket;
-pub use sys::at_fork;
+pub use sys::{at_fork, cancelled, find_thread_states};
 pub use urgent::UrgentByte;
-pub use wait::{SignalMask, Until, Woken, wait_on, wait_to_receive};
+pub use wait::{SignalMask, Until, Woken, wait_for_descriptor, wait_on, wait_to_receive};

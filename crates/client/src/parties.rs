@@ -15,9 +15,7 @@ use crate::attachment::Attachment;
 use crate::attachments::Attachments;
 use crate::crank::{self, Watch};
 use crate::lock::lock;
-use crate::quiet;
 use crate::session::Session;
-use crate::sys;
 use crate::wait::{RECHECK, Sleep, Woken};
 use crate::waker::Waker;
 
@@ -286,10 +284,7 @@ impl<'a> Parties<'a> {
             .map(|moment| moment.saturating_duration_since(Instant::now()));
         let longest = longest.min(RECHECK);
         let timeout = left.map_or(longest, |left| left.min(longest));
-        if quiet::handled() != sleep.handled {
-            return Err(Errno::INTR);
-        }
-        let news = sys::ppoll(fds, Some(timeout), sleep.mask)?;
+        let news = sleep.poll(fds, timeout)?;
         if fds[count].revents != 0 {
             waker.silence();
         }

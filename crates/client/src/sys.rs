@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -88,14 +88,15 @@ pub fn own(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// ppoll(2): how many descriptors have news.
+/// Bytes of the kernel's signal set; glibc's is longer.
+const KERNEL_SIGSET_BYTES: usize = 8;
+
+/// ppoll(2): how many descriptors have news. Whatever handlers there are have run before it returns.
 pub fn ppoll(
     fds: &mut [libc::pollfd],
     timeout: Option<Duration>,
     mask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
-    /// Bytes of the kernel's signal set; glibc's is longer.
-    const KERNEL_SIGSET_BYTES: usize = 8;
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -103,10 +104,33 @@ pub fn ppoll(
     // The kernel writes the remaining time back, so it gets a copy.
     let mut timeout = timeout;
     let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    // SAFETY: the timeout is null or a valid timespec of ours.
+    unsafe { raw_ppoll(fds, timeout, mask) }
+}
+
+/// As `ppoll`, with a timeout that the thread's handlers and other threads may change until the sleep begins.
+pub(crate) fn ppoll_until(
+    fds: &mut [libc::pollfd],
+    timeout: &crate::quiet::Timeout,
+    mask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
+    let timeout = ptr::from_ref(timeout).cast_mut().cast();
+    // SAFETY: two atomics in the layout of a timespec, which may be written at any time: by the kernel too, with the
+    // time that is left.
+    unsafe { raw_ppoll(fds, timeout, mask) }
+}
+
+/// # Safety
+/// The timeout is null, or has room for a timespec.
+unsafe fn raw_ppoll(
+    fds: &mut [libc::pollfd],
+    timeout: *mut libc::timespec,
+    mask: Option<&libc::sigset_t>,
+) -> Result<usize, Errno> {
     let mask = mask.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the slice is a valid array of its length, the timeout is null or a valid timespec of
-    // ours, and the mask is null or at least as long as the kernel's set. The call itself is not
-    // libc's ppoll, which a preloaded library may have replaced.
+    // SAFETY: the slice is a valid array of its length, the caller vouches for the timeout, and the mask is null or at
+    // least as long as the kernel's set. The call itself is not libc's ppoll, which a preloaded library may have
+    // replaced, and which would unwind a cancelled thread through the frames above.
     let result = unsafe {
         libc::syscall(
             libc::SYS_ppoll,
@@ -118,6 +142,74 @@ pub fn ppoll(
         )
     };
     usize::try_from(result).map_err(|_| last_error())
+}
+
+/// The kernel's number of the calling thread.
+pub(crate) fn thread_number() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// The signal by which glibc cancels a thread asynchronously (SIGCANCEL). Its handler does nothing in a thread that is
+/// cancelled where it waits only.
+const CANCEL_SIGNAL: libc::c_int = 32;
+
+/// Ends the sleep of a thread of this process that was cancelled.
+pub(crate) fn nudge(thread: i32) {
+    // SAFETY: the call takes numbers. A thread with this number that is another by now is woken once for nothing.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, CANCEL_SIGNAL) };
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// Whether the calling thread may be cancelled at all.
+pub(crate) fn is_cancellation_enabled() -> bool {
+    const ENABLE: libc::c_int = 0;
+    const DISABLE: libc::c_int = 1;
+    let mut before = ENABLE;
+    // SAFETY: a valid place for the state before, which is restored at once. No thread of which asynchronous
+    // cancellation is asked may call functions of this library (pthreads(7)).
+    unsafe {
+        pthread_setcancelstate(DISABLE, &raw mut before);
+        pthread_setcancelstate(before, ptr::null_mut());
+    }
+    before == ENABLE
+}
+
+/// How far the state of a thread (`quiet.rs`) lies from what pthread_self(3) names; 0: not known.
+static STATE_OFFSET: AtomicUsize = AtomicUsize::new(0);
+
+/// Thread-local memory of a library that is there from the start lies at the same distance from what pthread_self(3)
+/// names in every thread. Called once, when the library is loaded.
+pub fn find_thread_states() {
+    let offset = crate::quiet::address().addr().wrapping_sub(this_thread());
+    STATE_OFFSET.store(offset, Ordering::Relaxed);
+}
+
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    address_of(unsafe { libc::pthread_self() })
+}
+
+fn address_of(thread: libc::pthread_t) -> usize {
+    usize::from_ne_bytes(thread.to_ne_bytes())
+}
+
+/// Another thread was cancelled: a sleep of it in this library ends.
+///
+/// # Safety
+/// The thread exists, as pthread_cancel(3) demands.
+pub unsafe fn cancelled(thread: libc::pthread_t) {
+    let offset = STATE_OFFSET.load(Ordering::Relaxed);
+    if offset == 0 {
+        return;
+    }
+    let state: *const crate::quiet::State =
+        ptr::with_exposed_provenance(address_of(thread).wrapping_add(offset));
+    // SAFETY: a thread has its thread-local memory until somebody has joined it, and ours there at that place: see
+    // `find_thread_states`. Whatever is written there are atomics.
+    unsafe { (*state).cancel() };
 }
 
 /// Signals whose handlers answer to what the thread itself does: blocked, they would end the process. And
@@ -227,8 +319,8 @@ pub fn bits(set: &libc::sigset_t) -> u64 {
     unsafe { ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// For whoever stands in front of a handler of the program: in the middle of a turn of an engine inside the
-/// process the signal is put off until that is over, and the handler is not to be run.
+/// For whoever stands in front of a handler of the program: within a call of the library the signal is put off until
+/// that is over, and the handler is not to be run.
 ///
 /// # Safety
 /// Called by a signal handler that was installed with SA_SIGINFO and all signals blocked, with the

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::fd::RawFd;
 use rustix::io::Errno;
 
 use crate::crank::{self, Lender, Spun};
@@ -49,11 +50,32 @@ pub struct Sleep<'a> {
     pub mask: SignalMask<'a>,
     /// When to give up.
     pub deadline: Option<Instant>,
-    /// Handlers that had run in the thread when its wait began (`quiet.rs`): one more interrupts it, although
-    /// it did not come while the thread slept.
-    pub handled: u32,
+    /// Whether a signal's handler and a cancellation end it (`quiet.rs`).
+    pub is_interruptible: bool,
     /// Lends its buffer while it takes turns of an engine inside this process.
     pub(crate) lender: Option<&'a dyn Lender>,
+}
+
+impl Sleep<'_> {
+    /// One ppoll(2) on these descriptors, for so long at most.
+    pub(crate) fn poll(&self, fds: &mut [libc::pollfd], timeout: Duration) -> Result<usize, Errno> {
+        if self.is_interruptible {
+            quiet::sleep(fds, timeout, self.mask)
+        } else {
+            sys::ppoll(fds, Some(timeout), self.mask)
+        }
+    }
+}
+
+/// Sleeps until the descriptor has one of these events (poll(2)); EINTR where a handler of a signal waits.
+pub fn wait_for_descriptor(fd: RawFd, events: i16) -> Result<(), Errno> {
+    let entry = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    while quiet::sleep(&mut [entry], RECHECK, None)? == 0 {}
+    Ok(())
 }
 
 /// Looks at the lanes of neighbours between two turns of the engine: as long as one or two turns take.
@@ -143,12 +165,11 @@ fn wait_lending(
             kernel,
             mask,
             deadline,
-            handled: quiet::handled(),
+            is_interruptible: true,
             lender: None,
         };
         return wait_for_kernel(&mut sleep, RECHECK, ready);
     }
-    let handled = quiet::handled();
     if spin(&parties, sockets, (mask, lender), ready) {
         return Ok(Woken::Ready);
     }
@@ -161,7 +182,7 @@ fn wait_lending(
                 kernel,
                 mask,
                 deadline,
-                handled,
+                is_interruptible: true,
                 lender: None,
             };
             return wait_for_kernel(&mut sleep, GLANCE, &mut || {
@@ -175,7 +196,7 @@ fn wait_lending(
         kernel,
         mask,
         deadline,
-        handled,
+        is_interruptible: true,
         lender,
     };
     // What is told of once has to be asked for anew before each sleep.
@@ -259,7 +280,7 @@ fn wait_for_kernel(
             .deadline
             .map(|moment| moment.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(longest, |left| left.min(longest));
-        let news = sys::ppoll(sleep.kernel, Some(timeout), sleep.mask)?;
+        let news = quiet::sleep(sleep.kernel, timeout, sleep.mask)?;
         if news > 0 {
             return Ok(Woken::Kernel);
         }

@@ -30,7 +30,7 @@ pub(crate) use arguments::{
 };
 
 use crate::descriptors::{forget, is_kept_open, is_private, is_tracked};
-use crate::outcome::{Failure, at_the_edge};
+use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_edge};
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
@@ -70,9 +70,10 @@ macro_rules! real {
 
 pub(crate) use real;
 
-/// Exports functions that serve a call if it concerns the switch, and else pass it on unchanged.
+/// Exports functions that serve a call if it concerns the switch, and else pass it on unchanged. First how they are served:
+/// as cancellation points of pthreads(7), or not.
 macro_rules! switched {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, if $concerned:expr => $serve:expr;)*) => {$(
+    ($edge:ident: $(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, if $concerned:expr => $serve:expr;)*) => {$(
         /// As libc's function of this name.
         ///
         /// # Safety
@@ -83,7 +84,7 @@ macro_rules! switched {
             #[allow(unused_unsafe, clippy::too_many_arguments)]
             unsafe fn serve($($arg: $type),*) -> Option<$ret> {
                 // SAFETY: the C caller vouches for the arguments, as it does to libc.
-                at_the_edge(|| unsafe { $serve })
+                $edge(|| unsafe { $serve })
             }
             if $concerned {
                 // SAFETY: the same arguments.
@@ -98,14 +99,11 @@ macro_rules! switched {
 
 pub(crate) use switched;
 
-switched! {
+switched! { at_the_edge:
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name::bind(fd, name_bytes(addr, len));
     fn listen(fd: c_int, backlog: c_int) -> c_int, if is_tracked(fd) =>
         listening::listen(fd, backlog);
-    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
-        connecting::connect(fd, name_bytes(addr, len));
-    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => ending::close(fd);
     fn shutdown(fd: c_int, how: c_int) -> c_int, if is_tracked(fd) => ending::shutdown(fd, how);
     fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
         if is_tracked(fd) => give_address(name::local(fd)?, addr, len);
@@ -115,7 +113,21 @@ switched! {
         -> c_int, if is_tracked(fd) => options::set(fd, level, option, name_bytes(value.cast(), len));
     fn getsockopt(fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut socklen_t)
         -> c_int, if is_tracked(fd) => give_option(fd, level, option, value, len);
+    fn sendfile(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
+        if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
+    fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
+        if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
+    fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
+        if is_tracked(epfd) => {
+            let wish = sys::optional(event.cast_const()).map(|event| (event.events, event.u64));
+            epoll::control(epfd, op, fd, wish)
+        };
+}
 
+switched! { at_a_cancellation_point:
+    fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
+        connecting::connect(fd, name_bytes(addr, len));
+    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => ending::close(fd);
     fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::read(fd, &mut [IoSliceMut::new(sys::bytes_mut(buf, len))]));
     fn readv(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
@@ -134,14 +146,9 @@ switched! {
     fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
         addr_len: socklen_t) -> ssize_t, if is_tracked(fd) =>
         sent_to(fd, buf, len, flags, addr, addr_len);
-    fn sendfile(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
-        if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
-    fn sendfile64(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
-        if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
     fn splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t,
         flags: c_uint) -> ssize_t, if is_tracked(from) || is_tracked(to) =>
         counted(splicing::splice(from, from_offset.is_null(), to, to_offset.as_ref(), len, flags));
-
     fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t,
         if is_tracked(fd) => {
             fortify(len <= room);
@@ -157,7 +164,6 @@ switched! {
             fortify(len <= room);
             received_from(fd, buf, len, flags, addr, addr_len)
         };
-
     fn poll(fds: *mut pollfd, len: nfds_t, timeout_ms: c_int) -> c_int,
         if poll_concerns(fds, len) =>
         polling::poll(poll_array(fds, len), Deadline::from_ms(timeout_ms), None);
@@ -182,16 +188,11 @@ switched! {
             let deadline = Deadline::from_timespec(sys::optional(timeout))?;
             selecting::select(nfds, &mut sets(nfds, read, write, except), deadline, mask.as_ref())
         };
-    fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
-        if is_tracked(epfd) => {
-            let wish = sys::optional(event.cast_const()).map(|event| (event.events, event.u64));
-            epoll::control(epfd, op, fd, wish)
-        };
 }
 
 /// Runs code of the switch beside a call of libc's whose result stands.
 pub(crate) fn beside(follow: impl FnOnce()) {
-    at_the_edge(|| {
+    once_at_the_edge(|| {
         follow();
         Ok(None::<()>)
     });
@@ -237,7 +238,7 @@ pub unsafe extern "C-unwind" fn accept(
 ) -> c_int {
     if is_tracked(fd) {
         // SAFETY: the caller's pointers.
-        if let Some(result) = at_the_edge(|| unsafe { accepted(fd, addr, len, 0) }) {
+        if let Some(result) = at_a_cancellation_point(|| unsafe { accepted(fd, addr, len, 0) }) {
             return result;
         }
     }
@@ -257,7 +258,8 @@ pub unsafe extern "C-unwind" fn accept4(
 ) -> c_int {
     if is_tracked(fd) {
         // SAFETY: the caller's pointers.
-        if let Some(result) = at_the_edge(|| unsafe { accepted(fd, addr, len, flags) }) {
+        if let Some(result) = at_a_cancellation_point(|| unsafe { accepted(fd, addr, len, flags) })
+        {
             return result;
         }
     }
@@ -479,7 +481,7 @@ macro_rules! epoll_waits {
                 }
             }
             // SAFETY: the caller's pointers.
-            let waited = at_the_edge(|| unsafe {
+            let waited = at_a_cancellation_point(|| unsafe {
                 epoll::wait::wait($epfd, epoll_array($events, $max), deadline?, $mask)
             });
             waited.unwrap_or(-1)

@@ -21,11 +21,12 @@ use crate::sys::Inside;
 struct Held {
     /// First to be let go of.
     engine: Option<inline::Standstill>,
-    _inside: Inside,
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
     _members: Vec<MutexGuard<'static, Members>>,
     sets: MutexGuard<'static, Sets>,
     _asking: MutexGuard<'static, ()>,
+    /// Last: then handlers of signals run.
+    _inside: Inside,
 }
 
 thread_local! {
@@ -58,11 +59,11 @@ pub fn prepare() {
     let engine = inline::fork_prepare();
     let held = Held {
         engine,
-        _inside: inside,
         _ready: ready,
         _members: members,
         sets,
         _asking: asking,
+        _inside: inside,
     };
     HELD.with(|place| place.borrow_mut().replace(held));
 }
@@ -73,7 +74,8 @@ pub fn parent() {
         return;
     }
     accelerated::fork_parent();
-    HELD.with(|place| place.borrow_mut().take());
+    let held = HELD.with(|place| place.borrow_mut().take());
+    drop(held);
 }
 
 /// After the fork, in the child, whose only thread this is.
@@ -81,6 +83,8 @@ pub fn child() {
     if inline::is_leaving() {
         return;
     }
+    let _inside = Inside::enter();
+    client::forget_thread_number();
     descriptors::own_memory();
     crate::comeback::reset_in_child();
     accelerated::fork_child();
@@ -90,7 +94,6 @@ pub fn child() {
         .as_ref()
         .map_or_else(Vec::new, |held| held.sets.all.clone());
     drop(held);
-    let _inside = Inside::enter();
     for set in sets {
         set.waker.reset_in_child();
         set.plain_waiters.store(0, Ordering::SeqCst);

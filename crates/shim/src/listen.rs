@@ -169,7 +169,7 @@ impl Listener<'_> {
             self.stream.has_connection() || self.socket.receive_shut() || is_over
         };
         match accelerated::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
-            Err(Errno::INTR) => after_interruption(deadline),
+            Err(Errno::INTR) => Err(after_interruption(deadline)),
             result => result,
         }
     }

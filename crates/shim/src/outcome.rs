@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
-use crate::sys::{self, Inside};
+use crate::cancel;
+use crate::sys::{self, Handled, Inside};
 
 /// `Ok(None)`: the switch has nothing to do with this call, libc's own function shall run.
 pub type Switched<T> = Result<Option<T>, Errno>;
@@ -29,21 +30,82 @@ impl Failure for () {
     const FAILED: () = ();
 }
 
-/// Runs a served call: `None` asks for libc's own function; a success leaves `errno` as it was.
-pub fn at_the_edge<T: Failure>(call: impl FnOnce() -> Switched<T>) -> Option<T> {
+/// The call was interrupted and has done nothing: it begins anew, unless a handler without SA_RESTART has run (signal(7)).
+/// The kernel's own name for that, ERESTARTSYS, which no program ever sees.
+pub const RESTART: Errno = Errno::from_raw_os_error(512);
+
+/// Runs a served call: `None` asks for libc's own function; a success leaves `errno` as it was. Handlers of signals that have
+/// come meanwhile run at the end, when nothing is held: they may make calls, and may leave by siglongjmp(3).
+pub fn at_the_edge<T: Failure>(mut call: impl FnMut() -> Switched<T>) -> Option<T> {
+    loop {
+        match once(&mut call) {
+            Ended::Restarts => {}
+            Ended::Interrupted => return interrupted(),
+            Ended::Done(value) => return value,
+        }
+    }
+}
+
+/// As [`at_the_edge`], of a call that is a cancellation point (pthreads(7)): a thread that was cancelled does not begin it, and
+/// does not sleep in it. What has been done by then is told first, and the next such call ends the thread.
+pub fn at_a_cancellation_point<T: Failure>(mut call: impl FnMut() -> Switched<T>) -> Option<T> {
+    loop {
+        cancel::act();
+        match once(&mut call) {
+            Ended::Restarts => {}
+            Ended::Interrupted => {
+                cancel::act();
+                return interrupted();
+            }
+            Ended::Done(value) => return value,
+        }
+    }
+}
+
+/// A call that is made once, whatever becomes of it.
+pub fn once_at_the_edge<T: Failure>(call: impl FnOnce() -> Switched<T>) -> Option<T> {
+    let mut call = Some(call);
+    at_the_edge(|| call.take().map_or(Ok(None), |call| call()))
+}
+
+/// How a call ended.
+enum Ended<T> {
+    Done(Option<T>),
+    Interrupted,
+    Restarts,
+}
+
+fn once<T: Failure>(call: &mut impl FnMut() -> Switched<T>) -> Ended<T> {
     let errno = sys::errno();
     let inside = Inside::enter();
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno::IO));
-    drop(inside);
+    let handled = inside.leave();
     match result {
         Ok(value) => {
             sys::set_errno(errno);
-            value
+            Ended::Done(value)
         }
+        Err(RESTART) if restarts(handled) => {
+            sys::set_errno(errno);
+            Ended::Restarts
+        }
+        Err(RESTART | Errno::INTR) => Ended::Interrupted,
         Err(error) => {
             sys::set_errno(error.raw_os_error());
-            Some(T::FAILED)
+            Ended::Done(Some(T::FAILED))
         }
+    }
+}
+
+fn interrupted<T: Failure>() -> Option<T> {
+    sys::set_errno(libc::EINTR);
+    Some(T::FAILED)
+}
+
+fn restarts(handled: Option<Handled>) -> bool {
+    match handled {
+        Some(handled) => handled.all_restart,
+        None => sys::all_handlers_restart(),
     }
 }
 

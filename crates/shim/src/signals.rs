@@ -1,9 +1,9 @@
-//! sigaction(2) and its kin where an engine lives inside the program: a handler of ours stands in front of
-//! each of the program's, and lets it run only outside the engine's turns (`client::crank::defer`).
+//! sigaction(2) and its kin: a handler of ours stands in front of each of the program's, and lets it run only outside the
+//! library's calls (`client::crank::defer`): docs/decisions/0050-handlers-run-at-the-edge.md.
 //!
 //! The program sees the handlers it installed, their flags and their masks. Signals that answer to what the thread
 //! itself does (SIGSEGV and its like) go to the program's handler directly: they cannot wait. What libc
-//! installs by itself, or a program by syscall(2), is not covered: such a handler may run in the middle of a turn,
+//! installs by itself, or a program by syscall(2), is not covered: such a handler may run in the middle of a call,
 //! and then must not use sockets.
 
 mod sys;

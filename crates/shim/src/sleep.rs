@@ -1,17 +1,14 @@
 //! How long a call may sleep, and what a signal does to it.
 //!
 //! Linux restarts an interrupted recv, send, accept or connect if the handler that ran has SA_RESTART
-//! and the socket has no timeout (signal(7)); poll, select and epoll_wait are never restarted. The
-//! switch sleeps in ppoll(2), which only says that *a* handler ran. So it asks which handlers there are
-//! (rt_sigaction, after an interruption only): if all have SA_RESTART, the call goes on; if one has
-//! not, the call fails with EINTR. Only a program that mixes both kinds can see a difference: an EINTR
-//! where the kernel would have restarted. That way round nothing hangs.
+//! and the socket has no timeout (signal(7)); poll, select and epoll_wait are never restarted. The handler runs where the
+//! call ends, and there it is decided (`outcome`).
 
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::sys;
+use crate::outcome::RESTART;
 
 /// The signal mask of ppoll, pselect and epoll_pwait, installed for the sleep only.
 pub type SignalMask<'a> = Option<&'a libc::sigset_t>;
@@ -95,13 +92,14 @@ impl Deadline {
     }
 }
 
-/// After a sleep of a socket call was interrupted: go on, or fail with EINTR.
-pub fn after_interruption(deadline: Deadline) -> Result<(), Errno> {
+/// What a sleep of a socket call that was interrupted ends the call with.
+pub fn after_interruption(deadline: Deadline) -> Errno {
     // A socket timeout rules restarting out (sock_intr_errno).
-    if deadline == Deadline::Never && sys::all_handlers_restart() {
-        return Ok(());
+    if deadline == Deadline::Never {
+        RESTART
+    } else {
+        Errno::INTR
     }
-    Err(Errno::INTR)
 }
 
 #[cfg(test)]
@@ -147,9 +145,8 @@ mod tests {
 
     #[test]
     fn a_timeout_rules_restarting_out() {
-        assert_eq!(
-            after_interruption(Deadline::after(Duration::from_secs(1))),
-            Err(Errno::INTR)
-        );
+        let timeout = Deadline::after(Duration::from_secs(1));
+        assert_eq!(after_interruption(timeout), Errno::INTR);
+        assert_eq!(after_interruption(Deadline::Never), RESTART);
     }
 }

@@ -2,14 +2,14 @@
 //! except that the bytes are copied.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::datagram;
-use crate::outcome::Switched;
+use crate::outcome::{RESTART, Switched};
 use crate::sys::borrow;
 use crate::transfer::{Call, Part, with_stream};
 
@@ -184,8 +184,14 @@ fn to_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) ->
 }
 
 fn is_ready(pipe: BorrowedFd<'_>, events: PollFlags, waits: bool) -> Result<bool, Errno> {
+    if waits {
+        let events = i16::from_ne_bytes(events.bits().to_ne_bytes());
+        return match client::wait_for_descriptor(pipe.as_raw_fd(), events) {
+            Err(Errno::INTR) => Err(RESTART),
+            waited => waited.map(|()| true),
+        };
+    }
     let timeout = rustix::event::Timespec::default();
     let mut entry = [PollFd::from_borrowed_fd(pipe, events)];
-    let ready = rustix::event::poll(&mut entry, (!waits).then_some(&timeout))?;
-    Ok(ready > 0)
+    Ok(rustix::event::poll(&mut entry, Some(&timeout))? > 0)
 }

@@ -7,13 +7,13 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use client::Quiet;
 use rustix::io::Errno;
 
 use crate::entries;
@@ -77,32 +77,36 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
-thread_local! {
-    /// How deep the thread is inside the library; const and without destructor, so that touching it
-    /// neither allocates nor locks.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Marks the thread as executing the library's own code while it lives.
-pub struct Inside(());
+/// Marks the thread as executing the library's own code while it lives. Handlers of the program wait until the outermost
+/// is dropped, and run then: last, when nothing else is held.
+pub struct Inside(Quiet);
 
 impl Inside {
-    /// Enters; every drop of the value leaves again.
+    /// Enters; the drop of the value leaves again.
     pub fn enter() -> Self {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Self(())
+        Self(Quiet::begin())
+    }
+
+    /// Leaves. What handlers have run by that, if any.
+    pub fn leave(self) -> Option<Handled> {
+        let (ran, interrupting) = client::handled();
+        drop(self.0);
+        let now = client::handled();
+        (now.0 != ran).then_some(Handled {
+            all_restart: now.1 == interrupting,
+        })
     }
 
     /// Whether a call that arrives at an exported symbol comes from the library itself.
     pub fn is_active() -> bool {
-        DEPTH.with(Cell::get) != 0
+        Quiet::is_active()
     }
 }
 
-impl Drop for Inside {
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
-    }
+/// Handlers of the program that have run.
+pub struct Handled {
+    /// Each has SA_RESTART.
+    pub all_restart: bool,
 }
 
 /// A descriptor number of the program, for the length of one system call.
@@ -291,8 +295,8 @@ pub fn raise_broken_pipe() {
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
-/// Whether every handler the program installed carries SA_RESTART. Called only after a sleep was
-/// interrupted, so the price of a system call per signal is paid by signals alone.
+/// Whether every handler the program installed carries SA_RESTART. Called only after a sleep was interrupted by a handler
+/// that this library does not stand in front of, libc's own for instance.
 pub fn all_handlers_restart() -> bool {
     (1..=libc::SIGRTMAX()).all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -416,7 +420,7 @@ pub fn poll_now(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
 }
 
 /// ppoll(2), and not libc's: no cancellation may unwind through this library.
-pub fn poll(
+fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<libc::timespec>,
     mask: Option<&libc::sigset_t>,
@@ -475,6 +479,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     crate::descriptors::own_memory();
     crate::inherited::at_load();
+    client::find_thread_states();
     entries::settle();
     // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
     unsafe {

@@ -151,7 +151,7 @@ fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
         stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut() || is_replaced
     };
     match accelerated::sleep(&[stream], kernel, None, deadline, &mut news) {
-        Err(Errno::INTR) => after_interruption(deadline),
+        Err(Errno::INTR) => Err(after_interruption(deadline)),
         result => result,
     }
 }

@@ -219,7 +219,7 @@ impl Datagram<'_> {
             let _open = self.call.file.sleeper();
             let mut news = || stream.takes_datagrams(place);
             match accelerated::sleep(&[stream], &mut [], None, deadline, &mut news) {
-                Err(Errno::INTR) => after_interruption(deadline)?,
+                Err(Errno::INTR) => return Err(after_interruption(deadline)),
                 result => result?,
             }
         }

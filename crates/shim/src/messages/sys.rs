@@ -9,7 +9,7 @@ use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use crate::abi::{beside, real, receive_message, receive_messages, send_message, send_messages};
 use crate::descriptors::is_tracked;
 use crate::inherited::{self, each_right, has_control};
-use crate::outcome::{Failure, at_the_edge, count};
+use crate::outcome::{Failure, at_a_cancellation_point, count};
 use crate::sys::{self, Symbol};
 
 /// As libc's function of this name.
@@ -19,8 +19,10 @@ use crate::sys::{self, Symbol};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if is_tracked(fd) {
-        // SAFETY: the caller's contract.
-        let served = at_the_edge(|| Ok(unsafe { receive_message(fd, message, flags) }?.map(count)));
+        let served = at_a_cancellation_point(|| {
+            // SAFETY: the caller's contract.
+            Ok(unsafe { receive_message(fd, message, flags) }?.map(count))
+        });
         if let Some(result) = served {
             return result;
         }
@@ -45,7 +47,8 @@ pub unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     if is_tracked(fd) {
         // SAFETY: the caller's contract.
-        let served = at_the_edge(|| Ok(unsafe { send_message(fd, message, flags) }?.map(count)));
+        let served =
+            at_a_cancellation_point(|| Ok(unsafe { send_message(fd, message, flags) }?.map(count)));
         if let Some(result) = served {
             return result;
         }
@@ -70,7 +73,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     if is_tracked(fd) {
         // SAFETY: the caller's contract.
         let serve = || unsafe { receive_messages(fd, messages, len, flags, timeout) };
-        if let Some(result) = at_the_edge(serve) {
+        if let Some(result) = at_a_cancellation_point(serve) {
             return result;
         }
     }
@@ -99,7 +102,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     if is_tracked(fd) {
         // SAFETY: the caller's contract.
         let serve = || unsafe { send_messages(fd, messages, len, flags) };
-        if let Some(result) = at_the_edge(serve) {
+        if let Some(result) = at_a_cancellation_point(serve) {
             return result;
         }
     }

@@ -22,7 +22,7 @@ use crate::abi::{counted, real, receive_message, send_message, switched};
 use crate::descriptors::is_tracked;
 use crate::fork;
 use crate::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
-use crate::outcome::{Failure, at_the_edge};
+use crate::outcome::{Failure, at_a_cancellation_point};
 use crate::sys::{self, Inside, Symbol};
 
 use super::waits::waited;
@@ -173,7 +173,7 @@ fn word(number: c_long) -> u32 {
     int(number).cast_unsigned()
 }
 
-switched! {
+switched! { at_a_cancellation_point:
     fn preadv2(fd: c_int, iov: *const iovec, slices: c_int, offset: off_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => counted(receive_message(fd, &mut message(iov, slices, offset)?, without_position(flags)?));
     fn preadv64v2(fd: c_int, iov: *const iovec, slices: c_int, offset: off64_t, flags: c_int) -> ssize_t,

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::{sighandler_t, siginfo_t};
 
 use super::{Action, Wish, can_wait, wish};
-use crate::inline;
 use crate::sys::{self, Symbol};
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
@@ -63,7 +62,7 @@ fn change(
     new: Option<&libc::sigaction>,
     old: Option<&mut libc::sigaction>,
 ) -> c_int {
-    let Some(place) = wish(signal).filter(|_| inline::is_wanted() && can_wait(signal)) else {
+    let Some(place) = wish(signal).filter(|_| can_wait(signal)) else {
         return real(signal, new, old);
     };
     let before = place.load();
@@ -133,7 +132,7 @@ unsafe fn run(signal: c_int, info: *mut siginfo_t, context: *mut c_void, action:
     if action.flags & libc::SA_RESETHAND != 0 {
         real(signal, Some(&empty()), None);
     }
-    client::crank::on_handler();
+    client::on_handler(action.flags & libc::SA_RESTART != 0);
     // SAFETY: the kernel's context begins its mask with the kernel's eight bytes; the handler is the program's
     // own, and takes these arguments or fewer.
     unsafe {

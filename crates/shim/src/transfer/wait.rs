@@ -54,7 +54,7 @@ impl Wait {
         match slept {
             // Nobody was signalled of what came this late.
             Err(_) if is_signalled && news() => Ok(()),
-            Err(Errno::INTR) => after_interruption(deadline),
+            Err(Errno::INTR) => Err(after_interruption(deadline)),
             result => result,
         }
     }
@@ -78,7 +78,7 @@ impl Wait {
         match slept {
             // As above.
             Err(_) if is_signalled && news() => Ok(()),
-            Err(Errno::INTR) => after_interruption(deadline),
+            Err(Errno::INTR) => Err(after_interruption(deadline)),
             result => result,
         }
     }

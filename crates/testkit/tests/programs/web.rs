@@ -75,6 +75,26 @@ fn python_and_wget() {
 }
 
 #[test]
+fn wget_after_hosts_that_do_not_answer() {
+    Row {
+        name: "wget-dead",
+        needs: &["python3", "wget", "openssl"],
+        before: CONTENT,
+        servers: &[PYTHON],
+        clients: &[
+            // The handler of its alarm jumps out of connect. Addresses of the link that nobody has.
+            "for n in 1 2 3 4 5 6; do dead=\"$dead http://${SERVER%.*}.20$n:8000/\"; done
+            wget --connect-timeout=1 --read-timeout=8 --tries=1 -O got $dead http://$SERVER:8000/content 2>said || echo $?
+            grep -c 'timed out' said
+            sha256sum <got",
+        ],
+        tested: &[(End::Client, ALONE)],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+#[test]
 fn wrk_on_nginx() {
     Row {
         name: "wrk",

@@ -1,0 +1,156 @@
+/* pthread_cancel of threads that sleep in calls on sockets; the sockets serve others afterwards. */
+#include "parity.h"
+#include <sys/syscall.h>
+
+static volatile int cleaned, number;
+static address_t full;
+
+static void clean(void *argument) {
+    (void)argument;
+    cleaned++;
+}
+
+#define CANCELLED_IN(name, call) \
+    static void *name(void *argument) { \
+        int fd = *(int *)argument; \
+        char bytes[1 << 16] = {0}; \
+        (void)bytes; \
+        (void)fd; \
+        pthread_cleanup_push(clean, NULL); \
+        number = (int)syscall(SYS_gettid); \
+        while ((call) >= 0) { \
+        } \
+        pthread_cleanup_pop(0); \
+        return NULL; \
+    }
+
+CANCELLED_IN(receives, recv(fd, bytes, 1, 0))
+CANCELLED_IN(reads, read(fd, bytes, 1))
+CANCELLED_IN(sends, send(fd, bytes, sizeof bytes, MSG_NOSIGNAL))
+CANCELLED_IN(accepts, accept(fd, NULL, NULL))
+CANCELLED_IN(connects, connect(socket(FAMILY, SOCK_STREAM, 0), (struct sockaddr *)&full, sizeof full))
+
+static int wait_in_poll(int fd) {
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    return poll(&entry, 1, -1);
+}
+
+static int wait_in_select(int fd) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    return select(fd + 1, &set, NULL, NULL, NULL);
+}
+
+static int wait_in_epoll(int fd) {
+    static int epoll;
+    struct epoll_event wish = {.events = EPOLLIN}, found;
+    if (!epoll) {
+        epoll = epoll_create1(0);
+        epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &wish);
+    }
+    return epoll_wait(epoll, &found, 1, -1);
+}
+
+CANCELLED_IN(polls, wait_in_poll(fd))
+CANCELLED_IN(selects, wait_in_select(fd))
+CANCELLED_IN(waits, wait_in_epoll(fd))
+
+/* Until the thread sleeps, as the kernel says; it may have slept at something else, which is as good. */
+static void await_sleep(void) {
+    char name[64], state = 0;
+    double start = now();
+    for (int seen = 0; seen < 5 && now() - start < 30;) {
+        snprintf(name, sizeof name, "/proc/self/task/%d/stat", number);
+        FILE *file = number ? fopen(name, "r") : NULL;
+        if (file) {
+            if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+                state = 0;
+            fclose(file);
+        }
+        seen = state == 'S' ? seen + 1 : 0;
+        pause_ms(5);
+    }
+}
+
+static void cancel(const char *what, void *(*body)(void *), int fd) {
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        void *value = NULL;
+        cleaned = number = 0;
+        pthread_create(&thread, NULL, body, &fd);
+        await_sleep();
+        pthread_cancel(thread);
+        pthread_join(thread, &value);
+        say("%s: cancelled %d, cleaned %d", what, value == PTHREAD_CANCELED, cleaned);
+    }
+}
+
+/* One that does not want to be cancelled is not, and another time it is before it begins. */
+static void *unwilling(void *argument) {
+    int fd = *(int *)argument, before;
+    char byte = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    number = (int)syscall(SYS_gettid);
+    long got = recv(fd, &byte, 1, 0);
+    cleaned = got == 1 ? byte : -1;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+    recv(fd, &byte, 1, MSG_DONTWAIT);
+    cleaned = -2;
+    return NULL;
+}
+
+static void echo(const char *what, int fd) {
+    char text[8] = {0};
+    result(what, send(fd, "hello", 5, 0));
+    result("back", recv(fd, text, 5, MSG_WAITALL));
+}
+
+static void server(int listener) {
+    int fd = accepted(listener), quiet = accepted(listener);
+    char text[8];
+    long got;
+    while ((got = recv(fd, text, sizeof text, 0)) > 0)
+        send(fd, text, (size_t)got, 0);
+    close(fd);
+    close(quiet);
+}
+
+static void client(address_t peer) {
+    int fd = connected(peer), quiet = connected(peer);
+    cancel("recv", receives, fd);
+    cancel("read", reads, fd);
+    cancel("poll", polls, fd);
+    cancel("select", selects, fd);
+    cancel("epoll_wait", waits, fd);
+    echo("after them", fd);
+    cancel("send", sends, quiet);
+
+    pthread_t thread;
+    void *value = NULL;
+    number = 0;
+    pthread_create(&thread, NULL, unwilling, &fd);
+    await_sleep();
+    pthread_cancel(thread);
+    pause_ms(20);
+    send(fd, "u", 1, 0);
+    pthread_join(thread, &value);
+    say("unwilling: got %c, cancelled %d", cleaned, value == PTHREAD_CANCELED);
+    echo("after it", fd);
+
+    full = where;
+    full.PORT = 0;
+    int listener = listening(full);
+    socklen_t len = sizeof full;
+    getsockname(listener, (struct sockaddr *)&full, &len);
+    cancel("accept", accepts, listener);
+    int own = connected(full);
+    worked("accepted", accept(listener, NULL, NULL));
+    listen(listener, 0);
+    cancel("connect", connects, -1);
+    close(own);
+    close(listener);
+    echo("at last", fd);
+    close(fd);
+    close(quiet);
+}
