@@ -2,7 +2,7 @@
 //!
 //! The question is asked by every call of the program, so the answer "not ours" is one atomic load
 //! in a bit map that lies in untouched zero pages: no lock, no allocation, safe in a signal handler.
-//! The answer itself is an [`ArcSwapOption`] in a chunk that is made when first needed.
+//! The answer itself is a [`Shared`] in a chunk that is made when first needed.
 //!
 //! Numbers from [`LIMIT`] on are never accelerated. A number that is closed behind the switch's back (by a system call
 //! of the program's own) keeps its entry until a symbol of the switch hands the number out again.
@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwapOption, Guard};
+use client::{Loaded, Shared};
 
 use crate::accelerated::{self, Stream};
 use crate::file::File;
@@ -26,10 +26,14 @@ const CHUNK: usize = 1024;
 static TRACKED: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
 static CHUNKS: [OnceLock<Box<Chunk>>; LIMIT / CHUNK] = [const { OnceLock::new() }; LIMIT / CHUNK];
 
-struct Chunk([ArcSwapOption<File>; CHUNK]);
+/// A line of the cache for each: threads that use neighbouring numbers do not meet there.
+#[repr(align(64))]
+struct Slot(Shared<File>);
+
+struct Chunk([Slot; CHUNK]);
 
 /// A looked-up entry; it stays valid when another thread closes the number meanwhile.
-pub type Entry = Guard<Option<Arc<File>>>;
+pub type Entry = Loaded<'static, File>;
 
 /// Whether the number has an entry. Async-signal-safe.
 #[inline]
@@ -135,17 +139,16 @@ fn mark(fd: RawFd, tracked: bool) {
     }
 }
 
-fn slot(fd: RawFd) -> Option<&'static ArcSwapOption<File>> {
+fn slot(fd: RawFd) -> Option<&'static Shared<File>> {
     let number = usize::try_from(fd).ok()?;
-    Some(&CHUNKS.get(number / CHUNK)?.get()?.0[number % CHUNK])
+    Some(&CHUNKS.get(number / CHUNK)?.get()?.0[number % CHUNK].0)
 }
 
-fn slot_or_new(fd: RawFd) -> Option<&'static ArcSwapOption<File>> {
+fn slot_or_new(fd: RawFd) -> Option<&'static Shared<File>> {
     let number = usize::try_from(fd).ok()?;
     let chunk = CHUNKS.get(number / CHUNK)?;
-    let chunk =
-        chunk.get_or_init(|| Box::new(Chunk([const { ArcSwapOption::const_empty() }; CHUNK])));
-    Some(&chunk.0[number % CHUNK])
+    let chunk = chunk.get_or_init(|| Box::new(Chunk([const { Slot(Shared::empty()) }; CHUNK])));
+    Some(&chunk.0[number % CHUNK].0)
 }
 
 /// Whether the number is the library's own and the call does not come from the library itself.

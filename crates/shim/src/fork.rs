@@ -15,6 +15,7 @@ use crate::epoll::set::{Interest, Members, Set};
 use crate::epoll::{SETS, Sets};
 use crate::file;
 use crate::inline;
+use crate::memory;
 use crate::sys::Inside;
 
 /// Everything held across a fork, in the order in which it was taken.
@@ -44,9 +45,14 @@ pub fn has_forked() -> bool {
 
 /// Before the fork, in the thread that forks.
 pub fn prepare() {
-    if inline::is_leaving() {
-        return;
+    if !inline::is_leaving() {
+        stand_still();
     }
+    // The very last: nothing can be allocated from now on.
+    memory::hold();
+}
+
+fn stand_still() {
     HAS_FORKED.store(true, Ordering::Relaxed);
     let inside = Inside::enter();
     let asking = crate::inherited::hold();
@@ -70,6 +76,7 @@ pub fn prepare() {
 
 /// After the fork, in the parent.
 pub fn parent() {
+    memory::release();
     if inline::is_leaving() {
         return;
     }
@@ -80,6 +87,7 @@ pub fn parent() {
 
 /// After the fork, in the child, whose only thread this is.
 pub fn child() {
+    memory::release();
     if inline::is_leaving() {
         return;
     }

@@ -27,6 +27,7 @@ mod fork;
 mod inherited;
 mod inline;
 mod listen;
+mod memory;
 mod messages;
 mod name;
 mod options;

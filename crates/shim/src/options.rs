@@ -10,7 +10,7 @@ pub mod stamp;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use client::Shared;
 use client::options::{CONGESTION, int, note};
 use hostif::OptionChanges;
 use rustix::io::Errno;
@@ -34,13 +34,13 @@ struct Setting {
 
 /// What the program has set on a socket, each option once, in order.
 #[derive(Default)]
-pub struct Log(ArcSwapOption<Vec<Setting>>);
+pub struct Log(Shared<Vec<Setting>>);
 
 impl Log {
     /// Writes down a successful setsockopt.
     pub fn record(&self, level: i32, name: i32, value: &[u8]) {
-        self.0.rcu(|settings| {
-            let mut settings = settings.as_deref().cloned().unwrap_or_default();
+        self.0.change(|settings| {
+            let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
             settings.retain(|one| (one.level, one.name) != (level, name));
             settings.push(Setting {
                 level,

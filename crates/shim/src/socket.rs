@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::{ArcSwapOption, Guard};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -27,6 +26,7 @@ use crate::sys;
 use crate::zero_copy::Completions;
 use client::address::Family;
 use client::route;
+use client::{Loaded, Shared};
 
 pub use client::engines::Place;
 pub use client::route::Owner;
@@ -82,8 +82,8 @@ pub struct Socket {
     receive_timeout_us: AtomicU64,
     /// SO_SNDTIMEO in µs; 0 is none.
     send_timeout_us: AtomicU64,
-    bound: ArcSwapOption<Bound>,
-    stream: ArcSwapOption<Stream>,
+    bound: Shared<Bound>,
+    stream: Shared<Stream>,
     /// It is a UDP socket.
     is_datagram: bool,
     /// What a program wants to hear with each datagram (`datagram::message::want`).
@@ -97,7 +97,7 @@ pub struct Socket {
     /// Whose interface IP_MULTICAST_IF and IPV6_MULTICAST_IF name.
     multicast: [Chosen; 2],
     /// Groups that it is in on the engine, or will be.
-    memberships: ArcSwapOption<Vec<Membership>>,
+    memberships: Shared<Vec<Membership>>,
     /// Options that the program has set.
     pub log: Log,
     /// What waits on the error queue of a TCP socket.
@@ -116,15 +116,15 @@ impl Default for Socket {
             receive_limit: AtomicU32::new(u32::MAX),
             receive_timeout_us: AtomicU64::new(0),
             send_timeout_us: AtomicU64::new(0),
-            bound: ArcSwapOption::const_empty(),
-            stream: ArcSwapOption::const_empty(),
+            bound: Shared::empty(),
+            stream: Shared::empty(),
             is_datagram: false,
             wanted: AtomicU32::new(0),
             segment_bytes: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             looked_at: Chosen::none(),
             multicast: [Chosen::none(), Chosen::none()],
-            memberships: ArcSwapOption::const_empty(),
+            memberships: Shared::empty(),
             log: Log::default(),
             completions: Completions::default(),
             watchers: Arc::default(),
@@ -228,7 +228,7 @@ impl Socket {
     }
 
     /// As [`Self::stream`], without touching the reference count; for calls that do not sleep.
-    pub fn borrow_stream(&self) -> Guard<Option<Arc<Stream>>> {
+    pub fn borrow_stream(&self) -> Loaded<'_, Stream> {
         self.stream.load()
     }
 

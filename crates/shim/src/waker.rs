@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use arc_swap::ArcSwapOption;
+use client::Shared;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -18,7 +18,7 @@ use crate::accelerated::PrivateFd;
 /// An eventfd for any number of sleepers.
 #[derive(Default)]
 pub struct Waker {
-    ring: ArcSwapOption<PrivateFd>,
+    ring: Shared<PrivateFd>,
     sleepers: AtomicU32,
 }
 
@@ -74,7 +74,7 @@ impl Waker {
         let made = Arc::new(PrivateFd::new(made));
         // Another thread may have been faster: then its eventfd serves both.
         self.ring
-            .rcu(|ring| Some(ring.clone().unwrap_or_else(|| Arc::clone(&made))));
+            .change(|ring| Some(Arc::clone(ring.unwrap_or(&made))));
         let ring = self.ring.load();
         Ok(ring.as_ref().unwrap_or(&made).as_raw_fd())
     }

@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwapOption;
 use hostif::ENGINES_MAX;
 use hostif::control::SocketKinds;
 use rustix::io::Errno;
@@ -15,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{Candidates, Flow, Place, Placement, Remembered};
 use crate::route::EngineNetworks;
 use crate::session::Session;
+use crate::shared::Shared;
 
 /// How long an engine that was not there is not looked for again, milliseconds.
 const LOOK_INTERVAL_MS: u64 = 1_000;
@@ -33,7 +33,7 @@ pub struct Engines {
     /// This process uses loopback on one of them.
     uses_loopback: bool,
     // No mutex: it might be locked by another thread when this one forks.
-    networks: ArcSwapOption<Known>,
+    networks: Shared<Known>,
     remembered: Remembered,
 }
 
@@ -86,7 +86,7 @@ impl Engines {
             is_missed,
             next_look_ms: AtomicU64::new(coarse_now_ms() + LOOK_INTERVAL_MS),
             uses_loopback: false,
-            networks: ArcSwapOption::const_empty(),
+            networks: Shared::empty(),
             remembered: Remembered::new(),
         }
     }

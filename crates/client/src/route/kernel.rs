@@ -5,10 +5,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use super::Network;
+use crate::shared::Shared;
 
 /// How long a reading of the kernel's tables serves.
 const KERNEL_TABLE_AGE: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Interfaces {
 pub fn routes() -> Arc<KernelRoutes> {
     let now = Instant::now();
     // No mutex: it might be locked by another thread when this one forks.
-    static CACHE: ArcSwapOption<(Instant, Arc<KernelRoutes>)> = ArcSwapOption::const_empty();
+    static CACHE: Shared<(Instant, Arc<KernelRoutes>)> = Shared::empty();
     if let Some(cached) = CACHE.load().as_ref()
         && now.saturating_duration_since(cached.0) < KERNEL_TABLE_AGE
     {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use client::Shared;
 use rustix::event::epoll;
 
 use super::change::for_kernel;
@@ -11,13 +11,13 @@ use crate::sys;
 
 /// Interests in one socket; read by event callbacks without a lock.
 #[derive(Default)]
-pub struct Watchers(ArcSwapOption<Vec<Arc<Interest>>>);
+pub struct Watchers(Shared<Vec<Arc<Interest>>>);
 
 impl Watchers {
     /// An epoll instance watches the socket from now on.
     pub fn add(&self, interest: &Arc<Interest>) {
-        self.0.rcu(|list| {
-            let mut list = list.as_deref().cloned().unwrap_or_default();
+        self.0.change(|list| {
+            let mut list = list.map(|list| Vec::clone(list)).unwrap_or_default();
             // Those of epoll instances that are closed by now.
             list.retain(|one| !one.is_removed());
             list.push(Arc::clone(interest));
@@ -36,8 +36,8 @@ impl Watchers {
 
     /// It watches no more.
     pub fn remove(&self, interest: &Arc<Interest>) {
-        self.0.rcu(|list| {
-            let mut list = list.as_deref().cloned().unwrap_or_default();
+        self.0.change(|list| {
+            let mut list = list.map(|list| Vec::clone(list)).unwrap_or_default();
             list.retain(|one| !Arc::ptr_eq(one, interest));
             (!list.is_empty()).then(|| Arc::new(list))
         });

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI64, Ordering};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use client::Shared;
 use rustix::fs::Stat;
 use rustix::time::ClockId;
 
@@ -30,7 +30,7 @@ pub struct Known {
     used_s: AtomicI64,
 }
 
-static KNOWN: ArcSwapOption<Vec<Arc<Known>>> = ArcSwapOption::const_empty();
+static KNOWN: Shared<Vec<Arc<Known>>> = Shared::empty();
 
 impl Known {
     /// Whether this is the file, as the part of the engine that serves `stream` knows it.
@@ -91,8 +91,7 @@ pub fn find(
 }
 
 fn remember(known: &Arc<Known>, stat: &Stat, stream: &Stream, now_s: i64) {
-    loop {
-        let current = KNOWN.load_full();
+    KNOWN.change(|current| {
         let keeps = |one: &&Arc<Known>| {
             let idle_s = now_s - one.used_s.load(Ordering::Relaxed);
             !one.is(stat, stream) && one.is_usable() && idle_s < IDLE_S
@@ -106,14 +105,6 @@ fn remember(known: &Arc<Known>, stat: &Stat, stream: &Stream, now_s: i64) {
         list.sort_by_key(|one| core::cmp::Reverse(one.used_s.load(Ordering::Relaxed)));
         list.truncate(FILES_MAX - 1);
         list.push(Arc::clone(known));
-        let previous = KNOWN.compare_and_swap(&current, Some(Arc::new(list)));
-        let is_ours = match (previous.as_ref(), current.as_ref()) {
-            (Some(previous), Some(current)) => Arc::ptr_eq(previous, current),
-            (None, None) => true,
-            _ => false,
-        };
-        if is_ours {
-            return;
-        }
-    }
+        Some(Arc::new(list))
+    });
 }

@@ -113,8 +113,8 @@ impl Socket {
 
     /// Notes that it has joined one, or left.
     pub fn note_membership(&self, join: bool, membership: Membership) {
-        self.memberships.rcu(|list| {
-            let mut list = list.as_deref().cloned().unwrap_or_default();
+        self.memberships.change(|list| {
+            let mut list = list.map(|list| Vec::clone(list)).unwrap_or_default();
             let is_it = |one: &Membership| {
                 *one == membership
                     || (membership.source.is_none()
