@@ -29,12 +29,25 @@ pub use self::loan::Loan;
 /// How often the engine hears of a window that is empty.
 const EMPTY_STEP_BYTES: u32 = 4096;
 
+/// What is done under the receive lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Bytes are copied, which is worth nothing if another process takes the lock over meanwhile.
+    Copies,
+    /// They are used where they lie, and nobody may take them.
+    Keeps,
+}
+
 /// Bytes in a receive window, or in the lane of a neighbour, with the receive lock held.
 struct Arrived<'a> {
     socket: &'a TcpSocket,
     attachment: &'static Attachment,
     header: SocketHeader<'a>,
     window: Window<'a>,
+    /// The consumed position.
+    start: u64,
+    /// Others may take the lock over.
+    copies: bool,
     /// Where what can be received begins: behind an urgent byte that is skipped.
     consumed: u64,
     available: usize,
@@ -67,7 +80,23 @@ impl TcpSocket {
         bell: Bell,
     ) -> Result<usize, Errno> {
         crank::catch_up();
-        let Some(mut arrived) = self.arrived()? else {
+        loop {
+            match self.receive_once(slices, peek, bell) {
+                // Another process has taken the lock over, and the bytes: those that come next.
+                Err(Errno::STALE) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// As `try_recv_in`; ESTALE: what was copied is another process's by now.
+    fn receive_once(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+        peek: bool,
+        bell: Bell,
+    ) -> Result<usize, Errno> {
+        let Some(mut arrived) = self.arrived(Use::Copies)? else {
             return self.nothing_arrived();
         };
         arrived.bell = bell;
@@ -91,13 +120,15 @@ impl TcpSocket {
         }
         if !peek {
             arrived.consume(done)?;
+        } else if arrived.header.consumed() != arrived.start {
+            return Err(Errno::STALE);
         }
         Ok(done)
     }
 
     /// Throws away up to `max` bytes (MSG_TRUNC). Results as of `try_recv`.
     pub fn discard(&self, max: usize) -> Result<usize, Errno> {
-        let Some(mut arrived) = self.arrived()? else {
+        let Some(mut arrived) = self.arrived(Use::Keeps)? else {
             return self.nothing_arrived();
         };
         let bytes = arrived.available.min(max);
@@ -108,7 +139,7 @@ impl TcpSocket {
     /// Lends what is there, `max` bytes of it at most, as it lies in the window; `None` is the end of the stream.
     /// Errors as of `try_recv`. Holds the socket's receive lock. Counted as copied by nobody.
     pub fn borrow(&self, max: usize) -> Result<Option<ReceivedBytes<'_>>, Errno> {
-        let arrived = match self.arrived()? {
+        let arrived = match self.arrived(Use::Keeps)? {
             Some(arrived) if arrived.available > 0 => Some(arrived),
             // Only an urgent byte that is skipped.
             Some(mut arrived) => arrived.consume(0).map(|()| None)?,
@@ -125,7 +156,7 @@ impl TcpSocket {
         Ok(Some(ReceivedBytes { arrived, len }))
     }
 
-    fn arrived(&self) -> Result<Option<Arrived<'_>>, Errno> {
+    fn arrived(&self, using: Use) -> Result<Option<Arrived<'_>>, Errno> {
         let Some((_, receive)) = self.spans() else {
             return Ok(None);
         };
@@ -140,7 +171,7 @@ impl TcpSocket {
             attachment.await_room(&attachment.receives)?;
         }
         let header = self.header();
-        let held = self.hold(attachment, header.receive_lock())?;
+        let (held, copies) = self.hold_received(using, attachment)?;
         let consumed = header.consumed();
         let mut end = header.received_end();
         // After `received_end`: what has come behind a lane has come after the lane's end was told.
@@ -157,6 +188,8 @@ impl TcpSocket {
                     attachment,
                     header,
                     window: lanes.back.bytes(),
+                    start,
+                    copies: false,
                     consumed: start,
                     available: there,
                     skips: false,
@@ -181,6 +214,8 @@ impl TcpSocket {
             attachment,
             header,
             window,
+            start: consumed,
+            copies,
             consumed: start,
             available: usize::try_from(available).unwrap_or(0),
             skips: start > consumed,
@@ -189,6 +224,24 @@ impl TcpSocket {
             lane: None,
             _held: held,
         }))
+    }
+
+    /// Takes the receive lock. Whether others may take it over.
+    fn hold_received(
+        &self,
+        using: Use,
+        attachment: &'static Attachment,
+    ) -> Result<(Held<'_>, bool), Errno> {
+        let lock = self.header().receive_lock();
+        // The position in a lane is not published by comparing: both of its processes are of one user, and rarely several.
+        if using == Use::Keeps || self.lanes().is_some() {
+            return Ok((self.hold(attachment, lock)?, false));
+        }
+        let held = self.hold_to_copy(attachment, lock)?;
+        if self.lanes().is_some() {
+            return Err(Errno::STALE);
+        }
+        Ok((held, true))
     }
 
     /// Where what can be read of a lane begins, and how much that is, if anything.
@@ -301,7 +354,11 @@ impl Arrived<'_> {
     fn note(&mut self, bytes: usize) -> Result<bool, Errno> {
         let end = self.consumed + bytes as u64;
         self.header.program_set_consumed_in_place(self.in_place);
-        self.header.program_set_consumed(end);
+        if !self.copies {
+            self.header.program_set_consumed(end);
+        } else if !self.header.program_advance_consumed(self.start, end) {
+            return Err(Errno::STALE);
+        }
         if self.attachment.is_dead() {
             return Ok(false);
         }

@@ -190,6 +190,21 @@ impl TcpSocket {
         }
     }
 
+    /// As `hold`, for who only copies, and publishes by comparing (`RegionLock::lock_to_copy`).
+    pub(crate) fn hold_to_copy<'a>(
+        &'a self,
+        attachment: &'static Attachment,
+        lock: RegionLock<'a>,
+    ) -> Result<Held<'a>, Errno> {
+        let session = attachment.session;
+        let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
+        if lock.lock_to_copy(session, &mut keep_waiting) {
+            Ok(Held { lock, session })
+        } else {
+            Err(Errno::CONNRESET)
+        }
+    }
+
     /// As `hold`, where the lock is free.
     pub(crate) fn try_hold<'a>(
         &'a self,

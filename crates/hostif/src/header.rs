@@ -424,6 +424,16 @@ impl<'a> SocketHeader<'a> {
         self.raw.consumed.store(end, Ordering::Release);
     }
 
+    /// One who copies what was received: moves the consumed position, if it is still where the copy began. Otherwise somebody else
+    /// has taken the lock over, and the copy is worth nothing.
+    #[must_use]
+    pub fn program_advance_consumed(&self, start: u64, end: u64) -> bool {
+        self.raw
+            .consumed
+            .compare_exchange(start, end, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Holder of the receive lock: whether what was consumed last was read in the window, without a copy.
     pub fn program_set_consumed_in_place(&self, in_place: bool) {
         let (word, value) = (&self.raw.consumed_in_place, u32::from(in_place));

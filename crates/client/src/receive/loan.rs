@@ -118,6 +118,8 @@ impl TcpSocket {
             attachment,
             header,
             window,
+            start: consumed,
+            copies: false,
             consumed,
             available: 0,
             place,
