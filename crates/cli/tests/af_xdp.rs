@@ -237,20 +237,17 @@ fn more_cores_than_queues_fall_back_to_packet_sockets_and_say_so() {
 }
 
 #[test]
-fn a_changed_mtu_is_said_and_the_interface_is_free_after_a_kill() {
+fn the_interface_is_free_after_a_kill() {
     let Some(world) = World::new("xdp-changes", &[], &[]) else {
         return;
     };
     assert!(world.is_attached());
-    run(&world.lab, "a", &["ip", "link", "set", NIC, "mtu", "1400"]);
-    let complaints = world.status()["complaints"].to_string();
-    assert!(complaints.contains("1400"), "{complaints}");
     world.engine.signal(Signal::KILL).unwrap();
     wait_for("detached XDP program", PATIENCE, || !world.is_attached());
 }
 
 #[test]
-fn an_interface_that_goes_down_ends_connections_and_never_hangs_them() {
+fn an_interface_that_goes_down_is_told_and_ends_nothing() {
     let test = "xdp-down";
     if !has(test, "python3") {
         return;
@@ -263,9 +260,9 @@ fn an_interface_that_goes_down_ends_connections_and_never_hangs_them() {
     server
         .wait_until("server", PATIENCE, |one| one.stdout().contains("ready"))
         .unwrap();
-    // Waits for an answer that never comes: only the end of the engine ends it.
+    // Its bytes are on their way, or in the window, while the interface is down.
     let waits = format!(
-        "import socket; s = socket.create_connection(('{peer}', 9000)); s.send(b'U'); print('waits', flush=True); s.recv(1)"
+        "import socket; s = socket.create_connection(('{peer}', 9000)); s.send(b'U'); s.sendall(b'x' * 4_000_000); print('waits', flush=True); s.sendall(b'x' * 40_000_000); s.shutdown(socket.SHUT_WR); print(len(s.recv(100)))"
     );
     let line = [
         "run",
@@ -281,17 +278,19 @@ fn an_interface_that_goes_down_ends_connections_and_never_hangs_them() {
         .wait_until("connection", PATIENCE, |one| one.stdout().contains("waits"))
         .unwrap();
     run(&world.lab, "a", &["ip", "link", "set", NIC, "down"]);
-    let ended = waiting.finish(PATIENCE, || false).unwrap();
-    assert!(
-        ended.stderr.contains("ConnectionResetError"),
-        "{}",
-        ended.stderr
-    );
-    let said = |one: &Program| one.stderr().contains("is down or gone");
+    let said = |one: &Program| one.stderr().contains("is down");
     world
         .engine
         .wait_until("word of the engine", PATIENCE, said)
         .unwrap();
+    run(&world.lab, "a", &["ip", "link", "set", NIC, "up"]);
+    let ended = waiting.finish(PATIENCE, || false).unwrap();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!(ended.stdout.contains("64"), "{}", ended.stdout);
+    assert!(
+        world.engine.try_wait().unwrap().is_none(),
+        "the engine lives"
+    );
 }
 
 #[test]

@@ -462,6 +462,10 @@ impl<D: Driver> Driver for Beside<D> {
         Some(self)
     }
 
+    fn attend(&mut self) -> nic::Presence {
+        self.device.attend()
+    }
+
     fn counters(&self) -> Counters {
         let mut total = self.device.counters();
         total += self.past;

@@ -252,7 +252,7 @@ impl EngineCore {
             }
         });
         let frames = received.unwrap_or_else(|error| {
-            link.failure = Some(error);
+            link.device.on_failure(error);
             0
         });
         link.send_replies(replies);
@@ -424,7 +424,7 @@ impl EngineCore {
 
     /// Why the driver can serve no longer.
     pub fn failure(&mut self) -> Option<std::io::Error> {
-        self.link.failure.take()
+        self.link.device.failure.take()
     }
 
     /// When `poll` has something to do by the clock.

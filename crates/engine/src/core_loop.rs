@@ -6,6 +6,7 @@
 
 use crate::control::{self, Answer};
 use crate::core::EngineCore;
+use crate::device::Watch;
 use crate::guests::Guests;
 use crate::latency::IdleLatency;
 use crate::loan::Loan;
@@ -55,6 +56,8 @@ pub struct CoreLoop {
     keeps_time_wait: bool,
     /// Turns that did something since somebody was about to sleep.
     awake_turns: u32,
+    /// The device's descriptor is others' to watch.
+    is_apart: bool,
 }
 
 impl CoreLoop {
@@ -95,6 +98,7 @@ impl CoreLoop {
             guests: patience.map(|patience| Guests::new(patience, STARTED)),
             keeps_time_wait: false,
             awake_turns: 0,
+            is_apart: false,
             core,
         })
     }
@@ -104,7 +108,8 @@ impl CoreLoop {
     ///
     /// # Errors
     /// The device cannot be waited for.
-    pub(crate) fn take_apart(&self) -> Result<[BorrowedFd<'_>; 2], Errno> {
+    pub(crate) fn take_apart(&mut self) -> Result<[BorrowedFd<'_>; 2], Errno> {
+        self.is_apart = true;
         let device = self.core.link.driver.wait_fd().ok_or(Errno::OPNOTSUPP)?;
         epoll::delete(&self.epoll, device)?;
         Ok([self.epoll.as_fd(), device])
@@ -118,6 +123,7 @@ impl CoreLoop {
         let now = self.now();
         self.guests = Some(Guests::new(patience, now));
         self.keeps_time_wait = true;
+        self.is_apart = false;
         match self.core.link.driver.wait_fd() {
             Some(device) => {
                 let tag = EventData::new_u64(TAG_DRIVER);
@@ -172,8 +178,14 @@ impl CoreLoop {
     /// Somebody is about to sleep. False: there are frames already.
     fn watch_device(&mut self) -> Result<bool, StartError> {
         self.awake_turns = 0;
-        let device = &mut self.core.link.driver;
-        device.prepare_wait().map_err(StartError::Device)
+        let link = &mut self.core.link;
+        let ready = link.driver.prepare_wait();
+        ready.or_else(|error| {
+            link.device.on_failure(error);
+            // The device is looked at before anybody sleeps.
+            let failure = link.device.failure.take();
+            failure.map_or(Ok(false), |error| Err(StartError::Device(error)))
+        })
     }
 
     /// As `EngineCore::answer_session`.
@@ -303,6 +315,21 @@ impl CoreLoop {
         Ok(timer.min(device).min(longest))
     }
 
+    /// The device has gone, or another has taken its place: its descriptor is watched no more, or again.
+    fn follow_device(&self, watch: Watch) {
+        let Some(device) = self.core.link.driver.wait_fd().filter(|_| !self.is_apart) else {
+            return;
+        };
+        // A descriptor that is closed was watched no more, one that stayed the same still is.
+        let _ = match watch {
+            Watch::End => epoll::delete(&self.epoll, device),
+            Watch::Begin => {
+                let tag = EventData::new_u64(TAG_DRIVER);
+                epoll::add(&self.epoll, device, tag, EventFlags::IN)
+            }
+        };
+    }
+
     /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
     fn wait(
         &mut self,
@@ -314,6 +341,9 @@ impl CoreLoop {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         }; 64];
+        if let Some(watch) = self.core.link.device.watch.take() {
+            self.follow_device(watch);
+        }
         let timeout = StdDuration::from_micros(timeout_us);
         let timeout = rustix::fs::Timespec::try_from(timeout).ok();
         let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {

@@ -6,6 +6,7 @@ mod files;
 mod loopback;
 mod sys;
 
+use crate::device::Device;
 use crate::queues::Queues;
 use core::net::IpAddr;
 pub use files::SourceFile;
@@ -55,8 +56,8 @@ pub struct Link {
     pub unresolved: Vec<IpAddr>,
     /// Whether the device's queues move.
     pub queues: Queues,
-    /// The driver has failed for good.
-    pub failure: Option<std::io::Error>,
+    /// How the device is.
+    pub device: Device,
 }
 
 impl Link {
@@ -74,7 +75,7 @@ impl Link {
             read_bytes: 0,
             unresolved: Vec::new(),
             queues: Queues::default(),
-            failure: None,
+            device: Device::default(),
         }
     }
 
@@ -166,17 +167,12 @@ impl Link {
     /// Hands on what the driver has held back.
     pub fn flush(&mut self) {
         if let Err(error) = self.driver.flush_tx() {
-            self.failure = Some(error);
+            self.device.on_failure(error);
         }
     }
 
     fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
-        send(
-            &mut *self.driver,
-            &mut self.queues,
-            &mut self.failure,
-            frame,
-        )
+        send(&mut *self.driver, &mut self.queues, &mut self.device, frame)
     }
 
     /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.
@@ -211,14 +207,15 @@ fn source(sources: &mut [Option<Source>], row: u32) -> Option<&mut Source> {
 fn send(
     driver: &mut dyn Driver,
     queues: &mut Queues,
-    failure: &mut Option<std::io::Error>,
+    device: &mut Device,
     frame: &TxFrame<'_>,
 ) -> Result<(), Busy> {
     match driver.tx_burst(core::slice::from_ref(frame)) {
         Ok(taken) => queues.on_offered(taken == 1),
         Err(error) => {
-            *failure = Some(error);
-            Err(Busy)
+            let is_passing = device.on_failure(error);
+            // What is lost as on a cut cable is not offered again: who waited for room would wait for ever.
+            if is_passing { Ok(()) } else { Err(Busy) }
         }
     }
 }
@@ -299,7 +296,7 @@ impl Egress for Link {
         send(
             &mut *self.driver,
             &mut self.queues,
-            &mut self.failure,
+            &mut self.device,
             &frame,
         )
     }

@@ -42,6 +42,9 @@ impl EngineCore {
     /// Does a round if one is due.
     pub(crate) fn keep_house(&mut self, now: Instant) {
         self.unmap_retired();
+        if self.link.device.is_doubted {
+            self.follow_device(now);
+        }
         if now < self.housekeeping.next {
             return;
         }
@@ -49,6 +52,7 @@ impl EngineCore {
         self.watch_memory();
         self.sockets.drop_lingering(now);
         self.watch_queues(now);
+        self.follow_device(now);
         self.log_complaints();
         self.keep_shared(now);
         let used = self.sockets.used();

@@ -113,7 +113,7 @@ impl Inline {
         };
         let origin = StdInstant::now();
         let core = EngineCore::new(config, driver, secret, STARTED)?;
-        let core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
+        let mut core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
         let kick = doorbell::create().map_err(system("make an eventfd"))?;
         let [control, device] = core
             .take_apart()

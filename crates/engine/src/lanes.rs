@@ -117,7 +117,7 @@ impl EngineCore {
                 Ok(true) => drop(self.lanes.unsaid.pop_front()),
                 Ok(false) => return,
                 Err(error) => {
-                    self.link.failure = Some(error);
+                    self.link.device.on_failure(error);
                     return;
                 }
             }

@@ -20,6 +20,7 @@ mod core;
 mod core_loop;
 mod datagrams;
 mod descriptors;
+mod device;
 mod egress;
 mod errno;
 mod families;

@@ -80,6 +80,14 @@ impl Shared {
         self.claims.is_some()
     }
 
+    /// The interface was made anew and has this number.
+    pub fn move_to(&mut self, index: u32) {
+        self.index = index;
+        self.kernel.move_to(index);
+        self.connections.move_to(index);
+        self.is_stale = true;
+    }
+
     /// Whether the kernel has a connection with these ends. One that it does not speak of counts as there: who is
     /// refused can try again, who loses a connection cannot.
     pub fn kernel_has(&self, local: SocketAddr, remote: SocketAddr) -> bool {

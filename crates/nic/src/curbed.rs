@@ -10,7 +10,9 @@ mod tests;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::driver::{Caps, Counters, Driver, NeighbourChange, RxChecksum, RxFrame, TxFrame};
+use crate::driver::{
+    Caps, Counters, Driver, NeighbourChange, Presence, RxChecksum, RxFrame, TxFrame,
+};
 use crate::offload::{self, Finisher};
 
 /// Which offloads stay off.
@@ -196,6 +198,13 @@ impl<D: Driver> Driver for Curbed<D> {
 
     fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
         self.inner.poll_neighbour()
+    }
+
+    fn attend(&mut self) -> Presence {
+        let presence = self.inner.attend();
+        let caps = self.inner.caps();
+        (self.caps.mtu, self.caps.hardware_address) = (caps.mtu, caps.hardware_address);
+        presence
     }
 
     fn counters(&self) -> Counters {

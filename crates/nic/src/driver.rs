@@ -23,7 +23,8 @@ pub const LARGE_SEGMENT_BYTES: u32 = 65_535 - SEGMENT_HEADERS_BYTES;
 /// room for a VLAN tag.
 pub const MAX_FRAME_BYTES: usize = 65_535 + 14 + 4;
 
-/// What a device does for the stack. Constant while the driver is open.
+/// What a device does for the stack. Constant while the driver is open, but for MTU and hardware address, which
+/// [`Driver::attend`] may find changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caps {
     /// The device finishes a partial checksum by itself (otherwise the driver does, in software).
@@ -156,6 +157,24 @@ pub enum NeighbourChange {
     Gone(IpAddr),
 }
 
+/// What has become of a device since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It is there.
+    #[default]
+    Up,
+    /// It is switched off: nothing leaves and nothing comes until it is switched on.
+    Down,
+    /// There is no such device any more.
+    Gone,
+    /// It was gone, and one of its name has been taken into use just now: [`Driver::caps`] and [`Driver::wait_fd`] are
+    /// of that one.
+    Back {
+        /// Its number.
+        index: u32,
+    },
+}
+
 /// Bytes of a note to a neighbour.
 pub const NOTE_BYTES: usize = 48;
 
@@ -222,8 +241,9 @@ impl core::ops::AddAssign for Counters {
 /// One network device, polled by one engine core.
 ///
 /// None of the calls blocks. A driver that returns an error of kind
-/// [`io::ErrorKind::NetworkDown`] has lost its interface; any other error is a fault of the
-/// driver. A single bad frame is counted as dropped and never an error.
+/// [`io::ErrorKind::NetworkUnreachable`] has found its interface down or gone, and says it once: frames are lost until it
+/// is back, and [`Driver::attend`] looks for it. One of kind [`io::ErrorKind::NetworkDown`] has lost its interface for
+/// good; any other error is a fault of the driver. A single bad frame is counted as dropped and never an error.
 pub trait Driver: Send {
     /// What the device can do.
     fn caps(&self) -> &Caps;
@@ -299,6 +319,12 @@ pub trait Driver: Send {
         None
     }
 
+    /// Looks at the device, and takes it into use again if it was gone and is there again under its name. To be
+    /// called now and then, and after an error of kind [`io::ErrorKind::NetworkUnreachable`].
+    fn attend(&mut self) -> Presence {
+        Presence::Up
+    }
+
     /// What has passed so far.
     fn counters(&self) -> Counters;
 
@@ -357,6 +383,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
         (**self).neighbours()
+    }
+
+    fn attend(&mut self) -> Presence {
+        (**self).attend()
     }
 
     fn counters(&self) -> Counters {
@@ -424,6 +454,10 @@ mod tests {
             Some(NeighbourChange::Gone(IpAddr::from([10, 0, 0, 7])))
         }
 
+        fn attend(&mut self) -> Presence {
+            Presence::Gone
+        }
+
         fn counters(&self) -> Counters {
             Counters::default()
         }
@@ -461,6 +495,7 @@ mod tests {
         driver.listen_to([1; 6], true).unwrap();
         assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["flush", "listen"]);
         assert!(driver.poll_neighbour().is_some());
+        assert_eq!(driver.attend(), Presence::Gone);
         assert_eq!(driver.wait_deadline_us(), Some(7));
         assert_eq!(driver.mode(), Some("noting"));
         assert_eq!(driver.complaints(), ["nothing"]);

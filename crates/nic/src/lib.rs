@@ -29,7 +29,7 @@ pub use align::Aligner;
 pub use curbed::Curbs;
 pub use driver::{
     Caps, Counters, Driver, NOTE_BYTES, NeighbourChange, Neighbours, Note, PartialChecksum,
-    RxChecksum, RxFrame, TxFrame,
+    Presence, RxChecksum, RxFrame, TxFrame,
 };
 pub use link::{hardware_address, receive_queues};
 pub use pool::{FramePool, PooledFrame, SharedSlice};

@@ -226,14 +226,34 @@ fn our_end_has_a_random_local_address_unless_one_is_given() {
 }
 
 #[test]
-fn a_stopped_interface_is_an_error_that_says_so() {
-    let Some(namespace) = support::alone("a_stopped_interface_is_an_error_that_says_so") else {
+fn a_stopped_interface_is_said_once_and_one_that_is_gone_is_taken_back() {
+    let test = "a_stopped_interface_is_said_once_and_one_that_is_gone_is_taken_back";
+    let Some(namespace) = support::alone(test) else {
         return;
     };
     let mut tap = namespace.run(|| Tap::create(&Config::default()).unwrap());
     let error = tap.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
-    assert!(error.to_string().contains("ip link set"), "{error}");
+    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+    assert!(error.to_string().contains("down or gone"), "{error}");
+    assert_eq!(tap.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap(), 1);
+    assert_eq!(namespace.run(|| tap.attend()), nic::Presence::Down);
+    assert!(tap.complaints()[0].contains("ip link set"));
+    let name = tap.name().to_owned();
+    namespace.ip(&format!("link set {name} up"));
+    assert_eq!(namespace.run(|| tap.attend()), nic::Presence::Up);
+    assert_eq!(tap.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap(), 1);
+
+    namespace.ip(&format!("link del {name}"));
+    let error = tap.rx_burst(8, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+    assert_eq!(tap.rx_burst(8, &mut |_| ()).unwrap(), 0);
+    assert_eq!(namespace.run(|| tap.attend()), nic::Presence::Gone);
+    namespace.ip(&format!("tuntap add {name} mode tap vnet_hdr"));
+    namespace.ip(&format!("link set {name} up"));
+    let found = namespace.run(|| tap.attend());
+    assert!(matches!(found, nic::Presence::Back { .. }), "{found:?}");
+    assert_eq!(tap.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap(), 1);
+    assert_eq!(namespace.run(|| tap.attend()), nic::Presence::Up);
 }
 
 #[test]

@@ -219,6 +219,38 @@ impl<'m> Stack<'m> {
         Ok(())
     }
 
+    /// The device of an interface was exchanged for one with this hardware address, perhaps on another link: who was
+    /// found there is asked for again, but those of whom the host has said where they are.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn exchange_device(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        hardware: ethernet::Address,
+    ) -> Result<(), Error> {
+        let found = self.interfaces.find_mut(interface);
+        found.ok_or(Error::NotFound)?.config.hardware = hardware;
+        let there = self
+            .neighbours(now)
+            .filter(|one| one.interface == interface);
+        let there: Vec<IpAddr> = there.map(|one| one.address).collect();
+        for address in there {
+            if let Some(n) = self.neighbours.find(interface, address)
+                && !matches!(
+                    self.neighbours.entry(n).state,
+                    // Those of whom nothing is known are being asked for anyway.
+                    NeighbourState::Permanent | NeighbourState::Incomplete
+                )
+            {
+                self.neighbours.set_failed(n);
+                self.arm_neighbour(n);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a route, in place of one with the same prefix and metric.
     ///
     /// # Errors

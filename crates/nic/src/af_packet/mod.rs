@@ -12,6 +12,7 @@ pub mod bpf;
 mod config;
 mod error;
 pub mod filter;
+mod presence;
 pub mod steering;
 pub(crate) mod sys;
 
@@ -26,13 +27,14 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 
 use crate::bpf::Link;
 use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
 use crate::sharing::Sharing;
 use crate::{link, vnet};
 pub use config::Config;
 pub use error::OpenError;
 use error::failed;
+use presence::{Fanout, Place};
 
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
@@ -49,11 +51,21 @@ pub struct AfPacket {
     // The ring is unmapped before the socket closes: fields drop in order.
     ring: sys::Ring,
     socket: OwnedFd,
+    /// As it was opened.
+    config: Config,
+    /// What it is called now.
     interface: String,
     index: u32,
-    sharing: Option<Arc<Sharing>>,
+    /// Down or gone, and that was said.
+    is_away: bool,
+    /// Groups of stations that were asked for.
+    groups: Vec<[u8; 6]>,
+    /// Where it is one of several queues.
+    place: Option<Place>,
+    /// It has taken its place in a new group, and others have not: nothing is received yet.
+    awaits_others: bool,
     /// Keeps the addresses' packets from the kernel, where that is to be and can be.
-    _apart: Option<Link>,
+    apart: Option<Link>,
     caps: Caps,
     next: usize,
     slept: bool,
@@ -88,23 +100,15 @@ impl AfPacket {
         program: &[bpf::Instruction],
     ) -> Result<Vec<Self>, OpenError> {
         let mut queues: Vec<Self> = Vec::new();
-        let mut group = None;
-        for _ in 0..count {
+        let fanout = Arc::new(Fanout::new(program, count));
+        for number in 0..count {
             let (mut queue, interface) = Self::prepare(config)?;
             queue.caps.queues = count;
-            let socket = queue.socket.as_fd();
-            // A socket joins when it is bound; until then it shall not receive what another one gets.
-            sys::set_filter(socket, Some(&filter::NOTHING))
-                .map_err(queue.failed("attaching a filter"))?;
-            sys::bind(socket, interface).map_err(queue.failed("bind"))?;
-            match group {
-                None => {
-                    let founded = sys::found_group(socket, program);
-                    group = Some(founded.map_err(queue.failed("making a fanout group"))?);
-                }
-                Some(group) => sys::join_group(socket, group)
-                    .map_err(queue.failed("joining the fanout group"))?,
-            }
+            let mut place = Place::new(&fanout, number);
+            place
+                .take(queue.socket.as_fd(), interface)
+                .map_err(queue.failed("joining the fanout group"))?;
+            queue.place = Some(place);
             queues.push(queue);
         }
         for queue in &queues {
@@ -152,10 +156,14 @@ impl AfPacket {
         let prepared = Self {
             ring,
             socket,
+            config: config.clone(),
             interface,
             index: link.index,
-            sharing: config.sharing.clone(),
-            _apart: None,
+            is_away: false,
+            groups: Vec::new(),
+            place: None,
+            awaits_others: false,
+            apart: None,
             caps: caps(&link),
             next: 0,
             slept: false,
@@ -187,7 +195,7 @@ impl AfPacket {
             (config.alone, &config.sharing, config.addresses.as_deref())
         {
             let kept = apart::keep(self.index, addresses);
-            self._apart = kept.ok().map(|link| link.moved(config.home));
+            self.apart = kept.ok().map(|link| link.moved(config.home));
         }
     }
 
@@ -205,15 +213,7 @@ impl AfPacket {
         self.socket.as_fd()
     }
 
-    fn gone(&self, error: &io::Error) -> io::Error {
-        let interface = &self.interface;
-        let text = format!(
-            "interface {interface:?} is down or gone ({error}): `ip link set {interface} up`, or name another"
-        );
-        io::Error::new(io::ErrorKind::NetworkDown, text)
-    }
-
-    /// What a failed send means: try later (`Ok(false)`), skip the frame (`Ok(true)`), or give up.
+    /// What a failed send means: try later (`Ok(false)`), skip the frame (`Ok(true)`), look at the device, or give up.
     fn judge_send(&mut self, error: &io::Error) -> io::Result<bool> {
         match error.raw_os_error() {
             Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {
@@ -221,7 +221,7 @@ impl AfPacket {
                 self.busy = true;
                 Ok(false)
             }
-            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.gone(error)),
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.miss(error).map(|()| true),
             // The frame is longer than the link takes, its offload fields contradict it, or the file
             // that its payload lies in was cut short (EFAULT): no retry would send it, and the frames
             // behind it are not to blame.
@@ -378,7 +378,7 @@ impl Driver for AfPacket {
             && handled == 0
             && let Err(error) = sockopt::socket_error(&self.socket)?
         {
-            return Err(self.gone(&error.into()));
+            self.miss(&error.into())?;
         }
         Ok(received)
     }
@@ -420,22 +420,22 @@ impl Driver for AfPacket {
 
     /// Until the socket closes at the latest (packet(7), PACKET_ADD_MEMBERSHIP).
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
+        if listen {
+            self.groups.push(group);
+        } else if let Some(at) = self.groups.iter().position(|one| *one == group) {
+            self.groups.swap_remove(at);
+        }
         sys::change_membership(self.socket.as_fd(), self.index, group, listen)
     }
 
+    fn attend(&mut self) -> Presence {
+        self.look()
+    }
+
     fn complaints(&self) -> Vec<String> {
-        let mut complaints = Vec::new();
-        // An interface that is gone is an error of the next call.
-        if let Ok(mtu) = link::mtu(self.socket.as_fd(), &self.interface)
-            && mtu != self.caps.mtu
-        {
-            complaints.push(format!(
-                "the MTU of {:?} is {mtu} now and was {} when the engine started, which goes on with that: restart the engine, or set it back",
-                self.interface, self.caps.mtu
-            ));
-        }
+        let mut complaints: Vec<String> = self.absence().into_iter().collect();
         let is_off = |sharing: &Sharing| matches!(sharing.is_in_force(), Ok(false));
-        if self.sharing.as_deref().is_some_and(is_off) {
+        if !self.is_away && self.config.sharing.as_deref().is_some_and(is_off) {
             complaints.push(format!(
                 "somebody took the program off {:?} that keeps the engine's packets from the kernel, which resets its connections now: restart the engine to attach it again",
                 self.interface

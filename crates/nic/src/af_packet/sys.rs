@@ -70,6 +70,18 @@ pub(super) fn bind(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     }
 }
 
+/// Whether the socket is bound to interface number `interface`: no more, once that has gone.
+pub(super) fn is_bound(fd: BorrowedFd<'_>, interface: u32) -> bool {
+    // SAFETY: `sockaddr_ll` is plain C data for which all zeros is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len =
+        libc::socklen_t::try_from(size_of_val(&address)).expect("invariant: an address is small");
+    // SAFETY: pointer and length describe `address`, which the kernel fills and which outlives the call.
+    let result =
+        unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) };
+    result == 0 && u32::try_from(address.sll_ifindex) == Ok(interface)
+}
+
 /// Has the device let in what is sent to a group of stations, or no more. Memberships are counted.
 pub(super) fn change_membership(
     fd: BorrowedFd<'_>,

@@ -29,7 +29,9 @@ use rustix::event::epoll;
 
 use crate::af_packet::{self, AfPacket, steering::Mix};
 use crate::bpf::{Link, Map, MapKind, Program, ProgramKind};
-use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
+use crate::driver::{
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxChecksum, RxFrame, TxFrame,
+};
 use crate::link::{self, segments::Kind};
 pub use config::{Config, Mode};
 pub use error::OpenError;
@@ -63,6 +65,10 @@ pub struct AfXdp {
     believes_partial: bool,
     slept: bool,
     busy: bool,
+    /// The interface is down, and that was said.
+    is_away: bool,
+    /// It was made anew: its queues are not ours any more.
+    is_another: bool,
     stall: Stall,
     /// See [`AfXdp::hold_transmit_ring`].
     is_held: bool,
@@ -197,6 +203,8 @@ impl AfXdp {
             is_watched: false,
             slept: false,
             busy: false,
+            is_away: false,
+            is_another: false,
             stall: Stall::default(),
             is_held: false,
             counters: Counters::default(),
@@ -305,10 +313,9 @@ impl Driver for AfXdp {
             seen.map_err(broken)?;
         }
         if received == 0 && slept {
-            for queue in &self.queues {
-                if let Some(error) = queue.pending_error() {
-                    return Err(self.gone(&error));
-                }
+            let mut errors = self.queues.iter().filter_map(Queue::pending_error);
+            if let Some(error) = errors.next_back() {
+                self.miss(&error)?;
             }
         }
         Ok(received)
@@ -371,6 +378,26 @@ impl Driver for AfXdp {
         self.packet.listen_to(group, listen)
     }
 
+    /// An interface that was made anew is served by the packet socket alone: queues, rings and the XDP program of the
+    /// old one went with it.
+    fn attend(&mut self) -> Presence {
+        let presence = self.packet.attend();
+        if let Presence::Gone | Presence::Back { .. } = presence {
+            self.queues.clear();
+            self.link = None;
+            self.is_watched = false;
+            self.is_another = true;
+            self.caps.hardware_address = self.packet.caps().hardware_address;
+        }
+        if let Presence::Back { .. } = presence {
+            // The same descriptor, or another that is not watched yet.
+            let _ = watch(&self.ready, self.packet.socket());
+        }
+        self.caps.mtu = self.packet.caps().mtu;
+        self.is_away = matches!(presence, Presence::Down | Presence::Gone);
+        presence
+    }
+
     fn counters(&self) -> Counters {
         let (own, packet) = (self.counters, self.packet.counters());
         let sum = |of: fn(&Queue) -> u64| self.queues.iter().map(of).sum::<u64>();
@@ -393,6 +420,12 @@ impl Driver for AfXdp {
 
     fn complaints(&self) -> Vec<String> {
         let mut complaints = self.packet.complaints();
+        if self.is_another {
+            complaints.push(format!(
+                "interface {:?} was made anew: it is served through a packet socket, more slowly; restart the engine for AF_XDP",
+                self.interface
+            ));
+        }
         let is_off = |link: &Link| matches!(link.is_attached(), Ok(false));
         if self.link.as_ref().is_some_and(is_off) {
             complaints.push(format!(

@@ -21,12 +21,13 @@ pub(super) enum Sent {
 }
 
 impl AfXdp {
-    pub(super) fn gone(&self, error: &io::Error) -> io::Error {
-        let interface = &self.interface;
-        let text = format!(
-            "interface {interface:?} is down or gone ({error}): `ip link set {interface} up`, or name another"
-        );
-        io::Error::new(io::ErrorKind::NetworkDown, text)
+    /// The interface takes or brings nothing: said once, until it was looked at.
+    pub(super) fn miss(&mut self, error: &io::Error) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_away, true) {
+            return Ok(());
+        }
+        let text = format!("interface {:?} is down or gone: {error}", self.interface);
+        Err(io::Error::new(io::ErrorKind::NetworkUnreachable, text))
     }
 
     /// Has the kernel send what waits. `false`: the device is busy.
@@ -39,12 +40,13 @@ impl AfXdp {
         }
         match queue.kick() {
             Ok(done) => Ok(done),
-            Err(error) => Err(match error.raw_os_error() {
+            // What is in the ring leaves when the interface is up again, or goes with it.
+            Err(error) => match error.raw_os_error() {
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::EBADF) => {
-                    self.gone(&error)
+                    self.miss(&error).map(|()| true)
                 }
-                _ => error,
-            }),
+                _ => Err(error),
+            },
         }
     }
 
@@ -67,6 +69,9 @@ impl AfXdp {
 
     /// The ring took nothing: the frame has to wait, or goes by the packet socket where the ring has stopped.
     fn send_around(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        if self.is_away {
+            return Ok(Sent::Dropped);
+        }
         if !self.stall.on_full(Instant::now()) {
             return Ok(Sent::Busy);
         }
@@ -79,6 +84,9 @@ impl AfXdp {
     }
 
     pub(super) fn send(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+        if self.queues.is_empty() {
+            return self.send_by_packet(frame);
+        }
         if frame.is_large() {
             return if self.mixes {
                 self.send_whole(frame)

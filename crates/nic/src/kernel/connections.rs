@@ -75,6 +75,11 @@ impl Connections {
         })
     }
 
+    /// The interface was made anew and has this number.
+    pub fn move_to(&mut self, interface: u32) {
+        self.interface = interface;
+    }
+
     /// Whether the kernel has a connection with these ends, ours first. It answers before the question has been
     /// sent, so nothing waits.
     ///

@@ -130,6 +130,11 @@ impl Kernel {
         })
     }
 
+    /// The interface was made anew and has this number. Read everything again.
+    pub fn move_to(&mut self, index: u32) {
+        self.index = index;
+    }
+
     /// Becomes readable with news.
     #[must_use]
     pub fn news_fd(&self) -> BorrowedFd<'_> {

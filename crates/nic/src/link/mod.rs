@@ -80,6 +80,11 @@ pub(crate) fn mtu(socket: std::os::fd::BorrowedFd<'_>, name: &str) -> io::Result
     sys::mtu(&socket, name)
 }
 
+/// Whether interface `name` is switched on.
+pub(crate) fn is_up(socket: std::os::fd::BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    sys::is_up(&socket, name)
+}
+
 /// Sets the largest IP packet of interface `name`.
 pub(crate) fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     sys::set_mtu(&control_socket()?, name, mtu)

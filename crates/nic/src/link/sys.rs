@@ -49,6 +49,15 @@ pub(super) fn set_mtu(socket: &impl AsFd, name: &str, mtu: u32) -> io::Result<()
     call(socket, libc::SIOCSIFMTU, &mut request)
 }
 
+/// `IFF_UP`.
+pub(super) fn is_up(socket: &impl AsFd, name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    call(socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: after SIOCGIFFLAGS the union holds `ifru_flags`.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
 /// The hardware type (`ARPHRD_*`) and the first six bytes of the address.
 pub(super) fn hardware_address(socket: &impl AsFd, name: &str) -> io::Result<(u16, [u8; 6])> {
     let mut request = request(name)?;

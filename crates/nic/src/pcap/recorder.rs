@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::format::{Direction, Writer};
-use crate::driver::{Caps, Counters, Driver, NeighbourChange, RxFrame, TxFrame};
+use crate::driver::{Caps, Counters, Driver, NeighbourChange, Presence, RxFrame, TxFrame};
 
 /// Bytes held back at most before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -182,6 +182,13 @@ impl<D: Driver> Driver for Recorder<D> {
 
     fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
         self.inner.poll_neighbour()
+    }
+
+    fn attend(&mut self) -> Presence {
+        let presence = self.inner.attend();
+        let caps = self.inner.caps();
+        (self.caps.mtu, self.caps.hardware_address) = (caps.mtu, caps.hardware_address);
+        presence
     }
 
     fn counters(&self) -> Counters {

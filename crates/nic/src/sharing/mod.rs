@@ -244,7 +244,9 @@ pub(crate) struct Tables {
 pub struct Sharing {
     tables: Tables,
     admit: Program,
-    taken: Link,
+    take: Program,
+    /// Where the second stands: number of the interface, and the link.
+    taken: Mutex<(u32, Link)>,
 }
 
 impl Sharing {
@@ -259,9 +261,10 @@ impl Sharing {
         let take = tables.program(program::Side::Kernel)?;
         let take = Program::load(ProgramKind::Classifier, "shunt_take", &take)?;
         Ok(Self {
-            taken: Link::tcx(&take, interface, TcxHook::Ingress)?,
+            taken: Mutex::new((interface, Link::tcx(&take, interface, TcxHook::Ingress)?)),
             tables,
             admit,
+            take,
         })
     }
 
@@ -284,7 +287,24 @@ impl Sharing {
     /// # Errors
     /// The kernel does not say.
     pub fn is_in_force(&self) -> Result<bool, ShareError> {
-        Ok(self.taken.is_attached()?)
+        Ok(self.taken().1.is_attached()?)
+    }
+
+    /// The interface was made anew and has this number: what is claimed is kept from the kernel there too.
+    ///
+    /// # Errors
+    /// As [`Sharing::open`].
+    pub fn follow(&self, interface: u32) -> Result<(), ShareError> {
+        let mut taken = self.taken();
+        if taken.0 != interface || !taken.1.is_attached()? {
+            let link = Link::tcx(&self.take, interface, TcxHook::Ingress)?;
+            *taken = (interface, link);
+        }
+        Ok(())
+    }
+
+    fn taken(&self) -> MutexGuard<'_, (u32, Link)> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

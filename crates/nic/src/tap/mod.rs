@@ -15,7 +15,7 @@ use ::wire::ethernet;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 
 use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxFrame, TxFrame,
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, Presence, RxFrame, TxFrame,
 };
 use crate::{link, vnet};
 
@@ -120,6 +120,8 @@ pub struct Tap {
     /// virtio header and frame as one read delivers them.
     buffer: Box<[u8]>,
     busy: bool,
+    /// Down or gone, and that was said.
+    is_away: bool,
     counters: Counters,
 }
 
@@ -205,16 +207,30 @@ impl Tap {
             caps,
             buffer,
             busy: false,
+            is_away: false,
             counters: Counters::default(),
         })
     }
 
-    fn gone(&self, error: &io::Error) -> io::Error {
-        let name = &self.name;
-        let text = format!(
-            "TAP interface {name:?} is down or gone ({error}): `ip link set {name} up`, or create it again"
-        );
-        io::Error::new(io::ErrorKind::NetworkDown, text)
+    /// The interface takes or brings nothing: said once, until it was looked at.
+    fn miss(&mut self, error: &io::Error) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_away, true) {
+            return Ok(());
+        }
+        let text = format!("TAP interface {:?} is down or gone: {error}", self.name);
+        Err(io::Error::new(io::ErrorKind::NetworkUnreachable, text))
+    }
+
+    /// The interface was deleted. If somebody has made another of its name it is this descriptor's from now on; none is
+    /// made here, as whoever deleted it wanted it away.
+    fn take_back(&mut self) -> io::Result<u32> {
+        let control = link::control_socket()?;
+        let index = rustix::net::netdevice::name_to_index(&control, &self.name)?;
+        attach(self.fd.as_fd(), Some(&self.name)).map_err(io::Error::other)?;
+        sys::set_header_len(self.fd.as_fd(), vnet::LEN)?;
+        sys::set_offload(self.fd.as_fd(), OFFLOADS)?;
+        self.caps.mtu = link::mtu(control.as_fd(), &self.name)?;
+        Ok(index)
     }
 }
 
@@ -247,7 +263,10 @@ impl Driver for Tap {
             let len = match rustix::io::read(&self.fd, &mut self.buffer[..]) {
                 Ok(len) => len,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
-                Err(error) => return Err(self.gone(&error.into())),
+                Err(error) => {
+                    self.miss(&error.into())?;
+                    break;
+                }
             };
             let bytes = &self.buffer[..len];
             match vnet::parse(bytes) {
@@ -287,7 +306,11 @@ impl Driver for Tap {
                 Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => {
                     self.counters.tx_dropped += 1;
                 }
-                _ => return Err(self.gone(&error)),
+                // EIO while it is down, EBADFD once it is gone.
+                _ => {
+                    self.counters.tx_dropped += 1;
+                    self.miss(&error)?;
+                }
             }
         }
         Ok(frames.len())
@@ -306,7 +329,35 @@ impl Driver for Tap {
         self.busy.then_some(BUSY_RETRY_US)
     }
 
+    fn attend(&mut self) -> Presence {
+        let Ok(attached) = sys::attached(self.fd.as_fd()) else {
+            self.is_away = true;
+            return match self.take_back() {
+                Ok(index) => {
+                    self.is_away = false;
+                    Presence::Back { index }
+                }
+                Err(_) => Presence::Gone,
+            };
+        };
+        self.name = attached.name;
+        // One that lies in another network namespace cannot be asked.
+        let is_up = link::control_socket()
+            .and_then(|control| link::is_up(control.as_fd(), &self.name))
+            .unwrap_or(true);
+        self.is_away = !is_up;
+        if is_up { Presence::Up } else { Presence::Down }
+    }
+
     fn counters(&self) -> Counters {
         self.counters
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        let name = &self.name;
+        let said = self.is_away.then(|| {
+            format!("TAP interface {name:?} is down or gone: connections wait for it until their time is over; `ip link set {name} up`, or create it again")
+        });
+        said.into_iter().collect()
     }
 }

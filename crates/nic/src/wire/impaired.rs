@@ -12,7 +12,8 @@ use std::time::Instant;
 use super::cable::{Cable, CableCounters};
 use super::impairment::Impairment;
 use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, NeighbourChange, RxChecksum, RxFrame, TxFrame,
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, NeighbourChange, Presence, RxChecksum, RxFrame,
+    TxFrame,
 };
 use crate::offload::{self, Finisher};
 use crate::pool::PooledFrame;
@@ -215,6 +216,10 @@ impl<D: Driver> Driver for Impaired<D> {
 
     fn complaints(&self) -> Vec<String> {
         self.inner.complaints()
+    }
+
+    fn attend(&mut self) -> Presence {
+        self.inner.attend()
     }
 
     fn counters(&self) -> Counters {

@@ -96,18 +96,27 @@ pub fn veth(test: &str) -> Option<[Namespace; 2]> {
 
 /// As [`veth`], with so many queues at each end.
 pub fn veth_of_queues(test: &str, queues: u32) -> Option<[Namespace; 2]> {
-    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     let make = || {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
-        let (l, r) = (&left.name, &right.name);
-        ip(&format!(
-            "link add {VETH} {queues} netns {l} type veth peer name {VETH} {queues} netns {r}"
-        ))?;
-        ip(&format!("-n {l} link set {VETH} up"))?;
-        ip(&format!("-n {r} link set {VETH} up"))?;
+        join([&left, &right], queues)?;
         Ok([left, right])
     };
     make().map_err(|why: String| skipped(test, &why)).ok()
+}
+
+/// Joins two namespaces by a veth pair, both ends up. BPF links know interfaces by their numbers, so each has one that
+/// no other test's interface has.
+pub fn join([left, right]: [&Namespace; 2], queues: u32) -> Result<(), String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(2, Ordering::Relaxed) % 1_000;
+    let index = 100_000 + std::process::id() % 1_000_000 * 1_000 + number;
+    let (l, r, other) = (&left.name, &right.name, index + 1);
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+    ip(&format!(
+        "link add {VETH} {queues} index {index} netns {l} type veth peer name {VETH} {queues} index {other} netns {r}"
+    ))?;
+    ip(&format!("-n {l} link set {VETH} up"))?;
+    ip(&format!("-n {r} link set {VETH} up"))
 }
 
 /// Number of an interface in the calling thread's namespace.
