@@ -97,20 +97,14 @@ impl Channel {
     }
 
     fn to_core(&self, core: u16) -> anyhow::Result<Self> {
-        let (socket, engines) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .context("making a channel")?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))
-            .context("setting a timeout")?;
-        match self.ask_with(&Request::Join { core }, &[engines.as_fd()])? {
-            (Reply::Joined, _) => Ok(Self {
-                socket,
-                name: self.name.clone(),
-            }),
+        match self.ask(&Request::Join { core })? {
+            (Reply::Joined, descriptors) => {
+                let socket = descriptors.into_iter().next().context("no channel came")?;
+                sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))
+                    .context("setting a timeout")?;
+                let name = self.name.clone();
+                Ok(Self { socket, name })
+            }
             (other, _) => bail!("core {core} of the engine at {}: {other:?}", self.name),
         }
     }

@@ -8,9 +8,7 @@ use hostif::{
     CORES_MAX, DEFAULT_ENGINE_NAME, ENGINE_SEPARATOR, ENGINE_VARIABLE, ENGINES_MAX, MAX_VERSION,
     MIN_VERSION, Moderation, NOTIFY_VARIABLE, Region, Steering,
 };
-use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::attachment::Attachment;
 use crate::control::{Control, ControlError};
@@ -97,16 +95,11 @@ fn dial(name: &str) -> Result<PrivateFd, AttachError> {
 
 /// Asks an engine for a channel to another of its cores.
 pub fn dial_core(main: &Control, core: u16) -> Result<PrivateFd, AttachError> {
-    let (ours, engines) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(AttachError::Channel)?;
-    let (ours, engines) = (PrivateFd::new(ours), PrivateFd::new(engines));
-    match main.request(&Request::Join { core }, &[engines.as_fd()])? {
-        (Reply::Joined, _) => Ok(ours),
+    match main.request(&Request::Join { core }, &[])? {
+        (Reply::Joined, descriptors) => {
+            let channel = descriptors.into_iter().next();
+            channel.map(PrivateFd::new).ok_or(AttachError::OutOfTurn)
+        }
         (Reply::Refused { text, .. }, _) => Err(AttachError::Refused(text)),
         _ => Err(AttachError::OutOfTurn),
     }

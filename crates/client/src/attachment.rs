@@ -137,7 +137,7 @@ impl Attachment {
 
     /// Takes the engine's rings so far.
     pub fn drain_bell(&self) {
-        hostif::doorbell::drain(self.program_bell.as_fd());
+        hostif::doorbell::drain_program(self.program_bell.as_fd());
     }
 
     /// Waits a moment for room in a ring; EAGAIN when the engine does not empty it.

@@ -19,7 +19,7 @@ use crate::sys::{self, Slot};
 use crate::wait::SignalMask;
 
 pub use crate::quiet::Quiet;
-pub use crate::sys::{defer, without_broken_pipe};
+pub use crate::sys::defer;
 
 /// The engine, as the threads of the program see it.
 pub trait Crank: Send + Sync {

@@ -13,8 +13,6 @@ use std::sync::{MutexGuard, RwLockWriteGuard};
 
 use hostif::Steering;
 use hostif::control::{Reply, Request};
-use rustix::fd::AsFd;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::attach::{greet, meet};
 use crate::attachment::Attachment;
@@ -180,18 +178,11 @@ impl Session {
 
 /// Tells a core of the engine that a child is coming; returns the child's end of its control channel.
 fn announce_child(attachment: &Attachment) -> Result<PrivateFd, Errno> {
-    let (ours, engines) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let (ours, engines) = (PrivateFd::new(ours), PrivateFd::new(engines));
-    match attachment
-        .control
-        .request(&Request::Fork, &[engines.as_fd()])
-    {
-        Ok((Reply::Forked { .. }, _)) => Ok(ours),
+    match attachment.control.request(&Request::Fork, &[]) {
+        Ok((Reply::Forked { .. }, descriptors)) => {
+            let channel = descriptors.into_iter().next().ok_or(Errno::PROTO)?;
+            Ok(PrivateFd::new(channel))
+        }
         Ok(_) => {
             say("the engine refused to let a child share the connections of this process");
             Err(Errno::PROTO)

@@ -273,11 +273,6 @@ pub fn pending_signals() -> u64 {
     pending
 }
 
-/// Runs `work` without the SIGPIPE that it may cause in this thread.
-pub fn without_broken_pipe(work: &mut dyn FnMut()) {
-    without_signals(bit(libc::SIGPIPE), work);
-}
-
 /// Runs `work` without those of these signals, in the same form, that it may cause in this thread.
 pub fn without_signals(set: u64, work: &mut dyn FnMut()) {
     let before = change_mask(libc::SIG_BLOCK, set);

@@ -8,7 +8,6 @@ use crate::session::Session;
 use core::net::SocketAddr;
 use hostif::{Command, Completion, Consumed, Flags, Op, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
-use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use stack::{Listen, PackedAddress};
 use tcp::Instant;
@@ -33,7 +32,7 @@ impl EngineCore {
             };
             work += 1;
             match command {
-                Ok(command) => self.handle_command(now, slot, &command),
+                Ok(command) => self.handle_command(now, slot, command),
                 Err(_) => return self.fault(slot, work, "a command that makes no sense"),
             }
         }
@@ -64,7 +63,7 @@ impl EngineCore {
             else {
                 break;
             };
-            self.handle_command(now, slot, &command);
+            self.handle_command(now, slot, command);
         }
         self.drain_written_finally(now, slot);
         for _ in 0..entries.receive {
@@ -148,7 +147,11 @@ impl EngineCore {
         }
     }
 
-    fn handle_command(&mut self, now: Instant, slot: usize, command: &Command) {
+    /// Carries a command out, or keeps it until the name that it needs is known.
+    pub(crate) fn handle_command(&mut self, now: Instant, slot: usize, command: Command) {
+        if self.must_wait_for_name(slot, &command) {
+            return;
+        }
         let outcome = match command.op {
             Op::CloseBacking { handle } => {
                 // What was to be sent from it is noted in another ring.
@@ -200,7 +203,7 @@ impl EngineCore {
                         self.settle_written_to(now, slot, row, written);
                         self.release_hold(now, slot, row, Some((written, consumed)));
                         self.on_hold_released(now, row);
-                        Ok(0)
+                        return self.closed(slot, command.token);
                     }
                     Op::SetOptions(changes) => {
                         self.set_options(now, row, &changes);
@@ -217,7 +220,7 @@ impl EngineCore {
         self.done(slot, command.token, outcome);
     }
 
-    fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
+    pub(crate) fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
         if token == 0 {
             return;
         }
@@ -225,13 +228,13 @@ impl EngineCore {
             Ok(value) => (0, value),
             Err(errno) => (errno::code(errno), 0),
         };
-        if let Some(session) = &mut self.sessions[slot] {
+        self.tell(slot, |session| {
             session.complete(Completion::Done {
                 token,
                 errno,
                 value,
             });
-        }
+        });
     }
 
     fn bind(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
@@ -256,26 +259,6 @@ impl EngineCore {
         self.sockets
             .with_header(row, |header| header.engine_set_addresses(Some(local), None));
         Ok(u64::from(port))
-    }
-
-    /// Address and port that the kernel holds for the backing socket. It decided about privilege, conflicts
-    /// and `SO_REUSEADDR`; a program that asks for others here has not asked the kernel.
-    pub(crate) fn kernel_name(&mut self, row: u32) -> Result<SocketAddr, Errno> {
-        let backing = self
-            .sockets
-            .companion(row)
-            .backing
-            .as_ref()
-            .ok_or(Errno::BADF)?;
-        // Whoever makes a network namespace holds every port in it.
-        if !nic::kernel::is_of_own_network(backing.as_fd()).unwrap_or(false) {
-            return Err(Errno::ACCESS);
-        }
-        let name = rustix::net::getsockname(backing)?;
-        match SocketAddr::try_from(name) {
-            Ok(address) if address.port() != 0 => Ok(address),
-            _ => Err(Errno::ACCESS),
-        }
     }
 
     fn listen(&mut self, now: Instant, row: u32, backlog: u32) -> Result<u64, Errno> {
@@ -330,8 +313,8 @@ impl EngineCore {
                 let Some(socket) = self.sockets.id(new_row) else {
                     return;
                 };
-                if let Some(session) = &mut self.sessions[slot] {
-                    let (region, header) = (record.region, record.header);
+                let (region, header) = (record.region, record.header);
+                self.tell(slot, |session| {
                     session.complete(Completion::Accepted {
                         token,
                         socket,
@@ -339,7 +322,7 @@ impl EngineCore {
                         header,
                         peer,
                     });
-                }
+                });
             }
         }
     }

@@ -1,21 +1,23 @@
 //! The control channel: attaching, opening sockets, preparing backing sockets, forking, reports.
 
 use crate::core::EngineCore;
-use crate::descriptors::{channel, check_backings, is_file};
+use crate::descriptors::{check_backings, is_file};
 use crate::report;
 use crate::rows::Kind;
 use crate::seat::Message;
 use crate::session::{Rings, Session};
+use crate::users::{Finished, ProgramFd};
 use core::net::IpAddr;
 use hostif::control::{
     Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, Welcome,
-    negotiate, receive, send,
+    negotiate, receive_any, send,
 };
 use hostif::{Moderation, Region, doorbell, home};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
 use stack::{Protocols, Resolution};
+use std::sync::Arc;
 use tcp::Instant;
 
 /// Messages answered in one turn, so that a program that asks without pause does not keep the engine
@@ -36,9 +38,18 @@ impl EngineCore {
     }
 
     pub(crate) fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
+        let user = match self.users.user(uid) {
+            Ok(user) => user,
+            Err(error) => {
+                let text = format!("the engine cannot start a thread for user {uid}: {error}");
+                tracing::warn!("{text}");
+                refuse(control.as_fd(), Errno::AGAIN, text);
+                return None;
+            }
+        };
         if !self.has_room_for_user(uid) {
             let text = format!("user {uid} has half of all the engine's sessions already");
-            refuse(control.as_fd(), Errno::NFILE, text);
+            refuse(user.keep(control).as_fd(), Errno::NFILE, text);
             return None;
         }
         let slot = match self.sessions.iter().position(Option::is_none) {
@@ -52,12 +63,12 @@ impl EngineCore {
                     "the engine serves {} programs already: raise its limit",
                     self.sessions.len()
                 );
-                refuse(control.as_fd(), Errno::NFILE, text);
+                refuse(user.keep(control).as_fd(), Errno::NFILE, text);
                 return None;
             }
         };
         self.last_session = self.next_session_number();
-        self.sessions[slot] = Some(Session::new(self.last_session, pid, uid, control));
+        self.sessions[slot] = Some(Session::new(self.last_session, pid, user, control));
         self.new_sessions.push(slot);
         Some(slot)
     }
@@ -66,7 +77,7 @@ impl EngineCore {
     /// whoever runs the engine could do worse anyway.
     fn has_room_for_user(&self, uid: u32) -> bool {
         let sessions = self.sessions.iter().flatten();
-        let held = sessions.filter(|session| session.uid == uid).count();
+        let held = sessions.filter(|session| session.user.uid == uid).count();
         uid == 0
             || uid == rustix::process::geteuid().as_raw()
             || held < self.config.limits.sessions.div_ceil(2)
@@ -97,16 +108,10 @@ impl EngineCore {
             let Some(session) = &self.sessions[slot] else {
                 return;
             };
-            let answer = match receive(session.control.as_fd(), RecvFlags::DONTWAIT) {
+            let answer = match receive_any(session.control.as_fd(), RecvFlags::DONTWAIT) {
                 Ok(received) if received.bytes.is_empty() => return self.end_session(now, slot),
                 Ok(received) => self.understand(slot, received),
                 Err(Errno::AGAIN) => return,
-                // The descriptors beside the message were lost: no program's connections shall end for
-                // that.
-                Err(Errno::MSGSIZE) => Err((
-                    Errno::NFILE,
-                    "the engine has too many open files: raise its limit (LimitNOFILE)".to_owned(),
-                )),
                 Err(_) => return self.end_session(now, slot),
             };
             let (reply, descriptors) =
@@ -131,15 +136,30 @@ impl EngineCore {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Option<Answer> {
-        let is_it = |one: &Option<Session>| one.as_ref().is_some_and(|one| one.number == session);
-        let slot = self.sessions.iter().position(is_it)?;
+        let slot = self.slot_of(session)?;
+        let user = Arc::clone(&self.sessions[slot].as_ref()?.user);
+        let descriptors = descriptors.into_iter().map(|fd| user.keep(fd)).collect();
         let answer = self.answer(slot, request, descriptors);
         Some(answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new())))
     }
 
     fn understand(&mut self, slot: usize, received: Received) -> Result<Answer, (Errno, String)> {
-        let descriptors: Vec<OwnedFd> =
-            received.descriptors.into_iter().map(home::settle).collect();
+        let session = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        let keep = |fd| session.user.keep(home::settle(fd));
+        let descriptors: Vec<ProgramFd> = received.descriptors.into_iter().map(keep).collect();
+        // Of descriptors beside the message some were lost: no program's connections shall end for that.
+        if received.is_cut {
+            let text = "the engine has too many open files: raise its limit (LimitNOFILE)";
+            return Err((Errno::NFILE, text.to_owned()));
+        }
+        if !descriptors.is_empty() {
+            session
+                .user
+                .check_limit()
+                .map_err(|text| (Errno::NFILE, text))?;
+        }
         let request = Request::decode(&received.bytes)
             .ok()
             .filter(|request| request.descriptors() == descriptors.len());
@@ -166,7 +186,7 @@ impl EngineCore {
         &mut self,
         slot: usize,
         request: Request,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
         let system = |errno: Errno| (errno, format!("the engine's system call failed: {errno}"));
         match request {
@@ -194,8 +214,8 @@ impl EngineCore {
                     .ok_or((Errno::MFILE, "too many prepared backing sockets".to_owned()))?;
                 Ok((Reply::Prepared { first, count }, Vec::new()))
             }
-            Request::Fork => self.fork(slot, descriptors),
-            Request::Join { core } => self.pass_on(slot, core, descriptors),
+            Request::Fork => self.fork(slot),
+            Request::Join { core } => self.pass_on(slot, core),
             Request::MapRegion { region } => self.map_region(slot, region),
             Request::MapArea { area } => self.map_area(slot, area),
             Request::Signals { socket } => self.signals_of(slot, socket),
@@ -234,23 +254,19 @@ impl EngineCore {
         let region = Region::create(self.config.limits.region, number, session.number)
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
-        let to_program = doorbell::between().map_err(system)?;
+        let doorbell::Bell { rope, ear } = doorbell::between().map_err(system)?;
         let engine_bell = home::settle(doorbell::create().map_err(system)?);
+        // Before the program has it, which could have it watched otherwise: see `users`.
+        self.watch_bell(slot, engine_bell.as_fd()).map_err(system)?;
         let file = region.file();
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
-        let descriptors = vec![
-            duplicate(file)?,
-            to_program.ear,
-            duplicate(engine_bell.as_fd())?,
-        ];
+        let descriptors = vec![duplicate(file)?, ear, duplicate(engine_bell.as_fd())?];
         let session = self.sessions[slot]
             .as_mut()
             .ok_or((Errno::BADF, String::new()))?;
-        session.rings = Some(Rings::new(
-            &region,
-            home::settle(to_program.rope),
-            engine_bell,
-        ));
+        let user = Arc::clone(&session.user);
+        let (program_bell, engine_bell) = (user.keep(home::settle(rope)), user.keep(engine_bell));
+        session.rings = Some(Rings::new(&region, program_bell, engine_bell));
         // A forked child speaks over a channel that its parent made: only it knows its own number.
         session.pid = i32::try_from(pid).unwrap_or(session.pid);
         let welcome = Welcome {
@@ -260,13 +276,19 @@ impl EngineCore {
             session: session.number,
             region: number,
         };
-        let uid = session.uid;
-        self.sockets.regions.insert(region, uid);
-        self.new_bells.push(slot);
+        self.sockets.regions.insert(region, user);
+        let now = self.sockets.now();
+        self.wake(now, slot);
+        // What a child was to hear of before it said hello.
+        self.tell(slot, |_| {});
         Ok((Reply::Welcome(welcome), descriptors))
     }
 
-    fn open(&mut self, slot: usize, descriptors: Vec<OwnedFd>) -> Result<Answer, (Errno, String)> {
+    fn open(
+        &mut self,
+        slot: usize,
+        descriptors: Vec<ProgramFd>,
+    ) -> Result<Answer, (Errno, String)> {
         let session = self.sessions[slot]
             .as_mut()
             .ok_or((Errno::BADF, String::new()))?;
@@ -277,7 +299,7 @@ impl EngineCore {
             .region;
         let mut opened = Vec::new();
         for backing in descriptors {
-            let kind = match sockopt::socket_type(&backing) {
+            let kind = match sockopt::socket_type(&*backing) {
                 Ok(SocketType::DGRAM) => Kind::FreshDatagram,
                 _ => Kind::Fresh,
             };
@@ -302,32 +324,27 @@ impl EngineCore {
         Ok((Reply::Opened(opened), Vec::new()))
     }
 
-    /// The descriptor becomes the program's control channel at another core.
-    fn pass_on(
-        &mut self,
-        slot: usize,
-        core: u16,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, (Errno, String)> {
-        let control = channel(descriptors)?;
+    /// Makes a control channel to another core for the program.
+    fn pass_on(&mut self, slot: usize, core: u16) -> Result<Answer, (Errno, String)> {
+        let [control, theirs] = channel()?;
         let session = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
-        let (pid, uid) = (session.pid, session.uid);
+        let (pid, uid) = (session.pid, session.user.uid);
         self.seat
             .pass_session(core, Message::Session { control, pid, uid })
             .map_err(|errno| (errno, format!("core {core} takes no program now")))?;
-        Ok((Reply::Joined, Vec::new()))
+        Ok((Reply::Joined, vec![theirs]))
     }
 
-    /// The descriptor becomes the control channel of the child, which at once holds what the parent holds.
-    fn fork(&mut self, slot: usize, descriptors: Vec<OwnedFd>) -> Result<Answer, (Errno, String)> {
-        let channel = channel(descriptors)?;
+    /// Makes a control channel for a child, which at once holds what the parent holds.
+    fn fork(&mut self, slot: usize) -> Result<Answer, (Errno, String)> {
+        let [control, theirs] = channel()?;
         let parent = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
-        let (pid, uid, held) = (parent.pid, parent.uid, parent.sockets.clone());
-        let child = self.add_session(channel, pid, uid).ok_or((
+        let (pid, uid, held) = (parent.pid, parent.user.uid, parent.sockets.clone());
+        let child = self.add_session(control, pid, uid).ok_or((
             Errno::NFILE,
             "the engine serves too many programs".to_owned(),
         ))?;
@@ -342,7 +359,7 @@ impl EngineCore {
             Reply::Forked {
                 session: session.number,
             },
-            Vec::new(),
+            vec![theirs],
         ))
     }
 
@@ -429,6 +446,7 @@ impl EngineCore {
                 unheld.push(row);
             }
         }
+        self.attention.forget(slot);
         if let Some(session) = self.sessions[slot].take() {
             self.closing.push(session.control);
             self.retired.extend(session.files.into_values());
@@ -440,15 +458,37 @@ impl EngineCore {
         self.let_stray(now, unheld);
     }
 
+    /// Acts on what users' threads have done.
+    pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        while let Some(finished) = self.desk.take() {
+            work += 1;
+            match finished {
+                Finished::Closed { session, token } => {
+                    if let Some(slot) = self.slot_of(session) {
+                        self.done(slot, token, Ok(0));
+                    }
+                }
+                Finished::Named {
+                    session,
+                    socket,
+                    name,
+                } => self.on_named(now, session, socket, name),
+                Finished::Freed { region, pair } => self.sockets.regions.on_freed(region, pair),
+            }
+        }
+        work
+    }
+
+    pub(crate) fn slot_of(&self, session: u32) -> Option<usize> {
+        let is_it = |one: &Option<Session>| one.as_ref().is_some_and(|one| one.number == session);
+        self.sessions.iter().position(is_it)
+    }
+
     /// Ends the sessions whose programs broke the protocol.
     pub(crate) fn drop_faulty(&mut self, now: Instant) {
-        for slot in 0..self.sessions.len() {
-            if self.sessions[slot]
-                .as_ref()
-                .is_some_and(|session| session.is_faulty)
-            {
-                self.end_session(now, slot);
-            }
+        for slot in core::mem::take(&mut self.attention.faulty) {
+            self.end_session(now, slot);
         }
     }
 }
@@ -463,6 +503,14 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(errno),
         Err(_) => Ok(None),
     }
+}
+
+/// The engine's end of a control channel and the program's. The engine makes both, so that it alone has its own.
+fn channel() -> Result<[OwnedFd; 2], (Errno, String)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| (errno, "cannot make a control channel".to_owned()))?;
+    Ok([home::settle(pair.0), pair.1])
 }
 
 fn refusal(errno: Errno, text: String) -> Reply {

@@ -13,9 +13,12 @@ use crate::session::{Rings, Session};
 use crate::sharing::Shared;
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use crate::users::{Desk, ProgramFd, Users};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use hostif::SocketId;
 use nic::{Driver, NeighbourChange, RxChecksum};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use stack::{GroupChange, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
 use std::sync::Arc;
 use tcp::Instant;
@@ -41,14 +44,22 @@ pub struct EngineCore {
     /// Present where the addresses are the kernel's too.
     pub(crate) shared: Option<Shared>,
     pub(crate) sessions: Vec<Option<Session>>,
+    /// Which of them are looked at.
+    pub(crate) attention: crate::attention::Attention,
     pub(crate) last_session: u32,
     /// Sessions whose control channel the loop has to watch from now on.
     pub(crate) new_sessions: Vec<usize>,
-    /// Sessions whose doorbell the loop has to watch from now on.
-    pub(crate) new_bells: Vec<usize>,
+    /// What the loop sleeps on.
+    pub(crate) epoll: Option<Arc<OwnedFd>>,
+    /// Whose programs these are.
+    pub(crate) users: Arc<Users>,
+    /// What they have done for the engine.
+    pub(crate) desk: Desk,
+    /// The name of a backing socket, while the command that waited for it is carried out.
+    pub(crate) named: Option<(SocketId, Result<SocketAddr, Errno>)>,
     /// Descriptors of ended sessions, to be taken out of the loop's watch before they are closed: their
     /// programs may hold them open.
-    pub(crate) closing: Vec<OwnedFd>,
+    pub(crate) closing: Vec<ProgramFd>,
     /// Files that their programs have given back, to be unmapped little by little.
     pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::housekeeping::Housekeeping,
@@ -70,13 +81,14 @@ impl EngineCore {
         secret: [u8; 16],
         now: Instant,
     ) -> Result<Self, StartError> {
-        Self::seated(config, Seat::single(), driver, secret, now)
+        Self::seated(config, Seat::single(), Users::direct(), driver, secret, now)
     }
 
     /// As [`EngineCore::new`], in its place among several cores.
     pub(crate) fn seated(
         config: Config,
         mut seat: Seat,
+        users: Arc<Users>,
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
@@ -91,6 +103,7 @@ impl EngineCore {
             datagrams: limits.datagrams,
         };
         let state = State::create(&sizes)?;
+        let desk = Desk::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
         let stack_config = config.of_stack(seat.core, secret);
         let mut stack = Stack::new(state.tables, stack_config)?;
         let caps = driver.caps();
@@ -112,15 +125,14 @@ impl EngineCore {
             stack.add_address(now, interface, own.interface_address())?;
         }
         add_gateways(&mut stack, &config.gateways, interface)?;
-        let shared = config.sharing.as_ref();
-        let shared = shared
-            .map(|sharing| Shared::begin(sharing, config.interface_index))
-            .transpose()
-            .map_err(StartError::Kernel)?;
+        let begin = |sharing| Shared::begin(sharing, config.interface_index);
+        let shared = config.sharing.as_ref().map(begin).transpose();
+        let shared = shared.map_err(StartError::Kernel)?;
         let mut core = Self {
             stack,
             sockets: Sockets::new(
                 seat.take_home(),
+                desk.answers(),
                 config.socket_options,
                 stack_config.receive_offer,
                 state.sockets,
@@ -134,9 +146,13 @@ impl EngineCore {
             interface,
             shared,
             sessions: Vec::new(),
+            attention: crate::attention::Attention::default(),
             last_session: 0,
             new_sessions: Vec::new(),
-            new_bells: Vec::new(),
+            epoll: None,
+            users,
+            desk,
+            named: None,
             closing: Vec::new(),
             retired: Vec::new(),
             housekeeping: crate::housekeeping::Housekeeping::default(),
@@ -158,15 +174,14 @@ impl EngineCore {
     pub(crate) fn poll_into(&mut self, now: Instant, loan: Option<&mut Loan<'_, '_>>) -> usize {
         self.sockets.set_now(now);
         self.link.queues.set_now(now);
-        let received = match loan {
+        let mut work = self.take_finished(now);
+        // What programs did before these frames came happens before them: a close before the answer to a connect.
+        let mut served = self.drain_awake(now);
+        work += match loan {
             Some(loan) => self.receive_into(now, loan),
             None => self.receive(now, RX_BUDGET, None),
         };
-        let mut work = received + self.follow_neighbours(now) + self.receive_own(now);
-        let mut served = 0;
-        for slot in 0..self.sessions.len() {
-            served += self.drain_rings(now, slot);
-        }
+        work += self.follow_neighbours(now) + self.receive_own(now);
         served += self.send_datagrams(now);
         for change in self.stack.take_group_changes() {
             let GroupChange {
@@ -369,28 +384,15 @@ impl EngineCore {
             let Some(id) = self.sockets.id(row) else {
                 continue;
             };
-            for &slot in self.sockets.holders(row) {
-                if let Some(session) = &mut self.sessions[slot] {
-                    session.notify(id);
-                }
+            for at in 0..self.sockets.holders(row).len() {
+                let slot = self.sockets.holders(row)[at];
+                self.tell(slot, |session| session.notify(id));
             }
             if self.sockets.companion(row).signals.is_some() {
                 self.sockets.signalled.push(row);
             }
         }
-        for slot in 0..self.sessions.len() {
-            let has_news = |session: &&mut Session| {
-                let is_due = session.ring_deadline().is_some_and(|due| due <= now);
-                (session.has_backlog() || is_due) && !session.is_faulty
-            };
-            let flushed = self.sessions[slot]
-                .as_mut()
-                .filter(has_news)
-                .map(|session| session.flush(now));
-            if let Some(Err(_)) = flushed {
-                self.fault(slot, 0, "a completion index that cannot be");
-            }
-        }
+        self.flush_news(now);
         // A handler finds everything in its place.
         while let Some(row) = self.sockets.signalled.pop() {
             self.sockets.signal(row);
@@ -410,7 +412,9 @@ impl EngineCore {
     pub(crate) fn fault(&mut self, slot: usize, work: usize, what: &str) -> usize {
         if let Some(session) = &mut self.sessions[slot] {
             tracing::warn!(pid = session.pid, "dropping a program that sent {what}");
-            session.is_faulty = true;
+            if !core::mem::replace(&mut session.is_faulty, true) {
+                self.attention.faulty.push(slot);
+            }
         }
         work
     }
@@ -429,11 +433,7 @@ impl EngineCore {
 
     /// When `poll` has something to do by the clock.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let rings = self
-            .sessions
-            .iter()
-            .flatten()
-            .filter_map(Session::ring_deadline);
+        let rings = self.told().filter_map(Session::ring_deadline);
         rings
             .chain(self.stack.next_deadline())
             .chain(self.strays.next_look())
@@ -451,7 +451,7 @@ impl EngineCore {
     /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring
     /// has to be looked at again after a while.
     pub fn has_waiting_news(&self) -> bool {
-        self.sessions.iter().flatten().any(Session::has_backlog)
+        self.told().any(Session::has_backlog)
     }
 }
 

@@ -18,6 +18,7 @@ use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use tcp::Instant;
 
@@ -35,19 +36,39 @@ const TAG_DRIVER: u64 = 1;
 const TAG_STOP: u64 = 2;
 const TAG_INBOX: u64 = 3;
 const TAG_KERNEL: u64 = 4;
+const TAG_FINISHED: u64 = 5;
 /// A core's time when it starts.
 pub const STARTED: Instant = Instant::from_us(1);
 /// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
 const TAG_SESSIONS: u64 = 16;
 
+/// Of the control channel of a slot; that of its doorbell is the next.
+fn tag_of(slot: usize) -> u64 {
+    TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4)
+}
+
+impl EngineCore {
+    /// Watches the doorbell of a slot, if there is a loop.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn watch_bell(&self, slot: usize, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+        let Some(epoll) = &self.epoll else {
+            return Ok(());
+        };
+        let data = EventData::new_u64(tag_of(slot) + 1);
+        epoll::add(&**epoll, bell, data, EventFlags::IN | EventFlags::ET)
+    }
+}
+
 /// A core, ready to run.
 pub struct CoreLoop {
-    core: EngineCore,
+    pub(crate) core: EngineCore,
     /// The control socket, at the first core.
     listener: Option<OwnedFd>,
     /// Programs wait to be accepted until a descriptor is free.
     accept_owed: bool,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     origin: StdInstant,
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
@@ -67,14 +88,15 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError`].
     pub fn new(
-        core: EngineCore,
+        mut core: EngineCore,
         listener: Option<OwnedFd>,
         origin: StdInstant,
     ) -> Result<Self, StartError> {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
-        let epoll = hostif::home::settle(epoll);
+        let epoll = Arc::new(hostif::home::settle(epoll));
+        core.epoll = Some(Arc::clone(&epoll));
         let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
             Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
                 .map_err(system("watch a descriptor")),
@@ -86,6 +108,7 @@ impl CoreLoop {
         watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
         watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
         watch(core.seat.bell(), TAG_INBOX, EventFlags::IN)?;
+        watch(Some(core.desk.bell()), TAG_FINISHED, EventFlags::IN)?;
         let kernel = core.shared.as_ref().map(Shared::news_fd);
         watch(kernel, TAG_KERNEL, EventFlags::IN)?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
@@ -217,8 +240,7 @@ impl CoreLoop {
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
         let has_more = self.has_more();
-        let sessions = self.core.sessions.iter().flatten();
-        let has_work = has_more || sessions.into_iter().any(Session::has_work);
+        let has_work = has_more || self.core.awake().any(Session::has_work);
         if has_work || !self.watch_device()? {
             return Ok(None);
         }
@@ -273,8 +295,12 @@ impl CoreLoop {
             let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
             if is_idle || now >= control_at {
                 self.core.keep_house(now);
+                self.core.let_doze(now);
                 let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
-                if self.wait(now, timeout_us, is_idle)? || (is_idle && self.is_deserted()) {
+                if self.wait(now, timeout_us, is_idle)? {
+                    return self.take_leave();
+                }
+                if is_idle && self.is_deserted() {
                     return Ok(());
                 }
                 pace.on_waited();
@@ -288,7 +314,7 @@ impl CoreLoop {
     /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
     pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
         let mut has_work = false;
-        for session in self.core.sessions.iter().flatten() {
+        for session in self.core.awake() {
             if let Some(rings) = &session.rings {
                 rings.engine_word.announce();
                 has_work |= session.has_work();
@@ -331,7 +357,7 @@ impl CoreLoop {
     }
 
     /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
-    fn wait(
+    pub(crate) fn wait(
         &mut self,
         now: Instant,
         timeout_us: u64,
@@ -352,7 +378,7 @@ impl CoreLoop {
             Err(errno) => return Err(StartError::System("wait for events", errno)),
         };
         if has_announced {
-            for session in self.core.sessions.iter().flatten() {
+            for session in self.core.awake() {
                 if let Some(rings) = &session.rings {
                     rings.engine_word.withdraw();
                 }
@@ -365,6 +391,7 @@ impl CoreLoop {
                 TAG_INBOX => self.core.take_messages(now),
                 TAG_KERNEL => self.core.follow_kernel(now),
                 TAG_DRIVER => {}
+                TAG_FINISHED => drop(self.core.take_finished(now)),
                 TAG_STOP => ends = true,
                 tag => self.handle_session_event(now, tag - TAG_SESSIONS),
             }
@@ -428,8 +455,13 @@ impl CoreLoop {
         };
         // A doorbell is watched edge-triggered and never read: its program shares the open file and
         // could make a read of ours block.
-        if tag.is_multiple_of(2) && slot < self.core.sessions.len() {
+        if slot >= self.core.sessions.len() {
+            return;
+        }
+        if tag.is_multiple_of(2) {
             self.core.handle_control(now, slot);
+        } else {
+            self.core.wake(now, slot);
         }
     }
 
@@ -438,30 +470,17 @@ impl CoreLoop {
         let core = &mut self.core;
         for fd in core.closing.drain(..) {
             // It may never have been watched.
-            let _ = epoll::delete(&self.epoll, &fd);
+            let _ = epoll::delete(&self.epoll, &*fd);
         }
         let watch = |fd: BorrowedFd<'_>, tag: u64, flags: EventFlags| {
             epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
         };
-        let tag = |slot: usize| TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4);
         let mut unwatched = Vec::new();
         for slot in core.new_sessions.drain(..) {
             if let Some(session) = &core.sessions[slot] {
-                let watched = rustix::io::ioctl_fionbio(&session.control, true)
-                    .and_then(|()| watch(session.control.as_fd(), tag(slot), EventFlags::IN));
+                let watched = rustix::io::ioctl_fionbio(&*session.control, true)
+                    .and_then(|()| watch(session.control.as_fd(), tag_of(slot), EventFlags::IN));
                 // In the list twice when a slot changed hands meanwhile.
-                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
-                    unwatched.push(slot);
-                }
-            }
-        }
-        for slot in core.new_bells.drain(..) {
-            if let Some(rings) = core.sessions[slot]
-                .as_ref()
-                .and_then(|session| session.rings.as_ref())
-            {
-                let flags = EventFlags::IN | EventFlags::ET;
-                let watched = watch(rings.engine_bell.as_fd(), tag(slot) + 1, flags);
                 if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
                     unwatched.push(slot);
                 }

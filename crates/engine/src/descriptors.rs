@@ -1,36 +1,23 @@
 //! What programs send along with requests, looked at before it is believed.
 
+use crate::users::ProgramFd;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-
-/// The control channel that came beside a message.
-pub(crate) fn channel(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, (Errno, String)> {
-    let channel = descriptors
-        .into_iter()
-        .next()
-        .ok_or((Errno::BADF, String::new()))?;
-    if is_socket(&channel, AddressFamily::UNIX, SocketType::SEQPACKET) {
-        Ok(channel)
-    } else {
-        let text = "a control channel is a Unix socket of type SOCK_SEQPACKET".to_owned();
-        Err((Errno::NOTSOCK, text))
-    }
-}
 
 fn is_socket(fd: &OwnedFd, family: AddressFamily, kind: SocketType) -> bool {
     sockopt::socket_domain(fd) == Ok(family) && sockopt::socket_type(fd) == Ok(kind)
 }
 
 /// Whether this is a file to send from rather than a backing socket.
-pub(crate) fn is_file(descriptors: &[OwnedFd]) -> bool {
-    matches!(descriptors, [one] if sockopt::socket_type(one) == Err(Errno::NOTSOCK))
+pub(crate) fn is_file(descriptors: &[ProgramFd]) -> bool {
+    matches!(descriptors, [one] if sockopt::socket_type(&**one) == Err(Errno::NOTSOCK))
 }
 
 /// The engine asks backing sockets for their names and closes them: a descriptor of another kind could
 /// make it wait there, on a remote file system for instance.
-pub(crate) fn check_backings(descriptors: &[OwnedFd]) -> Result<(), (Errno, String)> {
-    let is_backing = |fd| {
+pub(crate) fn check_backings(descriptors: &[ProgramFd]) -> Result<(), (Errno, String)> {
+    let is_backing = |fd: &ProgramFd| {
         let families = [AddressFamily::INET, AddressFamily::INET6];
         let is = |family, kind| is_socket(fd, family, kind);
         families

@@ -9,7 +9,7 @@ impl EngineCore {
     pub(crate) fn is_v6_only(&mut self, row: u32) -> bool {
         let backing = self.sockets.companion(row).backing.as_ref();
         // An IPv4 socket has no such option, and its address says all.
-        backing.is_some_and(|backing| sockopt::ipv6_v6only(backing).unwrap_or(false))
+        backing.is_some_and(|backing| sockopt::ipv6_v6only(&**backing).unwrap_or(false))
     }
 
     /// A link-local address lies on the one link of the engine, whatever number that has for the program.

@@ -7,13 +7,15 @@
 
 use crate::control::Answer;
 use crate::core::EngineCore;
+use crate::users::ProgramFd;
 use hostif::control::Reply;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-/// Their files are in the page cache or on a local disk.
-const FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
+/// Their files are in the page cache or on a local disk, and whoever reads them takes no lock that a writer keeps while it
+/// waits for its own memory (as on XFS, where both take that of the inode).
+const FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "btrfs", "f2fs", "tmpfs"];
 
 /// Why a file is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ impl EngineCore {
     pub(crate) fn share_file(
         &mut self,
         slot: usize,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
         let file = descriptors
             .into_iter()

@@ -158,6 +158,13 @@ impl Wired {
     }
 }
 
+/// A user whose descriptors are closed at once.
+#[cfg(test)]
+pub(crate) fn user() -> std::sync::Arc<crate::users::User> {
+    let users = crate::users::Users::direct();
+    users.user(1_000).expect("no thread is needed")
+}
+
 /// See [`Wired::serve`].
 pub fn serve(core: &mut EngineCore, now: Instant) {
     for slot in 0..core.sessions.len() {
@@ -168,7 +175,6 @@ pub fn serve(core: &mut EngineCore, now: Instant) {
     // As before a sleep; whatever it finds, the next turn sees to.
     let _ = core.link.driver.prepare_wait();
     core.new_sessions.clear();
-    core.new_bells.clear();
     core.closing.clear();
 }
 

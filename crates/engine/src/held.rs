@@ -37,7 +37,7 @@ impl EngineCore {
             return Ok(());
         }
         let backing = self.sockets.companion(row).backing.as_ref();
-        if sockopt::socket_acceptconn(backing.ok_or(Errno::BADF)?)? {
+        if sockopt::socket_acceptconn(&**backing.ok_or(Errno::BADF)?)? {
             Ok(())
         } else {
             Err(Errno::ACCESS)

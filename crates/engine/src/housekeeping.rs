@@ -138,6 +138,11 @@ impl EngineCore {
         if moved || !is_empty || total - seen.freed_at < WORTHWHILE_BYTES {
             return;
         }
+        // On this thread, since what arrives meanwhile would be lost: only of those whose programs can be trusted with it.
+        let owner = self.sockets.regions.owner(record.region);
+        if !owner.is_some_and(|user| user.is_direct() || user.is_trusted()) {
+            return;
+        }
         let Some(region) = self.sockets.regions.find(record.region) else {
             return;
         };

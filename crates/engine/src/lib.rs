@@ -9,6 +9,7 @@
 //! One core serves one driver queue. A second process that takes over is not here yet.
 
 mod answers;
+mod attention;
 mod beside;
 mod commands;
 mod config;
@@ -39,6 +40,7 @@ mod lanes;
 mod latency;
 mod loan;
 mod moderation;
+mod names;
 mod notes;
 mod notify;
 mod options;
@@ -55,9 +57,11 @@ mod signals;
 mod sockets;
 mod state;
 mod steering;
+mod stop;
 mod strays;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use beside::Beside;
 pub use config::{Address, Config, Limits};

@@ -2,8 +2,10 @@
 //!
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
+use crate::users::{Answers, Finished, User};
 use hostif::Region;
 use hostif::id::{IdMap, number_of_core};
+use std::sync::Arc;
 
 /// A window with so much in it at most is not worth a system call, and page faults of who uses it next.
 pub const SMALL_BYTES: u64 = 16 * 1024;
@@ -48,21 +50,23 @@ pub struct Slot {
     sockets: u32,
     has_session: bool,
     /// The user of that session.
-    uid: u32,
+    user: Arc<User>,
 }
 
 /// All regions of a core by number.
 pub struct Regions {
     core: u16,
+    answers: Answers,
     slots: IdMap<u32, Slot>,
     last: u32,
 }
 
 impl Regions {
     /// No regions yet.
-    pub fn new(core: u16) -> Self {
+    pub fn new(core: u16, answers: Answers) -> Self {
         Self {
             core,
+            answers,
             slots: IdMap::default(),
             last: 0,
         }
@@ -80,7 +84,7 @@ impl Regions {
     }
 
     /// Keeps a region whose session lives, of a program of that user.
-    pub fn insert(&mut self, region: Region, uid: u32) {
+    pub fn insert(&mut self, region: Region, user: Arc<User>) {
         let layout = region.layout();
         let (headers, pairs) = (
             Indexes::new(layout.socket_headers),
@@ -95,7 +99,7 @@ impl Regions {
                 warm: Vec::new(),
                 sockets: 0,
                 has_session: true,
-                uid,
+                user,
             },
         );
     }
@@ -106,8 +110,8 @@ impl Regions {
     }
 
     /// Whose region that is.
-    pub fn owner(&self, number: u32) -> Option<u32> {
-        self.slots.get(&number).map(|slot| slot.uid)
+    pub fn owner(&self, number: u32) -> Option<&User> {
+        self.slots.get(&number).map(|slot| &*slot.user)
     }
 
     /// Takes a header for a new socket.
@@ -142,14 +146,28 @@ impl Regions {
             slot.warm.push(pair);
             return;
         }
-        if let Some((send, receive)) = slot.region.window_pair(pair) {
-            for span in [send, receive] {
-                if let Err(errno) = slot.region.punch_hole(span) {
-                    tracing::warn!(%errno, "cannot give back the memory of a window");
-                }
-            }
+        if slot.user.is_direct() {
+            give_back(&slot.region, pair);
+            slot.pairs.free.push(pair);
+            return;
         }
-        slot.pairs.free.push(pair);
+        let (region, answers) = (slot.region.clone(), self.answers.clone());
+        // To give memory back takes a lock of the file, which a writer keeps while it waits for its own memory.
+        slot.user.run(move || {
+            give_back(&region, pair);
+            drop(region);
+            answers.tell(Finished::Freed {
+                region: number,
+                pair,
+            });
+        });
+    }
+
+    /// The memory of a pair that was given back is the system's: the pair may be used again.
+    pub fn on_freed(&mut self, number: u32, pair: u32) {
+        if let Some(slot) = self.slots.get_mut(&number) {
+            slot.pairs.free.push(pair);
+        }
     }
 
     /// Gives a socket's header back; the region goes with its last socket and its session.
@@ -179,7 +197,10 @@ impl Regions {
             .get(&number)
             .is_some_and(|slot| slot.sockets == 0 && !slot.has_session)
         {
-            self.slots.remove(&number);
+            // To unmap what was used takes a while.
+            if let Some(slot) = self.slots.remove(&number) {
+                slot.user.run(move || drop(slot.region));
+            }
         }
     }
 
@@ -193,5 +214,15 @@ impl Regions {
     /// Number of regions.
     pub fn len(&self) -> usize {
         self.slots.len()
+    }
+}
+
+/// Gives the memory of a pair of windows back to the system.
+fn give_back(region: &Region, pair: u32) {
+    let spans = region.window_pair(pair).map(<[_; 2]>::from);
+    for span in spans.into_iter().flatten() {
+        if let Err(errno) = region.punch_hole(span) {
+            tracing::warn!(%errno, "cannot give back the memory of a window");
+        }
     }
 }

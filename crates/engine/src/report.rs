@@ -161,7 +161,7 @@ pub fn sessions(core: &EngineCore) -> Value {
                 .count()
         };
         json!({
-            "session": session.number, "pid": session.pid, "uid": session.uid,
+            "session": session.number, "pid": session.pid, "uid": session.user.uid,
             "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
             "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
             "notify": session.moderator.policy().to_string(),

@@ -8,12 +8,14 @@ use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
 use crate::seat::Seat;
 use crate::state::StateError;
+use crate::users::Users;
 use hostif::{Steering, doorbell};
 use nic::Driver;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
 use std::time::Instant as StdInstant;
 
 /// Why an engine did not start, or stopped.
@@ -97,9 +99,17 @@ impl Engine {
             ..config
         };
         let origin = StdInstant::now();
+        let users = Users::with_threads();
         let mut listener = Some(listener);
         let loops = seats.into_iter().zip(drivers).map(|(seat, driver)| {
-            let core = EngineCore::seated(config.clone(), seat, driver, secret, STARTED)?;
+            let core = EngineCore::seated(
+                config.clone(),
+                seat,
+                Arc::clone(&users),
+                driver,
+                secret,
+                STARTED,
+            )?;
             CoreLoop::new(core, listener.take(), origin)
         });
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use crate::egress::SourceFile;
 use crate::moderation::Moderator;
+use crate::users::{ProgramFd, User};
 use hostif::id::{IdMap, IdSet};
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
@@ -33,16 +34,17 @@ pub struct Rings {
     /// Says that the engine sleeps.
     pub engine_word: SleepWord,
     program_word: SleepWord,
-    program_bell: OwnedFd,
+    /// The program watches it.
+    program_bell: ProgramFd,
     /// Rung by the program.
-    pub engine_bell: OwnedFd,
+    pub engine_bell: ProgramFd,
     /// Times that the program was rung.
     rung: u64,
 }
 
 impl Rings {
     /// The engine's ends of a fresh region.
-    pub fn new(region: &Region, program_bell: OwnedFd, engine_bell: OwnedFd) -> Self {
+    pub fn new(region: &Region, program_bell: ProgramFd, engine_bell: ProgramFd) -> Self {
         Self {
             region: region.id(),
             commands: region.command_consumer(),
@@ -76,17 +78,19 @@ pub struct Session {
     /// Process number at the time of attaching.
     pub pid: i32,
     /// User, from the kernel.
-    pub uid: u32,
+    pub user: Arc<User>,
     /// The control channel; its end of file is the end of the process.
-    pub control: OwnedFd,
+    pub control: ProgramFd,
     /// Rings, once the process has said hello.
     pub rings: Option<Rings>,
     /// Prepared backing sockets by handle.
-    pub backings: IdMap<u32, OwnedFd>,
+    pub backings: IdMap<u32, ProgramFd>,
     /// Files to send from by handle; what is under way keeps its file by itself.
     pub files: IdMap<u32, Arc<SourceFile>>,
     /// A note that another holder of the socket has to precede; its ring waits with it.
     pub early: Option<Written>,
+    /// A command that waits for the name of a backing socket; those behind it wait as well.
+    pub unnamed: Option<Command>,
     next_handle: u32,
     /// Rows of the sockets it holds.
     pub sockets: IdSet<u32>,
@@ -102,20 +106,27 @@ pub struct Session {
     told: u64,
     /// It broke the protocol and is to be dropped.
     pub is_faulty: bool,
+    /// In the lists of `attention`.
+    pub is_awake: bool,
+    /// As there.
+    pub has_news: bool,
+    /// When it last had something to do.
+    pub worked_at: Instant,
 }
 
 impl Session {
     /// A process that has connected.
-    pub fn new(number: u32, pid: i32, uid: u32, control: OwnedFd) -> Self {
+    pub fn new(number: u32, pid: i32, user: Arc<User>, control: OwnedFd) -> Self {
         Self {
             number,
             pid,
-            uid,
-            control,
+            control: user.keep(control),
+            user,
             rings: None,
             backings: IdMap::default(),
             files: IdMap::default(),
             early: None,
+            unnamed: None,
             next_handle: 1,
             sockets: IdSet::default(),
             completions: VecDeque::new(),
@@ -124,11 +135,14 @@ impl Session {
             moderator: Moderator::default(),
             told: 0,
             is_faulty: false,
+            is_awake: false,
+            has_news: false,
+            worked_at: Instant::ZERO,
         }
     }
 
     /// Keeps prepared backing sockets; `None`: too many. Returns the first handle.
-    pub fn keep_backings(&mut self, descriptors: Vec<OwnedFd>) -> Option<u32> {
+    pub fn keep_backings(&mut self, descriptors: Vec<ProgramFd>) -> Option<u32> {
         if self.backings.len() + descriptors.len() > BACKINGS_MAX {
             return None;
         }
@@ -141,7 +155,7 @@ impl Session {
     }
 
     /// Keeps a file to send from; `None`: too many. Returns its handle.
-    pub fn keep_file(&mut self, file: OwnedFd) -> Option<u32> {
+    pub fn keep_file(&mut self, file: ProgramFd) -> Option<u32> {
         if self.files.len() == FILES_MAX {
             return None;
         }
@@ -191,10 +205,10 @@ impl Session {
         [self.told, self.rings.as_ref().map_or(0, |rings| rings.rung)]
     }
 
-    /// Whether its commands are taken. A program that fetches no completions gets no more of them: what
+    /// Whether its commands are taken: none waits for an answer, and the program fetches its completions, so that what
     /// it makes the engine hold is bounded.
     pub fn takes_commands(&self) -> bool {
-        self.completions.len() < COMPLETIONS_MAX
+        self.unnamed.is_none() && self.completions.len() < COMPLETIONS_MAX
     }
 
     /// Whether the program has left something to do that can be done.
@@ -253,7 +267,7 @@ impl Session {
             notice.is_queued = false;
         }
         if moderator.take_due(now) && rings.program_word.must_ring() {
-            doorbell::ring_program(rings.program_bell.as_fd());
+            doorbell::ring(rings.program_bell.as_fd());
             rings.rung += 1;
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::core::EngineCore;
 use core::net::{IpAddr, SocketAddr};
 use nic::kernel::{Connections, Kernel, Neighbour, News, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd as _, BorrowedFd};
 use rustix::io::Errno;
 use stack::{ExternalNeighbour, InterfaceAddress, InterfaceId, Route, Stack};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Shared {
     /// Number of the interface.
     index: u32,
     /// Without claims: backing sockets of listeners that are gone, while connections are left on their ports.
-    holders: Vec<(u16, OwnedFd)>,
+    holders: Vec<(u16, crate::users::ProgramFd)>,
 }
 
 impl Shared {
@@ -370,7 +370,7 @@ impl EngineCore {
     fn silence_connection(&mut self, row: u32) -> Result<(), Errno> {
         self.silence_backing(row)?;
         let companion = self.sockets.companion(row);
-        rustix::net::listen(companion.backing.as_ref().ok_or(Errno::BADF)?, 0)?;
+        rustix::net::listen(&**companion.backing.as_ref().ok_or(Errno::BADF)?, 0)?;
         companion.backing_listens = true;
         Ok(())
     }
@@ -381,11 +381,12 @@ impl EngineCore {
             return;
         };
         let backing = self.sockets.companion(row).backing.as_ref();
-        let copy = backing.and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).ok());
+        let copy = backing.and_then(|fd| {
+            let copy = rustix::io::fcntl_dupfd_cloexec(&**fd, 0).ok()?;
+            Some(fd.user().keep(hostif::home::settle(copy)))
+        });
         let port = self.sockets.row(row).local_port;
-        shared
-            .holders
-            .extend(copy.map(|fd| (port, hostif::home::settle(fd))));
+        shared.holders.extend(copy.map(|fd| (port, fd)));
     }
 
     /// The socket hears no more; its connections go on.

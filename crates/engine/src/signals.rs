@@ -10,6 +10,7 @@ use crate::control::Answer;
 use crate::core::EngineCore;
 use crate::rows::SocketRow;
 use crate::sockets::Sockets;
+use crate::users::{ProgramFd, User};
 use hostif::control::Reply;
 use hostif::{Flags, SocketId, home};
 use rustix::fd::OwnedFd;
@@ -44,25 +45,33 @@ struct Seen {
     has_urgent: bool,
 }
 
-/// The pair of a socket. The program's end is closed first: nobody hears of that.
+/// The two ends of a pair. The program's is closed first: nobody hears of that.
+#[derive(Debug)]
+struct Ends {
+    program_end: ProgramFd,
+    engine_end: OwnedFd,
+}
+
+/// The pair of a socket.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    program_end: OwnedFd,
-    engine_end: OwnedFd,
+    ends: Arc<Ends>,
     seen: Seen,
     /// By it they are counted.
     _counted: Arc<()>,
 }
 
 impl Pair {
-    fn new(record: &SocketRow, counted: Arc<()>) -> Result<Self, Errno> {
+    fn new(record: &SocketRow, user: &Arc<User>, counted: Arc<()>) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (engine_end, program_end) = (home::settle(pair.0), home::settle(pair.1));
         sockopt::set_socket_send_buffer_size(&program_end, 1)?;
         Ok(Self {
-            program_end,
-            engine_end,
+            ends: Arc::new(Ends {
+                program_end: user.keep(program_end),
+                engine_end,
+            }),
             _counted: counted,
             seen: Seen {
                 rx_events: record.rx_events,
@@ -98,13 +107,24 @@ impl Pair {
         }
     }
 
-    /// Makes it happen on the program's end. What cannot be done there is the affair of whoever keeps that end.
+    /// Makes it happen on the program's end, on its user's thread: a program that reads there keeps others waiting.
+    fn tell(&self, news: News) {
+        if news != News::default() {
+            let ends = Arc::clone(&self.ends);
+            let user = Arc::clone(ends.program_end.user());
+            user.run(move || ends.tell(news));
+        }
+    }
+}
+
+impl Ends {
+    /// What cannot be done is the affair of whoever keeps the program's end.
     fn tell(&self, news: News) {
         let quiet = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if news.urgent {
             let _ = send(&self.engine_end, b"!", quiet | SendFlags::OOB);
             let _ = rustix::net::recv(
-                &self.program_end,
+                &*self.program_end,
                 &mut [0; 1],
                 RecvFlags::DONTWAIT | RecvFlags::OOB,
             );
@@ -116,7 +136,7 @@ impl Pair {
         }
         if news.room {
             // There is room again where there was none.
-            let is_full = || send(&self.program_end, &PIECE, quiet).is_err();
+            let is_full = || send(&*self.program_end, &PIECE, quiet).is_err();
             let _ = (0..PIECES_MAX).any(|_| is_full());
             drain(&self.engine_end);
         }
@@ -179,12 +199,15 @@ impl EngineCore {
             if Arc::strong_count(&counted) > PAIRS_MAX + 1 {
                 return Err((Errno::NFILE, "too many sockets have signals".to_owned()));
             }
-            let pair = Pair::new(self.sockets.row(row), counted).map_err(system)?;
+            let session = self.sessions[slot].as_ref();
+            let session = session.ok_or((Errno::BADF, String::new()))?;
+            let record = self.sockets.row(row);
+            let pair = Pair::new(record, &session.user, counted).map_err(system)?;
             self.sockets.companion(row).signals = Some(Box::new(pair));
         }
         let pair = self.sockets.companion(row).signals.as_ref();
         let pair = pair.ok_or((Errno::BADF, String::new()))?;
-        let end = rustix::io::fcntl_dupfd_cloexec(&pair.program_end, 0).map_err(system)?;
+        let end = rustix::io::fcntl_dupfd_cloexec(&*pair.ends.program_end, 0).map_err(system)?;
         Ok((Reply::Signals, vec![end]))
     }
 }
@@ -206,7 +229,12 @@ mod tests {
     #[test]
     fn each_event_is_news_once() {
         let stands = Flags::CONNECTED;
-        let mut pair = Pair::new(&record(3, 3, stands), Arc::default()).unwrap();
+        let mut pair = Pair::new(
+            &record(3, 3, stands),
+            &crate::harness::user(),
+            Arc::default(),
+        )
+        .unwrap();
         let mut news = |rx, tx, flags| pair.take_news(&record(rx, tx, flags), false);
         let nothing = News::default();
         let input = News {
@@ -228,7 +256,12 @@ mod tests {
     #[test]
     fn an_error_is_an_end_whoever_waits_and_data_is_not_told_to_who_waits_for_it() {
         let stands = Flags::CONNECTED;
-        let mut pair = Pair::new(&record(0, 0, stands), Arc::default()).unwrap();
+        let mut pair = Pair::new(
+            &record(0, 0, stands),
+            &crate::harness::user(),
+            Arc::default(),
+        )
+        .unwrap();
         assert_eq!(pair.take_news(&record(1, 0, stands), true), News::default());
         pair.seen.has_urgent = true;
         let news = pair.take_news(&record(1, 0, stands), true);

@@ -16,12 +16,13 @@ use crate::rows::{Kind, SocketRow};
 use crate::seat::Home;
 use crate::sockets::identity::Identities;
 pub use crate::sockets::identity::Identity;
+use crate::users::{Answers, ProgramFd};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::header::SlotName;
 use hostif::window::WindowSpan;
 use hostif::{DatagramOptions, FastOpenKeys, Flags, HeaderPlace, SocketHeader, SocketId};
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 use stack::ConnectionId;
 use std::collections::VecDeque;
@@ -39,11 +40,13 @@ pub struct Companion {
     /// Slots of the sessions that hold the socket.
     pub holders: Vec<usize>,
     /// The engine's duplicate of the backing socket.
-    pub backing: Option<OwnedFd>,
+    pub backing: Option<ProgramFd>,
     /// Descriptors of it may be open where no session says so.
     pub is_shared: bool,
     /// No session holds it, and such a descriptor is looked for.
     pub is_stray: bool,
+    /// Its connection is in TIME-WAIT.
+    in_time_wait: bool,
     /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
     pub backing_listens: bool,
     /// The receive window.
@@ -105,7 +108,7 @@ pub struct Sockets {
     /// What was copied.
     pub copies: Copies,
     /// Backing sockets of connections in TIME-WAIT, until when.
-    lingering: VecDeque<(Instant, OwnedFd)>,
+    lingering: VecDeque<(Instant, ProgramFd)>,
     now: Instant,
     /// The time of day in this turn, once somebody has asked.
     wall_clock_ns: Option<u64>,
@@ -123,6 +126,7 @@ impl Sockets {
     /// No sockets yet, over these rows of a core.
     pub fn new(
         home: Home,
+        answers: Answers,
         defaults: SocketOptions,
         first_offer: u32,
         rows: &'static mut [SocketRow],
@@ -140,7 +144,7 @@ impl Sockets {
             identities: Identities::default(),
             free: Vec::new(),
             used: 0,
-            regions: Regions::new(core),
+            regions: Regions::new(core, answers),
             signalled: Vec::new(),
             pairs: Arc::default(),
             new_windows: Vec::new(),
@@ -162,6 +166,11 @@ impl Sockets {
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
         self.wall_clock_ns = None;
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Instant {
+        self.now
     }
 
     /// The time of day, nanoseconds since 1970: of the turn rather than of the packet.
@@ -205,7 +214,7 @@ impl Sockets {
     /// The inode of the kernel socket behind a socket: by it /proc/PID/fd names it, see proc(5).
     pub fn backing_inode(&self, row: u32) -> Option<u64> {
         let backing = self.companions[at(row)].backing.as_ref()?;
-        rustix::fs::fstat(backing).ok().map(|file| file.st_ino)
+        rustix::fs::fstat(&**backing).ok().map(|file| file.st_ino)
     }
 
     /// Holders of a socket.
@@ -372,13 +381,13 @@ impl Sockets {
             && let Some(backing) = &companion.backing
         {
             // A socket that has been closed meanwhile needs neither.
-            let _ = rustix::net::connect_unspec(backing);
+            let _ = rustix::net::connect_unspec(&**backing);
             let _ = nic::sharing::let_speak(backing.as_fd());
         }
     }
 
     /// Keeps a backing socket until its connection's TIME-WAIT has ended.
-    fn keep_lingering(&mut self, backing: OwnedFd) {
+    fn keep_lingering(&mut self, backing: ProgramFd) {
         if self.lingering.len() == LINGERING_MAX {
             self.lingering.pop_front();
         }

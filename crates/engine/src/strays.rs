@@ -8,7 +8,9 @@
 use crate::control::Answer;
 use crate::core::EngineCore;
 use crate::sockets::Identity;
+use crate::users::ProgramFd;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicBool, Ordering};
 use hostif::SocketId;
 use hostif::control::{Adopted, Reply};
 use hostif::id::IdSet;
@@ -16,6 +18,7 @@ use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::sync::Arc;
 use tcp::{Duration, Instant};
 
 /// Sockets that may be without a session at a time; what comes after them is closed.
@@ -29,8 +32,9 @@ const BLIND: Duration = Duration::from_secs(5);
 
 /// Sockets that lost their last session at the same time.
 struct Flock {
-    /// Has an entry for each of them, unless its descriptors are all closed.
-    set: OwnedFd,
+    /// Has an entry for each of them, once `is_entered`, unless its descriptors are all closed.
+    set: Arc<OwnedFd>,
+    is_entered: Arc<AtomicBool>,
     sockets: Vec<SocketId>,
     since: Instant,
     next_look: Instant,
@@ -59,11 +63,11 @@ impl EngineCore {
     pub(crate) fn adopt(
         &mut self,
         slot: usize,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
         let unknown = || (Errno::NOENT, "not a socket of this engine".to_owned());
         let backing = descriptors.into_iter().next().ok_or_else(unknown)?;
-        let identity = Identity::of(&backing).map_err(|_| unknown())?;
+        let identity = Identity::of(&*backing).map_err(|_| unknown())?;
         let row = self.sockets.backed_by(identity).ok_or_else(unknown)?;
         let is_stray = self.sockets.companion(row).is_stray;
         // One that its last holder has closed is on its way out.
@@ -75,7 +79,7 @@ impl EngineCore {
         let session = self.sessions[slot].as_mut().ok_or_else(unknown)?;
         let owner = self.sockets.regions.owner(record.region);
         // Root too: whoever shares the memory can keep its locks.
-        if owner.is_some_and(|owner| owner != session.uid) {
+        if owner.is_some_and(|owner| owner.uid != session.user.uid) {
             let text =
                 "this socket belongs to another user's program, whose memory it lies in".to_owned();
             return Err((Errno::ACCESS, text));
@@ -145,38 +149,47 @@ impl EngineCore {
         self.sockets.read_identities();
         let mut room = STRAYS_MAX.saturating_sub(self.strays.count());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map(hostif::home::settle);
-        let mut sockets = Vec::new();
+        let mut entries = Vec::new();
         for row in rows {
             let backing = self.sockets.companion(row).backing.take();
-            let entered = match (&set, &backing, self.sockets.id(row)) {
-                (Ok(set), Some(backing), Some(id)) if room > 0 => {
-                    let data = epoll::EventData::new_u64(id.to_bits());
-                    let entered = epoll::add(set, backing, data, epoll::EventFlags::empty());
-                    entered.ok().map(|()| id)
+            match (&set, backing, self.sockets.id(row)) {
+                (Ok(_), Some(backing), Some(id)) if room > 0 => {
+                    room -= 1;
+                    self.sockets.companion(row).is_stray = true;
+                    entries.push((id, backing));
                 }
-                _ => None,
-            };
-            let Some(id) = entered else {
-                self.sockets.companion(row).backing = backing;
-                self.close(now, row);
-                continue;
-            };
-            room -= 1;
-            self.sockets.companion(row).is_stray = true;
-            sockets.push(id);
+                (_, backing, _) => {
+                    self.sockets.companion(row).backing = backing;
+                    self.close(now, row);
+                }
+            }
         }
-        if let Ok(set) = set
-            && !sockets.is_empty()
-        {
-            self.strays.flocks.push(Flock {
-                set,
-                sockets,
-                since: now,
-                next_look: now,
-                pause: FIRST_PAUSE,
-            });
-            self.look_for_strays(now);
-        }
+        let (Ok(set), Some((_, first))) = (set, entries.first()) else {
+            return;
+        };
+        let (set, is_entered) = (Arc::new(set), Arc::new(AtomicBool::new(false)));
+        let user = Arc::clone(first.user());
+        self.strays.flocks.push(Flock {
+            set: Arc::clone(&set),
+            is_entered: Arc::clone(&is_entered),
+            sockets: entries.iter().map(|(id, _)| *id).collect(),
+            since: now,
+            next_look: now,
+            pause: FIRST_PAUSE,
+        });
+        // To enter what is in somebody's set already takes a lock of the whole system, which may be kept.
+        user.run(move || {
+            for (id, backing) in &entries {
+                let data = epoll::EventData::new_u64(id.to_bits());
+                // Without an entry it counts as closed.
+                let _ = epoll::add(&*set, &**backing, data, epoll::EventFlags::empty());
+            }
+            is_entered.store(true, Ordering::Release);
+            for (_, backing) in entries {
+                backing.close_here();
+            }
+        });
+        self.look_for_strays(now);
     }
 
     /// As when the next look is due.
@@ -191,12 +204,12 @@ impl EngineCore {
     pub(crate) fn look_for_strays(&mut self, now: Instant) {
         let mut flocks = core::mem::take(&mut self.strays.flocks);
         for flock in &mut flocks {
-            if flock.next_look > now {
+            if flock.next_look > now || !flock.is_entered.load(Ordering::Acquire) {
                 continue;
             }
             flock.next_look = now + flock.pause;
             flock.pause = (flock.pause + flock.pause).min(LAST_PAUSE);
-            let open = entries(&flock.set).unwrap_or_else(|| {
+            let open = entries_of(&flock.set).unwrap_or_else(|| {
                 let is_over = now >= flock.since + BLIND;
                 let all = flock.sockets.iter().filter(|_| !is_over);
                 all.map(|id| id.to_bits()).collect()
@@ -224,7 +237,9 @@ impl EngineCore {
         let connection = record.connection().filter(|_| record.active);
         let ends = connection.and_then(|connection| self.stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
-            self.sockets.companion(row).backing = bound_to(local).ok();
+            let own = self.users.user(rustix::process::geteuid().as_raw());
+            let socket = bound_to(local).ok().zip(own.ok());
+            self.sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
         }
     }
 
@@ -248,7 +263,7 @@ fn bound_to(local: SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// The data of the entries of an epoll set of this process; `None`: the system does not say.
-fn entries(set: &OwnedFd) -> Option<IdSet<u64>> {
+fn entries_of(set: &OwnedFd) -> Option<IdSet<u64>> {
     let path = format!("/proc/self/fdinfo/{}", set.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
     Some(parse(&text))
@@ -295,8 +310,8 @@ mod tests {
         epoll::add(&set, &file, data, epoll::EventFlags::empty()).unwrap();
         let elsewhere = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
         drop(file);
-        assert!(entries(&set).unwrap().contains(&7));
+        assert!(entries_of(&set).unwrap().contains(&7));
         drop(elsewhere);
-        assert!(entries(&set).unwrap().is_empty());
+        assert!(entries_of(&set).unwrap().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! Whole engine cores on a wire, in virtual time.
 
+mod attention;
 mod bounds;
 mod copies;
 mod cores;
@@ -17,5 +18,6 @@ pub(crate) mod scene;
 mod segments;
 mod served;
 mod signals;
+mod stop;
 mod strays;
 mod windows;

@@ -1,4 +1,4 @@
-//! Sleeping and ringing without a lost wake-up. See pipe(7), eventfd(2).
+//! Sleeping and ringing without a lost wake-up. See eventfd(2), epoll(7).
 //!
 //! Sleeper: announce (word = 1, fence), look at the rings once more, sleep. Ringer: push, fence, and if
 //! the word is 1 and it wins the swap to 0, write to the bell. Of the two fences one comes first, so
@@ -84,17 +84,14 @@ impl Sleepers {
 }
 
 #[cfg(not(loom))]
-pub use fd::{Bell, between, create, drain, ring, ring_program};
+pub use fd::{Bell, between, create, drain, drain_program, ring};
 
 #[cfg(not(loom))]
 mod fd {
-    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+    use rustix::event::{EventfdFlags, Timespec, eventfd};
     use rustix::fd::{BorrowedFd, OwnedFd};
     use rustix::io::Result;
-    use rustix::pipe::{PipeFlags, pipe_with};
-
-    /// Rings taken at once; more are taken the next time.
-    const DRAINED_BYTES: usize = 512;
 
     /// The two ends of a program's doorbell.
     pub struct Bell {
@@ -104,11 +101,14 @@ mod fd {
         pub ear: OwnedFd,
     }
 
-    /// Makes a program's doorbell: a pipe. Unlike the one open file of an eventfd, each end has flags of
-    /// its own, so that the program cannot make the engine wait. (The other way round an eventfd serves:
-    /// the engine watches it edge-triggered and never reads it, and ringing a dead engine raises no SIGPIPE.)
+    /// Makes a program's doorbell: an eventfd that only the engine has, and an epoll set with it, edge-triggered, for the
+    /// program. Nothing that a program does with the set makes a write to the eventfd wait. (The other way round one eventfd
+    /// serves: the engine watches it edge-triggered and never reads it.)
     pub fn between() -> Result<Bell> {
-        let (ear, rope) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let rope = create()?;
+        let ear = epoll::create(CreateFlags::CLOEXEC)?;
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&ear, &rope, EventData::new_u64(0), edge)?;
         Ok(Bell { rope, ear })
     }
 
@@ -123,31 +123,49 @@ mod fd {
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 
-    /// As `ring`, for an engine: the bell is a pipe, and if the program is gone, so is its other end.
-    pub fn ring_program(bell: BorrowedFd<'_>) {
-        crate::home::shielded(&mut || ring(bell));
+    /// Takes the rings so far of a bell within a process, so that it can be polled again.
+    pub fn drain(bell: BorrowedFd<'_>) {
+        let _ = rustix::io::read(bell, &mut [0u8; 8]);
     }
 
-    /// Takes the rings so far, so that the bell can be polled again.
-    pub fn drain(bell: BorrowedFd<'_>) {
-        let _ = rustix::io::read(bell, &mut [0u8; DRAINED_BYTES]);
+    /// As [`drain`], of the ear of a program's doorbell.
+    pub fn drain_program(ear: BorrowedFd<'_>) {
+        let mut events = [Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }];
+        let _ = epoll::wait(ear, &mut events[..], Some(&Timespec::default()));
     }
 
     #[cfg(test)]
     mod tests {
         use super::*;
+        use rustix::event::{PollFd, PollFlags, poll};
         use rustix::fd::AsFd as _;
-        use rustix::io::Errno;
+
+        fn is_rung(bell: &Bell) -> bool {
+            let mut watched = [PollFd::new(&bell.ear, PollFlags::IN)];
+            poll(&mut watched, Some(&Timespec::default())) == Ok(1)
+        }
 
         #[test]
-        fn a_program_that_takes_non_blocking_away_cannot_make_the_engine_wait() {
+        fn every_ring_is_heard_until_it_is_drained() {
             let bell = between().unwrap();
-            let programs = rustix::io::dup(&bell.ear).unwrap();
-            rustix::io::ioctl_fionbio(&programs, false).unwrap();
-            for _ in 0..20_000 {
+            assert!(!is_rung(&bell));
+            for _ in 0..1_000 {
                 ring(bell.rope.as_fd());
+                ring(bell.rope.as_fd());
+                assert!(is_rung(&bell) && is_rung(&bell));
+                drain_program(bell.ear.as_fd());
+                assert!(!is_rung(&bell));
             }
-            assert_eq!(rustix::io::write(&bell.rope, &[0; 8]), Err(Errno::AGAIN));
+        }
+
+        #[test]
+        fn a_program_that_closes_its_ear_does_not_matter_to_the_ringer() {
+            let Bell { rope, ear } = between().unwrap();
+            drop(ear);
+            ring(rope.as_fd());
         }
     }
 }

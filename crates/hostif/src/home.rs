@@ -1,6 +1,6 @@
 //! What an engine does differently where it is a guest. One with a process of its own leaves descriptors
-//! where the kernel puts them, and ignores SIGPIPE; one that lives inside a program moves each descriptor out
-//! of the program's way as soon as it has it, and must not let the program hear of its own broken pipes.
+//! where the kernel puts them; one that lives inside a program moves each descriptor out
+//! of the program's way as soon as it has it.
 //!
 //! Everything in the engine that keeps a descriptor passes it through [`settle`]. Where to is decided
 //! by whoever starts the engine.
@@ -12,14 +12,11 @@ use rustix::fd::OwnedFd;
 /// Moves a descriptor to where it stays.
 pub type Home = fn(OwnedFd) -> OwnedFd;
 
-/// Runs work that may raise SIGPIPE so that nobody hears of it.
-pub type Shield = fn(&mut dyn FnMut());
+static HOME: OnceLock<Home> = OnceLock::new();
 
-static HOME: OnceLock<(Home, Shield)> = OnceLock::new();
-
-/// From now on these two have the last word. Only the first call counts.
-pub fn set(home: Home, shield: Shield) {
-    let _ = HOME.set((home, shield));
+/// From now on this has the last word. Only the first call counts.
+pub fn set(home: Home) {
+    let _ = HOME.set(home);
 }
 
 /// Whether the engine of this process lives inside a program.
@@ -28,19 +25,11 @@ pub fn is_guest() -> bool {
     HOME.get().is_some()
 }
 
-/// Runs `work`, which may write to a pipe that nobody reads any more.
-pub fn shielded(work: &mut dyn FnMut()) {
-    match HOME.get() {
-        Some((_, shield)) => shield(work),
-        None => work(),
-    }
-}
-
 /// A descriptor that the engine is going to keep.
 #[must_use]
 pub fn settle(fd: OwnedFd) -> OwnedFd {
     match HOME.get() {
-        Some((home, _)) => home(fd),
+        Some(home) => home(fd),
         None => fd,
     }
 }
@@ -55,8 +44,5 @@ mod tests {
         let fd = crate::doorbell::create().unwrap();
         let number = fd.as_raw_fd();
         assert_eq!(settle(fd).as_raw_fd(), number);
-        let mut runs = 0;
-        shielded(&mut || runs += 1);
-        assert_eq!(runs, 1);
     }
 }

@@ -74,7 +74,7 @@ pub fn start() -> Result<(), String> {
         }
         Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
     };
-    hostif::home::set(client::settle, client::crank::without_broken_pipe);
+    hostif::home::set(client::settle);
     let claims = claim(&settings)?;
     let (driver, instead) = open(&settings)?;
     if let Some(instead) = &instead {

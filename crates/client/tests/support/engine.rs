@@ -245,13 +245,20 @@ impl Core {
                 );
             }
             Request::Fork => {
-                let child = self.add_program(descriptors.remove(0));
+                let (ours, theirs) = rustix::net::socketpair(
+                    rustix::net::AddressFamily::UNIX,
+                    rustix::net::SocketType::SEQPACKET,
+                    rustix::net::SocketFlags::CLOEXEC,
+                    None,
+                )
+                .unwrap();
+                let child = self.add_program(ours);
                 for socket in self.sockets.values_mut() {
                     if socket.holders.contains(&session) {
                         socket.holders.insert(child);
                     }
                 }
-                reply(self, &Reply::Forked { session: child }, &[]);
+                reply(self, &Reply::Forked { session: child }, &[theirs.as_fd()]);
             }
             Request::MapRegion { region } => match self.file_of(*region) {
                 Some(file) => reply(self, &Reply::Region { region: *region }, &[file]),
@@ -282,7 +289,7 @@ impl Core {
 
     fn welcome(&mut self, session: u32, version: u16) {
         let region = Region::create(self.layout, session, session).unwrap();
-        let program_bell = doorbell::create().unwrap();
+        let doorbell::Bell { rope, ear } = doorbell::between().unwrap();
         let welcome = Welcome {
             version,
             core: 0,
@@ -291,7 +298,7 @@ impl Core {
             region: session,
         };
         let program = self.programs.get_mut(&session).unwrap();
-        let fds = [region.file(), program_bell.as_fd(), self.bell.as_fd()];
+        let fds = [region.file(), ear.as_fd(), self.bell.as_fd()];
         let packet = Reply::Welcome(welcome).encode();
         let _ = control::send(program.channel.as_fd(), &packet, &fds);
         program.attached = Some(Attached {
@@ -302,7 +309,7 @@ impl Core {
             pending: VecDeque::new(),
             engine_word: region.engine_sleep_word(),
             program_word: region.program_sleep_word(),
-            program_bell,
+            program_bell: rope,
             region,
             next_header: 0,
         });

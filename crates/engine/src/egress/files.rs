@@ -5,6 +5,7 @@
 //! the program has left room for it.
 
 use super::sys::{self, Mapping};
+use crate::users::ProgramFd;
 use hostif::Window;
 use nic::SharedSlice;
 use rustix::fd::{AsFd as _, OwnedFd};
@@ -29,19 +30,20 @@ struct Extent {
     end: u64,
     /// Where in the file `start` is.
     offset: u64,
-    file: Arc<SourceFile>,
     piece: Arc<Piece>,
+    file: Arc<SourceFile>,
 }
 
 /// A file that a program has shared, and the pieces of it that stay mapped.
 pub struct SourceFile {
-    file: OwnedFd,
     kept: Mutex<HashMap<u64, Kept>>,
+    /// After the pieces: whoever closes it last is its user's thread.
+    file: ProgramFd,
 }
 
 impl SourceFile {
     /// Of a file that `crate::files::check` has let pass.
-    pub fn new(file: OwnedFd) -> Self {
+    pub fn new(file: ProgramFd) -> Self {
         Self {
             file,
             kept: Mutex::default(),

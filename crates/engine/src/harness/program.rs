@@ -110,6 +110,13 @@ impl Drop for Channel {
     }
 }
 
+/// The channel that came with an answer.
+fn only(descriptors: Vec<OwnedFd>) -> Channel {
+    let channel = descriptors.into_iter().next().expect("a channel");
+    rustix::io::ioctl_fionbio(&channel, true).expect("a socket");
+    Channel(channel)
+}
+
 fn pair() -> (Channel, OwnedFd) {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -137,8 +144,8 @@ impl Wired {
     /// Says hello on a channel that the engine knows.
     pub fn greet(&mut self, side: usize, control: Channel) -> Result<Program, Errno> {
         let hello = Request::Hello {
-            min_version: 1,
-            max_version: 1,
+            min_version: hostif::MIN_VERSION,
+            max_version: hostif::MAX_VERSION,
             pid: 1,
         };
         // Refused already, perhaps; then the channel is closed.
@@ -418,15 +425,13 @@ impl Program {
 
     /// Tells the engine of a coming fork and returns the child's end of its control channel.
     pub fn fork(&self, wired: &mut Wired) -> Result<Channel, Errno> {
-        let (ours, theirs) = pair();
-        self.request(wired, &Request::Fork, &[theirs.as_fd()])?;
-        Ok(ours)
+        let (_, descriptors) = self.request(wired, &Request::Fork, &[])?;
+        Ok(only(descriptors))
     }
 
     /// A channel to another core of the engine, which has yet to look at it.
     pub fn join(&self, wired: &mut Wired, core: u16) -> Result<Channel, Errno> {
-        let (ours, theirs) = pair();
-        self.request(wired, &Request::Join { core }, &[theirs.as_fd()])?;
-        Ok(ours)
+        let (_, descriptors) = self.request(wired, &Request::Join { core }, &[])?;
+        Ok(only(descriptors))
     }
 }

@@ -14,6 +14,7 @@ use tcp::{Events, State};
 impl Sockets {
     /// Before a program hears that its connection is over; in TIME-WAIT the kernel is still to be silent.
     fn release_closed(&mut self, row: u32, state: State) {
+        self.companions[at(row)].in_time_wait = state == State::TimeWait;
         if state == State::Closed {
             self.release_backing(row);
         }
@@ -225,6 +226,7 @@ impl Host for Sockets {
             return;
         }
         if self.row(row).active
+            && self.companions[at(row)].in_time_wait
             && let Some(backing) = self.companions[at(row)].backing.take()
         {
             self.keep_lingering(backing);

@@ -4,9 +4,10 @@
 
 use super::Sockets;
 use crate::rows::Kind;
+use crate::users::ProgramFd;
 use hostif::SocketId;
 use hostif::id::IdMap;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -41,7 +42,7 @@ pub(super) struct Identities {
 
 impl Sockets {
     /// The engine's duplicate of a socket's backing socket.
-    pub fn set_backing(&mut self, row: u32, backing: OwnedFd) {
+    pub fn set_backing(&mut self, row: u32, backing: ProgramFd) {
         self.companion(row).backing = Some(backing);
         let Some(id) = self.id(row) else { return };
         if self.identities.unread.len() >= 2 * self.count() {
@@ -74,7 +75,8 @@ impl Sockets {
         for id in core::mem::take(&mut self.identities.unread) {
             let Some(row) = self.find(id) else { continue };
             let backing = self.companion(row).backing.as_ref();
-            if let Some(Ok(Identity { cookie, inode })) = backing.map(Identity::of)
+            if let Some(Ok(Identity { cookie, inode })) =
+                backing.map(|backing| Identity::of(&**backing))
                 && !self.listens(cookie, inode)
             {
                 self.identities.known.insert(cookie, (inode, id));

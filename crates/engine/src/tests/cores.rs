@@ -36,7 +36,15 @@ fn engine() -> (Wired, Bundle) {
             ..Config::new("test", "wire", vec![own])
         };
         let seat = seats.next().unwrap();
-        EngineCore::seated(config, seat, Box::new(end), [7; 16], now).unwrap()
+        EngineCore::seated(
+            config,
+            seat,
+            crate::users::Users::direct(),
+            Box::new(end),
+            [7; 16],
+            now,
+        )
+        .unwrap()
     });
     let mut wired = Wired { cores, now };
     wired.settle();
@@ -104,7 +112,7 @@ fn a_program_joins_another_core_by_way_of_the_first() {
     let mut other = wired.greet(1, channel).unwrap();
     let session = wired.cores[1].sessions[other.slot].as_ref().unwrap();
     let parent = wired.cores[0].sessions[first.slot].as_ref().unwrap();
-    assert_eq!(session.uid, parent.uid);
+    assert_eq!(session.user.uid, parent.user.uid);
     assert_ne!(first.region.id(), other.region.id());
 
     let socket = other.open(&mut wired).unwrap();
@@ -134,7 +142,7 @@ fn what_is_no_channel_or_no_core_is_not_joined() {
     let bell = hostif::doorbell::create().unwrap();
     let request = Request::Join { core: 1 };
     let refused = program.request(&mut wired, &request, &[bell.as_fd()]);
-    assert_eq!(refused.err(), Some(Errno::NOTSOCK));
+    assert_eq!(refused.err(), Some(Errno::PROTO));
     // Nor does another core pass anybody on.
     let other = wired.attach(1);
     assert_eq!(other.join(&mut wired, 0).err(), Some(Errno::INVAL));

@@ -170,20 +170,20 @@ fn a_program_that_closes_its_channel_and_goes_on_filling_rings_is_soon_gone() {
 fn descriptors_of_other_kinds_are_refused() {
     let mut scene = Scene::new();
     let bell = scene.hostile.bells[0].as_fd();
-    for request in [
-        Request::Open { count: 1 },
-        Request::Prepare { count: 1 },
-        Request::Fork,
-    ] {
+    for request in [Request::Open { count: 1 }, Request::Prepare { count: 1 }] {
         let refused = scene.hostile.request(&mut scene.wired, &request, &[bell]);
         let errno = refused.expect_err("an eventfd is none of these");
         assert!([Errno::NOTSOCK, Errno::OPNOTSUPP].contains(&errno));
     }
     let tcp = scene.hostile.backing.as_fd();
-    let refused = scene
-        .hostile
-        .request(&mut scene.wired, &Request::Fork, &[tcp]);
-    assert_eq!(refused.err(), Some(Errno::NOTSOCK));
+    for request in [Request::Fork, Request::Join { core: 0 }] {
+        let refused = scene.hostile.request(&mut scene.wired, &request, &[tcp]);
+        assert_eq!(
+            refused.err(),
+            Some(Errno::PROTO),
+            "the engine makes channels"
+        );
+    }
     scene.hostile.open(&mut scene.wired).unwrap();
 }
 

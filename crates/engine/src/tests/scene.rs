@@ -1,5 +1,6 @@
 //! Two programs, one on each of two cores, of which the second listens.
 
+use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::SocketAddr;
 
@@ -12,7 +13,11 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Self {
-        let mut wired = Wired::new(small_limits());
+        Self::with(small_limits())
+    }
+
+    pub fn with(limits: Limits) -> Self {
+        let mut wired = Wired::new(limits);
         let active = wired.attach(0);
         let mut passive = wired.attach(1);
         let listener = passive.listen(&mut wired, 8).unwrap();

@@ -159,7 +159,8 @@ fn a_program_of_another_user_adopts_nothing() {
     // Nor does root: whose memory it is may keep the locks in it.
     for uid in [0, 65_534].into_iter().filter(|uid| *uid != own) {
         let session = scene.wired.cores[0].sessions[other.slot].as_mut();
-        session.unwrap().uid = uid;
+        let users = crate::users::Users::direct();
+        session.unwrap().user = users.user(uid).unwrap();
         let refused = adopt(&mut scene.wired, &other, &elsewhere);
         assert_eq!(refused, Err(Errno::ACCESS));
     }
@@ -203,10 +204,7 @@ fn who_breaks_the_protocol_leaves_nothing_behind_whatever_it_keeps_open() {
     let mut scene = Scene::new();
     let (_near, far) = scene.connected();
     let slot = scene.active.slot;
-    scene.wired.cores[0].sessions[slot]
-        .as_mut()
-        .unwrap()
-        .is_faulty = true;
+    scene.wired.cores[0].fault(slot, 0, "nothing that makes sense");
     scene.wired.settle();
     assert!(ended(&far));
 }

@@ -12,10 +12,11 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::message::{MAX_PREPARE, MESSAGE_BYTES};
+use super::message::MESSAGE_BYTES;
 
-/// Most descriptors in one packet.
-const MAX_DESCRIPTORS: usize = MAX_PREPARE + 4;
+/// Most descriptors in one packet that the kernel takes (`SCM_MAX_FD`). There is room for all of them: what does not fit
+/// the kernel closes at once, which a socket with SO_LINGER makes a wait.
+const MAX_DESCRIPTORS: usize = 253;
 
 /// A packet that arrived. Empty bytes: the other side has closed.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// The descriptors beside it.
     pub descriptors: Vec<OwnedFd>,
+    /// It was longer than any message, or there were descriptors that this process has no room for.
+    pub is_cut: bool,
 }
 
 /// Sends one packet; never raises SIGPIPE and never waits: AGAIN means that the other side does not
@@ -46,9 +49,17 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
     }
 }
 
-/// Receives one packet; waits unless the socket is non-blocking or `flags` say not to. A packet that is
-/// longer than any message, or that carries more descriptors than any message, is `MSGSIZE`.
+/// As [`receive_any`], of a whole packet; one that is cut is `MSGSIZE`.
 pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Received> {
+    let received = receive_any(socket, flags)?;
+    if received.is_cut {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok(received)
+}
+
+/// Receives one packet; waits unless the socket is non-blocking or `flags` say not to.
+pub fn receive_any(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Received> {
     let mut bytes = vec![0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -66,14 +77,14 @@ pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Received> {
             descriptors.extend(list);
         }
     }
-    if message
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
-        return Err(Errno::MSGSIZE);
-    }
     bytes.truncate(message.bytes);
-    Ok(Received { bytes, descriptors })
+    Ok(Received {
+        bytes,
+        descriptors,
+        is_cut: message
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC),
+    })
 }
 
 /// The address behind a name: `@name` is abstract, anything else a path.

@@ -50,11 +50,9 @@ pub enum Request {
         /// 1 to [`MAX_PREPARE`].
         count: u16,
     },
-    /// The process is about to fork: one descriptor, the engine's end of the child's control channel.
-    /// The child's session holds at once every socket that this one holds.
+    /// The process is about to fork. The child's session holds at once every socket that this one holds. No descriptors.
     Fork,
-    /// The process wants to use another core too: one descriptor, that core's end of a control channel,
-    /// on which the process then says hello. The core takes process and user from this session.
+    /// The process wants to use another core too. The core takes process and user from this session. No descriptors.
     Join {
         /// Which; below the number of cores.
         core: u16,
@@ -101,8 +99,10 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Open { count } | Request::Prepare { count } => usize::from(*count),
-            Request::Fork | Request::Join { .. } | Request::Adopt => 1,
-            Request::Hello { .. }
+            Request::Adopt => 1,
+            Request::Fork
+            | Request::Join { .. }
+            | Request::Hello { .. }
             | Request::MapRegion { .. }
             | Request::Share { .. }
             | Request::MapArea { .. }
@@ -232,12 +232,12 @@ pub enum Reply {
         /// How many.
         count: u16,
     },
-    /// To `Fork`.
+    /// To `Fork`: one descriptor, the child's end of its control channel.
     Forked {
         /// Number of the child's session.
         session: u32,
     },
-    /// To `Join`.
+    /// To `Join`: one descriptor, the process's end of a control channel, on which it says hello.
     Joined,
     /// To `MapRegion`: one descriptor, the region.
     Region {

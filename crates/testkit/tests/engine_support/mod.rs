@@ -77,15 +77,12 @@ impl EngineThread {
         let status = ask_status(&first);
         let cores = u16::try_from(status["cores"].as_u64().unwrap()).unwrap();
         let other = |core| {
-            let kind = SocketType::SEQPACKET;
-            let flags = SocketFlags::CLOEXEC;
-            let (ours, engines) =
-                rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-            sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(PATIENCE)).unwrap();
             let join = Request::Join { core }.encode();
-            hostif::control::send(first.as_fd(), &join, &[engines.as_fd()]).unwrap();
+            hostif::control::send(first.as_fd(), &join, &[]).unwrap();
             let received = hostif::control::receive(first.as_fd(), RecvFlags::empty()).unwrap();
             assert_eq!(Reply::decode(&received.bytes), Ok(Reply::Joined));
+            let ours = received.descriptors.into_iter().next().unwrap();
+            sockopt::set_socket_timeout(&ours, Timeout::Recv, Some(PATIENCE)).unwrap();
             ask_status(&ours)
         };
         core::iter::once(status)

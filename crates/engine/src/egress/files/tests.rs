@@ -142,7 +142,7 @@ fn file(len: usize) -> Arc<SourceFile> {
         .open(&path)
         .unwrap();
     std::fs::remove_file(&path).unwrap();
-    Arc::new(SourceFile::new(file.into()))
+    Arc::new(SourceFile::new(crate::harness::user().keep(file.into())))
 }
 
 fn in_file(offset: u64, len: usize) -> Vec<u8> {

@@ -1,0 +1,103 @@
+//! What users' threads have done, on its way back to the core that asked.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use hostif::{SocketId, doorbell};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Something that is done.
+#[derive(Debug)]
+pub enum Finished {
+    /// What a command of that session has closed is closed: its token can be answered.
+    Closed {
+        /// The session's number.
+        session: u32,
+        /// The command's token.
+        token: u32,
+    },
+    /// What the kernel calls the backing socket of a socket.
+    Named {
+        /// The number of the session whose command waits for it.
+        session: u32,
+        /// The socket.
+        socket: SocketId,
+        /// Its local address and port.
+        name: Result<SocketAddr, Errno>,
+    },
+    /// The memory of a pair of windows was given back, and the pair is free.
+    Freed {
+        /// Region.
+        region: u32,
+        /// Pair.
+        pair: u32,
+    },
+}
+
+/// Where a core finds what is finished.
+pub struct Desk {
+    receiver: Receiver<Finished>,
+    answers: Answers,
+}
+
+/// The way to a [`Desk`].
+#[derive(Clone)]
+pub struct Answers {
+    sender: Sender<Finished>,
+    bell: Arc<OwnedFd>,
+    /// There is something.
+    waits: Arc<AtomicBool>,
+}
+
+impl Desk {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// No descriptor for its bell.
+    pub fn new() -> Result<Self, Errno> {
+        let (sender, receiver) = channel();
+        let bell = hostif::home::settle(doorbell::create()?);
+        let answers = Answers {
+            sender,
+            bell: Arc::new(bell),
+            waits: Arc::default(),
+        };
+        Ok(Self { receiver, answers })
+    }
+
+    /// What becomes readable when there is something.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.answers.bell.as_fd()
+    }
+
+    /// The way here.
+    pub fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
+    /// The next one.
+    pub fn take(&self) -> Option<Finished> {
+        if !self.answers.waits.load(Ordering::Acquire) {
+            return None;
+        }
+        if let Ok(finished) = self.receiver.try_recv() {
+            return Some(finished);
+        }
+        // Drained, then looked at once more: an answer rings after it was left.
+        doorbell::drain(self.bell());
+        self.answers.waits.store(false, Ordering::SeqCst);
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl Answers {
+    /// Leaves an answer.
+    pub fn tell(&self, finished: Finished) {
+        // The core may have ended.
+        let _ = self.sender.send(finished);
+        self.waits.store(true, Ordering::SeqCst);
+        doorbell::ring(self.bell.as_fd());
+    }
+}

@@ -1,0 +1,261 @@
+/* A program that does what it can to stop the engine that serves it, with what every program has: its descriptors, its
+   threads, and memory whose pages never come (userfaultfd(2)).
+
+       hostile linger ADDRESS PORT          sockets with SO_LINGER and unsent bytes, which the engine is the last to close
+       hostile descriptors ADDRESS PORT     calls without end on every descriptor that it has
+       hostile names ADDRESS PORT           connections from a bound socket whose lock a call without end keeps
+       hostile flood ADDRESS PORT           listeners of ADDRESS, which is the engine's, until there are no more
+
+   ADDRESS and PORT are of a server that echoes otherwise. Started as root, it is an ordinary user before its first socket. It says
+   `ready` when its calls are under way and stays until it is killed. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+
+static char *never; /* the memory whose pages never come */
+static struct sockaddr_in server;
+
+/* System calls that no library hears of. */
+static long direct(long number, long a, long b, long c, long d, long e, long f) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static void fail(const char *what, long errno_negative) {
+    printf("failed: %s: %s\n", what, strerror((int)-errno_negative));
+    exit(1);
+}
+
+static long must(const char *what, long result) {
+    if (result < 0)
+        fail(what, result);
+    return result;
+}
+
+static void prepare_memory(void) {
+    long fd = must("userfaultfd", direct(SYS_userfaultfd, O_CLOEXEC, 0, 0, 0, 0, 0));
+    struct uffdio_api api = {.api = UFFD_API};
+    must("UFFDIO_API", direct(SYS_ioctl, fd, UFFDIO_API, (long)&api, 0, 0, 0));
+    never = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register all = {
+        .range = {.start = (unsigned long)never, .len = 1 << 20},
+        .mode = UFFDIO_REGISTER_MODE_MISSING,
+    };
+    must("UFFDIO_REGISTER", direct(SYS_ioctl, fd, UFFDIO_REGISTER, (long)&all, 0, 0, 0));
+}
+
+/* Its end is a reset: nothing is left in TIME-WAIT. */
+static int resetting(void) {
+    struct linger now = {1, 0};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    return fd;
+}
+
+static int connected(void) {
+    int fd = resetting();
+    if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof server) < 0)
+        fail("connect", -errno);
+    return fd;
+}
+
+/* So much through the echo that windows are used. */
+static void pass(int fd, int bytes) {
+    char sent[4096], back[4096];
+    memset(sent, 'x', sizeof sent);
+    for (int done = 0; done < bytes; done += sizeof sent) {
+        int have = 0;
+        if (write(fd, sent, sizeof sent) != sizeof sent)
+            fail("write", -errno);
+        while (have < (int)sizeof back) {
+            int got = read(fd, back + have, sizeof back - have);
+            if (got <= 0)
+                fail("read", -errno);
+            have += got;
+        }
+    }
+}
+
+/* A listener of the kernel on loopback that accepts and never reads. */
+static struct sockaddr_in deaf(void) {
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned len = sizeof own;
+    long fd = must("socket", direct(SYS_socket, AF_INET, SOCK_STREAM, 0, 0, 0, 0));
+    must("bind", direct(SYS_bind, fd, (long)&own, sizeof own, 0, 0, 0));
+    must("listen", direct(SYS_listen, fd, 64, 0, 0, 0, 0));
+    must("getsockname", direct(SYS_getsockname, fd, (long)&own, (long)&len, 0, 0, 0));
+    return own;
+}
+
+/* Makes a socket one with a connection of the kernel whose peer does not read, and fills it. */
+static void fill(int fd, struct sockaddr_in peer) {
+    static char bytes[65536];
+    must("connect to the deaf", direct(SYS_connect, fd, (long)&peer, sizeof peer, 0, 0, 0));
+    while (direct(SYS_sendto, fd, (long)bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0) > 0)
+        ;
+}
+
+static void linger_all(void) {
+    struct sockaddr_in peer = deaf();
+    struct linger linger = {1, 3600};
+    int fds[8];
+    for (int i = 0; i < 8; i++) {
+        fds[i] = connected();
+        pass(fds[i], 4096);
+        fill(fds[i], peer);
+        must("SO_LINGER",
+             direct(SYS_setsockopt, fds[i], SOL_SOCKET, SO_LINGER, (long)&linger, sizeof linger, 0));
+    }
+    for (int i = 0; i < 8; i++) {
+        /* Its own descriptor first, beside the library: the engine's is the last then. */
+        must("close", direct(SYS_close, fds[i], 0, 0, 0, 0, 0));
+        close(fds[i]);
+    }
+}
+
+static void *endless_read(void *number) {
+    long fd = (long)number;
+    struct iovec part = {never, 4096};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    for (;;) {
+        direct(SYS_epoll_wait, fd, (long)never, 1, -1, 0, 0);
+        direct(SYS_recvmsg, fd, (long)&message, MSG_PEEK, 0, 0, 0);
+        direct(SYS_read, fd, (long)never, 4096, 0, 0, 0);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static void *endless_write(void *number) {
+    long fd = (long)number;
+    for (;;) {
+        direct(SYS_pwrite64, fd, (long)never, 65536, 1 << 20, 0, 0);
+        direct(SYS_sendto, fd, (long)never, 65536, MSG_NOSIGNAL, 0, 0);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static void start(void *(*work)(void *), long argument) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 65536);
+    if (pthread_create(&thread, &attributes, work, (void *)argument))
+        fail("pthread_create", -EAGAIN);
+}
+
+static void every_descriptor(void) {
+    int fds[6], list[256], count = 0;
+    for (int i = 0; i < 6; i++) {
+        fds[i] = connected();
+        pass(fds[i], 1 << 18);
+    }
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (atoi(entry->d_name) > 2 && atoi(entry->d_name) != dirfd(folder) && count < 256)
+            list[count++] = atoi(entry->d_name);
+    closedir(folder);
+    for (int i = 0; i < count; i++)
+        for (int twice = 0; twice < 2; twice++) {
+            start(endless_read, list[i]);
+            start(endless_write, list[i]);
+        }
+    usleep(200000);
+    /* Now the engine has to close, to ring and to give memory back. */
+    for (int i = 0; i < 6; i++)
+        close(fds[i]);
+}
+
+static void *connect_there(void *number) {
+    int fd = (int)(long)number;
+    connect(fd, (struct sockaddr *)&server, sizeof server);
+    return NULL;
+}
+
+/* The lock is taken at any moment of the way to the engine: some of these threads are kept by it themselves. */
+static void locked_names(void) {
+    struct sockaddr_in peer = deaf();
+    for (int i = 0; i < 32; i++) {
+        struct sockaddr_in any = {.sin_family = AF_INET};
+        int fd = resetting();
+        if (bind(fd, (struct sockaddr *)&any, sizeof any) < 0)
+            fail("bind", -errno);
+        must("connect to the deaf", direct(SYS_connect, fd, (long)&peer, sizeof peer, 0, 0, 0));
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        start(connect_there, fd);
+        usleep(20 * i);
+        start(endless_write, fd);
+    }
+    usleep(200000);
+}
+
+static void flood(void) {
+    int made = 0, refused = 0;
+    while (made < 20000 && refused < 64) {
+        struct sockaddr_in own = server;
+        own.sin_port = 0;
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0)
+            break;
+        int is_well = bind(fd, (struct sockaddr *)&own, sizeof own) == 0 && listen(fd, 1) == 0;
+        made += is_well;
+        refused += !is_well;
+    }
+    printf("made %d refused %d\n", made, refused);
+}
+
+int main(int count, char **words) {
+    struct rlimit all;
+    if (count != 4)
+        return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    server.sin_family = AF_INET;
+    inet_pton(AF_INET, words[2], &server.sin_addr);
+    server.sin_port = htons(atoi(words[3]));
+    getrlimit(RLIMIT_NOFILE, &all);
+    all.rlim_cur = all.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &all);
+    prepare_memory();
+    if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+        fail("setuid", -errno);
+    if (!strcmp(words[1], "linger"))
+        linger_all();
+    else if (!strcmp(words[1], "descriptors"))
+        every_descriptor();
+    else if (!strcmp(words[1], "names"))
+        locked_names();
+    else if (!strcmp(words[1], "flood"))
+        flood();
+    else
+        return 2;
+    puts("ready");
+    for (;;)
+        pause();
+}
