@@ -12,7 +12,7 @@ use hostif::control::{self, QueryKind, Reply, Request};
 use rustix::{
     fd::{AsFd as _, BorrowedFd, OwnedFd},
     io::Errno,
-    net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt},
+    net::{RecvFlags, sockopt},
 };
 use serde_json::Value;
 

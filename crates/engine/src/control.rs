@@ -122,7 +122,17 @@ impl EngineCore {
             let Some(session) = &self.sessions[slot] else {
                 return;
             };
-            if send(session.control.as_fd(), &reply.encode(), &borrowed).is_err() {
+            let control = session.control.as_fd();
+            let sent = match send(control, &reply.encode(), &borrowed) {
+                // Too many descriptors are on their way to programs that do not fetch them: of this request alone
+                // nothing comes.
+                Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) if !borrowed.is_empty() => {
+                    let text = "the engine can pass no descriptor now: try again".to_owned();
+                    send(control, &refusal(Errno::NFILE, text).encode(), &[])
+                }
+                sent => sent,
+            };
+            if sent.is_err() {
                 return self.end_session(now, slot);
             }
         }

@@ -205,7 +205,7 @@ impl Core {
         session
     }
 
-    fn answer(&mut self, session: u32, request: &Request, mut descriptors: Vec<OwnedFd>) {
+    fn answer(&mut self, session: u32, request: &Request, descriptors: Vec<OwnedFd>) {
         let reply = |core: &Core, reply: &Reply, fds: &[rustix::fd::BorrowedFd<'_>]| {
             // The program may be gone already.
             let _ = control::send(
@@ -245,13 +245,7 @@ impl Core {
                 );
             }
             Request::Fork => {
-                let (ours, theirs) = rustix::net::socketpair(
-                    rustix::net::AddressFamily::UNIX,
-                    rustix::net::SocketType::SEQPACKET,
-                    rustix::net::SocketFlags::CLOEXEC,
-                    None,
-                )
-                .unwrap();
+                let (ours, theirs) = channel();
                 let child = self.add_program(ours);
                 for socket in self.sockets.values_mut() {
                     if socket.holders.contains(&session) {
@@ -362,4 +356,15 @@ fn report() -> OwnedFd {
     let file = rustix::fs::memfd_create(c"report", flags).unwrap();
     rustix::io::write(&file, b"{\"fake\":true}").unwrap();
     file
+}
+
+/// A control channel's two ends.
+fn channel() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap()
 }
