@@ -174,14 +174,13 @@ impl EngineCore {
     pub(crate) fn poll_into(&mut self, now: Instant, loan: Option<&mut Loan<'_, '_>>) -> usize {
         self.sockets.set_now(now);
         self.link.queues.set_now(now);
-        let mut work = self.take_finished(now);
-        // What programs did before these frames came happens before them: a close before the answer to a connect.
-        let mut served = self.drain_awake(now);
-        work += match loan {
+        let received = match loan {
             Some(loan) => self.receive_into(now, loan),
             None => self.receive(now, RX_BUDGET, None),
         };
-        work += self.follow_neighbours(now) + self.receive_own(now);
+        let mut work = received + self.follow_neighbours(now) + self.receive_own(now);
+        work += self.take_finished(now);
+        let mut served = self.drain_awake(now);
         served += self.send_datagrams(now);
         for change in self.stack.take_group_changes() {
             let GroupChange {
