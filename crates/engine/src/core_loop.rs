@@ -320,6 +320,8 @@ impl CoreLoop {
                 has_work |= session.has_work();
             }
         }
+        // Who broke the protocol is let go at once.
+        has_work |= !self.core.attention.faulty.is_empty();
         if has_work || !self.watch_device()? {
             return Ok(0);
         }
