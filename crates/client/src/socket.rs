@@ -181,13 +181,7 @@ impl TcpSocket {
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
     ) -> Result<Held<'a>, Errno> {
-        let session = attachment.session;
-        let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
-        if lock.lock(session, &mut keep_waiting) {
-            Ok(Held { lock, session })
-        } else {
-            Err(Errno::CONNRESET)
-        }
+        self.hold_by(attachment, lock, RegionLock::lock)
     }
 
     /// As `hold`, for who only copies, and publishes by comparing (`RegionLock::lock_to_copy`).
@@ -196,9 +190,18 @@ impl TcpSocket {
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
     ) -> Result<Held<'a>, Errno> {
+        self.hold_by(attachment, lock, RegionLock::lock_to_copy)
+    }
+
+    fn hold_by<'a>(
+        &'a self,
+        attachment: &'static Attachment,
+        lock: RegionLock<'a>,
+        take: impl FnOnce(&RegionLock<'a>, u32, &mut dyn FnMut() -> bool) -> bool,
+    ) -> Result<Held<'a>, Errno> {
         let session = attachment.session;
         let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
-        if lock.lock_to_copy(session, &mut keep_waiting) {
+        if take(&lock, session, &mut keep_waiting) {
             Ok(Held { lock, session })
         } else {
             Err(Errno::CONNRESET)

@@ -204,11 +204,15 @@ impl EngineCore {
     pub(crate) fn look_for_strays(&mut self, now: Instant) {
         let mut flocks = core::mem::take(&mut self.strays.flocks);
         for flock in &mut flocks {
-            if flock.next_look > now || !flock.is_entered.load(Ordering::Acquire) {
+            if flock.next_look > now {
                 continue;
             }
             flock.next_look = now + flock.pause;
             flock.pause = (flock.pause + flock.pause).min(LAST_PAUSE);
+            // The user's thread may be kept for as long as its programs like: it is looked at no more often for that.
+            if !flock.is_entered.load(Ordering::Acquire) {
+                continue;
+            }
             let open = entries_of(&flock.set).unwrap_or_else(|| {
                 let is_over = now >= flock.since + BLIND;
                 let all = flock.sockets.iter().filter(|_| !is_over);

@@ -224,3 +224,27 @@ fn a_listener_stays_what_its_descriptor_stands_for() {
     let adopted = adopt(&mut scene.wired, &heir, &fd).unwrap();
     assert_eq!(adopted.socket, listener);
 }
+
+#[test]
+fn a_user_whose_thread_is_kept_does_not_make_the_engine_look_without_pause() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    let users = crate::users::Users::with_threads();
+    let user = users.user(4_242).unwrap();
+    let (go, may_go) = std::sync::mpsc::sync_channel::<()>(0);
+    user.run(move || may_go.recv().expect("somebody says when"));
+    let backing = user.keep(copy(&scene.active));
+    scene.wired.cores[0]
+        .sockets
+        .companion(near.id.row())
+        .backing = Some(backing);
+    drop(scene.active);
+    scene.wired.serve();
+    let next_look = scene.wired.cores[0].strays.next_look();
+    assert!(next_look.is_some_and(|look| look > scene.wired.now));
+    assert!(
+        !ended(&far),
+        "nobody knows yet whether a descriptor is open"
+    );
+    go.send(()).unwrap();
+}
