@@ -109,6 +109,31 @@ fn a_supervised_program_is_told_from_one_that_is_the_kernels() {
     assert!(!text.contains("not started by `shunt run`"), "{text}");
 }
 
+/// A ring, made without Shunt in the way; `none` where the system has none.
+const RING: &str = "
+import ctypes, time
+parameters = ctypes.create_string_buffer(120)
+ring = ctypes.CDLL(None).syscall(425, 4, parameters)
+print('ring' if ring >= 0 else 'none', flush=True)
+time.sleep(600)";
+
+#[test]
+fn a_ring_that_passes_shunt_by_is_explained() {
+    if !world::can_run("find-ring", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-ring");
+    let mut program = testkit::start(host(&lab, "a"), "python3", &["-c", RING]);
+    says(&mut program, "\n");
+    if program.stdout().contains("none") {
+        world::skip("find-ring", "this system has no io_uring");
+        return;
+    }
+    let explained = json(&lab, &["explain", &program.pid().to_string(), "--json"]);
+    assert_eq!(explained[0]["protocol"], "io_uring", "{explained}");
+    assert_eq!(explained[0]["stack"], "kernel");
+}
+
 #[test]
 fn an_engine_in_the_background_logs_where_it_was_told_to() {
     if !world::can_run("find-log", &[]) {

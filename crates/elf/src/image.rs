@@ -6,9 +6,17 @@ const ELF_MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 const SEGMENT_LOAD: u32 = 1;
+const SEGMENT_DYNAMIC: u32 = 2;
 const SEGMENT_INTERPRETER: u32 = 3;
 const SEGMENT_NOTE: u32 = 4;
 const EXECUTABLE: u32 = 1;
+/// Entries of the dynamic segment, see elf(5): a library's name, and where the names are in memory.
+const DYNAMIC_NEEDED: u64 = 1;
+const DYNAMIC_NAMES: u64 = 5;
+/// Bytes of such an entry.
+const DYNAMIC_LEN: usize = 16;
+/// How the library begins that sets up an io_uring by calls of its own.
+const RING_LIBRARY: &[u8] = b"liburing.so";
 /// Size of a program header of the 64-bit class.
 const SEGMENT_HEADER_LEN: usize = 56;
 /// Longest interpreter path, and longest note segment, that are read.
@@ -41,6 +49,8 @@ pub struct Image {
     pub is_go: bool,
     /// Where in the file its code lies: offset and length.
     pub code: Vec<(u64, u64)>,
+    /// It is linked with liburing.
+    pub needs_ring_library: bool,
 }
 
 impl Image {
@@ -49,6 +59,7 @@ impl Image {
             linkage,
             is_go: false,
             code: Vec::new(),
+            needs_ring_library: false,
         }
     }
 
@@ -79,6 +90,7 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Image> {
         return Err(damaged("program headers"));
     }
     let mut image = Image::of(Linkage::Static);
+    let (mut loaded, mut dynamic) = (Vec::new(), Vec::new());
     for index in 0..count {
         let at = table.checked_add(u64::from(index) * u64::from(entry_len));
         file.seek(SeekFrom::Start(at.ok_or_else(|| damaged("headers"))?))?;
@@ -86,8 +98,48 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Image> {
         file.read_exact(&mut segment)
             .map_err(|_| damaged("program headers"))?;
         note_segment(file, &segment, &mut image)?;
+        let (offset, len) = (u64_at(&segment, 8), u64_at(&segment, 32));
+        match u32_at(&segment, 0) {
+            SEGMENT_LOAD => loaded.push((u64_at(&segment, 16), offset, len)),
+            SEGMENT_DYNAMIC => dynamic = text(file, offset, len)?,
+            _ => {}
+        }
     }
+    image.needs_ring_library = needs_ring_library(file, &dynamic, &loaded)?;
     Ok(image)
+}
+
+/// Whether the dynamic segment names liburing. What is loaded: address, offset in the file, length there.
+fn needs_ring_library(
+    file: &mut (impl Read + Seek),
+    dynamic: &[u8],
+    loaded: &[(u64, u64, u64)],
+) -> io::Result<bool> {
+    let entries = || dynamic.chunks_exact(DYNAMIC_LEN);
+    let values = |tag| {
+        let tagged = entries().filter(move |entry| u64_at(entry, 0) == tag);
+        tagged.map(|entry| u64_at(entry, 8))
+    };
+    let Some(names) = values(DYNAMIC_NAMES).next() else {
+        return Ok(false);
+    };
+    let Some((address, offset, _)) = loaded
+        .iter()
+        .find(|(address, _, len)| (*address..address.saturating_add(*len)).contains(&names))
+    else {
+        return Ok(false);
+    };
+    let names = (names - address).saturating_add(*offset);
+    for name in values(DYNAMIC_NEEDED) {
+        let mut start = Vec::new();
+        file.seek(SeekFrom::Start(names.saturating_add(name)))?;
+        let len = u64::try_from(RING_LIBRARY.len()).unwrap_or(u64::MAX);
+        file.by_ref().take(len).read_to_end(&mut start)?;
+        if start == RING_LIBRARY {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn note_segment(
@@ -215,6 +267,26 @@ mod tests {
         assert!(!image(&program(&[(SEGMENT_NOTE, 4, GNU)])).unwrap().is_go);
         let endless = [0xff; 64];
         assert!(!has_go_note(&endless));
+    }
+
+    #[test]
+    fn a_program_that_is_linked_with_liburing_is_known() {
+        let needs = |library: &[u8]| {
+            // The names are in the first segment, whose address in this image is 0, behind a first byte.
+            let names = [&b"xlibc.so.6\0"[..], library, b"\0"].concat();
+            let entry = |tag: u64, value: u64| [tag.to_le_bytes(), value.to_le_bytes()].concat();
+            let dynamic = [entry(1, 0), entry(1, 10), entry(5, 1), entry(0, 0)].concat();
+            let segments = [
+                (SEGMENT_LOAD, 4, &names[..]),
+                (SEGMENT_DYNAMIC, 4, &dynamic),
+            ];
+            image(&program(&segments)).unwrap().needs_ring_library
+        };
+        assert!(needs(b"liburing.so.2"));
+        assert!(!needs(b"libpthread.so.0"));
+        let endless = [&1_u64.to_le_bytes()[..], &[0xff; 24]].concat();
+        let segments = [(SEGMENT_DYNAMIC, 4, &endless[..])];
+        assert!(!image(&program(&segments)).unwrap().needs_ring_library);
     }
 
     #[test]

@@ -104,6 +104,8 @@ impl Way {
 const STATIC: &str = "it is statically linked, so no loader could preload a library";
 const MUSL: &str = "it is linked with musl, into which a library for glibc does not fit";
 const GO: &str = "it is a Go program, which makes its system calls itself";
+const RING_LIBRARY: &str =
+    "it is linked with liburing, whose system calls no preloaded library sees";
 const OWN_CALLS: &str = "it has socket calls of its own beside libc's";
 
 /// A program file, seen through its `#!` lines.
@@ -148,6 +150,7 @@ fn way_of(file: PathBuf) -> Result<Program, Refusal> {
         Linkage::Static => Way::Supervise(STATIC),
         Linkage::Dynamic(loader) if loader.contains("ld-musl") => Way::Supervise(MUSL),
         Linkage::Dynamic(_) if image.is_go => Way::Both(GO),
+        Linkage::Dynamic(_) if image.needs_ring_library => Way::Both(RING_LIBRARY),
         Linkage::Dynamic(_) if own_calls => Way::Both(OWN_CALLS),
         Linkage::Dynamic(_) => Way::Preload,
     };

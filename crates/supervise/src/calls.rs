@@ -1,4 +1,4 @@
-//! getsockname(2), getpeername(2), setsockopt(2), getsockopt(2), shutdown(2) and io_uring_setup(2): calls on what is
+//! getsockname(2), getpeername(2), setsockopt(2), getsockopt(2) and shutdown(2): calls on what is
 //! served that change no descriptor. What is not served goes on to the kernel.
 
 use std::net::SocketAddr;
@@ -219,18 +219,6 @@ impl Supervisor {
             }
             None => Ok(Outcome::Continue),
         }
-    }
-
-    /// An io_uring would start calls that nobody stops. Without one programs use epoll, which served sockets
-    /// answer.
-    pub fn io_uring(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        if !std::mem::replace(&mut self.told_io_uring, true) {
-            call.caller.say(
-                "a program asked for an io_uring, whose socket calls could not be served: it is told that \
-                 there is none (ENOSYS), as on kernels without. --policy kernel-only leaves it one",
-            );
-        }
-        Err(Errno::NOSYS)
     }
 }
 

@@ -1,16 +1,18 @@
 //! Which system calls a program is stopped at: a classic BPF program over `struct seccomp_data` (seccomp(2)).
 //!
-//! Calls that name a socket's ends, change or tell its options, make an epoll set or an io_uring. Of sendto and
+//! Calls that name a socket's ends, change or tell its options, make an epoll set. Of sendto and
 //! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl three questions
 //! about bytes. Making a socket and moving bytes are never stopped. A call whose sixth argument, which none of
 //! the others has, is
 //! [`hostif::supervision::UNSUPERVISED`] comes from a preload library that knows what it does, and passes: a program that
 //! passes the mark itself only leaves itself out.
+//!
+//! io_uring is not to be had at all: its calls would start others that nobody stops.
 
 use crate::sys::Instruction;
 
 /// The calls that are stopped.
-pub const CALLS: [libc::c_long; 17] = [
+pub const CALLS: [libc::c_long; 16] = [
     libc::SYS_connect,
     libc::SYS_bind,
     libc::SYS_listen,
@@ -25,9 +27,15 @@ pub const CALLS: [libc::c_long; 17] = [
     libc::SYS_sendmmsg,
     libc::SYS_recvmsg,
     libc::SYS_recvmmsg,
-    libc::SYS_io_uring_setup,
     libc::SYS_epoll_create1,
     EPOLL_CREATE,
+];
+
+/// The calls that the filter itself answers: ENOSYS, as a kernel without io_uring says. Programs use epoll then.
+pub const ABSENT: [libc::c_long; 3] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
 ];
 
 /// Flags with which sendto is stopped: a pair does not hold bytes back, and what is urgent must not be overtaken.
@@ -90,6 +98,8 @@ enum Part {
     /// A call of the list: whether it has the mark.
     Marks,
     Stop,
+    /// A call that there is not.
+    Absent,
     Pass,
 }
 
@@ -159,6 +169,9 @@ pub fn filter() -> Vec<Instruction> {
     filter.if_equal(number(libc::SYS_sendto), Some(Part::Sends), None);
     filter.if_equal(number(libc::SYS_recvfrom), Some(Part::Receives), None);
     filter.if_equal(number(libc::SYS_ioctl), Some(Part::Asks), None);
+    for call in ABSENT {
+        filter.if_equal(number(call), Some(Part::Absent), None);
+    }
     let (last, others) = CALLS.split_last().expect("invariant: there are some");
     for call in others {
         filter.if_equal(number(*call), Some(Part::Marks), None);
@@ -198,9 +211,16 @@ pub fn filter() -> Vec<Instruction> {
     filter.if_equal(half(mark >> 32), Some(Part::Pass), Some(Part::Stop));
     filter.begin(Part::Stop);
     filter.does(RETURN, libc::SECCOMP_RET_USER_NOTIF);
+    filter.begin(Part::Absent);
+    filter.does(RETURN, refusal(libc::ENOSYS));
     filter.begin(Part::Pass);
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
     filter.finish()
+}
+
+/// The answer with an errno, see seccomp(2).
+fn refusal(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | (errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
 }
 
 #[cfg(test)]
@@ -245,6 +265,14 @@ mod tests {
         for number in 0..600 {
             let stopped = is_stopped(number, [0; 6]);
             assert_eq!(stopped, CALLS.contains(&number), "{number}");
+        }
+    }
+
+    #[test]
+    fn io_uring_is_answered_by_the_filter() {
+        for number in 0..600 {
+            let refused = verdict_on(ARCHITECTURE, number, [0; 6]) == refusal(libc::ENOSYS);
+            assert_eq!(refused, ABSENT.contains(&number), "{number}");
         }
     }
 

@@ -100,8 +100,6 @@ pub struct Supervisor {
     pub settled: u32,
     /// When engines were looked for last that are gone.
     pub looked_for_engines: Instant,
-    /// The program was told that it gets no io_uring.
-    pub told_io_uring: bool,
 }
 
 impl Supervisor {
@@ -123,7 +121,6 @@ impl Supervisor {
             looked: Instant::now(),
             settled: client::changes(),
             looked_for_engines: Instant::now(),
-            told_io_uring: false,
         })
     }
 
@@ -248,7 +245,6 @@ impl Supervisor {
             | libc::SYS_recvmsg
             | libc::SYS_recvmmsg => self.message(&call, number),
             libc::SYS_ioctl => self.ioctl(&call),
-            libc::SYS_io_uring_setup => self.io_uring(&call),
             number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
                 self.sets.forget();
                 Ok(Outcome::Continue)

@@ -2,9 +2,12 @@
 
 serve HOST PORT            gives back what it is sent, and ends when the other end does
 ask HOST PORT COUNT BYTES  COUNT connections at once, each of which sends BYTES, ends its direction and reads to the end
+
+With UVLOOP in the environment uvloop runs them, which is libuv.
 """
 import asyncio
 import hashlib
+import os
 import sys
 
 
@@ -44,6 +47,9 @@ async def ask(host, port, connections, count):
     print(sum(same), "of", len(same), "came back")
 
 
+if "UVLOOP" in os.environ:
+    import uvloop
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 role, host, *numbers = sys.argv[1:]
 try:
     asyncio.run(serve(host, int(numbers[0])) if role == "serve" else ask(host, *map(int, numbers)))

@@ -60,9 +60,9 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let sockets = process.sockets()?;
     let engines = engines_of(&process, &sockets)?;
-    let lines: Vec<Line> = sockets
-        .iter()
-        .map(|open| line(&process, &engines, open))
+    let lines = sockets.iter().map(|open| line(&process, &engines, open));
+    let lines: Vec<Line> = lines
+        .chain(process.rings()?.into_iter().map(ring))
         .collect();
     if arguments.json {
         print_json(&lines)?;
@@ -156,6 +156,19 @@ impl Engine {
     fn row(&self, inode: u64) -> Option<&Value> {
         let rows = self.sockets.as_ref()?;
         rows.iter().find(|row| row["inode"].as_u64() == Some(inode))
+    }
+}
+
+fn ring(fd: u32) -> Line {
+    let (why, change) = reason::RING;
+    Line {
+        fd,
+        protocol: "io_uring",
+        stack: "kernel".to_owned(),
+        local: None,
+        remote: None,
+        why: why.to_owned(),
+        change: Some(change),
     }
 }
 

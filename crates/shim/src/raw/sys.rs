@@ -1,6 +1,7 @@
 //! syscall(2): programs and libraries that make their own wrappers (libuv, for batches of datagrams) reach the switch by
 //! the numbers of the calls that it serves (those that wait for several are in `waits`); every other number, and every other descriptor, goes to the system as it is.
-//! clone(2) without shared memory is a fork here too (vsftpd makes its processes so). And preadv2(2) with pwritev2(2), which
+//! clone(2) without shared memory is a fork here too (vsftpd makes its processes so), and an io_uring is not to be had: libuv
+//! would change epoll sets through it, and its calls pass every switch. And preadv2(2) with pwritev2(2), which
 //! say that there is no position.
 //!
 //! libc's function `syscall` is not asked for: the standard library in this one calls it too, from
@@ -23,6 +24,7 @@ use crate::descriptors::is_tracked;
 use crate::fork;
 use crate::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::outcome::{Failure, at_a_cancellation_point};
+use crate::policy::policy;
 use crate::sys::{self, Inside, Symbol};
 
 use super::waits::waited;
@@ -118,6 +120,10 @@ pub unsafe extern "C-unwind" fn syscall(
         }
     }
     if !Inside::is_active() {
+        if is_of_rings(number) && policy().may_accelerate() {
+            sys::set_errno(libc::ENOSYS);
+            return -1;
+        }
         // SAFETY: as above.
         if let Some(result) = unsafe { waited(number, [a, b, c, d, e, f]) } {
             return result;
@@ -141,6 +147,14 @@ pub unsafe extern "C-unwind" fn syscall(
         }
         _ => result,
     }
+}
+
+/// Whether it is a call of io_uring(7). Without one programs use calls that the switch sees, as on a kernel that has none.
+fn is_of_rings(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_uring_register
+    )
 }
 
 /// Whether clone(2) makes a process with memory of its own that goes on where it was called.
@@ -262,5 +276,14 @@ mod tests {
         assert_eq!(call(libc::SYS_getpid, 0), pid);
         assert_eq!(call(libc::SYS_close, -1), -1);
         assert_eq!(sys::errno(), libc::EBADF);
+    }
+
+    #[test]
+    fn there_is_no_io_uring() {
+        for number in 425..=427 {
+            // SAFETY: without memory each of them is a question that fails.
+            let result = unsafe { syscall(number, -1, 0, 0, 0, 0, 0) };
+            assert_eq!((result, sys::errno()), (-1, libc::ENOSYS), "{number}");
+        }
     }
 }

@@ -24,6 +24,28 @@ fn python_asyncio_with_half_close() {
     .check();
 }
 
+/// libuv from 1.50 on changes its epoll set through an io_uring; `scripts/install-packages matrix` fetches it.
+#[test]
+fn uvloop_with_half_close() {
+    Row {
+        name: "uvloop",
+        needs: &["python3"],
+        possible: "PYTHONPATH=$PEERS/../../../target/uvloop python3 -c 'import uvloop'",
+        servers: &[Server::new(
+            "export UVLOOP=1 PYTHONPATH=$PEERS/../../../target/uvloop
+            exec python3 $PEERS/echo_asyncio.py serve $SERVER 7000",
+            7000,
+        )],
+        clients: &["export UVLOOP=1 PYTHONPATH=$PEERS/../../../target/uvloop
+            python3 $PEERS/echo_asyncio.py ask $SERVER 7000 50 100000
+            python3 $PEERS/echo_asyncio.py ask $SERVER 1 1 1 || echo $?"],
+        tested: &each(&[Engine, Cores, Xdp, Inline, Supervised]),
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
 #[test]
 fn node_http_and_streams() {
     Row {

@@ -105,22 +105,34 @@ impl Process {
 
     /// Its descriptors that are sockets, by number.
     pub fn sockets(&self) -> anyhow::Result<Vec<Open>> {
+        let socket = |(fd, target): &(u32, String)| {
+            let inode = target.strip_prefix("socket:[")?.strip_suffix(']')?;
+            let inode = inode.parse().ok()?;
+            Some(Open { fd: *fd, inode })
+        };
+        Ok(self.descriptors()?.iter().filter_map(socket).collect())
+    }
+
+    /// Its descriptors that are rings of io_uring(7), by number.
+    pub fn rings(&self) -> anyhow::Result<Vec<u32>> {
+        let all = self.descriptors()?.into_iter();
+        let rings = all.filter(|(_, target)| target == "anon_inode:[io_uring]");
+        Ok(rings.map(|(fd, _)| fd).collect())
+    }
+
+    /// Its descriptors, by number, and what each stands for.
+    fn descriptors(&self) -> anyhow::Result<Vec<(u32, String)>> {
         let folder = self.file("fd");
         let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-        let socket = |entry: std::io::Result<fs::DirEntry>| {
+        let descriptor = |entry: std::io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             let fd = entry.file_name().to_str()?.parse().ok()?;
             let target = fs::read_link(entry.path()).ok()?;
-            let inode = target
-                .to_str()?
-                .strip_prefix("socket:[")?
-                .strip_suffix(']')?;
-            let inode = inode.parse().ok()?;
-            Some(Open { fd, inode })
+            Some((fd, target.to_str()?.to_owned()))
         };
-        let mut sockets: Vec<Open> = entries.filter_map(socket).collect();
-        sockets.sort_by_key(|open| open.fd);
-        Ok(sockets)
+        let mut found: Vec<_> = entries.filter_map(descriptor).collect();
+        found.sort();
+        Ok(found)
     }
 
     /// What the kernel's tables say of a socket; None where it is neither TCP nor UDP, or was never bound.

@@ -19,6 +19,12 @@ pub struct Facts<'a> {
     pub kernels: Option<&'a KernelsView>,
 }
 
+/// What a ring of io_uring(7) means, and what would change it.
+pub const RING: (&str, &str) = (
+    "what the program asks for through this ring passes Shunt by: calls on sockets there reach the kernel, and fail or wait for ever on those that an engine has",
+    "`shunt run --supervise always` answers that there is no io_uring, and programs take other calls",
+);
+
 /// Why a socket is with the engine.
 pub fn of_engine(local: Option<&str>, state: Option<&str>) -> String {
     match (local, state) {
