@@ -198,7 +198,7 @@ pub(crate) fn beside(follow: impl FnOnce()) {
     });
 }
 
-/// As libc's socket; a TCP or UDP socket over IPv4 is followed from here on.
+/// As libc's socket; a TCP or UDP socket is followed from here on.
 ///
 /// # Safety
 /// None.
@@ -214,6 +214,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
             return failed;
         }
     }
+    let protocol = create::backing_protocol(protocol, follow);
     let fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
     if fd >= 0 && (follow || is_tracked(fd)) {
         beside(|| {

@@ -14,16 +14,23 @@ use crate::report;
 use crate::socket::Socket;
 use client::address::Family;
 
-/// Whether a socket of this kind can be accelerated: TCP and UDP. The rest is the kernel's.
+/// Whether a socket of this kind can be accelerated: TCP, as which MPTCP is served, and UDP. The rest is the kernel's.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
-    let own = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-        libc::SOCK_STREAM => libc::IPPROTO_TCP,
-        libc::SOCK_DGRAM => libc::IPPROTO_UDP,
-        _ => return false,
+    let is_ours = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        libc::SOCK_STREAM => matches!(protocol, 0 | libc::IPPROTO_TCP | libc::IPPROTO_MPTCP),
+        libc::SOCK_DGRAM => matches!(protocol, 0 | libc::IPPROTO_UDP),
+        _ => false,
     };
-    matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && (protocol == 0 || protocol == own)
-        && policy().may_accelerate()
+    is_ours && matches!(domain, libc::AF_INET | libc::AF_INET6) && policy().may_accelerate()
+}
+
+/// The protocol of the backing socket: MPTCP (RFC 8684) with an engine is TCP, as with a peer that lacks it.
+pub fn backing_protocol(protocol: i32, is_followed: bool) -> i32 {
+    if is_followed && protocol == libc::IPPROTO_MPTCP {
+        libc::IPPROTO_TCP
+    } else {
+        protocol
+    }
 }
 
 /// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there

@@ -2,7 +2,8 @@
 //!
 //! Calls that name a socket's ends, change or tell its options, make an epoll set. Of sendto and
 //! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl three questions
-//! about bytes. Making a socket and moving bytes are never stopped. A call whose sixth argument, which none of
+//! about bytes. Making a socket and moving bytes are never stopped; one for MPTCP is refused, as by a kernel without, and
+//! programs take TCP then. A call whose sixth argument, which none of
 //! the others has, is
 //! [`hostif::supervision::UNSUPERVISED`] comes from a preload library that knows what it does, and passes: a program that
 //! passes the mark itself only leaves itself out.
@@ -73,6 +74,7 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const SECOND_LOW: u32 = 24;
+const THIRD_LOW: u32 = 32;
 const FOURTH_LOW: u32 = 40;
 const FIFTH_LOW: u32 = 48;
 const FIFTH_HIGH: u32 = 52;
@@ -95,9 +97,13 @@ enum Part {
     Names,
     /// ioctl.
     Asks,
+    /// socket.
+    Makes,
     /// A call of the list: whether it has the mark.
     Marks,
     Stop,
+    /// A protocol that there is not.
+    Unknown,
     /// A call that there is not.
     Absent,
     Pass,
@@ -169,6 +175,7 @@ pub fn filter() -> Vec<Instruction> {
     filter.if_equal(number(libc::SYS_sendto), Some(Part::Sends), None);
     filter.if_equal(number(libc::SYS_recvfrom), Some(Part::Receives), None);
     filter.if_equal(number(libc::SYS_ioctl), Some(Part::Asks), None);
+    filter.if_equal(number(libc::SYS_socket), Some(Part::Makes), None);
     for call in ABSENT {
         filter.if_equal(number(call), Some(Part::Absent), None);
     }
@@ -202,6 +209,11 @@ pub fn filter() -> Vec<Instruction> {
     }
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
 
+    filter.begin(Part::Makes);
+    filter.does(LOAD, THIRD_LOW);
+    let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
+    filter.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
+
     let mark = hostif::supervision::UNSUPERVISED;
     let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("invariant: 32 bits");
     filter.begin(Part::Marks);
@@ -211,6 +223,8 @@ pub fn filter() -> Vec<Instruction> {
     filter.if_equal(half(mark >> 32), Some(Part::Pass), Some(Part::Stop));
     filter.begin(Part::Stop);
     filter.does(RETURN, libc::SECCOMP_RET_USER_NOTIF);
+    filter.begin(Part::Unknown);
+    filter.does(RETURN, refusal(libc::EPROTONOSUPPORT));
     filter.begin(Part::Absent);
     filter.does(RETURN, refusal(libc::ENOSYS));
     filter.begin(Part::Pass);
@@ -273,6 +287,15 @@ mod tests {
         for number in 0..600 {
             let refused = verdict_on(ARCHITECTURE, number, [0; 6]) == refusal(libc::ENOSYS);
             assert_eq!(refused, ABSENT.contains(&number), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_socket_for_multipath_tcp_is_refused_and_no_other() {
+        for (protocol, refused) in [(0, false), (6, false), (262, true), (1 << 32 | 262, true)] {
+            let verdict = verdict_on(ARCHITECTURE, libc::SYS_socket, [2, 1, protocol, 0, 0, 0]);
+            assert_eq!(verdict == refusal(libc::EPROTONOSUPPORT), refused);
+            assert_eq!(verdict == libc::SECCOMP_RET_ALLOW, !refused);
         }
     }
 

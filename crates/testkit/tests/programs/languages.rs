@@ -122,15 +122,20 @@ fn mono() {
     .check();
 }
 
+/// Its sockets ask for MPTCP, as listeners do in programs for Go 1.24 and later.
 fn go(name: &'static str, build: &'static str) {
     Row {
         name,
         needs: &["go", "curl", "openssl"],
         before: build,
-        servers: &[Server::new("exec ./http serve $SERVER:8080 $HOME", 8080)],
+        servers: &[Server::new(
+            "GODEBUG=multipathtcp=1 exec ./http serve $SERVER:8080 $HOME",
+            8080,
+        )],
         clients: &[
-            "./http get http://$SERVER:8080/content http://$SERVER:8080/content | sha256sum",
-            "./http get http://$SERVER:1/ || echo $?",
+            "export GODEBUG=multipathtcp=1
+            ./http get http://$SERVER:8080/content http://$SERVER:8080/content | sha256sum
+            ./http get http://$SERVER:1/ || echo $?",
             // By sendfile twice on one connection, a body back, and who is asking.
             "curl -sS http://$SERVER:8080/content http://$SERVER:8080/content | sha256sum
             curl -sS --data-binary @content http://$SERVER:8080/echo | sha256sum

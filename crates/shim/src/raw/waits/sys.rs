@@ -1,5 +1,5 @@
-//! syscall(2) with the numbers of the calls that wait for several descriptors: poll, select, epoll. Those that name no
-//! descriptor of ours go to the system as they are.
+//! syscall(2) with the numbers of the calls that wait for several descriptors (poll, select, epoll) or make a new one (a
+//! socket, an epoll set). Those that wait and name no descriptor of ours go to the system as they are.
 //!
 //! What such a call writes back beside its result differs from libc's function: the system takes the time that has
 //! passed off the timeout of ppoll, select and pselect6, which only select of this library does too.
@@ -14,7 +14,9 @@ use libc::sigset_t;
 use super::sys::{int, pointer, unsigned};
 #[cfg(target_arch = "x86_64")]
 use crate::abi::{epoll_create, epoll_wait, select};
-use crate::abi::{epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, poll, ppoll, pselect};
+use crate::abi::{
+    epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, poll, ppoll, pselect, socket,
+};
 use crate::abi::{poll_concerns, select_concerns};
 use crate::descriptors::is_tracked;
 
@@ -51,6 +53,7 @@ pub unsafe fn waited(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<
     // SAFETY: the caller vouches for the arguments, as it does to the system. What is wrong with a mask the system says.
     let result: c_int = unsafe {
         match number {
+            libc::SYS_socket => socket(int(a), int(b), int(c)),
             libc::SYS_epoll_create1 => epoll_create1(int(a)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => epoll_create(int(a)),
