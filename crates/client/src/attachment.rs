@@ -49,6 +49,8 @@ pub struct Attachment {
     pub receives: Producer<Consumed>,
     /// Completions and events, from the engine.
     pub completions: Mutex<Consumer<Completion>>,
+    /// Held from taking completions until everybody is told of them; see `reap`. Before `completions`.
+    pub telling: Mutex<()>,
     /// Commands whose completion somebody awaits.
     pub calls: Calls,
     /// Held while a question is asked and its answer read.
@@ -81,6 +83,7 @@ impl Attachment {
             sends: region.send_producer(),
             receives: region.receive_producer(),
             completions: Mutex::new(region.completion_consumer()),
+            telling: Mutex::new(()),
             calls: Calls::default(),
             asking: Mutex::default(),
             sleepers: Sleepers::default(),

@@ -1,4 +1,8 @@
-//! Reaping: taking completions and events out of the ring and handing them to whom they concern.
+//! Reaping: taking completions and events out of the ring and handing them to whom they concern, in the order in which
+//! the engine has reported them: one thread at a time takes and tells.
+
+use core::cell::Cell;
+use std::sync::MutexGuard;
 
 use hostif::Completion;
 
@@ -13,6 +17,45 @@ use crate::session::Session;
 const BATCH: usize = 32;
 
 type Batch = [Option<Completion>; BATCH];
+
+thread_local! {
+    /// This thread tells somebody of something.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to take completions and to tell of them. What is told may end in a call of this crate (the last reference to a
+/// socket goes): the thread does not wait for itself then.
+struct Turn<'a>(Option<MutexGuard<'a, ()>>);
+
+impl<'a> Turn<'a> {
+    fn wait(attachment: &'a Attachment) -> Self {
+        if IS_TELLING.get() {
+            return Self(None);
+        }
+        Self::begin(lock(&attachment.telling))
+    }
+
+    /// `None`: another thread has it.
+    fn try_now(attachment: &'a Attachment) -> Option<Self> {
+        if IS_TELLING.get() {
+            return Some(Self(None));
+        }
+        try_lock(&attachment.telling).map(Self::begin)
+    }
+
+    fn begin(guard: MutexGuard<'a, ()>) -> Self {
+        IS_TELLING.set(true);
+        Self(Some(guard))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            IS_TELLING.set(false);
+        }
+    }
+}
 
 impl Session {
     /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
@@ -30,6 +73,7 @@ impl Session {
     /// the ring before has been taken out.
     pub(crate) fn reap_all(&self, attachment: &Attachment) {
         loop {
+            let _turn = Turn::wait(attachment);
             let mut batch: Batch = [None; BATCH];
             let full = {
                 let mut ring = lock(&attachment.completions);
@@ -44,22 +88,17 @@ impl Session {
 
     /// As `reap_all`, unless another thread is at it. Whether there was anything.
     pub(crate) fn reap_if_free(&self, attachment: &Attachment) -> bool {
-        let taken = self.take_if_free(attachment);
-        if let Some(batch) = &taken {
-            self.dispatch(attachment, batch);
+        // Those who spin come by often, and for nothing.
+        if !try_lock(&attachment.completions).is_some_and(|ring| ring.has_next()) {
+            return false;
         }
-        taken.is_some()
-    }
-
-    fn take_if_free(&self, attachment: &Attachment) -> Option<Batch> {
-        let mut ring = try_lock(&attachment.completions)?;
-        if !ring.has_next() {
-            return None;
-        }
-        // Only now: those who spin come by often, and for nothing.
+        let Some(_turn) = Turn::try_now(attachment) else {
+            return false;
+        };
         let mut batch: Batch = [None; BATCH];
-        self.fill(attachment, &mut ring, &mut batch);
-        Some(batch)
+        self.fill(attachment, &mut lock(&attachment.completions), &mut batch);
+        self.dispatch(attachment, &batch);
+        batch[0].is_some()
     }
 
     fn fill(

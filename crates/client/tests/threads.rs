@@ -3,11 +3,11 @@
 mod support;
 
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Mutex;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, Woken};
+use client::{Errno, Observer, Readiness, Woken};
 use support::engine::FakeEngine;
 use support::*;
 
@@ -77,6 +77,63 @@ fn threads_that_share_a_socket_lose_and_duplicate_nothing() {
         }
     });
     assert_eq!(counts.lock().unwrap()[..5], [0, EACH, EACH, EACH, 0]);
+}
+
+/// Writes its name down, after a while in which somebody else may have written.
+struct Slow {
+    name: usize,
+    began: mpsc::Sender<()>,
+    told: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Observer for Slow {
+    fn on_ready(&self) {
+        let _ = self.began.send(());
+        let deadline = Instant::now() + Duration::from_millis(100);
+        while self.name == 0
+            && self.told.lock().expect("nobody panics").is_empty()
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        self.told.lock().expect("nobody panics").push(self.name);
+    }
+}
+
+#[test]
+fn events_are_told_in_order_whichever_threads_take_them() {
+    let engine = FakeEngine::start();
+    let session = engine.attach();
+    let sockets = [0, 1].map(|_| connect(session, ECHO_PORT).unwrap());
+    session.reap();
+    let (told, (began, has_begun)) = (Arc::new(Mutex::new(Vec::new())), mpsc::channel());
+    for (name, socket) in sockets.iter().enumerate() {
+        let (began, told) = (began.clone(), Arc::clone(&told));
+        socket.observe(1, Arc::new(Slow { name, began, told }));
+    }
+    let arrive = |socket: &client::TcpSocket| {
+        socket.try_send(&[IoSlice::new(b"x")]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !socket.readiness().contains(Readiness::IN) {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+    };
+    arrive(&sockets[0]);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            while told.lock().unwrap().is_empty() {
+                session.reap();
+            }
+        });
+        has_begun.recv_timeout(Duration::from_secs(10)).unwrap();
+        arrive(&sockets[1]);
+        while told.lock().unwrap().len() < 2 {
+            session.reap();
+        }
+        first.join().unwrap();
+    });
+    assert_eq!(told.lock().unwrap()[..2], [0, 1]);
 }
 
 #[test]

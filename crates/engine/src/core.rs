@@ -393,9 +393,11 @@ impl EngineCore {
         }
         self.flush_news(now);
         // A handler finds everything in its place.
-        while let Some(row) = self.sockets.signalled.pop() {
+        for at in 0..self.sockets.signalled.len() {
+            let row = self.sockets.signalled[at];
             self.sockets.signal(row);
         }
+        self.sockets.signalled.clear();
     }
 
     pub(crate) fn rings_of(&mut self, slot: usize) -> Option<&mut Rings> {

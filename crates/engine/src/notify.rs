@@ -1,9 +1,12 @@
-//! Sockets whose header has changed since the last flush: each holder hears of it once.
+//! Sockets whose header has changed since the last flush: each holder hears of it once, in the order in which the
+//! sockets changed first, as epoll(7) of Linux reports them.
 
-/// A list of rows without duplicates.
+use std::collections::VecDeque;
+
+/// Rows in the order in which they were marked, each once: no longer than the table of rows.
 #[derive(Debug, Default)]
 pub struct Dirty {
-    rows: Vec<u32>,
+    rows: VecDeque<u32>,
     marked: Vec<bool>,
 }
 
@@ -11,7 +14,7 @@ impl Dirty {
     /// A list over `rows` rows.
     pub fn new(rows: usize) -> Self {
         Self {
-            rows: Vec::new(),
+            rows: VecDeque::new(),
             marked: vec![false; rows],
         }
     }
@@ -25,7 +28,7 @@ impl Dirty {
             return;
         };
         if !core::mem::replace(marked, true) {
-            self.rows.push(row);
+            self.rows.push_back(row);
         }
     }
 
@@ -34,9 +37,9 @@ impl Dirty {
         self.rows.is_empty()
     }
 
-    /// Takes a row.
+    /// Takes the row that was marked first.
     pub fn pop(&mut self) -> Option<u32> {
-        let row = self.rows.pop()?;
+        let row = self.rows.pop_front()?;
         if let Some(marked) = usize::try_from(row)
             .ok()
             .and_then(|row| self.marked.get_mut(row))
@@ -52,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_listed_once_until_it_is_taken() {
+    fn rows_are_taken_once_and_in_the_order_in_which_they_were_marked() {
         let mut dirty = Dirty::new(4);
         for row in [2, 2, 1, 2, 9] {
             dirty.mark(row);
         }
         assert_eq!(
             (dirty.pop(), dirty.pop(), dirty.pop()),
-            (Some(1), Some(2), None)
+            (Some(2), Some(1), None)
         );
         dirty.mark(2);
         assert_eq!(dirty.pop(), Some(2));

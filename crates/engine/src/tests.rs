@@ -13,6 +13,7 @@ mod hostile;
 mod loopback;
 mod moderation;
 mod options;
+mod order;
 mod queues;
 pub(crate) mod scene;
 mod segments;
