@@ -117,8 +117,12 @@ fn run(test: &str, part: &str) {
             .signal(Signal::KILL)
             .unwrap_or_else(|error| panic!("{error}"));
         world::finish(hostile);
+        // What it left behind is the engine's to close.
+        witness.goes_on(MEANWHILE);
+        scene.assert_serves();
+        std::fs::write(scene.world.path("hostile-stop"), "").expect("a file");
         before.assert_back_in(&scene.world);
-        let testimony = witness.finish(MEANWHILE);
+        let testimony = witness.finish(2 * MEANWHILE);
         assert!(testimony.slowest < Duration::from_secs(10), "{testimony:?}");
         drop(scene.echo);
     }

@@ -1,7 +1,8 @@
 /* A program that does what it can to stop the engine that serves it, with what every program has: its descriptors, its
    threads, and memory whose pages never come (userfaultfd(2)).
 
-       hostile linger ADDRESS PORT          sockets with SO_LINGER and unsent bytes, which the engine is the last to close
+       hostile linger ADDRESS PORT          sockets with SO_LINGER and unsent bytes, which the engine is the last to close when this
+                                            program is killed; a process whose end is a file `hostile-stop` does not read them
        hostile descriptors ADDRESS PORT     calls without end on every descriptor that it has
        hostile names ADDRESS PORT           connections from a bound socket whose lock a call without end keeps
        hostile flood ADDRESS PORT           listeners of ADDRESS, which is the engine's, until there are no more
@@ -113,30 +114,85 @@ static struct sockaddr_in deaf(void) {
     return own;
 }
 
-/* Makes a socket one with a connection of the kernel whose peer does not read, and fills it. */
-static void fill(int fd, struct sockaddr_in peer) {
-    static char bytes[65536];
-    must("connect to the deaf", direct(SYS_connect, fd, (long)&peer, sizeof peer, 0, 0, 0));
-    while (direct(SYS_sendto, fd, (long)bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0) > 0)
-        ;
+/* The deaf in a process and a session of its own, which outlives this one until there is a file `stop`. It comes before the
+   first socket. */
+static struct sockaddr_in deaf_apart(const char *stop) {
+    struct sockaddr_in peer;
+    int ends[2];
+    must("pipe", direct(SYS_pipe2, (long)ends, 0, 0, 0, 0, 0));
+    pid_t child = fork();
+    if (child < 0)
+        fail("fork", -errno);
+    if (child == 0) {
+        setsid();
+        for (int fd = 0; fd < 3; fd++)
+            direct(SYS_close, fd, 0, 0, 0, 0, 0);
+        peer = deaf();
+        direct(SYS_write, ends[1], (long)&peer, sizeof peer, 0, 0, 0);
+        while (access(stop, F_OK) < 0)
+            usleep(20000);
+        _exit(0);
+    }
+    if (direct(SYS_read, ends[0], (long)&peer, sizeof peer, 0, 0, 0) != sizeof peer)
+        fail("address of the deaf", -EIO);
+    return peer;
 }
 
-static void linger_all(void) {
-    struct sockaddr_in peer = deaf();
+/* Makes a socket one with a connection of the kernel whose peer does not read, and fills it. */
+static int fill(int fd, struct sockaddr_in peer) {
+    static char bytes[65536];
+    if (direct(SYS_connect, fd, (long)&peer, sizeof peer, 0, 0, 0) < 0)
+        return 0;
+    while (direct(SYS_sendto, fd, (long)bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0) > 0)
+        ;
+    return 1;
+}
+
+static int all_descriptors(int list[256]) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (atoi(entry->d_name) > 2 && atoi(entry->d_name) != dirfd(folder) && count < 256)
+            list[count++] = atoi(entry->d_name);
+    closedir(folder);
+    return count;
+}
+
+/* Makes the library prepare sockets for connections to accept, by one that comes from a socket of this program. */
+static void accept_one(int known) {
+    struct sockaddr_in own, bound = {.sin_family = AF_INET};
+    unsigned len = sizeof own;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = resetting();
+    if (bind(listener, (struct sockaddr *)&bound, sizeof bound) < 0 || listen(listener, 8) < 0)
+        fail("listen", -errno);
+    getsockname(known, (struct sockaddr *)&own, &len);
+    getsockname(listener, (struct sockaddr *)&bound, &len);
+    own.sin_port = bound.sin_port;
+    if (connect(fd, (struct sockaddr *)&own, sizeof own) < 0 || accept(listener, NULL, NULL) < 0)
+        fail("accept", -errno);
+}
+
+/* Every socket that can be connected, also those that the library has prepared. They stay open: when this process is killed,
+   the engine's descriptors are the last ones, and it closes those of connections a while after the prepared ones. */
+static void linger_all(struct sockaddr_in peer) {
     struct linger linger = {1, 3600};
-    int fds[8];
+    int list[256], filled = 0;
     for (int i = 0; i < 8; i++) {
-        fds[i] = connected();
-        pass(fds[i], 4096);
-        fill(fds[i], peer);
+        list[i] = connected();
+        pass(list[i], 4096);
+    }
+    accept_one(list[0]);
+    int count = all_descriptors(list);
+    for (int i = 0; i < count; i++) {
+        direct(SYS_fcntl, list[i], F_SETFL, 0, 0, 0, 0);
+        if (!fill(list[i], peer))
+            continue;
+        filled++;
         must("SO_LINGER",
-             direct(SYS_setsockopt, fds[i], SOL_SOCKET, SO_LINGER, (long)&linger, sizeof linger, 0));
+             direct(SYS_setsockopt, list[i], SOL_SOCKET, SO_LINGER, (long)&linger, sizeof linger, 0));
     }
-    for (int i = 0; i < 8; i++) {
-        /* Its own descriptor first, beside the library: the engine's is the last then. */
-        must("close", direct(SYS_close, fds[i], 0, 0, 0, 0, 0));
-        close(fds[i]);
-    }
+    if (filled <= 10)
+        fail("prepared sockets", -ENOENT);
 }
 
 static void *endless_read(void *number) {
@@ -172,16 +228,12 @@ static void start(void *(*work)(void *), long argument) {
 }
 
 static void every_descriptor(void) {
-    int fds[6], list[256], count = 0;
+    int fds[6], list[256];
     for (int i = 0; i < 6; i++) {
         fds[i] = connected();
         pass(fds[i], 1 << 18);
     }
-    DIR *folder = opendir("/proc/self/fd");
-    for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (atoi(entry->d_name) > 2 && atoi(entry->d_name) != dirfd(folder) && count < 256)
-            list[count++] = atoi(entry->d_name);
-    closedir(folder);
+    int count = all_descriptors(list);
     for (int i = 0; i < count; i++)
         for (int twice = 0; twice < 2; twice++) {
             start(endless_read, list[i]);
@@ -233,6 +285,7 @@ static void flood(void) {
 
 int main(int count, char **words) {
     struct rlimit all;
+    struct sockaddr_in peer = {0};
     if (count != 4)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -242,11 +295,16 @@ int main(int count, char **words) {
     getrlimit(RLIMIT_NOFILE, &all);
     all.rlim_cur = all.rlim_max;
     setrlimit(RLIMIT_NOFILE, &all);
+    if (!strcmp(words[1], "linger")) {
+        char stop[4096];
+        snprintf(stop, sizeof stop, "%s-stop", words[0]);
+        peer = deaf_apart(stop);
+    }
     prepare_memory();
     if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
         fail("setuid", -errno);
     if (!strcmp(words[1], "linger"))
-        linger_all();
+        linger_all(peer);
     else if (!strcmp(words[1], "descriptors"))
         every_descriptor();
     else if (!strcmp(words[1], "names"))
