@@ -284,6 +284,7 @@ impl EngineCore {
             v6_only: self.is_v6_only(row),
             backlog,
             reuse_address: true,
+            reuse_port: self.reuse_port(row),
         };
         self.claim_port(row, Transport::Tcp, listen.local, listen.v6_only)?;
         let listener = match self.stack.listen(&listen) {

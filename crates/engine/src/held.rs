@@ -7,6 +7,7 @@ use crate::families::covers;
 use core::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use stack::ReusePort;
 
 impl EngineCore {
     /// The end that the kernel holds, if who has that port on its address has it on `address` too.
@@ -42,6 +43,15 @@ impl EngineCore {
         } else {
             Err(Errno::ACCESS)
         }
+    }
+
+    /// With whom the listener that is about to be may share its end: `SO_REUSEPORT`, which the backing socket keeps, and the
+    /// user to whom that belongs, as Linux compares them. Neither takes the socket's lock.
+    pub(crate) fn reuse_port(&mut self, row: u32) -> Option<ReusePort> {
+        let backing = self.sockets.companion(row).backing.as_ref()?;
+        let is_set = sockopt::socket_reuseport(&**backing).unwrap_or(false);
+        let user = rustix::fs::fstat(&**backing).ok()?.st_uid;
+        is_set.then_some(ReusePort { user })
     }
 
     /// Before the SYN of a connection leaves from an address that is shared: its local end is the backing socket's, and

@@ -209,6 +209,7 @@ impl<'m> Flow<'m> {
             local: SocketAddr::new(ours, PORT),
             backlog: 128,
             reuse_address: true,
+            reuse_port: None,
             v6_only: false,
         };
         let listener = stack.listen(&listen).expect("a free port");

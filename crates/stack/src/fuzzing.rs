@@ -158,6 +158,7 @@ impl<'m> Scene<'m> {
             v6_only: false,
             backlog: 1,
             reuse_address: true,
+            reuse_port: None,
         })?;
         Ok(Self {
             stack,

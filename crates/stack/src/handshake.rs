@@ -112,7 +112,8 @@ impl Stack<'_> {
             false,
             now,
         );
-        self.listener_queues[at(listener)].cookies_until = now + COOKIE_LIFETIME;
+        let row = &self.tables.listeners[at(listener)];
+        self.listening.expect_cookies(row, now + COOKIE_LIFETIME);
         self.counters.syn_queue_overflows += 1;
         // A busy interface loses it as a cable would.
         if self
@@ -125,7 +126,8 @@ impl Stack<'_> {
 
     /// Whether an ACK of no connection may answer a cookie (Linux `tcp_synq_no_recent_overflow`).
     pub(crate) fn expects_cookies(&self, now: Instant, listener: u32) -> bool {
-        now < self.listener_queues[at(listener)].cookies_until
+        self.listening
+            .expects_cookies(&self.tables.listeners[at(listener)], now)
     }
 
     /// An ACK that may answer a cookie makes the connection. `Err`: it does not, and is nobody's.

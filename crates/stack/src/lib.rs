@@ -32,6 +32,7 @@ pub mod interface;
 mod intrusive;
 mod lifecycle;
 mod listener;
+mod listening;
 mod listing;
 mod multicast;
 mod ndp;
@@ -72,7 +73,7 @@ pub use egress::{
 };
 pub use error::Error;
 pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
-pub use listener::{Accepted, Listen};
+pub use listener::{Accepted, Listen, ReusePort};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
 pub use neighbour::{ExternalNeighbour, Neighbour, NeighbourState};

@@ -1,17 +1,17 @@
 //! Listeners: their rows and their two queues, of handshakes in progress and of connections that wait to
-//! be accepted (listen(2)). What a SYN does is in `handshake.rs`.
+//! be accepted (listen(2)). What a SYN does is in `handshake.rs`, which listener it finds in `listening.rs`.
 //!
-//! Bounds: backlog + 1 entries in each queue. `SO_REUSEPORT` groups are not supported.
+//! Bounds: backlog + 1 entries in each queue.
 
-use crate::address::{PackedAddress, same_family, socket_address};
+use crate::address::{PackedAddress, socket_address};
 use crate::demux::FourTuple;
 use crate::egress::Host;
 use crate::error::Error;
 use crate::intrusive::{ListHead, at};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
-use crate::tables::{ConnectionId, Flags, ListenerId, ListenerRecord, Row as _};
-use core::net::{IpAddr, SocketAddr};
+use crate::tables::{ConnectionId, Flags, ListenerId, Row as _};
+use core::net::SocketAddr;
 use tcp::Instant;
 
 /// No backlog is longer (Linux `somaxconn`).
@@ -31,6 +31,15 @@ pub struct Listen {
     pub backlog: u32,
     /// `SO_REUSEADDR`: connections that still use the port do not matter.
     pub reuse_address: bool,
+    /// `SO_REUSEPORT`: others that say the same may listen there too.
+    pub reuse_port: Option<ReusePort>,
+}
+
+/// Whose listeners share an end: those of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReusePort {
+    /// The user to whom the program's socket belongs.
+    pub user: u32,
 }
 
 /// A connection taken from an accept queue.
@@ -63,20 +72,11 @@ impl Stack<'_> {
         if !address.is_unspecified() && !self.interfaces.owns(address) {
             return Err(Error::AddressNotAvailable);
         }
-        let wanted = ListenerRecord {
-            address: PackedAddress::new(address),
-            v6_only: u8::from(listen.v6_only),
-            ..ListenerRecord::default()
-        };
-        let overlaps = |other: &ListenerRecord| {
-            other.address() == address
-                || other.takes(address) && other.address().is_unspecified()
-                || wanted.takes(other.address()) && address.is_unspecified()
-        };
-        let taken = self
-            .listeners_on(port)
-            .any(|index| overlaps(&self.tables.listeners[at(index)]));
-        if taken || (!listen.reuse_address && self.ports.users(port) > 0) {
+        let is_v6_only = listen.v6_only;
+        let is_free = self
+            .listening
+            .is_free(port, (address, is_v6_only), listen.reuse_port);
+        if !is_free || (!listen.reuse_address && self.ports.users(port) > 0) {
             return Err(Error::AddressInUse);
         }
         let used = &mut self.tables.header.listeners_used;
@@ -90,25 +90,22 @@ impl Stack<'_> {
         };
         self.tables.listeners[at(index)].change(|row| {
             row.owner = listen.owner;
-            row.address = wanted.address;
-            row.v6_only = wanted.v6_only;
+            row.address = PackedAddress::new(address);
+            row.v6_only = u8::from(listen.v6_only);
             row.port = port;
+            row.reuse_port = u32::from(listen.reuse_port.is_some());
+            row.sharer = listen.reuse_port.map_or(0, |sharer| sharer.user);
             row.backlog = listen.backlog.min(BACKLOG_MAX);
             (row.fast_open_max, row.fast_open_key_count) = (0, 0);
             row.used = 1;
         });
         self.listener_queues[at(index)].fast_open = Default::default();
-        self.link_listener(index);
+        self.listening
+            .insert(index, &self.tables.listeners[at(index)]);
         Ok(ListenerId {
             index,
             generation: self.tables.listeners[at(index)].generation,
         })
-    }
-
-    /// Lets SYNs find the listener in row `index`.
-    pub(crate) fn link_listener(&mut self, index: u32) {
-        let first = &mut self.listeners_by_port[usize::from(self.tables.listeners[at(index)].port)];
-        self.listener_queues[at(index)].next_on_port = core::mem::replace(first, index + 1);
     }
 
     /// Changes the backlog, as a second listen(2) does.
@@ -133,7 +130,8 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         self.check_listener(id)?;
-        self.unlink_listener(id.index);
+        self.listening
+            .remove(id.index, &self.tables.listeners[at(id.index)]);
         // Before the queues: a row that is free has no say about them any more.
         self.tables.listeners[at(id.index)].change(|row| {
             row.used = 0;
@@ -198,24 +196,12 @@ impl Stack<'_> {
     #[must_use]
     pub fn is_heard(&self, local: SocketAddr) -> bool {
         let address = local.ip().to_canonical();
-        self.interfaces.owns(address) && self.find_listener(address, local.port()).is_some()
+        self.interfaces.owns(address) && self.listening.hears(address, local.port())
     }
 
-    /// The listener for a packet: the one for its address before the one for all of its family, and
-    /// that before the one for both.
-    pub(crate) fn find_listener(&self, address: IpAddr, port: u16) -> Option<u32> {
-        let mut for_all = None;
-        for index in self.listeners_on(port) {
-            let row = &self.tables.listeners[at(index)];
-            let listening_on = row.address();
-            if listening_on == address {
-                return Some(index);
-            }
-            if row.takes(address) && (for_all.is_none() || same_family(listening_on, address)) {
-                for_all = Some(index);
-            }
-        }
-        for_all
+    /// The listener for a packet of these ends.
+    pub(crate) fn find_listener(&self, tuple: &FourTuple) -> Option<u32> {
+        self.listening.find(tuple)
     }
 
     /// Linux `inet_csk_reqsk_queue_is_full`.
@@ -303,25 +289,6 @@ impl Stack<'_> {
             Ok(())
         } else {
             Err(Error::NotFound)
-        }
-    }
-
-    pub(crate) fn listeners_on(&self, port: u16) -> impl Iterator<Item = u32> {
-        let first = self.listeners_by_port[usize::from(port)].checked_sub(1);
-        core::iter::successors(first, |index| {
-            self.listener_queues[at(*index)].next_on_port.checked_sub(1)
-        })
-    }
-
-    fn unlink_listener(&mut self, index: u32) {
-        let port = self.tables.listeners[at(index)].port;
-        let before = self
-            .listeners_on(port)
-            .find(|other| self.listener_queues[at(*other)].next_on_port == index + 1);
-        let next = core::mem::take(&mut self.listener_queues[at(index)].next_on_port);
-        match before {
-            Some(before) => self.listener_queues[at(before)].next_on_port = next,
-            None => self.listeners_by_port[usize::from(port)] = next,
         }
     }
 }

@@ -59,7 +59,7 @@ impl<'m> Stack<'m> {
             }
             if row.used == 1 {
                 found.listeners += 1;
-                self.link_listener(index);
+                self.listening.insert(index, row);
             } else {
                 self.free_listeners.push(index);
             }

@@ -55,18 +55,14 @@ impl Stack<'_> {
                 self.handle_in_time_wait(now, w, arrival, &header, payload.len(), egress);
             // Only a SYN for a listener with room reopens; without one TIME-WAIT goes on and stays silent.
             let has_room = |listener| !self.is_half_open_full(listener);
-            if iss_at_least.is_none()
-                || !self
-                    .find_listener(destination, header.destination_port)
-                    .is_some_and(has_room)
-            {
+            if iss_at_least.is_none() || !self.find_listener(&tuple).is_some_and(has_room) {
                 return;
             }
             self.counters.time_wait_recycled += 1;
             self.forget_time_wait(w);
         }
         let kind = header.flags & (TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN);
-        match self.find_listener(destination, header.destination_port) {
+        match self.find_listener(&tuple) {
             // RFC 9293 §3.10.7.2; a SYN with FIN is a scan (Linux drops it as well).
             Some(listener) if kind == TcpFlags::SYN => {
                 let syn = Syn {
@@ -168,7 +164,7 @@ impl Stack<'_> {
 
     /// Whether a listener, a connection or its TIME-WAIT has the local TCP port.
     pub fn holds_port(&self, port: u16) -> bool {
-        self.listeners_on(port).next().is_some() || self.ports.users(port) > 0
+        self.listening.has_port(port) || self.ports.users(port) > 0
     }
 
     fn reset(

@@ -179,12 +179,12 @@ impl Stack<'_> {
         let Self {
             ports,
             demux,
-            listeners_by_port,
+            listening,
             ..
         } = self;
         let (local, remote, remote_port) = (any.local(), any.remote(), any.remote_port());
         let port = ports.allocate(local, remote, remote_port, |port| {
-            listeners_by_port[usize::from(port)] == 0
+            !listening.has_port(port)
                 && demux.find(&tuple(port)).is_none()
                 && host.try_hold_port(
                     SocketAddr::new(local, port),

@@ -13,6 +13,7 @@ use crate::fast_open::{Peers, Pending};
 use crate::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Interfaces};
 use crate::intrusive::{Links, ListHead, TurnQueue, at, slot, zeroed};
 use crate::listener::ends;
+use crate::listening::Listening;
 use crate::multicast::Multicast;
 use crate::neighbour::{ExternalNeighbour, Neighbour, NeighbourState, Neighbours};
 use crate::output::Scratch;
@@ -42,10 +43,6 @@ pub(crate) const QUESTIONS_MAX: usize = 256;
 pub(crate) struct ListenerQueues {
     pub(crate) half_open: ListHead,
     pub(crate) ready: ListHead,
-    /// Next listener on the same port: row + 1, 0 for none.
-    pub(crate) next_on_port: u32,
-    /// Answers to SYN cookies may come until then.
-    pub(crate) cookies_until: Instant,
     pub(crate) fast_open: Pending,
 }
 
@@ -103,7 +100,7 @@ pub struct Stack<'m> {
     pub(crate) failed: TurnQueue,
 
     /// First listener on each port: row + 1, 0 for none.
-    pub(crate) listeners_by_port: Vec<u32>,
+    pub(crate) listening: Listening,
     pub(crate) listener_queues: Vec<ListenerQueues>,
     pub(crate) listener_links: Links,
     pub(crate) free_listeners: Vec<u32>,
@@ -174,7 +171,7 @@ impl<'m> Stack<'m> {
             free_flight_rooms: Vec::with_capacity(tables.flight_rooms.len()),
             orphans: 0,
             failed: TurnQueue::new(connections),
-            listeners_by_port: zeroed(usize::from(u16::MAX) + 1),
+            listening: Listening::new(&config.secret),
             listener_queues: zeroed(listeners),
             listener_links: Links::new(connections),
             free_listeners: Vec::with_capacity(listeners),

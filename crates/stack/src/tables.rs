@@ -9,6 +9,7 @@ use crate::address::PackedAddress;
 use crate::demux::FourTuple;
 use crate::egress::IpOptions;
 use crate::error::Error;
+use crate::listener::ReusePort;
 use crate::udp::UdpRecord;
 use bitflags::bitflags;
 use core::net::IpAddr;
@@ -140,6 +141,9 @@ pub struct ListenerRecord {
     pub(crate) sequence: u32,
     pub(crate) generation: u32,
     pub(crate) owner: u64,
+    /// With whom it may share its end, if `reuse_port` is 1 (`SO_REUSEPORT`).
+    pub(crate) sharer: u32,
+    pub(crate) reuse_port: u32,
     pub(crate) address: PackedAddress,
     pub(crate) port: u16,
     /// 1: the row holds a listener.
@@ -220,14 +224,9 @@ impl ListenerRecord {
         self.address.address()
     }
 
-    /// Whether a packet to `address` may be for it: its own address, or the unspecified one of the
-    /// family; that of IPv6 is for both unless `v6_only`.
-    pub(crate) fn takes(&self, address: IpAddr) -> bool {
-        match self.address() {
-            IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
-            IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || self.v6_only == 0,
-            own => own == address,
-        }
+    /// With whom it may share its end.
+    pub(crate) fn sharer(&self) -> Option<ReusePort> {
+        (self.reuse_port == 1).then_some(ReusePort { user: self.sharer })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::harness::{ADDRESSES, Program, Wired, kernel_socket, kernel_socket_on,
 use core::net::{Ipv4Addr, SocketAddr};
 use hostif::Op;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::Write as _;
 
 const PEER: Ipv4Addr = ADDRESSES[1];
@@ -53,6 +53,80 @@ fn a_port_that_was_let_go_of_is_not_listened_on() {
     rustix::net::bind(&program.backing, &other).expect("the port is free again");
     let listens = program.try_call(&mut wired, socket.id, Op::Listen { backlog: 1 });
     assert_eq!(listens, Err(Errno::ACCESS));
+}
+
+/// Listens by way of a kernel's socket with that option, on a port or a free one.
+fn listens(
+    wired: &mut Wired,
+    program: &mut Program,
+    port: u16,
+    shares: bool,
+) -> Result<u16, Errno> {
+    let made = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    program.backing = made.expect("a kernel socket");
+    // So that the kernel binds it in any case.
+    sockopt::set_socket_reuseaddr(&program.backing, true).expect("a socket");
+    sockopt::set_socket_reuseport(&program.backing, shares).expect("a socket");
+    let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    rustix::net::bind(&program.backing, &local).expect("none listens in the kernel");
+    let (socket, local) = (
+        program.open(wired)?,
+        SocketAddr::from(([0; 4], program.port())),
+    );
+    program.try_call(wired, socket.id, Op::Bind { local })?;
+    program.try_call(wired, socket.id, Op::Listen { backlog: 1 })?;
+    Ok(local.port())
+}
+
+#[test]
+fn an_end_is_shared_by_sockets_of_one_user_that_ask_for_it() {
+    let table = [(true, true), (true, false), (false, true), (false, false)];
+    for (first, second) in table {
+        let mut wired = Wired::new(small_limits());
+        let mut programs = [wired.attach(0), wired.attach(0)];
+        let port = listens(&mut wired, &mut programs[0], 0, first).expect("a free port");
+        let shared = listens(&mut wired, &mut programs[1], port, second);
+        let expected = if first && second {
+            Ok(port)
+        } else {
+            Err(Errno::ADDRINUSE)
+        };
+        assert_eq!(shared, expected, "{first}, {second}");
+    }
+}
+
+#[test]
+fn an_end_is_not_shared_with_another_user() {
+    let mut wired = Wired::new(small_limits());
+    let mut programs = [wired.attach(0), wired.attach(0)];
+    let port = listens(&mut wired, &mut programs[0], 0, true).expect("a free port");
+    let backing = &programs[0].backing;
+    let stranger = rustix::fs::Uid::from_raw(65_534);
+    if rustix::fs::fchown(backing, Some(stranger), None).is_err() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: held: a socket's owner can be changed by root only"
+        );
+        return;
+    }
+    // The owner is asked when a socket begins to listen.
+    programs.swap(0, 1);
+    let free = listens(&mut wired, &mut programs[0], port, true);
+    assert_eq!(free, Ok(port), "the first was root's when it began");
+    let mut third = wired.attach(0);
+    third.backing = programs[1].backing.try_clone().expect("a descriptor");
+    let socket = third.open(&mut wired).expect("room");
+    let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    third
+        .try_call(&mut wired, socket.id, Op::Bind { local })
+        .expect("it holds the port");
+    let listens = third.try_call(&mut wired, socket.id, Op::Listen { backlog: 1 });
+    assert_eq!(listens, Err(Errno::ADDRINUSE));
 }
 
 #[test]

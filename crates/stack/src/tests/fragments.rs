@@ -158,6 +158,7 @@ fn a_segment_in_fragments_opens_a_connection() {
         v6_only: false,
         backlog: 8,
         reuse_address: true,
+        reuse_port: None,
     };
     node.stack.listen(&listen).unwrap();
     let syn = header(4_000, 80, 100, 0, Flags::SYN);

@@ -42,6 +42,7 @@ fn listen_on(node: &mut Node<'_>, local: SocketAddr, v6_only: bool) -> Result<Li
         v6_only,
         backlog: 8,
         reuse_address: true,
+        reuse_port: None,
     })
 }
 
@@ -182,11 +183,12 @@ fn listeners_of_two_families_share_a_port_only_if_one_is_v6_only() {
         listen_on(node, any4, false).unwrap();
         assert_eq!(listen_on(node, any6, false), Err(Error::AddressInUse));
         let only = listen_on(node, any6, true).unwrap();
-        assert_eq!(
-            node.stack.find_listener(ip6(1).into(), 80),
-            Some(only.index)
-        );
-        assert_ne!(node.stack.find_listener(ip(1).into(), 80), Some(only.index));
+        let find = |node: &Node<'_>, local: IpAddr| {
+            let tuple = FourTuple::new(local, 80, local, 9);
+            node.stack.find_listener(&tuple)
+        };
+        assert_eq!(find(node, ip6(1).into()), Some(only.index));
+        assert_ne!(find(node, ip(1).into()), Some(only.index));
         let specific = SocketAddr::from((ip6(1), 80));
         assert_eq!(listen_on(node, specific, false), Err(Error::AddressInUse));
         let elsewhere = SocketAddr::from((ip6(9), 80));

@@ -281,6 +281,7 @@ fn listeners_conflict_where_linux_says_so() {
             v6_only: false,
             backlog: 5,
             reuse_address,
+            reuse_port: None,
         })
     };
     let any = Ipv4Addr::UNSPECIFIED;

@@ -310,6 +310,7 @@ impl<'m> Node<'m> {
                 v6_only: false,
                 backlog,
                 reuse_address: true,
+                reuse_port: None,
             })
             .unwrap()
     }

@@ -45,6 +45,7 @@ impl<'m> World<'m> {
             v6_only: false,
             backlog: 4,
             reuse_address: true,
+            reuse_port: None,
         };
         let listener = node.stack.listen(&listen).unwrap();
         let mut world = Self {

@@ -85,6 +85,7 @@ fn segments_are_refused_as_an_unknown_protocol_without_tcp() {
             v6_only: false,
             backlog: 1,
             reuse_address: true,
+            reuse_port: None,
         };
         assert_eq!(node.stack.listen(&listen), Err(Error::ProtocolNotSupported));
         assert!(answer(node, &udp(ip(ME))).is_some(), "UDP: nobody listens");

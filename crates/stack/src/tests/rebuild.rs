@@ -212,6 +212,7 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
                 v6_only: false,
                 backlog: 1,
                 reuse_address: true,
+                reuse_port: None,
             })
             .is_ok()
     );

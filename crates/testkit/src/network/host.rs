@@ -153,6 +153,7 @@ impl<'m> Host<'m> {
             local: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT),
             backlog: 8,
             reuse_address: true,
+            reuse_port: None,
             v6_only: false,
         };
         self.listener = Some(self.stack.listen(&listen).expect("invariant: a free port"));

@@ -1,6 +1,6 @@
 //! Web servers, and what asks them.
 
-use testkit::rows::{End, Row, Server};
+use testkit::rows::{End, Ready, Row, Server};
 
 use crate::{ALONE, CONTENT, Cores, Engine, FAMILY, HANDING_ON, Inline, Supervised, Xdp, each};
 
@@ -48,6 +48,48 @@ fn nginx_with_several_workers_and_curl() {
         tested: &[
             (End::Server, &[Engine, Cores, Xdp, Supervised]),
             (End::Client, &[Engine, Cores, Xdp, Inline, Supervised]),
+        ],
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// A listener for each worker, all on one end.
+const NGINX_REUSEPORT: Server = Server {
+    unmapped: true,
+    ..Server::new(
+        r#"for kind in client_body proxy fastcgi uwsgi scgi; do echo "${kind}_temp_path $HOME/$kind;"; done >paths
+        cat >nginx.conf <<END
+        worker_processes 3;
+        pid $HOME/nginx.pid;
+        events {}
+        http {
+            access_log off; keepalive_requests 100;
+            include $HOME/paths;
+            server { listen $SERVER:80 reuseport; location / { return 200 "\$pid\n"; } }
+        }
+END
+        exec nginx -e $HOME/nginx-errors -g 'daemon off;' -c $HOME/nginx.conf"#,
+        80,
+    )
+};
+
+#[test]
+fn nginx_with_a_listener_for_each_worker() {
+    Row {
+        name: "nginx-reuseport",
+        needs: &["nginx", "curl"],
+        servers: &[NGINX_REUSEPORT],
+        clients: &[
+            "for i in $(seq 90); do curl -sSf http://$SERVER/; done >said; wc -l <said; sort -u said | wc -l",
+            // Other workers take the listeners over.
+            "kill -HUP $(cat nginx.pid)
+            for i in $(seq 60); do curl -sSf http://$SERVER/; done | wc -l",
+        ],
+        tested: &[
+            (End::Server, &[Engine, Cores, Xdp]),
+            (End::Client, &[Engine]),
         ],
         loopback: &[Engine],
         ..Row::EMPTY
@@ -132,6 +174,34 @@ END
         clients: &[
             "for i in $(seq 30); do curl -sS -d request-$i http://$SERVER:8000/; echo; done",
             "head -c 3000000 /dev/zero | curl -sS --data-binary @- http://$SERVER:8000/ | sha256sum",
+        ],
+        tested: &[(End::Server, FAMILY)],
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+#[test]
+fn two_servers_that_know_nothing_of_each_other_share_a_port() {
+    const LINE: &str = "cat >application.py <<END
+import os
+def application(environ, start):
+    body = str(os.getppid()).encode()
+    start('200 OK', [('Content-Length', str(len(body)))])
+    return [body]
+END
+            exec gunicorn --reuse-port --bind $SERVER:8000 --workers 1 application:application";
+    let second = Server {
+        ready: Ready::Says("Listening at"),
+        ..Server::new(LINE, 8000)
+    };
+    Row {
+        name: "gunicorn-twice",
+        needs: &["gunicorn", "curl"],
+        servers: &[Server::new(LINE, 8000), second],
+        clients: &[
+            "for i in $(seq 60); do curl -sSf http://$SERVER:8000/; echo; done >said; wc -l <said; sort -u said | wc -l",
         ],
         tested: &[(End::Server, FAMILY)],
         loopback: &[Engine],
