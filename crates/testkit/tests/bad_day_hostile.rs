@@ -45,11 +45,11 @@ struct Scene {
 
 impl Scene {
     /// `None`: it cannot be here, which was said.
-    fn new(test: &str, way: Way) -> Option<Self> {
+    fn new(test: &str, way: Way, flags: &[&str]) -> Option<Self> {
         if !world::can_run(test, &["cc", "python3"]) {
             return None;
         }
-        let world = World::new(test, way);
+        let world = World::with_engine(test, way, flags);
         if world.lab.rootless() {
             world::skip(test, "userfaultfd(2) and other users need root");
             return None;
@@ -103,9 +103,14 @@ fn port_of(server: &mut Program) -> String {
         .to_owned()
 }
 
+/// On an engine of one core and of two, and at the kernel's addresses.
 fn run(test: &str, part: &str) {
-    for way in [Way::Engine, Way::Cores] {
-        let Some(scene) = Scene::new(&format!("{test}-{part}"), way) else {
+    for (way, flags) in [
+        (Way::Engine, &[][..]),
+        (Way::Cores, &[]),
+        (Way::Cores, &["--share"]),
+    ] {
+        let Some(scene) = Scene::new(&format!("{test}-{part}"), way, flags) else {
             return;
         };
         let mut witness = Witness::start(&scene.world);
@@ -146,7 +151,7 @@ fn a_lock_that_is_kept_on_a_backing_socket_keeps_nobody_waiting() {
 /// With six hundred descriptors of an engine one user gets half, is refused the rest, and others are served.
 #[test]
 fn a_user_that_takes_what_it_can_leaves_others_theirs() {
-    let Some(mut scene) = Scene::new("hostile-flood", Way::Engine) else {
+    let Some(mut scene) = Scene::new("hostile-flood", Way::Engine, &[]) else {
         return;
     };
     drop(scene.world.engine.take());

@@ -158,8 +158,9 @@ static int all_descriptors(int list[256]) {
     return count;
 }
 
-/* Makes the library prepare sockets for connections to accept, by one that comes from a socket of this program. */
-static void accept_one(int known) {
+/* Makes the library prepare sockets for connections to accept, by one that comes from a socket of this program. Whether it can:
+   an engine at the kernel's addresses has no connections to them. */
+static int accept_one(int known) {
     struct sockaddr_in own, bound = {.sin_family = AF_INET};
     unsigned len = sizeof own;
     int listener = socket(AF_INET, SOCK_STREAM, 0), fd = resetting();
@@ -168,8 +169,11 @@ static void accept_one(int known) {
     getsockname(known, (struct sockaddr *)&own, &len);
     getsockname(listener, (struct sockaddr *)&bound, &len);
     own.sin_port = bound.sin_port;
-    if (connect(fd, (struct sockaddr *)&own, sizeof own) < 0 || accept(listener, NULL, NULL) < 0)
+    if (connect(fd, (struct sockaddr *)&own, sizeof own) < 0 && errno == ENETUNREACH)
+        return 0;
+    if (accept(listener, NULL, NULL) < 0)
         fail("accept", -errno);
+    return 1;
 }
 
 /* Every socket that can be connected, also those that the library has prepared. They stay open: when this process is killed,
@@ -181,7 +185,7 @@ static void linger_all(struct sockaddr_in peer) {
         list[i] = connected();
         pass(list[i], 4096);
     }
-    accept_one(list[0]);
+    int expected = accept_one(list[0]) ? 11 : 8;
     int count = all_descriptors(list);
     for (int i = 0; i < count; i++) {
         direct(SYS_fcntl, list[i], F_SETFL, 0, 0, 0, 0);
@@ -191,7 +195,7 @@ static void linger_all(struct sockaddr_in peer) {
         must("SO_LINGER",
              direct(SYS_setsockopt, list[i], SOL_SOCKET, SO_LINGER, (long)&linger, sizeof linger, 0));
     }
-    if (filled <= 10)
+    if (filled < expected)
         fail("prepared sockets", -ENOENT);
 }
 
