@@ -209,3 +209,49 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
     };
     check(&case, &[Way::Engine, Way::Cores]);
 }
+
+/// Waits on a connection until its other end is heard of.
+const LISTENS_TO_END: &str = "
+import socket, sys
+with socket.create_connection((sys.argv[1], 8000), 50) as one:
+    one.settimeout(50)
+    one.sendall(b'word')
+    assert one.recv(4) == b'word'
+    print('stands', flush=True)
+    try:
+        one.recv(1)
+        print('ended')
+    except ConnectionResetError:
+        print('reset')
+";
+
+#[test]
+fn peers_hear_of_an_engine_that_is_told_to_end() {
+    if !world::can_run("engine-told", &["python3"]) {
+        return;
+    }
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/epoll_server.py");
+    for (way, flags) in [
+        (Way::Engine, &[][..]),
+        (Way::Cores, &[]),
+        (Way::Engine, &["--share"]),
+    ] {
+        let mut world = World::with_engine("engine-told", way, flags);
+        let address = world.tested_address();
+        let mut server = world.start_tested(&["python3", server, &address, "8000"]);
+        world.wait_ready(&mut server, "b", &format!("{address}:8000"));
+        let mut peers: Vec<_> = (0..8)
+            .map(|_| world.start_peer(&["python3", "-c", LISTENS_TO_END, &address]))
+            .collect();
+        for peer in &mut peers {
+            let stands = |peer: &Program| peer.stdout().contains("stands");
+            peer.wait_until("connection", PATIENCE, stands).unwrap();
+        }
+        let engine = world.engine.take().unwrap();
+        engine.signal(Signal::TERM).unwrap();
+        assert!(finish(engine).status.success());
+        for peer in peers {
+            assert_eq!(finish(peer).stdout, "stands\nreset\n", "{way:?} {flags:?}");
+        }
+    }
+}
