@@ -46,7 +46,7 @@ pub struct Shared {
     /// Number of the interface.
     index: u32,
     /// Without claims: backing sockets of listeners that are gone, while connections are left on their ports.
-    holders: Vec<(u16, crate::users::ProgramFd)>,
+    holders: Vec<(SocketAddr, crate::users::ProgramFd)>,
 }
 
 impl Shared {
@@ -286,7 +286,9 @@ impl EngineCore {
             shared.remind(now, &self.stack, self.interface);
         }
         let stack = &self.stack;
-        shared.holders.retain(|(port, _)| stack.holds_port(*port));
+        shared
+            .holders
+            .retain(|(local, _)| stack.holds_port(local.port()));
         if shared.kernels_flows.is_empty() {
             return;
         }
@@ -323,7 +325,7 @@ impl EngineCore {
         };
         if !shared.is_steered() {
             return match transport {
-                Transport::Tcp => self.silence_listener(row, local.port()),
+                Transport::Tcp => self.silence_listener(row, local),
                 // The program's side sees to it: groups need care there.
                 Transport::Udp => Ok(()),
             };
@@ -349,13 +351,19 @@ impl EngineCore {
 
     /// Without claims: the kernel's listener says nothing to what comes by the interface. Connections that
     /// the kernel has there could not be told apart from strays.
-    fn silence_listener(&mut self, row: u32, port: u16) -> Result<(), Errno> {
+    fn silence_listener(&mut self, row: u32, local: SocketAddr) -> Result<(), Errno> {
+        let port = local.port();
         let theirs = nic::kernel::connections_on(port).unwrap_or_default();
         if !theirs.is_empty() {
             tracing::warn!("the kernel has connections on port {port}: it keeps the listener");
             return Err(Errno::ADDRINUSE);
         }
-        self.silence_backing(row)
+        self.silence_backing(row)?;
+        // It holds the port from now on; beside it they would get connections of this host (`SO_REUSEPORT`).
+        if let Some(shared) = &mut self.shared {
+            shared.holders.retain(|(held, _)| *held != local);
+        }
+        Ok(())
     }
 
     /// Without claims: the kernel's socket of the same port hears nothing from the interface.
@@ -375,8 +383,15 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Without claims: keeps the backing socket of a listener that ends while connections are left.
+    /// Without claims: keeps the backing socket of a listener that ends while connections are left; not beside another
+    /// that listens there (`SO_REUSEPORT`), as the kernel would go on to give it connections of this host.
     fn hold_port(&mut self, row: u32) {
+        let (local, own) = (self.sockets.row(row).local(), self.sockets.id(row));
+        let is_other = |owner| own.is_none_or(|id| id.to_bits() != owner);
+        let listens = |one: stack::ListenerRow| one.local == local && is_other(one.owner);
+        if self.stack.listeners().any(listens) {
+            return;
+        }
         let Some(shared) = self.shared.as_mut().filter(|shared| !shared.is_steered()) else {
             return;
         };
@@ -385,8 +400,7 @@ impl EngineCore {
             let copy = rustix::io::fcntl_dupfd_cloexec(&**fd, 0).ok()?;
             Some(fd.user().keep(hostif::home::settle(copy)))
         });
-        let port = self.sockets.row(row).local_port;
-        shared.holders.extend(copy.map(|fd| (port, fd)));
+        shared.holders.extend(copy.map(|fd| (local, fd)));
     }
 
     /// The socket hears no more; its connections go on.

@@ -278,6 +278,26 @@ fn a_connection_that_the_kernel_had_before_stays_with_it() {
 }
 
 #[test]
+fn a_server_that_is_started_again_hears_of_every_connection() {
+    let Some(world) = World::new("share-again") else {
+        return;
+    };
+    let [own, _] = world.shared();
+    let _old = world.server(true, &["leave", &own, "7710", "shared"]);
+    let mut client = world.on_kernel(world.b(), &["linger", &own, "7710"]);
+    let held = |client: &Program| client.stdout().contains("held");
+    client
+        .wait_until("first answer", PATIENCE, held)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let _new = world.server(true, &["echo", &own, "7710", "shared"]);
+    for from in [world.a(), world.b()] {
+        for _ in 0..8 {
+            finished(world.on_kernel(from, &["bulk", &own, "7710", "1000"]));
+        }
+    }
+}
+
+#[test]
 fn the_host_goes_on_when_the_engine_is_killed() {
     World::new("share-killed").iter().for_each(the_engine_dies);
 }

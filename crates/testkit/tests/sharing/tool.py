@@ -5,8 +5,10 @@ what, arguments = sys.argv[1], sys.argv[2:]
 def family(address):
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
-def listen(address, port):
+def listen(address, port, shared=False):
     listener = socket.socket(family(address))
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if address == "::":
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
