@@ -42,6 +42,11 @@ impl Device {
         }
         is_passing
     }
+
+    /// Whether it was there, and up, when it was looked at the last time.
+    pub fn is_up(&self) -> bool {
+        self.presence == Presence::Up
+    }
 }
 
 impl EngineCore {

@@ -246,8 +246,10 @@ impl EngineCore {
             }
         });
         shared.is_stale |= is_stale;
-        if let Err(error) = polled {
-            shared.warn("the kernel's news cannot be heard", &error);
+        match polled {
+            // An interface that is made anew has another number, and the kernel answers the peers of ours until it is found.
+            Ok(has_news) => self.link.device.is_doubted |= has_news && !self.link.device.is_up(),
+            Err(error) => shared.warn("the kernel's news cannot be heard", &error),
         }
         self.read_kernel(now);
     }

@@ -141,16 +141,16 @@ impl Kernel {
         self.news.as_fd()
     }
 
-    /// Takes the news that have come.
+    /// Takes the news that have come. Whether there were any, of other interfaces too.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn poll(&mut self, sink: &mut dyn FnMut(News)) -> io::Result<()> {
-        for _ in 0..NEWS_MAX {
+    pub fn poll(&mut self, sink: &mut dyn FnMut(News)) -> io::Result<bool> {
+        for turn in 0..NEWS_MAX {
             let received = recv(&self.news, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT);
             let len = match received {
                 Ok((_, len)) => len.min(self.buffer.len()),
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(rustix::io::Errno::AGAIN) => return Ok(turn > 0),
                 // Some were dropped for want of room: everything is read again.
                 Err(rustix::io::Errno::NOBUFS) => {
                     sink(News::Interface);
@@ -168,7 +168,7 @@ impl Kernel {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads everything anew.
