@@ -339,7 +339,8 @@ impl TcpSocket {
             State::Closed if !self.header().flags().contains(Flags::CONNECTED) => {
                 return Err(Errno::NOTCONN);
             }
-            State::Connected | State::Listening | State::Closed => {}
+            State::Listening => return self.shut_listener(how),
+            State::Connected | State::Closed => {}
         }
         let bits = match how {
             ShutdownHow::Read => SHUT_READ,
@@ -354,6 +355,16 @@ impl TcpSocket {
         let written = header.written();
         drop(held);
         self.session.post(self.id, Op::Shutdown { how, written })
+    }
+
+    /// Every core, and every engine, has stopped when this returns: who listens next shall find the port free.
+    fn shut_listener(&self, how: ShutdownHow) -> Result<(), Errno> {
+        for part in self.parts() {
+            let shutdown = Op::Shutdown { how, written: 0 };
+            part.session.call_plain(part.id, shutdown)?;
+            part.session.on_listener_closed();
+        }
+        Ok(())
     }
 
     /// Drops this process's hold. The engine then ends the connection as the kernel would: FIN, or RST

@@ -368,6 +368,12 @@ impl EngineCore {
         how: ShutdownHow,
         written: u64,
     ) -> Result<u64, Errno> {
+        if let Some(listener) = self.sockets.row(row).listener() {
+            if how != ShutdownHow::Write {
+                self.shut_listener(now, row, listener);
+            }
+            return Ok(0);
+        }
         let connection = self.sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
         if how == ShutdownHow::Read {
             return Ok(0);
@@ -378,6 +384,19 @@ impl EngineCore {
             .shutdown(now, connection, &mut self.sockets)
             .map_err(errno::of_stack)?;
         Ok(0)
+    }
+
+    /// A listener whose reading side is shut goes back to CLOSE, for all who hold it (Linux `inet_shutdown`).
+    fn shut_listener(&mut self, now: Instant, row: u32, listener: stack::ListenerId) {
+        self.sockets.set_now(now);
+        self.leave_port(row);
+        // It is there: its row says so.
+        let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
+        self.sockets.change(row, |record| record.kind = Kind::Fresh);
+        self.sockets
+            .with_header(row, |header| header.engine_set_accept_ready(0));
+        self.sockets.unpublish(row, Flags::LISTENING);
+        self.sockets.count_rx(row);
     }
 
     /// Drops the session's hold. Whoever calls sees to a socket that nobody holds any more.

@@ -10,6 +10,7 @@ mod files;
 mod generations;
 mod held;
 mod hostile;
+mod listeners;
 mod loopback;
 mod moderation;
 mod options;

@@ -35,21 +35,26 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
                 socket.undecide();
                 return Ok(false);
             }
-            Phase::Listening if how == Shut::Write => return Ok(socket.kernel_listens()),
-            Phase::Listening => {}
+            Phase::Listening if how == Shut::Write => return Ok(false),
+            Phase::Listening => {
+                if !stream.is_lost_listener() {
+                    stream.shutdown(how)?;
+                }
+                // As in the kernel it is where it was before listen, for every process that has it.
+                socket.stop_listening(call.fd(), stream)?;
+                return Ok(true);
+            }
             Phase::Closed => return Err(Errno::NOTCONN),
         }
-        if !stream.is_lost_listener() {
-            stream.shutdown(how)?;
-        }
+        stream.shutdown(how)?;
         socket.set_shut(how != Shut::Write, how != Shut::Read);
         // Whoever sleeps on the socket or watches it has to look again.
         socket.watchers.notify(u32::MAX);
-        Ok(socket.kernel_listens())
+        Ok(false)
     })?;
     match result {
         None => datagram::shutdown(fd, how),
-        // The backing socket of a listener on ANY stops listening as well.
+        // The backing socket of a listener stops listening as well.
         Some(true) => Ok(None),
         Some(false) => Ok(Some(0)),
     }

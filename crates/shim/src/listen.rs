@@ -122,6 +122,9 @@ impl Listener<'_> {
         let mut deadline = None;
         loop {
             comeback::look();
+            if self.has_stopped() {
+                return Err(Errno::INVAL);
+            }
             let kernel_first = self.socket.kernel_accepts_first();
             if kernel_first && let Some(accepted) = self.accept_in_kernel()? {
                 return Ok(accepted);
@@ -131,9 +134,6 @@ impl Listener<'_> {
             }
             if !kernel_first && let Some(accepted) = self.accept_in_kernel()? {
                 return Ok(accepted);
-            }
-            if self.socket.receive_shut() {
-                return Err(Errno::INVAL);
             }
             if deadline.is_none() {
                 self.has_free_number()?;
@@ -145,6 +145,13 @@ impl Listener<'_> {
             };
             self.sleep(deadline)?;
         }
+    }
+
+    /// Whether shutdown(2) was called meanwhile: the stream is nobody's then.
+    fn has_stopped(&self) -> bool {
+        let now = self.socket.borrow_stream();
+        !now.as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, self.stream))
     }
 
     /// Whether the process may have another descriptor: EMFILE or ENFILE, as Linux says before it looks at the queue.
@@ -165,8 +172,8 @@ impl Listener<'_> {
         };
         let mut news = || {
             // Or its engine is gone.
-            let is_over = self.stream.phase() != Phase::Listening;
-            self.stream.has_connection() || self.socket.receive_shut() || is_over
+            let is_over = self.has_stopped() || self.stream.phase() != Phase::Listening;
+            is_over || self.stream.has_connection()
         };
         match accelerated::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
             Err(Errno::INTR) => Err(after_interruption(deadline)),

@@ -299,6 +299,19 @@ impl Socket {
         Ok(())
     }
 
+    /// The listener of `stream` has stopped: it may listen again, or connect. Its O_NONBLOCK is the program's again.
+    pub fn stop_listening(&self, fd: RawFd, stream: &Stream) -> Result<(), Errno> {
+        if self.kernel_listens() {
+            let backing = sys::borrow(fd)?;
+            let mut flags = rustix::fs::fcntl_getfl(backing)?;
+            flags.set(OFlags::NONBLOCK, stream.is_marked(NONBLOCKING));
+            rustix::fs::fcntl_setfl(backing, flags)?;
+            self.set(KERNEL_LISTENS, false);
+        }
+        self.undecide();
+        Ok(())
+    }
+
     /// Whether the kernel's queue of connections comes first this time; alternates.
     pub fn kernel_accepts_first(&self) -> bool {
         self.flags.fetch_xor(KERNEL_FIRST, Ordering::Relaxed) & KERNEL_FIRST != 0

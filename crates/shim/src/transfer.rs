@@ -118,6 +118,11 @@ impl Call<'_> {
         self.socket
     }
 
+    /// The number by which the call came.
+    pub fn fd(&self) -> RawFd {
+        self.fd
+    }
+
     /// The event bits that hold now.
     pub fn events(&self) -> u32 {
         self.socket.events(self.stream)

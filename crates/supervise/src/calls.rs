@@ -208,7 +208,10 @@ impl Supervisor {
                 }
             },
             Some(Served::Queue(_)) => {
-                self.shut_queue(cookie);
+                // Sending is nothing that a listener does.
+                if low_half(call.arguments[1]) != libc::SHUT_WR.to_ne_bytes() {
+                    self.shut_queue(cookie);
+                }
                 Ok(Outcome::Return(0))
             }
             Some(Served::Datagrams(datagrams)) => {

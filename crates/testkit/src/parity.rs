@@ -11,6 +11,7 @@ pub const DIFFERING_SUPERVISED: &[&str] = &[
     "errors",     // recv on a listener waits: it is not stopped
     "fast_open",  // data in a SYN is not asked for
     "linger",     // close does not wait: it is not stopped
+    "listener_shut", // one that was shut down listens no more
     "lowat",      // poll does not regard SO_RCVLOWAT
     "reset",      // a plain send after a reset is EPIPE at once; all else of it is the same
     "reuse_port", // a listener that was closed still hears for a moment
