@@ -109,6 +109,33 @@ fn a_supervised_program_is_told_from_one_that_is_the_kernels() {
     assert!(!text.contains("not started by `shunt run`"), "{text}");
 }
 
+#[test]
+fn a_program_that_lost_the_library_is_told_of() {
+    if !world::can_run("find-outside", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-outside");
+    let waits = "import time; print('ready', flush=True); time.sleep(600)";
+    let words = [
+        "run",
+        "--",
+        "env",
+        "-u",
+        "LD_PRELOAD",
+        "python3",
+        "-c",
+        waits,
+    ];
+    let mut program = start(&lab, &words);
+    says(&mut program, "ready");
+    let status = json(&lab, &["status", "--json"]);
+    let outside = status["outside"].as_array().unwrap();
+    assert_eq!(outside.len(), 1, "{status}");
+    assert_eq!(outside[0]["pid"], program.pid(), "{status}");
+    let words = finished(command(&lab, &["status"])).success().unwrap();
+    assert!(words.stdout.contains("not on Shunt"), "{}", words.stdout);
+}
+
 /// A ring, made without Shunt in the way; `none` where the system has none.
 const RING: &str = "
 import ctypes, time

@@ -17,6 +17,8 @@ const DYNAMIC_NAMES: u64 = 5;
 const DYNAMIC_LEN: usize = 16;
 /// How the library begins that sets up an io_uring by calls of its own.
 const RING_LIBRARY: &[u8] = b"liburing.so";
+/// What runs beside our own programs where the kernel was built for it.
+pub const SMALLER: &str = "a 32-bit or big-endian program";
 /// Size of a program header of the 64-bit class.
 const SEGMENT_HEADER_LEN: usize = 56;
 /// Longest interpreter path, and longest note segment, that are read.
@@ -77,7 +79,7 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Image> {
         ));
     }
     if header[4] != CLASS_64 || header[5] != LITTLE_ENDIAN {
-        return Ok(Image::foreign("a 32-bit or big-endian program"));
+        return Ok(Image::foreign(SMALLER));
     }
     let machine = u16_at(&header, 18);
     if machine != OUR_MACHINE {

@@ -76,6 +76,20 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// Whether the kernel executes the program all the same: its sockets are the kernel's then.
+    #[must_use]
+    pub fn runs_anyway(&self) -> bool {
+        match self {
+            Refusal::Privileged { .. } | Refusal::Capabilities { .. } => true,
+            Refusal::Foreign { what, .. } => what == image::SMALLER,
+            Refusal::Unreadable { .. }
+            | Refusal::TooDeep { .. }
+            | Refusal::NoInterpreter { .. } => false,
+        }
+    }
+}
+
 /// How a program's sockets are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {

@@ -216,6 +216,12 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     }
     let protocol = create::backing_protocol(protocol, follow);
     let fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+    if fd >= 0 && !follow && create::is_refused(domain) {
+        // SAFETY: the number is new, and nobody knows it yet.
+        unsafe { close(fd) };
+        sys::set_errno(libc::EPROTONOSUPPORT);
+        return -1;
+    }
     if fd >= 0 && (follow || is_tracked(fd)) {
         beside(|| {
             forget(fd);

@@ -15,7 +15,7 @@ use crate::device::{self, Device};
 use crate::driven;
 use crate::name;
 use crate::outcome::Switched;
-use crate::policy::{Policy, policy};
+use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys;
@@ -101,7 +101,7 @@ pub fn open_towards(
 /// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
 fn may_be_the_kernels(socket: &Socket) -> bool {
     let is_an_engines = |bound: Bound| bound.owner == Owner::Engine;
-    policy().policy != Policy::EngineOnly && !socket.bound().is_some_and(is_an_engines)
+    !policy().is_engine_only() && !socket.bound().is_some_and(is_an_engines)
 }
 
 fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {
@@ -137,7 +137,7 @@ fn candidates_for(
         Device::Engine(place) => Candidates::only(place),
         Device::Kernel => Candidates::default(),
     };
-    if candidates.is_empty() && policy().policy == Policy::EngineOnly && !is_local {
+    if candidates.is_empty() && policy().is_engine_only() && !is_local {
         return Err(Errno::NETUNREACH);
     }
     Ok(candidates)

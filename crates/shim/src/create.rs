@@ -9,7 +9,7 @@ use crate::accelerated;
 use crate::descriptors;
 use crate::entries;
 use crate::file::{File, Kind};
-use crate::policy::{Policy, policy};
+use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
 use client::address::Family;
@@ -42,7 +42,7 @@ pub fn attach(kind: i32) -> Result<bool, Errno> {
             Ok(true)
         }
         // The engine was started without the protocol (`--protocols`): the kernel has it.
-        Ok(()) if policy().policy == Policy::EngineOnly => Err(Errno::PROTONOSUPPORT),
+        Ok(()) if policy().is_engine_only() => Err(Errno::PROTONOSUPPORT),
         Ok(()) => Ok(false),
         Err(reason) => {
             if let Some(reason) = reason {
@@ -63,6 +63,11 @@ pub fn attach(kind: i32) -> Result<bool, Errno> {
             }
         }
     }
+}
+
+/// Whether a socket that the kernel has made, and that is not followed, must not be: raw ones, other protocols.
+pub fn is_refused(domain: i32) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6) && policy().is_engine_only()
 }
 
 /// What serves a socket of this kind.

@@ -1,5 +1,6 @@
 //! execve(2) and posix_spawn(3) of a program into which this library will not be loaded: it is started by
-//! `shunt run`, which puts it under a supervisor. Everything else is executed as it is.
+//! `shunt run`, which puts it under a supervisor. Everything else is executed as it is; of a program that cannot be served
+//! (a set-user-id one, a 32-bit one) that is said, and where the engine alone is wanted it is refused.
 //!
 //! system(3) and popen(3) start a shell, whose calls are seen.
 
@@ -20,6 +21,7 @@ use crate::{descriptors, report};
 const BINARY_VARIABLE: &CStr = c"SHUNT_BINARY";
 const POLICY_VARIABLE: &CStr = c"SHUNT_POLICY";
 const KERNEL_ONLY: &str = "kernel-only";
+const ENGINE_ONLY: &str = "engine-only";
 const LOOPBACK_VARIABLE: &CStr = c"SHUNT_LOOPBACK";
 
 /// How a program is started instead.
@@ -41,11 +43,17 @@ pub fn plan(file: &CStr, searches: bool, name: &CStr) -> Option<Plan> {
     if path.as_os_str() == binary {
         return None;
     }
-    // A file that cannot be served or read gets the kernel's answer.
-    if !elf::inspect(&path).is_ok_and(|program| program.way.supervises()) {
-        return None;
+    match elf::inspect(&path) {
+        Ok(program) if program.way.supervises() => tell_of_what_is_left(&path),
+        // `shunt run` refuses it, with the reason.
+        Err(refusal) if refusal.runs_anyway() && policy == ENGINE_ONLY => {}
+        Err(refusal) if refusal.runs_anyway() => {
+            report::line(&format!("{refusal}. Its sockets are the kernel's"));
+            return None;
+        }
+        // A file that nobody can execute gets the kernel's answer.
+        _ => return None,
     }
-    tell_of_what_is_left(&path);
     let text = |text: &OsStr| CString::new(text.as_bytes()).ok();
     let mut arguments = Vec::with_capacity(9);
     arguments.push(c"shunt".to_owned());

@@ -17,6 +17,7 @@ use crate::driven;
 use crate::file::{File, Kind};
 use crate::name;
 use crate::outcome::Switched;
+use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::report;
 use crate::sleep::{Deadline, after_interruption};
@@ -44,6 +45,9 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let owner = bound.map_or(Owner::Any, |bound| bound.owner);
     let device = device::of(fd, socket, &accelerated::stream_networks());
     if owner == Owner::Any && device == Device::Kernel {
+        if policy().is_engine_only() {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
@@ -71,8 +75,10 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
             socket.set_kernel_listens(fd, &stream)?;
             socket.decide(stream);
         }
-        (Err(error), Owner::Engine) => return Err(error),
-        (Err(error), Owner::Any) => {
+        (Err(error), owner) if owner == Owner::Engine || policy().is_engine_only() => {
+            return Err(error);
+        }
+        (Err(error), _) => {
             report::line(&format!(
                 "a listener on ANY is served by the kernel alone: {error}"
             ));

@@ -15,6 +15,7 @@ use crate::accelerated;
 use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
+use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys;
@@ -44,6 +45,9 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
         };
     }
     let Some((owner, place)) = owner else {
+        if policy().is_engine_only() && !address.ip().is_loopback() {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
@@ -105,14 +109,12 @@ fn bind_freely(backing: BorrowedFd<'_>, address: SocketAddr, family: Family) -> 
 }
 
 /// Binds a socket to an address as its family writes it.
-fn bind_as(backing: BorrowedFd<'_>, address: SocketAddr, family: Family) -> Result<(), Errno> {
-    let written = match (address, family) {
-        (SocketAddr::V4(v4), Family::V6) => {
-            SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())
-        }
-        (address, _) => address,
+pub fn bind_as(backing: BorrowedFd<'_>, address: SocketAddr, family: Family) -> Result<(), Errno> {
+    let scope_id = match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
     };
-    rustix::net::bind(backing, &written)
+    sys::bind(backing, &address::emit(address, family, scope_id))
 }
 
 /// What the kernel says the backing socket is bound to.

@@ -9,7 +9,7 @@ pub enum Policy {
     Auto,
     /// As without Shunt.
     KernelOnly,
-    /// The engine; of the kernel only loopback.
+    /// The engine; of the kernel only loopback. What would stay with the kernel is an error.
     EngineOnly,
 }
 
@@ -18,7 +18,7 @@ pub enum Policy {
 pub struct Settings {
     /// `SHUNT_POLICY`.
     pub policy: Policy,
-    /// `SHUNT_REQUIRE=1`: without an engine, sockets fail with ENETDOWN.
+    /// `SHUNT_REQUIRE=1`, or the engine alone is wanted: without one, sockets fail with ENETDOWN.
     pub require_engine: bool,
 }
 
@@ -26,6 +26,11 @@ impl Settings {
     /// Whether any socket may be accelerated.
     pub fn may_accelerate(self) -> bool {
         self.policy != Policy::KernelOnly
+    }
+
+    /// Whether what would stay with the kernel is an error.
+    pub fn is_engine_only(self) -> bool {
+        self.policy == Policy::EngineOnly
     }
 }
 
@@ -56,7 +61,7 @@ fn parse<'a>(policy: Option<&'a str>, require: Option<&str>) -> Result<Settings,
     };
     Ok(Settings {
         policy,
-        require_engine: require == Some("1"),
+        require_engine: require == Some("1") || policy == Policy::EngineOnly,
     })
 }
 
@@ -83,10 +88,8 @@ mod tests {
             parse(Some("kernel-only"), None).unwrap().policy,
             Policy::KernelOnly
         );
-        assert_eq!(
-            parse(Some("engine-only"), Some("1")).unwrap().policy,
-            Policy::EngineOnly
-        );
+        let engine_only = parse(Some("engine-only"), Some("0")).unwrap();
+        assert!(engine_only.is_engine_only() && engine_only.require_engine);
         assert!(parse(None, Some("1")).unwrap().require_engine);
         assert_eq!(parse(Some("fast"), None), Err("fast"));
     }

@@ -14,6 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use client::Quiet;
+use client::address::Emitted;
 use rustix::io::Errno;
 
 use crate::entries;
@@ -346,6 +347,24 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
             name,
             value.as_ptr(),
             len,
+            hostif::supervision::UNSUPERVISED,
+        )
+    };
+    done(result).map(drop)
+}
+
+/// bind(2) of a backing socket: under a supervisor, which would serve a UDP socket then, it passes.
+pub fn bind(backing: BorrowedFd<'_>, address: &Emitted) -> Result<(), Errno> {
+    let bytes = address.as_bytes();
+    // SAFETY: the kernel reads that many bytes of the address, which lives through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bind,
+            backing.as_raw_fd(),
+            bytes.as_ptr(),
+            bytes.len(),
+            0,
+            0,
             hostif::supervision::UNSUPERVISED,
         )
     };

@@ -76,9 +76,10 @@ impl Supervisor {
         let Some(engines) = self.door.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
-        let owner = engines::owner(address.ip(), &engines.stream_networks());
-        if !matches!(owner, Some((Owner::Engine, _))) {
-            return Ok(Outcome::Continue);
+        match engines::owner(address.ip(), &engines.stream_networks()) {
+            Some((Owner::Engine, _)) => {}
+            None if self.door.is_engine_only() => return Err(Errno::ADDRNOTAVAIL),
+            Some((Owner::Any, _)) | None => return Ok(Outcome::Continue),
         }
         if (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port()) {
             // Whether the program may have such a port is between it and the kernel.

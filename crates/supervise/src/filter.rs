@@ -3,7 +3,7 @@
 //! Calls that name a socket's ends, change or tell its options, make an epoll set. Of sendto and
 //! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl three questions
 //! about bytes. Making a socket and moving bytes are never stopped; one for MPTCP is refused, as by a kernel without, and
-//! programs take TCP then. A call whose sixth argument, which none of
+//! programs take TCP then; where the engine alone is wanted, so is every other socket of IP that it does not serve. A call whose sixth argument, which none of
 //! the others has, is
 //! [`hostif::supervision::UNSUPERVISED`] comes from a preload library that knows what it does, and passes: a program that
 //! passes the mark itself only leaves itself out.
@@ -73,6 +73,7 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+const FIRST_LOW: u32 = 16;
 const SECOND_LOW: u32 = 24;
 const THIRD_LOW: u32 = 32;
 const FOURTH_LOW: u32 = 40;
@@ -80,6 +81,9 @@ const FIFTH_LOW: u32 = 48;
 const FIFTH_HIGH: u32 = 52;
 const SIXTH_LOW: u32 = 56;
 const SIXTH_HIGH: u32 = 60;
+
+/// The kind of a socket without its flags (SOCK_TYPE_MASK of linux/net.h).
+const KIND: u32 = 0xf;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -97,8 +101,11 @@ enum Part {
     Names,
     /// ioctl.
     Asks,
-    /// socket.
+    /// socket, and one of IP, TCP, UDP.
     Makes,
+    MakesForIp,
+    MakesStream,
+    MakesDatagram,
     /// A call of the list: whether it has the mark.
     Marks,
     Stop,
@@ -145,6 +152,38 @@ impl Assembler {
         });
     }
 
+    /// socket(2).
+    fn makes(&mut self, engine_only: bool) {
+        self.begin(Part::Makes);
+        if !engine_only {
+            self.does(LOAD, THIRD_LOW);
+            let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
+            return self.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
+        }
+        self.does(LOAD, FIRST_LOW);
+        self.if_equal(libc::AF_INET.cast_unsigned(), Some(Part::MakesForIp), None);
+        let v6 = libc::AF_INET6.cast_unsigned();
+        self.if_equal(v6, Some(Part::MakesForIp), Some(Part::Pass));
+
+        self.begin(Part::MakesForIp);
+        self.does(LOAD, SECOND_LOW);
+        self.does(AND, KIND);
+        let stream = libc::SOCK_STREAM.cast_unsigned();
+        self.if_equal(stream, Some(Part::MakesStream), None);
+        let datagram = libc::SOCK_DGRAM.cast_unsigned();
+        self.if_equal(datagram, Some(Part::MakesDatagram), Some(Part::Unknown));
+        for (part, protocol) in [
+            (Part::MakesStream, libc::IPPROTO_TCP),
+            (Part::MakesDatagram, libc::IPPROTO_UDP),
+        ] {
+            self.begin(part);
+            self.does(LOAD, THIRD_LOW);
+            self.if_equal(0, Some(Part::Pass), None);
+            let protocol = protocol.cast_unsigned();
+            self.if_equal(protocol, Some(Part::Pass), Some(Part::Unknown));
+        }
+    }
+
     fn finish(&self) -> Vec<Instruction> {
         let lines = self.lines.iter().enumerate();
         let distance = |from: usize, to: Option<Part>| {
@@ -165,8 +204,8 @@ impl Assembler {
     }
 }
 
-/// The filter. Other architectures than ours (32-bit programs) pass: their sockets stay on the kernel.
-pub fn filter() -> Vec<Instruction> {
+/// The filter; whether sockets that only the kernel serves are refused. Other architectures than ours (32-bit programs) pass: their sockets stay on the kernel.
+pub fn filter(engine_only: bool) -> Vec<Instruction> {
     let number = |call: libc::c_long| u32::try_from(call).expect("invariant: small numbers");
     let mut filter = Assembler::default();
     filter.does(LOAD, ARCHITECTURE_AT);
@@ -209,10 +248,7 @@ pub fn filter() -> Vec<Instruction> {
     }
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
 
-    filter.begin(Part::Makes);
-    filter.does(LOAD, THIRD_LOW);
-    let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
-    filter.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
+    filter.makes(engine_only);
 
     let mark = hostif::supervision::UNSUPERVISED;
     let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("invariant: 32 bits");
@@ -243,13 +279,21 @@ mod tests {
 
     /// What the filter says of a call; runs the instructions as bpf(4) describes them.
     fn verdict_on(architecture: u32, number: i64, arguments: [u64; 6]) -> u32 {
+        verdict_of(&filter(false), architecture, number, arguments)
+    }
+
+    fn verdict_of(
+        program: &[Instruction],
+        architecture: u32,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> u32 {
         let mut data = [0_u8; 64];
         data[..4].copy_from_slice(&u32::try_from(number).unwrap().to_ne_bytes());
         data[4..8].copy_from_slice(&architecture.to_ne_bytes());
         for (index, argument) in arguments.iter().enumerate() {
             data[16 + 8 * index..][..8].copy_from_slice(&argument.to_ne_bytes());
         }
-        let program = filter();
         let (mut at, mut accumulator) = (0, 0_u32);
         loop {
             let Instruction { code, jt, jf, k } = program[at];
@@ -296,6 +340,36 @@ mod tests {
             let verdict = verdict_on(ARCHITECTURE, libc::SYS_socket, [2, 1, protocol, 0, 0, 0]);
             assert_eq!(verdict == refusal(libc::EPROTONOSUPPORT), refused);
             assert_eq!(verdict == libc::SECCOMP_RET_ALLOW, !refused);
+        }
+    }
+
+    #[test]
+    fn where_the_engine_alone_is_wanted_other_sockets_of_ip_are_refused() {
+        let refused = [
+            (libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
+            (libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_RAW),
+            (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP),
+        ];
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let served = [
+            (libc::AF_INET, libc::SOCK_STREAM | flags, 0),
+            (libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP),
+            (libc::AF_INET, libc::SOCK_DGRAM | flags, libc::IPPROTO_UDP),
+            (libc::AF_UNIX, libc::SOCK_SEQPACKET, 0),
+            (libc::AF_NETLINK, libc::SOCK_RAW, 0),
+        ];
+        let verdict = |(domain, kind, protocol): (i32, i32, i32)| {
+            let words = [domain, kind, protocol, 0, 0, 0];
+            let words = words.map(|word| u64::from(word.cast_unsigned()));
+            verdict_of(&filter(true), ARCHITECTURE, libc::SYS_socket, words)
+        };
+        for made in refused {
+            assert_eq!(verdict(made), refusal(libc::EPROTONOSUPPORT), "{made:?}");
+        }
+        for made in served {
+            assert_eq!(verdict(made), libc::SECCOMP_RET_ALLOW, "{made:?}");
         }
     }
 

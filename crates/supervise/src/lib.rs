@@ -46,7 +46,7 @@ pub struct Settings {
     pub engines: Vec<String>,
     /// Which of them gets what several could carry.
     pub placement: Placement,
-    /// TCP that no engine can take fails instead of going to the kernel.
+    /// What no engine can take fails instead of going to the kernel.
     pub engine_only: bool,
     /// TCP over loopback is on the first engine that serves TCP, before the kernel's.
     pub loopback: bool,
@@ -99,9 +99,10 @@ pub fn start(settings: Settings) -> Result<(), StartError> {
         None,
     )
     .map_err(StartError::Failed)?;
+    let engine_only = settings.engine_only;
     sys::detach(|| supervise(supervisors.as_fd(), settings)).map_err(StartError::Failed)?;
     drop(supervisors);
-    let listener = enter()?;
+    let listener = enter(engine_only)?;
     introduce(ours.as_fd(), listener.as_fd()).map_err(StartError::Failed)?;
     let mut word = [0; 4];
     let (len, _) = wait_for(ours.as_fd())
@@ -152,8 +153,8 @@ fn wait_for(channel: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Puts this process under the filter.
-fn enter() -> Result<OwnedFd, StartError> {
-    let mut filter = filter::filter();
+fn enter(engine_only: bool) -> Result<OwnedFd, StartError> {
+    let mut filter = filter::filter(engine_only);
     let entered = match sys::listen(&mut filter) {
         // Without CAP_SYS_ADMIN a filter takes the promise to gain no privileges.
         Err(Errno::ACCESS) => {

@@ -50,12 +50,17 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let all = engines.stream_networks();
+        let kernels = if self.door.is_engine_only() {
+            Err(Errno::ADDRNOTAVAIL)
+        } else {
+            Ok(Outcome::Continue)
+        };
         let Some((owner, place)) = engines::owner(local.ip(), &all) else {
-            return Ok(Outcome::Continue);
+            return kernels;
         };
         let is_kernels = |device| engines::of_interface(device, &all).is_none();
         if owner == Owner::Any && device_of(fd.as_fd()).is_some_and(is_kernels) {
-            return Ok(Outcome::Continue);
+            return kernels;
         }
         let place = match engines.first_for(SocketKinds::STREAM) {
             Some(first) if local.ip().is_unspecified() => first,
@@ -82,8 +87,10 @@ impl Supervisor {
                 self.serve_listener(call, fd, socket, settings, owner == Owner::Any)?;
                 Ok(Outcome::Return(0))
             }
-            (Err(error), Owner::Engine) => Err(error),
-            (Err(error), Owner::Any) => {
+            (Err(error), owner) if owner == Owner::Engine || self.door.is_engine_only() => {
+                Err(error)
+            }
+            (Err(error), _) => {
                 call.caller.say(&format!(
                     "a listener on ANY is served by the kernel alone: {error}"
                 ));

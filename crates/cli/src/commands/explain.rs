@@ -3,7 +3,7 @@
 //! Every accelerated socket is backed by a kernel socket of the same descriptor (DESIGN: the descriptor is a
 //! real kernel file), so the inode of a descriptor in /proc/PID/fd names it on both sides, see proc(5).
 
-mod process;
+pub mod process;
 mod reason;
 
 use std::process::ExitCode;
@@ -208,6 +208,7 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
         .collect();
     let facts = reason::Facts {
         is_preloaded: process.is_preloaded(),
+        was_led_to: process.was_led_to(),
         is_supervised: process.is_supervised(),
         policy: process.policy(),
         engine_answers: engines.iter().any(|engine| engine.sockets.is_some()),

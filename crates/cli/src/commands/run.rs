@@ -114,7 +114,7 @@ enum Policy {
     Auto,
     /// Every socket stays with the kernel.
     KernelOnly,
-    /// TCP that the engine cannot take fails instead of going to the kernel.
+    /// What the engine cannot take fails instead of going to the kernel; loopback is the kernel's all the same.
     EngineOnly,
 }
 
@@ -242,8 +242,14 @@ fn is_supervised(arguments: &Arguments, way: Way, file: &Path) -> anyhow::Result
             file.display()
         ),
         Way::Supervise(reason) => reason,
-        Way::Both(_) if arguments.inline => return Ok(false),
-        Way::Both(_) | Way::Preload if arguments.supervise == Supervise::Never => return Ok(false),
+        Way::Both(reason) if arguments.inline || arguments.supervise == Supervise::Never => {
+            note!(
+                "{}: {reason}. Those calls are the kernel's here",
+                file.display()
+            );
+            return Ok(false);
+        }
+        Way::Preload if arguments.supervise == Supervise::Never => return Ok(false),
         Way::Both(reason) => reason,
         Way::Preload if arguments.supervise == Supervise::Auto => return Ok(false),
         Way::Preload => "--supervise asks for a supervisor",

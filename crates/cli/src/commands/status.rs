@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use hostif::control::QueryKind;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::commands::explain::process::Process;
 use crate::control::Channel;
 use crate::engines;
+use crate::observe;
 use crate::output::{Table, print, print_json};
 
 /// Show a running engine: its device, its programs, its counters.
@@ -106,15 +109,46 @@ pub fn status(arguments: &Status) -> anyhow::Result<ExitCode> {
     let programs = merge::programs(&ask(QueryKind::Sessions)?);
     let status = merge::status(&ask(QueryKind::Status)?, &programs);
     let interfaces = channels[0].query(QueryKind::Interfaces)?;
+    let outside = outside(status["name"].as_str().unwrap_or_default());
     if arguments.json {
         let mut all = status;
         all["interfaces"] = interfaces;
         all["attached"] = programs;
+        all["outside"] = json!(outside);
         print_json(&all)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&status_text(&status, &interfaces, &programs))?;
+    let mut text = status_text(&status, &interfaces, &programs);
+    for one in outside {
+        text += &format!(
+            "not on Shunt, though `shunt run` led to it: {} (process {}); its sockets are the kernel's\n",
+            one.program, one.pid
+        );
+    }
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A process that `shunt run` was to put on an engine, and that is not there.
+#[derive(Serialize)]
+struct Outside {
+    pid: u32,
+    program: String,
+}
+
+/// Those of an engine's network that may be looked at.
+fn outside(engine: &str) -> Vec<Outside> {
+    let is_outside = |pid: &u32| {
+        Process::open(*pid).is_ok_and(|process| {
+            process.is_outside(engine) && process.is_in_our_network().is_ok_and(|is_ours| is_ours)
+        })
+    };
+    let pids = observe::process::all().into_iter().filter(is_outside);
+    let described = |pid| Outside {
+        pid,
+        program: observe::process::name(pid).unwrap_or_default(),
+    };
+    pids.map(described).collect()
 }
 
 fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {

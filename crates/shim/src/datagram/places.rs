@@ -20,7 +20,7 @@ use crate::descriptors;
 use crate::device::Device;
 use crate::driven;
 use crate::name;
-use crate::policy::{Policy, policy};
+use crate::policy::policy;
 use crate::report;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys as system;
@@ -45,7 +45,7 @@ pub fn towards(socket: &Socket, destination: SocketAddr) -> Result<Candidates, E
         Some(bound) => closest.limited_to(bound.place),
         None => closest,
     };
-    if !candidates.is_empty() || policy().policy != Policy::EngineOnly || is_local {
+    if !candidates.is_empty() || !policy().is_engine_only() || is_local {
         return Ok(candidates);
     }
     let first = engines::serving(SocketKinds::DATAGRAM, &all).first();
@@ -98,7 +98,7 @@ pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
     socket.set_bound(bound);
     match open(fd, socket, bound.address) {
         Ok(_) => Ok(()),
-        Err(error) if bound.owner == Owner::Engine => Err(error),
+        Err(error) if bound.owner == Owner::Engine || policy().is_engine_only() => Err(error),
         Err(error) => {
             report::line(&format!(
                 "a UDP socket on ANY is served by the kernel alone: {error}"
@@ -121,7 +121,7 @@ pub fn local_end(fd: RawFd, socket: &Socket) -> Result<SocketAddr, Errno> {
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
     if name::local_of(backing)?.port() == 0 {
-        rustix::net::bind(backing, &SocketAddr::new(any, 0))?;
+        name::bind_as(backing, SocketAddr::new(any, 0), socket.family())?;
     }
     Ok(SocketAddr::new(any, name::local_of(backing)?.port()))
 }

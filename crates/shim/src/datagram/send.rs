@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{Call, destination, is_forbidden_broadcast, places};
 use crate::accelerated::{self, Stream};
 use crate::outcome::Switched;
-use crate::policy::{Policy, policy};
+use crate::policy::policy;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Owner, Place, Socket};
 use client::address::{self, Family};
@@ -60,6 +60,9 @@ pub fn send(
     let wishes = message::parse(control, family)?;
     let candidates = as_wished(candidates, socket, &wishes);
     if candidates.is_empty() {
+        if policy().is_engine_only() {
+            return Err(Errno::NETUNREACH);
+        }
         return Ok(None);
     }
     // Only `udp_sendmsg` looks at it.
@@ -90,7 +93,7 @@ fn is_for_the_kernel(error: Errno, socket: &Socket) -> bool {
         || socket
             .bound()
             .is_some_and(|bound| bound.owner == Owner::Engine);
-    engines::is_refusal(error) && !is_an_engines && policy().policy != Policy::EngineOnly
+    engines::is_refusal(error) && !is_an_engines && !policy().is_engine_only()
 }
 
 /// Where the program names the interface and the address to send from, the engines that have them, those among the

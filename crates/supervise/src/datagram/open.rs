@@ -66,7 +66,11 @@ impl Supervisor {
             return Ok(None);
         };
         let Some(place) = engines.first_for(SocketKinds::DATAGRAM) else {
-            return Ok(None);
+            return if self.door.is_engine_only() {
+                Err(Errno::PROTONOSUPPORT)
+            } else {
+                Ok(None)
+            };
         };
         let networks = Arc::clone(&engines.networks()[place.index()]);
         Ok(Some(Candidate {
@@ -92,7 +96,11 @@ impl Supervisor {
         };
         let owner = client::route::owner(address.ip(), &candidate.networks);
         let Some(owner) = owner else {
-            return Ok(Outcome::Continue);
+            return if self.door.is_engine_only() {
+                Err(Errno::ADDRNOTAVAIL)
+            } else {
+                Ok(Outcome::Continue)
+            };
         };
         if !call.caller.may_bind(address.port()) {
             return Ok(Outcome::Continue);

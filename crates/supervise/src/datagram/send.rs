@@ -56,6 +56,7 @@ impl Datagrams {
         let family = address::family(remote);
         let wishes = messages::parse(&control, family)?;
         if !is_of_engine(&wishes, networks) {
+            self.leave_to_kernel(remote)?;
             return sys::send(self.backing.as_fd(), &payload, &name, &control, flags);
         }
         if flags & libc::MSG_OOB != 0 && family == Family::V4 {

@@ -8,6 +8,9 @@ use std::{
 
 use anyhow::Context as _;
 
+/// Set by `shunt run` for what it starts.
+const BINARY_VARIABLE: &str = "SHUNT_BINARY";
+
 /// A process that exists and may be looked at.
 #[derive(Debug)]
 pub struct Process {
@@ -82,6 +85,23 @@ impl Process {
         // 2: SECCOMP_MODE_FILTER.
         let is_filtered = status.lines().any(|line| line == "Seccomp:\t2");
         is_filtered && !self.is_preloaded() && self.variable(hostif::ENGINE_VARIABLE).is_some()
+    }
+
+    /// Whether `shunt run` has started it, or what it comes from.
+    pub fn was_led_to(&self) -> bool {
+        self.variable(BINARY_VARIABLE).is_some()
+    }
+
+    /// Whether `shunt run` has started it, or what it comes from, for the engine of that name, and its sockets are the
+    /// kernel's all the same: it gained privileges, or was given another environment.
+    pub fn is_outside(&self, engine: &str) -> bool {
+        let names = self.variable(hostif::ENGINE_VARIABLE).into_iter();
+        let mut engines = names.flat_map(|names| names.split(hostif::ENGINE_SEPARATOR));
+        self.was_led_to()
+            && engines.any(|name| name == engine)
+            && self.policy() != "kernel-only"
+            && !self.is_preloaded()
+            && !self.is_supervised()
     }
 
     /// `SHUNT_POLICY`.

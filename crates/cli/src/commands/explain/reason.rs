@@ -7,6 +7,8 @@ use super::process::KernelsView;
 pub struct Facts<'a> {
     /// The library is in the process.
     pub is_preloaded: bool,
+    /// `shunt run` has started it, or what it comes from.
+    pub was_led_to: bool,
     /// A process of `shunt run` serves its system calls.
     pub is_supervised: bool,
     /// As `shunt run --policy` was told.
@@ -57,6 +59,11 @@ impl Facts<'_> {
             let why = "the program is supervised: another process has the sockets, and what is seen of them here is one end of a pair";
             let change =
                 "`shunt ss` lists those that an engine has, with the process that holds them";
+            return (why.to_owned(), Some(change));
+        }
+        if !self.is_preloaded && self.was_led_to {
+            let why = "`shunt run` led to the process, but the library is not in it: it gained privileges, or its environment lost LD_PRELOAD";
+            let change = "let it have LD_PRELOAD, run it as the user it changes to, or start all with `shunt run --supervise only`";
             return (why.to_owned(), Some(change));
         }
         if !self.is_preloaded {
@@ -113,6 +120,7 @@ mod tests {
 
     const BASE: Facts<'static> = Facts {
         is_preloaded: true,
+        was_led_to: true,
         is_supervised: false,
         policy: "auto",
         engine_answers: true,
@@ -137,9 +145,17 @@ mod tests {
             (
                 Facts {
                     is_preloaded: false,
+                    was_led_to: false,
                     ..BASE
                 },
                 "not started by",
+            ),
+            (
+                Facts {
+                    is_preloaded: false,
+                    ..BASE
+                },
+                "lost LD_PRELOAD",
             ),
             (
                 Facts {
