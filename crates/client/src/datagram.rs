@@ -6,6 +6,7 @@
 
 mod beside;
 mod describe;
+mod heard;
 pub mod message;
 pub mod options;
 mod receive;
@@ -24,6 +25,7 @@ use crate::socket::TcpSocket;
 
 pub use beside::filter as heard_beside;
 pub use describe::Control;
+pub use heard::{Heard, HeardBy};
 pub use receive::{Inbox, Letter};
 pub use send::Outbox;
 
@@ -99,6 +101,7 @@ impl TcpSocket {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };
         self.header()
             .program_shut(bit(read, SHUT_READ) | bit(write, SHUT_WRITE));
+        self.session().tell(self.id());
     }
 
     /// The rings of a bound datagram socket.

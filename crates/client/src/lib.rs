@@ -59,7 +59,7 @@ pub use attach::{AttachError, engine_name, engine_names};
 pub use comeback::changes;
 pub use datagram::message as datagram_messages;
 pub use datagram::options as datagram_options;
-pub use datagram::{Control, Inbox, Letter, Outbox, heard_beside};
+pub use datagram::{Control, Heard, HeardBy, Inbox, Letter, Outbox, heard_beside};
 pub use ear::{Ear, Nudge};
 pub use files::SharedFile;
 pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};

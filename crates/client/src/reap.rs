@@ -4,7 +4,7 @@
 use core::cell::Cell;
 use std::sync::MutexGuard;
 
-use hostif::Completion;
+use hostif::{Completion, SocketId};
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
@@ -118,6 +118,13 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
+    pub(crate) fn tell(&self, id: SocketId) {
+        let mut audience = Audience::default();
+        lock(&self.registry).gather(id, &mut audience);
+        audience.tell();
     }
 
     fn dispatch(&self, attachment: &Attachment, batch: &Batch) {

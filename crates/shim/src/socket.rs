@@ -26,7 +26,7 @@ use crate::sys;
 use crate::zero_copy::Completions;
 use client::address::Family;
 use client::route;
-use client::{Loaded, Shared};
+use client::{Heard, Loaded, Shared};
 
 pub use client::engines::Place;
 pub use client::route::Owner;
@@ -94,6 +94,8 @@ pub struct Socket {
     turns: AtomicU32,
     /// The stack whose datagram a call has looked at and left: the next one takes it.
     pub looked_at: Chosen,
+    /// Of a UDP socket on several stacks: by which it has heard from whom.
+    pub heard: Heard,
     /// Whose interface IP_MULTICAST_IF and IPV6_MULTICAST_IF name.
     multicast: [Chosen; 2],
     /// Groups that it is in on the engine, or will be.
@@ -123,6 +125,7 @@ impl Default for Socket {
             segment_bytes: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             looked_at: Chosen::none(),
+            heard: Heard::default(),
             multicast: [Chosen::none(), Chosen::none()],
             memberships: Shared::empty(),
             log: Log::default(),

@@ -28,10 +28,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::address::{self, Family};
+use client::address::{self, Family, Name};
 use client::engines::Place;
 use client::route::Owner;
-use client::{Control, Outgoing, Readiness, Received, TcpSocket};
+use client::{Control, Heard, HeardBy, Outgoing, Readiness, Received, TcpSocket};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny,
@@ -143,6 +143,8 @@ pub struct Datagrams {
     pub options: Options,
     /// What SO_ERROR tells.
     pub error: Option<Errno>,
+    /// By which stack it has heard from whom.
+    pub heard: Heard,
     /// What no engine reaches is refused, not the kernel's.
     pub engine_only: bool,
     /// Shut down for reading.
@@ -176,6 +178,7 @@ impl Datagrams {
             peer: Peer::None,
             options,
             error: None,
+            heard: Heard::default(),
             engine_only: false,
             is_shut: false,
             bell,
@@ -289,6 +292,7 @@ impl Datagrams {
                 return false;
             };
             if self.peer != Peer::Kernel {
+                self.note(letter.record.source, HeardBy::Engine(self.place));
                 let facts = self.facts_of(&letter.record);
                 if !self.deliver(facts, &buffer[..letter.copied]) {
                     return false;
@@ -310,6 +314,9 @@ impl Datagrams {
                     return true;
                 }
             };
+            if let Ok(Name::Ip(peer)) = address::parse(&message.name, self.family) {
+                self.note(peer, HeardBy::Kernel);
+            }
             let facts = Facts::new(&message.name, &message.control);
             if !self.deliver(facts, &buffer[..message.len]) {
                 return false;
@@ -317,6 +324,13 @@ impl Datagrams {
             let _ = sys::receive(self.backing.as_fd(), &mut [], 0);
         }
         true
+    }
+
+    /// Somebody was heard by a stack, where there is more than one.
+    fn note(&self, peer: SocketAddr, stack: HeardBy) {
+        if self.owner == Owner::Any && self.peer == Peer::None {
+            self.heard.note(peer, stack);
+        }
     }
 
     fn facts_of(&self, record: &Received) -> Facts {

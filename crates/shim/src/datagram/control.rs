@@ -23,8 +23,8 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
         libc::SHUT_RDWR => (true, true),
         _ => return Err(Errno::INVAL),
     };
-    served.stream.shut_datagrams(read, write);
     served.socket.set_shut(read, write);
+    served.stream.shut_datagrams(read, write);
     served.socket.watchers.notify(u32::MAX);
     if served.socket.has_engine_peer() {
         Ok(Some(0))

@@ -5,7 +5,8 @@
 use std::io::IoSliceMut;
 use std::os::fd::RawFd;
 
-use client::{Failure, Received};
+use client::address::{self, Name};
+use client::{Failure, HeardBy, Received};
 use rustix::io::Errno;
 
 use super::{Call, Served};
@@ -55,10 +56,14 @@ impl Receiving {
         self.kernel_asked = true;
     }
 
-    /// The kernel had something.
-    pub fn kernel_had_it(&self) {
-        if let Some(socket) = self.call.socket() {
-            self.note_source(socket, Device::Kernel);
+    /// The kernel had something, from whom if that was asked. `name` is as the kernel writes it.
+    pub fn kernel_had_it(&self, name: &[u8]) {
+        let Some(socket) = self.call.socket() else {
+            return;
+        };
+        self.note_source(socket, Device::Kernel);
+        if let Ok(Name::Ip(peer)) = address::parse(name, socket.family()) {
+            socket.heard.note(peer, HeardBy::Kernel);
         }
     }
 
@@ -78,16 +83,20 @@ impl Receiving {
             if let Some(step) = self.try_once(&served, slices)? {
                 return Ok(Some(step));
             }
-            let deadline = match self.deadline {
-                Some(deadline) => deadline,
-                None if self.flags & libc::MSG_DONTWAIT != 0
-                    || served.socket.is_nonblocking(served.fd)? =>
-                {
-                    return Err(Errno::AGAIN);
-                }
-                None if served.socket.receive_shut() => return Ok(Some(Step::End)),
-                None => Deadline::after_option(served.socket.receive_timeout()),
-            };
+            let is_first = self.deadline.is_none();
+            if self.deadline.is_none()
+                && (self.flags & libc::MSG_DONTWAIT != 0
+                    || served.socket.is_nonblocking(served.fd)?)
+            {
+                return Err(Errno::AGAIN);
+            }
+            // Before each sleep: the backing socket of one that is shut down is readable for ever.
+            if served.socket.receive_shut() {
+                return Ok(Some(Step::End));
+            }
+            let deadline = self
+                .deadline
+                .unwrap_or_else(|| Deadline::after_option(served.socket.receive_timeout()));
             sleep(&served, deadline)?;
             self.deadline = Some(deadline);
             self.kernel_asked = false;
@@ -127,6 +136,10 @@ impl Receiving {
         };
         if let Some(arrived) = stream.receive_datagram((first, turn), slices, peek)? {
             self.note_source(socket, Device::Engine(arrived.place));
+            if both {
+                let stack = HeardBy::Engine(arrived.place);
+                socket.heard.note(arrived.letter.record.source, stack);
+            }
             return Ok(Some(Step::Letter(arrived)));
         }
         Ok((both && !self.kernel_asked).then_some(Step::AskKernel))

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 use std::os::fd::RawFd;
 
-use client::{Outgoing, SocketKinds};
+use client::{HeardBy, Outgoing, SocketKinds};
 use core::net::SocketAddr;
 use rustix::io::Errno;
 
@@ -45,7 +45,7 @@ pub fn send(
     };
     let candidates = match (to, connected) {
         (Some(to), connected) => {
-            let towards = places::towards(socket, to)?;
+            let towards = as_asked(places::towards(socket, to)?, socket, to, control);
             // Its own address is that engine's, whomever it speaks to.
             let own = connected.filter(|_| !towards.is_empty());
             own.map_or(towards, |stream| Candidates::only(stream.place()))
@@ -84,6 +84,33 @@ pub fn send(
     match accelerated::first_that_sends(candidates, peer.ip(), send) {
         Err(error) if to.is_some() && is_for_the_kernel(error, socket) => Ok(None),
         sent => sent?.map(Some),
+    }
+}
+
+/// Who has spoken first, on one of several stacks, is answered by that one, wherever the routes lead: from the
+/// address that was asked. Not where it says itself from which.
+fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[u8]) -> Candidates {
+    let wishes = message::parse(control, address::family(to));
+    let has_chosen = wishes.is_ok_and(|one| one.interface != 0 || one.source.is_some());
+    let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
+    if has_chosen || !is_on_all {
+        return candidates;
+    }
+    match socket.heard.answer_by(to) {
+        Some(HeardBy::Kernel) if !policy().is_engine_only() => Candidates::default(),
+        Some(HeardBy::Engine(place)) => {
+            let all = accelerated::datagram_networks();
+            let serves = |one: Place| one == place;
+            if engines::serving(SocketKinds::DATAGRAM, &all)
+                .iter()
+                .any(serves)
+            {
+                Candidates::only(place)
+            } else {
+                candidates
+            }
+        }
+        _ => candidates,
     }
 }
 

@@ -169,14 +169,20 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
             Some(Step::Failure(letter)) => unsafe {
                 return Ok(Some(give_failure(fd, message, &letter)));
             },
-            // SAFETY: the whole message is the caller's.
-            Some(Step::AskKernel) => match unsafe { kernel_receives(fd, message, flags) } {
-                Err(Errno::AGAIN) => receiving.kernel_was_empty(),
-                result => {
-                    receiving.kernel_had_it();
-                    return result.map(Some);
+            Some(Step::AskKernel) => {
+                let name_room = message.msg_namelen;
+                // SAFETY: the whole message is the caller's.
+                match unsafe { kernel_receives(fd, message, flags) } {
+                    Err(Errno::AGAIN) => receiving.kernel_was_empty(),
+                    result => {
+                        let len = message.msg_namelen.min(name_room);
+                        // SAFETY: the kernel has written that much of the name, if there is room for one.
+                        let name = unsafe { name_bytes(message.msg_name, len) };
+                        receiving.kernel_had_it(name.unwrap_or_default());
+                        return result.map(Some);
+                    }
                 }
-            },
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use client::address::{self, Family, Name};
 use client::datagram_messages::{self as messages, Wishes};
 use client::route::{self, EngineNetworks, Owner, Stack};
-use client::{Outgoing, Readiness};
+use client::{HeardBy, Outgoing, Readiness};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -44,11 +44,11 @@ impl Datagrams {
         let caller = blocked.call.caller;
         let payload = place.read_payload(caller)?;
         let (name, control) = (place.read_name(caller)?, place.read_control(caller)?);
-        let to = match self.destination(&name, networks)? {
+        let to = match self.destination(&name, &control, networks)? {
+            To::Engine(to) => to,
             To::Kernel => {
                 return sys::send(self.backing.as_fd(), &payload, &name, &control, flags);
             }
-            To::Engine(to) => to,
         };
         let Some(remote) = to.or_else(|| self.socket.peer_address()) else {
             return Err(Errno::DESTADDRREQ);
@@ -136,7 +136,12 @@ impl Datagrams {
     }
 
     /// Whom a name means, and by which stack.
-    fn destination(&self, name: &[u8], networks: &EngineNetworks) -> Result<To, Errno> {
+    fn destination(
+        &self,
+        name: &[u8],
+        control: &[u8],
+        networks: &EngineNetworks,
+    ) -> Result<To, Errno> {
         if name.is_empty() {
             return match self.peer {
                 Peer::None => Err(Errno::DESTADDRREQ),
@@ -144,12 +149,31 @@ impl Datagrams {
                 Peer::Kernel => Ok(To::Kernel),
             };
         }
-        match parse(name, self.family)? {
-            Name::Ip(to) if to.port() == 0 => Err(Errno::INVAL),
-            Name::Ip(to) if self.is_engines(to, networks) => Ok(To::Engine(Some(to))),
-            Name::Ip(to) => self.leave_to_kernel(to).map(|()| To::Kernel),
-            _ => Ok(To::Kernel),
+        let to = match parse(name, self.family)? {
+            Name::Ip(to) if to.port() == 0 => return Err(Errno::INVAL),
+            Name::Ip(to) => to,
+            _ => return Ok(To::Kernel),
+        };
+        let asked = self.asked(to, control);
+        if asked == Some(HeardBy::Kernel) {
+            return Ok(To::Kernel);
         }
+        if asked.is_some() || self.is_engines(to, networks) {
+            return Ok(To::Engine(Some(to)));
+        }
+        self.leave_to_kernel(to).map(|()| To::Kernel)
+    }
+
+    /// The stack at whose address a peer has asked, where there is more than one: the answer is from there, wherever the
+    /// routes lead. Not where the program says itself from which.
+    fn asked(&self, to: SocketAddr, control: &[u8]) -> Option<HeardBy> {
+        let wishes = messages::parse(control, address::family(to));
+        let has_chosen = wishes.is_ok_and(|one| one.interface != 0 || one.source.is_some());
+        if has_chosen || self.owner != Owner::Any || self.peer != Peer::None {
+            return None;
+        }
+        let asked = self.heard.answer_by(to);
+        asked.filter(|by| *by != HeardBy::Kernel || !self.engine_only)
     }
 
     /// Whether the kernel may carry what the engine does not: ENETUNREACH where the policy forbids it, but for what stays
