@@ -206,10 +206,15 @@ impl EngineCore {
                         return self.closed(slot, command.token);
                     }
                     Op::SetOptions(changes) => {
+                        // What was written before them leaves by the options of before.
+                        self.settle_written(now, slot);
                         self.set_options(now, row, &changes);
                         Ok(0)
                     }
-                    Op::SetOption { option, value } => self.set_option(now, row, option, value),
+                    Op::SetOption { option, value } => {
+                        self.settle_written(now, slot);
+                        self.set_option(now, row, option, value)
+                    }
                     Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
                     Op::TellLane(news) => self.tell_lane(now, row, news),
@@ -375,6 +380,11 @@ impl EngineCore {
             return Ok(0);
         }
         let connection = self.sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
+        if how != ShutdownHow::Write {
+            self.stack
+                .shutdown_read(connection)
+                .map_err(errno::of_stack)?;
+        }
         if how == ShutdownHow::Read {
             return Ok(0);
         }

@@ -48,6 +48,11 @@ impl EngineCore {
             self.sockets.publish_room(row);
         }
         self.apply_options(now, row);
+        if let (Some(true), Some(connection)) =
+            (changes.no_delay, self.sockets.row(row).connection())
+        {
+            let _ = self.stack.push(now, connection, &mut self.sockets);
+        }
         self.place_window(row);
     }
 

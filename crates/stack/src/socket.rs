@@ -254,6 +254,21 @@ impl Stack<'_> {
         Ok(())
     }
 
+    /// `TCP_NODELAY` was set: what is written leaves.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn push(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.run(now, index, host, tcp::Connection::push);
+        Ok(())
+    }
+
     /// The program has consumed bytes of its receive window up to stream offset `end`.
     ///
     /// # Errors
@@ -293,6 +308,16 @@ impl Stack<'_> {
         if !events.is_empty() {
             self.apply(now, index, before, events, host);
         }
+        Ok(())
+    }
+
+    /// The program reads no more (`SHUT_RD`); it may go on sending.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn shutdown_read(&mut self, id: ConnectionId) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.change(index, |record| record.tcp.shutdown_read());
         Ok(())
     }
 

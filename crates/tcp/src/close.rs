@@ -21,6 +21,11 @@ impl Connection {
         Events::TRANSMIT
     }
 
+    /// The program will read no more. What arrives is taken all the same, until it has no more to send either.
+    pub fn shutdown_read(&mut self) {
+        self.read_shut = true;
+    }
+
     /// The program has let go of the connection. What it wrote is still delivered; unread data
     /// turns the close into a reset (RFC 2525 §2.17).
     pub fn close(&mut self, now: Instant) -> Events {

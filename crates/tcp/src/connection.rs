@@ -195,7 +195,8 @@ pub struct Connection {
     pub(crate) fast_open: FastOpen,
     /// The first SYN-ACK carries a Fast Open cookie.
     pub(crate) tells_cookie: bool,
-    pub(crate) reserved: u8,
+    /// The program wants nothing more that the peer sends.
+    pub(crate) read_shut: bool,
     pub(crate) search: PathSearch,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
@@ -320,6 +321,13 @@ impl Connection {
         Events::TRANSMIT
     }
 
+    /// The program has set `TCP_NODELAY`: what it has written leaves, even from under a cork (Linux
+    /// `tcp_sock_set_nodelay`).
+    pub fn push(&mut self) -> Events {
+        self.snd.is_pushed = true;
+        Events::TRANSMIT
+    }
+
     /// What the program may change, as it stands.
     pub const fn socket_options(&self) -> &SocketOptions {
         &self.options
@@ -376,6 +384,7 @@ impl Connection {
         }
         self.restart_after_idle(now);
         self.snd.written = end + 1;
+        self.snd.is_pushed = false;
         self.more_follows = mode == WriteMode::More;
         if mode == WriteMode::Urgent {
             // RFC 9293 §3.8.5 as hosts have it: the pointer names the byte after the urgent one.

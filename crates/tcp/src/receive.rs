@@ -1,7 +1,7 @@
 //! An arriving segment, step by step (RFC 9293 §3.10.7.4), and where its payload goes.
 
 use crate::{
-    connection::{Connection, Events, ReceiveWindow},
+    connection::{Connection, ConnectionError, Events, ReceiveWindow},
     ranges::RangeSlot,
     receiver::RECENT,
     state::State,
@@ -125,9 +125,19 @@ impl Connection {
         if self.state == State::SynReceived && self.defers_open(&arrival) {
             return Events::empty();
         }
+        let brings_data_alone =
+            ack == self.snd.una && !payload.is_empty() && arrival.seq == self.rcv.nxt;
         let mut events = self.handle_ack(now, header, &arrival, ack, window.flights());
         if header.flags.contains(Flags::URG) {
             events |= self.handle_urgent(header, &arrival);
+        }
+        if self.more_follows && !brings_data_alone {
+            // Linux `tcp_data_snd_check`: an acknowledgment lets go of the rest of a send with MSG_MORE.
+            self.more_follows = false;
+            events |= Events::TRANSMIT;
+        }
+        if self.refuses_data(&arrival) {
+            return events | self.refuse_data(header.ack);
         }
         if arrival.payload_end > arrival.payload_start {
             events |= self.handle_payload(now, &arrival, payload, window);
@@ -199,6 +209,25 @@ impl Connection {
         self.owe_challenge_ack(now)
     }
 
+    /// Whether a segment brings data that nobody will read: the program has closed, or shut both its sides.
+    fn refuses_data(&self, arrival: &Arrival) -> bool {
+        let is_over = matches!(self.state, State::FinWait1 | State::FinWait2);
+        let is_unread = self.orphan || (self.read_shut && is_over);
+        is_unread && arrival.payload_end > self.rcv.nxt
+    }
+
+    /// RFC 1122 §4.2.2.13, RFC 2525 §2.17: the peer is told, and so is a program that still has the connection
+    /// (Linux `tcp_rcv_state_process`).
+    fn refuse_data(&mut self, ack: u32) -> Events {
+        let error = if self.orphan {
+            self.enter_closed();
+            Events::CLOSED
+        } else {
+            self.fail(ConnectionError::Reset)
+        };
+        error | self.owe_reset_reply(ack)
+    }
+
     pub(crate) fn handle_payload(
         &mut self,
         now: Instant,
@@ -206,10 +235,6 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        if self.orphan && arrival.payload_end > self.rcv.nxt {
-            // Nobody will read it: say so, as Linux does (RFC 2525 §2.17).
-            return self.reset_now();
-        }
         if !self.state.can_receive() {
             return Events::empty();
         }

@@ -234,7 +234,7 @@ impl Connection {
     }
 
     fn may_send_partial(&mut self, now: Instant) -> bool {
-        if self.snd.fin_requested {
+        if self.snd.fin_requested || self.snd.is_pushed {
             return true;
         }
         if self.options.cork || self.more_follows {

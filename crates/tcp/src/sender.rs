@@ -41,7 +41,8 @@ pub(crate) struct Sender {
     pub fin_requested: bool,
     /// A zero-window or keep-alive probe is due.
     pub probe_owed: bool,
-    pub reserved: u8,
+    /// All that is written leaves, corked or not, until more is written.
+    pub is_pushed: bool,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
     /// What is in flight beyond our SYN.

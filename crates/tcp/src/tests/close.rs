@@ -128,7 +128,35 @@ fn data_for_an_orphan_is_answered_with_a_reset() {
             .arrives(seg("P.", 1, 2, b"late"))
             .contains(Events::CLOSED)
     );
-    script.leaves(&["R. 2:2 ack 1"]);
+    script.leaves(&["R 2:2"]);
+}
+
+#[test]
+fn data_is_refused_once_both_sides_are_shut() {
+    let mut script = Script::established(&plain());
+    script.conn.shutdown_read();
+    script.arrives(seg("P.", 1, 1, b"taken"));
+    assert_eq!(script.conn.readable_end(), 5, "the writing side is open");
+    script.arrives(seg("P.", 6, 1, b"this"));
+    script.sent();
+    script.conn.shutdown_write(script.now);
+    script.leaves(&["F. 1:1 ack 10"]);
+    script.arrives(seg("P.", 6, 2, b"this"));
+    script.leaves(&[". 2:2 ack 10"]);
+    assert_eq!(script.conn.state(), State::FinWait2, "it was taken before");
+    let events = script.arrives(seg("P.", 10, 2, b"late"));
+    assert!(events.contains(Events::ERROR | Events::CLOSED));
+    script.leaves(&["R 2:2"]);
+    assert_eq!(script.conn.error(), Some(ConnectionError::Reset));
+}
+
+#[test]
+fn what_comes_after_a_half_close_is_taken_by_who_still_reads() {
+    let mut script = Script::established(&plain());
+    script.conn.shutdown_write(script.now);
+    script.leaves(&["F. 1:1 ack 1"]);
+    script.arrives(seg("P.", 1, 2, b"late"));
+    assert_eq!(script.conn.readable_end(), 4);
 }
 
 #[test]

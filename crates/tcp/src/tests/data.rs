@@ -1,7 +1,7 @@
 //! Data both ways: Nagle, delayed ACK, out-of-order placement, timestamps, urgent, large segments.
 
 use super::harness::{IRS, Script, plain, seg};
-use crate::{Config, Events, SocketOptions, TransmitLimits};
+use crate::{Config, Events, SocketOptions, TransmitLimits, WriteMode};
 
 fn nodelay() -> Config {
     Config {
@@ -68,6 +68,32 @@ fn cork_holds_a_partial_segment_until_uncorked_or_200_ms() {
     script.leaves(&[]);
     assert_eq!(script.next_timer().0, 200);
     script.leaves(&["P. 1:6 ack 1"]);
+
+    let mut script = Script::established(&Config {
+        options: corked,
+        ..plain()
+    });
+    script.writes(5);
+    script.leaves(&[]);
+    script.conn.push();
+    script.leaves(&["P. 1:6 ack 1"]);
+    script.writes(5);
+    script.leaves(&[]);
+}
+
+#[test]
+fn the_rest_of_a_send_with_more_to_follow_leaves_when_something_arrives() {
+    let mut script = Script::established(&nodelay());
+    script
+        .conn
+        .handle_written_as(script.now, 1_300, WriteMode::More)
+        .unwrap();
+    script.leaves(&[". 1:1001 ack 1"]);
+    script.arrives(seg("P.", 1, 1, b"data alone"));
+    script.leaves(&[]);
+    let events = script.arrives(seg(".", 11, 1_001, b""));
+    assert!(events.contains(Events::TRANSMIT));
+    script.leaves(&["P. 1001:1301 ack 11"]);
 }
 
 #[test]
