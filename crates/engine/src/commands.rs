@@ -152,6 +152,7 @@ impl EngineCore {
         if self.must_wait_for_name(slot, &command) {
             return;
         }
+        self.settle_before(now, slot, &command.op);
         let outcome = match command.op {
             Op::CloseBacking { handle } => {
                 // What was to be sent from it is noted in another ring.
@@ -206,15 +207,10 @@ impl EngineCore {
                         return self.closed(slot, command.token);
                     }
                     Op::SetOptions(changes) => {
-                        // What was written before them leaves by the options of before.
-                        self.settle_written(now, slot);
                         self.set_options(now, row, &changes);
                         Ok(0)
                     }
-                    Op::SetOption { option, value } => {
-                        self.settle_written(now, slot);
-                        self.set_option(now, row, option, value)
-                    }
+                    Op::SetOption { option, value } => self.set_option(now, row, option, value),
                     Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
                     Op::TellLane(news) => self.tell_lane(now, row, news),
@@ -223,6 +219,13 @@ impl EngineCore {
             },
         };
         self.done(slot, command.token, outcome);
+    }
+
+    /// What was written before options were set leaves by the options of before.
+    fn settle_before(&mut self, now: Instant, slot: usize, op: &Op) {
+        if matches!(op, Op::SetOptions(_) | Op::SetOption { .. }) {
+            self.settle_written(now, slot);
+        }
     }
 
     pub(crate) fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
