@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering;
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
-use hostif::{Flags, SocketHeader};
+use hostif::{Flags, Op, SocketHeader, SocketOption};
+use rustix::io::Errno;
 
 use crate::socket::TcpSocket;
 
@@ -148,15 +149,17 @@ impl TcpSocket {
             return false;
         };
         let header = self.header();
-        let limit = self.unsent_limit.load(Ordering::Relaxed);
         let enough = |header: &SocketHeader<'_>| {
             let written = header.written();
             let has_room = is_writable(
                 header.send_limit(send.size),
                 written.saturating_sub(header.acknowledged()),
             );
-            // TCP_NOTSENT_LOWAT (Linux tcp_stream_memory_free).
-            has_room && (limit == 0 || written.saturating_sub(header.sent()) < u64::from(limit))
+            // Who waits is woken when half of it has left (Linux `tcp_stream_memory_free`).
+            has_room
+                && self
+                    .unsent(header)
+                    .is_none_or(|(unsent, limit)| unsent.saturating_mul(2) < limit)
         };
         if let Some(is_writable) = self.is_lane_writable() {
             return is_writable;
@@ -166,6 +169,13 @@ impl TcpSocket {
         }
         header.program_want_tx();
         enough(&header)
+    }
+
+    /// Bytes that were written and have not left, and TCP_NOTSENT_LOWAT; `None`: nothing bounds them.
+    pub(crate) fn unsent(&self, header: &SocketHeader<'_>) -> Option<(u64, u64)> {
+        let limit = self.unsent_limit.load(Ordering::Relaxed);
+        let unsent = header.written().saturating_sub(header.sent());
+        (limit > 0).then_some((unsent, u64::from(limit)))
     }
 
     /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
@@ -190,9 +200,18 @@ impl TcpSocket {
         self.parts().any(waits)
     }
 
-    /// Sets TCP_NOTSENT_LOWAT for this process; the engine is told by itself. 0: no limit.
-    pub fn set_unsent_limit(&self, bytes: u32) {
+    /// Sets TCP_NOTSENT_LOWAT, in the engine and for this process. 0: no limit.
+    pub fn set_unsent_limit(&self, bytes: u32) -> Result<(), Errno> {
+        let (option, value) = (SocketOption::NotSentLowWater, u64::from(bytes));
+        if self.header().written() > 0 {
+            // How far it has sent is told from then on only.
+            self.session()
+                .call_plain(self.id(), Op::SetOption { option, value })?;
+        } else {
+            self.set_option(option, value)?;
+        }
         self.unsent_limit.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Bytes that a read would get, also beyond the urgent byte; that one itself is not counted at the

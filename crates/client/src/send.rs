@@ -186,7 +186,11 @@ impl TcpSocket {
         let free = |header: &SocketHeader<'_>| {
             let used = written.saturating_sub(header.acknowledged());
             let size = header.send_limit(send.size);
-            usize::try_from(u64::from(size).saturating_sub(used)).unwrap_or(0)
+            let room = usize::try_from(u64::from(size).saturating_sub(used)).unwrap_or(0);
+            match self.unsent(header) {
+                Some((unsent, limit)) => room.min(room_below(limit, unsent)),
+                None => room,
+            }
         };
         let mut room = free(&header);
         if room == 0 {
@@ -215,6 +219,13 @@ impl TcpSocket {
             _held: held,
         })
     }
+}
+
+/// What may be written where TCP_NOTSENT_LOWAT is `limit`: a piece is begun as long as less than that has not left, as
+/// Linux begins a buffer.
+fn room_below(limit: u64, unsent: u64) -> usize {
+    let left = usize::try_from(limit.saturating_sub(unsent)).unwrap_or(usize::MAX);
+    left.div_ceil(CHUNK_BYTES).saturating_mul(CHUNK_BYTES)
 }
 
 impl Room<'_> {
@@ -333,6 +344,27 @@ impl SendSpace<'_> {
                 Ok(bytes)
             }
             Space::Lane(room) => room.commit(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_begun_while_less_than_the_limit_has_not_left() {
+        let rows = [
+            (1, 0, CHUNK_BYTES),
+            (1, 1, 0),
+            (16_384, 16_383, CHUNK_BYTES),
+            (16_384, 16_384, 0),
+            (100_000, 0, 2 * CHUNK_BYTES),
+            (100_000, 90_000, CHUNK_BYTES),
+            (4, 1_000_000, 0),
+        ];
+        for (limit, unsent, room) in rows {
+            assert_eq!(room_below(limit, unsent), room, "{limit} {unsent}");
         }
     }
 }

@@ -56,6 +56,14 @@ impl EngineCore {
         self.place_window(row);
     }
 
+    /// How far a connection has sent is told from now on as it sends, and what it has sent before here.
+    fn publish_sent(&mut self, row: u32) {
+        let connection = self.sockets.row(row).connection();
+        if let Some(Ok(sent)) = connection.map(|id| self.stack.sent(id)) {
+            self.sockets.note_sent(row, sent);
+        }
+    }
+
     /// One of the rarer options.
     pub(crate) fn set_option(
         &mut self,
@@ -101,6 +109,9 @@ impl EngineCore {
                     set_tcp_option(&mut record.options, option, value)
                 });
                 self.apply_options(now, row);
+                if option == SocketOption::NotSentLowWater {
+                    self.publish_sent(row);
+                }
             }
         }
         Ok(0)

@@ -463,6 +463,14 @@ impl Stack<'_> {
         Ok(view(self.find(id)?))
     }
 
+    /// Stream offset up to which a connection's bytes have left.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn sent(&self, id: ConnectionId) -> Result<u64, Error> {
+        Ok(self.find(id)?.tcp.sent())
+    }
+
     /// How a connection uses its receive window.
     ///
     /// # Errors

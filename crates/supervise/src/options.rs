@@ -121,9 +121,8 @@ fn as_set((level, name, value): (i32, i32, Vec<u8>)) -> (i32, i32, Vec<u8>) {
 fn tell_single(socket: &TcpSocket, level: i32, name: i32, value: &[u8]) {
     let Some(number) = int(value) else { return };
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) {
-        socket.set_unsent_limit(number.cast_unsigned());
-    }
-    if let Some((option, value)) = translate(level, name, number) {
+        let _ = socket.set_unsent_limit(number.cast_unsigned());
+    } else if let Some((option, value)) = translate(level, name, number) {
         let _ = socket.set_option(option, value);
     }
 }

@@ -186,15 +186,8 @@ impl Host for Sockets {
     }
 
     fn on_sent(&mut self, owner: u64, sent: u64) {
-        let Some(row) = self.row_of(owner) else {
-            return;
-        };
-        let is_wanted = self.with_header(row, |header| {
-            header.engine_set_sent(sent);
-            header.engine_take_tx_wanted()
-        });
-        if is_wanted == Some(true) {
-            self.count_tx(row);
+        if let Some(row) = self.row_of(owner) {
+            self.note_sent(row, sent);
         }
     }
 

@@ -35,6 +35,17 @@ impl Sockets {
         core::mem::take(&mut self.companions[at(row)].lacked_room)
     }
 
+    /// So far a connection whose program has set `TCP_NOTSENT_LOWAT` has sent.
+    pub fn note_sent(&mut self, row: u32, sent: u64) {
+        let is_wanted = self.with_header(row, |header| {
+            header.engine_set_sent(sent);
+            header.engine_take_tx_wanted()
+        });
+        if is_wanted == Some(true) {
+            self.count_tx(row);
+        }
+    }
+
     /// That program's connection has this congestion window, and before it wrote, `unsent` bytes were left.
     pub fn grow_room(&mut self, row: u32, congestion_window: u32, unsent: u64) {
         let (limit, room) = (self.row(row).send_limit, self.row(row).send_room);

@@ -34,9 +34,10 @@ impl Stream {
         let _ = self.socket.set_option(option, value);
     }
 
-    /// TCP_NOTSENT_LOWAT, as far as it concerns readiness; 0: none.
+    /// TCP_NOTSENT_LOWAT; 0: none.
     pub fn set_unsent_limit(&self, bytes: u32) {
-        self.socket.set_unsent_limit(bytes);
+        // As above.
+        let _ = self.socket.set_unsent_limit(bytes);
     }
 
     /// SO_OOBINLINE.

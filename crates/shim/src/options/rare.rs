@@ -18,7 +18,7 @@ pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) => stream.set_urgent_in_line(number != 0),
         (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
-            stream.set_unsent_limit(number.cast_unsigned());
+            return stream.set_unsent_limit(number.cast_unsigned());
         }
         _ => {}
     }
