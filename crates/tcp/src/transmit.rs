@@ -160,8 +160,10 @@ impl Connection {
     ) -> Transmit {
         let data_end = stretch.end.min(self.snd.written);
         let mut flags = Flags::empty();
-        if data_end == self.snd.written {
-            // RFC 9293 §3.9.1.2: PSH with the last of what the program wrote.
+        let is_train = data_end - stretch.start > segment;
+        if data_end == self.snd.written || is_train {
+            // RFC 9293 §3.9.1.2: PSH with the last of what the program wrote. And with the last segment of a train, so that
+            // a receiver that puts segments together does not wait for more (Linux `__tcp_transmit_skb`).
             flags |= Flags::PSH;
         }
         if stretch.end > data_end {
@@ -178,7 +180,7 @@ impl Connection {
             header,
             offset: stretch.start - 1,
             len: u32::try_from(len).expect("invariant: a stretch is at most max_payload long"),
-            segment_size: (len > segment).then(|| u16::try_from(segment).unwrap_or(u16::MAX)),
+            segment_size: is_train.then(|| u16::try_from(segment).unwrap_or(u16::MAX)),
             ecn: Ecn::NotEct,
         }
     }

@@ -329,6 +329,21 @@ fn a_device_that_cuts_gets_one_large_segment() {
 }
 
 #[test]
+fn a_train_pushes_though_more_is_to_follow_and_a_single_segment_does_not() {
+    for (max_payload, pushes) in [(4_000, true), (1_000, false)] {
+        let mut script =
+            Script::established_with(&plain(), seg("S.", 0, 1, b"").mss(1_000).win(60_000));
+        script.limits = TransmitLimits {
+            mss: 1_000,
+            max_payload,
+        };
+        script.writes(9_500);
+        let first = script.sent()[0];
+        assert_eq!(first.header.flags.contains(wire::tcp::Flags::PSH), pushes);
+    }
+}
+
+#[test]
 fn a_merged_segment_of_many_is_taken_as_one() {
     let mut script = Script::established(&plain());
     script.arrives(seg(".", 1, 1, &[9; 40_000]));
