@@ -34,9 +34,9 @@ use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
-    connect as connecting, control, create, driven, ending, epoll, listen as listening, name,
-    options, poll as polling, select as selecting, sendfile as sending_file, splice as splicing,
-    transfer,
+    addresses, connect as connecting, control, create, driven, ending, epoll, listen as listening,
+    name, options, poll as polling, select as selecting, sendfile as sending_file,
+    splice as splicing, transfer,
 };
 
 /// Calls libc's function of this name.
@@ -222,11 +222,14 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         sys::set_errno(libc::EPROTONOSUPPORT);
         return -1;
     }
-    if fd >= 0 && (follow || is_tracked(fd)) {
+    let is_dump = addresses::is_candidate(domain, protocol);
+    if fd >= 0 && (follow || is_dump || is_tracked(fd)) {
         beside(|| {
             forget(fd);
             if follow {
                 create::created(fd, domain, kind);
+            } else if is_dump {
+                addresses::follow(fd);
             }
         });
     }
@@ -387,8 +390,15 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             return answer;
         }
     }
+    // SAFETY: the caller's contract.
+    let room = unsafe { addresses::room(request, argument) };
     let result = real!(ioctl: unsafe extern "C-unwind" fn(c_int, c_ulong, ...) -> c_int,
         (fd, request, argument), c_int);
+    if addresses::is_asked(request) {
+        // SAFETY: the kernel has served it.
+        let answer = || unsafe { addresses::answered(fd, request, argument, room, result) };
+        return once_at_the_edge(|| Ok(Some(answer()))).unwrap_or(result);
+    }
     if request == libc::FIONBIO && result == 0 && is_tracked(fd) {
         // SAFETY: the kernel has just read an int there.
         let on = unsafe { argument.cast::<c_int>().read() } != 0;

@@ -32,7 +32,8 @@ pub use client::{AwaitsData, PrivateFd, SharedFile, Undisturbed, WriteMode, chan
 pub use datagram::Arrived;
 pub use engines::{
     attach, attach_again, datagram_networks, first, first_that_opens, first_that_sends, fork_child,
-    fork_parent, fork_prepare, networks_of, place_by_port, serve, share_all, stream_networks,
+    fork_parent, fork_prepare, networks, networks_of, place_by_port, serve, share_all,
+    stream_networks,
 };
 
 /// Whether a number is one of the library's own.

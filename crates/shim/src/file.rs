@@ -1,4 +1,4 @@
-//! One open file description that the switch follows: a TCP socket or an epoll instance, shared by
+//! One open file description that the switch follows: a socket or an epoll instance, shared by
 //! all the numbers that dup(2) made for it.
 //!
 //! The kernel releases a file with its last reference, and a thread that sleeps in a call on it holds
@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::addresses::Dump;
 use crate::epoll::Instance;
 use crate::socket::Socket;
 
@@ -33,6 +34,8 @@ pub enum Kind {
     Socket(Socket),
     /// An epoll instance.
     Epoll(Instance),
+    /// A netlink socket for routes, to which addresses of engines are named.
+    Dump(Dump),
 }
 
 impl File {
@@ -56,7 +59,7 @@ impl File {
     pub fn epoll(&self) -> Option<&Instance> {
         match &self.kind {
             Kind::Epoll(instance) => Some(instance),
-            Kind::Socket(_) => None,
+            Kind::Socket(_) | Kind::Dump(_) => None,
         }
     }
 
@@ -72,6 +75,7 @@ impl File {
             match &self.kind {
                 Kind::Socket(socket) => socket.release(),
                 Kind::Epoll(instance) => instance.release(),
+                Kind::Dump(_) => {}
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod abi;
 mod accelerated;
+mod addresses;
 mod cancel;
 mod comeback;
 mod connect;

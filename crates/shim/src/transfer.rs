@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::accelerated::{Stream, WriteMode};
+use crate::addresses;
 use crate::datagram::{self, Control};
 use crate::descriptors;
 use crate::file::File;
@@ -27,7 +28,14 @@ pub use self::wait::Wait;
 /// recv(2) with its flags; `slices` is where the bytes go.
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
     match with_stream(fd, |call| call.receive(slices, flags))? {
-        None => datagram::receive(fd, slices, flags),
+        None => receive_datagram(fd, slices, flags),
+        received => Ok(received),
+    }
+}
+
+fn receive_datagram(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
+    match datagram::receive(fd, slices, flags)? {
+        None => addresses::receive(fd, slices, flags),
         received => Ok(received),
     }
 }
@@ -42,7 +50,7 @@ pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
         }
     })?;
     match received {
-        None if total_mut(slices) > 0 => datagram::receive(fd, slices, 0),
+        None if total_mut(slices) > 0 => receive_datagram(fd, slices, 0),
         received => Ok(received),
     }
 }
@@ -56,10 +64,14 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
         }
         Ok(sent)
     });
-    match sent? {
-        None => datagram::send(fd, slices, flags),
-        sent => Ok(sent),
+    let sent = match sent? {
+        None => datagram::send(fd, slices, flags)?,
+        sent => sent,
+    };
+    if sent.is_none() {
+        addresses::observe(fd, slices);
     }
+    Ok(sent)
 }
 
 /// When the latest data arrived, as control messages; `None`: the program does not want to hear it, or none has.

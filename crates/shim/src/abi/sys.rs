@@ -13,6 +13,7 @@ use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
+use crate::addresses;
 use crate::datagram::Control;
 use crate::options::Answer;
 use crate::outcome::{Switched, count};
@@ -137,7 +138,10 @@ pub(super) unsafe fn received_from(
     }
     // SAFETY: the caller's contract.
     let received = unsafe { received(fd, buf, len, flags)? };
-    if received.is_some() && !addr.is_null() && !addr_len.is_null() {
+    if received.is_some() && addresses::is_dump(fd) {
+        // SAFETY: the caller's contract.
+        unsafe { sys::give_result(&addresses::SENDER, addr.cast(), addr_len, true)? };
+    } else if received.is_some() && !addr.is_null() && !addr_len.is_null() {
         // A connection names no source (tcp_recvmsg).
         // SAFETY: valid by the caller's contract.
         unsafe { *addr_len = 0 };
@@ -192,8 +196,21 @@ pub(crate) unsafe fn receive_message(
     }
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe { sys::io_slices_mut(message.msg_iov, message.msg_iovlen) };
-    let received = transfer::receive(fd, &mut slices.ok_or(Errno::MSGSIZE)?, flags)?;
-    if received.is_some() {
+    let mut slices = slices.ok_or(Errno::MSGSIZE)?;
+    let received = transfer::receive(fd, &mut slices, flags)?;
+    if received.is_some() && addresses::is_dump(fd) {
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+        // SAFETY: the caller's contract.
+        unsafe {
+            sys::give_result(
+                &addresses::SENDER,
+                message.msg_name,
+                &mut message.msg_namelen,
+                true,
+            )?
+        };
+    } else if received.is_some() {
         message.msg_namelen = 0;
         // SAFETY: the caller's contract.
         let cut = unsafe { give_arrival(fd, message, received) };

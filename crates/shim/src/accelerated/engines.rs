@@ -64,6 +64,11 @@ pub fn stream_networks() -> Networks {
     engines().map_or_else(|| Arc::new([]), Engines::stream_networks)
 }
 
+/// What each of them owns, at its place.
+pub fn networks() -> Networks {
+    engines().map_or_else(|| Arc::new([]), Engines::networks)
+}
+
 /// What one of them owns.
 pub fn networks_of(place: Place) -> Arc<EngineNetworks> {
     let all = engines().map(Engines::networks);

@@ -83,7 +83,6 @@ impl Receiving {
             if let Some(step) = self.try_once(&served, slices)? {
                 return Ok(Some(step));
             }
-            let is_first = self.deadline.is_none();
             if self.deadline.is_none()
                 && (self.flags & libc::MSG_DONTWAIT != 0
                     || served.socket.is_nonblocking(served.fd)?)

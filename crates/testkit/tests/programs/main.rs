@@ -10,6 +10,7 @@
 mod deaths;
 mod files;
 mod languages;
+mod names;
 mod proxy;
 mod stores;
 mod tokio_program;

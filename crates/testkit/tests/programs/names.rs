@@ -1,0 +1,90 @@
+//! Name servers, and other programs that look which addresses there are before they use one.
+
+use testkit::rows::{Row, Server};
+use testkit::world::{self, Way, World};
+
+use crate::{Cores, Engine, Inline, Xdp, each};
+
+const ASK: &str = "for way in +notcp +tcp; do
+    dig @$SERVER -p 5300 $way +time=20 +tries=3 +short www.example.test A
+    dig @$SERVER -p 5300 $way +time=20 +tries=3 +short big.example.test TXT | sort | sha256sum
+done";
+
+/// It listens at each address that the interfaces have, and at no other.
+#[test]
+fn bind9_at_any_address() {
+    Row {
+        name: "bind9",
+        needs: &["named", "dig"],
+        servers: &[Server::new(
+            r#"cat >named.conf <<END
+            options { directory "$HOME"; pid-file none; session-keyfile "$HOME/key"; listen-on port 5300 { any; };
+                listen-on-v6 { none; }; recursion no; dnssec-validation no; };
+            controls { };
+            zone "example.test" { type primary; file "$HOME/zone"; };
+END
+            printf '$TTL 60\n@ IN SOA ns. root. 1 60 60 60 60\n@ IN NS ns.\nwww IN A 10.1.2.3\n' >zone
+            for n in 1 2 3 4 5 6 7 8 9; do printf 'big IN TXT "%0250d"\n' $n; done >>zone
+            exec named -f -c named.conf"#,
+            5300,
+        )],
+        clients: &[ASK],
+        // It has no right to packet sockets any more when it makes its first socket: not inline.
+        tested: &each(&[Engine, Cores, Xdp]),
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// It closes connections that come to an address which no interface has.
+#[test]
+fn dnsmasq_over_tcp() {
+    Row {
+        name: "dnsmasq",
+        needs: &["dnsmasq", "dig"],
+        servers: &[Server::new(
+            "exec dnsmasq --keep-in-foreground --conf-file=/dev/null --pid-file= --user=root --port=5300 --no-resolv \
+            --no-hosts --address=/www.example.test/10.1.2.3 \
+            --txt-record=big.example.test,$(printf '%0200d' 1),$(printf '%0200d' 2)",
+            5300,
+        )],
+        clients: &[ASK],
+        tested: &each(&[Engine, Cores, Xdp, Inline]),
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// Asks as old programs do, and prints what it is told.
+const CONFIGURATION: &str = "
+import array, fcntl, socket, struct
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+room = array.array('B', bytes(4096))
+told = fcntl.ioctl(one, 0x8912, struct.pack('iL', 4096, room.buffer_info()[0]))
+told = room.tobytes()[:struct.unpack('iL', told)[0]]
+for at in range(0, len(told), 40):
+    print(told[at:at + 16].split(bytes(1))[0].decode(), socket.inet_ntoa(told[at + 20:at + 24]))
+";
+
+#[test]
+fn an_engines_own_address_is_among_those_of_the_host() {
+    if !world::can_run("addresses", &["hostname", "ip", "python3"]) {
+        return;
+    }
+    for way in [Way::Engine, Way::Cores, Way::Inline, Way::Kernel] {
+        let world = World::new("addresses", way);
+        let own = world.tested_address();
+        let named = world.run_tested(&["hostname", "-I"]).stdout;
+        let count = named.split(' ').filter(|word| *word == own).count();
+        assert_eq!(count, 1, "{way:?}: {named}");
+        let shown = world.run_tested(&["ip", "-o", "-4", "addr", "show", "dev", "eth0"]);
+        let line = format!("inet {own}/24 brd ");
+        assert!(shown.stdout.contains(&line), "{way:?}: {shown:?}");
+        let told = world.run_tested(&["python3", "-c", CONFIGURATION]).stdout;
+        let count = told
+            .lines()
+            .filter(|line| *line == format!("eth0 {own}"))
+            .count();
+        assert_eq!(count, 1, "{way:?}: {told}");
+    }
+}
