@@ -23,6 +23,9 @@ const SLACK_WITH_TABLES_KIB: u64 = 64 << 10;
 /// Windows and regions are far larger.
 const SLACK_MAPPED_KIB: u64 = 512 << 10;
 
+/// So long an engine keeps the backing socket of a connection that has ended.
+const TIME_WAIT: Duration = Duration::from_secs(60);
+
 /// How often an engine is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -139,7 +142,8 @@ impl EngineState {
     }
 
     fn wait_for(&self, what: &str, look: impl Fn() -> Self) {
-        let deadline = Instant::now() + PATIENCE;
+        let patience = PATIENCE + TIME_WAIT;
+        let deadline = Instant::now() + patience;
         loop {
             let left = self.what_is_left(&look());
             if left.is_empty() {
@@ -148,7 +152,7 @@ impl EngineState {
             assert!(
                 Instant::now() < deadline,
                 "the {what} keeps after {} s, beside what it had:{left}",
-                PATIENCE.as_secs()
+                patience.as_secs()
             );
             std::thread::sleep(LOOK_EVERY);
         }

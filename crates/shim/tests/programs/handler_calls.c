@@ -82,6 +82,7 @@ static void server(int listener) {
     recv(fd, bytes, 1, 0);
     close(fd);
     fd = accepted(listener);
+    step(fd);
     int second = accepted(listener);
     result("other hears", recv(second, bytes, 5, MSG_WAITALL));
     send(second, bytes, 5, 0);
@@ -92,6 +93,7 @@ static void server(int listener) {
     close(second);
     /* Nothing is read of this one before its end. */
     fd = accepted(listener);
+    step(fd);
     await(second = accepted(listener));
     close(fd);
     close(second);
@@ -131,7 +133,9 @@ static void client(address_t peer) {
     sends(peer);
     receives(peer);
 
+    /* In turn: an engine of several cores accepts what came together core by core. */
     busy = connected(peer);
+    await(busy);
     other = connected(peer);
     ring(on_talking, 50000, 0);
     result("recv", recv(busy, text, 5, MSG_WAITALL));
@@ -145,6 +149,7 @@ static void client(address_t peer) {
     static const char bytes[1 << 20];
     long sent;
     busy = connected(peer);
+    await(busy);
     other = connected(peer);
     ring(on_shutting, 300000, 0);
     while ((sent = send(busy, bytes, sizeof bytes, MSG_NOSIGNAL)) > 0 && outcome != 0) {

@@ -81,7 +81,9 @@ static void server(int listener) {
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     static char bytes[1 << 16];
-    int quiet = accepted(listener), fd = accepted(listener);
+    int quiet = accepted(listener);
+    step(quiet);
+    int fd = accepted(listener);
     long got;
     while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
         send(fd, bytes, (size_t)got, 0);
@@ -125,7 +127,10 @@ static void client(address_t peer) {
     sigaddset(&alarm_only, SIGALRM);
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
-    int quiet = connected(peer), fd = connected(peer);
+    /* In turn: an engine of several cores accepts what came together core by core. */
+    int quiet = connected(peer);
+    await(quiet);
+    int fd = connected(peer);
     leave("recv", receives, quiet);
     leave("poll", polls, quiet);
     leave("epoll_wait", waits, quiet);

@@ -15,7 +15,9 @@ static long drain(int fd, long most) {
 }
 
 static void server(int listener) {
-    int fd = accepted(listener), go = accepted(listener);
+    int fd = accepted(listener);
+    step(fd);
+    int go = accepted(listener);
     say("before: %ld", drain(fd, 200000));
     step(go);
     /* Nobody reads until the path is full. */
@@ -38,7 +40,10 @@ static int unsent(int fd) {
 }
 
 static void client(address_t peer) {
-    int fd = connected(peer), go = connected(peer), limit = LIMIT;
+    /* In turn: an engine of several cores accepts what came together core by core. */
+    int fd = connected(peer), limit = LIMIT;
+    await(fd);
+    int go = connected(peer);
     long all = 0, sent;
     for (long left = 200000; left > 0; left -= sent)
         sent = send(fd, data, (size_t)(left < PIECE ? left : PIECE), 0);

@@ -5,7 +5,9 @@ enum { ROUNDS = 40, PIECE = 2000 };
 
 static void server(int listener) {
     static const char bytes[PIECE];
-    int busy = accepted(listener), quiet = accepted(listener);
+    int busy = accepted(listener);
+    step(busy);
+    int quiet = accepted(listener);
     char byte;
     while (recv(busy, &byte, 1, MSG_DONTWAIT) < 0)
         send(busy, bytes, sizeof bytes, 0);
@@ -41,7 +43,10 @@ static int reads(int fd) {
 }
 
 static void client(address_t peer) {
-    int busy = connected(peer), quiet = connected(peer), good = 0;
+    /* In turn: an engine of several cores accepts what came together core by core. */
+    int busy = connected(peer), good = 0;
+    await(busy);
+    int quiet = connected(peer);
     pid_t child = reader(busy);
     for (int i = 0; i < ROUNDS; i++) {
         pause_ms(1 + i % 5);
