@@ -128,7 +128,7 @@ impl EngineState {
     /// little more memory.
     ///
     /// # Panics
-    /// Where that does not come within [`PATIENCE`]: says what is left.
+    /// Where that does not come within [`PATIENCE`] after TIME-WAIT: says what is left.
     pub fn assert_back(&self) {
         self.wait_for("process", || Self::of(self.pid));
     }
@@ -136,7 +136,7 @@ impl EngineState {
     /// As `assert_back`, for a state that is [`Self::of_world`]: what is served is as before too.
     ///
     /// # Panics
-    /// Where that does not come within [`PATIENCE`]: says what is left.
+    /// Where that does not come within [`PATIENCE`] after TIME-WAIT: says what is left.
     pub fn assert_back_in(&self, world: &World) {
         self.wait_for("engine", || Self::of_world(world));
     }
