@@ -26,18 +26,8 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let backlog = i32::from_ne_bytes(low_half(call.arguments[1]));
-        match self.served.get(&cookie) {
-            // A second listen changes the backlog.
-            Some(Served::Queue(queue)) => {
-                rustix::net::listen(&queue.backing, backlog)?;
-                queue
-                    .socket
-                    .listen(queue.backing.as_fd(), length(backlog))?;
-                return Ok(Outcome::Return(0));
-            }
-            Some(Served::Relay(_)) => return Err(Errno::INVAL),
-            Some(Served::Datagrams(_)) => return Err(Errno::OPNOTSUPP),
-            None => {}
+        if let Some(outcome) = self.listen_again(cookie, backlog)? {
+            return Ok(outcome);
         }
         if family_of_tcp(fd.as_fd()).is_none() {
             return Ok(Outcome::Continue);
@@ -96,6 +86,23 @@ impl Supervisor {
                 ));
                 Ok(Outcome::Continue)
             }
+        }
+    }
+
+    /// listen(2) on what is served; `None`: it is not.
+    fn listen_again(&self, cookie: u64, backlog: i32) -> Result<Option<Outcome>, Errno> {
+        match self.served.get(&cookie) {
+            // A second listen changes the backlog.
+            Some(Served::Queue(queue)) => {
+                rustix::net::listen(&queue.backing, backlog)?;
+                queue
+                    .socket
+                    .listen(queue.backing.as_fd(), length(backlog))?;
+                Ok(Some(Outcome::Return(0)))
+            }
+            Some(Served::Relay(_)) => Err(Errno::INVAL),
+            Some(Served::Datagrams(_)) => Err(Errno::OPNOTSUPP),
+            None => Ok(None),
         }
     }
 
