@@ -5,7 +5,7 @@ use crate::core::EngineCore;
 use crate::rows::Kind;
 use hostif::{Figures, Query};
 use rustix::io::Errno;
-use tcp::{Info, Instant, State};
+use tcp::{Info, Instant, Repair, State};
 
 /// `tcpi_options` (linux/tcp.h).
 const OPTION_TIMESTAMPS: u64 = 1;
@@ -118,6 +118,18 @@ fn state_number(state: State) -> u64 {
     }
 }
 
+/// Segments that have arrived at the peer: all that were sent for the first time but those on their way, and the SYN.
+fn delivered(info: &Info, in_flight: u64) -> u64 {
+    if matches!(
+        info.state,
+        State::Closed | State::SynSent | State::SynReceived
+    ) {
+        return 0;
+    }
+    let first_time = u64::from(info.tally.data_segments_out).saturating_sub(info.retransmissions);
+    1 + first_time.saturating_sub(in_flight)
+}
+
 fn of_connection(info: &Info, now: Instant) -> Figures {
     let mss = u64::from(info.snd_mss.max(1));
     let segments = |bytes: u64| bytes.div_ceil(mss);
@@ -126,6 +138,12 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
     let ago_ms = |at: Instant| now.since(at).as_us() / 1_000;
     Figures {
         state: state_number(info.state),
+        recovery: match info.repair {
+            Repair::Open => 0,
+            Repair::Disorder => 1,
+            Repair::Recovery => 3,
+            Repair::Loss => 4,
+        },
         retransmits: u64::from(info.backoff),
         probes: u64::from(info.probes),
         backoff: u64::from(info.backoff),
@@ -148,6 +166,11 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         last_ack_recv_ms: ago_ms(info.last_received),
         rtt_us: info.srtt_us,
         rttvar_us: info.rttvar_us,
+        // As Linux before the first sample.
+        min_rtt_us: info.min_rtt_us.unwrap_or(u64::from(u32::MAX)),
+        delivery_rate: info.delivery_rate,
+        delivered: delivered(info, segments(info.flight)),
+        dsack_dups: u64::from(info.tally.duplicates_reported),
         snd_cwnd: u64::from(info.cwnd).div_ceil(mss),
         snd_ssthresh: if info.ssthresh == u32::MAX {
             0x7fff_ffff

@@ -1,7 +1,8 @@
 //! A connection's figures, for `ss` and `TCP_INFO`.
 
 use crate::{
-    congestion::Algorithm, connection::Connection, state::State, tally::Tally, time::Instant,
+    congestion::Algorithm, connection::Connection, recovery::Phase, state::State, tally::Tally,
+    time::Instant,
 };
 
 /// A snapshot of a connection's variables.
@@ -11,6 +12,10 @@ pub struct Info {
     pub state: State,
     /// Smoothed round-trip time, microseconds; 0 before the first sample.
     pub srtt_us: u64,
+    /// The shortest one of late, microseconds; `None` before the first sample.
+    pub min_rtt_us: Option<u64>,
+    /// What is done about loss.
+    pub repair: Repair,
     /// Its variation, microseconds.
     pub rttvar_us: u64,
     /// Retransmission timeout, microseconds.
@@ -83,12 +88,38 @@ pub struct Info {
     pub tally: Tally,
 }
 
+/// What is done about loss, as Linux tells it (`enum tcp_ca_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing.
+    Open,
+    /// Something arrived out of order, or an ACK twice: too little to act upon.
+    Disorder,
+    /// Fast recovery.
+    Recovery,
+    /// After a retransmission timeout.
+    Loss,
+}
+
 impl Connection {
+    fn repair(&self) -> Repair {
+        match self.recovery.phase {
+            Phase::Fast => Repair::Recovery,
+            Phase::Loss => Repair::Loss,
+            Phase::Open if self.snd.sent.sacked() > 0 || self.snd.duplicate_acks > 0 => {
+                Repair::Disorder
+            }
+            Phase::Open => Repair::Open,
+        }
+    }
+
     /// A snapshot of the connection's variables.
     pub fn info(&self) -> Info {
         Info {
             state: self.state,
             srtt_us: self.rtt.srtt_us().unwrap_or(0),
+            min_rtt_us: self.rtt.min_rtt().map(|rtt| rtt.as_us()),
+            repair: self.repair(),
             rttvar_us: self.rtt.rttvar_us(),
             rto_us: self.backed_off_rto().as_us(),
             cwnd: self.congestion.cwnd(),

@@ -58,7 +58,7 @@ pub use congestion::Algorithm;
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow, WriteMode};
 pub use ecn::EcnMode;
 pub use fast_open::FastOpen;
-pub use info::Info;
+pub use info::{Info, Repair};
 pub use isn::initial_sequence;
 pub use ranges::RangeSlot;
 pub use reset::reset_reply;

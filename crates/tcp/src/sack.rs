@@ -87,6 +87,9 @@ impl Connection {
         if feedback.has_blocks {
             let (blocks, duplicate) = self.sort_blocks(&header.options.sack, ack);
             feedback.duplicate = duplicate;
+            let reports = u32::from(duplicate.is_some());
+            let tally = &mut self.tally;
+            tally.duplicates_reported = tally.duplicates_reported.wrapping_add(reports);
             let rack = &mut self.rack;
             for (start, end) in blocks.into_iter().flatten() {
                 let mut table = self.snd.sent.table(rooms);

@@ -19,8 +19,8 @@ pub struct Tally {
     pub data_segments_in: u32,
     /// Segments that arrived beyond a hole.
     pub out_of_order_in: u32,
-    /// Keeps the layout free of padding.
-    pub reserved: u32,
+    /// Times that the peer reported data as received twice (RFC 2883).
+    pub duplicates_reported: u32,
 }
 
 impl Tally {

@@ -65,6 +65,9 @@ static void client(address_t peer) {
     say("sent %llu, again %llu, retransmissions %u", of.tcpi_bytes_sent,
         of.tcpi_bytes_retrans, of.tcpi_total_retrans);
     say("a round trip was measured %d, rto %d", of.tcpi_rtt > 0, of.tcpi_rto >= 200000);
+    say("ca_state %d, the least round trip %d, delivered %d, a rate %d", of.tcpi_ca_state,
+        of.tcpi_min_rtt > 0 && of.tcpi_min_rtt <= of.tcpi_rtt + of.tcpi_rttvar, of.delivered[0] == of.tcpi_data_segs_out + 1,
+        of.delivery_rate > 0);
     say("data segments in %u, out at least one %d", of.tcpi_data_segs_in, of.tcpi_data_segs_out > 0);
     step(fd);
     // Long after the server has looked, or it would find the connection closed.

@@ -1,7 +1,8 @@
 //! Fast recovery as a whole: how much leaves (RFC 9937), when it begins again, what a peer that renounces
 //! or lies can do (RFC 2018 §8).
 
-use super::harness::{Script, seg, with_sack};
+use super::harness::{Script, plain, seg, ten_in_flight, with_sack};
+use crate::Repair;
 
 /// Twenty segments in flight from 10,001 on, more written, and the window the limit; ssthresh is not set yet.
 pub(super) fn twenty_in_flight() -> Script {
@@ -213,4 +214,31 @@ fn an_echo_from_before_the_flight_measures_no_round_trip() {
         "{}",
         script.conn.info().rto_us
     );
+}
+
+#[test]
+fn what_is_done_about_loss_can_be_asked() {
+    let mut script = with_sack();
+    let asked = |script: &Script| {
+        let info = script.conn.info();
+        (info.repair, info.tally.duplicates_reported)
+    };
+    assert_eq!(asked(&script), (Repair::Open, 0));
+    assert_eq!(script.conn.info().min_rtt_us, Some(1_000), "the handshake");
+    script.acked(1, &[(1_001, 5_001)]);
+    assert_eq!(asked(&script), (Repair::Recovery, 0));
+    script.sent();
+    script.acked(10_001, &[]);
+    script.acked(10_001, &[(1, 1_001)]);
+    assert_eq!(asked(&script), (Repair::Open, 1));
+    for _ in 0..3 {
+        // A probe of the tail comes first (RFC 8985 §7).
+        script.sent();
+        script.next_timer();
+    }
+    assert_eq!(asked(&script), (Repair::Loss, 1));
+
+    let mut script = ten_in_flight(&plain(), seg("S.", 0, 1, b""));
+    script.arrives(seg(".", 1, 1, b"").win(60_000));
+    assert_eq!(asked(&script), (Repair::Disorder, 0), "one duplicate");
 }
