@@ -83,6 +83,13 @@ pub fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u6
     })
 }
 
+/// Whether Linux takes a value only while a socket is closed, as its backing socket always is: TCP_WINDOW_CLAMP 0, no clamp
+/// (`tcp_set_window_clamp`).
+#[must_use]
+pub fn is_for_closed(level: i32, name: i32, value: &[u8]) -> bool {
+    (level, name, int(value)) == (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Some(0))
+}
+
 /// The first four bytes of a value as a number.
 #[must_use]
 pub fn int(value: &[u8]) -> Option<i32> {

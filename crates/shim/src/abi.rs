@@ -14,7 +14,6 @@
 mod arguments;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
-use std::io::{IoSlice, IoSliceMut};
 
 use libc::{epoll_event, fd_set, iovec, loff_t, nfds_t, off_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
@@ -22,7 +21,8 @@ use rustix::io::Errno;
 
 use arguments::{
     accepted, epoll_array, fortify, give_address, give_option, io_slices, name_bytes, poll_array,
-    polled, received, received_from, selected, sent_to, sets, slices_mut,
+    polled, read_into, received, received_from, selected, sent, sent_to, sets, slices_mut,
+    value_bytes,
 };
 pub(crate) use arguments::{
     counted, poll_concerns, receive_message, receive_messages, select_concerns, send_message,
@@ -101,7 +101,7 @@ pub(crate) use switched;
 
 switched! { at_the_edge:
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
-        name::bind(fd, name_bytes(addr, len));
+        name_bytes(addr, len).map_or(Ok(None), |name| name::bind(fd, &name));
     fn listen(fd: c_int, backlog: c_int) -> c_int, if is_tracked(fd) =>
         listening::listen(fd, backlog);
     fn shutdown(fd: c_int, how: c_int) -> c_int, if is_tracked(fd) => ending::shutdown(fd, how);
@@ -110,7 +110,8 @@ switched! { at_the_edge:
     fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
         if is_tracked(fd) => give_address(name::peer(fd)?, addr, len);
     fn setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t)
-        -> c_int, if is_tracked(fd) => options::set(fd, level, option, name_bytes(value.cast(), len));
+        -> c_int, if is_tracked(fd) => value_bytes(value, len)
+            .map_or(Ok(None), |value| options::set(fd, level, option, &value));
     fn getsockopt(fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut socklen_t)
         -> c_int, if is_tracked(fd) => give_option(fd, level, option, value, len);
     fn sendfile(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,
@@ -119,21 +120,21 @@ switched! { at_the_edge:
         if is_tracked(out) => counted(sending_file::sendfile(out, file, offset.as_mut(), len));
     fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
         if is_tracked(epfd) => {
-            let wish = sys::optional(event.cast_const()).map(|event| (event.events, event.u64));
+            let wish = sys::given(event.cast_const())?.map(|event| (event.events, event.u64));
             epoll::control(epfd, op, fd, wish)
         };
 }
 
 switched! { at_a_cancellation_point:
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
-        connecting::connect(fd, name_bytes(addr, len));
+        name_bytes(addr, len).map_or(Ok(None), |name| connecting::connect(fd, &name));
     fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => ending::close(fd);
     fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
-        counted(transfer::read(fd, &mut [IoSliceMut::new(sys::bytes_mut(buf, len))]));
+        read_into(fd, buf, len);
     fn readv(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::read(fd, &mut slices_mut(iov, slices)?));
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
-        counted(transfer::send(fd, &[IoSlice::new(sys::bytes(buf, len))], 0));
+        sent(fd, buf, len, 0);
     fn writev(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
         counted(transfer::send(fd, &io_slices(iov, slices)?, 0));
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t,
@@ -142,7 +143,7 @@ switched! { at_a_cancellation_point:
         addr_len: *mut socklen_t) -> ssize_t, if is_tracked(fd) =>
         received_from(fd, buf, len, flags, addr, addr_len);
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t,
-        if is_tracked(fd) => counted(transfer::send(fd, &[IoSlice::new(sys::bytes(buf, len))], flags));
+        if is_tracked(fd) => sent(fd, buf, len, flags);
     fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
         addr_len: socklen_t) -> ssize_t, if is_tracked(fd) =>
         sent_to(fd, buf, len, flags, addr, addr_len);
@@ -152,7 +153,7 @@ switched! { at_a_cancellation_point:
     fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t,
         if is_tracked(fd) => {
             fortify(len <= room);
-            counted(transfer::read(fd, &mut [IoSliceMut::new(sys::bytes_mut(buf, len))]))
+            read_into(fd, buf, len)
         };
     fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t,
         if is_tracked(fd) => {
@@ -185,7 +186,7 @@ switched! { at_a_cancellation_point:
     fn pselect(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t) -> c_int,
         if select_concerns(nfds, read, write, except) => {
-            let deadline = Deadline::from_timespec(sys::optional(timeout))?;
+            let deadline = Deadline::from_timespec(sys::given(timeout)?)?;
             selecting::select(nfds, &mut sets(nfds, read, write, except), deadline, mask.as_ref())
         };
 }
@@ -246,11 +247,10 @@ pub unsafe extern "C-unwind" fn accept(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    if is_tracked(fd) {
-        // SAFETY: the caller's pointers.
-        if let Some(result) = at_a_cancellation_point(|| unsafe { accepted(fd, addr, len, 0) }) {
-            return result;
-        }
+    if is_tracked(fd)
+        && let Some(result) = at_a_cancellation_point(|| accepted(fd, addr, len, 0))
+    {
+        return result;
     }
     fresh(real!(accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int))
 }
@@ -266,12 +266,10 @@ pub unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if is_tracked(fd) {
-        // SAFETY: the caller's pointers.
-        if let Some(result) = at_a_cancellation_point(|| unsafe { accepted(fd, addr, len, flags) })
-        {
-            return result;
-        }
+    if is_tracked(fd)
+        && let Some(result) = at_a_cancellation_point(|| accepted(fd, addr, len, flags))
+    {
+        return result;
     }
     fresh(
         real!(accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int),
@@ -511,5 +509,5 @@ epoll_waits! {
     fn epoll_pwait(epfd, events, max, timeout_ms: c_int, mask: *const sigset_t),
         Ok(Deadline::from_ms(timeout_ms)), mask.as_ref();
     fn epoll_pwait2(epfd, events, max, timeout: *const timespec, mask: *const sigset_t),
-        Deadline::from_timespec(sys::optional(timeout)), mask.as_ref();
+        sys::given(timeout).and_then(Deadline::from_timespec), mask.as_ref();
 }

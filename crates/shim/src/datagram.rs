@@ -86,7 +86,9 @@ impl Names {
 
     /// The peer.
     pub fn peer(&self) -> Option<Emitted> {
-        name::specific(self.peer).map(|address| name::shown(address, self.family, self.place))
+        // One of port 0 is none (`inet_getname`).
+        let peer = name::specific(self.peer).filter(|peer| peer.port() != 0);
+        peer.map(|address| name::shown(address, self.family, self.place))
     }
 }
 
@@ -140,10 +142,6 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         socket.undecide();
         socket.set_engine_peer(false);
         return Ok(None);
-    }
-    if destination.port() == 0 {
-        // Linux connects to port 0 and has every send fail; no peer is ever there.
-        return Err(Errno::INVAL);
     }
     if is_forbidden_broadcast(socket, destination) {
         return Err(Errno::ACCESS);

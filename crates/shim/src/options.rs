@@ -20,7 +20,7 @@ use crate::datagram;
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::{IN, Phase, RDNORM};
-use crate::socket::Socket;
+use crate::socket::{AT_ONCE_US, Socket};
 use crate::sys;
 use crate::transfer::with_stream;
 
@@ -131,6 +131,9 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         && let Some(done) = datagram::groups::set(fd, socket, level, name, value)?
     {
         return Ok(Some(done));
+    }
+    if rare::is_refused(socket, level, name, value) {
+        return Err(Errno::INVAL);
     }
     set_on_backing(socket, fd, level, name, value)?;
     let granted = rare::granted(fd, level, name);
@@ -312,14 +315,19 @@ fn padded_name(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A `timeval` as µs; what the kernel has accepted is in range.
+/// A `timeval` as µs, of which the kernel has found the second part in range. Below zero seconds are no time at all
+/// (`sock_set_timeout`).
 fn timeval_us(value: &[u8]) -> u64 {
     let part = |at: usize| {
-        let bytes = value.get(at..)?.first_chunk()?;
-        u64::try_from(i64::from_ne_bytes(*bytes)).ok()
+        let bytes = value.get(at..).and_then(|value| value.first_chunk());
+        bytes.map_or(0, |bytes| i64::from_ne_bytes(*bytes))
     };
-    let (seconds, micros) = (part(0).unwrap_or(0), part(8).unwrap_or(0));
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
+    let Ok(seconds) = u64::try_from(part(0)) else {
+        return AT_ONCE_US;
+    };
+    let micros = u64::try_from(part(8)).unwrap_or(0);
+    let all = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    all.min(AT_ONCE_US - 1)
 }
 
 #[cfg(test)]
@@ -368,5 +376,7 @@ mod tests {
         assert_eq!(timeval_us(&value), 2_500_000);
         assert_eq!(timeval_us(&[0; 16]), 0);
         assert_eq!(timeval_us(&[1]), 0);
+        let below = [(-1_i64).to_ne_bytes(), 5_i64.to_ne_bytes()].concat();
+        assert_eq!(timeval_us(&below), AT_ONCE_US);
     }
 }

@@ -68,6 +68,9 @@ const SYN_TAKEN: u32 = 1 << 7;
 /// Somebody may be signalled of events (`driven`).
 const SIGNALLED: u32 = 1 << 8;
 
+/// In place of a timeout: it is over before it begins.
+pub const AT_ONCE_US: u64 = u64::MAX;
+
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
     family: Family,
@@ -78,9 +81,9 @@ pub struct Socket {
     receive_low_water: AtomicU32,
     /// SO_RCVBUF.
     receive_limit: AtomicU32,
-    /// SO_RCVTIMEO in µs; 0 is none.
+    /// SO_RCVTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
     receive_timeout_us: AtomicU64,
-    /// SO_SNDTIMEO in µs; 0 is none.
+    /// SO_SNDTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
     send_timeout_us: AtomicU64,
     bound: Shared<Bound>,
     stream: Shared<Stream>,
@@ -479,6 +482,7 @@ impl Socket {
 fn timeout(us: &AtomicU64) -> Option<Duration> {
     match us.load(Ordering::Relaxed) {
         0 => None,
+        AT_ONCE_US => Some(Duration::ZERO),
         us => Some(Duration::from_micros(us)),
     }
 }

@@ -234,51 +234,172 @@ pub unsafe fn io_slices_mut<'a>(start: *const libc::iovec, count: usize) -> Opti
 /// UIO_MAXIOV.
 const MAX_IOVECS: usize = 1024;
 
-/// `count` values of a C array, or nothing where the pointer is null.
+/// `count` values of a C array, or nothing where the pointer is null or no program's.
 ///
 /// # Safety
 /// A non-null `start` points at `count` valid values that nobody else uses meanwhile.
 pub unsafe fn array_mut<'a, T>(start: *mut T, count: usize) -> &'a mut [T] {
-    if start.is_null() || count == 0 {
+    let len = count.saturating_mul(size_of::<T>());
+    if count == 0 || !is_in_user_space(start.cast(), len) {
         return &mut [];
     }
     // SAFETY: the caller's contract.
     unsafe { std::slice::from_raw_parts_mut(start, count) }
 }
 
-/// Copies `bytes` to a result buffer as `getsockname`, `accept` and `getsockopt` do: cut to `*len`
-/// of the caller. `*len` becomes the full length for an address, the copied length for an option.
+/// The messages of sendmmsg(2), which takes no more at once than an array has slices; the rest is left to another call.
 ///
 /// # Safety
-/// `len` is null or valid; `target` has `*len` writable bytes.
-pub unsafe fn give_result(
+/// As [`array_mut`].
+pub unsafe fn messages_to_send<'a>(
+    start: *mut libc::mmsghdr,
+    count: std::ffi::c_uint,
+) -> &'a mut [libc::mmsghdr] {
+    let count = usize::try_from(count).unwrap_or(MAX_IOVECS);
+    // SAFETY: the caller's contract.
+    unsafe { array_mut(start, count.min(MAX_IOVECS)) }
+}
+
+/// A copy of bytes that a C caller gave; `None` where it has no memory there, of which the kernel then says EFAULT.
+pub fn copied(start: *const c_void, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0_u8; len];
+    if len == 0 {
+        return Some(bytes);
+    }
+    let ours = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: len,
+    };
+    let callers = libc::iovec {
+        iov_base: start.cast_mut(),
+        iov_len: len,
+    };
+    match move_memory(libc::SYS_process_vm_readv, &[ours], &[callers]) {
+        Ok(moved) => (moved == len).then_some(bytes),
+        // A container may forbid the call.
+        Err(Errno::PERM | Errno::NOSYS) if is_in_user_space(start, len) => {
+            // SAFETY: the caller's contract with libc; the kernel would look, and cannot be asked.
+            unsafe { ptr::copy_nonoverlapping(start.cast(), bytes.as_mut_ptr(), len) };
+            Some(bytes)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Copies to where a C caller has asked for it; EFAULT where it has no memory.
+pub fn copy_out(target: *mut c_void, bytes: &[u8]) -> Result<(), Errno> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let len = bytes.len();
+    let ours = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: len,
+    };
+    let callers = libc::iovec {
+        iov_base: target,
+        iov_len: len,
+    };
+    match move_memory(libc::SYS_process_vm_writev, &[ours], &[callers]) {
+        Ok(moved) if moved == len => Ok(()),
+        Err(Errno::PERM | Errno::NOSYS) if is_in_user_space(target, len) => {
+            // SAFETY: as in `copied`; the two do not overlap: one is ours.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast(), len) };
+            Ok(())
+        }
+        Ok(_) | Err(_) => Err(Errno::FAULT),
+    }
+}
+
+/// process_vm_readv(2) or process_vm_writev(2) on this process: a copy that says EFAULT and not SIGSEGV.
+fn move_memory(
+    number: libc::c_long,
+    ours: &[libc::iovec; 1],
+    callers: &[libc::iovec; 1],
+) -> Result<usize, Errno> {
+    // SAFETY: our own part is memory of the length that is said; the kernel looks at the other itself.
+    let result = unsafe {
+        libc::syscall(
+            number,
+            libc::getpid(),
+            ours.as_ptr(),
+            ours.len(),
+            callers.as_ptr(),
+            callers.len(),
+            0_usize,
+        )
+    };
+    done(result)
+}
+
+/// Whether a program can have memory there at all: not in the first page, nor in the kernel's half.
+fn is_in_user_space(start: *const c_void, len: usize) -> bool {
+    is_memory(start, len) == Ok(true)
+}
+
+/// Whether there can be data in a buffer. EFAULT in the kernel's half, which Linux says before it looks at anything else;
+/// in the first page it finds out when it copies.
+pub fn is_memory(start: *const c_void, len: usize) -> Result<bool, Errno> {
+    const FIRST: usize = 4096;
+    const END: usize = (1 << 47) - FIRST;
+    match start.addr().checked_add(len) {
+        Some(end) if end <= END => Ok(start.addr() >= FIRST || len == 0),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// Copies `bytes` to a result buffer as `getsockname`, `accept` and `getsockopt` do: cut to `*len`
+/// of the caller. `*len` becomes the full length for an address, the copied length for an option.
+pub fn give_result(
     bytes: &[u8],
     target: *mut c_void,
     len: *mut libc::socklen_t,
     report_full_length: bool,
 ) -> Result<(), Errno> {
-    if target.is_null() && report_full_length {
-        return Ok(());
-    }
-    if len.is_null() {
-        return Err(Errno::FAULT);
-    }
-    // SAFETY: the caller's contract.
-    let space = unsafe { *len };
-    let Ok(space) = usize::try_from(space.cast_signed()) else {
-        return Err(Errno::INVAL);
-    };
-    let copied = space.min(bytes.len());
-    // SAFETY: `copied` fits both sides; the target is the program's, the source ours.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast(), copied) };
+    let space = copied(len.cast_const().cast(), size_of::<libc::socklen_t>());
+    let space = space.as_ref().and_then(|bytes| bytes.first_chunk());
+    let space = i32::from_ne_bytes(*space.ok_or(Errno::FAULT)?);
+    let space = usize::try_from(space).map_err(|_| Errno::INVAL)?;
+    let given = &bytes[..space.min(bytes.len())];
+    copy_out(target, given)?;
     let reported = if report_full_length {
         bytes.len()
     } else {
-        copied
+        given.len()
     };
+    let reported = libc::socklen_t::try_from(reported).unwrap_or(libc::socklen_t::MAX);
+    copy_out(len.cast(), &reported.to_ne_bytes())
+}
+
+/// EFAULT where an array of iovecs, or what one of them names, cannot be memory.
+///
+/// # Safety
+/// `start` points at `count` valid iovecs, if it is a program's at all.
+pub unsafe fn check_parts(start: *const libc::iovec, count: usize) -> Result<(), Errno> {
+    let len = count.saturating_mul(size_of::<libc::iovec>());
+    if !is_memory(start.cast(), len)? {
+        return Err(Errno::FAULT);
+    }
     // SAFETY: the caller's contract.
-    unsafe { *len = libc::socklen_t::try_from(reported).unwrap_or(libc::socklen_t::MAX) };
+    let parts = unsafe { iovecs(start, count) }.unwrap_or_default();
+    for part in parts {
+        if !is_memory(part.iov_base, part.iov_len)? {
+            return Err(Errno::FAULT);
+        }
+    }
     Ok(())
+}
+
+/// As [`optional`]; EFAULT where the pointer is no program's.
+///
+/// # Safety
+/// As [`optional`].
+pub unsafe fn given<T: Copy>(pointer: *const T) -> Result<Option<T>, Errno> {
+    if !pointer.is_null() && !is_in_user_space(pointer.cast(), size_of::<T>()) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's contract.
+    Ok(unsafe { optional(pointer) })
 }
 
 /// Reads a C value if the pointer is not null.

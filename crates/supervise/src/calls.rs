@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use client::Query;
+use client::options::is_for_closed;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -102,6 +103,9 @@ impl Supervisor {
             }
             None => return Ok(Outcome::Continue),
         };
+        if is_for_closed(option.0, option.1, &value) {
+            return Err(Errno::INVAL);
+        }
         options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
         if let Some(Served::Queue(queue)) = self.served.get_mut(&cookie) {
             queue.settings.record(option, &value);

@@ -20,7 +20,7 @@ use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
 use crate::relay::{Phase, Relay, Waiting};
 use crate::signals::Signals;
-use crate::supervisor::{Call, Outcome, Served, Supervisor};
+use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys::{self, Place};
 
 /// Longest address that is read.
@@ -352,7 +352,9 @@ fn waiting(call: &Call, relay: &Relay) -> Waiting {
 /// The address that a call names and the socket that it names it for, with the family of a TCP socket of the kernel's:
 /// others may be served. `None`: it is not ours to judge.
 fn named_or_served(call: &Call) -> Option<(Vec<u8>, OwnedFd, Option<Family>)> {
-    let len = usize::try_from(call.arguments[2]).ok()?.min(NAME_MAX);
+    // Of a longer one the kernel says EINVAL.
+    let len = usize::try_from(i32::from_ne_bytes(low_half(call.arguments[2]))).ok();
+    let len = len.filter(|len| *len <= NAME_MAX)?;
     let name = call.caller.read(call.arguments[1], len).ok()?;
     let family = name.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))?;
     // Most others are for Unix sockets.

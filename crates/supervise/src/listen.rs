@@ -1,11 +1,12 @@
 //! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both queues.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use client::engines;
+use client::engines::{self, AllNetworks};
 use client::route::Owner;
 use client::{SocketKinds, State, TcpSocket};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::connect::{device_of, family_of_tcp, fresh_like, local_of};
@@ -40,18 +41,13 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let all = engines.stream_networks();
-        let kernels = if self.door.is_engine_only() {
-            Err(Errno::ADDRNOTAVAIL)
-        } else {
-            Ok(Outcome::Continue)
+        let Some((owner, place)) = owner_of(fd.as_fd(), local.ip(), &all) else {
+            return if self.door.is_engine_only() {
+                Err(Errno::ADDRNOTAVAIL)
+            } else {
+                Ok(Outcome::Continue)
+            };
         };
-        let Some((owner, place)) = engines::owner(local.ip(), &all) else {
-            return kernels;
-        };
-        let is_kernels = |device| engines::of_interface(device, &all).is_none();
-        if owner == Owner::Any && device_of(fd.as_fd()).is_some_and(is_kernels) {
-            return kernels;
-        }
         let place = match engines.first_for(SocketKinds::STREAM) {
             Some(first) if local.ip().is_unspecified() => first,
             _ => place,
@@ -180,7 +176,8 @@ impl Supervisor {
         flags: i32,
     ) -> Result<Outcome, Errno> {
         let given = self.try_hand_over(key, &ready, call, flags);
-        if given.is_err()
+        // Where the caller has no memory for the name, the connection goes with the call, as in Linux.
+        if given.is_err_and(|error| error != Errno::FAULT)
             && let Some(Served::Queue(queue)) = self.served.get_mut(&key)
         {
             queue.put_back(ready);
@@ -339,6 +336,18 @@ impl Supervisor {
             queue.socket.close();
         }
     }
+}
+
+/// Whose the address is that a socket listens on; `None`: the kernel's, or that of an interface of the kernel's.
+fn owner_of(
+    fd: BorrowedFd<'_>,
+    ip: IpAddr,
+    all: &AllNetworks,
+) -> Option<(Owner, client::engines::Place)> {
+    let (owner, place) = engines::owner(ip, all)?;
+    let is_kernels = |device| engines::of_interface(device, all).is_none();
+    let is_for_kernel = owner == Owner::Any && device_of(fd).is_some_and(is_kernels);
+    (!is_for_kernel).then_some((owner, place))
 }
 
 /// Linux reads a negative backlog as the largest.

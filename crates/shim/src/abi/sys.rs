@@ -19,8 +19,8 @@ use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
-    datagram, fast_open, listen as listening, options, poll as polling, select as selecting, sys,
-    transfer, zero_copy,
+    datagram, ending, fast_open, listen as listening, options, poll as polling,
+    select as selecting, sys, transfer, zero_copy,
 };
 
 /// A count as C returns it.
@@ -34,54 +34,66 @@ pub(super) fn fortify(enough: bool) {
     }
 }
 
-/// The bytes of a name or of an option's value.
-pub(super) unsafe fn name_bytes<'a>(start: *const sockaddr, len: socklen_t) -> &'a [u8] {
-    // SAFETY: the caller's contract; socklen_t fits usize on Linux.
-    unsafe { sys::bytes(start.cast(), usize::try_from(len).unwrap_or(0)) }
+/// Bytes of the longest name (`sockaddr_storage`), and of the longest value of an option that is looked at.
+const NAME_MAX: usize = 128;
+const VALUE_MAX: usize = 64 * 1024;
+
+/// The bytes of a name, or `None`: the kernel says what is wrong with it.
+pub(super) fn name_bytes(start: *const sockaddr, len: socklen_t) -> Option<Vec<u8>> {
+    let len = usize::try_from(len).ok().filter(|len| *len <= NAME_MAX)?;
+    sys::copied(start.cast(), len)
 }
 
-pub(super) unsafe fn give_address(
+/// The bytes of an option's value, likewise.
+pub(super) fn value_bytes(start: *const c_void, len: socklen_t) -> Option<Vec<u8>> {
+    let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_MAX)?;
+    sys::copied(start, len)
+}
+
+pub(super) fn give_address(
     known: Option<address::Emitted>,
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> Switched<c_int> {
     let Some(known) = known else { return Ok(None) };
-    // SAFETY: the caller's contract.
-    unsafe { sys::give_result(known.as_bytes(), addr.cast(), len, true)? };
+    sys::give_result(known.as_bytes(), addr.cast(), len, true)?;
     Ok(Some(0))
 }
 
 /// Bytes of the largest structure that a getsockopt(2) is asked with: 64 sources of a group.
 const ASKED_MAX: usize = 144 + 64 * 128;
 
-pub(super) unsafe fn give_option(
+pub(super) fn give_option(
     fd: c_int,
     level: c_int,
     name: c_int,
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Switched<c_int> {
-    // SAFETY: the caller's contract.
-    let room = unsafe { sys::optional(len.cast_const()) }.unwrap_or(0);
-    let room = usize::try_from(room).unwrap_or(0);
-    // SAFETY: the caller's contract; what is asked for by a structure has it there.
-    let asked = || unsafe { sys::bytes(value.cast_const(), room.min(ASKED_MAX)) }.to_vec();
+    // Whatever is wrong with the length, the kernel says so.
+    let room = sys::copied(len.cast_const().cast(), size_of::<socklen_t>());
+    let room = room.as_ref().and_then(|bytes| bytes.first_chunk());
+    let room = room.map(|bytes| usize::try_from(i32::from_ne_bytes(*bytes)));
+    let Some(Ok(room)) = room else {
+        return Ok(None);
+    };
+    // What is asked for by a structure has it there.
+    let asked = || sys::copied(value.cast_const(), room.min(ASKED_MAX)).unwrap_or_default();
     match options::ask(fd, level, name, room, &asked)? {
         None => Ok(None),
         Some(Answer::Value(answer)) => {
-            // SAFETY: the caller's contract.
-            unsafe { sys::give_result(&answer, value, len, false)? };
+            sys::give_result(&answer, value, len, false)?;
             Ok(Some(0))
         }
         Some(Answer::Needs(bytes)) => {
-            // SAFETY: `len` was not null, or there would have been room for nothing and no answer.
-            unsafe { len.write(socklen_t::try_from(bytes).unwrap_or(socklen_t::MAX)) };
+            let bytes = socklen_t::try_from(bytes).unwrap_or(socklen_t::MAX);
+            sys::copy_out(len.cast(), &bytes.to_ne_bytes())?;
             Err(Errno::INVAL)
         }
     }
 }
 
-pub(super) unsafe fn accepted(
+pub(super) fn accepted(
     fd: c_int,
     addr: *mut sockaddr,
     len: *mut socklen_t,
@@ -90,8 +102,15 @@ pub(super) unsafe fn accepted(
     let Some((new, peer)) = listening::accept(fd, flags)? else {
         return Ok(None);
     };
-    // SAFETY: the caller's contract.
-    unsafe { sys::give_result(peer.as_bytes(), addr.cast(), len, true)? };
+    if !addr.is_null()
+        && let Err(error) = sys::give_result(peer.as_bytes(), addr.cast(), len, true)
+    {
+        // The connection goes with the call.
+        ending::close(new)?;
+        // SAFETY: the number is new, and the program does not know it.
+        unsafe { libc::close(new) };
+        return Err(error);
+    }
     Ok(Some(new))
 }
 
@@ -101,7 +120,10 @@ pub(super) unsafe fn slices_mut<'a>(
 ) -> Result<sys::Targets<'a>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's contract.
-    unsafe { sys::io_slices_mut(start, count) }.ok_or(Errno::INVAL)
+    unsafe {
+        sys::check_parts(start, count)?;
+        sys::io_slices_mut(start, count).ok_or(Errno::INVAL)
+    }
 }
 
 pub(super) unsafe fn io_slices<'a>(
@@ -110,7 +132,10 @@ pub(super) unsafe fn io_slices<'a>(
 ) -> Result<Cow<'a, [IoSlice<'a>]>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's contract.
-    unsafe { sys::io_slices(start, count) }.ok_or(Errno::INVAL)
+    unsafe {
+        sys::check_parts(start, count)?;
+        sys::io_slices(start, count).ok_or(Errno::INVAL)
+    }
 }
 
 pub(super) unsafe fn received(
@@ -119,9 +144,65 @@ pub(super) unsafe fn received(
     len: size_t,
     flags: c_int,
 ) -> Switched<ssize_t> {
+    if !sys::is_memory(buf, len)? {
+        return counted(receive_nowhere(fd, len, flags));
+    }
     // SAFETY: the caller's contract.
     let bytes = unsafe { sys::bytes_mut(buf, len) };
     counted(transfer::receive(fd, &mut [IoSliceMut::new(bytes)], flags))
+}
+
+/// read(2).
+pub(super) unsafe fn read_into(fd: c_int, buf: *mut c_void, len: size_t) -> Switched<ssize_t> {
+    if !sys::is_memory(buf, len)? {
+        return counted(receive_nowhere(fd, len, 0));
+    }
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { sys::bytes_mut(buf, len) };
+    counted(transfer::read(fd, &mut [IoSliceMut::new(bytes)]))
+}
+
+/// Receives without a place for it, as Linux does: EFAULT where something is there, which stays in a stream. What MSG_TRUNC
+/// throws away needs no place (tcp(7)).
+fn receive_nowhere(fd: c_int, len: size_t, flags: c_int) -> Switched<usize> {
+    const THROWN_AWAY_MAX: usize = 64 * 1024;
+    let is_stream = !datagram::is_followed(fd);
+    if is_stream && flags & libc::MSG_TRUNC != 0 {
+        let mut place = vec![0; len.min(THROWN_AWAY_MAX)];
+        return transfer::receive(fd, &mut [IoSliceMut::new(&mut place)], flags);
+    }
+    let flags = if is_stream {
+        flags | libc::MSG_PEEK
+    } else {
+        flags
+    };
+    match transfer::receive(fd, &mut [IoSliceMut::new(&mut [0])], flags)? {
+        Some(1..) => Err(Errno::FAULT),
+        nothing => Ok(nothing),
+    }
+}
+
+/// write(2) and send(2).
+pub(super) unsafe fn sent(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Switched<ssize_t> {
+    if !sys::is_memory(buf, len)? {
+        return counted(send_from_nowhere(fd, flags));
+    }
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { sys::bytes(buf, len) };
+    counted(transfer::send(fd, &[IoSlice::new(bytes)], flags))
+}
+
+/// EFAULT, unless a stream has another reason not to send.
+fn send_from_nowhere(fd: c_int, flags: c_int) -> Switched<usize> {
+    if !datagram::is_followed(fd) && transfer::send(fd, &[], flags)?.is_none() {
+        return Ok(None);
+    }
+    Err(Errno::FAULT)
 }
 
 pub(super) unsafe fn received_from(
@@ -132,15 +213,16 @@ pub(super) unsafe fn received_from(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Switched<ssize_t> {
-    if datagram::is_followed(fd) {
+    if datagram::is_followed(fd) && sys::is_memory(buf, len)? {
         // SAFETY: the caller's contract.
         return counted(unsafe { datagram::receive_from(fd, buf, len, flags, addr, addr_len) });
     }
     // SAFETY: the caller's contract.
     let received = unsafe { received(fd, buf, len, flags)? };
     if received.is_some() && addresses::is_dump(fd) {
-        // SAFETY: the caller's contract.
-        unsafe { sys::give_result(&addresses::SENDER, addr.cast(), addr_len, true)? };
+        if !addr.is_null() {
+            sys::give_result(&addresses::SENDER, addr.cast(), addr_len, true)?;
+        }
     } else if received.is_some() && !addr.is_null() && !addr_len.is_null() {
         // A connection names no source (tcp_recvmsg).
         // SAFETY: valid by the caller's contract.
@@ -157,6 +239,9 @@ pub(super) unsafe fn sent_to(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> Switched<ssize_t> {
+    if !sys::is_memory(buf, len)? {
+        return counted(send_from_nowhere(fd, flags));
+    }
     if datagram::is_followed(fd) {
         // SAFETY: the caller's contract.
         return counted(unsafe { datagram::send_to(fd, buf, len, flags, addr, addr_len) });
@@ -189,27 +274,26 @@ pub(crate) unsafe fn receive_message(
         return unsafe { datagram::receive_message(fd, message, flags) };
     }
     // SAFETY: the caller's contract.
-    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    let message = unsafe { sys::array_mut(message, 1) }.first_mut();
+    let message = message.ok_or(Errno::FAULT)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's contract.
         return unsafe { give_completions(fd, message) };
     }
     // SAFETY: as above, for the iovecs it names.
-    let slices = unsafe { sys::io_slices_mut(message.msg_iov, message.msg_iovlen) };
+    let slices = unsafe {
+        sys::check_parts(message.msg_iov, message.msg_iovlen)?;
+        sys::io_slices_mut(message.msg_iov, message.msg_iovlen)
+    };
     let mut slices = slices.ok_or(Errno::MSGSIZE)?;
     let received = transfer::receive(fd, &mut slices, flags)?;
     if received.is_some() && addresses::is_dump(fd) {
         message.msg_controllen = 0;
         message.msg_flags = 0;
-        // SAFETY: the caller's contract.
-        unsafe {
-            sys::give_result(
-                &addresses::SENDER,
-                message.msg_name,
-                &mut message.msg_namelen,
-                true,
-            )?
-        };
+        if !message.msg_name.is_null() {
+            let len = &raw mut message.msg_namelen;
+            sys::give_result(&addresses::SENDER, message.msg_name, len, true)?;
+        }
     } else if received.is_some() {
         message.msg_namelen = 0;
         // SAFETY: the caller's contract.
@@ -276,9 +360,12 @@ pub(crate) unsafe fn send_message(
         return unsafe { datagram::send_message(fd, message, flags) };
     }
     // SAFETY: the caller's contract.
-    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    let message = unsafe { sys::given(message)?.ok_or(Errno::FAULT)? };
     // SAFETY: as above, for the iovecs it names.
-    let slices = unsafe { sys::io_slices(message.msg_iov, message.msg_iovlen) };
+    let slices = unsafe {
+        sys::check_parts(message.msg_iov, message.msg_iovlen)?;
+        sys::io_slices(message.msg_iov, message.msg_iovlen)
+    };
     let slices = slices.ok_or(Errno::MSGSIZE)?;
     if flags & libc::MSG_FASTOPEN == 0 {
         return transfer::send(fd, &slices, flags);
@@ -301,7 +388,7 @@ pub(crate) unsafe fn receive_messages(
         return unsafe { datagram::receive_messages(fd, messages, len, flags, timeout) };
     }
     // SAFETY: the caller's contract.
-    let deadline = Deadline::from_timespec(unsafe { sys::optional(timeout.cast_const()) })?;
+    let deadline = Deadline::from_timespec(unsafe { sys::given(timeout.cast_const())? })?;
     // SAFETY: as above.
     let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
     let mut done = 0;
@@ -339,7 +426,7 @@ pub(crate) unsafe fn send_messages(
         return unsafe { datagram::send_messages(fd, messages, len, flags) };
     }
     // SAFETY: the caller's contract.
-    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
+    let messages = unsafe { sys::messages_to_send(messages, len) };
     let mut done = 0;
     for message in messages {
         // SAFETY: the message is the caller's.
@@ -372,7 +459,7 @@ pub(super) unsafe fn polled(
 ) -> Switched<c_int> {
     // SAFETY: the caller's contract.
     let (fds, timeout, mask) =
-        unsafe { (poll_array(fds, len), sys::optional(timeout), mask.as_ref()) };
+        unsafe { (poll_array(fds, len), sys::given(timeout)?, mask.as_ref()) };
     polling::poll(fds, Deadline::from_timespec(timeout)?, mask)
 }
 
@@ -421,7 +508,7 @@ pub(super) unsafe fn selected(
     let (mut sets, given) = unsafe {
         (
             sets(nfds, read, write, except),
-            sys::optional(timeout.cast_const()),
+            sys::given(timeout.cast_const())?,
         )
     };
     let deadline = Deadline::from_timeval(given)?;

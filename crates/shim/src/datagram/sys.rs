@@ -53,7 +53,9 @@ pub unsafe fn send_to(
 /// As sendmsg(2).
 pub unsafe fn send_message(fd: RawFd, message: *const msghdr, flags: c_int) -> Switched<usize> {
     // SAFETY: the caller's contract.
-    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    let message = unsafe { sys::given(message)?.ok_or(Errno::FAULT)? };
+    // SAFETY: as above.
+    unsafe { sys::check_parts(message.msg_iov, message.msg_iovlen)? };
     // SAFETY: as above, for what the message names.
     let (slices, name, control) = unsafe {
         (
@@ -76,7 +78,7 @@ pub unsafe fn send_messages(
     flags: c_int,
 ) -> Switched<c_int> {
     // SAFETY: the caller's contract.
-    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
+    let messages = unsafe { sys::messages_to_send(messages, len) };
     let mut done = 0;
     for message in messages {
         // SAFETY: the message is the caller's.
@@ -148,7 +150,10 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
         return Ok(None);
     };
     // SAFETY: the caller's contract.
-    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    let message = unsafe { sys::array_mut(message, 1) }.first_mut();
+    let message = message.ok_or(Errno::FAULT)?;
+    // SAFETY: as above.
+    unsafe { sys::check_parts(message.msg_iov, message.msg_iovlen)? };
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe { sys::io_slices_mut(message.msg_iov, message.msg_iovlen) };
     let mut slices = slices.ok_or(Errno::MSGSIZE)?;
@@ -199,7 +204,7 @@ pub unsafe fn receive_messages(
     timeout: *mut timespec,
 ) -> Switched<c_int> {
     // SAFETY: the caller's contract.
-    let deadline = Deadline::from_timespec(unsafe { sys::optional(timeout.cast_const()) })?;
+    let deadline = Deadline::from_timespec(unsafe { sys::given(timeout.cast_const())? })?;
     // SAFETY: as above.
     let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
     let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
@@ -308,14 +313,12 @@ unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family, p
         message.msg_namelen = 0;
         return;
     }
-    // SAFETY: the name buffer has msg_namelen bytes; the length is a field of a message that we borrow.
-    let given = unsafe {
-        let len = &raw mut message.msg_namelen;
-        sys::give_result(name.as_bytes(), message.msg_name, len, true)
-    };
-    if given.is_err() {
-        message.msg_namelen = 0;
-    }
+    let name = name.as_bytes();
+    let room = usize::try_from(message.msg_namelen).unwrap_or(0);
+    // SAFETY: the name buffer has msg_namelen bytes.
+    let target = unsafe { sys::bytes_mut(message.msg_name, room.min(name.len())) };
+    target.copy_from_slice(&name[..target.len()]);
+    message.msg_namelen = socklen_t::try_from(name.len()).unwrap_or(socklen_t::MAX);
 }
 
 fn control_room(message: &msghdr) -> usize {

@@ -3,10 +3,12 @@
 
 use std::os::fd::RawFd;
 
-use client::options::{int, translate};
+use client::options::{int, is_for_closed, translate};
 use hostif::SocketOption;
 
 use crate::accelerated::Stream;
+use crate::readiness::Phase;
+use crate::socket::Socket;
 use crate::sys;
 
 /// Tells the engine of one setting, and the stream of what concerns this process; all others are ignored.
@@ -35,6 +37,15 @@ pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
     } else if let Some((option, value)) = translate(level, name, number) {
         stream.set_option(option, value);
     }
+}
+
+/// Whether Linux takes a value only while a socket is closed, and this one is not.
+pub fn is_refused(socket: &Socket, level: i32, name: i32, value: &[u8]) -> bool {
+    is_for_closed(level, name, value)
+        && !socket.is_datagram()
+        && socket
+            .stream()
+            .is_some_and(|stream| stream.phase() != Phase::Closed)
 }
 
 /// What the kernel made of a value that it does not take as given; in the form that sets it again.

@@ -114,7 +114,8 @@ impl Stack<'_> {
         self.udp.table.remove(index, &ends);
     }
 
-    /// Gives the socket a peer: it sends there by default and receives from nobody else. Returns the
+    /// Gives the socket a peer: it sends there by default and receives from nobody else; of port 0 there is no peer, and the
+    /// socket only gets the local address that leads there, which programs ask for so. Returns the
     /// local end, whose address is the route's if the socket was bound to ANY (RFC 1122 §4.1.3.5).
     ///
     /// # Errors
@@ -127,7 +128,7 @@ impl Stack<'_> {
             .check_socket(Protocols::UDP, remote.ip())?;
         let record = &self.tables.udp[at(index)];
         let (bound, options) = (record.bound.local(), record.options());
-        if remote.port() == 0 || remote.ip().is_unspecified() {
+        if remote.ip().is_unspecified() {
             return Err(Error::InvalidArgument);
         }
         if self.is_broadcast_ip(remote.ip()) && !options.broadcast {

@@ -23,9 +23,6 @@ impl Datagrams {
         while self.move_up(&mut buffer) {}
         match parse(name, self.family)? {
             Name::Ip(to) if self.is_engines(to, networks) => {
-                if to.port() == 0 {
-                    return Err(Errno::INVAL);
-                }
                 if let SocketAddr::V4(v4) = to
                     && networks.is_broadcast(*v4.ip())
                     && !self.options.engine.broadcast
@@ -128,7 +125,11 @@ impl Datagrams {
         }
         match self.peer {
             Peer::None => Err(Errno::NOTCONN),
-            Peer::Engine => self.socket.peer_address().ok_or(Errno::NOTCONN),
+            Peer::Engine => {
+                // One of port 0 is none (`inet_getname`).
+                let peer = self.socket.peer_address().filter(|peer| peer.port() != 0);
+                peer.ok_or(Errno::NOTCONN)
+            }
             Peer::Kernel => {
                 let peer = rustix::net::getpeername(&self.backing)?.ok_or(Errno::NOTCONN)?;
                 let peer = SocketAddr::try_from(peer).map_err(|_| Errno::INVAL)?;

@@ -204,9 +204,6 @@ impl Supervisor {
                 let Ok(Name::Ip(destination)) = parse(name, family) else {
                     return Ok(Outcome::Continue);
                 };
-                if destination.port() == 0 {
-                    return Ok(Outcome::Continue);
-                }
                 let Some(key) = self.serve_towards(call, (fd, family), destination)? else {
                     return Ok(Outcome::Continue);
                 };
