@@ -12,9 +12,11 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use client::address::Family;
 use client::engines;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::accelerated::{self, Stream};
@@ -25,6 +27,7 @@ use crate::inline;
 use crate::name;
 use crate::options;
 use crate::policy::policy;
+use crate::readiness::Phase;
 use crate::report;
 use crate::socket::{Bound, Socket};
 use crate::{create, sys};
@@ -160,7 +163,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
     let is_v6 = sockopt::socket_domain(backing) == Ok(AddressFamily::INET6);
     let family = if is_v6 { Family::V6 } else { Family::V4 };
     let is_stream = sockopt::socket_type(backing) == Ok(SocketType::STREAM);
-    match Stream::adopt(backing) {
+    match adopt(fd) {
         Ok(Some(stream)) if is_stream => {
             // One that this process sent to itself, or has besides.
             if let Some(file) = descriptors::file_with(&stream) {
@@ -181,13 +184,37 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
     }
 }
 
+/// linux/tcp_states.h.
+const TCP_CLOSE: u8 = 7;
+const TCP_LISTEN: u8 = 10;
+
+/// The state of the kernel's socket, if it is one of TCP.
+fn state_of(fd: RawFd) -> Option<u8> {
+    let mut state = [0];
+    let asked = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state);
+    asked.ok().map(|_| state[0])
+}
+
+/// What an engine has for it. One that listens in the kernel may be on its way to the engine, by another program that is in
+/// listen(2): that takes a moment.
+fn adopt(fd: RawFd) -> Result<Option<Arc<Stream>>, Errno> {
+    const LOOKS: usize = 10;
+    const PAUSE: Duration = Duration::from_millis(2);
+    let backing = sys::borrow(fd)?;
+    for _ in 1..LOOKS {
+        let adopted = Stream::adopt(backing)?;
+        let has_begun = |stream: &Arc<Stream>| stream.phase() != Phase::Connecting;
+        if adopted.as_ref().is_some_and(has_begun) || state_of(fd) != Some(TCP_LISTEN) {
+            return Ok(adopted);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Stream::adopt(backing)
+}
+
 /// A TCP socket that neither listens nor has a peer: its fate is open yet.
 fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
-    /// TCP_CLOSE of linux/tcp_states.h.
-    const CLOSED: u8 = 7;
-    let mut state = [0];
-    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state).ok()?;
-    if state != [CLOSED] {
+    if state_of(fd)? != TCP_CLOSE {
         return None;
     }
     let socket = Socket::new(family);

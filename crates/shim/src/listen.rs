@@ -2,7 +2,7 @@
 //! queues, by turns.
 
 use core::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -21,7 +21,7 @@ use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::report;
 use crate::sleep::{Deadline, after_interruption};
-use crate::socket::{Owner, Socket};
+use crate::socket::{Owner, Place, Socket};
 use crate::sys;
 use client::address::{self, Emitted};
 
@@ -60,15 +60,10 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     };
     let backing = sys::borrow(fd)?;
     sys::listen(backing, backlog)?;
-    let started = Stream::open(place, backing).and_then(|stream| {
-        // Before, so that the first connection has them; after, for the engine's other cores.
-        socket.log.apply(&stream);
-        driven::apply(fd, socket, &stream);
-        stream.listen(backing, name::local_of(backing)?, backlog, device)?;
-        socket.log.apply(&stream);
-        driven::apply(fd, socket, &stream);
-        Ok(stream)
-    });
+    let started = match start(fd, socket, (place, device), backlog) {
+        Err(Errno::ADDRINUSE) => join(backing, backlog)?.ok_or(Errno::ADDRINUSE),
+        started => started,
+    };
     match (started, owner) {
         (Ok(stream), Owner::Engine) => socket.decide(stream),
         (Ok(stream), Owner::Any) => {
@@ -87,6 +82,35 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         }
     }
     Ok(Some(0))
+}
+
+/// A new listener of an engine.
+fn start(
+    fd: RawFd,
+    socket: &Socket,
+    (place, device): (Place, Device),
+    backlog: i32,
+) -> Result<Arc<Stream>, Errno> {
+    let backing = sys::borrow(fd)?;
+    let stream = Stream::open(place, backing)?;
+    // Before, so that the first connection has them; after, for the engine's other cores.
+    socket.log.apply(&stream);
+    driven::apply(fd, socket, &stream);
+    stream.listen(backing, name::local_of(backing)?, backlog, device)?;
+    socket.log.apply(&stream);
+    driven::apply(fd, socket, &stream);
+    Ok(stream)
+}
+
+/// The listener that another program has made meanwhile of the same socket, which one of them has from a message; `None`: there
+/// is none. As in Linux a second listen changes the backlog.
+fn join(backing: BorrowedFd<'_>, backlog: i32) -> Result<Option<Arc<Stream>>, Errno> {
+    let adopted = Stream::adopt(backing)?;
+    let Some(stream) = adopted.filter(|stream| stream.phase() == Phase::Listening) else {
+        return Ok(None);
+    };
+    stream.set_backlog(backing, backlog)?;
+    Ok(Some(stream))
 }
 
 /// accept4(2): the new descriptor and the peer.

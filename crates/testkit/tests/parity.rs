@@ -77,7 +77,13 @@ fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     run_programs(
         a,
         &arguments,
-        &["exec_inherit", "fast_open", "holders_killed", "rights"],
+        &[
+            "exec_inherit",
+            "fast_open",
+            "holders_killed",
+            "listen_both",
+            "rights",
+        ],
     );
 }
 
