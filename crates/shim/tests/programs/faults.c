@@ -83,12 +83,15 @@ static void hot(int fd) {
 }
 
 static void server(int listener) {
+    int control = accepted(listener);
+    step(control);
     for (int i = 0; i < 3; i++) {
         address_t from;
         socklen_t len = sizeof from;
         worked("accept", accept(listener, bad[i], &len));
         worked("its length", accept(listener, (struct sockaddr *)&from, bad[i]));
     }
+    step(control);
     int fd = accepted(listener);
     result("send", send(fd, "abcd", 4, 0));
     await(fd);
@@ -97,13 +100,18 @@ static void server(int listener) {
     char text[16];
     result("end", recv(fd, text, sizeof text, 0));
     close(fd);
+    close(control);
 }
 
 static void client(address_t peer) {
     bad[1] = (void *)-64L;
     bad[2] = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* In turn: an engine of several cores accepts what came together core by core. */
+    int control = connected(peer);
+    await(control);
     for (int i = 0; i < 6; i++)
         close(connected(peer));
+    await(control);
     int fd = connected(peer), listener = socket(FAMILY, SOCK_STREAM, 0);
     address_t any = peer;
     any.PORT = 0;
@@ -117,4 +125,5 @@ static void client(address_t peer) {
     hot(fd);
     close(listener);
     close(fd);
+    close(control);
 }
