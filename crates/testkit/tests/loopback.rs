@@ -131,8 +131,9 @@ fn programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
 
 #[test]
 fn static_programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
-    let without = parity::DIFFERING_SUPERVISED;
-    programs_are_as_on_the_kernel("loopback-static", &[], &["--static"], without);
+    // How often a send has to sleep, and is left, depends on how fast its pair is emptied meanwhile.
+    let without = [parity::DIFFERING_SUPERVISED, &["handler_jumps"]].concat();
+    programs_are_as_on_the_kernel("loopback-static", &[], &["--static"], &without);
 }
 
 #[test]
