@@ -218,20 +218,30 @@ impl TcpSocket {
         lock.try_lock(session).then_some(Held { lock, session })
     }
 
-    /// Takes the pending error (SO_ERROR), which the next call would report otherwise.
+    /// Takes the pending error (SO_ERROR), which the next call would report otherwise. EBADF: another thread has closed it.
     #[must_use]
     pub fn take_error(&self) -> Option<Errno> {
-        let header = self.header();
-        let error = if header.flags().contains(Flags::DATAGRAM) {
-            header.program_take_soft_error().map(u32::from)
-        } else {
-            header.program_take_error()
-        };
-        if let Some(errno) = error {
+        if let Some(errno) = self.take_told_error() {
             return Some(i32::try_from(errno).map_or(Errno::IO, Errno::from_raw_os_error));
+        }
+        if self.is_closed() && !self.lost.load(Ordering::Acquire) {
+            return Some(Errno::BADF);
         }
         (self.is_reset_unreported() && !self.reset_reported.swap(true, Ordering::AcqRel))
             .then_some(Errno::CONNRESET)
+    }
+
+    /// What the engine has told; once the socket is closed the header may be another one's.
+    fn take_told_error(&self) -> Option<u32> {
+        let header = self.header();
+        if !header.is_of(self.id) {
+            return None;
+        }
+        if header.flags().contains(Flags::DATAGRAM) {
+            header.program_take_soft_error().map(u32::from)
+        } else {
+            header.program_take_error()
+        }
     }
 
     /// The local address, once known.
@@ -409,6 +419,8 @@ impl TcpSocket {
         };
         let _ = self.set_options(&changes);
         self.close();
+        // Who still calls it finds it reset.
+        self.lose();
     }
 
     /// Registers an observer, in place of one with the same token. Look at the socket afterwards: what

@@ -102,6 +102,30 @@ fn a_refused_connect_shows_as_linux_shows_it() {
     assert_eq!(socket.try_send(&[IoSlice::new(b"x")]), Err(Errno::PIPE));
 }
 
+/// What a call says that another thread's close has overtaken: the number is none any more, and the slot may be another socket's.
+#[test]
+fn a_socket_that_was_closed_is_a_bad_number_and_one_that_was_aborted_is_reset() {
+    let engine = FakeEngine::start();
+    let session = engine.attach();
+    for (is_aborted, said) in [(false, Errno::BADF), (true, Errno::CONNRESET)] {
+        let socket = connect(session, ECHO_PORT).unwrap();
+        if is_aborted {
+            socket.abort();
+        } else {
+            socket.close();
+        }
+        wait_until(&[&socket], || socket.is_reset());
+        assert_eq!(socket.take_error(), Some(said));
+    }
+    let socket = connect(session, ECHO_PORT).unwrap();
+    socket.close();
+    wait_until(&[&socket], || socket.is_reset());
+    let received = socket.try_recv(&mut [IoSliceMut::new(&mut [0; 4])], false);
+    assert_eq!(received, Err(Errno::BADF));
+    let sent = socket.try_send(&[IoSlice::new(b"x")]);
+    assert_eq!(sent, Err(Errno::BADF));
+}
+
 #[test]
 fn peeked_bytes_stay_and_discarded_bytes_go() {
     let engine = FakeEngine::start();

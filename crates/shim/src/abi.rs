@@ -388,14 +388,19 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             return answer;
         }
     }
-    // SAFETY: the caller's contract.
-    let room = unsafe { addresses::room(request, argument) };
+    let is_asked = addresses::is_asked(request);
+    let room = is_asked
+        .then(|| addresses::room(request, argument))
+        .flatten();
     let result = real!(ioctl: unsafe extern "C-unwind" fn(c_int, c_ulong, ...) -> c_int,
         (fd, request, argument), c_int);
-    if addresses::is_asked(request) {
-        // SAFETY: the kernel has served it.
-        let answer = || unsafe { addresses::answered(fd, request, argument, room, result) };
-        return once_at_the_edge(|| Ok(Some(answer()))).unwrap_or(result);
+    if is_asked {
+        let said = (result, sys::errno());
+        let answer = once_at_the_edge(|| addresses::answered(fd, request, argument, room, said));
+        return answer.unwrap_or_else(|| {
+            sys::set_errno(said.1);
+            result
+        });
     }
     if request == libc::FIONBIO && result == 0 && is_tracked(fd) {
         // SAFETY: the kernel has just read an int there.

@@ -3,14 +3,14 @@
 //!
 //! Shared addresses are the kernel's and named by it.
 
+mod netdevice;
 mod netlink;
-mod sys;
 
 use core::net::IpAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 
+pub use netdevice::{answered, is_asked, room};
 pub use netlink::{Dump, SENDER, is_dump, observe, receive};
-pub use sys::{answered, is_asked, room};
 
 use crate::policy::policy;
 use crate::{accelerated, create, descriptors, file};

@@ -9,6 +9,7 @@
 mod abi;
 mod accelerated;
 mod addresses;
+mod caller;
 mod cancel;
 mod comeback;
 mod connect;

@@ -1,14 +1,12 @@
 //! The only place, besides `abi.rs`, where the switch does what Rust cannot check: finding libc's
-//! own functions (dlsym(3)), `errno`, memory that a C program vouches for, signal dispositions,
-//! `pread` into a window, and the hooks that run before `main` and around `fork`.
+//! own functions (dlsym(3)), `errno`, memory that a C program vouches for (`caller.rs`), signal dispositions,
+//! options of backing sockets, and the hooks that run before `main` and around `fork`.
 //!
 //! Nothing here decides anything.
 
 #![allow(unsafe_code)]
 
-use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -18,6 +16,11 @@ use client::address::Emitted;
 use rustix::io::Errno;
 
 use crate::entries;
+
+pub use crate::caller::{
+    Targets, array_mut, bytes, bytes_mut, check_parts, copied, copy_out, give_result, given,
+    io_slices, io_slices_mut, is_memory, messages_to_send, optional,
+};
 
 /// A function of libc, found behind this library in the search order on first use.
 pub struct Symbol {
@@ -119,295 +122,6 @@ pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Errno> {
     // takes one: the kernel then answers EBADF, or acts on what the number has become, as it would
     // have for the program itself.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
-/// Bytes a C caller gave to read from.
-///
-/// # Safety
-/// `start..start + len` is readable for `'a`, as every sending call of POSIX demands.
-pub unsafe fn bytes<'a>(start: *const c_void, len: usize) -> &'a [u8] {
-    if start.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's contract; lengths above isize::MAX cannot be mapped, so they are cut.
-    unsafe { std::slice::from_raw_parts(start.cast(), len.min(MAX_TRANSFER)) }
-}
-
-/// Bytes a C caller gave to write to.
-///
-/// # Safety
-/// `start..start + len` is writable for `'a` and not used otherwise meanwhile.
-pub unsafe fn bytes_mut<'a>(start: *mut c_void, len: usize) -> &'a mut [u8] {
-    if start.is_null() || len == 0 {
-        return &mut [];
-    }
-    // SAFETY: the caller's contract; the bytes may be uninitialised, and are only written.
-    unsafe { std::slice::from_raw_parts_mut(start.cast(), len.min(MAX_TRANSFER)) }
-}
-
-/// Linux moves at most this much in one call (MAX_RW_COUNT, read(2)).
-const MAX_TRANSFER: usize = 0x7fff_f000;
-
-/// The iovec array of a sending call; `None` for a count that POSIX forbids (EINVAL).
-///
-/// # Safety
-/// `start` points at `count` valid iovecs over readable memory.
-pub unsafe fn io_slices<'a>(
-    start: *const libc::iovec,
-    count: usize,
-) -> Option<Cow<'a, [IoSlice<'a>]>> {
-    // SAFETY: the caller's contract.
-    let raw = unsafe { iovecs(start, count)? };
-    if raw.iter().any(|one| one.iov_base.is_null()) {
-        // SAFETY: as above.
-        return Some(
-            raw.iter()
-                .map(|one| IoSlice::new(unsafe { bytes(one.iov_base, one.iov_len) }))
-                .collect(),
-        );
-    }
-    // SAFETY: IoSlice is documented to be ABI compatible with iovec; none of these is null.
-    Some(Cow::Borrowed(unsafe {
-        std::slice::from_raw_parts(raw.as_ptr().cast(), raw.len())
-    }))
-}
-
-/// The iovecs themselves: null bases are allowed where the length is 0, and no Rust slice has one.
-unsafe fn iovecs<'a>(start: *const libc::iovec, count: usize) -> Option<&'a [libc::iovec]> {
-    match count {
-        0 => Some(&[]),
-        // SAFETY: the caller's contract.
-        1..=MAX_IOVECS => Some(unsafe { std::slice::from_raw_parts(start, count) }),
-        _ => None,
-    }
-}
-
-/// Where a receiving call puts its bytes: the program's own array, or a copy of it without null bases.
-pub enum Targets<'a> {
-    /// The program's array.
-    Given(&'a mut [IoSliceMut<'a>]),
-    /// A copy, for the rare array with a null base.
-    Copied(Vec<IoSliceMut<'a>>),
-}
-
-impl<'a> std::ops::Deref for Targets<'a> {
-    type Target = [IoSliceMut<'a>];
-
-    fn deref(&self) -> &[IoSliceMut<'a>] {
-        match self {
-            Targets::Given(slices) => slices,
-            Targets::Copied(slices) => slices,
-        }
-    }
-}
-
-impl std::ops::DerefMut for Targets<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Targets::Given(slices) => slices,
-            Targets::Copied(slices) => slices,
-        }
-    }
-}
-
-/// The iovec array of a receiving call; `None` for a count that POSIX forbids (EINVAL).
-///
-/// # Safety
-/// `start` points at `count` valid iovecs over writable memory; the array itself is not written.
-pub unsafe fn io_slices_mut<'a>(start: *const libc::iovec, count: usize) -> Option<Targets<'a>> {
-    // SAFETY: the caller's contract.
-    let raw = unsafe { iovecs(start, count)? };
-    if raw.iter().any(|one| one.iov_base.is_null()) {
-        // SAFETY: as above.
-        let slice = |one: &libc::iovec| unsafe { bytes_mut(one.iov_base, one.iov_len) };
-        return Some(Targets::Copied(
-            raw.iter().map(|one| IoSliceMut::new(slice(one))).collect(),
-        ));
-    }
-    // SAFETY: IoSliceMut is documented to be ABI compatible with iovec; no code here advances the
-    // slices in place, so the program's array stays as it is.
-    Some(Targets::Given(unsafe {
-        std::slice::from_raw_parts_mut(raw.as_ptr().cast_mut().cast(), raw.len())
-    }))
-}
-
-/// UIO_MAXIOV.
-const MAX_IOVECS: usize = 1024;
-
-/// `count` values of a C array, or nothing where the pointer is null or no program's.
-///
-/// # Safety
-/// A non-null `start` points at `count` valid values that nobody else uses meanwhile.
-pub unsafe fn array_mut<'a, T>(start: *mut T, count: usize) -> &'a mut [T] {
-    let len = count.saturating_mul(size_of::<T>());
-    if count == 0 || !is_in_user_space(start.cast(), len) {
-        return &mut [];
-    }
-    // SAFETY: the caller's contract.
-    unsafe { std::slice::from_raw_parts_mut(start, count) }
-}
-
-/// The messages of sendmmsg(2), which takes no more at once than an array has slices; the rest is left to another call.
-///
-/// # Safety
-/// As [`array_mut`].
-pub unsafe fn messages_to_send<'a>(
-    start: *mut libc::mmsghdr,
-    count: std::ffi::c_uint,
-) -> &'a mut [libc::mmsghdr] {
-    let count = usize::try_from(count).unwrap_or(MAX_IOVECS);
-    // SAFETY: the caller's contract.
-    unsafe { array_mut(start, count.min(MAX_IOVECS)) }
-}
-
-/// A copy of bytes that a C caller gave; `None` where it has no memory there, of which the kernel then says EFAULT.
-pub fn copied(start: *const c_void, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0_u8; len];
-    if len > 0 {
-        check_readable(start, len).ok()?;
-        // SAFETY: the kernel has just read there; the target is ours.
-        unsafe { ptr::copy_nonoverlapping(start.cast(), bytes.as_mut_ptr(), len) };
-    }
-    Some(bytes)
-}
-
-/// Copies to where a C caller has asked for it; EFAULT where it has no memory.
-pub fn copy_out(target: *mut c_void, bytes: &[u8]) -> Result<(), Errno> {
-    if !bytes.is_empty() {
-        check_writable(target, bytes.len())?;
-        // SAFETY: the kernel has just written there; the source is ours.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.cast(), bytes.len()) };
-    }
-    Ok(())
-}
-
-/// EFAULT where the program has no memory, without a SIGSEGV: rt_sigprocmask(2) reads a mask there before it says that it
-/// does not know what to do with it. Filters of system calls that end a program for process_vm_readv(2) allow this one.
-fn check_readable(start: *const c_void, len: usize) -> Result<(), Errno> {
-    const MASK: usize = 8;
-    const PAGE: usize = 4096;
-    const NO_SUCH_WAY: c_int = -1;
-    if !is_in_user_space(start, len) {
-        return Err(Errno::FAULT);
-    }
-    if is_near(start, len) {
-        return Ok(());
-    }
-    // A mask of eight bytes that is aligned lies in one page.
-    let first = start.addr() & !(MASK - 1);
-    let pages = (first & !(PAGE - 1)..start.addr() + len).step_by(PAGE);
-    for at in core::iter::once(first).chain(pages.skip(1)) {
-        // SAFETY: the kernel looks at the memory itself, and changes nothing.
-        let result =
-            unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_WAY, at, 0_usize, MASK) };
-        if done(result) == Err(Errno::FAULT) {
-            return Err(Errno::FAULT);
-        }
-    }
-    Ok(())
-}
-
-/// As `check_readable`, for memory that is about to be written: getrandom(2) writes there before.
-fn check_writable(start: *mut c_void, len: usize) -> Result<(), Errno> {
-    if !is_in_user_space(start, len) {
-        return Err(Errno::FAULT);
-    }
-    if is_near(start, len) {
-        return Ok(());
-    }
-    // SAFETY: the caller's memory, as far as there is any, and its content is about to be replaced.
-    let result = unsafe { libc::syscall(libc::SYS_getrandom, start, len, libc::GRND_NONBLOCK) };
-    match done(result) {
-        Err(Errno::FAULT) => Err(Errno::FAULT),
-        Ok(written) if written < len => Err(Errno::FAULT),
-        _ => Ok(()),
-    }
-}
-
-/// Whether it is the calling thread's stack, near above this frame: nobody need be asked about that.
-fn is_near(start: *const c_void, len: usize) -> bool {
-    const NEAR: usize = 16 * 1024;
-    let above = start.addr().checked_sub((&raw const start).addr());
-    above.is_some_and(|above| above.saturating_add(len) <= NEAR)
-}
-
-/// Whether a program can have memory there at all: not in the first page, nor in the kernel's half.
-fn is_in_user_space(start: *const c_void, len: usize) -> bool {
-    is_memory(start, len) == Ok(true)
-}
-
-/// Whether there can be data in a buffer. EFAULT in the kernel's half, which Linux says before it looks at anything else;
-/// in the first page it finds out when it copies.
-pub fn is_memory(start: *const c_void, len: usize) -> Result<bool, Errno> {
-    const FIRST: usize = 4096;
-    const END: usize = (1 << 47) - FIRST;
-    match start.addr().checked_add(len) {
-        Some(end) if end <= END => Ok(start.addr() >= FIRST || len == 0),
-        _ => Err(Errno::FAULT),
-    }
-}
-
-/// Copies `bytes` to a result buffer as `getsockname`, `accept` and `getsockopt` do: cut to `*len`
-/// of the caller. `*len` becomes the full length for an address, the copied length for an option.
-pub fn give_result(
-    bytes: &[u8],
-    target: *mut c_void,
-    len: *mut libc::socklen_t,
-    report_full_length: bool,
-) -> Result<(), Errno> {
-    let space = copied(len.cast_const().cast(), size_of::<libc::socklen_t>());
-    let space = space.as_ref().and_then(|bytes| bytes.first_chunk());
-    let space = i32::from_ne_bytes(*space.ok_or(Errno::FAULT)?);
-    let space = usize::try_from(space).map_err(|_| Errno::INVAL)?;
-    let given = &bytes[..space.min(bytes.len())];
-    copy_out(target, given)?;
-    let reported = if report_full_length {
-        bytes.len()
-    } else {
-        given.len()
-    };
-    let reported = libc::socklen_t::try_from(reported).unwrap_or(libc::socklen_t::MAX);
-    copy_out(len.cast(), &reported.to_ne_bytes())
-}
-
-/// EFAULT where an array of iovecs, or what one of them names, cannot be memory.
-///
-/// # Safety
-/// `start` points at `count` valid iovecs, if it is a program's at all.
-pub unsafe fn check_parts(start: *const libc::iovec, count: usize) -> Result<(), Errno> {
-    let len = count.saturating_mul(size_of::<libc::iovec>());
-    if !is_memory(start.cast(), len)? {
-        return Err(Errno::FAULT);
-    }
-    // SAFETY: the caller's contract.
-    let parts = unsafe { iovecs(start, count) }.unwrap_or_default();
-    for part in parts {
-        if !is_memory(part.iov_base, part.iov_len)? {
-            return Err(Errno::FAULT);
-        }
-    }
-    Ok(())
-}
-
-/// As [`optional`]; EFAULT where the pointer is no program's.
-///
-/// # Safety
-/// As [`optional`].
-pub unsafe fn given<T: Copy>(pointer: *const T) -> Result<Option<T>, Errno> {
-    if !pointer.is_null() && !is_in_user_space(pointer.cast(), size_of::<T>()) {
-        return Err(Errno::FAULT);
-    }
-    // SAFETY: the caller's contract.
-    Ok(unsafe { optional(pointer) })
-}
-
-/// Reads a C value if the pointer is not null.
-///
-/// # Safety
-/// A non-null pointer is valid for reading.
-pub unsafe fn optional<T: Copy>(pointer: *const T) -> Option<T> {
-    // SAFETY: the caller's contract.
-    (!pointer.is_null()).then(|| unsafe { pointer.read_unaligned() })
 }
 
 /// Sends SIGPIPE to the calling thread, as the kernel does for a write to a broken pipe.
@@ -594,7 +308,7 @@ pub fn poll_in(fd: RawFd) -> libc::pollfd {
     }
 }
 
-fn done(result: libc::c_long) -> Result<usize, Errno> {
+pub(crate) fn done(result: libc::c_long) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno()))
 }
 

@@ -43,7 +43,7 @@ fn check(case: &Case<'_>, ways: &[Way]) {
         let mut world = World::new(&format!("end-{}", case.name), *way);
         let mut server = start(&world, case);
         for end in ENDS {
-            assert!(answers(&world, case), "{way:?}");
+            assert_answers(&world, case);
             let mut engine = world.engine.take().unwrap();
             engine.signal(end).unwrap();
             wait_for("end of the engine", PATIENCE, || {
@@ -59,7 +59,7 @@ fn check(case: &Case<'_>, ways: &[Way]) {
             world.engine = Some(engine_of(&world));
             let address = format!("{}:{}", world.tested_address(), case.port);
             world.wait_ready(&mut server, "b", &address);
-            assert!(answers(&world, case), "{way:?}: after {end:?}");
+            assert_answers(&world, case);
         }
         if case.port == OWN_PORT {
             judge(&mut server, *way);
@@ -110,10 +110,10 @@ fn start(world: &World, case: &Case<'_>) -> Program {
     server
 }
 
-fn answers(world: &World, case: &Case<'_>) -> bool {
+fn assert_answers(world: &World, case: &Case<'_>) {
     let text = case.ask.replace("ADDRESS", &world.tested_address());
     let done = finish(world.start_peer(&["bash", "-c", &text]));
-    done.status.success()
+    assert!(done.status.success(), "{:?}: {done:?}", world.way);
 }
 
 fn engine_of(world: &World) -> Program {

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::netlink::SocketAddrNetlink;
 
 use super::Own;
 use crate::descriptors;
-use crate::file::{File, Kind};
+use crate::file::Kind;
 use crate::outcome::Switched;
 use crate::sys;
 
@@ -58,17 +58,21 @@ struct Question {
 
 /// Whether the number stands for a netlink socket that is followed.
 pub fn is_dump(fd: RawFd) -> bool {
-    file(fd).is_some()
+    with_dump(fd, |_| ()).is_some()
 }
 
-fn file(fd: RawFd) -> Option<Arc<File>> {
-    descriptors::lookup(fd).filter(|file| matches!(file.kind, Kind::Dump(_)))
+fn with_dump<T>(fd: RawFd, look: impl FnOnce(&Dump) -> T) -> Option<T> {
+    match &descriptors::borrow(fd)?.as_ref()?.kind {
+        Kind::Dump(dump) => Some(look(dump)),
+        _ => None,
+    }
 }
 
 /// The program sends this to the kernel.
 pub fn observe(fd: RawFd, slices: &[IoSlice<'_>]) {
-    let Some(file) = file(fd) else { return };
-    let Kind::Dump(dump) = &file.kind else { return };
+    if !is_dump(fd) {
+        return;
+    }
     let mut bytes = [0; QUESTION_MAX];
     let mut len = 0;
     for slice in slices {
@@ -81,7 +85,9 @@ pub fn observe(fd: RawFd, slices: &[IoSlice<'_>]) {
     };
     let Ok(socket) = sys::borrow(fd) else { return };
     let answer = answer(&question, port(socket), &super::own(socket));
-    *dump.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    with_dump(fd, |dump| {
+        *dump.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    });
 }
 
 /// The socket's number among those of netlink, to which answers are addressed.
@@ -94,31 +100,26 @@ fn port(socket: BorrowedFd<'_>) -> u32 {
 
 /// What is to be told before the kernel's answer, with `flags` of recv(2).
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
-    let Some(file) = file(fd) else {
-        return Ok(None);
-    };
-    let Kind::Dump(dump) = &file.kind else {
-        return Ok(None);
-    };
-    let mut waiting = dump.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(bytes) = waiting.front() else {
-        return Ok(None);
-    };
-    let len = bytes.len();
-    let mut given = 0;
-    for slice in slices {
-        let part = slice.len().min(len - given);
-        slice[..part].copy_from_slice(&bytes[given..given + part]);
-        given += part;
-    }
-    if flags & libc::MSG_PEEK == 0 {
-        waiting.pop_front();
-    }
-    Ok(Some(if flags & libc::MSG_TRUNC != 0 {
-        len
-    } else {
-        given
-    }))
+    let told = with_dump(fd, |dump| {
+        let mut waiting = dump.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = waiting.front()?;
+        let len = bytes.len();
+        let mut given = 0;
+        for slice in slices {
+            let part = slice.len().min(len - given);
+            slice[..part].copy_from_slice(&bytes[given..given + part]);
+            given += part;
+        }
+        if flags & libc::MSG_PEEK == 0 {
+            waiting.pop_front();
+        }
+        Some(if flags & libc::MSG_TRUNC != 0 {
+            len
+        } else {
+            given
+        })
+    });
+    Ok(told.flatten())
 }
 
 fn question(bytes: &[u8]) -> Option<Question> {

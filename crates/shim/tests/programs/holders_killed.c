@@ -1,6 +1,7 @@
 /* Connections whose holders are killed: programs that have them over exec or from a message, and a message under way. */
 #define PARITY_ROLE
 #include "parity.h"
+#include "rights.h"
 
 /* Where an executed program finds its socket, or the one by which it gets it. */
 enum { PLACE = 7 };
@@ -8,31 +9,6 @@ enum { PLACE = 7 };
 static void for_ever(void) {
     for (;;)
         pause();
-}
-
-static int taken(int channel) {
-    char byte, space[CMSG_SPACE(sizeof(int))];
-    struct iovec place = {&byte, 1};
-    struct msghdr message = {
-        .msg_iov = &place, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    int fd = -1;
-    if (recvmsg(channel, &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
-        return -1;
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    return fd;
-}
-
-static void give(int channel, int fd) {
-    char space[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec place = {".", 1};
-    struct msghdr message = {
-        .msg_iov = &place, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    worked("given", sendmsg(channel, &message, 0));
 }
 
 static int role(const char *name) {

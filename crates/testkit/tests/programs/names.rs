@@ -93,3 +93,46 @@ fn an_engines_own_address_is_among_those_of_the_host() {
         assert_eq!(count, 1, "{way:?}: {told}");
     }
 }
+
+/// Two bad arguments, and what the library's own question finds out of an odd place.
+const ODD_PLACES: &str = "
+import ctypes, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for argument in (0, 1, 1 << 40):
+    print(libc.ioctl(one.fileno(), 0x8912, ctypes.c_void_p(argument)), ctypes.get_errno())
+room = ctypes.create_string_buffer(4096)
+for len, start in ((4096, 1 << 40), (50, ctypes.addressof(room)), (4096, ctypes.addressof(room) + 3)):
+    odd = ctypes.create_string_buffer(24)
+    asked = ctypes.c_void_p(ctypes.addressof(odd) + 1)
+    ctypes.memmove(asked, struct.pack('iL', len, start), 16)
+    print(libc.ioctl(one.fileno(), 0x8912, asked), struct.unpack('i', odd.raw[1:5])[0] % 40)
+";
+
+#[test]
+fn who_asks_for_addresses_with_bad_arguments_is_told_so() {
+    if !world::can_run("addresses-odd", &["python3"]) {
+        return;
+    }
+    let [told, kernel] = [Way::Engine, Way::Kernel].map(|way| {
+        let told = World::new("addresses-odd", way).run_tested(&["python3", "-c", ODD_PLACES]);
+        (told.status.code(), told.stdout, told.stderr)
+    });
+    assert_eq!(told, kernel);
+}
+
+#[test]
+fn a_program_of_the_kernel_alone_is_told_of_no_engine() {
+    if !world::can_run("addresses-kernel", &["hostname", "python3"]) {
+        return;
+    }
+    let world = World::new("addresses-kernel", Way::Engine);
+    let own = world.tested_address();
+    let shunt = testkit::shunt().to_str().unwrap();
+    for program in [&["hostname", "-I"][..], &["python3", "-c", CONFIGURATION]] {
+        let run = [shunt, "run", "--policy", "kernel-only", "--"];
+        let told = world::finish(world.start("a", &[&run, program].concat()));
+        assert!(told.status.success(), "{told:?}");
+        assert!(!told.stdout.contains(&own), "{told:?}");
+    }
+}
