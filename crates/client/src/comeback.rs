@@ -100,28 +100,34 @@ impl TcpSocket {
     }
 }
 
-/// Listens on all cores of an engine, beside other processes that have the listener too and were faster.
-fn listen_on(
+/// Listens on all cores of an engine, beside other processes that have the listener too and were faster. As little as can
+/// be lies between the first core and the last: one that does not listen yet refuses what is steered there.
+pub(crate) fn listen_on(
     session: &'static Session,
     backing: BorrowedFd<'_>,
     local: SocketAddr,
     backlog: u32,
 ) -> Result<Vec<Arc<TcpSocket>>, Errno> {
     let cores = session.attachments()?.steering.cores;
-    let mut sockets = Vec::new();
-    for core in 0..cores {
+    let bind = |core| {
         let socket = match session.adopt_at(core, backing)? {
             Some(known) => known,
             None => session.open_at(core, backing)?,
         };
-        if socket.state() != State::Listening {
+        let bound = match socket.state() {
+            State::Listening => Ok(local),
             // Another process may have bound it a moment ago.
-            let bound = socket.bind(local);
+            _ => socket.bind(local),
+        };
+        Ok((socket, bound))
+    };
+    let sockets = (0..cores).map(bind).collect::<Result<Vec<_>, Errno>>()?;
+    for (socket, bound) in &sockets {
+        if socket.state() != State::Listening {
             session
                 .call_plain(socket.id(), Op::Listen { backlog })
                 .map_err(|error| bound.err().unwrap_or(error))?;
         }
-        sockets.push(socket);
     }
-    Ok(sockets)
+    Ok(sockets.into_iter().map(|(socket, _)| socket).collect())
 }

@@ -1,7 +1,6 @@
 //! Listening on an engine of several cores, or on several engines: the socket has a twin on each other core,
 //! and what they have adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
 
-use core::net::SocketAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -10,6 +9,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
+use crate::comeback::listen_on;
 use crate::readiness::State;
 use crate::session::Session;
 use crate::socket::TcpSocket;
@@ -100,7 +100,10 @@ impl TcpSocket {
         }
         for other in others {
             match listen_on(other, backing, local, backlog) {
-                Ok(twins) => sockets.extend(twins),
+                Ok(twins) => {
+                    twins.iter().for_each(|_| other.on_listener_opened());
+                    sockets.extend(twins);
+                }
                 Err(error) => crate::say::say(&format!(
                     "a listener on {local} is not served by {}: {error}",
                     other.name()
@@ -166,23 +169,4 @@ impl TcpSocket {
             part.close();
         }
     }
-}
-
-/// Listens on all cores of another engine.
-fn listen_on(
-    session: &'static Session,
-    backing: BorrowedFd<'_>,
-    local: SocketAddr,
-    backlog: u32,
-) -> Result<Vec<Arc<TcpSocket>>, Errno> {
-    let cores = session.attachments()?.steering.cores;
-    let mut sockets = Vec::new();
-    for core in 0..cores {
-        let socket = session.open_at(core, backing)?;
-        socket.bind(local)?;
-        session.call_plain(socket.id(), Op::Listen { backlog })?;
-        session.on_listener_opened();
-        sockets.push(socket);
-    }
-    Ok(sockets)
 }

@@ -46,6 +46,7 @@ impl EngineCore {
         if let Some(bytes) = changes.send_buffer_bytes {
             self.sockets.change(row, |record| record.send_limit = bytes);
             self.sockets.publish_room(row);
+            self.sockets.wake_writer(row);
         }
         self.apply_options(now, row);
         if let (Some(true), Some(connection)) =

@@ -16,7 +16,7 @@ use hostif::OptionChanges;
 use rustix::io::Errno;
 
 use crate::accelerated::Stream;
-use crate::datagram;
+use crate::datagram::{self, want};
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::{IN, Phase, RDNORM};
@@ -178,7 +178,7 @@ fn set_on_backing(
 
 /// Options that a program may have set and that are none by default: a bit pattern of zeros, or `1` where that is what
 /// there is.
-const RECOVERED: [(i32, i32, usize, u8); 9] = [
+const RECOVERED: [(i32, i32, usize, u8); 10] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4, 0),
     (libc::SOL_SOCKET, libc::SO_LINGER, 8, 0),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE, 4, 0),
@@ -187,6 +187,7 @@ const RECOVERED: [(i32, i32, usize, u8); 9] = [
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO, 16, 0),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, 4, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, 4, 0),
+    (libc::IPPROTO_TCP, libc::TCP_INQ, 4, 0),
     (libc::IPPROTO_IP, libc::IP_TOS, 4, 0),
 ];
 
@@ -209,6 +210,9 @@ pub fn recover(fd: RawFd, socket: &Socket) {
 
 /// Options that the switch itself acts on.
 fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INQ) {
+        socket.set_wanted(want::BYTES_LEFT, int(value).is_some_and(|value| value != 0));
+    }
     if level != libc::SOL_SOCKET {
         return;
     }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::{Stream, WriteMode};
 use crate::addresses;
-use crate::datagram::{self, Control};
+use crate::datagram::{self, Control, want};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
@@ -74,15 +74,26 @@ pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
     Ok(sent)
 }
 
-/// When the latest data arrived, as control messages; `None`: the program does not want to hear it, or none has.
-pub fn arrival_of(fd: RawFd, room: usize) -> Option<Control> {
+/// What the program wants to hear with `received` bytes, as control messages (Linux `tcp_recvmsg`): when the latest arrived,
+/// and how many are left, of which one stands for the end of the stream. `None`: nothing.
+pub fn told_with(fd: RawFd, received: usize, room: usize) -> Option<Control> {
     let told = with_stream(fd, |call| {
-        let (wanted, at_ns) = (call.socket.wanted(), call.stream.arrived_at_ns());
-        Ok((wanted != 0 && at_ns != 0).then(|| {
-            let mut control = Control::new(room);
+        let wanted = call.socket.wanted();
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let mut control = Control::new(room);
+        let at_ns = call.stream.arrived_at_ns();
+        if received > 0 && at_ns != 0 {
             control.stamp(at_ns, wanted);
-            control
-        }))
+        }
+        if wanted & want::BYTES_LEFT != 0 {
+            // Its sequence number counts (`tcp_inq_hint`).
+            let end = usize::from(call.stream.fin_received());
+            let left = call.stream.queued_bytes() + end;
+            control.bytes_left(i32::try_from(left).unwrap_or(i32::MAX));
+        }
+        Ok(Some(control))
     });
     told.ok().flatten().flatten()
 }

@@ -59,6 +59,11 @@ impl Control {
         self.bytes.resize(padded, 0);
     }
 
+    /// TCP_INQ: how much is there to be received.
+    pub fn bytes_left(&mut self, bytes: i32) {
+        self.put(libc::IPPROTO_TCP, libc::TCP_INQ, &bytes.to_ne_bytes());
+    }
+
     /// What the program wants to hear of a datagram, in the order in which Linux says it.
     pub fn describe(
         &mut self,

@@ -43,6 +43,8 @@ pub mod want {
     pub const TRAFFIC_CLASS: u32 = 1 << 8;
     /// SO_TIMESTAMPING, software times of arrival.
     pub const TIMESTAMPING: u32 = 1 << 9;
+    /// TCP_INQ.
+    pub const BYTES_LEFT: u32 = 1 << 10;
 }
 
 /// What a call wants besides the payload: from control messages (ip(7), udp(7)).

@@ -25,6 +25,13 @@ impl Sockets {
         self.with_header(row, |header| header.engine_set_send_limit(room));
     }
 
+    /// It may have room now without an acknowledgment: who waits for some looks again.
+    pub fn wake_writer(&mut self, row: u32) {
+        if self.with_header(row, |header| header.engine_take_tx_wanted()) == Some(true) {
+            self.count_tx(row);
+        }
+    }
+
     /// The program asked for news of its send window: it has no room.
     pub(super) fn note_lack_of_room(&mut self, row: u32) {
         self.companions[at(row)].lacked_room = true;

@@ -297,7 +297,7 @@ pub(crate) unsafe fn receive_message(
     } else if received.is_some() {
         message.msg_namelen = 0;
         // SAFETY: the caller's contract.
-        let cut = unsafe { give_arrival(fd, message, received) };
+        let cut = unsafe { give_told(fd, message, received) };
         message.msg_flags = cut
             | match flags & libc::MSG_OOB {
                 0 => 0,
@@ -320,12 +320,11 @@ unsafe fn give_completions(fd: c_int, message: &mut msghdr) -> Switched<usize> {
 }
 
 /// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
-unsafe fn give_arrival(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
+unsafe fn give_told(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
     let room = control_room(message);
     message.msg_controllen = 0;
-    let Some(control) = transfer::arrival_of(fd, room).filter(|_| received > Some(0)) else {
-        return 0;
-    };
+    let told = received.and_then(|received| transfer::told_with(fd, received, room));
+    let Some(control) = told else { return 0 };
     // SAFETY: the caller's contract.
     unsafe { give_control(message, &control) }
 }
