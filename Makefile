@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk
+.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -26,6 +26,7 @@ help:
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
+	@echo 'make outside test suites of CPython, Go and redis on the kernel and on Shunt, test by test (docs/outside.md)'
 	@echo 'make bench   the demonstration with more runs'
 
 build:
@@ -68,6 +69,10 @@ soak:
 	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
+
+# Test suites that others wrote, on the kernel and on Shunt: make outside ARGS="--quick" (docs/outside.md).
+outside: build
+	scripts/outside --shunt $(SHUNT) $(ARGS)
 
 # Line coverage of the pure crates, by their own tests and by the deterministic network.
 coverage:
