@@ -67,7 +67,7 @@ impl Witness {
             tested(&["python3", "-c", PROGRAM, "serve", tested_address]),
             peer(&["python3", "-c", PROGRAM, "serve", peer_address]),
         ];
-        let [tested_port, peer_port] = servers.each_mut().map(port);
+        let [tested_port, peer_port] = servers.each_mut().map(port_of);
         let stop = PathBuf::from(folder).join(format!("witness-{tested_port}-{peer_port}-stop"));
         let file = stop.display().to_string();
         let ask = |address, port| {
@@ -142,11 +142,14 @@ impl Witness {
     }
 }
 
-/// Where a server listens, once it does.
-fn port(server: &mut Program) -> String {
+/// Where a server listens, once it has said so in a line "port NUMBER".
+///
+/// # Panics
+/// It does not.
+pub fn port_of(server: &mut Program) -> String {
     let said = |server: &Program| server.lines().iter().any(|line| line.starts_with("port "));
     server
-        .wait_until("port of the witness", PATIENCE, said)
+        .wait_until("port", PATIENCE, said)
         .unwrap_or_else(|error| panic!("{error}"));
     let lines = server.lines();
     let port = lines.iter().find_map(|line| line.strip_prefix("port "));

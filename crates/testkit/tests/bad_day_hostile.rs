@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::Program;
 use rustix::process::Signal;
 use testkit::{
-    EngineState, PATIENCE, Witness, shunt,
+    EngineState, PATIENCE, Witness, port_of, shunt,
     world::{self, Way, World},
 };
 
@@ -89,18 +89,6 @@ impl Scene {
         assert_eq!(seen.stdout, "served\n", "{seen:?}");
         server.stop();
     }
-}
-
-fn port_of(server: &mut Program) -> String {
-    let says_port = |server: &Program| server.stdout().contains("port ");
-    server
-        .wait_until("port", PATIENCE, says_port)
-        .unwrap_or_else(|error| panic!("{error}"));
-    server
-        .stdout()
-        .trim()
-        .trim_start_matches("port ")
-        .to_owned()
 }
 
 /// On an engine of one core and of two, and at the kernel's addresses.

@@ -44,11 +44,11 @@ static void server(int listener) {
     received(fd, 1);
     setsockopt(fd, IPPROTO_TCP, TCP_INQ, &off, sizeof off);
     received(fd, 1);
-    close(fd);
 
-    /* An accepted connection has it from its listener. */
+    /* An accepted connection has it from its listener, who has it before the client connects. */
     on = 1;
     setsockopt(listener, IPPROTO_TCP, TCP_INQ, &on, sizeof on);
+    close(fd);
     fd = accepted(listener);
     received(fd, 2);
     close(fd);

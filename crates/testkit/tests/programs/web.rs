@@ -184,13 +184,14 @@ END
 
 #[test]
 fn two_servers_that_know_nothing_of_each_other_share_a_port() {
-    const LINE: &str = "cat >application.py <<END
+    const LINE: &str = "cat >application.$$ <<END
 import os
 def application(environ, start):
     body = str(os.getppid()).encode()
     start('200 OK', [('Content-Length', str(len(body)))])
     return [body]
 END
+            mv application.$$ application.py
             exec gunicorn --reuse-port --bind $SERVER:8000 --workers 1 application:application";
     let second = Server {
         ready: Ready::Says("Listening at"),
