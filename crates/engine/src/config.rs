@@ -4,7 +4,7 @@ use crate::sharing::Sharing;
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
-use stack::{FastOpenModes, InterfaceAddress, SynCookies};
+use stack::{FastOpenModes, InterfaceAddress, Offers, SynCookies};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tcp::SocketOptions;
@@ -129,6 +129,10 @@ pub struct Config {
     pub limits: Limits,
     /// What sockets begin with, congestion control among it.
     pub socket_options: SocketOptions,
+    /// Settings of the kernel that are followed, of [`crate::sysctl::names`]: they override what is here.
+    pub sysctls: Vec<&'static str>,
+    /// Which options of TCP are used.
+    pub offers: Offers,
     /// Who uses TCP Fast Open.
     pub fast_open: FastOpenModes,
     /// When SYNs are answered with cookies.
@@ -154,6 +158,7 @@ impl Config {
             announces_addresses: core == 0,
             shares_addresses: self.sharing.is_some(),
             protocols: self.protocols,
+            offers: self.offers,
             fast_open: self.fast_open,
             syn_cookies: self.syn_cookies,
             ..stack::Config::new(secret)
@@ -175,6 +180,8 @@ impl Config {
             protocols: stack::Protocols::all(),
             limits: Limits::default(),
             socket_options: SocketOptions::default(),
+            sysctls: Vec::new(),
+            offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
             syn_cookies: SynCookies::default(),
             cpus: Vec::new(),

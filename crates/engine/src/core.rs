@@ -13,6 +13,7 @@ use crate::session::{Rings, Session};
 use crate::sharing::Shared;
 use crate::sockets::Sockets;
 use crate::state::{State, StateSizes};
+use crate::sysctl::Sysctls;
 use crate::users::{Desk, ProgramFd, Users};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hostif::SocketId;
@@ -63,6 +64,7 @@ pub struct EngineCore {
     /// Files that their programs have given back, to be unmapped little by little.
     pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::housekeeping::Housekeeping,
+    pub(crate) sysctls: Sysctls,
     /// Sockets that no session holds, whose descriptors are open somewhere.
     pub(crate) strays: crate::strays::Strays,
     has_served: bool,
@@ -86,13 +88,14 @@ impl EngineCore {
 
     /// As [`EngineCore::new`], in its place among several cores.
     pub(crate) fn seated(
-        config: Config,
+        mut config: Config,
         mut seat: Seat,
         users: Arc<Users>,
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
     ) -> Result<Self, StartError> {
+        let sysctls = Sysctls::begin(seat.core, &mut config);
         let limits = &config.limits;
         let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
         let sizes = StateSizes {
@@ -106,20 +109,7 @@ impl EngineCore {
         let desk = Desk::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
         let stack_config = config.of_stack(seat.core, secret);
         let mut stack = Stack::new(state.tables, stack_config)?;
-        let caps = driver.caps();
-        let mtu = u16::try_from(caps.mtu).unwrap_or(u16::MAX);
-        let hardware = caps.hardware_address;
-        let interface = stack.add_interface(InterfaceConfig {
-            hardware,
-            mtu,
-            resolution: if config.sharing.is_some() {
-                Resolution::External
-            } else {
-                Resolution::Arp
-            },
-            scope_id: config.interface_index,
-            router_discovery: config.router_discovery,
-        })?;
+        let interface = stack.add_interface(interface_of(&config, &*driver))?;
         let loopback = add_loopback(&mut stack, now, config.protocols)?;
         for own in &config.addresses {
             stack.add_address(now, interface, own.interface_address())?;
@@ -156,6 +146,7 @@ impl EngineCore {
             closing: Vec::new(),
             retired: Vec::new(),
             housekeeping: crate::housekeeping::Housekeeping::default(),
+            sysctls,
             strays: crate::strays::Strays::default(),
             has_served: false,
             _state_file: state.file,
@@ -492,4 +483,19 @@ fn add_gateways(
         })?;
     }
     Ok(())
+}
+
+fn interface_of(config: &Config, driver: &dyn Driver) -> InterfaceConfig {
+    let caps = driver.caps();
+    InterfaceConfig {
+        hardware: caps.hardware_address,
+        mtu: u16::try_from(caps.mtu).unwrap_or(u16::MAX),
+        resolution: if config.sharing.is_some() {
+            Resolution::External
+        } else {
+            Resolution::Arp
+        },
+        scope_id: config.interface_index,
+        router_discovery: config.router_discovery,
+    }
 }

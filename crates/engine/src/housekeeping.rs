@@ -53,6 +53,7 @@ impl EngineCore {
         self.sockets.drop_lingering(now);
         self.watch_queues(now);
         self.follow_device(now);
+        self.follow_sysctls();
         self.log_complaints();
         self.keep_shared(now);
         let used = self.sockets.used();

@@ -38,6 +38,7 @@ use crate::core_loop::{CoreLoop, STARTED};
 use crate::latency::IdleLatency;
 use crate::loan::Loan;
 use crate::run::StartError;
+use crate::sysctl::Sysctls;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;
@@ -112,7 +113,9 @@ impl Inline {
             ..config
         };
         let origin = StdInstant::now();
-        let core = EngineCore::new(config, driver, secret, STARTED)?;
+        let mut core = EngineCore::new(config, driver, secret, STARTED)?;
+        // Their descriptors would be the program's.
+        core.sysctls = Sysctls::default();
         let mut core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
         let kick = doorbell::create().map_err(system("make an eventfd"))?;
         let [control, device] = core

@@ -59,6 +59,7 @@ mod state;
 mod steering;
 mod stop;
 mod strays;
+pub mod sysctl;
 #[cfg(test)]
 mod tests;
 mod users;

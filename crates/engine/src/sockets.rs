@@ -233,6 +233,11 @@ impl Sockets {
         self.holders(row).contains(&slot).then_some(row)
     }
 
+    /// What sockets begin with from now on.
+    pub fn set_defaults(&mut self, options: SocketOptions) {
+        self.defaults = options;
+    }
+
     /// A new socket in `region`, held by nobody yet.
     pub fn create(&mut self, region: u32, kind: Kind) -> Option<u32> {
         if self.free.is_empty() && at(self.used) == self.rows.len() {

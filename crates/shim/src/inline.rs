@@ -193,6 +193,7 @@ fn config(settings: &Settings, name: String, instead: Option<String>) -> Config 
     config.interface_index = asked.unwrap_or(1);
     config.limits.connections = CONNECTIONS;
     config.hold_idle_latency = !settings.allow_deep_idle;
+    config.sysctls = engine::sysctl::names().collect();
     config
 }
 

@@ -1,7 +1,9 @@
 //! What a stack is given at start.
 
 use crate::protocols::Protocols;
+use crate::stack::Stack;
 use bitflags::bitflags;
+use wire::tcp::Header;
 
 bitflags! {
     /// Who uses Fast Open (RFC 7413), with the bits of Linux's `net.ipv4.tcp_fastopen`.
@@ -44,6 +46,34 @@ impl SynCookies {
     }
 }
 
+/// Options of TCP that SYNs offer, and that are taken from peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offers {
+    /// Timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Selective acknowledgments (RFC 2018).
+    pub sack: bool,
+    /// Window scaling (RFC 7323 §2).
+    pub window_scaling: bool,
+}
+
+impl Offers {
+    /// All of them.
+    pub const ALL: Self = Self {
+        timestamps: true,
+        sack: true,
+        window_scaling: true,
+    };
+
+    /// The peer's SYN as if it offered no more.
+    pub(crate) fn limit(self, syn: &mut Header) {
+        let options = &mut syn.options;
+        options.timestamps = options.timestamps.filter(|_| self.timestamps);
+        options.sack_permitted &= self.sack;
+        options.window_scale = options.window_scale.filter(|_| self.window_scaling);
+    }
+}
+
 /// Fixed parameters of a stack. Every bound here is a memory or a work bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -73,6 +103,8 @@ pub struct Config {
     /// The kernel has the same addresses: it answers for ports that nobody here holds, and
     /// [`crate::Stack::take_ended_flows`] is asked.
     pub shares_addresses: bool,
+    /// Which options of TCP are used.
+    pub offers: Offers,
     /// Who uses Fast Open.
     pub fast_open: FastOpenModes,
     /// Peers whose Fast Open cookies are kept, at most.
@@ -97,9 +129,19 @@ impl Config {
             fragmented_packets_max: 512,
             announces_addresses: true,
             shares_addresses: false,
+            offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,
         }
+    }
+}
+
+impl Stack<'_> {
+    /// From now on handshakes use, offer and answer so.
+    pub fn set_modes(&mut self, offers: Offers, fast_open: FastOpenModes, syn_cookies: SynCookies) {
+        self.config.offers = offers;
+        self.config.fast_open = fast_open;
+        self.config.syn_cookies = syn_cookies;
     }
 }

@@ -63,7 +63,7 @@ pub mod udp;
 mod wheel;
 
 pub use address::PackedAddress;
-pub use config::{Config, FastOpenModes, SynCookies};
+pub use config::{Config, FastOpenModes, Offers, SynCookies};
 pub use counters::Counters;
 pub use demux::FourTuple;
 pub use detour::Detour;

@@ -65,9 +65,11 @@ impl Stack<'_> {
         match self.find_listener(&tuple) {
             // RFC 9293 §3.10.7.2; a SYN with FIN is a scan (Linux drops it as well).
             Some(listener) if kind == TcpFlags::SYN => {
+                let mut limited = header;
+                self.config.offers.limit(&mut limited);
                 let syn = Syn {
                     tuple,
-                    header: &header,
+                    header: &limited,
                     iss_at_least,
                     payload,
                 };

@@ -93,7 +93,7 @@ impl Stack<'_> {
     ) -> Result<ConnectionId, Error> {
         let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
         self.config.protocols.check_socket(Protocols::TCP, remote)?;
-        if remote_port == 0 || connect.local_port == Some(0) {
+        if connect.local_port == Some(0) {
             return Err(Error::InvalidArgument);
         }
         if !self.interfaces.is_unicast(remote) {
@@ -137,9 +137,11 @@ impl Stack<'_> {
                 remote_end,
             ),
             options: connect.options,
+            timestamps: self.config.offers.timestamps,
+            sack: self.config.offers.sack,
+            window_scaling: self.config.offers.window_scaling,
             fast_open,
             peer_mss,
-            ..tcp::Config::default()
         };
         let iss = self.initial_sequence_after(iss_at_least, &tuple, now);
         let index = self

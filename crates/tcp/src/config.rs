@@ -54,6 +54,31 @@ impl Default for Config {
     }
 }
 
+/// Retransmissions before a connection is given up (R2 of RFC 9293 §3.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Retries {
+    /// Of a SYN (Linux `tcp_syn_retries`).
+    pub syn: u8,
+    /// Of a SYN-ACK (Linux `tcp_synack_retries`).
+    pub syn_ack: u8,
+    /// Of data: it takes as long as so many would, as Linux `tcp_retries2`.
+    pub data: u8,
+    /// Once the program has closed (Linux `tcp_orphan_retries`).
+    pub orphan: u8,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            syn: 6,
+            syn_ack: 5,
+            data: 15,
+            orphan: 8,
+        }
+    }
+}
+
 /// Parameters that a program may change while the connection lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
@@ -66,8 +91,10 @@ pub struct SocketOptions {
     pub keepalive: bool,
     /// Unanswered keep-alive probes before the connection is given up.
     pub keepalive_count: u8,
-    /// `TCP_SYNCNT`: retransmissions of a SYN or SYN-ACK; 0: the default.
+    /// `TCP_SYNCNT`: retransmissions of a SYN or SYN-ACK; 0: as `retries` says.
     pub syn_retries: u8,
+    /// How often others are sent again.
+    pub retries: Retries,
     /// `TCP_DEFER_ACCEPT`: SYN-ACK timeouts for which a bare ACK does not complete a passive open.
     pub defer_accept: u8,
     /// `TCP_LINGER2`: how long an orphan waits in FIN-WAIT-2; 0: the default.
@@ -102,6 +129,7 @@ impl Default for SocketOptions {
             keepalive: false,
             keepalive_count: 9,
             syn_retries: 0,
+            retries: Retries::default(),
             defer_accept: 0,
             fin_timeout_s: 0,
             keepalive_idle: Duration::from_secs(7_200),

@@ -53,7 +53,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, SocketOptions};
+pub use config::{Config, Retries, SocketOptions};
 pub use congestion::Algorithm;
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow, WriteMode};
 pub use ecn::EcnMode;

@@ -9,14 +9,6 @@ use crate::{
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
-/// Retransmissions of a SYN before the connection is given up (Linux `tcp_syn_retries`).
-const SYN_RETRIES: u8 = 6;
-/// Retransmissions of a SYN-ACK (Linux `tcp_synack_retries`).
-const SYN_ACK_RETRIES: u8 = 5;
-/// Retransmissions of data: R2 of RFC 9293 §3.8.3 (Linux `tcp_retries2`).
-const DATA_RETRIES: u8 = 15;
-/// Retransmissions once the program has closed (Linux `tcp_orphan_retries`).
-const ORPHAN_RETRIES: u8 = 8;
 /// R1 of RFC 9293 §3.8.3 (Linux `tcp_retries1`).
 const R1_RETRIES: u8 = 3;
 /// How long a corked partial segment may wait.
@@ -165,22 +157,23 @@ impl Connection {
         if self.user_timeout_expired(now) {
             return true;
         }
+        let retries = self.options.retries;
         let limit = match self.state {
             State::SynSent | State::SynReceived if self.options.syn_retries > 0 => {
                 return self.timers.retries > self.options.syn_retries;
             }
-            State::SynSent => return self.timers.retries > SYN_RETRIES,
+            State::SynSent => return self.timers.retries > retries.syn,
             State::SynReceived if self.deferred => {
-                return self.timers.retries > SYN_ACK_RETRIES.max(self.options.defer_accept);
+                return self.timers.retries > retries.syn_ack.max(self.options.defer_accept);
             }
             // As Linux: the program may have it already, so once more.
             State::SynReceived => {
                 let more = u8::from(self.fast_open == FastOpen::Serving);
-                return self.timers.retries > SYN_ACK_RETRIES + more;
+                return self.timers.retries > retries.syn_ack.saturating_add(more);
             }
             _ if self.options.user_timeout > Duration::ZERO => return false,
-            _ if self.orphan => ORPHAN_RETRIES,
-            _ => DATA_RETRIES,
+            _ if self.orphan => retries.orphan,
+            _ => retries.data,
         };
         // A clock that jumps must not end a connection at its first timeout.
         self.timers.retries > R1_RETRIES
@@ -197,10 +190,11 @@ impl Connection {
     /// RFC 9293 §3.8.6.1: probe a closed window for as long as the peer answers.
     fn on_persist_timeout(&mut self, now: Instant) -> Events {
         self.timers.retries = self.timers.retries.saturating_add(1);
+        let retries = self.options.retries;
         let silent = now.since(self.timers.last_received)
-            > self.rtt.rto().doubled(u32::from(DATA_RETRIES), MAX_SILENCE);
-        if (silent && self.timers.retries > DATA_RETRIES)
-            || (self.orphan && self.timers.retries > ORPHAN_RETRIES)
+            > self.rtt.rto().doubled(u32::from(retries.data), MAX_SILENCE);
+        if (silent && self.timers.retries > retries.data)
+            || (self.orphan && self.timers.retries > retries.orphan)
             || self.user_timeout_expired(now)
         {
             return self.time_out();

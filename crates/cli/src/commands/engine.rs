@@ -128,16 +128,19 @@ pub struct Arguments {
     congestion: CongestionControl,
     /// Explicit congestion notification, numbered as the kernel's net.ipv4.tcp_ecn: 0 off, 1 ask and grant,
     /// 2 grant, 3 ask for accurate ECN and grant either, 4 ask for the older one and grant either, 5 grant either.
-    #[arg(long, value_name = "MODE", default_value_t = EcnMode::default() as u8, value_parser = clap::value_parser!(u8).range(..=5))]
-    ecn: u8,
+    /// [default: that setting]
+    #[arg(long, value_name = "MODE", value_parser = clap::value_parser!(u8).range(..=5))]
+    ecn: Option<u8>,
     /// TCP Fast Open, numbered as the kernel's net.ipv4.tcp_fastopen, a sum: 1 programs that connect, 2 listeners
     /// with TCP_FASTOPEN, 4 data goes without a cookie, 512 is taken without one, 1024 listeners without the option.
-    #[arg(long, value_name = "MODES", default_value_t = FastOpenModes::CLIENT.bits(), value_parser = parse_fast_open)]
-    fastopen: u32,
+    /// [default: that setting]
+    #[arg(long, value_name = "MODES", value_parser = parse_fast_open)]
+    fastopen: Option<u32>,
     /// Answer SYNs with cookies, numbered as the kernel's net.ipv4.tcp_syncookies: 0 never, 1 while the queue of
     /// handshakes is full, 2 always.
-    #[arg(long, value_name = "MODE", default_value_t = SynCookies::default() as u8, value_parser = clap::value_parser!(u8).range(..=2))]
-    syncookies: u8,
+    /// [default: that setting]
+    #[arg(long, value_name = "MODE", value_parser = clap::value_parser!(u8).range(..=2))]
+    syncookies: Option<u8>,
     #[command(flatten)]
     offloads: offloads::Offloads,
     /// Let processors sleep deeply even while programs are attached.
@@ -351,9 +354,20 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.interface_index = sys::interface_index(&arguments.nic).max(1);
     config.cpus.clone_from(&arguments.cpu);
     config.socket_options.congestion = arguments.congestion;
-    config.socket_options.ecn = EcnMode::from_number(arguments.ecn).unwrap_or_default();
-    config.fast_open = FastOpenModes::from_bits_truncate(arguments.fastopen);
-    config.syn_cookies = SynCookies::from_number(arguments.syncookies).unwrap_or_default();
+    config.sysctls = engine::sysctl::names().collect();
+    let mut override_sysctl = |name| config.sysctls.retain(|followed| *followed != name);
+    if let Some(mode) = arguments.ecn.and_then(EcnMode::from_number) {
+        override_sysctl("tcp_ecn");
+        config.socket_options.ecn = mode;
+    }
+    if let Some(modes) = arguments.fastopen {
+        override_sysctl("tcp_fastopen");
+        config.fast_open = FastOpenModes::from_bits_truncate(modes);
+    }
+    if let Some(mode) = arguments.syncookies.and_then(SynCookies::from_number) {
+        override_sysctl("tcp_syncookies");
+        config.syn_cookies = mode;
+    }
     config.spin_us = arguments.spin_us;
     config.limits.connections = usize::try_from(arguments.max_connections)?;
     let window_bytes = arguments.window_kib * 1024;

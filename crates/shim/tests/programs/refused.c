@@ -1,4 +1,4 @@
-/* A connect to a port where nobody listens: blocking, and non-blocking with poll and SO_ERROR. */
+/* A connect to a port where nobody listens, also port 0: blocking, and non-blocking with poll and SO_ERROR. */
 #include "parity.h"
 
 static void server(int listener) {
@@ -27,6 +27,11 @@ static void client(address_t peer) {
     say("SO_ERROR: %s", error_name(socket_error(fd)));
     poll_now("fetched", fd, 0);
     result("connect after SO_ERROR", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    close(fd);
+
+    peer.PORT = 0;
+    fd = socket(FAMILY, SOCK_STREAM, 0);
+    result("connect to port 0", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     close(fd);
     step(guide);
     close(guide);

@@ -1,0 +1,273 @@
+//! What administrators have set for the kernel's TCP in the network namespace (ip-sysctl, `net.ipv4.tcp_*`), as far as it
+//! means something here: it holds for an engine's connections too, as it is when they begin.
+
+use core::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use stack::{FastOpenModes, SynCookies};
+use tcp::{Duration, EcnMode, Retries};
+
+use crate::config::Config;
+use crate::core::EngineCore;
+
+/// Where they are.
+const FOLDER: &str = "/proc/sys/net/ipv4";
+
+/// One of them.
+#[derive(Debug)]
+struct Setting {
+    name: &'static str,
+    /// What a kernel has that nobody has told anything.
+    default: u64,
+    /// Takes a value over; `None`: it means nothing here.
+    take: fn(&mut Config, u64) -> Option<()>,
+}
+
+static SETTINGS: [Setting; 14] = [
+    Setting {
+        name: "tcp_ecn",
+        default: 2,
+        take: |config, value| {
+            config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_fastopen",
+        default: 1,
+        take: |config, value| {
+            config.fast_open = FastOpenModes::from_bits_truncate(u32::try_from(value).ok()?);
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_syncookies",
+        default: 1,
+        take: |config, value| {
+            config.syn_cookies = SynCookies::from_number(u8::try_from(value).ok()?)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_timestamps",
+        default: 1,
+        take: |config, value| {
+            config.offers.timestamps = value != 0;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_sack",
+        default: 1,
+        take: |config, value| {
+            config.offers.sack = value != 0;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_window_scaling",
+        default: 1,
+        take: |config, value| {
+            config.offers.window_scaling = value != 0;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_keepalive_time",
+        default: 7_200,
+        take: |config, value| {
+            config.socket_options.keepalive_idle = seconds(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_keepalive_intvl",
+        default: 75,
+        take: |config, value| {
+            config.socket_options.keepalive_interval = seconds(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_keepalive_probes",
+        default: 9,
+        take: |config, value| {
+            config.socket_options.keepalive_count = u8::try_from(value.clamp(1, 127)).ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_fin_timeout",
+        default: 60,
+        take: |config, value| {
+            // 0 is the default there.
+            config.socket_options.fin_timeout_s = u16::try_from(value).ok()?.clamp(1, 3_600);
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_syn_retries",
+        default: 6,
+        take: |config, value| {
+            config.socket_options.retries.syn = count(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_synack_retries",
+        default: 5,
+        take: |config, value| {
+            config.socket_options.retries.syn_ack = count(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_retries2",
+        default: 15,
+        take: |config, value| {
+            config.socket_options.retries.data = count(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_orphan_retries",
+        default: 0,
+        take: |config, value| {
+            // 0 is the default there.
+            let orphan = if value == 0 {
+                Retries::default().orphan
+            } else {
+                count(value)?
+            };
+            config.socket_options.retries.orphan = orphan;
+            Some(())
+        },
+    },
+];
+
+/// As long as a program may ask for (`MAX_TCP_KEEPIDLE`).
+fn seconds(value: u64) -> Option<Duration> {
+    (1..=32_767)
+        .contains(&value)
+        .then(|| Duration::from_secs(value))
+}
+
+/// As many as the kernel's own take.
+fn count(value: u64) -> Option<u8> {
+    u8::try_from(value).ok()
+}
+
+/// The names of all that can be followed.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| setting.name)
+}
+
+/// Settings of this network namespace that an engine follows, and what they were when it last looked.
+#[derive(Debug, Default)]
+pub(crate) struct Sysctls {
+    followed: Vec<Followed>,
+}
+
+#[derive(Debug)]
+struct Followed {
+    setting: &'static Setting,
+    file: File,
+    last: u64,
+}
+
+/// A setting that has another value than before.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    name: &'static str,
+    value: u64,
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}={}", self.name, self.value)
+    }
+}
+
+impl Sysctls {
+    /// Those that a core shall follow; takes them over.
+    pub(crate) fn begin(core: u16, config: &mut Config) -> Self {
+        let mut sysctls = Self::open_in(Path::new(FOLDER), &config.sysctls);
+        tell(core, &sysctls.look(config));
+        sysctls
+    }
+
+    /// Those of `names` that there are.
+    fn open_in(folder: &Path, names: &[&str]) -> Self {
+        let wanted = SETTINGS.iter().filter(|one| names.contains(&one.name));
+        let followed = wanted.filter_map(|setting| {
+            Some(Followed {
+                setting,
+                file: File::open(folder.join(setting.name)).ok()?,
+                last: setting.default,
+            })
+        });
+        Self {
+            followed: followed.collect(),
+        }
+    }
+
+    /// Takes over what differs from what it was; at the first look, from a kernel's defaults. What means nothing here is
+    /// passed over.
+    pub(crate) fn look(&mut self, config: &mut Config) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for Followed {
+            setting,
+            file,
+            last,
+        } in &mut self.followed
+        {
+            let Some(value) = value_in(file).filter(|value| value != last) else {
+                continue;
+            };
+            *last = value;
+            if (setting.take)(config, value).is_some() {
+                let name = setting.name;
+                taken.push(Taken { name, value });
+            }
+        }
+        taken
+    }
+}
+
+fn value_in(file: &File) -> Option<u64> {
+    let mut text = [0; 32];
+    let len = file.read_at(&mut text, 0).ok()?;
+    core::str::from_utf8(text.get(..len)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Says what was taken over, once for all cores.
+fn tell(core: u16, taken: &[Taken]) {
+    if core == 0 && !taken.is_empty() {
+        let taken: Vec<_> = taken.iter().map(Taken::to_string).collect();
+        tracing::info!("as the kernel's net.ipv4: {}", taken.join(", "));
+    }
+}
+
+impl EngineCore {
+    /// Looks at the settings; connections and listeners that begin from now on obey them.
+    pub(crate) fn follow_sysctls(&mut self) {
+        let taken = self.sysctls.look(&mut self.config);
+        if taken.is_empty() {
+            return;
+        }
+        tell(self.seat.core, &taken);
+        let config = &self.config;
+        self.stack
+            .set_modes(config.offers, config.fast_open, config.syn_cookies);
+        self.sockets.set_defaults(config.socket_options);
+    }
+}
+
+#[cfg(test)]
+mod tests;
