@@ -13,21 +13,26 @@ use crate::socket::TcpSocket;
 
 impl TcpSocket {
     /// As `connect`, with Fast Open. Returns how many bytes the first sending call can give to the SYN, which
-    /// waits for them; 0: it waits for nothing, and nothing can be sent before the connection stands.
+    /// waits for them; 0: it waits for nothing, and nothing can be sent before the connection stands. Without `has_data`
+    /// it is 0, and a cookie is asked for if there is none.
     /// EOPNOTSUPP: the engine has it switched off.
     pub fn connect_fast(
         &self,
         remote: SocketAddr,
         local: Option<SocketAddr>,
+        has_data: bool,
     ) -> Result<usize, Errno> {
         let local = match local {
             Some(local) => Some(self.session().placed(local, remote)?),
             None => None,
         };
         self.header().program_forget_error();
-        let room = self
-            .session()
-            .call_plain(self.id(), Op::ConnectFast { remote, local })?;
+        let op = if has_data {
+            Op::ConnectFast { remote, local }
+        } else {
+            Op::ConnectForCookie { remote, local }
+        };
+        let room = self.session().call_plain(self.id(), op)?;
         let room = u32::try_from(room).map_err(|_| Errno::PROTO)?;
         self.syn_room.store(room, Ordering::Release);
         Ok(self.syn_room())

@@ -9,6 +9,17 @@ use rustix::io::Errno;
 use stack::Connect;
 use tcp::Instant;
 
+/// What a program wants of Fast Open (RFC 7413).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FastOpenWish {
+    /// Nothing.
+    None,
+    /// It has bytes for the SYN.
+    Data,
+    /// It has none, and wants the cookie for the next time.
+    Cookie,
+}
+
 impl EngineCore {
     /// As `connect`, without Fast Open, where a listener of this engine would hear it.
     pub(crate) fn connect_heard(
@@ -21,16 +32,15 @@ impl EngineCore {
         if !self.stack.is_heard(remote) {
             return Err(Errno::CONNREFUSED);
         }
-        self.connect(now, row, remote, local, false)
+        self.connect(now, row, (remote, local), FastOpenWish::None)
     }
 
     pub(crate) fn connect(
         &mut self,
         now: Instant,
         row: u32,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-        is_fast: bool,
+        (remote, local): (SocketAddr, Option<SocketAddr>),
+        wish: FastOpenWish,
     ) -> Result<u64, Errno> {
         let record = *self.sockets.row(row);
         match record.kind {
@@ -57,11 +67,16 @@ impl EngineCore {
             options: record.options,
             ip: record.ip(),
         };
-        let opened = if is_fast {
-            self.stack.connect_fast(now, &connect, &mut self.sockets)
-        } else {
-            let opened = self.stack.connect(now, &connect, &mut self.sockets);
-            opened.map(|connection| (connection, 0))
+        let host = &mut self.sockets;
+        let opened = match wish {
+            FastOpenWish::None => {
+                let opened = self.stack.connect(now, &connect, host);
+                opened.map(|connection| (connection, 0))
+            }
+            wish => {
+                let has_data = wish == FastOpenWish::Data;
+                self.stack.connect_fast(now, &connect, has_data, host)
+            }
         };
         let (connection, room) = opened.map_err(errno::of_stack)?;
         let (local, remote) = self.stack.addresses(connection).map_err(errno::of_stack)?;

@@ -295,6 +295,10 @@ impl Scene {
                 remote: if a % 4 == 0 { bound } else { self.peer },
                 local: (b % 4 == 0).then_some(bound),
             },
+            2 if d % 8 == 3 => Op::ConnectForCookie {
+                remote: if a % 4 == 0 { bound } else { self.peer },
+                local: (b % 4 == 0).then_some(bound),
+            },
             2 => Op::ConnectFast {
                 remote: if a % 4 == 0 { bound } else { self.peer },
                 local: (b % 4 == 0).then_some(bound),

@@ -39,6 +39,7 @@ impl EngineCore {
                 | Op::Connect { .. }
                 | Op::ConnectHeard { .. }
                 | Op::ConnectFast { .. }
+                | Op::ConnectForCookie { .. }
         );
         let Some(id) = command.socket.filter(|_| needs) else {
             return false;

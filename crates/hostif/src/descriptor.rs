@@ -111,6 +111,14 @@ pub enum Op {
         /// The local address, if the program chose one with this call.
         local: Option<SocketAddr>,
     },
+    /// As `ConnectFast` of a program that has nothing to send: the SYN has the peer's cookie, or asks for it, and waits
+    /// for nothing.
+    ConnectForCookie {
+        /// The peer.
+        remote: SocketAddr,
+        /// The local address, if the program chose one with this call.
+        local: Option<SocketAddr>,
+    },
     /// Take an established connection from the listener; answered with `Completion::Accepted`.
     Accept {
         /// Backing socket for the new connection, from `Prepare`.

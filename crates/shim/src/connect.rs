@@ -24,6 +24,17 @@ use client::address::{self, Family, Name};
 use client::engines::{self, Candidates, Flow};
 use client::route;
 
+/// How a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// As any.
+    Plain,
+    /// With Fast Open (RFC 7413): bytes for the SYN follow.
+    Fast,
+    /// With Fast Open, for its cookie alone.
+    ForCookie,
+}
+
 /// connect(2).
 pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Some(file) = descriptors::lookup(fd) else {
@@ -52,9 +63,13 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let is_fast = socket
         .log
         .is_on(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
-    let opened = match open_towards(fd, socket, destination, is_fast) {
-        Err(Errno::OPNOTSUPP) if is_fast => open_towards(fd, socket, destination, false),
-        opened => opened,
+    let open = |opening| open_towards(fd, socket, destination, opening);
+    let opened = match is_fast {
+        true => match open(Opening::Fast) {
+            Err(Errno::OPNOTSUPP) => open(Opening::Plain),
+            opened => opened,
+        },
+        false => open(Opening::Plain),
     };
     let Some(stream) = opened? else {
         return Ok(None);
@@ -74,7 +89,7 @@ pub fn open_towards(
     fd: RawFd,
     socket: &Socket,
     destination: SocketAddr,
-    is_fast: bool,
+    opening: Opening,
 ) -> Result<Option<Arc<Stream>>, Errno> {
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
@@ -86,7 +101,7 @@ pub fn open_towards(
         return Ok(None);
     }
     let destination = route::resolved(destination);
-    match begin(fd, socket, destination, is_fast, candidates) {
+    match begin(fd, socket, destination, opening, candidates) {
         Err(error)
             if engines::is_for_the_kernel(error, destination) && may_be_the_kernels(socket) =>
         {
@@ -147,7 +162,7 @@ fn begin(
     fd: RawFd,
     socket: &Socket,
     destination: SocketAddr,
-    is_fast: bool,
+    opening: Opening,
     candidates: Candidates,
 ) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
@@ -158,7 +173,7 @@ fn begin(
         local: name::local_of(backing)?,
         remote: destination,
     };
-    let begin_on = |place| begin_on(place, backing, socket, destination, is_fast);
+    let begin_on = |place| begin_on(place, backing, socket, destination, opening);
     let stream = accelerated::first_that_opens(candidates, flow, begin_on)?;
     socket.decide(Arc::clone(&stream));
     Ok(stream)
@@ -169,7 +184,7 @@ fn begin_on(
     backing: BorrowedFd<'_>,
     socket: &Socket,
     destination: SocketAddr,
-    is_fast: bool,
+    opening: Opening,
 ) -> Result<Arc<Stream>, Errno> {
     let local = match socket.bound() {
         Some(bound) => bound.address,
@@ -188,10 +203,10 @@ fn begin_on(
     driven::apply(backing.as_raw_fd(), socket, &stream);
     if destination.ip().is_loopback() && may_be_the_kernels(socket) {
         stream.connect_heard(local, destination)?;
-    } else if is_fast {
-        stream.connect_fast(local, destination)?;
-    } else {
+    } else if opening == Opening::Plain {
         stream.connect(local, destination)?;
+    } else {
+        stream.connect_fast(local, destination, opening == Opening::Fast)?;
     }
     Ok(stream)
 }

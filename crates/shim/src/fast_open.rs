@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
-use crate::connect;
+use crate::connect::{self, Opening};
 use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
@@ -34,9 +34,11 @@ pub fn send(fd: RawFd, name: Option<&[u8]>, slices: &[IoSlice<'_>], flags: i32) 
         Name::Unspecified => return Err(Errno::OPNOTSUPP),
         _ => return Ok(None),
     };
-    // A SYN that waits for nothing takes nothing along.
-    let is_fast = slices.iter().any(|slice| !slice.is_empty());
-    let Some(stream) = connect::open_towards(fd, socket, destination, is_fast)? else {
+    let opening = match slices.iter().all(|slice| slice.is_empty()) {
+        true => Opening::ForCookie,
+        false => Opening::Fast,
+    };
+    let Some(stream) = connect::open_towards(fd, socket, destination, opening)? else {
         return Ok(None);
     };
     match transfer::send(fd, slices, flags & !libc::MSG_FASTOPEN) {

@@ -192,19 +192,26 @@ impl Stack<'_> {
         }
     }
 
-    /// How to open a connection to `remote` of which the program has bytes at hand: and the MSS that came with
+    /// How to open a connection to `remote`, for which the program has bytes at hand or not; and the MSS that came with
     /// the cookie.
-    pub(crate) fn fast_open_towards(&self, now: Instant, remote: IpAddr) -> (FastOpen, u16) {
+    pub(crate) fn fast_open_towards(
+        &self,
+        now: Instant,
+        remote: IpAddr,
+        has_data: bool,
+    ) -> (FastOpen, u16) {
+        let without = FastOpenModes::CLIENT_WITHOUT_COOKIE;
+        let needs_cookie = !self.config.fast_open.contains(without);
         let Some(peer) = self.fast_open_peers.find(now, remote) else {
-            let without = FastOpenModes::CLIENT_WITHOUT_COOKIE;
-            return if self.config.fast_open.contains(without) {
-                (FastOpen::Holding, 0)
-            } else {
-                (FastOpen::Asking, 0)
+            return match (needs_cookie, has_data) {
+                (true, _) => (FastOpen::Asking, 0),
+                (false, true) => (FastOpen::Holding, 0),
+                (false, false) => (FastOpen::Off, 0),
             };
         };
         match peer.cookie() {
-            Some(_) => (FastOpen::Holding, peer.mss()),
+            Some(_) if has_data => (FastOpen::Holding, peer.mss()),
+            Some(_) => (FastOpen::Asking, peer.mss()),
             None => (FastOpen::Off, 0),
         }
     }
@@ -220,13 +227,12 @@ impl Stack<'_> {
             let is_there = self.check_listener(listener).is_ok();
             let key = is_there.then(|| self.fast_open_keys(listener.index).next());
             key.flatten().map(|key| cookie_of(&key, local, remote))
-        } else if record.tcp.fast_open() == FastOpen::Asking {
-            Some(FastOpenCookie::REQUEST)
         } else {
             let known = self.fast_open_peers.find(now, remote);
             let cookie = known.and_then(|peer| peer.cookie());
+            let is_asking = record.tcp.fast_open() == FastOpen::Asking;
             let without = FastOpenModes::CLIENT_WITHOUT_COOKIE;
-            if cookie.is_none() && !self.config.fast_open.contains(without) {
+            if cookie.is_none() && (is_asking || !self.config.fast_open.contains(without)) {
                 // It was forgotten meanwhile: the data counts as refused when the SYN-ACK is here.
                 transmit.len = 0;
                 Some(FastOpenCookie::REQUEST)

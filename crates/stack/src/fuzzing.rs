@@ -302,7 +302,10 @@ impl<'m> Scene<'m> {
             ip: IpOptions::default(),
         };
         let opened = if remote_port.is_multiple_of(2) {
-            let opened = self.stack.connect_fast(self.now, &connect, &mut self.world);
+            let has_data = remote_port.is_multiple_of(4);
+            let opened = self
+                .stack
+                .connect_fast(self.now, &connect, has_data, &mut self.world);
             opened.map(|(id, _)| id)
         } else {
             self.stack.connect(self.now, &connect, &mut self.world)

@@ -58,7 +58,8 @@ impl Stack<'_> {
     }
 
     /// As [`Stack::connect`], with Fast Open (RFC 7413) if the peer's cookie is known: then the SYN waits for
-    /// the program's first bytes, and how many it can take is told. Else, 0, it asks for a cookie.
+    /// the program's first bytes, and how many it can take is told. Else, 0, it asks for a cookie. Where the program has
+    /// nothing to send (`has_data`) the SYN takes the cookie along and waits for nothing.
     ///
     /// # Errors
     /// As [`Stack::connect`]; [`Error::NotSupported`]: it is switched off.
@@ -66,13 +67,14 @@ impl Stack<'_> {
         &mut self,
         now: Instant,
         connect: &Connect,
+        has_data: bool,
         host: &mut dyn Host,
     ) -> Result<(ConnectionId, u32), Error> {
         if !self.config.fast_open.contains(FastOpenModes::CLIENT) {
             return Err(Error::NotSupported);
         }
         let remote = connect.remote.ip().to_canonical();
-        let fast_open = self.fast_open_towards(now, remote);
+        let fast_open = self.fast_open_towards(now, remote, has_data);
         let id = self.open(now, connect, fast_open, host)?;
         let record = self.record(id.index);
         let room = match record.tcp.fast_open() {

@@ -32,6 +32,7 @@ const CONNECT_FAST: u8 = 11;
 const SET_FAST_OPEN_KEYS: u8 = 12;
 const TELL_LANE: u8 = 13;
 const CONNECT_HEARD: u8 = 14;
+const CONNECT_FOR_COOKIE: u8 = 15;
 const WRITTEN: u8 = 16;
 const CONSUMED: u8 = 17;
 const DONE: u8 = 32;
@@ -155,6 +156,7 @@ impl Descriptor for Command {
             Op::Connect { remote, local } => connect(CONNECT, remote, local),
             Op::ConnectHeard { remote, local } => connect(CONNECT_HEARD, remote, local),
             Op::ConnectFast { remote, local } => connect(CONNECT_FAST, remote, local),
+            Op::ConnectForCookie { remote, local } => connect(CONNECT_FOR_COOKIE, remote, local),
             Op::SetFastOpenKeys(keys) => {
                 let [a, b] = halves(keys.primary);
                 let [c, d] = halves(keys.backup.unwrap_or_default());
@@ -228,11 +230,12 @@ impl Descriptor for Command {
             LISTEN => Op::Listen {
                 backlog: number(words[2])?,
             },
-            kind @ (CONNECT | CONNECT_HEARD | CONNECT_FAST) => {
+            kind @ (CONNECT | CONNECT_HEARD | CONNECT_FAST | CONNECT_FOR_COOKIE) => {
                 let (remote, local) = connect_ends(&first, words)?;
                 match kind {
                     CONNECT => Op::Connect { remote, local },
                     CONNECT_HEARD => Op::ConnectHeard { remote, local },
+                    CONNECT_FOR_COOKIE => Op::ConnectForCookie { remote, local },
                     _ => Op::ConnectFast { remote, local },
                 }
             }

@@ -55,6 +55,8 @@ fn any_op() -> impl Strategy<Value = Op> {
             .prop_map(|(remote, local)| Op::ConnectHeard { remote, local }),
         (any_address(), proptest::option::of(any_address()))
             .prop_map(|(remote, local)| Op::ConnectFast { remote, local }),
+        (any_address(), proptest::option::of(any_address()))
+            .prop_map(|(remote, local)| Op::ConnectForCookie { remote, local }),
         any::<([u8; 16], Option<[u8; 16]>)>()
             .prop_map(|(primary, backup)| Op::SetFastOpenKeys(FastOpenKeys { primary, backup })),
         any::<u32>().prop_map(|handle| Op::Accept { handle }),

@@ -9,8 +9,13 @@ use super::Stream;
 
 impl Stream {
     /// Starts to connect with Fast Open. Whether the SYN waits for the program's first bytes.
-    pub fn connect_fast(&self, local: SocketAddr, remote: SocketAddr) -> Result<bool, Errno> {
-        let room = self.socket.connect_fast(remote, Some(local))?;
+    pub fn connect_fast(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        has_data: bool,
+    ) -> Result<bool, Errno> {
+        let room = self.socket.connect_fast(remote, Some(local), has_data)?;
         Ok(room > 0)
     }
 

@@ -240,7 +240,7 @@ fn connect(node: &mut Node<'_>, now: Instant, data: &[u8]) -> (u64, u32, Header,
     let owner = connect.owner;
     let (id, room) = node
         .stack
-        .connect_fast(now, &connect, &mut node.host)
+        .connect_fast(now, &connect, !data.is_empty(), &mut node.host)
         .unwrap();
     node.programs
         .borrow_mut()
@@ -368,7 +368,7 @@ fn switched_off_it_is_refused() {
         options: tcp::SocketOptions::default(),
         ip: IpOptions::default(),
     };
-    let refused = node.stack.connect_fast(NOW, &connect, &mut node.host);
+    let refused = node.stack.connect_fast(NOW, &connect, true, &mut node.host);
     assert_eq!(refused, Err(Error::NotSupported));
 }
 
@@ -380,6 +380,25 @@ fn without_cookies_data_goes_with_the_first_syn() {
     });
     let (_, _, syn, payload) = connect(&mut node, NOW, b"hello");
     assert_eq!((syn.options.fast_open, payload), (None, b"hello".to_vec()));
+}
+
+#[test]
+fn who_has_nothing_to_send_asks_for_a_cookie_or_shows_it() {
+    let mut memory = memory();
+    let mut node = node(&mut memory, |config| config.fast_open = BOTH);
+    let (_, room, syn, payload) = connect(&mut node, NOW, b"");
+    let request = Some(FastOpenCookie::REQUEST);
+    assert_eq!((room, syn.options.fast_open, payload), (0, request, vec![]));
+    let options = Options {
+        mss: Some(1_200),
+        fast_open: FastOpenCookie::new(&[7; 8]),
+        ..Options::default()
+    };
+    answer_syn(&mut node, NOW, &syn, 1, options);
+    let (_, room, syn, payload) = connect(&mut node, NOW, b"");
+    let known = FastOpenCookie::new(&[7; 8]);
+    assert_eq!((room, syn.options.fast_open, payload), (0, known, vec![]));
+    assert!(node.transmit(NOW).is_empty());
 }
 
 #[test]
@@ -401,7 +420,7 @@ fn two_stacks_open_fast_the_second_time() {
         let owner = connect.owner;
         let (id, _) = node
             .stack
-            .connect_fast(now, &connect, &mut node.host)
+            .connect_fast(now, &connect, true, &mut node.host)
             .unwrap();
         let mut programs = node.programs.borrow_mut();
         programs.sockets.get_mut(&owner).unwrap().connection = id;

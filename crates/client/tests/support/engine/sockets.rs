@@ -242,7 +242,8 @@ impl Core {
             }
             Op::Connect { remote, .. }
             | Op::ConnectHeard { remote, .. }
-            | Op::ConnectFast { remote, .. } => {
+            | Op::ConnectFast { remote, .. }
+            | Op::ConnectForCookie { remote, .. } => {
                 self.connect(id, remote);
                 done(0, 0)
             }
