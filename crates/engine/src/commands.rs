@@ -1,7 +1,6 @@
 //! What programs ask through their rings; what they write is in `notes.rs`. Every value was decoded and is judged here once: a socket
 //! that the session does not hold is `EBADF`, a position that cannot be ends the session.
 
-use crate::connect::FastOpenWish;
 use crate::core::EngineCore;
 use crate::errno;
 use crate::rows::Kind;
@@ -190,18 +189,10 @@ impl EngineCore {
                         self.send_before_change(now, slot, row);
                         self.set_datagram_options(row, &options)
                     }
-                    Op::Connect { remote, local } => {
-                        self.connect(now, row, (remote, local), FastOpenWish::None)
-                    }
-                    Op::ConnectHeard { remote, local } => {
-                        self.connect_heard(now, row, remote, local)
-                    }
-                    Op::ConnectFast { remote, local } => {
-                        self.connect(now, row, (remote, local), FastOpenWish::Data)
-                    }
-                    Op::ConnectForCookie { remote, local } => {
-                        self.connect(now, row, (remote, local), FastOpenWish::Cookie)
-                    }
+                    Op::Connect { .. }
+                    | Op::ConnectHeard { .. }
+                    | Op::ConnectFast { .. }
+                    | Op::ConnectForCookie { .. } => self.begin_connect(now, row, op),
                     Op::Shutdown { how, written } => {
                         self.settle_written_to(now, slot, row, written);
                         self.shutdown(now, row, how, written)

@@ -4,14 +4,14 @@ use crate::core::EngineCore;
 use crate::errno;
 use crate::rows::Kind;
 use core::net::SocketAddr;
-use hostif::Flags;
+use hostif::{Flags, Op};
 use rustix::io::Errno;
 use stack::Connect;
 use tcp::Instant;
 
 /// What a program wants of Fast Open (RFC 7413).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FastOpenWish {
+enum FastOpenWish {
     /// Nothing.
     None,
     /// It has bytes for the SYN.
@@ -21,21 +21,22 @@ pub(crate) enum FastOpenWish {
 }
 
 impl EngineCore {
-    /// As `connect`, without Fast Open, where a listener of this engine would hear it.
-    pub(crate) fn connect_heard(
-        &mut self,
-        now: Instant,
-        row: u32,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-    ) -> Result<u64, Errno> {
-        if !self.stack.is_heard(remote) {
-            return Err(Errno::CONNREFUSED);
-        }
-        self.connect(now, row, (remote, local), FastOpenWish::None)
+    /// One of the operations that connect.
+    pub(crate) fn begin_connect(&mut self, now: Instant, row: u32, op: Op) -> Result<u64, Errno> {
+        let (ends, wish) = match op {
+            Op::Connect { remote, local } => ((remote, local), FastOpenWish::None),
+            Op::ConnectHeard { remote, .. } if !self.stack.is_heard(remote) => {
+                return Err(Errno::CONNREFUSED);
+            }
+            Op::ConnectHeard { remote, local } => ((remote, local), FastOpenWish::None),
+            Op::ConnectFast { remote, local } => ((remote, local), FastOpenWish::Data),
+            Op::ConnectForCookie { remote, local } => ((remote, local), FastOpenWish::Cookie),
+            _ => return Err(Errno::INVAL),
+        };
+        self.connect(now, row, ends, wish)
     }
 
-    pub(crate) fn connect(
+    fn connect(
         &mut self,
         now: Instant,
         row: u32,
