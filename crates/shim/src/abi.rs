@@ -34,9 +34,9 @@ use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
-    addresses, connect as connecting, control, create, driven, ending, epoll, listen as listening,
-    name, options, poll as polling, select as selecting, sendfile as sending_file,
-    splice as splicing, transfer,
+    addresses, connect as connecting, control, create, datagram, driven, ending, epoll,
+    listen as listening, name, options, poll as polling, select as selecting,
+    sendfile as sending_file, splice as splicing, transfer,
 };
 
 /// Calls libc's function of this name.
@@ -374,6 +374,10 @@ fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) -> c
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if is_tracked(fd) {
         let answer = at_the_edge(|| {
+            if let Some(time) = datagram::last_arrival(fd, request)? {
+                sys::copy_out(argument, &time)?;
+                return Ok(Some(0));
+            }
             let Some(value) = control::ioctl(fd, request)? else {
                 return Ok(None);
             };

@@ -12,6 +12,7 @@ mod options;
 mod places;
 mod receive;
 mod send;
+mod stamp;
 mod sys;
 
 use core::net::SocketAddr;
@@ -34,6 +35,7 @@ pub use client::datagram_messages::want;
 pub use control::{ask, ioctl, shutdown};
 pub use options::{engine_options, follow, tell};
 pub use places::{bind, come_back};
+pub use stamp::{LastArrival, last_arrival};
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
     send_to,

@@ -16,6 +16,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
+use crate::datagram::LastArrival;
 use crate::datagram::groups::Membership;
 use crate::device::Chosen;
 use crate::epoll::Watchers;
@@ -99,6 +100,8 @@ pub struct Socket {
     pub looked_at: Chosen,
     /// Of a UDP socket on several stacks: by which it has heard from whom.
     pub heard: Heard,
+    /// When the datagram that it received last arrived.
+    pub last_arrival: LastArrival,
     /// Whose interface IP_MULTICAST_IF and IPV6_MULTICAST_IF name.
     multicast: [Chosen; 2],
     /// Groups that it is in on the engine, or will be.
@@ -129,6 +132,7 @@ impl Default for Socket {
             turns: AtomicU32::new(0),
             looked_at: Chosen::none(),
             heard: Heard::default(),
+            last_arrival: LastArrival::default(),
             multicast: [Chosen::none(), Chosen::none()],
             memberships: Shared::empty(),
             log: Log::default(),

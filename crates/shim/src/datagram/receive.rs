@@ -56,6 +56,13 @@ impl Receiving {
         self.kernel_asked = true;
     }
 
+    /// The kernel had a datagram, or an entry of its error queue.
+    pub fn kernel_gave_it(&self) {
+        if let Some(socket) = self.call.socket() {
+            socket.last_arrival.note_kernels(socket.wanted());
+        }
+    }
+
     /// The kernel had something, from whom if that was asked. `name` is as the kernel writes it.
     pub fn kernel_had_it(&self, name: &[u8]) {
         let Some(socket) = self.call.socket() else {
@@ -111,7 +118,11 @@ impl Receiving {
         let both = socket.kernel_receives();
         if self.flags & libc::MSG_ERRQUEUE != 0 {
             return match stream.take_failure(slices)? {
-                Some(failure) => Ok(Some(Step::Failure(failure))),
+                Some(failure) => {
+                    let at = failure.letter.record.timestamp_ns;
+                    socket.last_arrival.note(at, socket.wanted());
+                    Ok(Some(Step::Failure(failure)))
+                }
                 None if both && !self.kernel_asked => Ok(Some(Step::AskKernel)),
                 None => Err(Errno::AGAIN),
             };
@@ -135,6 +146,8 @@ impl Receiving {
         };
         if let Some(arrived) = stream.receive_datagram((first, turn), slices, peek)? {
             self.note_source(socket, Device::Engine(arrived.place));
+            let at = arrived.letter.record.timestamp_ns;
+            socket.last_arrival.note(at, socket.wanted());
             if both {
                 let stack = HeardBy::Engine(arrived.place);
                 socket.heard.note(arrived.letter.record.source, stack);

@@ -184,6 +184,9 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
                         // SAFETY: the kernel has written that much of the name, if there is room for one.
                         let name = unsafe { name_bytes(message.msg_name, len) };
                         receiving.kernel_had_it(name.unwrap_or_default());
+                        if result.is_ok() {
+                            receiving.kernel_gave_it();
+                        }
                         return result.map(Some);
                     }
                 }
@@ -344,6 +347,14 @@ unsafe fn kernel_receives(fd: RawFd, message: &mut msghdr, flags: c_int) -> Resu
     // SAFETY: the message and what it names are the caller's, for exactly this call.
     let result = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut *message, flags) };
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(sys::errno()))
+}
+
+/// Has the kernel stamp what comes to a backing socket (`sock_enable_timestamp`).
+pub fn begin_stamps(fd: RawFd) {
+    const SIOCGSTAMPNS_OLD: libc::c_long = 0x8907;
+    let mut time = [0_i64; 2];
+    // SAFETY: the kernel writes two numbers of eight bytes at most.
+    let _ = unsafe { libc::syscall(libc::SYS_ioctl, fd, SIOCGSTAMPNS_OLD, time.as_mut_ptr()) };
 }
 
 /// sendmsg(2) of the kernel.

@@ -20,7 +20,12 @@ pub fn follow(socket: &Socket, name: i32, value: i32) {
         // One switch with two units: the last call counts (Linux `__sock_set_timestamps`).
         socket.set_wanted(want::TIMESTAMP | want::TIMESTAMP_NS, false);
     }
-    socket.set_wanted(what, is_asked(name, value));
+    let is_asked = is_asked(name, value);
+    if is_asked && what != want::TIMESTAMPING {
+        // Off again, SIOCGSTAMP tells times all the same (Linux `sock_enable_timestamp`).
+        socket.last_arrival.ask();
+    }
+    socket.set_wanted(what, is_asked);
 }
 
 /// Whether the value asks for times of arrival.
