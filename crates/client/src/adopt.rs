@@ -70,7 +70,8 @@ impl Engines {
                 let Some(socket) = session.adopt_at(core, backing)? else {
                     continue;
                 };
-                if socket.state() != State::Listening {
+                // Of a listener that another process makes at this moment the other cores follow.
+                if socket.state() != State::Listening && found.is_empty() {
                     return Ok(Some(socket));
                 }
                 found.push(socket);

@@ -110,7 +110,7 @@ impl EngineCore {
             };
             let answer = match receive_any(session.control.as_fd(), RecvFlags::DONTWAIT) {
                 Ok(received) if received.bytes.is_empty() => return self.end_session(now, slot),
-                Ok(received) => self.understand(slot, received),
+                Ok(received) => self.understand(now, slot, received),
                 Err(Errno::AGAIN) => return,
                 Err(_) => return self.end_session(now, slot),
             };
@@ -142,6 +142,7 @@ impl EngineCore {
     /// descriptors and needs no check; `None`: there is no such session.
     pub(crate) fn answer_session(
         &mut self,
+        now: Instant,
         session: u32,
         request: Request,
         descriptors: Vec<OwnedFd>,
@@ -149,11 +150,16 @@ impl EngineCore {
         let slot = self.slot_of(session)?;
         let user = Arc::clone(&self.sessions[slot].as_ref()?.user);
         let descriptors = descriptors.into_iter().map(|fd| user.keep(fd)).collect();
-        let answer = self.answer(slot, request, descriptors);
+        let answer = self.answer(now, slot, request, descriptors);
         Some(answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new())))
     }
 
-    fn understand(&mut self, slot: usize, received: Received) -> Result<Answer, (Errno, String)> {
+    fn understand(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        received: Received,
+    ) -> Result<Answer, (Errno, String)> {
         let session = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
@@ -183,7 +189,7 @@ impl EngineCore {
                 if brings_backings {
                     check_backings(&descriptors)?;
                 }
-                self.answer(slot, request, descriptors)
+                self.answer(now, slot, request, descriptors)
             }
             None => Err((
                 Errno::PROTO,
@@ -194,11 +200,19 @@ impl EngineCore {
 
     fn answer(
         &mut self,
+        now: Instant,
         slot: usize,
         request: Request,
         descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
         let system = |errno: Errno| (errno, format!("the engine's system call failed: {errno}"));
+        // What the program has let go of by its rings before it asked is no longer held.
+        if matches!(
+            request,
+            Request::Adopt | Request::Share { .. } | Request::Fork
+        ) {
+            self.drain_rings(now, slot);
+        }
         match request {
             Request::Hello {
                 min_version,

@@ -220,7 +220,7 @@ impl CoreLoop {
         descriptors: Vec<OwnedFd>,
     ) -> Option<Answer> {
         self.core.sockets.set_now(now);
-        let answer = self.core.answer_session(session, request, descriptors);
+        let answer = self.core.answer_session(now, session, request, descriptors);
         self.follow_sessions(now);
         answer
     }

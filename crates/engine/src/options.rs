@@ -24,8 +24,8 @@ impl EngineCore {
                 options.keepalive_idle = Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
             }
             if let Some(seconds) = changes.keep_interval_s {
-                options.keepalive_interval =
-                    Duration::from_secs(u64::from(seconds.clamp(1, 32_767)));
+                options.keepalive_interval_s =
+                    u16::try_from(seconds.clamp(1, 32_767)).unwrap_or(u16::MAX);
             }
             if let Some(count) = changes.keep_count {
                 options.keepalive_count = u8::try_from(count.clamp(1, 127)).unwrap_or(127);

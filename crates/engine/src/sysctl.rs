@@ -78,7 +78,7 @@ static SETTINGS: [Setting; 14] = [
         name: "tcp_keepalive_time",
         default: 7_200,
         take: |config, value| {
-            config.socket_options.keepalive_idle = seconds(value)?;
+            config.socket_options.keepalive_idle = Duration::from_secs(u64::from(seconds(value)?));
             Some(())
         },
     },
@@ -86,7 +86,7 @@ static SETTINGS: [Setting; 14] = [
         name: "tcp_keepalive_intvl",
         default: 75,
         take: |config, value| {
-            config.socket_options.keepalive_interval = seconds(value)?;
+            config.socket_options.keepalive_interval_s = seconds(value)?;
             Some(())
         },
     },
@@ -148,10 +148,9 @@ static SETTINGS: [Setting; 14] = [
 ];
 
 /// As long as a program may ask for (`MAX_TCP_KEEPIDLE`).
-fn seconds(value: u64) -> Option<Duration> {
-    (1..=32_767)
-        .contains(&value)
-        .then(|| Duration::from_secs(value))
+fn seconds(value: u64) -> Option<u16> {
+    let seconds = u16::try_from(value).ok()?;
+    (1..=32_767).contains(&seconds).then_some(seconds)
 }
 
 /// As many as the kernel's own take.

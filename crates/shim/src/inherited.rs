@@ -164,7 +164,9 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
     let family = if is_v6 { Family::V6 } else { Family::V4 };
     let is_stream = sockopt::socket_type(backing) == Ok(SocketType::STREAM);
     match adopt(fd) {
-        Ok(Some(stream)) if is_stream => {
+        Ok(Found::Begins) => undecided(fd, family),
+        Ok(Found::Nothing) if is_stream && state_of(fd)? == TCP_CLOSE => undecided(fd, family),
+        Ok(Found::Stream(stream)) if is_stream => {
             // One that this process sent to itself, or has besides.
             if let Some(file) = descriptors::file_with(&stream) {
                 return Some(file);
@@ -174,9 +176,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
             driven::recover(fd, &socket);
             Some(File::new(Kind::Socket(socket)))
         }
-        Ok(Some(_)) => None,
-        Ok(None) if is_stream => undecided(fd, family),
-        Ok(None) => None,
+        Ok(_) => None,
         Err(error) => {
             report::line(&format!("descriptor {fd} cannot be used here: {error}"));
             None
@@ -195,28 +195,37 @@ fn state_of(fd: RawFd) -> Option<u8> {
     asked.ok().map(|_| state[0])
 }
 
+/// What an engine has for a descriptor.
+enum Found {
+    Nothing,
+    Stream(Arc<Stream>),
+    /// Another program is in listen(2), or ended there.
+    Begins,
+}
+
 /// What an engine has for it. One that listens in the kernel may be on its way to the engine, by another program that is in
 /// listen(2): that takes a moment.
-fn adopt(fd: RawFd) -> Result<Option<Arc<Stream>>, Errno> {
+fn adopt(fd: RawFd) -> Result<Found, Errno> {
     const LOOKS: usize = 10;
     const PAUSE: Duration = Duration::from_millis(2);
     let backing = sys::borrow(fd)?;
-    for _ in 1..LOOKS {
+    let mut found = Found::Nothing;
+    for _ in 0..LOOKS {
         let adopted = Stream::adopt(backing)?;
-        let has_begun = |stream: &Arc<Stream>| stream.phase() != Phase::Connecting;
-        if adopted.as_ref().is_some_and(has_begun) || state_of(fd) != Some(TCP_LISTEN) {
-            return Ok(adopted);
-        }
+        let listens = state_of(fd) == Some(TCP_LISTEN);
+        found = match adopted {
+            Some(stream) if listens && stream.phase() == Phase::Connecting => Found::Begins,
+            Some(stream) => return Ok(Found::Stream(stream)),
+            None if listens => Found::Nothing,
+            None => return Ok(Found::Nothing),
+        };
         std::thread::sleep(PAUSE);
     }
-    Stream::adopt(backing)
+    Ok(found)
 }
 
-/// A TCP socket that neither listens nor has a peer: its fate is open yet.
+/// A TCP socket that neither listens nor has a peer, or is about to: its fate is open yet.
 fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
-    if state_of(fd)? != TCP_CLOSE {
-        return None;
-    }
     let socket = Socket::new(family);
     let address = name::local_of(sys::borrow(fd).ok()?).ok()?;
     if address.port() != 0 {

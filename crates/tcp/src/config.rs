@@ -99,10 +99,10 @@ pub struct SocketOptions {
     pub defer_accept: u8,
     /// `TCP_LINGER2`: how long an orphan waits in FIN-WAIT-2; 0: the default.
     pub fin_timeout_s: u16,
+    /// Time between keep-alive probes.
+    pub keepalive_interval_s: u16,
     /// Silence before the first keep-alive probe.
     pub keepalive_idle: Duration,
-    /// Time between keep-alive probes.
-    pub keepalive_interval: Duration,
     /// `TCP_USER_TIMEOUT`: how long sent data may stay unacknowledged; zero: the default back-off count.
     pub user_timeout: Duration,
     /// Upper limit on the advertised receive window, bytes; zero: the window's capacity.
@@ -132,8 +132,8 @@ impl Default for SocketOptions {
             retries: Retries::default(),
             defer_accept: 0,
             fin_timeout_s: 0,
+            keepalive_interval_s: 75,
             keepalive_idle: Duration::from_secs(7_200),
-            keepalive_interval: Duration::from_secs(75),
             user_timeout: Duration::ZERO,
             receive_limit: 0,
             window_clamp: 0,

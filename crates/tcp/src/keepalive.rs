@@ -42,7 +42,8 @@ impl Connection {
         }
         self.timers.keepalive_probes = self.timers.keepalive_probes.saturating_add(1);
         self.snd.probe_owed = true;
-        self.timers.keepalive = now + self.options.keepalive_interval;
+        self.timers.keepalive =
+            now + Duration::from_secs(u64::from(self.options.keepalive_interval_s));
         Events::TRANSMIT
     }
 }

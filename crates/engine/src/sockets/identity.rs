@@ -31,11 +31,14 @@ impl Identity {
     }
 }
 
+/// Sockets with one backing socket that are known, of a program that makes more: the first of them and the newest.
+const ONE_BACKING_MAX: usize = 8;
+
 /// The engine's sockets by their backing sockets. Entries of sockets that are gone are found out by their names, and
 /// thrown away when they have become as many as there are sockets.
 #[derive(Default)]
 pub(super) struct Identities {
-    known: IdMap<u64, (u64, SocketId)>,
+    known: IdMap<u64, Vec<(u64, SocketId)>>,
     /// Sockets whose backing has not been looked at, the newest last.
     unread: Vec<SocketId>,
 }
@@ -54,20 +57,24 @@ impl Sockets {
     }
 
     /// The socket whose backing socket that is. Of several (a connection may close while its descriptor connects
-    /// again) the newest, but a listener stays it: of processes that come back to one together, those that come late find
+    /// again) the newest, but a listener comes first: of processes that come back to one together, those that come late find
     /// it although they have opened a socket of their own meanwhile.
     pub fn backed_by(&mut self, identity: Identity) -> Option<u32> {
         self.read_identities();
-        let (inode, id) = *self.identities.known.get(&identity.cookie)?;
-        self.find(id).filter(|_| inode == identity.inode)
-    }
-
-    fn listens(&self, cookie: u64, inode: u64) -> bool {
-        let known = self.identities.known.get(&cookie);
-        known.is_some_and(|(of, id)| {
-            let row = self.find(*id).filter(|_| *of == inode);
-            row.is_some_and(|row| self.row(row).kind == Kind::Listener)
-        })
+        let known = self.identities.known.get(&identity.cookie)?;
+        let is_it = |(inode, id): &(u64, SocketId)| {
+            let row = self.find(*id)?;
+            (*inode == identity.inode).then_some(row)
+        };
+        let listens = |row: &u32| self.row(*row).kind == Kind::Listener;
+        let mut rows = known.iter().rev().filter_map(is_it);
+        let newest = rows.next()?;
+        Some(
+            core::iter::once(newest)
+                .chain(rows)
+                .find(listens)
+                .unwrap_or(newest),
+        )
     }
 
     /// Enters the sockets that are new.
@@ -77,14 +84,19 @@ impl Sockets {
             let backing = self.companion(row).backing.as_ref();
             if let Some(Ok(Identity { cookie, inode })) =
                 backing.map(|backing| Identity::of(&**backing))
-                && !self.listens(cookie, inode)
             {
-                self.identities.known.insert(cookie, (inode, id));
+                let mut known = self.identities.known.remove(&cookie).unwrap_or_default();
+                known.retain(|(_, id)| self.find(*id).is_some());
+                if known.len() == ONE_BACKING_MAX {
+                    known.remove(1);
+                }
+                known.push((inode, id));
+                self.identities.known.insert(cookie, known);
             }
         }
         if self.identities.known.len() >= 2 * self.count().max(64) {
             let mut known = core::mem::take(&mut self.identities.known);
-            known.retain(|_, (_, id)| self.find(*id).is_some());
+            known.retain(|_, all| all.iter().any(|(_, id)| self.find(*id).is_some()));
             self.identities.known = known;
         }
     }

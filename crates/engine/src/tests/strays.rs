@@ -248,3 +248,22 @@ fn a_user_whose_thread_is_kept_does_not_make_the_engine_look_without_pause() {
     );
     go.send(()).unwrap();
 }
+
+#[test]
+fn who_closes_and_adopts_again_holds_what_it_adopted() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    let fd = copy(&scene.active);
+    let mut heir = scene.wired.attach(0);
+    adopt(&mut scene.wired, &heir, &fd).unwrap();
+    heir.close(&near);
+    // The request comes by another way than the ring, and is seen first.
+    adopt(&mut scene.wired, &heir, &fd).unwrap();
+    scene.active.close(&near);
+    scene.wired.settle();
+    assert!(!ended(&far));
+    assert_eq!(heir.send(&near, b"mine"), 4);
+    scene.wired.settle();
+    let mut bytes = [0; 8];
+    assert_eq!(scene.passive.receive(&far, &mut bytes), 4);
+}

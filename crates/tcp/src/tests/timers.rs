@@ -193,7 +193,7 @@ fn keepalive_probes_an_idle_peer_and_gives_up_a_dead_one() {
     let options = SocketOptions {
         keepalive: true,
         keepalive_idle: Duration::from_secs(10),
-        keepalive_interval: Duration::from_secs(2),
+        keepalive_interval_s: 2,
         keepalive_count: 3,
         ..SocketOptions::default()
     };
@@ -221,7 +221,7 @@ fn with_a_user_timeout_that_ends_keepalive_and_not_the_count_of_probes() {
     let options = SocketOptions {
         keepalive: true,
         keepalive_idle: Duration::from_secs(10),
-        keepalive_interval: Duration::from_secs(2),
+        keepalive_interval_s: 2,
         keepalive_count: 1,
         user_timeout: Duration::from_secs(15),
         ..SocketOptions::default()
@@ -245,7 +245,7 @@ fn a_user_timeout_shorter_than_the_idle_time_ends_nothing_before_a_probe() {
     let options = SocketOptions {
         keepalive: true,
         keepalive_idle: Duration::from_secs(10),
-        keepalive_interval: Duration::from_secs(2),
+        keepalive_interval_s: 2,
         keepalive_count: 9,
         user_timeout: Duration::from_secs(3),
         ..SocketOptions::default()
