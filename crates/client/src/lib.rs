@@ -12,6 +12,7 @@
 
 mod accept;
 pub mod address;
+pub mod addresses;
 mod adopt;
 mod attach;
 mod attachment;

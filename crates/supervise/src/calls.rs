@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::caller::{Caller, Told};
 use crate::connect::{family_of, family_of_tcp, local_of};
 use crate::options;
-use crate::relay::{Phase, Relay};
+use crate::relay::{PIECE_BYTES, Phase, Relay};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys;
 
@@ -23,7 +23,7 @@ const SAVED_SYN: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN);
 impl Supervisor {
     /// getsockname(2), or getpeername(2).
     pub fn name(&mut self, call: &Call, is_local: bool) -> Result<Outcome, Errno> {
-        let Some((_, cookie)) = Self::socket_of(call) else {
+        let Some((_, cookie)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let (socket, backing) = match self.served.get(&cookie) {
@@ -78,7 +78,7 @@ impl Supervisor {
 
     /// setsockopt(2).
     pub fn set_option(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        let Some((programs, cookie)) = Self::socket_of(call) else {
+        let Some((programs, cookie)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let option = option_of(call);
@@ -139,7 +139,7 @@ impl Supervisor {
 
     /// getsockopt(2).
     pub fn option(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        let Some((programs, cookie)) = Self::socket_of(call) else {
+        let Some((programs, cookie)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let option = option_of(call);
@@ -197,33 +197,32 @@ impl Supervisor {
         if call.fd == -1 && low_half(call.arguments[1]) == QUESTION.to_ne_bytes() {
             return Ok(Outcome::Return(ANSWER));
         }
-        let Some((programs, cookie)) = Self::socket_of(call) else {
+        let Some((programs, cookie)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
-        let both = low_half(call.arguments[1]) == libc::SHUT_RDWR.to_ne_bytes();
+        let how = i32::from_ne_bytes(low_half(call.arguments[1]));
         match self.served.get_mut(&cookie) {
             Some(Served::Relay(relay)) => match relay.phase {
                 Phase::Connecting { .. } => Err(Errno::NOTCONN),
+                Phase::Open | Phase::Over if relay.is_over() => Err(Errno::NOTCONN),
                 Phase::Over if relay.ours.is_none() => Err(Errno::NOTCONN),
                 Phase::Open | Phase::Over => {
-                    relay.shut_both |= both;
+                    relay.note_shutdown(how);
+                    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+                        // What has come is read all the same; a pair takes nothing more then.
+                        relay.drain_down(&mut vec![0; PIECE_BYTES]);
+                    }
                     // The pair's own shutdown has the same order among what is written.
                     Ok(Outcome::Continue)
                 }
             },
-            Some(Served::Queue(_)) => {
-                // Sending is nothing that a listener does.
-                if low_half(call.arguments[1]) != libc::SHUT_WR.to_ne_bytes() {
-                    self.shut_queue(cookie);
-                }
-                Ok(Outcome::Return(0))
-            }
+            Some(Served::Queue(_)) => self.shut_listener(call, programs.as_fd(), cookie),
             Some(Served::Datagrams(datagrams)) => {
-                let how = i32::from_ne_bytes(low_half(call.arguments[1]));
                 let shut = datagrams.shutdown(programs.as_fd(), how);
                 datagrams.bell.ring();
                 shut.map(Outcome::Return)
             }
+            None if self.holders.is_shut(cookie) => Err(Errno::NOTCONN),
             None => Ok(Outcome::Continue),
         }
     }

@@ -46,8 +46,6 @@ impl Towards {
 impl Supervisor {
     /// bind(2): an address of the engine's is foreign to the kernel, which takes it all the same when told.
     pub fn bind(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        // What the program has closed before shall not hold the port.
-        self.take_events();
         let Some((name, fd, family)) = named_or_served(call) else {
             return Ok(Outcome::Continue);
         };

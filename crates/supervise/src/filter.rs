@@ -1,8 +1,8 @@
 //! Which system calls a program is stopped at: a classic BPF program over `struct seccomp_data` (seccomp(2)).
 //!
 //! Calls that name a socket's ends, change or tell its options, make an epoll set. Of sendto and
-//! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl three questions
-//! about bytes. Making a socket and moving bytes are never stopped; one for MPTCP is refused, as by a kernel without, and
+//! recvfrom those that give an address, or flags that a pair takes otherwise than TCP does; of ioctl questions
+//! about bytes and addresses. Making a socket and moving bytes are never stopped; one for MPTCP is refused, as by a kernel without, and
 //! programs take TCP then; where the engine alone is wanted, so is every other socket of IP that it does not serve. A call whose sixth argument, which none of
 //! the others has, is
 //! [`hostif::supervision::UNSUPERVISED`] comes from a preload library that knows what it does, and passes: a program that
@@ -48,8 +48,17 @@ pub const LOOKING: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
 /// The flag that stops recvfrom alone: a pair of streams has no error queue, and would give bytes instead.
 pub const ASKING: i32 = libc::MSG_ERRQUEUE;
 
-/// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent (tcp(7)).
-pub const REQUESTS: [u32; 3] = [FIONREAD, SIOCOUTQ, SIOCOUTQNSD];
+/// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent (tcp(7)); the addresses of the
+/// host and of one interface (netdevice(7)).
+pub const REQUESTS: [u32; 7] = [
+    FIONREAD,
+    SIOCOUTQ,
+    SIOCOUTQNSD,
+    SIOCGIFCONF,
+    SIOCGIFADDR,
+    SIOCGIFNETMASK,
+    SIOCGIFBRDADDR,
+];
 
 /// asm-generic/ioctls.h, which has SIOCINQ and SIOCOUTQ as FIONREAD and TIOCOUTQ.
 pub const FIONREAD: u32 = 0x541b;
@@ -57,6 +66,10 @@ pub const FIONREAD: u32 = 0x541b;
 pub const SIOCOUTQ: u32 = 0x5411;
 /// linux/sockios.h.
 pub const SIOCOUTQNSD: u32 = 0x894b;
+const SIOCGIFCONF: u32 = 0x8912;
+const SIOCGIFADDR: u32 = 0x8915;
+const SIOCGIFBRDADDR: u32 = 0x8919;
+const SIOCGIFNETMASK: u32 = 0x891b;
 
 /// epoll_create(2), which newer architectures have under its other number only.
 #[cfg(target_arch = "x86_64")]
@@ -84,6 +97,8 @@ const SIXTH_HIGH: u32 = 60;
 
 /// The kind of a socket without its flags (SOCK_TYPE_MASK of linux/net.h).
 const KIND: u32 = 0xf;
+/// Those flags.
+const WITH_KIND: u32 = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).cast_unsigned();
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -167,11 +182,20 @@ impl Assembler {
 
         self.begin(Part::MakesForIp);
         self.does(LOAD, SECOND_LOW);
+        self.does(AND, !(KIND | WITH_KIND));
+        // What is no kind at all the kernel says.
+        self.if_equal(0, None, Some(Part::Pass));
+        self.does(LOAD, SECOND_LOW);
         self.does(AND, KIND);
         let stream = libc::SOCK_STREAM.cast_unsigned();
         self.if_equal(stream, Some(Part::MakesStream), None);
         let datagram = libc::SOCK_DGRAM.cast_unsigned();
-        self.if_equal(datagram, Some(Part::MakesDatagram), Some(Part::Unknown));
+        self.if_equal(datagram, Some(Part::MakesDatagram), None);
+        for kind in [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET] {
+            self.if_equal(kind.cast_unsigned(), Some(Part::Unknown), None);
+        }
+        let congested = libc::SOCK_DCCP.cast_unsigned();
+        self.if_equal(congested, Some(Part::Unknown), Some(Part::Pass));
         for (part, protocol) in [
             (Part::MakesStream, libc::IPPROTO_TCP),
             (Part::MakesDatagram, libc::IPPROTO_UDP),
@@ -351,6 +375,7 @@ mod tests {
             (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP),
             (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
             (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP),
+            (libc::AF_INET, libc::SOCK_DCCP, 0),
         ];
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let served = [
@@ -359,6 +384,8 @@ mod tests {
             (libc::AF_INET, libc::SOCK_DGRAM | flags, libc::IPPROTO_UDP),
             (libc::AF_UNIX, libc::SOCK_SEQPACKET, 0),
             (libc::AF_NETLINK, libc::SOCK_RAW, 0),
+            (libc::AF_INET, 12, 0),
+            (libc::AF_INET, libc::SOCK_RAW | 64, 0),
         ];
         let verdict = |(domain, kind, protocol): (i32, i32, i32)| {
             let words = [domain, kind, protocol, 0, 0, 0];
@@ -414,13 +441,16 @@ mod tests {
     }
 
     #[test]
-    fn of_ioctl_only_questions_about_bytes_are_stopped() {
+    fn of_ioctl_only_questions_about_bytes_and_addresses_are_stopped() {
         const TCGETS: u32 = 0x5401;
         let stops = |request: u32| is_stopped(libc::SYS_ioctl, [0, request.into(), 0, 0, 0, 0]);
         assert!(REQUESTS.into_iter().all(stops));
         assert!(!stops(TCGETS) && !stops(0));
         assert_eq!(u64::from(FIONREAD), libc::FIONREAD);
         assert_eq!(u64::from(SIOCOUTQ), libc::TIOCOUTQ);
+        let is_for_addresses =
+            |request: &u32| client::addresses::netdevice::is_asked((*request).into());
+        assert_eq!(REQUESTS.iter().copied().filter(is_for_addresses).count(), 4);
     }
 
     #[test]

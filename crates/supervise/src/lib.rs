@@ -10,6 +10,7 @@
 //! Start at `supervisor` (the loop and its table), then `connect` and `listen` (when a descriptor changes),
 //! `relay` (the bytes), `stream` (calls that the pair would answer otherwise), `datagram` (UDP).
 
+mod addresses;
 mod bell;
 mod caller;
 mod calls;
@@ -17,6 +18,7 @@ mod connect;
 mod datagram;
 mod door;
 mod filter;
+mod holders;
 mod interest;
 mod listen;
 mod options;

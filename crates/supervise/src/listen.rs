@@ -23,7 +23,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 impl Supervisor {
     /// listen(2).
     pub fn listen(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        let Some((fd, cookie)) = Self::socket_of(call) else {
+        let Some((fd, cookie)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let backlog = i32::from_ne_bytes(low_half(call.arguments[1]));
@@ -98,6 +98,7 @@ impl Supervisor {
             }
             Some(Served::Relay(_)) => Err(Errno::INVAL),
             Some(Served::Datagrams(_)) => Err(Errno::OPNOTSUPP),
+            None if self.holders.is_shut(cookie) => Err(Errno::INVAL),
             None => Ok(None),
         }
     }
@@ -124,23 +125,27 @@ impl Supervisor {
             set_nonblocking(backing.as_fd(), true)?;
             self.watch_kernels(backing.as_fd(), key)?;
         }
-        let (queue, programs) = Queue::new(socket, backing, settings, kernel_too, pair, bell);
         let place = (call.caller, call.fd);
+        let backing_cookie = sys::cookie(&backing)?;
+        let parts = (socket, backing);
+        let (queue, programs) = Queue::new(parts, settings, kernel_too, pair, bell, place);
         self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd())?;
         queue.bell.ring();
         self.served.insert(key, Served::Queue(Box::new(queue)));
+        self.holders.note(backing_cookie, key);
         Ok(())
     }
 
     /// accept4(2).
     pub fn accept(&mut self, call: &Call, flags: i32) -> Result<Outcome, Errno> {
-        let Some((programs, key)) = Self::socket_of(call) else {
+        let Some((programs, key)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let queue = match self.served.get_mut(&key) {
             Some(Served::Queue(queue)) => queue,
             Some(Served::Relay(_)) => return Err(Errno::INVAL),
             Some(Served::Datagrams(_)) => return Err(Errno::OPNOTSUPP),
+            None if self.holders.is_shut(key) => return Err(Errno::INVAL),
             None => return Ok(Outcome::Continue),
         };
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 || queue.is_shut {
@@ -313,7 +318,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends a listener for good, as shutdown(2) does; its descriptor stays.
+    /// Ends a listener for good; its descriptor stays.
     pub fn shut_queue(&mut self, key: u64) {
         let Some(Served::Queue(queue)) = self.served.get_mut(&key) else {
             return;
@@ -334,6 +339,7 @@ impl Supervisor {
     pub fn drop_queue(&mut self, key: u64) {
         if let Some(Served::Queue(queue)) = self.served.remove(&key) {
             queue.socket.close();
+            self.holders.forget(key);
         }
     }
 }

@@ -10,11 +10,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use client::{State, TcpSocket};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
 
 use crate::bell::Bell;
+use crate::caller::Caller;
 use crate::options::Settings;
 use crate::pair::Pair;
 use crate::relay::Waiting;
@@ -22,6 +23,8 @@ use crate::sys;
 
 /// Bytes in the pair at most: more connections than these that wait at once are no news of their own.
 const MARKS_MAX: usize = 64;
+/// Bytes of what the pair is stuffed with that are taken out at once.
+const BUFFER_BYTES: usize = 32 * 1024;
 /// Threads that wait in accept on one listener; more are told to try again.
 const WAITING_MAX: usize = 1024;
 
@@ -47,6 +50,8 @@ pub struct Queue {
     pub is_shut: bool,
     /// Rings for another turn.
     pub bell: Arc<Bell>,
+    /// Where the program's end was seen last.
+    pub place: (Caller, RawFd),
     ours: OwnedFd,
     /// Bytes in the pair.
     marks: usize,
@@ -59,12 +64,12 @@ pub struct Queue {
 impl Queue {
     /// A listener over a stuffed pair, and the program's end.
     pub fn new(
-        socket: Arc<TcpSocket>,
-        backing: OwnedFd,
+        (socket, backing): (Arc<TcpSocket>, OwnedFd),
         settings: Settings,
         kernel_too: bool,
         pair: Pair,
         bell: Arc<Bell>,
+        place: (Caller, RawFd),
     ) -> (Queue, OwnedFd) {
         let queue = Queue {
             socket,
@@ -73,6 +78,7 @@ impl Queue {
             kernel_too,
             is_shut: false,
             bell,
+            place,
             ours: pair.ours,
             marks: 0,
             returned: VecDeque::new(),
@@ -181,6 +187,14 @@ impl Queue {
         }
         self.waiting.push_back(waiting);
         Ok(())
+    }
+
+    /// Lets go of the pair: whoever still has the program's end finds it hung up, without an error.
+    pub fn hang_up(self) {
+        let mut bytes = vec![0; BUFFER_BYTES];
+        while recv(&self.ours, &mut bytes[..], RecvFlags::DONTWAIT)
+            .is_ok_and(|(taken, _)| taken > 0)
+        {}
     }
 
     /// Whether any thread waits in accept.

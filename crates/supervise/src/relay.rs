@@ -103,8 +103,10 @@ pub struct Relay {
     pub reported: bool,
     /// Where the program's end was put.
     pub place: (Caller, RawFd),
-    /// The next hang-up means shutdown(SHUT_RDWR) and not a close.
-    pub shut_both: bool,
+    /// The program's end was shut down for reading, for writing, by the program.
+    shut: (bool, bool),
+    /// The next hang-up means that it was for both, and not a close.
+    shut_both: bool,
     /// Rings for another turn.
     pub bell: Arc<Bell>,
     /// Calls that wait for room, or for more to look at (`stream.rs`).
@@ -151,6 +153,7 @@ impl Relay {
             waiting: Vec::new(),
             reported: phase == Phase::Open,
             place,
+            shut: (false, false),
             shut_both: false,
             bell,
             blocked: Vec::new(),
@@ -172,8 +175,22 @@ impl Relay {
             self.abandoned = true;
         }
         if events.contains(EventFlags::HUP) && !std::mem::take(&mut self.shut_both) {
-            self.hung_up = true;
+            self.hung_up = self.hung_up || !self.is_only_shut();
         }
+    }
+
+    /// Both ends of a pair are also hung up once each has been shut for writing.
+    fn is_only_shut(&self) -> bool {
+        let (caller, fd) = self.place;
+        self.shut.1 && self.fin_told && caller.same_socket(fd, self.cookie).is_some()
+    }
+
+    /// The program shuts its end down.
+    pub fn note_shutdown(&mut self, how: i32) {
+        let (read, write) = self.shut;
+        self.shut.0 |= how == libc::SHUT_RD || how == libc::SHUT_RDWR;
+        self.shut.1 |= how == libc::SHUT_WR || how == libc::SHUT_RDWR;
+        self.shut_both |= self.shut == (true, true) && !(read && write);
     }
 
     /// Moves what can be moved.

@@ -8,6 +8,7 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 use client::WriteMode;
+use client::addresses::netdevice;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -146,7 +147,11 @@ impl Supervisor {
 
     /// ioctl(2) with one of the requests that are stopped.
     pub fn ioctl(&mut self, call: &Call) -> Result<Outcome, Errno> {
-        let Some((programs, key)) = Self::socket_of(call) else {
+        let request = u32::from_ne_bytes(low_half(call.arguments[1]));
+        if netdevice::is_asked(request.into()) {
+            return self.ask_for_addresses(call, request);
+        }
+        let Some((programs, key)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let relay = match self.served.get_mut(&key) {
@@ -155,7 +160,7 @@ impl Supervisor {
             Some(Served::Queue(_)) => return Err(Errno::INVAL),
             Some(Served::Datagrams(_)) | None => return Ok(Outcome::Continue),
         };
-        let bytes = match u32::from_ne_bytes(low_half(call.arguments[1])) {
+        let bytes = match request {
             FIONREAD if relay.since_urgent.is_none() => return Ok(Outcome::Continue),
             FIONREAD => relay.queued_bytes(programs.as_fd())?,
             SIOCOUTQ => relay.unacknowledged_bytes(),

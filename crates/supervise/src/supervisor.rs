@@ -16,11 +16,13 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 use crate::Settings;
+use crate::addresses::Questions;
 use crate::bell::News;
 use crate::caller::Caller;
 use crate::datagram::Datagrams;
 use crate::door::Door;
 use crate::filter::EPOLL_CREATE;
+use crate::holders::Holders;
 use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
@@ -84,6 +86,10 @@ pub struct Supervisor {
     pub served: HashMap<u64, Served>,
     /// Connections whose program has not got its end yet, by the cookie of their backing socket.
     pub undelivered: HashMap<u64, u64>,
+    /// Who has listeners' sockets.
+    pub holders: Holders,
+    /// What programs have asked for addresses.
+    pub questions: Questions,
     /// What a call waits for, or has lately.
     pub waited_for: HashSet<u64>,
     /// The programs' epoll sets.
@@ -112,6 +118,8 @@ impl Supervisor {
             news: Arc::default(),
             served: HashMap::new(),
             undelivered: HashMap::new(),
+            holders: Holders::default(),
+            questions: Questions::default(),
             waited_for: HashSet::new(),
             sets: Sets::default(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -227,6 +235,8 @@ impl Supervisor {
             fd: RawFd::from_ne_bytes(low_half(arguments[0])),
             arguments,
         };
+        // What the program has closed before is closed: nobody is accepted there, and it holds no port.
+        self.take_events();
         let outcome = match number {
             libc::SYS_connect => self.connect(&call),
             libc::SYS_bind => self.bind(&call),
@@ -263,13 +273,6 @@ impl Supervisor {
     /// Answers a call. Where it is gone, a signal took it back, and it will come again or not.
     pub fn reply(&self, id: u64, answer: Option<Result<i64, Errno>>) {
         let _ = sys::answer(self.listener.as_fd(), id, answer);
-    }
-
-    /// The socket behind a call's descriptor, and its cookie; `None`: there is none, or we may not look.
-    pub fn socket_of(call: &Call) -> Option<(OwnedFd, u64)> {
-        let fd = call.caller.descriptor(call.fd).ok()?;
-        let cookie = sys::cookie(&fd).ok()?;
-        Some((fd, cookie))
     }
 
     /// Hears of our end of a pair from now on.
@@ -315,6 +318,12 @@ impl Supervisor {
             EventData::new_u64(key | KERNELS),
             flags,
         )
+    }
+
+    /// Does not hear of them any more: the socket is the program's again.
+    pub fn ignore_kernels(&self, backing: BorrowedFd<'_>) {
+        // It was not heard of where the kernel has none for it.
+        let _ = epoll::delete(&self.epoll, backing);
     }
 
     /// Notes what has happened on our ends of pairs.

@@ -175,6 +175,34 @@ fn a_static_go_program_serves_datagrams_and_hears_who_sent_them() {
 }
 
 #[test]
+fn static_programs_find_an_engines_own_address_among_those_of_the_host() {
+    let Some(go) = go() else { return };
+    let Some(world) = world("static-addresses", &["busybox"]) else {
+        return;
+    };
+    let (own, go) = (world.tested_address(), go.to_str().unwrap());
+    let told = world.run_tested(&[go, "addresses", "eth0"]);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    let lines = [told.stdout.lines().next(), told.stdout.lines().nth(1)];
+    for line in lines.into_iter().flatten() {
+        let prefixed = format!("{own}/24");
+        let words = line.trim_matches(['[', ']']).split(' ');
+        assert_eq!(
+            words.filter(|word| *word == prefixed).count(),
+            1,
+            "{told:?}"
+        );
+    }
+    assert_eq!(told.stdout.lines().count(), 2, "{told:?}");
+    let shown = world.run_tested(&["busybox", "ip", "-o", "-4", "addr", "show", "dev", "eth0"]);
+    let line = format!("inet {own}/24 brd ");
+    assert_eq!(shown.stdout.matches(&line).count(), 1, "{shown:?}");
+    // The kernel's address stands first there, and has the interface's name for itself.
+    let shown = world.run_tested(&["busybox", "ifconfig", "eth0"]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+}
+
+#[test]
 fn a_static_server_is_followed_through_the_programs_it_starts() {
     let Some(world) = world("chain", &["busybox", "curl", "python3"]) else {
         return;

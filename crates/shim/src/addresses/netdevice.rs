@@ -3,26 +3,20 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::offset_of;
-use std::net::{IpAddr, Ipv4Addr};
 
-use libc::{ifconf, ifreq, sockaddr_in};
+use client::addresses::Own;
+use client::addresses::netdevice::{self, ENTRY, NAME};
+use libc::{ifconf, ifreq};
 use rustix::io::Errno;
 
-use super::{Own, netlink, own};
+use super::own;
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::sys::{self, Inside};
 
-/// Bytes of an interface's name, with the NUL at its end, which an `ifreq` begins with.
-const NAME: usize = libc::IFNAMSIZ;
-
 /// Whether a program's request is for addresses of IPv4, and the engines' have to be looked at after the kernel's answer.
 pub fn is_asked(request: c_ulong) -> bool {
-    let is_for_addresses = matches!(
-        request,
-        libc::SIOCGIFCONF | libc::SIOCGIFADDR | libc::SIOCGIFNETMASK | libc::SIOCGIFBRDADDR
-    );
-    is_for_addresses && !Inside::is_active() && policy().may_accelerate()
+    netdevice::is_asked(request) && !Inside::is_active() && policy().may_accelerate()
 }
 
 /// The room that a program has for a list, before the kernel is asked: it writes there what it has used.
@@ -53,22 +47,11 @@ pub fn answered(
         return Ok(None);
     }
     let asked = sys::copied(argument, NAME).ok_or(Errno::FAULT)?;
-    let name = asked.split(|byte| *byte == 0).next().unwrap_or_default();
-    let all = own(socket);
-    let mut of_name = all.iter().filter(|own| own.name.as_bytes() == name);
-    let Some((address, prefix_len)) = of_name.find_map(four) else {
+    let Some(value) = netdevice::answer(request, &asked, &own(socket)) else {
         return Ok(None);
     };
-    let mask = u32::MAX
-        .checked_shl(32 - u32::from(prefix_len))
-        .unwrap_or(0);
-    let value = match request {
-        libc::SIOCGIFADDR => address,
-        libc::SIOCGIFNETMASK => Ipv4Addr::from_bits(mask),
-        _ => netlink::broadcast(address, prefix_len).unwrap_or(Ipv4Addr::UNSPECIFIED),
-    };
     let place = argument.wrapping_byte_add(offset_of!(ifreq, ifr_ifru));
-    sys::copy_out(place, &name_of(value))?;
+    sys::copy_out(place, &value)?;
     Ok(Some(0))
 }
 
@@ -81,24 +64,15 @@ fn append(all: &[Own], list: *mut c_void, room: c_int) -> Switched<c_int> {
     let room = usize::try_from(room).unwrap_or(0);
     let start = bytes[offset_of!(ifconf, ifc_ifcu)..].first_chunk();
     let start = start.map_or(0, |bytes| usize::from_ne_bytes(*bytes));
-    for own in all {
-        let Some((address, _)) = four(own) else {
-            continue;
-        };
+    for entry in netdevice::entries(all) {
         if start != 0 {
-            if room.saturating_sub(used) < size_of::<ifreq>() {
+            if room.saturating_sub(used) < ENTRY {
                 break;
             }
-            let mut entry = [0; size_of::<ifreq>()];
-            for (place, byte) in entry.iter_mut().zip(own.name.bytes().take(NAME - 1)) {
-                *place = byte;
-            }
-            let name = name_of(address);
-            entry[NAME..NAME + name.len()].copy_from_slice(&name);
             let place = std::ptr::with_exposed_provenance_mut::<c_void>(start.wrapping_add(used));
             sys::copy_out(place, &entry)?;
         }
-        used += size_of::<ifreq>();
+        used += ENTRY;
     }
     let used = c_int::try_from(used).unwrap_or(c_int::MAX);
     sys::copy_out(list, &used.to_ne_bytes())?;
@@ -110,20 +84,4 @@ fn int_at(bytes: &[u8]) -> Option<c_int> {
     bytes
         .first_chunk()
         .map(|bytes| c_int::from_ne_bytes(*bytes))
-}
-
-fn four(own: &Own) -> Option<(Ipv4Addr, u8)> {
-    match own.address {
-        IpAddr::V4(address) => Some((address, own.prefix_len)),
-        IpAddr::V6(_) => None,
-    }
-}
-
-/// A `sockaddr_in` without a port.
-fn name_of(address: Ipv4Addr) -> [u8; size_of::<sockaddr_in>()] {
-    let mut name = [0; size_of::<sockaddr_in>()];
-    let family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or(0);
-    name[..2].copy_from_slice(&family.to_ne_bytes());
-    name[4..8].copy_from_slice(&address.octets());
-    name
 }

@@ -231,7 +231,7 @@ impl Supervisor {
 
     /// A call that receives or sends messages with names.
     pub fn message(&mut self, call: &Call, number: i64) -> Result<Outcome, Errno> {
-        let Some((fd, key)) = Self::socket_of(call) else {
+        let Some((fd, key)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
         let (programs, key) = match self.served.get(&key) {
@@ -240,6 +240,9 @@ impl Supervisor {
                 return self.stream_message(call, number, (fd, key));
             }
             None => {
+                if let Some(outcome) = self.netlink_message(call, number, (fd.as_fd(), key))? {
+                    return Ok(outcome);
+                }
                 self.refuse_fast_open(call, number, fd.as_fd())?;
                 match self.serve_sender(call, number, fd)? {
                     Some(key) => (call.caller.descriptor(call.fd)?, key),

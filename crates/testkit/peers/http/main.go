@@ -7,6 +7,7 @@
 //	http half ADDRESS            writes, ends its direction, reads to the end
 //	http resolve SERVER NAME     what Go's own resolver hears from a name server, over UDP
 //	http packets ADDRESS COUNT   gives back so many datagrams, with the sender's host in front
+//	http addresses INTERFACE     the host's addresses, and those of one interface
 package main
 
 import (
@@ -26,7 +27,7 @@ const patience = 20 * time.Second
 
 func main() {
 	if len(os.Args) < 3 {
-		fail("usage: http serve|get|deadline|half|resolve|packets ...")
+		fail("usage: http serve|get|deadline|half|resolve|packets|addresses ...")
 	}
 	switch os.Args[1] {
 	case "serve":
@@ -41,7 +42,26 @@ func main() {
 		resolve(os.Args[2], os.Args[3])
 	case "packets":
 		packets(os.Args[2], os.Args[3])
+	case "addresses":
+		addresses(os.Args[2])
 	}
+}
+
+func addresses(name string) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		fail(err)
+	}
+	one, err := net.InterfaceByName(name)
+	if err != nil {
+		fail(err)
+	}
+	its, err := one.Addrs()
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(all)
+	fmt.Println(its)
 }
 
 func fail(what any) {

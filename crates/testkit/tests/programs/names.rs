@@ -76,7 +76,14 @@ fn an_engines_own_address_is_among_those_of_the_host() {
     if !world::can_run("addresses", &["hostname", "ip", "python3"]) {
         return;
     }
-    for way in [Way::Engine, Way::Cores, Way::Inline, Way::Kernel] {
+    let ways = [
+        Way::Engine,
+        Way::Cores,
+        Way::Inline,
+        Way::Supervised,
+        Way::Kernel,
+    ];
+    for way in ways {
         let world = World::new("addresses", way);
         let own = world.tested_address();
         let named = world.run_tested(&["hostname", "-I"]).stdout;
