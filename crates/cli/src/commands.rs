@@ -1,25 +1,19 @@
 //! One file per command; this one is the list of them.
 
-mod bench;
 mod doctor;
 pub mod engine;
 mod explain;
 mod lab;
 mod path;
-pub mod probe;
 mod run;
 mod sim;
 mod status;
-pub mod traffic;
 mod transfer;
 mod ui;
 
 use std::process::ExitCode;
 
-/// Why files do not travel over UDP.
-pub const NO_UDP: &str = "files travel over TCP only: over UDP loss recovery, congestion control and pacing would have to be \
-     made again, and on a path that keeps up that is no faster";
-
+use bench::{probe, traffic};
 use clap::Subcommand;
 
 /// Every command of `shunt`.

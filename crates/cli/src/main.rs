@@ -6,16 +6,12 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)] // they end the process where nobody reads: see `output`
 
 #[macro_use]
-mod output;
+extern crate output;
 
-mod bench;
 mod commands;
 mod control;
 mod engines;
-mod log;
-mod observe;
 mod sys;
-mod trial;
 
 use std::process::ExitCode;
 
@@ -49,6 +45,6 @@ fn main() -> ExitCode {
             ExitCode::from(if interrupted { interrupt::STATUS } else { 2 })
         }
     };
-    log::flush();
+    output::log::flush();
     code
 }

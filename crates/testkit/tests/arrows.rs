@@ -29,9 +29,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sim", &[]),
     ("dash", &["sim"]),
     ("mover", &[]),
+    ("output", &[]),
+    (
+        "bench",
+        &["output", "lab", "nic", "hostif", "engine", "sim", "mover"],
+    ),
     (
         "cli",
         &[
+            "output",
+            "bench",
             "wire",
             "tcp",
             "stack",

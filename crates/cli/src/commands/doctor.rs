@@ -14,7 +14,6 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Args;
 use serde::Serialize;
 
-use crate::output;
 use interfaces::InterfaceReport;
 
 /// Probe what this machine can do, what it lacks and what to set; of a program, which way it gets onto Shunt; of an

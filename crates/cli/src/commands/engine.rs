@@ -19,7 +19,7 @@ use nic::af_xdp::Mode;
 use rustix::fd::{AsFd as _, OwnedFd};
 
 use super::doctor::measured::{self, Profile};
-use crate::{control, output, sys};
+use crate::{control, sys};
 use checks::Claims;
 
 /// Largest number of connections that can be asked for.
@@ -314,12 +314,12 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn log_to_stderr() -> anyhow::Result<()> {
-    crate::log::start()?;
+    output::log::start()?;
     let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "info".into()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(|| crate::log::Lines)
+        .with_writer(|| output::log::Lines)
         .init();
     Ok(())
 }
@@ -376,7 +376,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.limits.window_memory_bytes = arguments.window_memory_mib << 20;
     config.hold_idle_latency = !arguments.allow_deep_idle;
     config.until_idle_s = arguments.until_idle;
-    config.lost_log_lines = crate::log::lost_lines();
+    config.lost_log_lines = output::log::lost_lines();
     Ok(config)
 }
 

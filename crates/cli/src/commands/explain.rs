@@ -14,11 +14,8 @@ use hostif::control::QueryKind;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{
-    control::Channel,
-    engines,
-    output::{Table, print, print_json},
-};
+use crate::{control::Channel, engines};
+use output::{Table, print, print_json};
 use process::{Open, Process};
 
 /// Say for each socket of a process which stack it is on, why, and what would change that.

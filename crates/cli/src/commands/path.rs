@@ -1,18 +1,15 @@
 //! `shunt path`: end-to-end latency as a sum of components, after the `datacenter-latency` paper.
 
-mod measure;
-
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
+use bench::machine;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sim::{
     document::Document,
     path::{Component, Composition, Path, builtin, builtin_names, components, technologies},
 };
-
-use crate::output;
 
 /// Compose the latency of a path from its parts
 #[derive(Debug, Args)]
@@ -79,7 +76,7 @@ A path of your own names components by `use`: docs/simulator.md lists the keys."
     },
     /// Show expected against measured, stage by stage
     Diff(Diff),
-    Measure(measure::Arguments),
+    Measure(machine::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -136,7 +133,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(Command::List { json }) => list(*json)?,
         Some(Command::Compare { with, json }) => compare(with.as_ref(), *json)?,
         Some(Command::Diff(arguments)) => diff(arguments)?,
-        Some(Command::Measure(arguments)) => measure::execute(arguments)?,
+        Some(Command::Measure(arguments)) => machine::execute(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

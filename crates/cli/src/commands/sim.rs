@@ -1,14 +1,11 @@
 //! `shunt sim`: what offload would buy, simulated. docs/simulator.md explains the model.
 
-mod calibrate;
-mod layers;
 mod paper;
 mod plan;
 mod progress;
 mod run;
 mod sweep;
 mod theory;
-mod verify;
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -16,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use sim::scenario::Scenario;
 
-use crate::trial::load;
+use bench::{calibrate, layers, trial::load};
 
 /// Simulate hosts, NIC processors, buses and links: what would offload buy?
 #[derive(Debug, Args)]
@@ -71,9 +68,4 @@ fn scenario(file: &Path, settings: &[String]) -> anyhow::Result<Scenario> {
     let scenario = sim::scenario::parse(&text).with_context(|| format!("in {}", file.display()))?;
     let settings = settings.iter().map(String::as_str);
     sim::scenario::with_settings(&scenario, settings).context("in --set")
-}
-
-/// Writes a file that a flag names.
-fn write(flag: &str, file: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(file, text).with_context(|| format!("{flag}: writing {}", file.display()))
 }

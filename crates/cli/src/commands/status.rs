@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::commands::explain::process::Process;
 use crate::control::Channel;
 use crate::engines;
-use crate::observe;
-use crate::output::{Table, print, print_json};
+use bench::observe;
+use output::{Table, print, print_json};
 
 /// Show a running engine: its device, its programs, its counters.
 #[derive(Debug, Args)]

@@ -6,8 +6,6 @@ use anyhow::Context;
 use clap::Args;
 use dash::{Server, Settings};
 
-use crate::output;
-
 /// Serve a web page on this machine: the simulator, to see and to try
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

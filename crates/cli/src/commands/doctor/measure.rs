@@ -29,7 +29,7 @@ use serde::Serialize;
 use super::measured::{Found, Profile, Record, Way, hardware_of};
 use crate::{
     commands::engine::{checks, drivers::offer_the_lab},
-    output, sys,
+    sys,
 };
 use target::Target;
 use volley::Volley;

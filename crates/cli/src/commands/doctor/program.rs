@@ -8,8 +8,6 @@ use std::{
 use elf::Way;
 use serde::Serialize;
 
-use crate::output;
-
 /// What `shunt run` would do with a program.
 #[derive(Debug, Serialize)]
 struct ProgramReport {

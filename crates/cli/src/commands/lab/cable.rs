@@ -25,7 +25,7 @@ use nic::wire::{
 use serde::{Deserialize, Serialize};
 
 use super::{Name, impairments::Impairments};
-use crate::{output, sys};
+use crate::sys;
 
 /// How long a cable may take to start or to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,7 +7,6 @@ use lab::Lab;
 use serde::Serialize;
 
 use super::{Name, cable};
-use crate::output;
 
 /// Remove the lab and end every program that runs in it.
 #[derive(Debug, Args)]

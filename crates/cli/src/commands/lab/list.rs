@@ -6,7 +6,6 @@ use clap::Args;
 use lab::Lab;
 
 use super::Description;
-use crate::output;
 
 /// List the labs of this user, dead ones included.
 #[derive(Debug, Args)]

@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use lab::{Cable, Cidr, HostSpec, Lab, LabSpec};
 
 use super::{Description, Name, cable, impairments::Impairments};
-use crate::output;
 
 /// Build two hosts joined by a cable.
 #[derive(Debug, Args)]

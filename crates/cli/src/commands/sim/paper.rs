@@ -10,7 +10,7 @@ use sim::{
     paper::{Check, Figure, Miss, Study},
 };
 
-use crate::{commands::sim::write, output};
+use output::write_file;
 
 /// Reproduce the tables and figures of the nic-net paper
 #[derive(Debug, Args)]
@@ -119,8 +119,8 @@ fn plot(study: &Study, folder: &PathBuf) -> anyhow::Result<()> {
         if let Block::Plot(plot) = block {
             let name = plot.title.split(':').next().unwrap_or("plot");
             let name = name.to_lowercase().replace(' ', "");
-            write("--plot", &folder.join(format!("{name}.svg")), &plot.svg())?;
+            write_file("--plot", &folder.join(format!("{name}.svg")), &plot.svg())?;
         }
     }
-    write("--plot", &folder.join("paper.html"), &report.to_html())
+    write_file("--plot", &folder.join("paper.html"), &report.to_html())
 }

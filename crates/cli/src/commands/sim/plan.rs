@@ -11,7 +11,9 @@ use anyhow::Context;
 use clap::Args;
 use sim::plan::{Plan, Preset, Workload, plan};
 
-use crate::{bench::interrupt::Interrupt, commands::sim::write, observe::observe, output};
+use bench::interrupt::Interrupt;
+use bench::observe::observe;
+use output::write_file;
 
 /// Say what offload would buy a workload: buys, buys nothing, or hurts, and why
 #[derive(Debug, Args)]
@@ -57,7 +59,7 @@ const RECORDING_S: std::ops::RangeInclusive<f64> = 0.5..=86_400.0;
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.verify {
-        return super::verify::execute(arguments.json);
+        return bench::verify::execute(arguments.json);
     }
     let preset = preset(arguments.preset.as_deref())?;
     let (workload, plan) = match (&arguments.record, &arguments.file) {
@@ -108,7 +110,7 @@ fn record(words: &[String], arguments: &Arguments) -> anyhow::Result<Workload> {
     let observation = observe(pid, time, &interrupt)?;
     let text = observation.to_toml()?;
     match &arguments.out {
-        Some(file) => write("--out", file, &text)?,
+        Some(file) => write_file("--out", file, &text)?,
         // Comments of the file are for readers: those of the terminal too.
         None => note!("{text}"),
     }

@@ -19,10 +19,9 @@ use sim::{
     time::from_ms,
 };
 
-use crate::{
-    commands::sim::{progress::Progress, scenario, write},
-    output,
-};
+use output::write_file;
+
+use crate::commands::sim::{progress::Progress, scenario};
 
 /// Simulate one scenario
 #[derive(Debug, Args)]
@@ -109,7 +108,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         progress.step();
     });
     if let Some(file) = &arguments.trace {
-        write("--trace", file, &trace)?;
+        write_file("--trace", file, &trace)?;
     }
     if let Some(file) = &arguments.delays {
         let outcome = Machine::run(
@@ -117,7 +116,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             scenario.runs.seed,
             background_phase(&scenario, 0),
         );
-        write("--delays", file, &report::host_delays(&outcome))?;
+        write_file("--delays", file, &report::host_delays(&outcome))?;
     }
     if let Some(file) = &arguments.html {
         html(&scenario, &summary, file)?;
@@ -172,7 +171,7 @@ fn html(scenario: &Scenario, summary: &Summary, file: &Path) -> anyhow::Result<(
     document.heading("Who ran what in the first run");
     let drawing = report::timeline(&outcome.spans, 0, end);
     document.blocks.push(Block::Drawing(drawing));
-    write("--html", file, &document.to_html())
+    write_file("--html", file, &document.to_html())
 }
 
 #[derive(Debug, Serialize)]

@@ -29,11 +29,10 @@ use sim::{
     summary::{Summary, replicate_within},
 };
 
-use crate::{
-    bench::interrupt::Interrupt,
-    commands::sim::{progress::Progress, scenario, write},
-    output,
-};
+use output::write_file;
+
+use crate::commands::sim::{progress::Progress, scenario};
+use bench::interrupt::Interrupt;
 
 /// Simulate every combination of values, on all processors
 #[derive(Debug, Args)]
@@ -331,7 +330,7 @@ fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = file.with_file_name(name);
-    write("--out", &beside, text)?;
+    write_file("--out", &beside, text)?;
     fs::rename(&beside, file).with_context(|| format!("--out: writing {}", file.display()))
 }
 
@@ -350,10 +349,10 @@ fn present(
         .collect();
     let document = report::of_sweep(&base.title, &points);
     if let Some(file) = &arguments.html {
-        write("--html", file, &document.to_html())?;
+        write_file("--html", file, &document.to_html())?;
     }
     if let Some(file) = &arguments.csv {
-        write("--csv", file, &document.to_csv())?;
+        write_file("--csv", file, &document.to_csv())?;
     }
     if !arguments.json {
         output::print(&document.to_text())?;

@@ -5,8 +5,6 @@ use std::process::ExitCode;
 use clap::Args;
 use sim::{document::Document, theory::statements};
 
-use crate::output;
-
 /// Check what goes beyond the paper against queueing theory and formulas
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

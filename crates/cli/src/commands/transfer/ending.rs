@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::Common;
 use super::progress::{gbit_per_s, gib};
-use crate::output;
 
 /// Tells it; its result is the exit status.
 pub fn tell(

@@ -121,7 +121,7 @@ fn rate(text: &str) -> Result<u64, String> {
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let common = &arguments.common;
     if arguments.udp {
-        bail!("--udp: {}", crate::commands::NO_UDP);
+        bail!("--udp: {}", bench::mover::NO_UDP);
     }
     let config = SenderConfig {
         sources: arguments.paths.clone(),

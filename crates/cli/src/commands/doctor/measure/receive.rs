@@ -10,10 +10,9 @@ use std::{
 use anyhow::{Context, bail};
 use lab::{INTERFACE, Lab, LabSpec, Program};
 
-use crate::{
-    commands::{doctor::measured::Way, probe::calls::Outcome},
-    sys,
-};
+use bench::probe::calls::Outcome;
+
+use crate::{commands::doctor::measured::Way, sys};
 
 const PORT: u16 = 9100;
 /// The address of the program that receives, beside those of the pair's ends.

@@ -1,0 +1,207 @@
+//! `shunt bench apps`: unmodified programs on Shunt and on the kernel, side by side.
+//!
+//! One lab, the same programs, both sides in turn within each run. The peer is always the kernel of
+//! the other host. Each sample starts its server anew, and the engine too: while the kernel is
+//! measured no engine runs.
+
+pub mod case;
+mod content;
+mod context;
+mod nginx;
+mod python;
+pub mod redis;
+mod report;
+mod side;
+pub mod sockperf;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+
+use crate::{interrupt::Interrupt, tools};
+use case::{Case, Collected};
+use context::Context;
+use side::Side;
+
+/// Compare unmodified programs on Shunt and on the kernel: nginx, curl, redis, python, sockperf.
+///
+/// Builds a lab of two hosts, runs each program on both sides in turn, checks content by SHA-256,
+/// and prints medians with their spread. Needs the programs: scripts/install-packages.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt bench apps                                about three minutes
+  shunt bench apps --quick                        a first impression
+  shunt bench apps --only nginx,redis --runs 9 --json
+  shunt bench apps --sides kernel                 the kernel alone
+
+Exit status: 1 where a program failed on either side.")]
+pub struct Arguments {
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Few runs and small files.
+    #[arg(long)]
+    quick: bool,
+    /// Only these programs.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Program>,
+    /// Runs per program and side [default: 5; with --quick 2].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// Size of the files served, such as 256M or 4G [default: 1G; with --quick 64M].
+    #[arg(long, value_parser = content::parse_size)]
+    size: Option<u64>,
+    /// Which sides to measure.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "kernel,shunt"
+    )]
+    sides: Vec<Side>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Program {
+    /// nginx serves curl, with ordinary segments and with large ones.
+    Nginx,
+    /// curl fetches from nginx, with ordinary segments and with large ones.
+    Curl,
+    /// redis-server serves redis-benchmark.
+    Redis,
+    /// Python's http.server serves wget.
+    Python,
+    /// sockperf answers sockperf.
+    Sockperf,
+}
+
+/// Sizes and counts of one invocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    runs: u32,
+    file_bytes: u64,
+    /// Requests per redis test; sixteen at a time make it four times as many.
+    redis_requests: u32,
+    sockperf_seconds: u32,
+}
+
+impl Scale {
+    fn of(arguments: &Arguments) -> Self {
+        let (runs, file_bytes, redis_requests, sockperf_seconds) = if arguments.quick {
+            (2, 64 << 20, 30_000, 1)
+        } else {
+            (5, 1 << 30, 100_000, 2)
+        };
+        Self {
+            runs: arguments.runs.unwrap_or(runs),
+            file_bytes: arguments.size.unwrap_or(file_bytes),
+            redis_requests,
+            sockperf_seconds,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut sides = arguments.sides.clone();
+    sides.dedup();
+    let chosen = |program| arguments.only.is_empty() || arguments.only.contains(&program);
+    let cases = cases()
+        .into_iter()
+        .filter(|(program, _)| chosen(*program))
+        .map(|(_, case)| case);
+    let cases: Vec<Box<dyn Case>> = cases.collect();
+    let needed: Vec<&str> = cases
+        .iter()
+        .flat_map(|case| case.tools())
+        .copied()
+        .collect();
+    tools::require(&needed)?;
+
+    let interrupt = Interrupt::catch()?;
+    let scale = Scale::of(arguments);
+    let context = Context::create(scale, interrupt)?;
+    let mut collected = Vec::new();
+    for case in &cases {
+        let other_lab;
+        let segment_bytes = case.segment_bytes();
+        let context = if segment_bytes == context.lab().segment_bytes() {
+            &context
+        } else {
+            other_lab = context.with_segments(segment_bytes)?;
+            &other_lab
+        };
+        collected.push(measure(case.as_ref(), context, &sides)?);
+    }
+    let report = report::Report::of(&context, &collected);
+    if arguments.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(if report.failed() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn cases() -> Vec<(Program, Box<dyn Case>)> {
+    use nginx::Segments::{Big, Ordinary};
+    vec![
+        (Program::Nginx, Box::new(nginx::Serves(Ordinary))),
+        (Program::Nginx, Box::new(nginx::Serves(Big))),
+        (Program::Curl, Box::new(nginx::IsFetched(Ordinary))),
+        (Program::Curl, Box::new(nginx::IsFetched(Big))),
+        (Program::Redis, Box::new(redis::Redis)),
+        (Program::Python, Box::new(python::Python)),
+        (Program::Sockperf, Box::new(sockperf::Sockperf)),
+    ]
+}
+
+/// Measures one case: a checked run of each side, then all runs with the sides in turn. A side that
+/// fails is not tried again; the other goes on.
+fn measure(case: &dyn Case, context: &Context, sides: &[Side]) -> anyhow::Result<Collected> {
+    let mut collected = Collected::new(case);
+    for &side in sides {
+        context.say(&format!("{}: {side}: checking", case.title()));
+        let result = case.check(context, side);
+        context.interrupt().check()?;
+        collected.checked(side, result);
+    }
+    for run in 0..context.scale().runs {
+        // Whoever comes second finds warmer caches: take turns.
+        let mut order = sides.to_vec();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            if collected.has_failed(side) {
+                continue;
+            }
+            let result = case.sample(context, side);
+            context.interrupt().check()?;
+            let shown = match &result {
+                Ok(samples) => samples
+                    .iter()
+                    .map(case::Sample::text)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                Err(_) => "failed".to_owned(),
+            };
+            context.say(&format!(
+                "{}: {side}: run {} of {}: {shown}",
+                case.title(),
+                run + 1,
+                context.scale().runs
+            ));
+            collected.add(side, result);
+        }
+    }
+    if !sides.is_empty() && sides.iter().all(|side| collected.has_failed(*side)) && !context.alive()
+    {
+        bail!("the lab has ended: {}", collected.failures().join("; "));
+    }
+    Ok(collected)
+}

@@ -1,0 +1,217 @@
+//! The result as a table and as JSON, with everything a reader needs to judge it.
+
+use serde::Serialize;
+
+use super::{
+    case::{Better, Collected, Measure, number},
+    context::{Context, EngineFacts},
+    nginx::BIG_SEGMENT_BYTES,
+    side::Side,
+};
+use crate::{
+    cores::{self, CoreDistance},
+    statistics::Summary,
+};
+use output::Table;
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    kernel: String,
+    cores: usize,
+    cable: String,
+    mtu_bytes: u32,
+    /// Congestion control of both kernels.
+    kernel_congestion_control: String,
+    /// None where no engine was started.
+    engine: Option<EngineFacts>,
+    /// The processor that the engine was bound to; programs ran where the scheduler put them.
+    engine_cpu: Option<usize>,
+    cache_line_round_trip: Option<CoreDistance>,
+    idle_latency_held: bool,
+    runs: u32,
+    file_bytes: u64,
+    duration_s: u64,
+    results: Vec<Row>,
+    failures: Vec<String>,
+}
+
+/// One quantity of one program on both sides.
+#[derive(Debug, Serialize)]
+struct Row {
+    program: &'static str,
+    #[serde(flatten)]
+    measure: Measure,
+    kernel: Option<Summary>,
+    shunt: Option<Summary>,
+    /// Median of Shunt over median of the kernel.
+    ratio: Option<f64>,
+    /// Sides that have no result because they failed.
+    failed: Vec<Side>,
+}
+
+impl Report {
+    /// Sums up what was collected.
+    pub fn of(context: &Context, collected: &[Collected]) -> Self {
+        let rows = collected.iter().flat_map(|case| {
+            case.measures()
+                .into_iter()
+                .map(|measure| Row::of(case, measure))
+        });
+        Self {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cable: context.lab().cable().to_string(),
+            mtu_bytes: context.lab().mtu(),
+            kernel_congestion_control: context.lab().congestion().to_owned(),
+            engine: context.engine().cloned(),
+            engine_cpu: cores::for_engine(),
+            cache_line_round_trip: CoreDistance::measure(),
+            idle_latency_held: context.idle().held(),
+            runs: context.scale().runs,
+            file_bytes: context.content().bytes(),
+            duration_s: context.elapsed().as_secs(),
+            results: rows.collect(),
+            failures: collected.iter().flat_map(Collected::failures).collect(),
+        }
+    }
+
+    /// True where a program failed on any side.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// Machine, path and settings, one line each.
+    fn conditions(&self) -> String {
+        let distance = self.cache_line_round_trip.map_or_else(String::new, |far| {
+            let (nearest, farthest) = (far.nearest_ns.round(), far.farthest_ns.round());
+            let range = if nearest < farthest {
+                format!("{nearest} to {farthest}")
+            } else {
+                nearest.to_string()
+            };
+            format!(", a cache line to another core and back {range} ns")
+        });
+        let engine = self.engine.as_ref().map_or_else(String::new, |engine| {
+            let bound = self
+                .engine_cpu
+                .map_or_else(String::new, |cpu| format!(" on processor {cpu}"));
+            format!(
+                "; Shunt: engine by {}{bound}, {}",
+                engine.driver, engine.congestion_control
+            )
+        });
+        let idle = if self.idle_latency_held {
+            "processors kept from deep idle for both sides (/dev/cpu_dma_latency)"
+        } else {
+            "processors may idle deeply on both sides (no permission for /dev/cpu_dma_latency)"
+        };
+        format!(
+            "Linux {}, {} cores{distance}\n\
+             path: {}, MTU {}, segments of up to {} KiB (BIG TCP: {} KiB, for both sides); kernel: its own TCP, {}{engine}; the peer is always the kernel of the other host\n\
+             {idle}",
+            self.kernel,
+            self.cores,
+            self.cable,
+            self.mtu_bytes,
+            lab::ORDINARY_SEGMENT_BYTES / 1024,
+            BIG_SEGMENT_BYTES / 1024,
+            self.kernel_congestion_control,
+        )
+    }
+
+    /// The table and what belongs to it.
+    pub fn text(&self) -> String {
+        let mut table = Table::new([
+            "program",
+            "measured",
+            "unit",
+            "kernel",
+            "spread",
+            "Shunt",
+            "spread",
+            "Shunt/kernel",
+            "runs",
+        ]);
+        for row in &self.results {
+            row.add_to(&mut table);
+        }
+        let mut text = format!(
+            "\n{}\nfile {} MiB; each value is the median of its runs, spread = (largest - smallest) / median; {} s\n\n{}",
+            self.conditions(),
+            self.file_bytes >> 20,
+            self.duration_s,
+            table.render()
+        );
+        for failure in &self.failures {
+            text += &format!("\nfailed: {failure}\n");
+        }
+        text
+    }
+}
+
+impl Row {
+    fn of(case: &Collected, measure: Measure) -> Self {
+        // A side that failed once has no result, however its other runs went.
+        let side = |side| {
+            if case.has_failed(side) {
+                None
+            } else {
+                Summary::of(&case.values(side, measure))
+            }
+        };
+        let (kernel, shunt) = (side(Side::Kernel), side(Side::Shunt));
+        let ratio = kernel
+            .as_ref()
+            .zip(shunt.as_ref())
+            .map(|(kernel, shunt)| shunt.median / kernel.median);
+        Self {
+            program: case.title,
+            measure,
+            kernel,
+            shunt,
+            ratio,
+            failed: [Side::Kernel, Side::Shunt]
+                .into_iter()
+                .filter(|side| case.has_failed(*side))
+                .collect(),
+        }
+    }
+
+    fn add_to(&self, table: &mut Table) {
+        let median = |side: Side, summary: &Option<Summary>| match summary {
+            Some(summary) => number(summary.median),
+            None if self.failed.contains(&side) => "failed".to_owned(),
+            None => "-".to_owned(),
+        };
+        let spread = |summary: &Option<Summary>| {
+            summary.as_ref().map_or("-".to_owned(), |summary| {
+                format!("{:.0} %", summary.spread() * 100.0)
+            })
+        };
+        let better = match self.measure.better {
+            Better::Higher => "",
+            Better::Lower => " (lower is better)",
+        };
+        let runs = [&self.kernel, &self.shunt]
+            .into_iter()
+            .flatten()
+            .map(|side| side.samples.len())
+            .max();
+        table.row([
+            self.program.to_owned(),
+            format!("{}{better}", self.measure.name),
+            self.measure.unit.to_owned(),
+            median(Side::Kernel, &self.kernel),
+            spread(&self.kernel),
+            median(Side::Shunt, &self.shunt),
+            spread(&self.shunt),
+            self.ratio
+                .map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            runs.unwrap_or(0).to_string(),
+        ]);
+    }
+}

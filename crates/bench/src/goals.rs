@@ -1,0 +1,226 @@
+//! `shunt bench latency`, `bulk`, `rate`, `connect`, `cpu`: what Shunt has set itself, and what of it is
+//! reached on this machine.
+//!
+//! Each command runs its setups in turn, once per run and in the other order every second time, and compares
+//! within runs. A goal that is missed is printed and no failure; a run that goes wrong is one.
+
+pub(super) mod bed;
+mod bulk;
+mod connect;
+mod cpu;
+mod latency;
+mod rate;
+mod report;
+mod row;
+mod samples;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::{cores::CoreDistance, idle::IdleLatency, interrupt::Interrupt, tools};
+use bed::{Bed, Scale};
+use samples::Samples;
+use setup::{Idle, Plan, Setup, Unavailable};
+
+/// How a measurement is run and shown.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Few and short runs.
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each setup [default: 5; with --quick 2].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// Only the rows in whose name these words stand, such as "same host"; several with commas between them, or by
+    /// several --only. A whole name may have commas of its own.
+    #[arg(long, value_name = "WORDS")]
+    only: Vec<String>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Round trips.
+    Latency,
+    /// One stream.
+    Bulk,
+    /// Small requests.
+    Rate,
+    /// Short connections.
+    Connect,
+    /// Processor time.
+    Cpu,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bulk => "bulk",
+            Self::Rate => "rate",
+            Self::Connect => "connect",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn plan(self) -> Plan {
+        match self {
+            Self::Latency => latency::plan(),
+            Self::Bulk => bulk::plan(),
+            Self::Rate => rate::plan(),
+            Self::Connect => connect::plan(),
+            Self::Cpu => cpu::plan(),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::catch()?;
+    let (runs, seconds) = if arguments.quick { (2, 0.3) } else { (5, 1.0) };
+    let runs = arguments.runs.unwrap_or(runs);
+    let mut plan = subject.plan();
+    plan.keep_only(&arguments.only)?;
+    let bed = Bed::create(Scale { seconds }, interrupt)?;
+    let before = CoreDistance::measure();
+    let mut samples = Samples::default();
+    for setup in &plan.setups {
+        let missing = tools::missing(setup.tools);
+        if !missing.is_empty() {
+            let names = missing.join(", ");
+            let why = format!("not installed: {names}; run scripts/install-packages");
+            samples.skip(setup.key, why);
+        }
+    }
+    for run in 0..runs {
+        // Whoever comes later finds warmer caches: take turns.
+        let mut order: Vec<&Setup> = plan.setups.iter().collect();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for setup in order {
+            if !samples.is_over(setup.key) {
+                measure(&bed, setup, run, runs, &mut samples);
+            }
+            bed.interrupt().check()?;
+        }
+    }
+    let report = report::Report::of(subject.name(), runs, &bed, &plan, &samples, before);
+    if arguments.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(if report.failed() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Measures a setup once.
+fn measure(bed: &Bed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples) {
+    let result = {
+        let _held = (setup.idle == Idle::Held).then(IdleLatency::hold);
+        (setup.measure)(bed)
+    };
+    let say = |text: &str| {
+        bed.say(&format!(
+            "{}: run {} of {runs}: {text}",
+            setup.title,
+            run + 1
+        ))
+    };
+    match result {
+        Ok(values) => {
+            let shown = values
+                .iter()
+                .map(|(name, value)| format!("{name} {value:.2}"));
+            say(&shown.collect::<Vec<_>>().join(", "));
+            samples.add(setup.key, run, values);
+        }
+        Err(error) if error.is::<Unavailable>() => {
+            say(&format!("skipped: {error}"));
+            samples.skip(setup.key, format!("{}: {error}", setup.title));
+        }
+        Err(error) => {
+            say(&format!("failed: {error:#}"));
+            samples.fail(setup.key, format!("{}: {error:#}", setup.title));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Subject; 5] = [
+        Subject::Latency,
+        Subject::Bulk,
+        Subject::Rate,
+        Subject::Connect,
+        Subject::Cpu,
+    ];
+
+    fn only(subject: Subject, words: &[&str]) -> anyhow::Result<Plan> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut plan = subject.plan();
+        plan.keep_only(&words).map(|()| plan)
+    }
+
+    #[test]
+    fn every_row_has_its_setups_and_every_setup_a_row() {
+        for subject in ALL {
+            let plan = subject.plan();
+            for row in &plan.rows {
+                let sources = row.kernel.into_iter().chain([row.shunt]);
+                for source in sources {
+                    let its = plan.setups.iter().filter(|one| one.key == source.setup);
+                    assert_eq!(its.count(), 1, "{}: {}", subject.name(), row.what);
+                }
+            }
+            for setup in &plan.setups {
+                assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
+            }
+            assert!(plan.rows.iter().any(|row| row.goal.is_some()));
+        }
+    }
+
+    #[test]
+    fn only_some_rows_are_measured_with_the_setups_that_they_need() {
+        let plan = only(Subject::Latency, &["Same Host"]).unwrap();
+        let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
+        assert_eq!(keys, ["loopback", "same-inline", "same-engine"]);
+        // With the tail's rows below them.
+        assert_eq!(plan.rows.len(), 6);
+        let plan = only(Subject::Bulk, &["same host, both inline", "tap"]).unwrap();
+        let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
+        assert_eq!(keys, ["kernel", "tap", "loopback", "same"]);
+        assert_eq!(plan.rows.len(), 3);
+        // As they are printed, commas and all, and several in one.
+        for subject in ALL {
+            for row in subject.plan().rows {
+                let name = row.what.trim();
+                if row.what.starts_with(' ') {
+                    continue;
+                }
+                let kept = only(subject, &[name]).unwrap().rows;
+                let mut whole = kept.iter().filter(|row| !row.what.starts_with(' '));
+                assert!(whole.all(|row| row.what.contains(name)), "{name}");
+            }
+        }
+        let both = only(Subject::Bulk, &["same host, both inline,tap"]).unwrap();
+        assert_eq!(both.rows.len(), 3);
+        let error = only(Subject::Connect, &["same host"]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("no row") && text.contains("  socket create"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,346 @@
+//! Where setups run: a lab of two hosts, and programs on its kernels, on engines and with engines inside.
+//!
+//! A program with an engine inside gets an address that nobody had before: what the one before left behind
+//! (TIME-WAIT, for a minute) serves its address on.
+
+use std::{
+    cell::Cell,
+    ffi::OsString,
+    fs,
+    net::{Ipv4Addr, SocketAddrV4},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::setup::Unavailable;
+use crate::{cores, interrupt::Interrupt, tools};
+
+/// How long a server or an engine may take to be ready.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take, whatever it measures.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
+/// Last bytes of the addresses for engines inside programs; below are those of the hosts.
+const FRESH: std::ops::RangeInclusive<u8> = 21..=250;
+
+/// One of the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// Where servers run.
+    A,
+    /// Where clients run.
+    B,
+}
+
+impl On {
+    fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+/// Whose TCP a program uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stack {
+    /// The kernel's.
+    Kernel,
+    /// That of an engine with a process of its own, started before.
+    Engine,
+    /// The kernel's, of a program that is on such an engine otherwise.
+    Left,
+    /// That of an engine inside the program, over this driver.
+    Inline(&'static str),
+}
+
+/// Place and address of a program.
+#[derive(Debug, Clone, Copy)]
+pub struct Seat {
+    on: On,
+    stack: Stack,
+    /// Where others reach it.
+    pub address: Ipv4Addr,
+}
+
+impl Seat {
+    /// A port of it.
+    pub fn at(self, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.address, port)
+    }
+
+    /// The same place, reached at another address.
+    pub fn reached_at(self, address: Ipv4Addr) -> Self {
+        Self { address, ..self }
+    }
+}
+
+/// A program that serves. Dropping it ends the program.
+#[derive(Debug)]
+pub struct Server {
+    program: Program,
+}
+
+/// Sizes of one invocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Length of a measurement where the program takes any.
+    pub seconds: f64,
+}
+
+/// The lab and what all setups share.
+#[derive(Debug)]
+pub struct Bed {
+    lab: Lab,
+    interrupt: Interrupt,
+    begun: Instant,
+    scale: Scale,
+    next_address: Cell<u8>,
+}
+
+impl Bed {
+    /// Builds the lab.
+    pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let name = format!("bench-{}", std::process::id());
+        let lab = Lab::temporary(&name, &LabSpec::default())?;
+        for host in lab.hosts() {
+            // Who asks an idle host every few milliseconds wants an answer each time.
+            host.set_parameter("net.ipv4.icmp_ratelimit", "0")?;
+        }
+        Ok(Self {
+            lab,
+            interrupt,
+            begun,
+            scale,
+            next_address: Cell::new(*FRESH.start()),
+        })
+    }
+
+    /// Sizes.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// The lab.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Whether somebody asked us to end.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Progress, on standard error.
+    pub fn say(&self, text: &str) {
+        note!("[{:>4} s] {text}", self.begun.elapsed().as_secs());
+    }
+
+    /// A host.
+    pub fn host(&self, on: On) -> anyhow::Result<&Host> {
+        Ok(self.lab.host(on.name())?)
+    }
+
+    /// A place for a program.
+    pub fn seat(&self, on: On, stack: Stack) -> anyhow::Result<Seat> {
+        let spec = self.host(on)?.spec();
+        let address = match stack {
+            Stack::Kernel | Stack::Left => spec.address.address,
+            Stack::Engine => spec.engine_address.address,
+            Stack::Inline(_) => {
+                let last = self.next_address.get();
+                let next = if last == *FRESH.end() {
+                    *FRESH.start()
+                } else {
+                    last + 1
+                };
+                self.next_address.set(next);
+                let [a, b, c, _] = spec.engine_address.address.octets();
+                Ipv4Addr::new(a, b, c, last)
+            }
+        };
+        Ok(Seat { on, stack, address })
+    }
+
+    /// Starts an engine with a process of its own; `extra` are flags beyond its interface and address.
+    pub fn start_engine(&self, on: On, extra: &[&str]) -> anyhow::Result<Program> {
+        let host = self.host(on)?;
+        let mut command = host.command(own_binary()?)?;
+        // Whether processors may idle deeply is decided here, for both sides of a row.
+        command.args(["engine", "--allow-deep-idle"]);
+        if !extra.contains(&"--nic") {
+            let address = host.spec().engine_address.to_string();
+            command.args(["--nic", INTERFACE, "--address", &address]);
+        }
+        if let Some(cpu) = cores::for_engine() {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        if engine::CongestionControl::from_name(self.lab.congestion()).is_some() {
+            command.args(["--congestion", self.lab.congestion()]);
+        }
+        command.args(extra);
+        let mut engine = Program::start("shunt engine", command)?;
+        engine.wait_until("control socket", START_PATIENCE, |engine| {
+            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
+            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
+            let named = |line: &str| line.ends_with(hostif::DEFAULT_ENGINE_NAME);
+            self.interrupt.came() || sockets.is_ok_and(|text| text.lines().any(named))
+        })?;
+        self.interrupt.check()?;
+        Ok(engine)
+    }
+
+    /// Starts a server and waits until it says so.
+    pub fn serve(&self, seat: Seat, says: &str, line: &[&str]) -> anyhow::Result<Server> {
+        let mut program = self.start(seat, line)?;
+        let what = format!("word of {says:?}");
+        program.wait_until(&what, START_PATIENCE, |program| {
+            self.interrupt.came() || program.stdout().contains(says)
+        })?;
+        self.interrupt.check()?;
+        self.check_driver(seat)?;
+        Ok(Server { program })
+    }
+
+    /// An engine inside a program that cannot have its driver takes another one and says so.
+    fn check_driver(&self, seat: Seat) -> anyhow::Result<()> {
+        let Stack::Inline(driver) = seat.stack else {
+            return Ok(());
+        };
+        let mut command = self.host(seat.on)?.command(own_binary()?)?;
+        let name = format!("@shunt/run/{}", seat.address);
+        command.args(["status", "--json", "--engine", &name]);
+        let interrupt = self.interrupt.clone();
+        let finished = Program::start("shunt status", command)?
+            .finish(START_PATIENCE, move || interrupt.came())?
+            .success()?;
+        let status: Value = serde_json::from_str(&finished.stdout).context("reading the status")?;
+        if status["driver"] == driver {
+            return Ok(());
+        }
+        let why = format!("{INTERFACE} cannot be used with driver {driver} here");
+        Err(Unavailable(why).into())
+    }
+
+    /// Starts a server and waits until the other host can connect to it.
+    pub fn serve_answering(&self, seat: Seat, port: u16, line: &[&str]) -> anyhow::Result<Server> {
+        let mut program = self.start(seat, line)?;
+        let address = seat.at(port);
+        // From its own host an engine's address cannot be reached.
+        let asking = self.host(match seat.on {
+            On::A => On::B,
+            On::B => On::A,
+        })?;
+        program.wait_until(&format!("answer at {address}"), START_PATIENCE, |_| {
+            self.interrupt.came() || asking.wait_connect(address.into(), Duration::ZERO).is_ok()
+        })?;
+        self.interrupt.check()?;
+        Ok(Server { program })
+    }
+
+    /// Runs a client to its end.
+    pub fn run(&self, seat: Seat, line: &[&str]) -> anyhow::Result<Finished> {
+        let interrupt = self.interrupt.clone();
+        let program = self.start(seat, line)?;
+        Ok(program
+            .finish(CLIENT_PATIENCE, move || interrupt.came())?
+            .success()?)
+    }
+
+    /// Runs a client that prints a line of JSON.
+    pub fn ask<T: DeserializeOwned>(&self, seat: Seat, line: &[&str]) -> anyhow::Result<T> {
+        let finished = self.run(seat, line)?;
+        serde_json::from_str(&finished.stdout)
+            .with_context(|| format!("{} printed {:?}", line.join(" "), finished.stdout))
+    }
+
+    fn start(&self, seat: Seat, line: &[&str]) -> anyhow::Result<Program> {
+        let (&name, arguments) = line
+            .split_first()
+            .context("invariant: a line names a program")?;
+        let program = if name == PROBE {
+            own_binary()?
+        } else {
+            tools::find(name)?.into_os_string()
+        };
+        let mut whole = prefix(seat)?;
+        whole.push(program);
+        if name == PROBE {
+            whole.push(PROBE.into());
+        }
+        let (program, rest) = whole
+            .split_first()
+            .context("invariant: the line names a program")?;
+        let mut command = self.host(seat.on)?.command(program)?;
+        command.args(rest).args(arguments);
+        Ok(Program::start(name, command)?)
+    }
+}
+
+impl Server {
+    /// Processor time that the server has used so far, its engine inside included.
+    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        cpu_seconds(&self.program)
+    }
+
+    /// Whether it still runs.
+    pub fn check_alive(&mut self) -> anyhow::Result<()> {
+        match self.program.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the server ended with {status}: {}", self.program.stderr()),
+        }
+    }
+}
+
+/// Processor time of all threads of a program so far, see proc(5) on schedstat: in nanoseconds, where
+/// stat counts ticks of ten milliseconds.
+pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
+    let tasks = format!("/proc/{}/task", program.pid());
+    let mut ns = 0_u64;
+    for task in fs::read_dir(&tasks).with_context(|| tasks.clone())? {
+        // A thread that has ended meanwhile is none.
+        let text = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        let first = text.split_ascii_whitespace().next();
+        ns += first.and_then(|word| word.parse().ok()).unwrap_or(0_u64);
+    }
+    Ok(Duration::from_nanos(ns).as_secs_f64())
+}
+
+/// Stands for this binary's own small programs in a command line, see `probe.rs`.
+pub const PROBE: &str = "probe";
+
+/// What comes before a program's own command line.
+fn prefix(seat: Seat) -> anyhow::Result<Vec<OsString>> {
+    let mut line = Vec::new();
+    if seat.stack == Stack::Kernel {
+        return Ok(line);
+    }
+    line.push(own_binary()?);
+    line.push("run".into());
+    if seat.stack != Stack::Left {
+        // No TCP shall be measured that went to the kernel after all.
+        line.extend(["--policy", "engine-only"].map(OsString::from));
+    }
+    if let Stack::Inline(driver) = seat.stack {
+        let address = format!("{}/24", seat.address);
+        line.extend(["--inline", "--allow-deep-idle"].map(OsString::from));
+        line.extend(["--nic", INTERFACE, "--driver", driver].map(OsString::from));
+        line.extend(["--address", &address].map(OsString::from));
+    }
+    line.push("--".into());
+    Ok(line)
+}
+
+fn own_binary() -> anyhow::Result<OsString> {
+    let path = std::env::current_exe().context("finding this binary")?;
+    Ok(path.into_os_string())
+}

@@ -1,0 +1,194 @@
+//! `shunt bench bulk`: one stream of iperf3 as fast as it goes.
+
+use anyhow::Context as _;
+use lab::{INTERFACE, Program};
+use serde_json::Value;
+
+use super::{
+    bed::{Bed, On, Seat, Stack},
+    row::{Goal, Row, from},
+    samples::Values,
+    setup::{Idle, Plan, Setup, Unavailable},
+};
+use crate::{apps::case::Better, tools};
+
+const PORT: u16 = 5201;
+const INLINE: Stack = Stack::Inline("af_packet");
+/// The TAP interface, and the addresses of the kernel and of the engine on it.
+const TAP: &str = "shunt0";
+const TAP_KERNEL: &str = "10.9.0.1/24";
+const TAP_ENGINE: &str = "10.9.0.2/24";
+
+/// What is measured.
+pub fn plan() -> Plan {
+    Plan {
+        setups: SETUPS.to_vec(),
+        rows: ROWS
+            .iter()
+            .map(|&(what, kernel, shunt, least)| Row {
+                what,
+                unit: "Gbit/s",
+                better: Better::Higher,
+                kernel: Some(from(kernel, "rate")),
+                shunt: from(shunt, "rate"),
+                goal: least.map(Goal::RatioAtLeast),
+            })
+            .collect(),
+        notes: vec![
+            "what iperf3's receiver counted; inline unless an engine is named",
+            "an engine with a process of its own is the third on two processors",
+        ],
+    }
+}
+
+const ROWS: [(&str, &str, &str, Option<f64>); 10] = [
+    ("Shunt to kernel over veth", "kernel", "out", Some(1.8)),
+    (
+        "Shunt to kernel over TAP (engine)",
+        "kernel",
+        "tap",
+        Some(3.0),
+    ),
+    ("kernel to Shunt", "kernel", "in", Some(0.9)),
+    ("Shunt to Shunt over veth", "kernel", "both", Some(3.0)),
+    (
+        "same host, both inline, against loopback",
+        "loopback",
+        "same",
+        Some(1.5),
+    ),
+    (
+        "same host, both inline, against veth",
+        "kernel",
+        "same",
+        Some(4.0),
+    ),
+    (
+        "same host, one engine, against loopback",
+        "loopback",
+        "same-engine",
+        Some(1.5),
+    ),
+    (
+        "same host, one engine, against veth",
+        "kernel",
+        "same-engine",
+        Some(4.0),
+    ),
+    (
+        "Shunt (engine) to kernel over veth",
+        "kernel",
+        "engine-out",
+        None,
+    ),
+    ("kernel to Shunt (engine)", "kernel", "engine-in", None),
+];
+
+const SETUPS: [Setup; 10] = [
+    setup("kernel", "kernel to kernel over veth", |bed| {
+        over_veth(bed, Stack::Kernel, Stack::Kernel)
+    }),
+    setup("out", "inline to kernel", |bed| {
+        over_veth(bed, INLINE, Stack::Kernel)
+    }),
+    setup("in", "kernel to inline", |bed| {
+        over_veth(bed, Stack::Kernel, INLINE)
+    }),
+    setup("both", "inline to inline", |bed| {
+        over_veth(bed, INLINE, INLINE)
+    }),
+    setup("tap", "engine to kernel over TAP", over_tap),
+    setup("engine-out", "engine to kernel", |bed| {
+        let _engine = bed.start_engine(On::A, &[])?;
+        over_veth(bed, Stack::Engine, Stack::Kernel)
+    }),
+    setup("engine-in", "kernel to engine", |bed| {
+        let _engine = bed.start_engine(On::B, &[])?;
+        over_veth(bed, Stack::Kernel, Stack::Engine)
+    }),
+    setup("loopback", "kernel loopback", |bed| {
+        on_one_host(bed, Stack::Kernel)
+    }),
+    setup("same-engine", "same host, one engine", |bed| {
+        let _engine = bed.start_engine(On::A, &[])?;
+        on_one_host(bed, Stack::Engine)
+    }),
+    setup("same", "same host, both inline", |bed| {
+        on_one_host(bed, INLINE)
+    }),
+];
+
+const fn setup(
+    key: &'static str,
+    title: &'static str,
+    measure: fn(&Bed) -> anyhow::Result<Values>,
+) -> Setup {
+    Setup {
+        key,
+        title,
+        idle: Idle::Held,
+        tools: &["iperf3"],
+        measure,
+    }
+}
+
+/// From host a to host b.
+fn over_veth(bed: &Bed, sender: Stack, receiver: Stack) -> anyhow::Result<Values> {
+    stream(bed, bed.seat(On::A, sender)?, bed.seat(On::B, receiver)?)
+}
+
+/// Both ends on host a.
+fn on_one_host(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
+    stream(bed, bed.seat(On::A, stack)?, bed.seat(On::A, stack)?)
+}
+
+/// From an engine to the kernel of the same host, over a TAP interface between them.
+fn over_tap(bed: &Bed) -> anyhow::Result<Values> {
+    if !tools::missing(&["ip"]).is_empty() {
+        return Err(Unavailable("ip (iproute2) is not installed".to_owned()).into());
+    }
+    let flags = ["--driver", "tap", "--nic", TAP, "--address", TAP_ENGINE];
+    let _engine = bed.start_engine(On::A, &flags)?;
+    let mut command = bed.host(On::A)?.command(tools::find("ip")?)?;
+    command.args(["address", "add", TAP_KERNEL, "dev", TAP]);
+    let interrupt = bed.interrupt().clone();
+    Program::start("ip", command)?
+        .finish(std::time::Duration::from_secs(5), move || interrupt.came())?
+        .success()?;
+    let (address, _) = TAP_KERNEL
+        .split_once('/')
+        .context("invariant: an address with its prefix length")?;
+    let receiver = bed.seat(On::A, Stack::Kernel)?.reached_at(address.parse()?);
+    let (engine, _) = TAP_ENGINE
+        .split_once('/')
+        .context("invariant: an address with its prefix length")?;
+    // The destination is an address of the very host: only its own address takes a socket to the engine.
+    stream_with(
+        bed,
+        bed.seat(On::A, Stack::Engine)?,
+        receiver,
+        &["-B", engine],
+    )
+}
+
+fn stream(bed: &Bed, sender: Seat, receiver: Seat) -> anyhow::Result<Values> {
+    stream_with(bed, sender, receiver, &[])
+}
+
+fn stream_with(bed: &Bed, sender: Seat, receiver: Seat, extra: &[&str]) -> anyhow::Result<Values> {
+    let (address, port) = (receiver.address.to_string(), PORT.to_string());
+    let line = ["iperf3", "-s", "-B", &address, "-p", &port, "--forceflush"];
+    let mut server = bed.serve(receiver, "Server listening", &line)?;
+    // It counts whole seconds, and 0 is for ever.
+    let seconds = bed.scale().seconds.ceil().to_string();
+    let line = ["iperf3", "-c", &address, "-p", &port, "-t", &seconds, "-J"];
+    let finished = bed.run(sender, &[&line[..], extra].concat())?;
+    server.check_alive()?;
+    let report: Value = serde_json::from_str(&finished.stdout).context("reading iperf3's JSON")?;
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    let rate = rate.with_context(|| match report["error"].as_str() {
+        Some(error) => format!("iperf3 over {INTERFACE}: {error}"),
+        None => "iperf3 counted nothing".to_owned(),
+    })?;
+    Ok(vec![("rate", rate / 1e9)])
+}

@@ -1,0 +1,168 @@
+//! `shunt bench rate`: small requests and small messages.
+
+use super::{
+    bed::{Bed, On, PROBE, Stack},
+    row::{Goal, Row, from},
+    samples::Values,
+    setup::{Idle, Plan, Setup},
+};
+use crate::{
+    apps::{case::Better, redis::requests_per_second},
+    probe::ping,
+};
+
+const REDIS_PORT: u16 = 6379;
+const ECHO_PORT: u16 = 11111;
+const INLINE: Stack = Stack::Inline("af_packet");
+/// Requests for each second that was asked for.
+const REDIS_REQUESTS: f64 = 100_000.0;
+/// Messages on their way at once.
+const DEPTH: &str = "64";
+
+/// What is measured.
+pub fn plan() -> Plan {
+    let row = |what, unit, kernel, shunt, least: Option<f64>| Row {
+        what,
+        unit,
+        better: Better::Higher,
+        kernel: Some(kernel),
+        shunt,
+        goal: least.map(Goal::RatioAtLeast),
+    };
+    Plan {
+        setups: SETUPS.to_vec(),
+        rows: vec![
+            row(
+                "redis GET, 50 connections, server inline",
+                "requests/CPU s",
+                from("redis-kernel", "each"),
+                from("redis-inline", "each"),
+                Some(2.0),
+            ),
+            row(
+                "  the rate itself",
+                "requests/s",
+                from("redis-kernel", "rate"),
+                from("redis-inline", "rate"),
+                None,
+            ),
+            row(
+                "64-byte messages, one connection, 64 on their way, inline both ends",
+                "messages/s",
+                from("messages-kernel", "rate"),
+                from("messages-inline", "rate"),
+                Some(3.0),
+            ),
+            row(
+                "  the same, server inline, client kernel",
+                "messages/s",
+                from("messages-kernel", "rate"),
+                from("messages-server", "rate"),
+                None,
+            ),
+        ],
+        notes: vec![
+            "processor time of the server: all its threads, its engine included; redis-benchmark is on the kernel of the other host",
+            "a message is one send(2) and comes back as one send(2)",
+        ],
+    }
+}
+
+const SETUPS: [Setup; 5] = [
+    setup("redis-kernel", "redis on the kernel", &REDIS, |bed| {
+        redis(bed, Stack::Kernel)
+    }),
+    setup("redis-inline", "redis inline", &REDIS, |bed| {
+        redis(bed, INLINE)
+    }),
+    setup("messages-kernel", "messages, kernel", &[], |bed| {
+        messages(bed, Stack::Kernel, Stack::Kernel)
+    }),
+    setup(
+        "messages-inline",
+        "messages, inline both ends",
+        &[],
+        |bed| messages(bed, INLINE, INLINE),
+    ),
+    setup("messages-server", "messages, server inline", &[], |bed| {
+        messages(bed, INLINE, Stack::Kernel)
+    }),
+];
+
+const REDIS: [&str; 2] = ["redis-server", "redis-benchmark"];
+
+const fn setup(
+    key: &'static str,
+    title: &'static str,
+    tools: &'static [&'static str],
+    measure: fn(&Bed) -> anyhow::Result<Values>,
+) -> Setup {
+    Setup {
+        key,
+        title,
+        idle: Idle::Held,
+        tools,
+        measure,
+    }
+}
+
+fn redis(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
+    let seat = bed.seat(On::A, stack)?;
+    let address = seat.address.to_string();
+    let line = [
+        "redis-server",
+        "--bind",
+        &address,
+        "--save",
+        "",
+        "--protected-mode",
+        "no",
+    ];
+    let mut server = bed.serve_answering(seat, REDIS_PORT, &line)?;
+    let requests = (bed.scale().seconds * REDIS_REQUESTS).round();
+    let count = requests.to_string();
+    let line = [
+        "redis-benchmark",
+        "-h",
+        &address,
+        "-t",
+        "get",
+        "-c",
+        "50",
+        "-n",
+        &count,
+        "--csv",
+    ];
+    let before = server.cpu_seconds()?;
+    let finished = bed.run(bed.seat(On::B, Stack::Kernel)?, &line)?;
+    let cpu = server.cpu_seconds()? - before;
+    server.check_alive()?;
+    Ok(vec![
+        ("each", requests / cpu),
+        ("rate", requests_per_second(&finished.stdout, "GET")?),
+    ])
+}
+
+fn messages(bed: &Bed, server: Stack, client: Stack) -> anyhow::Result<Values> {
+    let seat = bed.seat(On::A, server)?;
+    let address = seat.at(ECHO_PORT).to_string();
+    let line = [PROBE, "echo", "--listen", &address];
+    let mut server = bed.serve(seat, "listening", &line)?;
+    let seconds = bed.scale().seconds.to_string();
+    let line = [
+        PROBE,
+        "ping",
+        "--connect",
+        &address,
+        "--depth",
+        DEPTH,
+        "--seconds",
+        &seconds,
+    ];
+    let outcome: ping::Outcome = bed.ask(bed.seat(On::B, client)?, &line)?;
+    server.check_alive()?;
+    // A run has no more than 2^53 messages.
+    #[allow(clippy::cast_precision_loss)]
+    let messages = outcome.messages as f64;
+    Ok(vec![("rate", messages / outcome.seconds)])
+}

@@ -1,0 +1,149 @@
+//! The table and its conditions, for people and as JSON.
+
+use serde::Serialize;
+
+use super::{bed::Bed, row::Reached, samples::Samples, setup::Plan};
+use crate::{
+    cores::{self, CoreDistance},
+    idle::IdleLatency,
+};
+use output::Table;
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    measured: &'static str,
+    version: &'static str,
+    kernel: String,
+    cores: usize,
+    cable: String,
+    mtu_bytes: u32,
+    /// Of both kernels, and of every engine that has a process of its own.
+    congestion_control: String,
+    engine_cpu: Option<usize>,
+    cache_line_round_trip_before: Option<CoreDistance>,
+    cache_line_round_trip_after: Option<CoreDistance>,
+    /// Whether setups that ask for it could hold processors from deep idle.
+    idle_latency_can_be_held: bool,
+    runs: u32,
+    duration_s: u64,
+    notes: Vec<&'static str>,
+    rows: Vec<Reached>,
+    skipped: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Report {
+    /// Sums up what was measured.
+    pub fn of(
+        measured: &'static str,
+        runs: u32,
+        bed: &Bed,
+        plan: &Plan,
+        samples: &Samples,
+        before: Option<CoreDistance>,
+    ) -> Self {
+        let release = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        Self {
+            measured,
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: release,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cable: bed.lab().cable().to_string(),
+            mtu_bytes: bed.lab().mtu(),
+            congestion_control: bed.lab().congestion().to_owned(),
+            engine_cpu: cores::for_engine(),
+            cache_line_round_trip_before: before,
+            cache_line_round_trip_after: CoreDistance::measure(),
+            idle_latency_can_be_held: IdleLatency::hold().held(),
+            runs,
+            duration_s: bed.elapsed().as_secs(),
+            notes: plan.notes.clone(),
+            rows: plan
+                .rows
+                .iter()
+                .map(|row| Reached::of(row, samples))
+                .collect(),
+            skipped: samples.skips().map(str::to_owned).collect(),
+            failures: samples.failures().map(str::to_owned).collect(),
+        }
+    }
+
+    /// True where a run went wrong.
+    pub fn failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    fn conditions(&self) -> String {
+        let distance = |distance: Option<CoreDistance>| {
+            distance.map_or("?".to_owned(), |far| format!("{:.0}", far.nearest_ns))
+        };
+        let engine = self.engine_cpu.map_or_else(String::new, |cpu| {
+            format!("; an engine of its own runs on processor {cpu}")
+        });
+        let idle = if self.idle_latency_can_be_held {
+            "idle latency: held at 0 for both sides of every row that does not say untouched (/dev/cpu_dma_latency)"
+        } else {
+            "idle latency: untouched for both sides of every row (no permission for /dev/cpu_dma_latency)"
+        };
+        let inline = engine::CongestionControl::default().name();
+        format!(
+            "shunt {}, Linux {}, {} cores; a cache line to another core and back: {} ns before, {} ns after\n\
+             path: {}, MTU {}, {} on kernels and engines, {inline} on engines inside programs{engine}\n\
+             {idle}",
+            self.version,
+            self.kernel,
+            self.cores,
+            distance(self.cache_line_round_trip_before),
+            distance(self.cache_line_round_trip_after),
+            self.cable,
+            self.mtu_bytes,
+            self.congestion_control,
+        )
+    }
+
+    /// The table and what belongs to it.
+    pub fn text(&self) -> String {
+        let mut table = Table::new([
+            self.measured,
+            "unit",
+            "kernel",
+            "spread",
+            "Shunt",
+            "spread",
+            "Shunt/kernel",
+            "goal",
+            "",
+            "runs",
+        ]);
+        for row in &self.rows {
+            table.row(row.cells());
+        }
+        let notes: Vec<String> = self
+            .notes
+            .iter()
+            .map(|note| format!("- {note}\n"))
+            .collect();
+        let mut text = format!(
+            "\n{}\nmedians of {} interleaved runs, ratio = median of the ratios within runs, spread = (largest - smallest) / median; {} s\n{}\n{}",
+            self.conditions(),
+            self.runs,
+            self.duration_s,
+            notes.concat(),
+            table.render()
+        );
+        for skipped in &self.skipped {
+            text += &format!("\nnot measured: {skipped}");
+        }
+        for failure in &self.failures {
+            text += &format!("\nfailed: {failure}");
+        }
+        if !self.skipped.is_empty() || !self.failures.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+}

@@ -1,0 +1,32 @@
+//! Measurements: `shunt bench`, and those behind `shunt sim calibrate`, `shunt sim plan --verify` and `shunt path measure`.
+//!
+//! Programs that put load on a stack are here too, and run as hidden commands of the binary: they are measured on
+//! the kernel and under `shunt run`, as any program. What a measurement means for a plan is `sim`'s.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)] // they end the process where nobody reads: see `output`
+
+#[macro_use]
+extern crate output;
+
+mod apps;
+pub mod calibrate;
+mod command;
+mod cores;
+mod goals;
+mod idle;
+pub mod interrupt;
+pub mod layers;
+pub mod machine;
+pub mod mover;
+pub mod observe;
+mod overload;
+pub mod probe;
+mod statistics;
+mod sys;
+mod tcp;
+mod tools;
+pub mod traffic;
+pub mod trial;
+pub mod verify;
+
+pub use command::{Arguments, execute};

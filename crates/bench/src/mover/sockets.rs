@@ -1,0 +1,78 @@
+//! `shunt send` and `shunt recv` between two hosts of a lab: on their kernels' sockets, and on those of Shunt, with an engine
+//! on each host. The processor time is that of the engines too.
+
+use std::net::IpAddr;
+
+use anyhow::Context;
+
+use super::{
+    case::{Case, Group, Ran, quiet_as},
+    pair::{Pair, free_port},
+    site::Site,
+};
+use crate::goals::bed::{Bed, On, Scale, Stack};
+
+/// Names of the cases.
+pub const KERNEL: &str = "lab-kernel";
+/// The same.
+pub const SHUNT: &str = "lab-shunt";
+
+/// Both.
+pub fn cases() -> Vec<Case> {
+    let case = |key: &str, title: &str, stack| Case {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        group: Group::Own,
+        tools: &[],
+        stores: true,
+        run: Box::new(move |site| transfer(site, stack)),
+    };
+    vec![
+        case(
+            KERNEL,
+            "two hosts, the kernel's sockets, XXH3",
+            Stack::Kernel,
+        ),
+        case(SHUNT, "two hosts, Shunt's sockets, XXH3", Stack::Engine),
+    ]
+}
+
+fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
+    let scale = Scale { seconds: 0.0 };
+    let bed = Bed::create(scale, site.interrupt.clone())?;
+    let engines = match stack {
+        Stack::Engine => vec![bed.start_engine(On::A, &[])?, bed.start_engine(On::B, &[])?],
+        Stack::Kernel | Stack::Left | Stack::Inline(_) => Vec::new(),
+    };
+    let shunt = std::env::current_exe().context("finding this binary")?;
+    let command = |on| {
+        let mut command = quiet_as(bed.host(on)?.command(&shunt)?);
+        command.env_remove("SHUNT_TOKEN");
+        if !engines.is_empty() {
+            command.args(["run", "--policy", "engine-only", "--"]);
+            command.arg(&shunt);
+        }
+        anyhow::Ok(command)
+    };
+    let port = free_port()?;
+    let address = IpAddr::from(bed.seat(On::A, stack)?.address);
+    let address = format!("{address}:{port}");
+    let mut server = command(On::A)?;
+    server
+        .args(["recv", "--listen", &address, "--token", "bench", "--dir"])
+        .arg(site.target());
+    let mut client = command(On::B)?;
+    client
+        .arg("send")
+        .arg(site.source())
+        .args(["--to", &address, "--token", "bench", "--hash", "xxh3"]);
+    let took = Pair {
+        server,
+        port,
+        is_lasting: false,
+        client,
+        beside: engines.iter().map(lab::Program::pid).collect(),
+    }
+    .run(site)?;
+    Ok(Ran::of(site.bytes, took.seconds, Some(took.cpu_s)))
+}

@@ -1,0 +1,197 @@
+//! `shunt sim plan --verify`: the planner's predictions held against measurements on this machine.
+//!
+//! First the costs are calibrated with some workloads; then others are predicted from these costs and measured: a
+//! server that computes a little and answers with a kilobyte, and redis as it was seen while it ran on the kernel
+//! under other clients. No row that is judged was calibrated with. What is compared is what clients see who wait for
+//! each answer.
+
+mod redis;
+mod report;
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use serde::Serialize;
+use sim::plan::{Client, ClosedLoop, Preset, Workload, closed_loop};
+
+use crate::calibrate::{of_the_calls, of_the_stacks};
+use crate::{
+    interrupt::Interrupt,
+    statistics::Summary,
+    trial::{Bed, Say, Server, Stack, Work, quiet::quiet},
+};
+
+/// The bounds within which a prediction is good enough to decide with.
+const CAPACITY_BOUND: f64 = 0.2;
+const MEAN_BOUND: f64 = 0.3;
+/// Batches of the calibration and of each measurement; medians count.
+const BATCHES: u8 = 3;
+const RUNS: usize = 5;
+/// Runs of a row that others may disturb before the least disturbed ones count.
+const MOST_DISTURBED: usize = 15;
+const RUN: Duration = Duration::from_millis(800);
+/// Clients of the own server; with the last number it is as busy as it can be.
+const CLIENTS: [usize; 3] = [1, 8, 32];
+const WORK: Work = Work {
+    request_bytes: 128,
+    response_bytes: 1024,
+    compute_ns: 3000,
+    together: false,
+};
+
+/// One prediction and what came of it.
+#[derive(Debug, Serialize)]
+struct Row {
+    workload: &'static str,
+    stack: &'static str,
+    predicted: ClosedLoop,
+    rate_per_s: Summary,
+    mean_us: Summary,
+    /// Runs that others disturbed and that do not count.
+    disturbed: usize,
+    /// The part of a processor that others used beside the runs that count, at most.
+    others: f64,
+    /// Whether so many clients keep the server as busy as it can be.
+    saturated: bool,
+}
+
+impl Row {
+    fn rate_error(&self) -> f64 {
+        self.predicted.rate_per_s / self.rate_per_s.median - 1.0
+    }
+
+    fn mean_error(&self) -> f64 {
+        self.predicted.mean_us / self.mean_us.median - 1.0
+    }
+
+    fn holds(&self) -> bool {
+        let capacity = !self.saturated || self.rate_error().abs() <= CAPACITY_BOUND;
+        capacity && self.mean_error().abs() <= MEAN_BOUND
+    }
+}
+
+/// Runs the comparison; exit status 1 where a prediction missed its bound.
+pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::catch()?;
+    let say = Say::from_now();
+    say.say("calibrating: the kernel's calls");
+    let preset = of_the_calls(BATCHES)?;
+    let bed = Bed::create(interrupt.clone())?;
+    let preset = of_the_stacks(preset, &bed, BATCHES, &say)?;
+    let mut rows = Vec::new();
+    let measured = |stack: &Stack| {
+        preset
+            .stacks
+            .get(stack.name())
+            .is_some_and(|costs| costs.client().is_some())
+    };
+    let stacks: Vec<Stack> = Stack::ALL.into_iter().filter(measured).collect();
+    for &stack in &stacks {
+        own_server(&bed, stack, &preset, &say, &mut rows)?;
+    }
+    let redis_missing = redis::measure(&bed, &stacks, &preset, &interrupt, &say, &mut rows)?;
+    if json {
+        output::print_json(&rows)?;
+    } else {
+        let document = report::of(&rows, &preset, bed.idle_held(), redis_missing);
+        output::print(&document.to_text())?;
+    }
+    Ok(match rows.iter().all(Row::holds) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    })
+}
+
+fn own_server(
+    bed: &Bed,
+    stack: Stack,
+    preset: &Preset,
+    say: &Say,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let workload = Workload {
+        request_bytes: WORK.request_bytes as f64,
+        response_bytes: WORK.response_bytes as f64,
+        application_ns: WORK.compute_ns as f64,
+        ..one_thread()
+    };
+    let server = bed.serve(stack, WORK)?;
+    for clients in CLIENTS {
+        say.say(&format!("own server, {stack}, {clients} clients"));
+        let measured = measured(bed, &server, || {
+            let seen = bed.ask(&server, WORK, clients, RUN)?;
+            Ok((seen.rate_per_s, seen.mean_us))
+        })?;
+        rows.push(Row {
+            workload: "own server",
+            stack: stack.name(),
+            predicted: predicted(&workload, preset, Extra::default(), stack, clients)?,
+            rate_per_s: measured.rate_per_s,
+            mean_us: measured.mean_us,
+            disturbed: measured.disturbed,
+            others: measured.others,
+            saturated: clients == 32,
+        });
+    }
+    Ok(())
+}
+
+/// What some runs measured.
+#[derive(Debug)]
+struct Measured {
+    rate_per_s: Summary,
+    mean_us: Summary,
+    disturbed: usize,
+    others: f64,
+}
+
+/// Measures rate and mean time until enough runs were not disturbed.
+fn measured(
+    bed: &Bed,
+    server: &Server,
+    mut run: impl FnMut() -> anyhow::Result<(f64, f64)>,
+) -> anyhow::Result<Measured> {
+    let found = quiet(RUNS, MOST_DISTURBED, || bed.with_others(server, &mut run))?;
+    let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
+    Ok(Measured {
+        rate_per_s: Summary::of(&rates).context("no run")?,
+        mean_us: Summary::of(&means).context("no run")?,
+        disturbed: found.disturbed,
+        others: found.others,
+    })
+}
+
+/// A server of one thread on two processors, of which its clients use the other.
+fn one_thread() -> Workload {
+    Workload {
+        threads: 1,
+        host_cores: 2,
+        wake_share: 0.0,
+        ..Workload::default()
+    }
+}
+
+/// What a client takes per request beyond the one that was calibrated with.
+#[derive(Debug, Clone, Copy, Default)]
+struct Extra {
+    client_ns: f64,
+}
+
+fn predicted(
+    workload: &Workload,
+    preset: &Preset,
+    extra: Extra,
+    stack: Stack,
+    clients: usize,
+) -> anyhow::Result<ClosedLoop> {
+    let costs = preset.stacks.get(stack.name());
+    let costs = costs.context("invariant: the shipped preset knows every stack")?;
+    let client = costs
+        .client()
+        .context("invariant: every stack was calibrated")?;
+    let client = Client {
+        request_ns: (client.request_ns + extra.client_ns).max(0.0),
+        ..client
+    };
+    Ok(closed_loop(workload, costs, &client, clients))
+}
