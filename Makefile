@@ -26,7 +26,7 @@ help:
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
-	@echo 'make outside test suites of CPython, Go and redis on the kernel and on Shunt, test by test (docs/outside.md)'
+	@echo 'make outside test suites of CPython, Go, redis, libuv, curl … on the kernel and on Shunt, test by test (docs/outside.md)'
 	@echo 'make bench   the demonstration with more runs'
 
 build:

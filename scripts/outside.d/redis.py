@@ -1,10 +1,11 @@
 """redis's own tests, from the source package of the redis-server on this machine, run with that server; needs tclsh."""
 
-import glob
 import os
 import re
 import shutil
 import subprocess
+
+import sources
 
 NAME = "redis"
 PARTS = [
@@ -20,8 +21,7 @@ VERDICT = re.compile(r"^\[(ok|err|skip|ignore|exception)\]: (.*?)(?: \(\d+ ms\))
 
 
 def missing():
-    lacking = [name for name in ("redis-server", "redis-cli", "redis-benchmark", "tclsh", "apt-get", "dpkg-source") if not shutil.which(name)]
-    return f"no {', '.join(lacking)}" if lacking else None
+    return sources.lacking("redis-server", "redis-cli", "redis-benchmark", "tclsh", "apt-get", "dpkg-source")
 
 
 def version():
@@ -30,18 +30,7 @@ def version():
 
 
 def prepare(folder):
-    """The source package of this release, from where this machine has its packages, without a change to its settings."""
-    sources = os.path.join(folder, "sources.sources")
-    with open(sources, "w") as file:
-        for path in glob.glob("/etc/apt/sources.list.d/*.sources"):
-            file.write(re.sub(r"(?m)^Types:.*$", "Types: deb-src", open(path).read()) + "\n")
-    lists = os.path.join(folder, "lists")
-    os.makedirs(os.path.join(lists, "partial"), exist_ok=True)
-    options = ["-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o", f"Dir::State::lists={lists}"]
-    apt = ["apt-get", "-qq", *options, "-o", "APT::Sandbox::User=root"]
-    for arguments in (["update"], ["source", "redis"]):
-        subprocess.run([*apt, *arguments], check=True, cwd=folder, capture_output=True, timeout=300)
-    source = next(path for path in glob.glob(os.path.join(folder, "redis-*")) if os.path.isdir(path))
+    source = sources.fetch(folder, "redis", like="redis-server")
     for name in ("redis-server", "redis-cli", "redis-benchmark", "redis-sentinel", "redis-check-aof", "redis-check-rdb"):
         if shutil.which(name):
             os.symlink(shutil.which(name), os.path.join(source, "src", name))

@@ -35,6 +35,10 @@ impl Caller {
     /// A duplicate of one of its descriptors. EBADF: it has none of this number; EPERM: the supervisor may
     /// not look into it.
     pub fn descriptor(self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        // A program may pass any number; one below 0 is no descriptor for our own calls either.
+        if fd < 0 {
+            return Err(Errno::BADF);
+        }
         let thread = self.open()?;
         pidfd_getfd(&thread, fd, PidfdGetfdFlags::empty())
     }

@@ -34,6 +34,30 @@ static void cold(int fd, int listener, address_t peer) {
     result("a long name", connect(listener, (struct sockaddr *)&peer, -1));
 }
 
+/* Numbers that are no descriptors. */
+static void nowhere(address_t peer) {
+    socklen_t len = sizeof(address_t);
+    int numbers[] = {-1, -100, -2147483647 - 1, 1 << 30}, value = 1;
+    for (int i = 0; i < 4; i++) {
+        int fd = numbers[i];
+        say("-- %d", fd);
+        result("shutdown", shutdown(fd, SHUT_WR));
+        result("bind", bind(fd, (struct sockaddr *)&peer, sizeof peer));
+        result("listen", listen(fd, 1));
+        result("accept", accept(fd, NULL, NULL));
+        result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+        result("getsockname", getsockname(fd, (struct sockaddr *)&peer, &len));
+        result("getpeername", getpeername(fd, (struct sockaddr *)&peer, &len));
+        result("setsockopt", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value));
+        result("getsockopt", getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &(socklen_t){sizeof value}));
+        result("ioctl", ioctl(fd, FIONREAD, &value));
+        result("sendto", sendto(fd, &value, 4, MSG_NOSIGNAL, (struct sockaddr *)&peer, sizeof peer));
+        result("recvfrom", recvfrom(fd, &value, 4, 0, (struct sockaddr *)&peer, &len));
+        result("recvmsg", recvmsg(fd, &(struct msghdr){0}, 0));
+        result("sendmsg", sendmsg(fd, &(struct msghdr){0}, MSG_NOSIGNAL));
+    }
+}
+
 /* Data that is there, and none. The page of which nothing is known but that it is closed is not asked for. */
 static void hot(int fd) {
     for (int i = 0; i < 2; i++) {
@@ -118,6 +142,7 @@ static void client(address_t peer) {
     result("bind", bind(listener, (struct sockaddr *)&any, sizeof any));
     result("listen", listen(listener, 1));
     cold(fd, listener, peer);
+    nowhere(peer);
     char byte;
     result("arrived", recv(fd, &byte, 1, MSG_PEEK));
     while (recv(fd, (char[4]){0}, 4, MSG_PEEK) < 4)
