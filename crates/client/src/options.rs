@@ -2,6 +2,7 @@
 //! values on the backing socket before; what both switches must read alike stands here.
 
 use hostif::{OptionChanges, SocketOption};
+use rustix::io::Errno;
 
 /// Level and name of TCP_CONGESTION, whose value is a name.
 pub const CONGESTION: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
@@ -83,11 +84,24 @@ pub fn translate(level: i32, name: i32, number: i32) -> Option<(SocketOption, u6
     })
 }
 
-/// Whether Linux takes a value only while a socket is closed, as its backing socket always is: TCP_WINDOW_CLAMP 0, no clamp
-/// (`tcp_set_window_clamp`).
+/// linux/tcp.h; not in the C library's bindings.
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+
+/// What Linux says to a value that it takes only while a socket is closed (of some: or listens), as its backing socket always
+/// is (`do_tcp_setsockopt`, `do_ipv6_setsockopt`).
 #[must_use]
-pub fn is_for_closed(level: i32, name: i32, value: &[u8]) -> bool {
-    (level, name, int(value)) == (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Some(0))
+pub fn refusal_if_open(level: i32, name: i32, value: &[u8], listens: bool) -> Option<Errno> {
+    let number = int(value)?;
+    let is_late = match (level, name) {
+        // 0 is no clamp.
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => number == 0,
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN | TCP_FASTOPEN_NO_COOKIE) => !listens,
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => true,
+        (libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ) => return Some(Errno::PERM),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => true,
+        _ => false,
+    };
+    is_late.then_some(Errno::INVAL)
 }
 
 /// The first four bytes of a value as a number.
@@ -138,6 +152,19 @@ mod tests {
         assert_eq!(pacing(&125_000_u32.to_ne_bytes()), Some(125_000));
         assert_eq!(pacing(&125_000_u64.to_ne_bytes()), Some(125_000));
         assert_eq!(pacing(&u64::MAX.to_ne_bytes()), Some(u32::MAX));
+    }
+
+    #[test]
+    fn what_comes_too_late_is_refused() {
+        let of = |name, number: i32, listens| {
+            refusal_if_open(libc::IPPROTO_TCP, name, &number.to_ne_bytes(), listens)
+        };
+        assert_eq!(of(libc::TCP_WINDOW_CLAMP, 0, false), Some(Errno::INVAL));
+        assert_eq!(of(libc::TCP_WINDOW_CLAMP, 1, false), None);
+        assert_eq!(of(libc::TCP_FASTOPEN, 1, false), Some(Errno::INVAL));
+        assert_eq!(of(libc::TCP_FASTOPEN, 1, true), None);
+        assert_eq!(of(libc::TCP_QUEUE_SEQ, 1, false), Some(Errno::PERM));
+        assert_eq!(of(libc::TCP_NODELAY, 1, false), None);
     }
 
     #[test]

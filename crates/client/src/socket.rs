@@ -384,7 +384,8 @@ impl TcpSocket {
             return;
         }
         self.close_twins();
-        let listening = self.header().flags().contains(Flags::LISTENING);
+        let flags = self.header().flags();
+        let holds_port = flags.intersects(Flags::LISTENING | Flags::DATAGRAM);
         // The next engine may have given its name to another socket.
         if self.lost.load(Ordering::Acquire) {
             return;
@@ -399,13 +400,15 @@ impl TcpSocket {
             consumed: header.consumed(),
         };
         // Both fail only when the engine is gone, which closes everything.
-        if listening {
+        if holds_port {
             // The engine holds the backing socket as well, and with it the port: who binds next shall find it free.
             // Who waits for the answer needs a descriptor, of which there may be none.
             if self.session.call(self.id, close).is_err() {
                 let _ = self.session.post(self.id, close);
             }
-            self.session.on_listener_closed();
+            if flags.contains(Flags::LISTENING) {
+                self.session.on_listener_closed();
+            }
         } else {
             let _ = self.session.post(self.id, close);
         }

@@ -71,6 +71,18 @@ pub fn is_memory(start: *const c_void, len: usize) -> Result<bool, Errno> {
     }
 }
 
+/// EINVAL for the length of a name that no address has, as sendto(2) says it (`move_addr_to_kernel`).
+pub fn check_name(len: libc::socklen_t) -> Result<(), Errno> {
+    const NAME_MAX: libc::socklen_t = 128;
+    (len <= NAME_MAX).then_some(()).ok_or(Errno::INVAL)
+}
+
+/// The same of sendmsg(2), which cuts a name that is too long (`__copy_msghdr`).
+pub fn check_message_name(message: &libc::msghdr) -> Result<(), Errno> {
+    let is_right = message.msg_name.is_null() || message.msg_namelen.cast_signed() >= 0;
+    is_right.then_some(()).ok_or(Errno::INVAL)
+}
+
 /// Copies `bytes` to a result buffer as `getsockname`, `accept` and `getsockopt` do: cut to `*len`
 /// of the caller. `*len` becomes the full length for an address, the copied length for an option.
 pub fn give_result(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::accelerated::{self, Stream};
+use crate::accelerated::{self, Shut, Stream};
 use crate::datagram;
 use crate::descriptors;
 use crate::device::{self, Device};
@@ -47,13 +47,17 @@ pub fn connect(fd: RawFd, name: &[u8]) -> Switched<i32> {
         return datagram::connect(fd, socket, datagram::parse(name, socket.family())?);
     }
     let parsed = address::parse(name, socket.family());
+    socket.shed();
     if let Some(stream) = socket.stream() {
         // Linux reads no more than the family of such an address.
         let name = match parsed {
             Err(_) if name.len() >= size_of::<libc::sa_family_t>() => Name::Other,
             parsed => parsed?,
         };
-        return again(fd, socket, &stream, name).map(Some);
+        if name == Name::Unspecified {
+            return disconnect(fd, socket, &stream);
+        }
+        return again(fd, socket, &stream).map(Some);
     }
     let name = parsed?;
     let Name::Ip(destination) = name else {
@@ -211,13 +215,25 @@ fn begin_on(
     Ok(stream)
 }
 
-/// Another connect on a socket that an engine serves.
-fn again(fd: RawFd, socket: &Socket, stream: &Stream, name: Name) -> Result<i32, Errno> {
-    if name == Name::Unspecified {
-        stream.abort();
-        socket.undecide();
-        return Ok(0);
+/// connect(2) with AF_UNSPEC on a socket that an engine serves (`tcp_disconnect`).
+fn disconnect(fd: RawFd, socket: &Socket, stream: &Stream) -> Switched<i32> {
+    match stream.phase() {
+        Phase::Connected | Phase::Connecting => socket.spend(stream),
+        Phase::Closed => socket.undecide(),
+        Phase::Listening => {
+            if !stream.is_lost_listener() {
+                stream.shutdown(Shut::Read)?;
+            }
+            socket.stop_listening(fd, stream)?;
+            // The backing socket listens as well.
+            return Ok(None);
+        }
     }
+    Ok(Some(0))
+}
+
+/// Another connect on a socket that an engine serves.
+fn again(fd: RawFd, socket: &Socket, stream: &Stream) -> Result<i32, Errno> {
     match stream.phase() {
         Phase::Listening => Err(Errno::ISCONN),
         Phase::Connecting if stream.holds_syn() => Err(Errno::ISCONN),

@@ -7,6 +7,7 @@
 
 mod beside;
 mod control;
+mod cork;
 pub mod groups;
 mod options;
 mod places;
@@ -33,6 +34,7 @@ use client::engines::Flow;
 pub use client::Control;
 pub use client::datagram_messages::want;
 pub use control::{ask, ioctl, shutdown};
+pub use cork::{Corked, uncork};
 pub use options::{engine_options, follow, tell};
 pub use places::{bind, come_back};
 pub use stamp::{LastArrival, last_arrival};

@@ -30,9 +30,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
         match stream.phase() {
             Phase::Connected => {}
             Phase::Connecting => {
-                // tcp_disconnect: the socket may connect again.
-                stream.abort();
-                socket.undecide();
+                socket.spend(stream);
                 return Ok(false);
             }
             Phase::Listening if how == Shut::Write => return Ok(false),

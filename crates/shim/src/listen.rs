@@ -33,6 +33,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
         return Ok(None);
     };
+    socket.shed();
     if let Some(stream) = socket.stream() {
         // A second listen changes the backlog; a connection cannot listen.
         if stream.phase() != Phase::Listening {

@@ -36,6 +36,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
         return Ok(None);
     };
     let (owner, is_broadcast) = owner_of(socket, address.ip());
+    socket.shed();
     if socket.borrow_stream().is_some() || socket.bound().is_some() {
         // Linux looks at the address first: one that is not the kernel's either gets its answer there.
         return if owner.is_some() {

@@ -7,6 +7,8 @@
 mod rare;
 pub mod stamp;
 
+pub use rare::path_mtu;
+
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -132,8 +134,8 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     {
         return Ok(Some(done));
     }
-    if rare::is_refused(socket, level, name, value) {
-        return Err(Errno::INVAL);
+    if let Some(refusal) = rare::refusal(socket, level, name, value) {
+        return Err(refusal);
     }
     set_on_backing(socket, fd, level, name, value)?;
     let granted = rare::granted(fd, level, name);
@@ -143,6 +145,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     if socket.is_datagram() {
         datagram::follow(socket, level, name, value);
         datagram::tell(socket);
+        datagram::uncork(fd, socket)?;
         return Ok(Some(0));
     }
     let mut changes = OptionChanges::default();
@@ -263,6 +266,11 @@ pub fn ask(
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN) {
         return with_stream(fd, |call| call.socket().take_saved_syn(call.stream(), room));
     }
+    let is_short = (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_PATHMTU) && room < 32;
+    if is_short {
+        // EINVAL, which the kernel says before it looks for a peer.
+        return Ok(None);
+    }
     Ok(ask_value(fd, level, name)?.map(Answer::Value))
 }
 
@@ -278,6 +286,13 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream.phase() == Phase::Connected => {
                 let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
                 Some(mss.to_ne_bytes().to_vec())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
+                rare::window_clamp(&call.socket().log, stream)
+            }
+            (libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => {
+                let mtu = || Ok(stream.figures()?.pmtu);
+                rare::path_mtu(call.socket(), level, name, &mtu)?
             }
             (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
                 rare::tuned_buffer(&call.socket().log, stream, name)

@@ -15,6 +15,8 @@ pub const HUP: u32 = 0x010;
 pub const RDNORM: u32 = 0x040;
 /// As [`OUT`].
 pub const WRNORM: u32 = 0x100;
+/// As [`OUT`], of UDP sockets.
+pub const WRBAND: u32 = 0x200;
 /// The peer sent its FIN, or the program shut its reading side.
 pub const RDHUP: u32 = 0x2000;
 

@@ -16,13 +16,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
-use crate::datagram::LastArrival;
 use crate::datagram::groups::Membership;
+use crate::datagram::{Corked, LastArrival};
 use crate::device::Chosen;
 use crate::epoll::Watchers;
 use crate::inline;
 use crate::options::{Answer, Log};
-use crate::readiness::{ERR, IN, Phase, RDHUP, RDNORM};
+use crate::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
 use crate::sys;
 use crate::zero_copy::Completions;
 use client::address::Family;
@@ -68,6 +68,8 @@ const KERNEL_FIRST: u32 = 1 << 6;
 const SYN_TAKEN: u32 = 1 << 7;
 /// Somebody may be signalled of events (`driven`).
 const SIGNALLED: u32 = 1 << 8;
+/// The program has undone a connection: what there is of it tells an error, and gives way to the next.
+const SPENT: u32 = 1 << 9;
 
 /// In place of a timeout: it is over before it begins.
 pub const AT_ONCE_US: u64 = u64::MAX;
@@ -106,6 +108,8 @@ pub struct Socket {
     multicast: [Chosen; 2],
     /// Groups that it is in on the engine, or will be.
     memberships: Shared<Vec<Membership>>,
+    /// The datagram that is being put together.
+    corked: Shared<Corked>,
     /// Options that the program has set.
     pub log: Log,
     /// What waits on the error queue of a TCP socket.
@@ -135,6 +139,7 @@ impl Default for Socket {
             last_arrival: LastArrival::default(),
             multicast: [Chosen::none(), Chosen::none()],
             memberships: Shared::empty(),
+            corked: Shared::empty(),
             log: Log::default(),
             completions: Completions::default(),
             watchers: Arc::default(),
@@ -242,9 +247,32 @@ impl Socket {
         self.stream.load()
     }
 
+    /// The program has undone its connection (Linux `tcp_disconnect`): that is an error to tell, but no connection, and the
+    /// socket may have another one.
+    pub fn spend(&self, stream: &Stream) {
+        stream.abort();
+        self.set(SPENT, true);
+        self.watchers.notify(u32::MAX);
+    }
+
+    /// Whether it has.
+    pub fn is_spent(&self) -> bool {
+        self.has(SPENT)
+    }
+
+    /// What is done next with the socket finds nothing of a connection that was undone.
+    pub fn shed(&self) {
+        if self.is_spent() {
+            self.undecide();
+        }
+    }
+
     /// The engine serves it from now on, beside the kernel if that has connections for it too. What it had on engines
     /// before and has no more is closed.
     pub fn decide(&self, stream: Arc<Stream>) {
+        if self.is_datagram && (self.receive_shut() || self.send_shut()) {
+            stream.shut_datagrams(self.receive_shut(), self.send_shut());
+        }
         if !self.watchers.is_empty() {
             // What has happened so far is told once, by the move. Reports of it that come later would be a
             // second edge.
@@ -264,10 +292,14 @@ impl Socket {
     /// A connect failed or was undone: the program may try another destination, on any stack.
     pub fn undecide(&self) {
         if let Some(stream) = self.stream.swap(None) {
-            self.flags.fetch_and(
-                !(RECEIVE_SHUT | SEND_SHUT | CONNECT_REPORTED | datagram::KERNEL_RECEIVES),
-                Ordering::Relaxed,
-            );
+            // What a UDP socket has shut stays so, whatever its peer is.
+            let shut = if self.is_datagram {
+                0
+            } else {
+                RECEIVE_SHUT | SEND_SHUT
+            };
+            let gone = shut | SPENT | CONNECT_REPORTED | datagram::KERNEL_RECEIVES;
+            self.flags.fetch_and(!gone, Ordering::Relaxed);
             self.watchers.moved_to_kernel();
             stream.close();
         }
@@ -451,10 +483,14 @@ impl Socket {
     pub fn events(&self, stream: &Stream) -> u32 {
         let mut events = stream.events();
         if self.is_datagram {
-            return events;
+            // `datagram_poll` says all three.
+            return events | if events & OUT != 0 { WRBAND } else { 0 };
         }
         if self.completions.wait() {
             events |= ERR;
+        }
+        if self.is_spent() {
+            return events & ERR | OUT | WRNORM | HUP;
         }
         // A window that is half full may not become fuller: the peer waits for more room.
         let most = stream

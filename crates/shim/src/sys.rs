@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use crate::entries;
 
 pub use crate::caller::{
-    Targets, array_mut, bytes, bytes_mut, check_parts, copied, copy_out, give_result, given,
-    io_slices, io_slices_mut, is_memory, messages_to_send, optional,
+    Targets, array_mut, bytes, bytes_mut, check_message_name, check_name, check_parts, copied,
+    copy_out, give_result, given, io_slices, io_slices_mut, is_memory, messages_to_send, optional,
 };
 
 /// A function of libc, found behind this library in the search order on first use.
@@ -185,6 +185,12 @@ pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<
         )
     };
     done(result).map(drop)
+}
+
+/// shutdown(2) of a backing socket.
+pub fn shut_backing(fd: RawFd, how: c_int) -> Result<(), Errno> {
+    // SAFETY: two numbers.
+    done(unsafe { libc::syscall(libc::SYS_shutdown, fd, how) }).map(drop)
 }
 
 /// bind(2) of a backing socket: under a supervisor, which would serve a UDP socket then, it passes.

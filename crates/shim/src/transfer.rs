@@ -312,6 +312,9 @@ impl Call<'_> {
         if self.socket.receive_shut() {
             return Ok(Some(0));
         }
+        if self.socket.is_spent() {
+            return Err(Errno::NOTCONN);
+        }
         // A closed connection has its reading side shut (tcp_done), so this is an end, not ENOTCONN.
         if self.stream.phase() == Phase::Closed {
             return Ok((self.stream.readable_bytes() == 0).then_some(0));
@@ -408,15 +411,13 @@ impl Call<'_> {
         }
     }
 
-    /// sk_stream_error: a pending error comes first and raises no signal.
+    /// sk_stream_error: a pending error comes first and raises no signal, unless it is EPIPE itself.
     fn send_error(&self, signal: bool) -> Errno {
-        if let Some(error) = self.stream.take_error() {
-            return error;
-        }
-        if signal {
+        let error = self.stream.take_error().unwrap_or(Errno::PIPE);
+        if signal && error == Errno::PIPE {
             sys::raise_broken_pipe();
         }
-        Errno::PIPE
+        error
     }
 }
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use client::Query;
-use client::options::is_for_closed;
+use client::options::refusal_if_open;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -90,21 +90,25 @@ impl Supervisor {
         let len = usize::try_from(i32::from_ne_bytes(low_half(call.arguments[4])))
             .map_err(|_| Errno::INVAL)?;
         let value = call.caller.read(call.arguments[3], len.min(VALUE_MAX))?;
+        let mut listens = false;
         let (socket, backing) = match self.served.get_mut(&cookie) {
             Some(Served::Relay(relay)) => {
                 // What was written before is sent as it was to be.
                 relay.drain_up();
                 (&relay.socket, &relay.backing)
             }
-            Some(Served::Queue(queue)) => (&queue.socket, &queue.backing),
+            Some(Served::Queue(queue)) => {
+                listens = true;
+                (&queue.socket, &queue.backing)
+            }
             Some(Served::Datagrams(datagrams)) => {
                 datagrams.set_option(programs.as_fd(), option, &value)?;
                 return Ok(Outcome::Return(0));
             }
             None => return Ok(Outcome::Continue),
         };
-        if is_for_closed(option.0, option.1, &value) {
-            return Err(Errno::INVAL);
+        if let Some(refusal) = refusal_if_open(option.0, option.1, &value, listens) {
+            return Err(refusal);
         }
         options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
         if let Some(Served::Queue(queue)) = self.served.get_mut(&cookie) {

@@ -340,14 +340,16 @@ impl Datagrams {
         };
         let name = address::emit(record.source, self.family, scope_id);
         let mut control = Control::new(usize::MAX);
-        let spoken_to = match self.socket.local_address().map(|local| local.ip()) {
+        let local = self.socket.local_address();
+        let spoken_to = match local.map(|local| local.ip()) {
             Some(std::net::IpAddr::V4(v4)) if !v4.is_unspecified() => v4,
             _ => match record.destination {
                 std::net::IpAddr::V4(v4) => v4,
                 std::net::IpAddr::V6(_) => std::net::Ipv4Addr::UNSPECIFIED,
             },
         };
-        control.describe(record, self.options.wanted, self.family, spoken_to);
+        let port = local.map_or(0, |local| local.port());
+        control.describe(record, self.options.wanted, self.family, (spoken_to, port));
         Facts::new(name.as_bytes(), control.bytes())
     }
 

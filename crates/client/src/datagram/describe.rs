@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hostif::datagram::{Failure, Received};
 
-use super::message::{ALIGN, HEADER_BYTES, IPV6_RECVERR, UDP_GRO, want};
+use super::message::{ALIGN, HEADER_BYTES, IPV6_ORIGDSTADDR, IPV6_RECVERR, UDP_GRO, want};
 use crate::address::{self, Family};
 
 /// asm-generic/socket.h.
@@ -64,13 +64,14 @@ impl Control {
         self.put(libc::IPPROTO_TCP, libc::TCP_INQ, &bytes.to_ne_bytes());
     }
 
-    /// What the program wants to hear of a datagram, in the order in which Linux says it.
+    /// What the program wants to hear of a datagram, in the order in which Linux says it. `spoken_to`: an address of ours,
+    /// and the port.
     pub fn describe(
         &mut self,
         record: &Received,
         wanted: u32,
         family: Family,
-        spoken_to: Ipv4Addr,
+        (spoken_to, port): (Ipv4Addr, u16),
     ) {
         let wants = |what: u32| wanted & what != 0;
         self.stamp(record.timestamp_ns, wanted);
@@ -88,7 +89,7 @@ impl Control {
             self.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
         }
         let IpAddr::V4(destination) = record.destination else {
-            self.describe_v6(record, wanted);
+            self.describe_v6(record, wanted, port);
             return;
         };
         if wants(want::PACKET_INFO) {
@@ -102,6 +103,10 @@ impl Control {
         }
         if wants(want::TOS) {
             self.put(libc::IPPROTO_IP, libc::IP_TOS, &[record.tos]);
+        }
+        if wants(want::DESTINATION) {
+            let name = address::emit((destination, port).into(), Family::V4, 0);
+            self.put(libc::IPPROTO_IP, libc::IP_ORIGDSTADDR, name.as_bytes());
         }
     }
 
@@ -124,7 +129,7 @@ impl Control {
         }
     }
 
-    fn describe_v6(&mut self, record: &Received, wanted: u32) {
+    fn describe_v6(&mut self, record: &Received, wanted: u32, port: u16) {
         if wanted & want::HOP_LIMIT != 0 {
             let hops = i32::from(record.ttl).to_ne_bytes();
             self.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
@@ -132,6 +137,16 @@ impl Control {
         if wanted & want::TRAFFIC_CLASS != 0 {
             let class = i32::from(record.tos).to_ne_bytes();
             self.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class);
+        }
+        if wanted & want::DESTINATION_V6 != 0 {
+            let scope_id = match record.destination {
+                IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
+                    record.interface
+                }
+                _ => 0,
+            };
+            let name = address::emit((record.destination, port).into(), Family::V6, scope_id);
+            self.put(libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR, name.as_bytes());
         }
     }
 
@@ -215,7 +230,7 @@ mod tests {
         };
         let mut control = Control::new(usize::MAX);
         let wanted = want::PACKET_INFO_V6 | want::HOP_LIMIT | want::TTL;
-        control.describe(&record, wanted, Family::V6, Ipv4Addr::UNSPECIFIED);
+        control.describe(&record, wanted, Family::V6, (Ipv4Addr::UNSPECIFIED, 9));
         let mapped = Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped();
         let info = [&mapped.octets()[..], &4_u32.to_ne_bytes()].concat();
         let expected = [

@@ -18,6 +18,8 @@ pub const UDP_GRO: i32 = 104;
 pub const IPV6_DONTFRAG: i32 = 62;
 /// The same.
 pub const IPV6_RECVERR: i32 = 25;
+/// The same.
+pub const IPV6_ORIGDSTADDR: i32 = 74;
 /// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
 const SEGMENTS_MAX: usize = 128;
 
@@ -45,6 +47,10 @@ pub mod want {
     pub const TIMESTAMPING: u32 = 1 << 9;
     /// TCP_INQ.
     pub const BYTES_LEFT: u32 = 1 << 10;
+    /// IP_RECVORIGDSTADDR.
+    pub const DESTINATION: u32 = 1 << 11;
+    /// IPV6_RECVORIGDSTADDR.
+    pub const DESTINATION_V6: u32 = 1 << 12;
 }
 
 /// What a call wants besides the payload: from control messages (ip(7), udp(7)).
@@ -70,16 +76,13 @@ pub struct Wishes {
 /// EINVAL for a malformed or unknown message, as `ip_cmsg_send` and `ip6_datagram_send_ctl`.
 pub fn parse(mut control: &[u8], family: Family) -> Result<Wishes, Errno> {
     let mut wishes = Wishes::default();
-    while control.len() >= HEADER_BYTES {
-        let number = |at: usize| control[at..].first_chunk().map(|b| i32::from_ne_bytes(*b));
-        let length = control.first_chunk().map(|b| usize::from_ne_bytes(*b));
-        let length = length.ok_or(Errno::INVAL)?;
-        let (level, kind) = (number(8).unwrap_or(0), number(12).unwrap_or(0));
-        let data = control.get(HEADER_BYTES..length).ok_or(Errno::INVAL)?;
+    while let Some(message) = next(&mut control)? {
+        let Message { level, kind, data } = message;
         match (level, family) {
+            (libc::SOL_SOCKET, _) => check_socket_level(kind, data)?,
             (libc::IPPROTO_UDP, _) if kind == UDP_SEGMENT => {
-                let bytes = data.first_chunk().ok_or(Errno::INVAL)?;
-                wishes.segment_bytes = Some(u16::from_ne_bytes(*bytes));
+                let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
+                wishes.segment_bytes = Some(u16::from_ne_bytes(bytes));
             }
             (libc::IPPROTO_UDP, _) => return Err(Errno::INVAL),
             (libc::IPPROTO_IP, Family::V4) => parse_v4(&mut wishes, kind, data)?,
@@ -94,34 +97,95 @@ pub fn parse(mut control: &[u8], family: Family) -> Result<Wishes, Errno> {
             // Linux passes over what is for another family.
             _ => {}
         }
-        control = control
-            .get(length.next_multiple_of(ALIGN)..)
-            .unwrap_or_default();
     }
     Ok(wishes)
 }
 
+/// One control message.
+struct Message<'a> {
+    level: i32,
+    kind: i32,
+    data: &'a [u8],
+}
+
+/// Takes the next one off; EINVAL for one that lies about its length (`CMSG_OK`).
+fn next<'a>(control: &mut &'a [u8]) -> Result<Option<Message<'a>>, Errno> {
+    let Some((header, _)) = control.split_first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let [length @ .., _, _, _, _, _, _, _, _] = header;
+    let length = usize::from_ne_bytes(*length);
+    let [_, _, _, _, _, _, _, _, level @ .., _, _, _, _] = header;
+    let [.., a, b, c, d] = header;
+    let message = Message {
+        level: i32::from_ne_bytes(*level),
+        kind: i32::from_ne_bytes([*a, *b, *c, *d]),
+        data: control.get(HEADER_BYTES..length).ok_or(Errno::INVAL)?,
+    };
+    let rest = control.get(length.next_multiple_of(ALIGN)..);
+    *control = rest.unwrap_or_default();
+    Ok(Some(message))
+}
+
+/// Whether what is sent along on a stream is what Linux takes there: it passes over all but its own level
+/// (`sock_cmsg_send`).
+///
+/// # Errors
+/// EINVAL.
+pub fn check_for_stream(mut control: &[u8]) -> Result<(), Errno> {
+    while let Some(message) = next(&mut control)? {
+        if message.level == libc::SOL_SOCKET {
+            check_socket_level(message.kind, message.data)?;
+        }
+    }
+    Ok(())
+}
+
+/// A message of `__sock_cmsg_send`. What the mark, the priority and the moment of sending mean the engine's devices do not
+/// know; times of sending are asked for by the option.
+fn check_socket_level(kind: i32, data: &[u8]) -> Result<(), Errno> {
+    /// asm-generic/socket.h, linux/net_tstamp.h.
+    const SO_TIMESTAMPING_NEW: i32 = 65;
+    const SCM_CREDENTIALS: i32 = libc::SCM_CREDENTIALS;
+    /// SOF_TIMESTAMPING_TX_RECORD_MASK: hardware, software, scheduled, acknowledged, completed.
+    const RECORDS: u32 = 1 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
+    let number = || data.try_into().map(u32::from_ne_bytes);
+    let is_right = match kind {
+        libc::SO_MARK | libc::SO_PRIORITY => number().is_ok(),
+        libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
+            number().is_ok_and(|number| number & !RECORDS == 0)
+        }
+        // They are of Unix sockets, which is no harm.
+        libc::SCM_RIGHTS | SCM_CREDENTIALS => true,
+        _ => false,
+    };
+    is_right.then_some(()).ok_or(Errno::INVAL)
+}
+
 /// A message of `ip_cmsg_send`.
 fn parse_v4(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
-    let first = data.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    /// linux/in.h.
+    const IP_PROTOCOL: i32 = 52;
+    let number = || {
+        let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
+        u8::try_from(i32::from_ne_bytes(bytes)).map_err(|_| Errno::INVAL)
+    };
     match kind {
         libc::IP_PKTINFO => {
-            let address = data.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
-            let source = Ipv4Addr::from(*address.ok_or(Errno::INVAL)?);
+            // `struct in_pktinfo`: the index, the address to send from, and one that says nothing here.
+            let info: &[u8; 12] = data.try_into().map_err(|_| Errno::INVAL)?;
+            let [a, b, c, d, source @ .., _, _, _, _] = info;
+            let source = Ipv4Addr::from(*source);
             wishes.source = (!source.is_unspecified()).then_some(IpAddr::V4(source));
-            wishes.interface = first.map_or(0, i32::cast_unsigned);
+            wishes.interface = u32::from_ne_bytes([*a, *b, *c, *d]);
         }
         libc::IP_TTL => {
-            let ttl = first.and_then(|ttl| u8::try_from(ttl).ok());
-            wishes.ttl = Some(ttl.filter(|ttl| *ttl > 0).ok_or(Errno::INVAL)?);
+            wishes.ttl = Some(number().ok().filter(|ttl| *ttl > 0).ok_or(Errno::INVAL)?)
         }
-        libc::IP_TOS => {
-            let tos = match data.len() {
-                1 => Some(data[0]),
-                _ => first.and_then(|tos| u8::try_from(tos).ok()),
-            };
-            wishes.tos = Some(tos.ok_or(Errno::INVAL)?);
-        }
+        libc::IP_TOS if data.len() == 1 => wishes.tos = Some(data[0]),
+        libc::IP_TOS => wishes.tos = Some(number()?),
+        // It is a raw socket's.
+        IP_PROTOCOL if number().is_ok_and(|protocol| protocol > 0) => {}
         _ => return Err(Errno::INVAL),
     }
     Ok(())
@@ -163,7 +227,8 @@ const fn headers_len(family: Family) -> usize {
 }
 
 /// Most bytes of payload: the length field of IPv4 counts the IP header, that of IPv6 does not.
-const fn payload_max(family: Family) -> usize {
+#[must_use]
+pub const fn payload_max(family: Family) -> usize {
     match family {
         Family::V4 => 65_535 - 20 - 8,
         Family::V6 => 65_535 - 8,

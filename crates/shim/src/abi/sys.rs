@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
 use client::address;
+use client::datagram_messages::check_for_stream;
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
@@ -242,6 +243,9 @@ pub(super) unsafe fn sent_to(
     if !sys::is_memory(buf, len)? {
         return counted(send_from_nowhere(fd, flags));
     }
+    if !addr.is_null() {
+        sys::check_name(addr_len)?;
+    }
     if datagram::is_followed(fd) {
         // SAFETY: the caller's contract.
         return counted(unsafe { datagram::send_to(fd, buf, len, flags, addr, addr_len) });
@@ -299,6 +303,7 @@ pub(crate) unsafe fn receive_message(
         // SAFETY: the caller's contract.
         let cut = unsafe { give_told(fd, message, received) };
         message.msg_flags = cut
+            | flags & libc::MSG_CMSG_CLOEXEC
             | match flags & libc::MSG_OOB {
                 0 => 0,
                 out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
@@ -360,12 +365,19 @@ pub(crate) unsafe fn send_message(
     }
     // SAFETY: the caller's contract.
     let message = unsafe { sys::given(message)?.ok_or(Errno::FAULT)? };
+    sys::check_message_name(&message)?;
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe {
         sys::check_parts(message.msg_iov, message.msg_iovlen)?;
         sys::io_slices(message.msg_iov, message.msg_iovlen)
     };
     let slices = slices.ok_or(Errno::MSGSIZE)?;
+    if message.msg_controllen > 0 && !addresses::is_dump(fd) {
+        // SAFETY: as above, for the control messages.
+        let control =
+            unsafe { sys::bytes(message.msg_control.cast_const(), message.msg_controllen) };
+        check_for_stream(control)?;
+    }
     if flags & libc::MSG_FASTOPEN == 0 {
         return transfer::send(fd, &slices, flags);
     }

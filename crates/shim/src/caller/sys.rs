@@ -187,17 +187,26 @@ fn check_writable(start: *mut c_void, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// EFAULT where an array of iovecs, or what one of them names, cannot be memory.
+/// EFAULT where an array of iovecs, or what one of them names, cannot be memory; EINVAL before that where a length is none
+/// (`copy_iovec_from_user`). Of a count that is too large each call has its own to say.
 ///
 /// # Safety
 /// `start` points at `count` valid iovecs, if it is a program's at all.
 pub unsafe fn check_parts(start: *const libc::iovec, count: usize) -> Result<(), Errno> {
-    let len = count.saturating_mul(size_of::<libc::iovec>());
-    if !is_memory(start.cast(), len)? {
+    if count > MAX_IOVECS {
+        return Ok(());
+    }
+    if !is_memory(start.cast(), count * size_of::<libc::iovec>())? {
         return Err(Errno::FAULT);
     }
     // SAFETY: the caller's contract.
     let parts = unsafe { iovecs(start, count) }.unwrap_or_default();
+    if parts
+        .iter()
+        .any(|part| isize::try_from(part.iov_len).is_err())
+    {
+        return Err(Errno::INVAL);
+    }
     for part in parts {
         if !is_memory(part.iov_base, part.iov_len)? {
             return Err(Errno::FAULT);

@@ -6,7 +6,9 @@ use rustix::io::Errno;
 
 use super::Call;
 use crate::device::Device;
+use crate::options::path_mtu;
 use crate::outcome::Switched;
+use crate::sys as system;
 
 /// shutdown(2): nothing goes over the wire; readers and writers wake. ENOTCONN without a peer, although
 /// it takes effect even then (`inet_shutdown`).
@@ -27,6 +29,8 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
     served.stream.shut_datagrams(read, write);
     served.socket.watchers.notify(u32::MAX);
     if served.socket.has_engine_peer() {
+        // It takes effect on the backing socket too, which says that it has no peer.
+        let _ = system::shut_backing(fd, how);
         Ok(Some(0))
     } else {
         Ok(None)
@@ -81,11 +85,9 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             let error = served.stream.take_error().map(Errno::raw_os_error);
             Ok(error.map(|error| error.to_ne_bytes().to_vec()))
         }
-        (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
-            if served.socket.has_engine_peer() =>
-        {
-            let mtu = i32::try_from(served.stream.figures()?.pmtu).unwrap_or(i32::MAX);
-            Ok(Some(mtu.to_ne_bytes().to_vec()))
+        _ if served.socket.has_engine_peer() => {
+            let mtu = || Ok(served.stream.figures()?.pmtu);
+            path_mtu(served.socket, level, name, &mtu)
         }
         _ => Ok(None),
     }

@@ -76,6 +76,10 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     let Some(change) = parse(level, name, value) else {
         return filter::set(fd, socket, level, name, value);
     };
+    if matches!(change, Change::Member { group, .. } if !group.is_multicast()) {
+        // The kernel says what is wrong with it.
+        return Ok(None);
+    }
     let all = accelerated::datagram_networks();
     match change {
         Change::Interface(family, named) => {

@@ -8,9 +8,12 @@ use crate::accelerated;
 use crate::device::Device;
 use crate::socket::{NoFragments, Place, Socket};
 use client::address::Family;
-use client::datagram_messages::{IPV6_DONTFRAG, UDP_GRO, UDP_SEGMENT, want};
+use client::datagram_messages::{IPV6_DONTFRAG, IPV6_ORIGDSTADDR, UDP_GRO, UDP_SEGMENT, want};
 use client::datagram_options::{note, number};
 use client::engines;
+
+/// linux/udp.h.
+pub const UDP_CORK: i32 = 1;
 
 /// What every engine has to know.
 pub fn engine_options(socket: &Socket) -> DatagramOptions {
@@ -61,7 +64,13 @@ pub fn follow(socket: &Socket, level: i32, name: i32, value: &[u8]) {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => want::PACKET_INFO_V6,
         (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT) => want::HOP_LIMIT,
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => want::TRAFFIC_CLASS,
+        (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR) => want::DESTINATION,
+        (libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR) => want::DESTINATION_V6,
         (libc::IPPROTO_UDP, UDP_GRO) => want::GRO,
+        (libc::IPPROTO_UDP, UDP_CORK) => {
+            socket.set_corked(number != 0);
+            return;
+        }
         (libc::IPPROTO_UDP, UDP_SEGMENT) => {
             socket.set_segment_bytes(u16::try_from(number).unwrap_or(0));
             return;

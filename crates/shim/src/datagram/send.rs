@@ -8,7 +8,7 @@ use client::{HeardBy, Outgoing, SocketKinds};
 use core::net::SocketAddr;
 use rustix::io::Errno;
 
-use super::{Call, destination, is_forbidden_broadcast, places};
+use super::{Call, cork, destination, is_forbidden_broadcast, places};
 use crate::accelerated::{self, Stream};
 use crate::outcome::Switched;
 use crate::policy::policy;
@@ -17,6 +17,9 @@ use crate::socket::{NoFragments, Owner, Place, Socket};
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, Wishes};
 use client::engines::{self, Candidates};
+
+/// linux/socket.h.
+const MSG_PROBE: i32 = 0x10;
 
 /// Sends one datagram to whom `name` says, or to the peer.
 pub fn send(
@@ -32,6 +35,9 @@ pub fn send(
     let Some(socket) = call.socket() else {
         return Ok(None);
     };
+    if socket.has_corked() {
+        return cork::append(fd, socket, slices, flags);
+    }
     let connected = socket.stream().filter(|_| socket.has_engine_peer());
     let to = match name {
         Some(name) => match destination(fd, socket, name)? {
@@ -80,6 +86,14 @@ pub fn send(
         wishes,
         flags,
     };
+    let len = slices.iter().map(|slice| slice.len()).sum();
+    // It only asks whether the way is known (`ip_make_skb`).
+    if flags & MSG_PROBE != 0 {
+        return Ok(Some(len));
+    }
+    if cork::is_wanted(socket, flags) {
+        return cork::begin(socket, family, name, slices, control).map(|()| Some(len));
+    }
     let send = |place| datagram.send_by(place, slices);
     match accelerated::first_that_sends(candidates, peer.ip(), send) {
         Err(error) if to.is_some() && is_for_the_kernel(error, socket) => Ok(None),

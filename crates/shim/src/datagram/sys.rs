@@ -44,6 +44,9 @@ pub unsafe fn send_to(
 ) -> Switched<usize> {
     // SAFETY: the caller's contract.
     let (bytes, name) = unsafe { (sys::bytes(buf, len), name_bytes(addr.cast(), addr_len)) };
+    if !addr.is_null() && addr_len == 0 {
+        return Err(Errno::INVAL);
+    }
     sending::send(fd, name, &[IoSlice::new(bytes)], &[], flags)
 }
 
@@ -54,6 +57,7 @@ pub unsafe fn send_to(
 pub unsafe fn send_message(fd: RawFd, message: *const msghdr, flags: c_int) -> Switched<usize> {
     // SAFETY: the caller's contract.
     let message = unsafe { sys::given(message)?.ok_or(Errno::FAULT)? };
+    sys::check_message_name(&message)?;
     // SAFETY: as above.
     unsafe { sys::check_parts(message.msg_iov, message.msg_iovlen)? };
     // SAFETY: as above, for what the message names.
@@ -136,7 +140,13 @@ pub unsafe fn receive_from(
     let received = unsafe { receive_message(fd, &raw mut message, flags)? };
     if received.is_some() && !message.msg_name.is_null() {
         // SAFETY: not null, as asked above.
-        unsafe { *addr_len = message.msg_namelen };
+        let room = unsafe { addr_len.replace(message.msg_namelen) };
+        if room.cast_signed() < 0 {
+            // What has come is gone by then (`move_addr_to_user`).
+            // SAFETY: as above.
+            unsafe { *addr_len = room };
+            return Err(Errno::INVAL);
+        }
     }
     Ok(received)
 }
@@ -246,15 +256,15 @@ unsafe fn give_letter(
     unsafe { give_name(message, record.source, family, *place) };
     let mut control = Control::new(control_room(message));
     if wanted != 0 {
-        control.describe(
-            record,
-            wanted,
-            family,
-            spoken_to(record.destination, *place),
-        );
+        let port = super::names(fd).and_then(|names| names.local);
+        let port = port.map_or(0, |local| local.port());
+        let own = spoken_to(record.destination, *place);
+        control.describe(record, wanted, family, (own, port));
     }
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
+    // As Linux gives it back (`____sys_recvmsg`).
+    message.msg_flags |= flags & libc::MSG_CMSG_CLOEXEC;
     if letter.copied < len {
         message.msg_flags |= libc::MSG_TRUNC;
     }

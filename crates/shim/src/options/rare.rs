@@ -3,8 +3,10 @@
 
 use std::os::fd::RawFd;
 
-use client::options::{int, is_for_closed, translate};
+use client::address::Family;
+use client::options::{int, refusal_if_open, translate};
 use hostif::SocketOption;
+use rustix::io::Errno;
 
 use crate::accelerated::Stream;
 use crate::readiness::Phase;
@@ -39,13 +41,13 @@ pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
     }
 }
 
-/// Whether Linux takes a value only while a socket is closed, and this one is not.
-pub fn is_refused(socket: &Socket, level: i32, name: i32, value: &[u8]) -> bool {
-    is_for_closed(level, name, value)
-        && !socket.is_datagram()
-        && socket
-            .stream()
-            .is_some_and(|stream| stream.phase() != Phase::Closed)
+/// What Linux says where it takes a value only while a socket is closed, and this one is not.
+pub fn refusal(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<Errno> {
+    let stream = socket.borrow_stream();
+    match stream.as_ref().filter(|_| !socket.is_datagram())?.phase() {
+        Phase::Closed => None,
+        phase => refusal_if_open(level, name, value, phase == Phase::Listening),
+    }
 }
 
 /// What the kernel made of a value that it does not take as given; in the form that sets it again.
@@ -59,6 +61,32 @@ pub fn granted(fd: RawFd, level: i32, name: i32) -> Option<[u8; 4]> {
     let mut value = [0; 4];
     sys::option(fd, level, asked, &mut value).ok()?;
     Some((i32::from_ne_bytes(value) / divisor).to_ne_bytes())
+}
+
+/// The clamp of a connection where the program has set none: what the peer may fill now (`tcp_rcv_space_adjust`).
+pub fn window_clamp(log: &super::Log, stream: &Stream) -> Option<Vec<u8>> {
+    let is_left =
+        stream.phase() == Phase::Connected && !log.is_on(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
+    let bytes = i32::try_from(stream.receive_window_bytes()).unwrap_or(i32::MAX);
+    is_left.then(|| bytes.to_ne_bytes().to_vec())
+}
+
+/// IP_MTU, IPV6_MTU and IPV6_PATHMTU of a socket with a peer, whose backing socket has none.
+pub fn path_mtu(
+    socket: &Socket,
+    level: i32,
+    name: i32,
+    mtu: &dyn Fn() -> Result<u64, Errno>,
+) -> Result<Option<Vec<u8>>, Errno> {
+    // `struct ip6_mtuinfo`: an address, of which nothing is said, and the MTU.
+    let before = match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_MTU) => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU) if socket.family() == Family::V6 => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_PATHMTU) if socket.family() == Family::V6 => 28,
+        _ => return Ok(None),
+    };
+    let mtu = i32::try_from(mtu()?).unwrap_or(i32::MAX);
+    Ok((mtu > 0).then(|| [&[0; 28][..before], &mtu.to_ne_bytes()].concat()))
 }
 
 /// What the engine makes of a buffer whose size the program leaves to it; the kernel knows what it has set.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Socket;
+use crate::datagram::Corked;
 use crate::datagram::groups::Membership;
 use crate::device::{Chosen, Device};
 use client::address::Family;
@@ -19,6 +20,10 @@ const V6_ONLY: u32 = 1 << 18;
 const FILTERED: u32 = 1 << 19;
 /// It has joined a group by an address or an interface of the kernel's.
 const KERNEL_GROUPS: u32 = 1 << 26;
+/// UDP_CORK.
+const CORKED: u32 = 1 << 27;
+/// A datagram is being put together.
+const HAS_CORKED: u32 = 1 << 28;
 /// Of so many receiving calls on both stacks one asks the kernel first.
 const KERNEL_TURN: u32 = 16;
 
@@ -104,6 +109,33 @@ impl Socket {
         } else {
             self.wanted.fetch_and(!what, Ordering::Relaxed);
         }
+    }
+
+    /// Whether what is sent is put together to one datagram until the program says otherwise (UDP_CORK).
+    pub fn is_corked(&self) -> bool {
+        self.has(CORKED)
+    }
+
+    /// Remembers it.
+    pub fn set_corked(&self, on: bool) {
+        self.set(CORKED, on);
+    }
+
+    /// Whether a datagram is being put together.
+    pub fn has_corked(&self) -> bool {
+        self.has(HAS_CORKED)
+    }
+
+    /// Changes the datagram that is being put together; `None`: there is none.
+    pub fn change_corked(&self, change: impl FnMut(Option<&Arc<Corked>>) -> Option<Arc<Corked>>) {
+        self.corked.change(change);
+        self.set(HAS_CORKED, self.corked.load().is_some());
+    }
+
+    /// Takes it.
+    pub fn take_corked(&self) -> Option<Arc<Corked>> {
+        self.set(HAS_CORKED, false);
+        self.corked.swap(None)
     }
 
     /// Groups that a UDP socket is in on engines, or will be once it is there.

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::Call;
 use crate::accelerated::{self, Loan};
+use crate::file::Sleeper;
 use crate::sleep::{Deadline, after_interruption};
 
 /// The sleeps of one call: the flags and the deadline are asked for at the first.
@@ -13,6 +14,8 @@ pub struct Wait {
     dont_wait: bool,
     is_for_data: bool,
     deadline: Option<Deadline>,
+    /// From the first sleep to the end of the call another thread's close(2) changes nothing for it.
+    open: Option<Sleeper>,
 }
 
 impl Wait {
@@ -22,6 +25,7 @@ impl Wait {
             dont_wait,
             is_for_data: false,
             deadline: None,
+            open: None,
         }
     }
 
@@ -45,7 +49,7 @@ impl Wait {
         timeout: Option<Duration>,
     ) -> Result<(), Errno> {
         let deadline = self.deadline(call, timeout)?;
-        let _open = call.file.sleeper();
+        self.open.get_or_insert_with(|| call.file.sleeper());
         let stream = [call.stream.as_ref()];
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| call.stream.awaits_data());
@@ -68,7 +72,7 @@ impl Wait {
         timeout: Option<Duration>,
     ) -> Result<(), Errno> {
         let deadline = self.deadline(call, timeout)?;
-        let _open = call.file.sleeper();
+        self.open.get_or_insert_with(|| call.file.sleeper());
         let stream = call.stream;
         let mut news = || loan.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
         let is_signalled = self.is_signalled(call);

@@ -3,7 +3,7 @@
 
 use client::DatagramOptions;
 use client::address::Family;
-use client::datagram_messages::{IPV6_RECVERR, UDP_GRO, UDP_SEGMENT, want};
+use client::datagram_messages::{IPV6_ORIGDSTADDR, IPV6_RECVERR, UDP_GRO, UDP_SEGMENT, want};
 use client::datagram_options::note;
 use rustix::fd::BorrowedFd;
 
@@ -34,7 +34,7 @@ const OF_ENGINE: [(i32, i32); 16] = [
 ];
 
 /// What is told of each datagram.
-const WANTED: [((i32, i32), u32); 10] = [
+const WANTED: [((i32, i32), u32); 12] = [
     ((libc::IPPROTO_IP, libc::IP_PKTINFO), want::PACKET_INFO),
     ((libc::IPPROTO_IP, libc::IP_RECVTTL), want::TTL),
     ((libc::IPPROTO_IP, libc::IP_RECVTOS), want::TOS),
@@ -50,6 +50,11 @@ const WANTED: [((i32, i32), u32); 10] = [
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
         want::TRAFFIC_CLASS,
     ),
+    (
+        (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
+        want::DESTINATION,
+    ),
+    ((libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR), want::DESTINATION_V6),
     ((libc::IPPROTO_UDP, UDP_GRO), want::GRO),
     ((libc::SOL_SOCKET, libc::SO_TIMESTAMP), want::TIMESTAMP),
     ((libc::SOL_SOCKET, libc::SO_TIMESTAMPNS), want::TIMESTAMP_NS),
