@@ -147,3 +147,31 @@ fn files_and_tests_that_the_page_on_rfcs_names_are_there() {
     assert!(missing.is_empty(), "{missing:?}");
     assert!(named.len() > 500, "the page was not understood");
 }
+
+/// Paths in code marks that a page for developers names, below the top or below `crates/`.
+#[test]
+fn files_that_the_pages_for_developers_name_are_there() {
+    let root = workspace::root();
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for page in ["CONTRIBUTING.md", "README.md", "ARCHITECTURE.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for path in text.split('`').skip(1).step_by(2).flat_map(expand) {
+            let is_path = path.contains('/') && !path.contains([' ', '*', '(', ':', '$']);
+            // What a build makes, what an engine of the system has, and addresses.
+            let is_elsewhere = path.starts_with("target") || path.starts_with(['/', '@', '1']);
+            if !is_path || is_elsewhere {
+                continue;
+            }
+            named += 1;
+            if ![root.clone(), root.join("crates")]
+                .iter()
+                .any(|top| top.join(&path).exists())
+            {
+                missing.push(format!("{page}: {path}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named > 100, "the pages were not understood: {named}");
+}
