@@ -111,8 +111,15 @@ impl Supervisor {
             return Err(refusal);
         }
         options::set(socket, backing.as_fd(), programs.as_fd(), option, &value)?;
-        if let Some(Served::Queue(queue)) = self.served.get_mut(&cookie) {
-            queue.settings.record(option, &value);
+        match self.served.get_mut(&cookie) {
+            Some(Served::Queue(queue)) => queue.settings.record(option, &value),
+            Some(Served::Relay(relay))
+                if relay.phase == Phase::Open && options::bounds_sending(option) =>
+            {
+                options::bound_sending(relay.backing.as_fd(), programs.as_fd());
+                relay.bell.ring();
+            }
+            _ => {}
         }
         Ok(Outcome::Return(0))
     }

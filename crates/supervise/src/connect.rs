@@ -25,6 +25,8 @@ use crate::sys::{self, Place};
 
 /// Longest address that is read.
 const NAME_MAX: usize = 128;
+/// AF_UNSPEC, with which a name begins that is none.
+const UNSPECIFIED: [u8; 2] = [0; 2];
 /// SO_BINDTOIFINDEX of asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
 
@@ -95,7 +97,14 @@ impl Supervisor {
         let cookie = sys::cookie(&fd)?;
         let key = self.undelivered.get(&cookie).copied().unwrap_or(cookie);
         match self.served.get(&key) {
-            Some(Served::Queue(_)) => return Err(Errno::ISCONN),
+            Some(Served::Queue(_)) => {
+                if name.first_chunk() == Some(&UNSPECIFIED) {
+                    // It listens no more, and the kernel's socket is as it was.
+                    self.give_back(call, fd.as_fd(), key)?;
+                    return Ok(Outcome::Continue);
+                }
+                return Err(Errno::ISCONN);
+            }
             Some(Served::Relay(_)) => return self.connect_again(call, &fd, key),
             Some(Served::Datagrams(_)) => return self.connect_datagrams(call, (fd, key), &name),
             None if family_of_udp(fd.as_fd()).is_some() => {

@@ -45,8 +45,9 @@ pub const SENDING: i32 = libc::MSG_OOB | libc::MSG_MORE;
 /// Flags that stop recvfrom together: a pair does not wait for bytes that are only looked at.
 pub const LOOKING: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
 
-/// The flag that stops recvfrom alone: a pair of streams has no error queue, and would give bytes instead.
-pub const ASKING: i32 = libc::MSG_ERRQUEUE;
+/// Flags that stop recvfrom alone: a pair of streams has no error queue, and would give bytes instead; nor does it throw
+/// bytes away.
+pub const ASKING: i32 = libc::MSG_ERRQUEUE | libc::MSG_TRUNC;
 
 /// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent (tcp(7)); the addresses of the
 /// host and of one interface (netdevice(7)).
@@ -431,7 +432,8 @@ mod tests {
             (plain, false),
             (libc::MSG_PEEK, false),
             (libc::MSG_WAITALL | plain, false),
-            (libc::MSG_OOB | libc::MSG_TRUNC, false),
+            (libc::MSG_OOB | libc::MSG_WAITALL, false),
+            (libc::MSG_TRUNC | plain, true),
             (libc::MSG_PEEK | libc::MSG_WAITALL, true),
             (libc::MSG_PEEK | libc::MSG_WAITALL | plain, true),
             (libc::MSG_ERRQUEUE | plain, true),

@@ -8,6 +8,7 @@ use client::route::Owner;
 use client::{SocketKinds, State, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use crate::connect::{device_of, family_of_tcp, fresh_like, local_of};
 use crate::options::{self, Settings};
@@ -17,6 +18,8 @@ use crate::relay::{Phase, Relay, Waiting};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys::{self, Place};
 
+/// The shortest time for which a call waits.
+const AT_ONCE: Duration = Duration::from_micros(1);
 /// How often an engine is looked for that is gone.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -116,7 +119,9 @@ impl Supervisor {
         pair.stuff()?;
         // And sending to it is EPIPE.
         rustix::net::shutdown(&pair.ours, rustix::net::Shutdown::Read)?;
-        settings.set_on_descriptor(pair.programs.as_fd());
+        // Who receives from it is told an error, if not the right one, and does not wait for ever.
+        let soon = sockopt::Timeout::Recv;
+        sockopt::set_socket_timeout(&pair.programs, soon, Some(AT_ONCE))?;
         let key = pair.cookie;
         let bell = self.news.listen_to(&socket, key);
         self.watch(pair.ours.as_fd(), key)?;

@@ -8,13 +8,13 @@ use client::{OptionChanges, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use crate::sys;
+use crate::{pair, sys};
 
 /// Longest value that is carried over.
 const VALUE_MAX: usize = 64;
 
 /// What a connection may have been given before it was served, and inherits from its listener.
-const CARRIED: [(i32, i32); 27] = [
+const CARRIED: [(i32, i32); 28] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
@@ -38,6 +38,7 @@ const CARRIED: [(i32, i32); 27] = [
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_LINGER2),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_INQ),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
@@ -51,6 +52,13 @@ const OF_DESCRIPTOR: [(i32, i32); 4] = [
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
 ];
+
+const SEND_BUFFER: (i32, i32) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
+const NOT_SENT: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+/// asm-generic/socket.h: which buffers were sized by the program, by the bits of linux/socket.h.
+const SO_BUF_LOCK: i32 = 72;
+const SOCK_SNDBUF_LOCK: u32 = 1;
+const SOCK_RCVBUF_LOCK: u32 = 2;
 
 /// The options that a socket has otherwise than a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +74,9 @@ impl Settings {
         };
         let changed = CARRIED.into_iter().filter_map(|option| {
             let value = read(socket, option)?;
-            (read(fresh, option).as_ref() != Some(&value)).then_some((option.0, option.1, value))
+            // A buffer may have been given the size that a new one has.
+            let is_other = read(fresh, option).as_ref() != Some(&value) || is_sized(socket, option);
+            is_other.then_some((option.0, option.1, value))
         });
         Settings(changed.map(as_set).collect())
     }
@@ -89,6 +99,14 @@ impl Settings {
 
     /// Sets those that lie on the descriptor on the program's end of a pair.
     pub fn set_on_descriptor(&self, end: BorrowedFd<'_>) {
+        let value = |option: (i32, i32)| {
+            let found = self.0.iter().find(|one| (one.0, one.1) == option);
+            found.and_then(|one| int(&one.2)).map(i32::cast_unsigned)
+        };
+        let (asked, unsent) = (value(SEND_BUFFER), value(NOT_SENT));
+        if asked.is_some() || unsent.is_some() {
+            pair::size_send_buffer(end, asked, unsent);
+        }
         for (level, name, value) in &self.0 {
             if OF_DESCRIPTOR.contains(&(*level, *name)) {
                 let _ = sys::set_option(end, *level, *name, value);
@@ -109,6 +127,18 @@ impl Settings {
     }
 }
 
+/// Whether an option is the size of a buffer that the program has chosen.
+fn is_sized(socket: BorrowedFd<'_>, (level, name): (i32, i32)) -> bool {
+    let bit = match (level, name) {
+        SEND_BUFFER => SOCK_SNDBUF_LOCK,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => SOCK_RCVBUF_LOCK,
+        _ => return false,
+    };
+    let mut lock = [0; 4];
+    sys::option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut lock).is_ok()
+        && u32::from_ne_bytes(lock) & bit != 0
+}
+
 /// The kernel answers a buffer's size with its own overhead (socket(7)): half of it is what sets it.
 fn as_set((level, name, value): (i32, i32, Vec<u8>)) -> (i32, i32, Vec<u8>) {
     let is_buffer = level == libc::SOL_SOCKET && [libc::SO_RCVBUF, libc::SO_SNDBUF].contains(&name);
@@ -125,6 +155,26 @@ fn tell_single(socket: &TcpSocket, level: i32, name: i32, value: &[u8]) {
     } else if let Some((option, value)) = translate(level, name, number) {
         let _ = socket.set_option(option, value);
     }
+}
+
+/// Whether an option bounds what may wait to be sent.
+pub fn bounds_sending((level, name): (i32, i32)) -> bool {
+    let forced = (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE);
+    [SEND_BUFFER, forced, NOT_SENT].contains(&(level, name))
+}
+
+/// Bounds what may wait in the pair as the options of the program's own socket do.
+pub fn bound_sending(backing: BorrowedFd<'_>, programs: BorrowedFd<'_>) {
+    let number = |(level, name)| {
+        let mut value = [0; 4];
+        sys::option(backing, level, name, &mut value).ok()?;
+        Some(u32::from_ne_bytes(value))
+    };
+    // The kernel answers with its overhead.
+    let asked = number(SEND_BUFFER)
+        .filter(|_| is_sized(backing, SEND_BUFFER))
+        .map(|bytes| bytes / 2);
+    pair::size_send_buffer(programs, asked, number(NOT_SENT));
 }
 
 /// setsockopt(2) on a served socket: `programs` is the program's end of the pair.
@@ -200,8 +250,10 @@ mod tests {
         );
         sockopt::set_tcp_nodelay(&set, true).unwrap();
         sockopt::set_socket_recv_buffer_size(&set, 10_000).unwrap();
+        let usual = sockopt::socket_send_buffer_size(&set).unwrap();
+        sockopt::set_socket_send_buffer_size(&set, usual / 2).unwrap();
         let settings = Settings::of(set.as_fd(), fresh.as_fd());
-        assert_eq!(settings.0.len(), 2);
+        assert_eq!(settings.0.len(), 3);
         settings.set_on(fresh.as_fd());
         assert!(sockopt::tcp_nodelay(&fresh).unwrap());
         assert_eq!(

@@ -14,6 +14,9 @@ use rustix::net::{
 /// after 278 writes of one byte, where TCP puts them together.
 const BUFFER_BYTES: usize = 512 * 1024;
 
+/// The smallest: single writes of a few bytes have room, however little the program wants to wait.
+const SMALLEST_BYTES: usize = 16 * 1024;
+
 /// What an end is stuffed with.
 static PIECE: [u8; 32 * 1024] = [0; 32 * 1024];
 
@@ -66,11 +69,27 @@ impl Pair {
     }
 }
 
+/// As much room for what the program writes as it wants to wait: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
+/// were set. Whoever waits goes on if that is more.
+pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<u32>) {
+    let bounds = [asked, unsent.filter(|bytes| *bytes > 0)];
+    let bytes = bounds.into_iter().flatten().min();
+    let bytes = bytes.map_or(BUFFER_BYTES, |bytes| {
+        usize::try_from(bytes).unwrap_or(BUFFER_BYTES)
+    });
+    // It fails of no end of a pair.
+    let _ = set_send_buffer(end, bytes.clamp(SMALLEST_BYTES, BUFFER_BYTES));
+}
+
 /// See `BUFFER_BYTES`.
 pub fn raise_send_buffer(end: BorrowedFd<'_>) -> Result<(), Errno> {
+    set_send_buffer(end, BUFFER_BYTES)
+}
+
+fn set_send_buffer(end: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
     // Beyond the system's limit where the supervisor may, else up to it.
-    sockopt::set_socket_send_buffer_size_force(end, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES))
+    sockopt::set_socket_send_buffer_size_force(end, bytes)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(end, bytes))
 }
 
 /// Takes out what `stuff` put in.

@@ -179,10 +179,11 @@ impl Relay {
         }
     }
 
-    /// Both ends of a pair are also hung up once each has been shut for writing.
+    /// Our end is also hung up once either direction was shut, by whichever side.
     fn is_only_shut(&self) -> bool {
         let (caller, fd) = self.place;
-        self.shut.1 && self.fin_told && caller.same_socket(fd, self.cookie).is_some()
+        let is_shut = self.shut.1 && (self.shut.0 || self.fin_told);
+        is_shut && caller.same_socket(fd, self.cookie).is_some()
     }
 
     /// The program shuts its end down.

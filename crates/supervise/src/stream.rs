@@ -1,8 +1,11 @@
 //! Calls on a served connection that its pair would carry out otherwise than TCP (tcp(7), recv(2)): what is sent with
-//! MSG_OOB, MSG_MORE or an address, bytes that are looked at until there are enough, questions about bytes that wait.
+//! MSG_OOB, MSG_MORE or an address, bytes that are looked at until there are enough, or thrown away (`receive`), questions about
+//! bytes that wait.
 //!
 //! What is sent goes into the send window here and now, behind all that the program wrote before. Where there is no room
 //! and the program does not wait, it goes into the pair like everything else: an urgent byte is one there too.
+
+mod receive;
 
 use std::io::IoSlice;
 use std::time::Instant;
@@ -67,7 +70,13 @@ impl Supervisor {
         }
         let relay = match self.served.get_mut(&key) {
             _ if !sends && flags & libc::MSG_ERRQUEUE != 0 => return Err(Errno::AGAIN),
-            Some(Served::Relay(relay)) if is_rare(call, number) => relay,
+            Some(Served::Relay(relay))
+                if is_rare(call, number) || relay.receives_apart(call, number) =>
+            {
+                relay
+            }
+            // TCP does not look at the address; a pair does.
+            Some(Served::Queue(_)) if names(call, number) => return Err(Errno::PIPE),
             Some(Served::Queue(_)) if !sends => return Err(Errno::NOTCONN),
             _ => return Ok(Outcome::Continue),
         };
@@ -96,7 +105,7 @@ impl Supervisor {
                 .map_err(|_| Errno::INVAL);
         }
         if !waits || relay.blocked.len() >= BLOCKED_MAX {
-            return if names(call, number) {
+            return if names(call, number) || relay.receives_apart(call, number) {
                 Err(Errno::AGAIN)
             } else {
                 Ok(Outcome::Continue)
@@ -190,6 +199,8 @@ impl Relay {
     ) -> Result<Attempt, Errno> {
         if message::sends(blocked.number) {
             self.send_apart(blocked, programs)
+        } else if self.receives_apart(&blocked.call, blocked.number) {
+            self.receive_apart(blocked, programs)
         } else {
             self.look(blocked, programs)
         }

@@ -7,32 +7,24 @@ use crate::workspace;
 
 /// What a supervised program can tell from the kernel: docs/decisions/0026-supervised-programs.md says why.
 pub const DIFFERING_SUPERVISED: &[&str] = &[
-    "bytes_left",     // a Unix socket knows no TCP_INQ
     "corners",        // control messages, options and undone connections are a pair's
     "epoll_edge",     // a pair tells more edges than there were: whenever the peer's end reads
-    "errors",         // recv on a listener waits: it is not stopped
-    "fast_open",      // data in a SYN is not asked for
-    "linger",         // close does not wait: it is not stopped
-    "listen_both",    // who got a socket before it listened has the kernel's, where nobody connects
-    "listener_shut",  // one that was shut down listens no more
-    "lowat",          // poll does not regard SO_RCVLOWAT
-    "notsent",        // what waits in a pair counts as sent
-    "reset",          // a plain send after a reset is EPIPE at once; all else of it is the same
-    "reuse_port",     // a listener that was closed still hears for a moment
-    "send_room", // a larger buffer wakes a writer of a Unix socket only when three quarters of it are free
+    "errors", // recv on a listener is not stopped: EAGAIN, as of a time that is over, for ENOTCONN
+    "fast_open", // data in a SYN is not asked for
+    "linger", // close does not wait: it is not stopped
+    "lowat",  // poll does not regard SO_RCVLOWAT
+    "reset",  // a plain send after a reset is EPIPE at once; all else of it is the same
     "shutdowns", // what comes after SHUT_RD is not read
     "socket_options", // SO_RCVLOWAT in poll, times of arrival
     "table_tcp", // every call in every state: all that is listed here
     "table_udp", // every call in every state: what is listed here of UDP
-    "thrown_away", // a pair does not throw away what MSG_TRUNC asks for
     "udp_basic", // write and send without an address: ENOTCONN without a peer, too long is told afterwards
     "udp_corners", // what has no address is not put together, nor are its control messages looked at
     "udp_dual",    // the same, and ECONNRESET for ECONNREFUSED
     "udp_errors",  // the same, and poll does not tell of the error queue
-    "udp_sigio", // who is signalled is asked of a socket before its first datagram, and not of its pair
-    "udp_stamp", // a Unix socket knows no SIOCGSTAMP
+    "udp_stamp",   // a Unix socket knows no SIOCGSTAMP
     "urgent_poll", // a pair counts the urgent byte among those to read
-    "zero_copy", // a pair tells no completions, so SO_ZEROCOPY is refused
+    "zero_copy",   // a pair tells no completions, so SO_ZEROCOPY is refused
 ];
 
 /// What compiles them, runs them and compares what they print.

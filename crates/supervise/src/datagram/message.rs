@@ -200,12 +200,36 @@ impl Place {
         (name, control): (&[u8], &[u8]),
         flags: i32,
     ) -> Result<(), Errno> {
+        self.write_payload(caller, 0, payload)?;
+        self.write_header(caller, (name, control), flags)
+    }
+
+    /// Its payload, or more of it: behind so many bytes that are there.
+    pub fn write_payload(
+        &self,
+        caller: Caller,
+        mut skipped: usize,
+        payload: &[u8],
+    ) -> Result<(), Errno> {
         let mut left = payload;
         for &(at, len) in &self.pieces {
-            let (now, later) = left.split_at(len.min(left.len()));
-            caller.write(at, now)?;
+            let before = skipped.min(len);
+            skipped -= before;
+            let (now, later) = left.split_at((len - before).min(left.len()));
+            let from = at.wrapping_add(u64::try_from(before).map_err(|_| Errno::FAULT)?);
+            caller.write(from, now)?;
             left = later;
         }
+        Ok(())
+    }
+
+    /// All but the payload.
+    pub fn write_header(
+        &self,
+        caller: Caller,
+        (name, control): (&[u8], &[u8]),
+        flags: i32,
+    ) -> Result<(), Errno> {
         if self.name.0 != 0 {
             caller.write_sized(self.name.0, self.name_len, name, crate::caller::Told::Whole)?;
         }

@@ -3,7 +3,7 @@
 use testkit::rows::{Row, Server};
 use testkit::world::{self, Way, World};
 
-use crate::{Cores, Engine, Inline, Xdp, each};
+use crate::{Cores, Engine, Inline, Supervised, Xdp, each};
 
 /// A server listens before it has read its zone.
 const ASK: &str = "for n in $(seq 200); do
@@ -35,7 +35,7 @@ END
         )],
         clients: &[ASK],
         // It has no right to packet sockets any more when it makes its first socket: not inline.
-        tested: &each(&[Engine, Cores, Xdp]),
+        tested: &each(&[Engine, Cores, Xdp, Supervised]),
         ..Row::EMPTY
     }
     .check();
@@ -54,7 +54,7 @@ fn dnsmasq_over_tcp() {
             5300,
         )],
         clients: &[ASK],
-        tested: &each(&[Engine, Cores, Xdp, Inline]),
+        tested: &each(&[Engine, Cores, Xdp, Inline, Supervised]),
         ..Row::EMPTY
     }
     .check();

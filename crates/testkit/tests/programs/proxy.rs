@@ -128,7 +128,7 @@ END
         clients: &[
             "for i in $(seq 100); do curl -sSf http://$SERVER:8000/; done >said; wc -l <said; sort -u said | wc -l",
         ],
-        tested: &[(End::Server, &[Engine, Cores, Xdp, Inline])],
+        tested: &[(End::Server, &[Engine, Cores, Xdp, Inline, Supervised])],
         loopback: &[Engine],
         ..Row::EMPTY
     }

@@ -88,7 +88,7 @@ fn nginx_with_a_listener_for_each_worker() {
             for i in $(seq 60); do curl -sSf http://$SERVER/; done | wc -l",
         ],
         tested: &[
-            (End::Server, &[Engine, Cores, Xdp]),
+            (End::Server, &[Engine, Cores, Xdp, Supervised]),
             (End::Client, &[Engine]),
         ],
         loopback: &[Engine],
@@ -204,7 +204,7 @@ END
         clients: &[
             "for i in $(seq 60); do curl -sSf http://$SERVER:8000/; echo; done >said; wc -l <said; sort -u said | wc -l",
         ],
-        tested: &[(End::Server, FAMILY)],
+        tested: &[(End::Server, &[Engine, Cores, Supervised])],
         loopback: &[Engine],
         ..Row::EMPTY
     }
