@@ -214,7 +214,10 @@ impl Supervisor {
         let how = i32::from_ne_bytes(low_half(call.arguments[1]));
         match self.served.get_mut(&cookie) {
             Some(Served::Relay(relay)) => match relay.phase {
-                Phase::Connecting { .. } => Err(Errno::NOTCONN),
+                // As `tcp_disconnect`: the socket may connect again.
+                Phase::Connecting { .. } => self
+                    .undo_connection(call, programs.as_fd(), cookie)
+                    .map(|()| Outcome::Return(0)),
                 Phase::Open | Phase::Over if relay.is_over() => Err(Errno::NOTCONN),
                 Phase::Over if relay.ours.is_none() => Err(Errno::NOTCONN),
                 Phase::Open | Phase::Over => {

@@ -48,6 +48,9 @@ impl Towards {
 impl Supervisor {
     /// bind(2): an address of the engine's is foreign to the kernel, which takes it all the same when told.
     pub fn bind(&mut self, call: &Call) -> Result<Outcome, Errno> {
+        if let Some(bound) = self.bind_again(call) {
+            return bound;
+        }
         let Some((name, fd, family)) = named_or_served(call) else {
             return Ok(Outcome::Continue);
         };
@@ -59,13 +62,7 @@ impl Supervisor {
             return self.bind_datagrams(call, (fd, family), address);
         }
         let Some(family) = family else {
-            // One end of a pair of ours is bound already.
-            let is_served = |cookie| self.served.contains_key(&cookie);
-            return if sys::cookie(&fd).is_ok_and(is_served) {
-                Err(Errno::INVAL)
-            } else {
-                Ok(Outcome::Continue)
-            };
+            return Ok(Outcome::Continue);
         };
         let Ok(Name::Ip(address)) = address::parse(&name, family) else {
             return Ok(Outcome::Continue);
@@ -104,6 +101,10 @@ impl Supervisor {
                     return Ok(Outcome::Continue);
                 }
                 return Err(Errno::ISCONN);
+            }
+            Some(Served::Relay(_)) if name.first_chunk() == Some(&UNSPECIFIED) => {
+                self.undo_connection(call, fd.as_fd(), key)?;
+                return Ok(Outcome::Continue);
             }
             Some(Served::Relay(_)) => return self.connect_again(call, &fd, key),
             Some(Served::Datagrams(_)) => return self.connect_datagrams(call, (fd, key), &name),
@@ -261,6 +262,7 @@ impl Supervisor {
         let Some(Served::Relay(mut relay)) = self.served.remove(&key) else {
             return Ok(Outcome::Continue);
         };
+        let mut is_undone = false;
         let outcome = match relay.phase {
             Phase::Connecting { .. } if is_nonblocking(fd.as_fd()) => Err(Errno::ALREADY),
             Phase::Connecting { .. } => {
@@ -272,14 +274,22 @@ impl Supervisor {
             Phase::Open => self
                 .deliver(&mut relay, call.id, call.fd)
                 .map(|()| Outcome::Return(0)),
-            Phase::Over => Err(relay.error.take().unwrap_or(Errno::CONNABORTED)),
+            Phase::Over if relay.reported => Err(Errno::ISCONN),
+            Phase::Over => {
+                // Whoever has been told may try again.
+                is_undone = true;
+                if relay.programs.is_none() {
+                    self.exchange_back(call, fd.as_fd(), relay.backing.as_fd())?;
+                }
+                Err(relay.error.take().unwrap_or(Errno::CONNABORTED))
+            }
         };
         if relay.programs.is_none() || relay.phase == Phase::Over {
             self.undelivered
                 .retain(|_, undelivered| *undelivered != key);
         }
-        // A connect that failed before the program had its end leaves it the kernel's socket, as new.
-        if relay.programs.is_none() || relay.phase != Phase::Over {
+        // A connect that failed leaves the program the kernel's socket, as new.
+        if !is_undone {
             self.served.insert(key, Served::Relay(relay));
         }
         outcome

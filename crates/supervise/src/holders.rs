@@ -8,9 +8,11 @@
 
 use std::collections::HashMap;
 
+use client::address::{self, Name};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
+use crate::connect::{family_of, local_of};
 use crate::pair::{is_nonblocking, set_nonblocking};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys;
@@ -111,13 +113,85 @@ impl Supervisor {
         };
         let backing = rustix::io::fcntl_dupfd_cloexec(&queue.backing, 0)?;
         self.ignore_kernels(queue.backing.as_fd());
-        set_nonblocking(backing.as_fd(), is_nonblocking(programs))?;
-        self.exchange(call.id, (call.caller, call.fd), programs, backing.as_fd())?;
+        self.exchange_back(call, programs, backing.as_fd())?;
         self.shut_queue(key);
         if let Some(Served::Queue(queue)) = self.served.remove(&key) {
             queue.hang_up();
         }
         self.holders.note_shut(key);
         Ok(())
+    }
+
+    /// Ends a connection, or its attempt, and puts the kernel's socket back where the caller has it: as before connect.
+    pub fn undo_connection(
+        &mut self,
+        call: &Call,
+        programs: BorrowedFd<'_>,
+        key: u64,
+    ) -> Result<(), Errno> {
+        let Some(Served::Relay(relay)) = self.served.get(&key) else {
+            return Ok(());
+        };
+        if relay.programs.is_none() {
+            let backing = rustix::io::fcntl_dupfd_cloexec(&relay.backing, 0)?;
+            self.exchange_back(call, programs, backing.as_fd())?;
+        }
+        self.undelivered
+            .retain(|_, undelivered| *undelivered != key);
+        if let Some(Served::Relay(relay)) = self.served.remove(&key) {
+            relay.socket.abort();
+            for waiting in &relay.waiting {
+                self.reply(waiting.id, Some(Err(Errno::CONNABORTED)));
+            }
+            for blocked in &relay.blocked {
+                self.reply(blocked.call.id, Some(Err(Errno::CONNRESET)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a kernel's socket in place of an end of a pair.
+    pub fn exchange_back(
+        &mut self,
+        call: &Call,
+        programs: BorrowedFd<'_>,
+        backing: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        set_nonblocking(backing, is_nonblocking(programs))?;
+        self.exchange(call.id, (call.caller, call.fd), programs, backing)
+    }
+
+    /// Whether a name is one of an engine's own addresses, which the kernel would call foreign.
+    fn is_engines_name(&self, name: &[u8], backing: BorrowedFd<'_>) -> bool {
+        let parsed = family_of(backing).and_then(|family| address::parse(name, family));
+        let (Ok(Name::Ip(address)), Some(networks)) = (parsed, self.door.networks()) else {
+            return false;
+        };
+        let mut interfaces = networks.iter().flat_map(|one| &one.interfaces);
+        interfaces.any(|own| own.address == address.ip())
+    }
+
+    /// bind(2) of what is served: the kernel says what is wrong with it, as the backing socket is bound. `None`: it is not
+    /// served.
+    pub fn bind_again(&mut self, call: &Call) -> Option<Result<Outcome, Errno>> {
+        let (_, key) = self.socket_of(call)?;
+        let backing = match self.served.get(&key)? {
+            Served::Relay(relay) => relay.backing.as_fd(),
+            Served::Queue(queue) => queue.backing.as_fd(),
+            Served::Datagrams(datagrams) => datagrams.backing.as_fd(),
+        };
+        if local_of(backing).map(|local| local.port()) == Ok(0) {
+            return Some(Err(Errno::INVAL));
+        }
+        let len = usize::try_from(i32::from_ne_bytes(low_half(call.arguments[2]))).ok();
+        let name = len
+            .filter(|len| *len <= size_of::<libc::sockaddr_storage>())
+            .ok_or(Errno::INVAL)
+            .and_then(|len| call.caller.read(call.arguments[1], len));
+        let bound = name.and_then(|name| match self.is_engines_name(&name, backing) {
+            true => Ok(()),
+            false => sys::bind(backing, &name),
+        });
+        Some(bound.and(Err(Errno::INVAL)))
     }
 }

@@ -146,6 +146,9 @@ impl Supervisor {
         let Some((programs, key)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return Err(Errno::INVAL);
+        }
         let queue = match self.served.get_mut(&key) {
             Some(Served::Queue(queue)) => queue,
             Some(Served::Relay(_)) => return Err(Errno::INVAL),
@@ -153,7 +156,7 @@ impl Supervisor {
             None if self.holders.is_shut(key) => return Err(Errno::INVAL),
             None => return Ok(Outcome::Continue),
         };
-        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 || queue.is_shut {
+        if queue.is_shut {
             return Err(Errno::INVAL);
         }
         if let Some(ready) = queue.take()? {

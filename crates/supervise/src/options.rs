@@ -4,7 +4,7 @@
 //! to the pair are set there too.
 
 use client::options::{int, note, translate};
-use client::{OptionChanges, TcpSocket};
+use client::{OptionChanges, State, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
@@ -206,7 +206,20 @@ pub fn ask(
     room: usize,
 ) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; room];
-    let len = sys::option(backing, level, name, &mut value)?;
+    let is_mtu = [
+        (libc::IPPROTO_IP, libc::IP_MTU),
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    ]
+    .contains(&(level, name));
+    let len = match sys::option(backing, level, name, &mut value) {
+        // The backing socket has no route.
+        Err(Errno::NOTCONN) if is_mtu && socket.state() == State::Connected => {
+            let mtu = i32::try_from(socket.figures()?.pmtu).unwrap_or(i32::MAX);
+            value = mtu.to_ne_bytes().to_vec();
+            room.min(value.len())
+        }
+        told => told?,
+    };
     value.truncate(len);
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
         return Ok(client::tcp_info::emit(&socket.figures()?, len));

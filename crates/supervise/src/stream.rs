@@ -224,6 +224,9 @@ impl Relay {
         };
         // A pair says of an address what TCP does not.
         let is_named = names(&call, number);
+        if is_named {
+            place.read_name(call.caller)?;
+        }
         let refused = if is_named {
             Err(Errno::PIPE)
         } else {

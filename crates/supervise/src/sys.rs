@@ -258,6 +258,13 @@ pub fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Re
     .map(drop)
 }
 
+/// bind(2) with a name as a program gave it.
+pub fn bind(fd: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    let len = libc::socklen_t::try_from(name.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel reads `len` bytes of the buffer, and minds neither their alignment nor what they are.
+    check(unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr().cast(), len) }).map(drop)
+}
+
 /// Receives from a socket straight into a send window, without waiting and with these flags; 0: the end, or no room.
 pub fn receive_into(fd: BorrowedFd<'_>, space: &SendSpace<'_>, flags: i32) -> Result<usize, Errno> {
     let mut parts = space.spans().map(|(start, len)| libc::iovec {

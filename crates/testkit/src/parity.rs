@@ -16,7 +16,7 @@ pub const DIFFERING_SUPERVISED: &[&str] = &[
     "reset",  // a plain send after a reset is EPIPE at once; all else of it is the same
     "shutdowns", // what comes after SHUT_RD is not read
     "socket_options", // SO_RCVLOWAT in poll, times of arrival
-    "table_tcp", // every call in every state: all that is listed here
+    "table_tcp", // every call in every state: receiving of a listener, plain calls after an error
     "table_udp", // every call in every state: what is listed here of UDP
     "udp_basic", // write and send without an address: ENOTCONN without a peer, too long is told afterwards
     "udp_corners", // what has no address is not put together, nor are its control messages looked at

@@ -27,6 +27,20 @@ static void client(address_t peer) {
     say("SO_ERROR: %s", error_name(socket_error(fd)));
     poll_now("fetched", fd, 0);
     result("connect after SO_ERROR", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    /* Whoever has been told may try again with the same socket, and now somebody listens. */
+    int on = 1, listener = socket(FAMILY, SOCK_STREAM, 0);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    result("bind", bind(listener, (struct sockaddr *)&peer, sizeof peer));
+    result("listen", listen(listener, 1));
+    result("connect once more", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    entry.events = POLLOUT;
+    result("poll", poll(&entry, 1, 2000));
+    result("connected", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    result("send", send(fd, "x", 1, 0));
+    int taken = accepted(listener);
+    await(taken);
+    close(taken);
+    close(listener);
     close(fd);
 
     peer.PORT = 0;

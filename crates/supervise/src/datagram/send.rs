@@ -42,6 +42,9 @@ impl Datagrams {
         networks: &EngineNetworks,
     ) -> Result<usize, Errno> {
         let caller = blocked.call.caller;
+        if flags & libc::MSG_OOB != 0 && self.family == Family::V4 {
+            return Err(Errno::OPNOTSUPP);
+        }
         let payload = place.read_payload(caller)?;
         let (name, control) = (place.read_name(caller)?, place.read_control(caller)?);
         let to = match self.destination(&name, &control, networks)? {
