@@ -8,7 +8,8 @@ from each import each, left, verdict
 
 NAME = "libevent"
 PARTS = ["bufferevent", "listener", "http", "rpc", "ssl", "dns", "main", "util", "rest"]
-QUICK = ["bufferevent", "listener", "http", "rpc"]
+# Those of HTTP wait for a minute.
+QUICK = ["bufferevent", "listener", "rpc", "main"]
 TEST_DEADLINE_S = 40
 PART_DEADLINE_S = 400
 WAYS = ("loopback", "supervised", "inline")

@@ -8,15 +8,18 @@ import sources
 from each import each, left, verdict
 
 NAME = "memcached"
-# Nothing but memory and time is tested by those that take more than half a minute.
-LONG = {"binary-extstore", "binary", "maxconns"}
+# They wait, or test memory and files, for ten seconds to a minute each.
+LONG = {
+    "binary-extstore", "binary", "chunked-extstore", "error-extstore", "extstore", "extstore-buckets", "extstore-jbod", "lru-maintainer",
+    "maxconns", "restart",
+}
 PARTS = ["short", "rest"]
 QUICK = ["short"]
 SHORT = {
-    "00-startup", "64bit", "ascii-auth", "binary-get", "binary-sasl", "bogus-commands", "cas", "conn-limits", "daemonize", "expirations",
-    "flags", "getandtouch", "incrdecr", "issue_104", "issue_108", "issue_152", "issue_163", "issue_183", "issue_192", "issue_22", "issue_29",
-    "issue_3", "issue_42", "issue_50", "issue_61", "issue_67", "issue_68", "issue_70", "line-lengths", "lru", "malicious-commands",
-    "multiversioning", "noreply", "quit", "stats-conns", "stats-detail", "stats", "strtol-testing", "touch", "udp", "watcher_connid",
+    "64bit", "ascii-auth", "binary-get", "binary-sasl", "bogus-commands", "conn-limits", "expirations", "flags", "incrdecr", "issue_104",
+    "issue_108", "issue_22", "issue_3", "issue_41", "issue_42", "issue_50", "issue_67", "issue_68", "issue_70", "line-lengths", "lru",
+    "malicious-commands", "multiversioning", "noreply", "quit", "stats-conns", "stats-detail", "stats", "strtol-testing", "udp",
+    "watcher_connid",
 }
 TEST_DEADLINE_S = 60
 PART_DEADLINE_S = 550

@@ -21,7 +21,7 @@ def lacking(*names, headers=()):
 def fetch(folder, package, like=None):
     """Unpacks a source package below the folder, with Debian's patches; where it is then.
 
-    Of the version of the program `like`, a package that is installed, where that is wanted.
+    Of the version of the program `like`, a package that is installed, if that can be had.
     """
     sources = os.path.join(folder, "sources.sources")
     with open(sources, "w") as file:
@@ -33,10 +33,16 @@ def fetch(folder, package, like=None):
     os.makedirs(os.path.join(lists, "partial"), exist_ok=True)
     options = ["-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o", f"Dir::State::lists={lists}"]
     apt = ["apt-get", "-qq", *options, "-o", "APT::Sandbox::User=root"]
-    wanted = f"{package}={installed(like)}" if like else package
-    for arguments in (["update"], ["source", wanted]):
-        subprocess.run([*apt, *arguments], check=True, cwd=folder, capture_output=True, timeout=FETCH_DEADLINE_S)
-    return next(path for path in glob.glob(os.path.join(folder, f"{package}-*")) if os.path.isdir(path))
+    subprocess.run([*apt, "update"], check=True, cwd=folder, capture_output=True, timeout=FETCH_DEADLINE_S)
+    shown = subprocess.run(["apt-cache", *options, "showsrc", package], check=True, capture_output=True, text=True).stdout
+    versions = re.findall(r"(?m)^Version: (\S+)$", shown)
+    # A mirror may list a version whose files it has not: that of a program that is newer than the rest, or older.
+    versions.sort(key=lambda one: one == (like and installed(like)), reverse=True)
+    for version in versions:
+        got = subprocess.run([*apt, "source", f"{package}={version}"], cwd=folder, capture_output=True, timeout=FETCH_DEADLINE_S)
+        if got.returncode == 0:
+            return next(path for path in glob.glob(os.path.join(folder, f"{package}-*")) if os.path.isdir(path))
+    raise OSError(f"no source package {package} of any version of {', '.join(versions)} can be had")
 
 
 def installed(package):

@@ -12,9 +12,12 @@ import time
 WAYS = {
     "kernel": [],
     "loopback": ["--loopback", "--policy", "engine-only"],
+    "engine": ["--policy", "engine-only"],
     "supervised": ["--loopback", "--policy", "engine-only", "--supervise", "only"],
     "inline": ["--loopback", "--policy", "engine-only", "--inline"],
 }
+# Where a lab's host `a` leaves an address for an engine.
+ENGINE_ADDRESS = "10.77.0.11"
 COUNTED = ("ActiveOpens", "PassiveOpens", "InSegs", "OutSegs", "OutRsts")
 
 
@@ -32,6 +35,8 @@ class World:
     def __init__(self, shunt, way, label):
         self.shunt, self.way, self.label = shunt, way, label
         self.name = f"outside-{os.getpid()}"
+        # What servers and clients use that can be told.
+        self.address = ENGINE_ADDRESS if way == "engine" else "127.0.0.1"
         self.engine = None
         self.folder = tempfile.TemporaryDirectory(prefix="outside-")
 
