@@ -30,7 +30,7 @@ static CHUNKS: [OnceLock<Box<Chunk>>; LIMIT / CHUNK] = [const { OnceLock::new() 
 #[repr(align(64))]
 struct Slot(Shared<File>);
 
-struct Chunk([Slot; CHUNK]);
+type Chunk = [Slot; CHUNK];
 
 /// A looked-up entry; it stays valid when another thread closes the number meanwhile.
 pub type Entry = Loaded<'static, File>;
@@ -141,14 +141,21 @@ fn mark(fd: RawFd, tracked: bool) {
 
 fn slot(fd: RawFd) -> Option<&'static Shared<File>> {
     let number = usize::try_from(fd).ok()?;
-    Some(&CHUNKS.get(number / CHUNK)?.get()?.0[number % CHUNK].0)
+    Some(&CHUNKS.get(number / CHUNK)?.get()?[number % CHUNK].0)
 }
 
 fn slot_or_new(fd: RawFd) -> Option<&'static Shared<File>> {
     let number = usize::try_from(fd).ok()?;
     let chunk = CHUNKS.get(number / CHUNK)?;
-    let chunk = chunk.get_or_init(|| Box::new(Chunk([const { Slot(Shared::empty()) }; CHUNK])));
-    Some(&chunk.0[number % CHUNK].0)
+    Some(&chunk.get_or_init(new_chunk)[number % CHUNK].0)
+}
+
+/// Made in place: it is as large as some threads' whole stack.
+fn new_chunk() -> Box<Chunk> {
+    let slots: Box<[Slot]> = (0..CHUNK).map(|_| Slot(Shared::empty())).collect();
+    slots
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("as many were made"))
 }
 
 /// Whether the number is the library's own and the call does not come from the library itself.
