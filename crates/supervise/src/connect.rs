@@ -220,6 +220,7 @@ impl Supervisor {
             Ok(Outcome::Later)
         };
         self.served.insert(key, Served::Relay(Box::new(relay)));
+        self.connecting.push(key);
         outcome
     }
 

@@ -14,7 +14,7 @@ use crate::connect::{device_of, family_of_tcp, fresh_like, local_of};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking, set_nonblocking};
 use crate::queue::{Queue, Ready};
-use crate::relay::{Phase, Relay, Waiting};
+use crate::relay::{Phase, Relay, Step, Waiting};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys::{self, Place};
 
@@ -180,6 +180,24 @@ impl Supervisor {
         Ok(Outcome::Later)
     }
 
+    /// Concludes connects of programs that are served here and were decided: whoever accepts a connection finds its other end
+    /// connected, as it was first.
+    fn conclude_connects(&mut self) {
+        for key in std::mem::take(&mut self.connecting) {
+            let Some(Served::Relay(relay)) = self.served.get_mut(&key) else {
+                continue;
+            };
+            if !matches!(relay.phase, Phase::Connecting { .. }) {
+                continue;
+            }
+            match relay.turn(&mut []) {
+                Step::Decided => self.conclude(key),
+                Step::Gone => drop(self.served.remove(&key)),
+                Step::Idle | Step::More => self.connecting.push(key),
+            }
+        }
+    }
+
     /// Gives the caller a connection. Where its call is gone meanwhile, the connection waits for another.
     fn hand_over(
         &mut self,
@@ -188,6 +206,7 @@ impl Supervisor {
         call: &Call,
         flags: i32,
     ) -> Result<Outcome, Errno> {
+        self.conclude_connects();
         let given = self.try_hand_over(key, &ready, call, flags);
         // Where the caller has no memory for the name, the connection goes with the call, as in Linux.
         if given.is_err_and(|error| error != Errno::FAULT)

@@ -86,6 +86,8 @@ pub struct Supervisor {
     pub served: HashMap<u64, Served>,
     /// Connections whose program has not got its end yet, by the cookie of their backing socket.
     pub undelivered: HashMap<u64, u64>,
+    /// Connections that were being made when they were looked at last.
+    pub connecting: Vec<u64>,
     /// Who has listeners' sockets.
     pub holders: Holders,
     /// What programs have asked for addresses.
@@ -118,6 +120,7 @@ impl Supervisor {
             news: Arc::default(),
             served: HashMap::new(),
             undelivered: HashMap::new(),
+            connecting: Vec::new(),
             holders: Holders::default(),
             questions: Questions::default(),
             waited_for: HashSet::new(),
