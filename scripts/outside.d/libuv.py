@@ -8,7 +8,7 @@ from each import each, left, verdict
 
 NAME = "libuv"
 PARTS = ["tcp", "udp", "poll", "rest"]
-QUICK = ["tcp", "udp", "poll"]
+QUICK = ["tcp", "poll"]
 PATTERNS = {
     "tcp": r"tcp|shutdown|delayed_accept|connect|callback_stack|not_(readable|writable)|multiple_listen|getsockname_tcp|readable_on_eof|ipc_",
     "udp": r"udp|getsockname_udp",
@@ -16,7 +16,7 @@ PATTERNS = {
 }
 TEST_DEADLINE_S = 40
 PART_DEADLINE_S = 300
-WAYS = ("loopback", "supervised", "inline")
+WAYS = ("loopback", "supervised")
 BUILT = {}
 
 
