@@ -135,6 +135,8 @@ pub struct Config {
     pub offers: Offers,
     /// Who uses TCP Fast Open.
     pub fast_open: FastOpenModes,
+    /// Keys of its cookies; none: a secret of the engine's.
+    pub fast_open_keys: [Option<[u8; 16]>; 2],
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
     /// The processor for each core's thread; empty: the scheduler's choice.
@@ -160,6 +162,7 @@ impl Config {
             protocols: self.protocols,
             offers: self.offers,
             fast_open: self.fast_open,
+            fast_open_keys: self.fast_open_keys,
             syn_cookies: self.syn_cookies,
             ..stack::Config::new(secret)
         }
@@ -183,6 +186,7 @@ impl Config {
             sysctls: Vec::new(),
             offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
+            fast_open_keys: [None; 2],
             syn_cookies: SynCookies::default(),
             cpus: Vec::new(),
             spin_us: 50,

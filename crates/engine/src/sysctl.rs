@@ -1,6 +1,8 @@
 //! What administrators have set for the kernel's TCP in the network namespace (ip-sysctl, `net.ipv4.tcp_*`), as far as it
 //! means something here: it holds for an engine's connections too, as it is when they begin.
 
+mod key;
+
 use core::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -11,6 +13,7 @@ use tcp::{Duration, EcnMode, Retries};
 
 use crate::config::Config;
 use crate::core::EngineCore;
+use key::FastOpenKey;
 
 /// Where they are.
 const FOLDER: &str = "/proc/sys/net/ipv4";
@@ -160,13 +163,15 @@ fn count(value: u64) -> Option<u8> {
 
 /// The names of all that can be followed.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().map(|setting| setting.name)
+    let numbers = SETTINGS.iter().map(|setting| setting.name);
+    numbers.chain([key::NAME])
 }
 
 /// Settings of this network namespace that an engine follows, and what they were when it last looked.
 #[derive(Debug, Default)]
 pub(crate) struct Sysctls {
     followed: Vec<Followed>,
+    fast_open_key: FastOpenKey,
 }
 
 #[derive(Debug)]
@@ -178,14 +183,19 @@ struct Followed {
 
 /// A setting that has another value than before.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    name: &'static str,
-    value: u64,
+pub(crate) enum Taken {
+    /// A number.
+    Number { name: &'static str, value: u64 },
+    /// `tcp_fastopen_key`, which is nobody else's business.
+    FastOpenKey,
 }
 
 impl fmt::Display for Taken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}={}", self.name, self.value)
+        match self {
+            Self::Number { name, value } => write!(out, "{name}={value}"),
+            Self::FastOpenKey => out.write_str(key::NAME),
+        }
     }
 }
 
@@ -207,8 +217,13 @@ impl Sysctls {
                 last: setting.default,
             })
         });
+        let fast_open_key = match names.contains(&key::NAME) {
+            true => FastOpenKey::open_in(folder),
+            false => FastOpenKey::default(),
+        };
         Self {
             followed: followed.collect(),
+            fast_open_key,
         }
     }
 
@@ -228,8 +243,11 @@ impl Sysctls {
             *last = value;
             if (setting.take)(config, value).is_some() {
                 let name = setting.name;
-                taken.push(Taken { name, value });
+                taken.push(Taken::Number { name, value });
             }
+        }
+        if self.fast_open_key.look(config) {
+            taken.push(Taken::FastOpenKey);
         }
         taken
     }
@@ -264,6 +282,7 @@ impl EngineCore {
         let config = &self.config;
         self.stack
             .set_modes(config.offers, config.fast_open, config.syn_cookies);
+        self.stack.set_common_fast_open_keys(config.fast_open_keys);
         self.sockets.set_defaults(config.socket_options);
     }
 }

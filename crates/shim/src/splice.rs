@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::datagram;
@@ -51,8 +51,13 @@ pub fn splice(
         return Err(Errno::INVAL);
     }
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
+    // Of a socket that no engine serves the kernel says what is wrong, or waits.
+    let is_served = |socket| with_stream(socket, |_| Ok(())).map(|one| one.is_some());
     if is_pipe(to)? {
-        offsets(to_is_stream, from_is_stream)?;
+        if !is_served(from)? && !datagram::is_followed(from) {
+            return Ok(None);
+        }
+        check_ends((from, from_is_stream), (to, to_is_stream), to)?;
         let pipe = borrow(to)?;
         return match with_stream(from, |call| from_socket(call, pipe, len, waits))? {
             None => from_datagrams(from, pipe, len, waits),
@@ -60,7 +65,10 @@ pub fn splice(
         };
     }
     if is_pipe(from)? {
-        offsets(from_is_stream, to_is_stream)?;
+        if !is_served(to)? && !datagram::sends_to_engine(to) {
+            return Ok(None);
+        }
+        check_ends((from, from_is_stream), (to, to_is_stream), from)?;
         return match with_stream(to, |call| to_socket(call, from, len, waits))? {
             None => to_datagrams(to, borrow(from)?, len, waits),
             moved => Ok(moved),
@@ -74,13 +82,27 @@ fn is_pipe(fd: RawFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
-/// do_splice: an offset into a pipe is ESPIPE, one into a socket EINVAL.
-fn offsets(pipe_has_none: bool, socket_has_none: bool) -> Result<(), Errno> {
-    match (pipe_has_none, socket_has_none) {
-        (false, _) => Err(Errno::SPIPE),
-        (true, false) => Err(Errno::INVAL),
-        (true, true) => Ok(()),
+/// do_splice, in its order: an offset into a pipe is ESPIPE, the wrong end of it EBADF (it would never be ready), an offset
+/// into a socket EINVAL. Both sides with whether they have no offset.
+fn check_ends(from: (RawFd, bool), to: (RawFd, bool), pipe: RawFd) -> Result<(), Errno> {
+    let (pipe_side, socket_side) = if pipe == from.0 {
+        (from, to)
+    } else {
+        (to, from)
+    };
+    if !pipe_side.1 {
+        return Err(Errno::SPIPE);
     }
+    let mode = rustix::fs::fcntl_getfl(borrow(pipe)?)? & OFlags::ACCMODE;
+    let wrong = if pipe == from.0 {
+        OFlags::WRONLY
+    } else {
+        OFlags::RDONLY
+    };
+    if mode == wrong {
+        return Err(Errno::BADF);
+    }
+    socket_side.1.then_some(()).ok_or(Errno::INVAL)
 }
 
 /// Waits as recv(2) does, then writes out of the window.
@@ -174,9 +196,6 @@ fn from_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) 
 fn to_datagrams(socket: RawFd, pipe: BorrowedFd<'_>, len: usize, waits: bool) -> Switched<usize> {
     if !is_ready(pipe, PollFlags::IN, waits)? {
         return Err(Errno::AGAIN);
-    }
-    if !datagram::sends_to_engine(socket) {
-        return Ok(None);
     }
     let mut bytes = vec![0; len.min(DATAGRAM_MAX)];
     let count = rustix::io::read(pipe, &mut bytes)?;

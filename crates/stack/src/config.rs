@@ -107,6 +107,9 @@ pub struct Config {
     pub offers: Offers,
     /// Who uses Fast Open.
     pub fast_open: FastOpenModes,
+    /// Keys of the cookies of listeners without keys of their own (`net.ipv4.tcp_fastopen_key`), the newest first; none: a
+    /// secret of the stack.
+    pub fast_open_keys: [Option<[u8; 16]>; crate::fast_open::FAST_OPEN_KEYS_MAX],
     /// Peers whose Fast Open cookies are kept, at most.
     pub fast_open_peers: usize,
     /// When SYNs are answered with cookies.
@@ -131,6 +134,7 @@ impl Config {
             shares_addresses: false,
             offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
+            fast_open_keys: [None; crate::fast_open::FAST_OPEN_KEYS_MAX],
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,
         }

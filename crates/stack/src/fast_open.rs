@@ -170,10 +170,21 @@ impl Stack<'_> {
 
     fn fast_open_keys(&self, listener: u32) -> impl Iterator<Item = [u8; 16]> + use<> {
         let row = &self.tables.listeners[at(listener)];
-        let own = (row.fast_open_key_count == 0).then(|| subkey(&self.config, b"fast open"));
+        let common = match self.config.fast_open_keys {
+            _ if row.fast_open_key_count > 0 => [None; FAST_OPEN_KEYS_MAX],
+            [None, ..] => [Some(subkey(&self.config, b"fast open")), None],
+            keys => keys,
+        };
         let given = row.fast_open_keys.into_iter();
-        own.into_iter()
+        common
+            .into_iter()
+            .flatten()
             .chain(given.take(at(row.fast_open_key_count)))
+    }
+
+    /// The keys of all listeners without keys of their own, from now on.
+    pub fn set_common_fast_open_keys(&mut self, keys: [Option<[u8; 16]>; FAST_OPEN_KEYS_MAX]) {
+        self.config.fast_open_keys = keys;
     }
 
     /// Connection `index` may have been a request whose handshake is over now, one way or another.
@@ -313,6 +324,20 @@ mod tests {
         assert!(!pending.has_room(at(61), 2));
         assert!(pending.has_room(at(62), 2), "both at once");
         assert_eq!(pending.count, 0);
+    }
+
+    #[test]
+    fn a_cookie_is_what_linux_makes_of_the_key() {
+        // `tcp_fastopen_key` 00112233-44556677-8899aabb-ccddeeff, as Linux 6.18 has told its client.
+        let words = [0x0011_2233_u32, 0x4455_6677, 0x8899_aabb, 0xccdd_eeff];
+        let mut key = [0; 16];
+        for (place, word) in key.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let (server, client): (IpAddr, IpAddr) = ([10, 77, 0, 1].into(), [10, 77, 0, 2].into());
+        let cookie = cookie_of(&key, server, client);
+        let linux = [0x2d, 0x61, 0xbf, 0xa6, 0x54, 0xe1, 0xf9, 0xbb];
+        assert_eq!(cookie.as_bytes(), linux);
     }
 
     #[test]

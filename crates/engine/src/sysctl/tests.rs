@@ -129,3 +129,16 @@ fn the_defaults_named_here_are_those_of_an_engine() {
         (untouched.fast_open, untouched.syn_cookies)
     );
 }
+
+#[test]
+fn keys_of_fast_open_are_taken_but_not_told() {
+    let zeros = "00000000-00000000-00000000-00000000";
+    let folder = Folder::new("key", &[("tcp_fastopen_key", zeros)]);
+    let (mut config, mut sysctls) = (config(), folder.followed());
+    assert!(told(&sysctls.look(&mut config)).is_empty());
+    folder.set("tcp_fastopen_key", "1-0-0-0,2-0-0-0");
+    assert_eq!(told(&sysctls.look(&mut config)), ["tcp_fastopen_key"]);
+    let key = |first| Some(u128::from(first).to_le_bytes());
+    assert_eq!(config.fast_open_keys, [key(1_u8), key(2_u8)]);
+    assert!(sysctls.look(&mut config).is_empty());
+}
