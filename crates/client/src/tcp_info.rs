@@ -25,6 +25,10 @@ mod at {
     pub const DELIVERED: usize = 192;
     pub const BYTES_SENT: usize = 200;
     pub const DSACK_DUPS: usize = 216;
+    /// `tcpi_rcv_wnd`, behind what the C library's headers know.
+    pub const RCV_WND: usize = 232;
+    /// `tcpi_total_rto` and `tcpi_total_rto_recoveries`, of two bytes each, and `tcpi_total_rto_time`.
+    pub const TOTAL_RTO: usize = 240;
 }
 
 /// The first `len` bytes of the structure for one connection.
@@ -45,6 +49,8 @@ fn fill(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
     bytes[at::OPTIONS] = byte(figures.options);
     // Two bit fields of four bits: the first one is the low one on little-endian machines.
     bytes[at::WINDOW_SCALES] = byte(figures.snd_wscale & 15) | byte(figures.rcv_wscale & 15) << 4;
+    // `tcpi_delivery_rate_app_limited`, one bit.
+    bytes[at::WINDOW_SCALES + 1] = byte(figures.app_limited);
     let words = [
         figures.rto_us,
         figures.ato_us,
@@ -72,9 +78,14 @@ fn fill(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
         figures.total_retrans,
     ];
     put_words(bytes, at::WORDS, &words);
+    fill_rest(bytes, figures);
+}
+
+/// What kernels have added.
+fn fill_rest(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
     let rates = [
         figures.pacing_rate,
-        u64::MAX,
+        figures.max_pacing_rate,
         figures.bytes_acked,
         figures.bytes_received,
     ];
@@ -88,7 +99,12 @@ fn fill(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
         figures.data_segs_out,
     ];
     put_words(bytes, at::SEGS_OUT, &segments);
-    put_longs(bytes, at::DELIVERY_RATE, &[figures.delivery_rate]);
+    let rates = [
+        figures.delivery_rate,
+        figures.busy_time_us,
+        figures.rwnd_limited_us,
+    ];
+    put_longs(bytes, at::DELIVERY_RATE, &rates);
     put_words(
         bytes,
         at::DELIVERED,
@@ -106,6 +122,10 @@ fn fill(bytes: &mut [u8; LEN_MAX], figures: &Figures) {
         figures.snd_wnd,
     ];
     put_words(bytes, at::DSACK_DUPS, &last);
+    put_words(bytes, at::RCV_WND, &[figures.rcv_wnd]);
+    let half = |value: u64| value.min(u64::from(u16::MAX));
+    let timeouts = half(figures.total_rto) | half(figures.total_rto_recoveries) << 16;
+    put_words(bytes, at::TOTAL_RTO, &[timeouts, figures.total_rto_time_ms]);
 }
 
 fn put_words(bytes: &mut [u8; LEN_MAX], at: usize, values: &[u64]) {

@@ -12,6 +12,14 @@ const OPTION_TIMESTAMPS: u64 = 1;
 const OPTION_SACK: u64 = 2;
 const OPTION_WINDOW_SCALE: u64 = 4;
 const OPTION_SYN_DATA: u64 = 32;
+const OPTION_ECN: u64 = 8;
+const OPTION_ECN_SEEN: u64 = 16;
+const OPTION_TFO_CHILD: u64 = 128;
+/// What timestamps take of each segment.
+const TIMESTAMPS_LEN: u64 = 12;
+/// Segments that a connection begins with (RFC 6928), and of reordering that it tolerates.
+const FIRST_WINDOW: u64 = 10;
+const REORDERING: u64 = 3;
 /// TCP_LISTEN (net/tcp_states.h).
 const LISTEN: u64 = 10;
 
@@ -63,6 +71,10 @@ impl EngineCore {
                     state: LISTEN,
                     unacked: u64::from(waiting.unwrap_or(0)),
                     sacked: u64::from(backlog.unwrap_or(0)),
+                    snd_cwnd: FIRST_WINDOW,
+                    reordering: REORDERING,
+                    pacing_rate: u64::MAX,
+                    max_pacing_rate: u64::MAX,
                     ..Figures::default()
                 })
             }
@@ -120,14 +132,32 @@ fn state_number(state: State) -> u64 {
 
 /// Segments that have arrived at the peer: all that were sent for the first time but those on their way, and the SYN.
 fn delivered(info: &Info, in_flight: u64) -> u64 {
-    if matches!(
-        info.state,
-        State::Closed | State::SynSent | State::SynReceived
-    ) {
+    let never_stood = info.state == State::Closed && info.srtt_us == 0;
+    if never_stood || matches!(info.state, State::SynSent | State::SynReceived) {
         return 0;
     }
     let first_time = u64::from(info.tally.data_segments_out).saturating_sub(info.retransmissions);
     1 + first_time.saturating_sub(in_flight)
+}
+
+/// The rate that Linux would pace with, paced or not (`tcp_update_pacing_rate`): twice the window in a round trip while it
+/// grows fast, and 1.2 of it then.
+fn pacing_rate(info: &Info) -> u64 {
+    let limit = match info.max_pacing_rate {
+        0 => u64::MAX,
+        limit => limit,
+    };
+    let percent = if info.cwnd < info.ssthresh / 2 {
+        200
+    } else {
+        120
+    };
+    let in_flight = u64::from(info.cwnd).max(info.flight);
+    let rate = match info.srtt_us {
+        0 => u64::MAX,
+        srtt_us => in_flight * percent * 10_000 / srtt_us,
+    };
+    info.pacing_rate.unwrap_or(rate).min(limit)
 }
 
 fn of_connection(info: &Info, now: Instant) -> Figures {
@@ -144,25 +174,44 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
             Repair::Recovery => 3,
             Repair::Loss => 4,
         },
-        retransmits: u64::from(info.backoff),
+        retransmits: if info.persisting {
+            0
+        } else {
+            u64::from(info.backoff)
+        },
         probes: u64::from(info.probes),
         backoff: u64::from(info.backoff),
         options: flag(info.timestamps, OPTION_TIMESTAMPS)
             | flag(info.sack, OPTION_SACK)
             | flag(snd_wscale | rcv_wscale != 0, OPTION_WINDOW_SCALE)
-            | flag(info.syn_data, OPTION_SYN_DATA),
+            | flag(info.ecn.0, OPTION_ECN)
+            | flag(info.ecn.1, OPTION_ECN_SEEN)
+            | flag(info.syn_data, OPTION_SYN_DATA)
+            | flag(info.passive.1, OPTION_TFO_CHILD),
         snd_wscale: u64::from(snd_wscale),
         rcv_wscale: u64::from(rcv_wscale),
         rto_us: info.rto_us,
-        ato_us: 40_000,
+        ato_us: if info.tally.data_segments_in > 0 {
+            40_000
+        } else {
+            0
+        },
         snd_mss: u64::from(info.snd_mss),
         rcv_mss: u64::from(info.rcv_mss),
-        advmss: u64::from(info.advertised_mss),
+        advmss: u64::from(info.advertised_mss).saturating_sub(if info.timestamps {
+            TIMESTAMPS_LEN
+        } else {
+            0
+        }),
         unacked: segments(info.flight),
         sacked: segments(info.sacked),
         lost: segments(info.lost),
         last_data_sent_ms: ago_ms(info.last_sent),
-        last_data_recv_ms: ago_ms(info.last_received),
+        last_data_recv_ms: match info.tally.last_data_in {
+            // As Linux counts then: from the handshake.
+            Instant::ZERO => ago_ms(info.last_sent.min(info.last_received)),
+            at => ago_ms(at),
+        },
         last_ack_recv_ms: ago_ms(info.last_received),
         rtt_us: info.srtt_us,
         rttvar_us: info.rttvar_us,
@@ -177,16 +226,33 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         } else {
             u64::from(info.ssthresh).div_ceil(mss)
         },
+        ..counted(info, now)
+    }
+}
+
+/// What was counted, and the windows.
+fn counted(info: &Info, now: Instant) -> Figures {
+    Figures {
         rcv_ssthresh: info.rcv_wnd,
-        rcv_space: info.receive_space,
-        reordering: 3,
+        rcv_space: match info.receive_space {
+            0 => info
+                .rcv_wnd
+                .min(FIRST_WINDOW * u64::from(info.advertised_mss)),
+            measured => measured,
+        },
+        reordering: REORDERING,
         reord_seen: u64::from(info.reordering_seen),
         total_retrans: info.retransmissions,
-        pacing_rate: info.pacing_rate.unwrap_or(u64::MAX),
+        pacing_rate: pacing_rate(info),
+        max_pacing_rate: match info.max_pacing_rate {
+            0 => u64::MAX,
+            limit => limit,
+        },
         bytes_acked: info.bytes_acked,
         bytes_received: info.bytes_received,
-        segs_out: u64::from(info.tally.segments_out),
-        segs_in: u64::from(info.tally.segments_in),
+        // Of a passive open the SYN counts, and the SYN-ACK is the listener's.
+        segs_out: u64::from(info.tally.segments_out).saturating_sub(u64::from(info.passive.0)),
+        segs_in: u64::from(info.tally.segments_in) + u64::from(info.passive.0),
         data_segs_out: u64::from(info.tally.data_segments_out),
         data_segs_in: u64::from(info.tally.data_segments_in),
         notsent_bytes: info.unsent,
@@ -194,6 +260,13 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         bytes_retrans: info.tally.bytes_out.saturating_sub(info.bytes_sent_once),
         rcv_ooopack: u64::from(info.tally.out_of_order_in),
         snd_wnd: info.snd_wnd,
+        rcv_wnd: info.rcv_wnd,
+        app_limited: u64::from(info.app_limited),
+        busy_time_us: info.chrono.busy(now).as_us(),
+        rwnd_limited_us: info.chrono.window_limited(now).as_us(),
+        total_rto: u64::from(info.tally.timeouts),
+        total_rto_recoveries: u64::from(info.tally.timeout_rows),
+        total_rto_time_ms: u64::from(info.tally.timeouts_ms),
         ..Figures::default()
     }
 }

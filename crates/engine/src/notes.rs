@@ -155,6 +155,7 @@ impl EngineCore {
             hostif::WriteMode::Plain => tcp::WriteMode::Plain,
             hostif::WriteMode::More => tcp::WriteMode::More,
             hostif::WriteMode::Urgent => tcp::WriteMode::Urgent,
+            hostif::WriteMode::EndOfRecord => tcp::WriteMode::EndOfRecord,
         };
         if self.sockets.take_lack_of_room(row)
             && let Ok(info) = self.stack.info(connection)

@@ -293,6 +293,8 @@ pub enum WriteMode {
     More,
     /// The last byte is urgent (`MSG_OOB`).
     Urgent,
+    /// A record ends with the last byte (`MSG_EOR`): no segment goes beyond it.
+    EndOfRecord,
 }
 
 /// Bytes of a shared file in place of bytes in the window.

@@ -130,6 +130,22 @@ figures! {
     rcv_ooopack,
     /// The peer's window, bytes.
     snd_wnd,
+    /// Our window as the peer knows it, bytes.
+    rcv_wnd,
+    /// The program was the limit of the delivery rate.
+    app_limited,
+    /// Time with something to send or on its way, microseconds.
+    busy_time_us,
+    /// Of that, held up by the peer's window.
+    rwnd_limited_us,
+    /// Limit of the pacing rate, bytes per second; the largest number: none.
+    max_pacing_rate,
+    /// Retransmission timeouts.
+    total_rto,
+    /// Rows of those.
+    total_rto_recoveries,
+    /// How long these have lasted, milliseconds.
+    total_rto_time_ms,
 }
 
 const _: () = assert!(Figures::WORDS <= crate::layout::ANSWER_WORDS);

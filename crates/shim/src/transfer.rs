@@ -326,6 +326,8 @@ impl Call<'_> {
     fn send(&self, slices: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
+        } else if flags & libc::MSG_EOR != 0 {
+            WriteMode::EndOfRecord
         } else if flags & libc::MSG_MORE != 0 {
             WriteMode::More
         } else {

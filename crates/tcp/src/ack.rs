@@ -2,6 +2,7 @@
 //! (RFC 9293 §3.10.7.4 fifth check, RFC 5681, RFC 5961 §5).
 
 use crate::{
+    chrono::Doing,
     connection::{Connection, Events},
     receive::Arrival,
     recovery::Phase,
@@ -85,11 +86,17 @@ impl Connection {
         if let Some(first) = self.snd.sent.table(rooms).oldest(now) {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }
+        if self.timers.retries > 0 && !self.timers.persisting {
+            self.tally.end_timeouts(now);
+        }
         self.timers.retries = 0;
         self.soft_error_code = 0;
         self.timers.unacknowledged_since = if self.snd.max > ack {
             now
         } else {
+            if self.snd.written <= ack {
+                self.chrono.turn_to(now, Doing::Nothing);
+            }
             Instant::NEVER
         };
         // RFC 6298 §5.2 and §5.3. RFC 6582 §3.2 step 3: of partial ACKs only the first; one hole for each

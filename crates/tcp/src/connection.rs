@@ -4,6 +4,7 @@
 //! type, the entry points for time and for the program's positions, and nothing about segments.
 
 use crate::{
+    chrono::Chrono,
     config::{Config, SocketOptions},
     congestion::Congestion,
     ecn::EcnState,
@@ -156,6 +157,8 @@ pub enum WriteMode {
     More,
     /// The last byte is urgent (`MSG_OOB`).
     Urgent,
+    /// A record ends with the last byte: no segment goes beyond it (`MSG_EOR`).
+    EndOfRecord,
 }
 
 /// A program's position that cannot be: behind the last one, or beyond its window.
@@ -216,6 +219,7 @@ pub struct Connection {
     pub(crate) undo: Undo,
     pub(crate) options: SocketOptions,
     pub(crate) tally: Tally,
+    pub(crate) chrono: Chrono,
 }
 
 /// The contract of `docs/` and of the `stack`: an idle connection costs less than 2 KiB.
@@ -383,9 +387,15 @@ impl Connection {
             return Ok(Events::empty());
         }
         self.restart_after_idle(now);
+        if self.snd.acknowledged() == lowest {
+            self.chrono.on_sending(now);
+        }
         self.snd.written = end + 1;
         self.snd.is_pushed = false;
         self.more_follows = mode == WriteMode::More;
+        if mode == WriteMode::EndOfRecord {
+            self.snd.end_record();
+        }
         if mode == WriteMode::Urgent {
             // RFC 9293 §3.8.5 as hosts have it: the pointer names the byte after the urgent one.
             self.snd.urgent = self.snd.written;

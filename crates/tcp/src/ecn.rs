@@ -111,6 +111,15 @@ pub(crate) struct EcnState {
 }
 
 impl EcnState {
+    /// Whether ECN is in use, and whether a packet came that could have been marked.
+    pub(crate) const fn in_use(&self) -> (bool, bool) {
+        let seen = self.received_ect0 > FIRST_BYTES
+            || self.received_ect1 > FIRST_BYTES
+            || self.received_ce > 0
+            || self.received_packets > FIRST_PACKETS;
+        (!matches!(self.agreed, Agreed::None), seen)
+    }
+
     fn start_accurate(&mut self) {
         self.agreed = Agreed::Accurate;
         self.received_packets = FIRST_PACKETS;

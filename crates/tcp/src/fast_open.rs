@@ -98,7 +98,8 @@ impl Connection {
         if !taken.is_empty() {
             window.write(0, taken);
             self.rcv.nxt += u64::try_from(taken.len()).unwrap_or(0);
-            self.tally.count_in(taken.len(), u16::MAX);
+            self.tally
+                .count_in(self.timers.last_received, taken.len(), u16::MAX);
             events |= Events::READABLE;
         }
         events

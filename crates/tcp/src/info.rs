@@ -1,8 +1,8 @@
 //! A connection's figures, for `ss` and `TCP_INFO`.
 
 use crate::{
-    congestion::Algorithm, connection::Connection, recovery::Phase, state::State, tally::Tally,
-    time::Instant,
+    chrono::Chrono, congestion::Algorithm, connection::Connection, recovery::Phase, state::State,
+    tally::Tally, time::Instant,
 };
 
 /// A snapshot of a connection's variables.
@@ -84,8 +84,20 @@ pub struct Info {
     pub unsent: u64,
     /// What the program reads in a round trip, bytes; 0: not measured.
     pub receive_space: u64,
+    /// Window probes are sent.
+    pub persisting: bool,
+    /// The program was the limit of `delivery_rate`.
+    pub app_limited: bool,
+    /// `SO_MAX_PACING_RATE`, bytes per second; 0: none.
+    pub max_pacing_rate: u64,
+    /// ECN is in use; a mark of its was seen.
+    pub ecn: (bool, bool),
+    /// The peer's SYN opened the connection, with data or without.
+    pub passive: (bool, bool),
     /// Counts of segments.
     pub tally: Tally,
+    /// Times that the sender was busy.
+    pub chrono: Chrono,
 }
 
 /// What is done about loss, as Linux tells it (`enum tcp_ca_state`).
@@ -158,11 +170,18 @@ impl Connection {
             last_received: self.timers.last_received,
             // As Linux counts: our SYN is among them, unless it was a SYN-ACK, and so is our FIN.
             bytes_acked: self.snd.una.saturating_sub(u64::from(self.passive)),
-            bytes_received: self.rcv.readable_end(),
+            // So is the peer's.
+            bytes_received: self.rcv.readable_end() + u64::from(self.rcv.fin_reached),
             bytes_sent_once: self.sent(),
             unsent: self.written() - self.sent(),
             receive_space: u64::from(self.rcv.tuning.taken),
+            persisting: self.timers.persisting,
+            app_limited: self.rate.is_latest_app_limited(),
+            max_pacing_rate: self.options.max_pacing_rate,
+            ecn: self.ecn.in_use(),
+            passive: (self.passive, self.passive && self.is_syn_data_taken()),
             tally: self.tally,
+            chrono: self.chrono,
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod ack;
 mod autotune;
+mod chrono;
 mod close;
 pub mod config;
 pub mod congestion;
@@ -53,6 +54,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
+pub use chrono::Chrono;
 pub use config::{Config, Retries, SocketOptions};
 pub use congestion::Algorithm;
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow, WriteMode};

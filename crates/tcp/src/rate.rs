@@ -57,7 +57,8 @@ pub(crate) struct Rate {
     latest: u64,
     /// C.lost at the last ACK.
     lost: u32,
-    reserved: u32,
+    /// 1: `latest` is of a time when the window was the limit and the program was not.
+    latest_is_full: u32,
     /// C.delivered_time and C.first_sent_time.
     delivered_us: u32,
     first_sent_us: u32,
@@ -78,6 +79,11 @@ impl Rate {
     /// The last delivery rate, bytes per second; 0 before the first.
     pub const fn latest(&self) -> u64 {
         self.latest
+    }
+
+    /// Whether the program was the limit of what [`Self::latest`] says, or nothing was measured.
+    pub const fn is_latest_app_limited(&self) -> bool {
+        self.latest_is_full == 0
     }
 
     /// New data, `[start, end)`, leaves with `in_flight` bytes before it (§4.1.2.2).
@@ -150,8 +156,11 @@ impl Rate {
         } else {
             u64::from(delivered) * 1_000_000 / interval_us
         };
-        if rate > 0 {
+        let app_limited = taken.in_flight & APP_LIMITED != 0;
+        // As Linux tells it (`tcp_rate_gen`): what the program held back says only that the path is no slower.
+        if rate > 0 && (!app_limited || rate >= self.latest) {
             self.latest = rate;
+            self.latest_is_full = u32::from(!app_limited);
         }
         RateSample {
             rate,
@@ -159,7 +168,7 @@ impl Rate {
             prior_delivered: self.delivered - u64::from(delivered),
             tx_in_flight: taken.in_flight & !APP_LIMITED,
             lost: self.lost.wrapping_sub(taken.lost),
-            app_limited: taken.in_flight & APP_LIMITED != 0,
+            app_limited,
         }
     }
 }

@@ -70,7 +70,8 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        self.tally.count_in(payload.len(), self.rcv.segment_payload);
+        self.tally
+            .count_in(now, payload.len(), self.rcv.segment_payload);
         match self.state {
             State::Closed => Events::empty(),
             State::SynSent => self.handle_in_syn_sent(now, mark, header, payload, window),

@@ -2,6 +2,7 @@
 //! both windows, Nagle and the sender's silly-window rule allow, then probes, then a bare ACK.
 
 use crate::{
+    chrono::Doing,
     connection::Connection,
     rate::Flight,
     recovery::Phase,
@@ -170,11 +171,16 @@ impl Connection {
             }
             return self.lone_fin(now, start, room);
         }
-        let available = self.snd.written - start;
+        // No segment goes beyond the end of a record.
+        let record_end = self.snd.record_end(start);
+        let available = record_end.unwrap_or(self.snd.written) - start;
         let allowed = available
             .min(room)
             .min(burst(usable, segment, limits).min(usable));
-        let len = if allowed == available {
+        let len = if allowed == available && record_end.is_some() {
+            // More was written, but nothing that could go along.
+            allowed
+        } else if allowed == available {
             self.length_to_the_end(now, allowed, segment)
         } else if allowed >= segment {
             allowed - allowed % segment
@@ -186,6 +192,7 @@ impl Connection {
                 self.rate.on_cwnd_limited(self.snd.max);
             }
             if room < segment.min(available) {
+                self.chrono.turn_to(now, Doing::WindowLimited);
                 self.arm_persist(now);
             }
             return None;
@@ -261,6 +268,7 @@ impl Connection {
             lost: self.recovery.lost,
         };
         self.rate.on_sent(now, stretch, &flight);
+        self.chrono.on_sending(now);
         self.on_departed(now, stretch.end - stretch.start);
         let at = self.rack.depart(now, stretch.end);
         let snd = &mut self.snd;

@@ -45,9 +45,16 @@ pub(crate) struct Sender {
     pub is_pushed: bool,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
+    /// Records that are not acknowledged, of `record_ends`.
+    pub records: u32,
+    /// One past their last positions, modulo 2^32, in order.
+    pub record_ends: [u32; RECORDS],
     /// What is in flight beyond our SYN.
     pub sent: Sent,
 }
+
+/// Ends of records that are remembered (`MSG_EOR`); what comes after so many is not told apart.
+const RECORDS: usize = 8;
 
 impl Sender {
     /// Stream offset up to which the peer has acknowledged.
@@ -70,8 +77,55 @@ impl Sender {
         self.fin_requested && self.una > self.written
     }
 
+    /// A record ends with what is written.
+    #[cold]
+    pub fn end_record(&mut self) {
+        let una = low(self.una);
+        let is_open = |end: &u32| end.wrapping_sub(una).wrapping_sub(1) < u32::MAX / 2;
+        let mut open = [0; RECORDS];
+        let mut count = 0;
+        let known = self.record_ends.iter().take(at(self.records));
+        for (place, end) in open.iter_mut().zip(known.filter(|end| is_open(end))) {
+            *place = *end;
+            count += 1;
+        }
+        if let Some(place) = open.get_mut(at(count)) {
+            *place = low(self.written);
+            count += 1;
+        }
+        (self.record_ends, self.records) = (open, count);
+    }
+
+    /// Where the record that `start` is in ends, if more was written after it.
+    #[inline]
+    pub fn record_end(&self, start: u64) -> Option<u64> {
+        if self.records == 0 {
+            return None;
+        }
+        self.find_record_end(start)
+    }
+
+    #[cold]
+    fn find_record_end(&self, start: u64) -> Option<u64> {
+        let ends = self.record_ends.iter().take(at(self.records));
+        let ahead = |end: &u32| end.wrapping_sub(low(start));
+        ends.map(ahead)
+            .filter(|ahead| (1..u32::MAX / 2).contains(ahead))
+            .map(|ahead| start + u64::from(ahead))
+            .find(|end| *end < self.written)
+    }
+
     /// First position beyond the peer's window.
     pub fn window_edge(&self) -> u64 {
         self.una + self.window
     }
+}
+
+fn low(position: u64) -> u32 {
+    let [a, b, c, d, ..] = position.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn at(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(RECORDS)
 }

@@ -1,6 +1,6 @@
 //! What a connection has counted, for `TCP_INFO` (RFC 4898 §3): segments as the wire sees them.
 
-use crate::transmit::Transmit;
+use crate::{time::Instant, transmit::Transmit};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Counts of one connection since it was made; the small ones wrap around.
@@ -21,6 +21,16 @@ pub struct Tally {
     pub out_of_order_in: u32,
     /// Times that the peer reported data as received twice (RFC 2883).
     pub duplicates_reported: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u16,
+    /// Of those, the first ones of a row.
+    pub timeout_rows: u16,
+    /// How long rows of timeouts have lasted, milliseconds.
+    pub timeouts_ms: u32,
+    /// When the row that lasts began.
+    timeouts_since: Instant,
+    /// When a segment with payload arrived last.
+    pub last_data_in: Instant,
 }
 
 impl Tally {
@@ -35,12 +45,30 @@ impl Tally {
         }
     }
 
-    pub(crate) fn count_in(&mut self, payload_len: usize, full_segment: u16) {
+    /// A retransmission timeout, the `first` of a row.
+    pub(crate) fn count_timeout(&mut self, now: Instant, first: bool) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        if first {
+            self.timeout_rows = self.timeout_rows.saturating_add(1);
+            self.timeouts_since = now;
+        }
+    }
+
+    /// What was sent after a row of timeouts has arrived.
+    #[cold]
+    pub(crate) fn end_timeouts(&mut self, now: Instant) {
+        let lasted = now.since(self.timeouts_since).as_us() / 1_000;
+        let lasted = u32::try_from(lasted).unwrap_or(u32::MAX);
+        self.timeouts_ms = self.timeouts_ms.saturating_add(lasted);
+    }
+
+    pub(crate) fn count_in(&mut self, now: Instant, payload_len: usize, full_segment: u16) {
         let len = u32::try_from(payload_len).unwrap_or(u32::MAX);
         let segments = len.div_ceil(u32::from(full_segment.max(1))).max(1);
         self.segments_in = self.segments_in.wrapping_add(segments);
         if len > 0 {
             self.data_segments_in = self.data_segments_in.wrapping_add(segments);
+            self.last_data_in = now;
         }
     }
 }

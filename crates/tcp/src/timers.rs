@@ -137,6 +137,9 @@ impl Connection {
         if self.gives_up(now) {
             return self.time_out();
         }
+        if !self.is_waiting_for_first_data() {
+            self.tally.count_timeout(now, self.timers.retries == 1);
+        }
         if self.state.is_synchronized() || self.snd.una > 0 {
             self.suspect_black_hole(now);
             self.enter_loss_recovery(now, rooms);

@@ -161,7 +161,8 @@ impl Connection {
         let data_end = stretch.end.min(self.snd.written);
         let mut flags = Flags::empty();
         let is_train = data_end - stretch.start > segment;
-        if data_end == self.snd.written || is_train {
+        let ends_record = self.snd.record_end(stretch.start) == Some(data_end);
+        if data_end == self.snd.written || is_train || ends_record {
             // RFC 9293 §3.9.1.2: PSH with the last of what the program wrote. And with the last segment of a train, so that
             // a receiver that puts segments together does not wait for more (Linux `__tcp_transmit_skb`).
             flags |= Flags::PSH;

@@ -87,7 +87,7 @@ fn what_a_listener_has_its_connections_have() {
         Vec::<u64>::new()
     );
     assert_eq!(figures(active, wired, &near).snd_mss, 600 - 12);
-    assert_eq!(figures(passive, wired, &far).advmss, 600);
+    assert_eq!(figures(passive, wired, &far).advmss, 600 - 12);
     let record = wired.cores[1].sockets.row(far.id.index);
     assert_eq!((record.tos, record.ip().ttl), (8, 64));
 }

@@ -44,6 +44,8 @@ const FROM_FILE: u8 = 1;
 const MORE: u8 = 2;
 /// In the small argument of WRITTEN: the last byte is urgent.
 const URGENT: u8 = 4;
+/// Neither goes with the other.
+const END_OF_RECORD: u8 = MORE | URGENT;
 /// In the small argument of WRITTEN and CONSUMED: the program copied nothing.
 const IN_PLACE: u8 = 8;
 
@@ -318,6 +320,7 @@ impl Descriptor for Written {
             WriteMode::Plain => 0,
             WriteMode::More => MORE,
             WriteMode::Urgent => URGENT,
+            WriteMode::EndOfRecord => END_OF_RECORD,
         };
         if let Some(source) = self.source {
             small |= FROM_FILE;
@@ -349,6 +352,7 @@ impl Descriptor for Written {
             0 => WriteMode::Plain,
             MORE => WriteMode::More,
             URGENT => WriteMode::Urgent,
+            END_OF_RECORD => WriteMode::EndOfRecord,
             _ => return Err(Malformed),
         };
         Ok(Written {

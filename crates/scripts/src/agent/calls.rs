@@ -149,6 +149,7 @@ fn message_flags(text: Option<&str>) -> Result<i32, i32> {
             "WAITALL" => libc::MSG_WAITALL,
             "DONTWAIT" => libc::MSG_DONTWAIT,
             "MORE" => libc::MSG_MORE,
+            "EOR" => libc::MSG_EOR,
             "TRUNC" => libc::MSG_TRUNC,
             "FASTOPEN" => libc::MSG_FASTOPEN,
             _ => return Err(libc::EINVAL),
