@@ -106,6 +106,22 @@ static void closed_meanwhile(address_t peer) {
     }
 }
 
+static int others[16], many;
+
+/* A connection that nobody takes: the listener's queue is full, perhaps on each of several cores. */
+static int connecting(address_t full) {
+    for (;;) {
+        int fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        int began = connect(fd, (struct sockaddr *)&full, sizeof full);
+        struct pollfd entry = {.fd = fd, .events = POLLOUT};
+        if (poll(&entry, 1, 100) == 0 || many == 16) {
+            say("nobody takes it: %d", began);
+            return fd;
+        }
+        others[many++] = fd;
+    }
+}
+
 static void undone(address_t peer) {
     struct sockaddr none = {.sa_family = AF_UNSPEC};
     char byte;
@@ -129,8 +145,7 @@ static void undone(address_t peer) {
     getsockname(listener, (struct sockaddr *)&own, &len);
     int first = connected(own);
     for (int how = SHUT_RD; how <= SHUT_RDWR; how++) {
-        fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        result("nobody takes it", connect(fd, (struct sockaddr *)&own, sizeof own));
+        fd = connecting(own);
         result("shutdown", shutdown(fd, how));
         poll_now("then", fd, 0);
         say("SO_ERROR %s", error_name(socket_error(fd)));
@@ -138,6 +153,8 @@ static void undone(address_t peer) {
         close(fd);
     }
     close(first);
+    while (many > 0)
+        close(others[--many]);
     result("a listener is disconnected", connect(listener, &none, sizeof none));
     poll_now("then", listener, 0);
     int value = -1;
