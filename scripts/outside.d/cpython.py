@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 NAME = "cpython"
-QUICK = ["test_epoll", "test_asyncio.test_streams", "test_httplib", "test_ftplib", "test_smtplib", "test_poplib"]
+QUICK = ["test_httplib", "test_ftplib", "test_smtplib", "test_poplib", "test_imaplib"]
 PARTS = [
     "test_socket", "test_ssl", "test_select", "test_poll", "test_epoll", "test_selectors", "test_socketserver",
     "test_asyncio.test_events", "test_asyncio.test_sock_lowlevel", "test_asyncio.test_server", "test_asyncio.test_streams",

@@ -7,7 +7,7 @@ import subprocess
 
 NAME = "go"
 PARTS = ["net", "net/http"]
-QUICK = ["net"]
+QUICK = ["net/http"]
 PART_DEADLINE_S = 400
 WAYS = ("supervised",)
 BINARIES = {}
