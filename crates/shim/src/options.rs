@@ -228,6 +228,7 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
             // What is there may be enough now.
             socket.watchers.notify(IN | RDNORM);
         }
+        libc::SO_PEEK_OFF => socket.set_peek_offset(int(value).unwrap_or(-1)),
         libc::SO_RCVBUF | libc::SO_RCVBUFFORCE => {
             let bytes = int(value).and_then(|bytes| u32::try_from(bytes).ok());
             socket.set_receive_limit(bytes.unwrap_or(u32::MAX));
@@ -281,6 +282,10 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = stream.take_error().map_or(0, Errno::raw_os_error);
                 Some(error.to_ne_bytes().to_vec())
+            }
+            (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
+                let offset = call.socket().peek_offset();
+                Some(offset.to_ne_bytes().to_vec())
             }
             (libc::IPPROTO_TCP, libc::TCP_INFO) => Some(tcp_info(fd, stream)?),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream.phase() == Phase::Connected => {

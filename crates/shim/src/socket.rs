@@ -9,7 +9,7 @@ mod datagram;
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -84,6 +84,8 @@ pub struct Socket {
     receive_low_water: AtomicU32,
     /// SO_RCVBUF.
     receive_limit: AtomicU32,
+    /// SO_PEEK_OFF; below 0: off.
+    peek_offset: AtomicI32,
     /// SO_RCVTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
     receive_timeout_us: AtomicU64,
     /// SO_SNDTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
@@ -126,6 +128,7 @@ impl Default for Socket {
             known_blocking: AtomicU32::new(0),
             receive_low_water: AtomicU32::new(1),
             receive_limit: AtomicU32::new(u32::MAX),
+            peek_offset: AtomicI32::new(-1),
             receive_timeout_us: AtomicU64::new(0),
             send_timeout_us: AtomicU64::new(0),
             bound: Shared::empty(),
@@ -179,6 +182,7 @@ impl Socket {
             .store(listener.low_water(), Ordering::Relaxed);
         let limit = listener.receive_limit.load(Ordering::Relaxed);
         socket.receive_limit.store(limit, Ordering::Relaxed);
+        socket.set_peek_offset(listener.peek_offset());
         socket.set_wanted(listener.wanted(), true);
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -417,6 +421,16 @@ impl Socket {
     /// Sets SO_RCVBUF.
     pub fn set_receive_limit(&self, bytes: u32) {
         self.receive_limit.store(bytes.max(1), Ordering::Relaxed);
+    }
+
+    /// SO_PEEK_OFF: where MSG_PEEK begins; below 0 at the first byte.
+    pub fn peek_offset(&self) -> i32 {
+        self.peek_offset.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_peek_offset(&self, offset: i32) {
+        self.peek_offset.store(offset, Ordering::Relaxed);
     }
 
     /// SO_RCVTIMEO.

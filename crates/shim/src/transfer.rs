@@ -153,6 +153,35 @@ impl Call<'_> {
 
     /// recv(2) with its flags.
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
+        let offset = self.socket.peek_offset();
+        if offset < 0 || flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+            return self.receive_from(0, slices, flags);
+        }
+        let peeking = flags & libc::MSG_PEEK != 0;
+        let skipped = if peeking {
+            usize::try_from(offset).unwrap_or(0)
+        } else {
+            0
+        };
+        let got = self.receive_from(skipped, slices, flags)?;
+        // As `sk_peek_offset_fwd` and `sk_peek_offset_bwd`.
+        let step = i32::try_from(got).unwrap_or(i32::MAX);
+        let next = if peeking {
+            offset.saturating_add(step)
+        } else {
+            (offset - step).max(0)
+        };
+        self.socket.set_peek_offset(next);
+        Ok(got)
+    }
+
+    /// The same, where what is only looked at begins after `skipped` bytes.
+    fn receive_from(
+        &self,
+        skipped: usize,
+        slices: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<usize, Errno> {
         if flags & libc::MSG_OOB != 0 {
             return self.receive_urgent(slices, flags);
         }
@@ -177,7 +206,8 @@ impl Call<'_> {
         loop {
             let peeking = flags & libc::MSG_PEEK != 0;
             let available = if peeking {
-                self.stream.readable_bytes().min(total)
+                let there = self.stream.readable_bytes().saturating_sub(skipped);
+                there.min(total)
             } else {
                 copied += self.take(slices, copied, total, flags)?;
                 copied
@@ -186,19 +216,19 @@ impl Call<'_> {
             let done = available >= wanted || (available > 0 && stops());
             if !done
                 && available == 0
-                && let Some(end) = self.end_of_data()?
+                && let Some(end) = self.end_of_data(skipped)?
             {
                 return Ok(end);
             }
             if done {
                 return if peeking {
-                    self.peek(slices, available, flags)
+                    self.peek(slices, (skipped, available), flags)
                 } else {
                     Ok(copied)
                 };
             }
             // What was taken is out of the window: any byte is news. What was peeked is still there.
-            let seen = if peeking { available } else { 0 };
+            let seen = if peeking { skipped + available } else { 0 };
             let timeout = self.socket.receive_timeout();
             let slept = if peeking || flags & libc::MSG_TRUNC != 0 {
                 let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
@@ -211,7 +241,9 @@ impl Call<'_> {
             };
             match slept {
                 Ok(()) => {}
-                Err(_) if available > 0 && peeking => return self.peek(slices, available, flags),
+                Err(_) if available > 0 && peeking => {
+                    return self.peek(slices, (skipped, available), flags);
+                }
                 Err(_) if copied > 0 => return Ok(copied),
                 Err(error) => return Err(error),
             }
@@ -280,13 +312,27 @@ impl Call<'_> {
     fn peek(
         &self,
         slices: &mut [IoSliceMut<'_>],
-        available: usize,
+        (skipped, available): (usize, usize),
         flags: i32,
     ) -> Result<usize, Errno> {
         if flags & libc::MSG_TRUNC != 0 {
             return Ok(available);
         }
-        self.stream.try_receive(slices, true)
+        if skipped == 0 {
+            return self.stream.try_receive(slices, true);
+        }
+        let mut all = vec![0; skipped + available];
+        let got = self
+            .stream
+            .try_receive(&mut [IoSliceMut::new(&mut all)], true)?;
+        let mut rest = all.get(skipped..got).unwrap_or_default();
+        let looked_at = rest.len();
+        for slice in slices {
+            let (part, left) = rest.split_at(slice.len().min(rest.len()));
+            slice[..part.len()].copy_from_slice(part);
+            rest = left;
+        }
+        Ok(looked_at)
     }
 
     /// Waiting for more would be in vain.
@@ -298,13 +344,13 @@ impl Call<'_> {
     }
 
     /// Nothing is there: what Linux says in each state, or `None` to wait.
-    fn end_of_data(&self) -> Result<Option<usize>, Errno> {
+    fn end_of_data(&self, skipped: usize) -> Result<Option<usize>, Errno> {
         if self.stream.phase() == Phase::Listening {
             return Err(Errno::NOTCONN);
         }
         if self.stream.fin_received() {
             // Bytes may have come between the look at the window and the look at the FIN.
-            return Ok((self.stream.readable_bytes() == 0).then_some(0));
+            return Ok((self.stream.readable_bytes() <= skipped).then_some(0));
         }
         if let Some(error) = self.stream.take_error() {
             return Err(error);
@@ -317,7 +363,7 @@ impl Call<'_> {
         }
         // A closed connection has its reading side shut (tcp_done), so this is an end, not ENOTCONN.
         if self.stream.phase() == Phase::Closed {
-            return Ok((self.stream.readable_bytes() == 0).then_some(0));
+            return Ok((self.stream.readable_bytes() <= skipped).then_some(0));
         }
         self.stream.on_nothing_received()?;
         Ok(None)

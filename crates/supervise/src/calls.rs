@@ -174,6 +174,13 @@ impl Supervisor {
                 relay.syn_told = true;
                 saved
             }
+            Some(Served::Relay(_)) if option == options::PEEK_OFFSET => {
+                let mut value = vec![0; size_of::<i32>()];
+                crate::sys::option(programs.as_fd(), option.0, option.1, &mut value)?;
+                let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
+                value.truncate(room);
+                value
+            }
             Some(Served::Relay(relay)) => {
                 let room = usize::try_from(room?).map_err(|_| Errno::INVAL)?;
                 options::ask(

@@ -13,8 +13,11 @@ use crate::{pair, sys};
 /// Longest value that is carried over.
 const VALUE_MAX: usize = 64;
 
+/// It moves with what is read, on the program's end of the pair.
+pub const PEEK_OFFSET: (i32, i32) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+
 /// What a connection may have been given before it was served, and inherits from its listener.
-const CARRIED: [(i32, i32); 28] = [
+const CARRIED: [(i32, i32); 29] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
@@ -22,6 +25,7 @@ const CARRIED: [(i32, i32); 28] = [
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    PEEK_OFFSET,
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
@@ -46,7 +50,8 @@ const CARRIED: [(i32, i32); 28] = [
 ];
 
 /// Options whose meaning lies on the descriptor: how long a call on it waits, for how much, and where the urgent byte is.
-const OF_DESCRIPTOR: [(i32, i32); 4] = [
+const OF_DESCRIPTOR: [(i32, i32); 5] = [
+    PEEK_OFFSET,
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),

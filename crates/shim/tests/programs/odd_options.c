@@ -31,6 +31,30 @@ static int clamp(int fd) {
     return value;
 }
 
+/* MSG_PEEK goes on where it has stopped, and what is read moves it back. */
+static void peeks(int fd) {
+    int offset = 0;
+    socklen_t len = sizeof offset;
+    char text[16] = "";
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    result("SO_PEEK_OFF", setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset));
+    poll(&entry, 1, 5000);
+    result("peek", recv(fd, text, 2, MSG_PEEK));
+    result("peek", recv(fd, text + 2, 2, MSG_PEEK));
+    getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &len);
+    say("%s, at %d", text, offset);
+    result("one", recv(fd, text, 1, 0));
+    getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &len);
+    say("at %d", offset);
+    result("peek", recv(fd, text, 9, MSG_PEEK));
+    say("%.2s", text);
+    result("nothing new", recv(fd, text, 9, MSG_PEEK | MSG_DONTWAIT));
+    result("all", recv(fd, text, 9, 0));
+    say("%.5s", text);
+    offset = -1;
+    result("off", setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset));
+}
+
 static void server(int listener) {
     struct timeval none = {-1, 0};
     result("listener", setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none));
@@ -42,6 +66,8 @@ static void server(int listener) {
     none.tv_sec = 0;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     await(fd);
+    step(fd);
+    peeks(fd);
     step(fd);
     while ((got = recv(fd, text, sizeof text, 0)) > 0)
         all += got;
@@ -65,6 +91,8 @@ static void client(address_t peer) {
     result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     at_once(fd);
     step(fd);
+    await(fd);
+    send(fd, "abcdef", 6, 0);
     await(fd);
     result("clamp of a connection", setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &nought, sizeof nought));
     result("no nodelay", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, NULL, sizeof(int)));
