@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hostif::control::Addresses;
-use hostif::{CORES_MAX, Steering};
+use hostif::{CORES_MAX, Holders, Steering};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
@@ -32,6 +32,8 @@ pub struct Attachments {
     abandoned: AtomicBool,
     /// Which core the next connection goes to; see `placement`.
     pub turn: OnceLock<AtomicU32>,
+    /// Who hears there; `None`: it does not show that.
+    pub holders: OnceLock<Option<Holders>>,
     /// As they were when a connection was first placed; see `placement`.
     pub addresses: OnceLock<Addresses>,
 }
@@ -49,6 +51,7 @@ impl Attachments {
             dead: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             turn: OnceLock::new(),
+            holders: OnceLock::new(),
             addresses: OnceLock::new(),
         };
         all.add(main);

@@ -76,6 +76,13 @@ pub fn closest_to_group(destination: SocketAddr, all: &AllNetworks) -> Candidate
     Candidates::best_of(claims)
 }
 
+/// Whether packets to an address stay on this host, for a process that has loopback on an engine: the kernel may have
+/// sockets there too.
+#[must_use]
+pub fn stays_here(address: IpAddr, all: &AllNetworks) -> bool {
+    route::is_loopback(address) || all.iter().any(|one| one.has_as_loopback(address))
+}
+
 /// Those that serve sockets of this kind.
 #[must_use]
 pub fn serving(kind: SocketKinds, all: &AllNetworks) -> Candidates {

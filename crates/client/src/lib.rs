@@ -28,6 +28,7 @@ pub mod engines;
 mod fast_open;
 mod files;
 mod fork;
+mod holders;
 mod lanes;
 mod listener;
 mod lock;

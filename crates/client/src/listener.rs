@@ -59,10 +59,12 @@ impl TcpSocket {
         let family = sockopt::socket_domain(backing)?;
         self.is_v6
             .store(family == AddressFamily::INET6, Ordering::Relaxed);
-        if first && (self.session().attachments()?.steering.cores > 1 || !others.is_empty()) {
-            let twins = self.make_twins(backing, backlog, others)?;
-            // A second thread that listens at the same time finds the port taken by the first.
-            let _ = self.twins.set(twins);
+        if first {
+            self.prepare_to_listen(backing)?;
+            let twins = self.listen_on_others(backing, backlog, others)?;
+            if !twins.is_empty() {
+                self.add_twins(twins);
+            }
         }
         for part in self.parts() {
             if first && !self.is_of_our_engine(part) {
@@ -83,14 +85,14 @@ impl TcpSocket {
         Ok(())
     }
 
-    fn make_twins(
-        &self,
-        backing: BorrowedFd<'_>,
-        backlog: u32,
-        others: &[&'static Session],
-    ) -> Result<Box<Twins>, Errno> {
-        let local = self.local_address().ok_or(Errno::INVAL)?;
+    /// Binds the twins on all cores of its engine, as it is bound: they know that it is about to listen. For who connects
+    /// meanwhile and would be heard by the kernel otherwise, this comes before listen(2) of the backing socket.
+    pub fn prepare_to_listen(&self, backing: BorrowedFd<'_>) -> Result<(), Errno> {
         let cores = self.session().attachments()?.steering.cores;
+        if cores == 1 || self.twins.get().is_some() {
+            return Ok(());
+        }
+        let local = self.local_address().ok_or(Errno::INVAL)?;
         let own = self.id().core();
         let mut sockets = Vec::new();
         for core in (0..cores).filter(|core| *core != own) {
@@ -98,6 +100,19 @@ impl TcpSocket {
             twin.bind(local)?;
             sockets.push(twin);
         }
+        // A second thread that listens at the same time finds the port taken by the first.
+        let _ = self.twins.set(Twins::new(sockets));
+        Ok(())
+    }
+
+    fn listen_on_others(
+        &self,
+        backing: BorrowedFd<'_>,
+        backlog: u32,
+        others: &[&'static Session],
+    ) -> Result<Vec<Arc<TcpSocket>>, Errno> {
+        let local = self.local_address().ok_or(Errno::INVAL)?;
+        let mut sockets = Vec::new();
         for other in others {
             match listen_on(other, backing, local, backlog) {
                 Ok(twins) => {
@@ -110,7 +125,7 @@ impl TcpSocket {
                 )),
             }
         }
-        Ok(Twins::new(sockets))
+        Ok(sockets)
     }
 
     /// The socket itself and, of a listener, its twins, living or not.

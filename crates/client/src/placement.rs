@@ -25,7 +25,8 @@ const TRIES: u32 = 256;
 const TAKEN_MAX: u32 = 8;
 
 impl Session {
-    /// Gives the backing socket of a connection to `remote` a free local port, on any address.
+    /// Gives the backing socket of a connection to `remote` a free local port: on loopback of the address that it will come
+    /// from, so that others have the port on other addresses, else on any.
     pub fn bind_towards(&self, backing: BorrowedFd<'_>, remote: SocketAddr) -> Result<(), Errno> {
         let all = self.attachments()?;
         // With SO_REUSEADDR a port that is taken may be bound all the same: the kernel knows better.
@@ -35,7 +36,7 @@ impl Session {
         {
             return Ok(());
         }
-        bind_any(backing, 0)
+        bind_for(backing, remote.ip(), 0)
     }
 
     /// RFC 6056 §3.3.1: a random port, restricted to those that lead to the core whose turn it is. `false`:
@@ -63,7 +64,7 @@ impl Session {
             if u32::from(core) != wanted {
                 continue;
             }
-            match bind_any(backing, port) {
+            match bind_for(backing, remote.ip(), port) {
                 Ok(()) => return Ok(true),
                 Err(Errno::ADDRINUSE) if taken < TAKEN_MAX => taken += 1,
                 Err(Errno::ADDRINUSE) => return Ok(false),
@@ -103,12 +104,7 @@ impl Session {
     /// The engine's address that packets to `remote` come from, as its routes choose it: the one whose
     /// network is the smallest that has `remote`, else that of the gateway's network.
     fn source_for(&self, all: &Attachments, remote: IpAddr) -> Result<Option<IpAddr>, Errno> {
-        if remote.is_loopback() {
-            // One speaks for all of its network.
-            let own: IpAddr = match remote {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            };
+        if let Some(own) = loopback_towards(remote) {
             return Ok(Some(own));
         }
         let addresses = match all.addresses.get() {
@@ -149,13 +145,24 @@ fn shared_bits(one: IpAddr, other: IpAddr) -> u8 {
     u8::try_from(bits).unwrap_or(u8::MAX)
 }
 
-fn bind_any(backing: BorrowedFd<'_>, port: u16) -> Result<(), Errno> {
-    let any: IpAddr = if sockopt::socket_domain(backing)? == AddressFamily::INET6 {
-        Ipv6Addr::UNSPECIFIED.into()
-    } else {
-        Ipv4Addr::UNSPECIFIED.into()
+/// Where what goes to an address of loopback comes from: one address speaks for all of its network.
+fn loopback_towards(remote: IpAddr) -> Option<IpAddr> {
+    let own: IpAddr = match remote {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    rustix::net::bind(backing, &SocketAddr::new(any, port))
+    remote.is_loopback().then_some(own)
+}
+
+fn bind_for(backing: BorrowedFd<'_>, remote: IpAddr, port: u16) -> Result<(), Errno> {
+    let is_v6 = sockopt::socket_domain(backing)? == AddressFamily::INET6;
+    let own: IpAddr = match (loopback_towards(remote), is_v6) {
+        (Some(IpAddr::V4(own)), true) => own.to_ipv6_mapped().into(),
+        (Some(own), _) => own,
+        (None, true) => Ipv6Addr::UNSPECIFIED.into(),
+        (None, false) => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    rustix::net::bind(backing, &SocketAddr::new(own, port))
 }
 
 fn random() -> Result<u32, Errno> {

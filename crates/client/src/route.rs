@@ -21,6 +21,9 @@ const OWN_AGE: Duration = Duration::from_secs(5);
 /// The same where the addresses are the kernel's, who changes them when it likes.
 const SHARED_AGE: Duration = Duration::from_secs(1);
 
+/// The number of `lo` in every network namespace (net/flow.h, `LOOPBACK_IFINDEX`).
+pub const LOOPBACK_INDEX: u32 = 1;
+
 /// Who has the address that a socket is bound to. Addresses of the kernel are not listed: a socket
 /// bound to one is left to the kernel at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,8 @@ pub struct EngineNetworks {
     pub kinds: SocketKinds,
     /// Whether the kernel has these addresses too, and gets what arrives for them.
     pub sharing: Sharing,
-    /// Whether this process uses loopback there. The kernel's is never given up: it has other programs.
+    /// Whether this process uses loopback there, by which it reaches the addresses that it shares with the kernel too. The
+    /// kernel's is never given up: it has other programs.
     pub has_loopback: bool,
 }
 
@@ -119,8 +123,26 @@ impl EngineNetworks {
         }
     }
 
+    /// Whether a program can speak from this address there.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.owns(address) || (self.has_loopback && address.is_loopback())
+    }
+
+    /// Whether it is on the interface of that number.
+    #[must_use]
+    pub fn has_interface(&self, index: u32) -> bool {
+        index == self.scope_id || (self.has_loopback && index == LOOPBACK_INDEX)
+    }
+
     fn owns(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|own| own.address == address)
+    }
+
+    /// Whether this process reaches the address there as Linux reaches those of its own host: over loopback.
+    #[must_use]
+    pub fn has_as_loopback(&self, address: IpAddr) -> bool {
+        self.has_loopback && self.sharing != Sharing::Owned && self.owns(address)
     }
 
     /// Whether the address reaches every host of one of its networks.
@@ -189,6 +211,9 @@ pub fn claim(destination: SocketAddr, engine: &EngineNetworks) -> Option<Claim> 
     // Broadcast and multicast get the kernel's errno.
     if destination == IpAddr::V4(Ipv4Addr::BROADCAST) || destination.is_multicast() {
         return None;
+    }
+    if scope_id.is_none() && engine.has_as_loopback(destination) {
+        return Some(Claim::Own);
     }
     // A link-local address lies on the link that the program names.
     if let Some(scope_id) = scope_id
@@ -365,6 +390,30 @@ mod tests {
         assert_eq!(resolved("0.0.0.0:80"), "127.0.0.1:80");
         assert_eq!(resolved("[::]:80"), "[::1]:80");
         assert_eq!(resolved("10.0.0.1:80"), "10.0.0.1:80");
+    }
+
+    #[test]
+    fn a_shared_address_of_this_host_is_reached_over_loopback_where_that_is_the_engines() {
+        let one = |sharing, has_loopback| EngineNetworks {
+            interfaces: vec![network("10.0.0.2/24")],
+            sharing,
+            has_loopback,
+            ..EngineNetworks::default()
+        };
+        let own: IpAddr = "10.0.0.2".parse().unwrap();
+        for (sharing, has_loopback, expected) in [
+            (Sharing::Steered, true, true),
+            (Sharing::Doubled, true, true),
+            (Sharing::Steered, false, false),
+            (Sharing::Owned, true, false),
+        ] {
+            let engine = one(sharing, has_loopback);
+            assert_eq!(engine.has_as_loopback(own), expected);
+            if expected {
+                let claimed = claim(SocketAddr::new(own, 80), &engine);
+                assert_eq!(claimed, Some(Claim::Own));
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::region::RegionError;
@@ -21,6 +22,11 @@ use crate::lock::lock;
 use crate::readiness::State;
 use crate::registry::Observer;
 use crate::session::Session;
+
+/// How often a listener that is being made is looked for, and how long there is between two looks: it takes some system
+/// calls, and a program that was stopped in between keeps nobody longer.
+const LOOKS_MAX: u32 = 200;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// See the file's head.
 pub struct TcpSocket {
@@ -276,7 +282,7 @@ impl TcpSocket {
     }
 
     /// As `connect` to an address of the engine's own, where one of its listeners would hear it; else ECONNREFUSED, and
-    /// nothing was sent.
+    /// nothing was sent. One that is being made is waited for, as the kernel hears in its place already.
     pub fn connect_heard(
         &self,
         remote: SocketAddr,
@@ -285,9 +291,14 @@ impl TcpSocket {
         let placed = |local| self.session.placed(local, remote);
         let local = local.map(placed).transpose()?;
         self.header().program_forget_error();
-        self.session
-            .call_plain(self.id, Op::ConnectHeard { remote, local })
-            .map(drop)
+        let op = Op::ConnectHeard { remote, local };
+        for _ in 0..LOOKS_MAX {
+            match self.session.call_plain(self.id, op) {
+                Err(Errno::AGAIN) => std::thread::sleep(BETWEEN_LOOKS),
+                done => return done.map(drop),
+            }
+        }
+        Err(Errno::CONNREFUSED)
     }
 
     /// Changes options; takes effect soon.
@@ -383,7 +394,12 @@ impl TcpSocket {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        // The first core ends the kernel's part of a listener, which hears for the others otherwise.
+        self.close_own();
         self.close_twins();
+    }
+
+    fn close_own(&self) {
         let flags = self.header().flags();
         let holds_port = flags.intersects(Flags::LISTENING | Flags::DATAGRAM);
         // The next engine may have given its name to another socket.

@@ -263,6 +263,7 @@ impl EngineCore {
         let local = SocketAddr::new(address, port);
         self.sockets
             .with_header(row, |header| header.engine_set_addresses(Some(local), None));
+        self.expect_listener(row);
         Ok(u64::from(port))
     }
 
@@ -305,6 +306,7 @@ impl EngineCore {
             record.object_index = listener.index;
             record.object_generation = listener.generation;
         });
+        self.name_tcp(record.local_port);
         self.apply_fast_open(row)?;
         self.sockets.publish(row, Flags::LISTENING);
         Ok(0)
@@ -407,6 +409,7 @@ impl EngineCore {
             .with_header(row, |header| header.engine_set_accept_ready(0));
         self.sockets.unpublish(row, Flags::LISTENING);
         self.sockets.count_rx(row);
+        self.name_tcp(self.sockets.row(row).local_port);
     }
 
     /// Drops the session's hold. Whoever calls sees to a socket that nobody holds any more.
@@ -446,7 +449,9 @@ impl EngineCore {
         let record = *self.sockets.row(row);
         if let Some(listener) = record.listener() {
             self.leave_port(row);
+            self.end_kernels_part(row);
             let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
+            self.name_tcp(record.local_port);
             self.sockets.destroy(row);
         } else if let Some(connection) = record.connection() {
             // Unread bytes in a lane mean RST, as those in the window do (RFC 2525 §2.17).
@@ -467,6 +472,9 @@ impl EngineCore {
             self.close_datagram(now, row, id);
         } else if matches!(record.kind, Kind::Fresh | Kind::FreshDatagram) {
             self.sockets.destroy(row);
+            if record.kind == Kind::Fresh && record.local_port != 0 {
+                self.name_tcp(record.local_port);
+            }
         }
     }
 }

@@ -26,7 +26,10 @@ impl EngineCore {
         let (ends, wish) = match op {
             Op::Connect { remote, local } => ((remote, local), FastOpenWish::None),
             Op::ConnectHeard { remote, .. } if !self.stack.is_heard(remote) => {
-                return Err(Errno::CONNREFUSED);
+                return Err(match self.is_expected(remote) {
+                    true => Errno::AGAIN,
+                    false => Errno::CONNREFUSED,
+                });
             }
             Op::ConnectHeard { remote, local } => ((remote, local), FastOpenWish::None),
             Op::ConnectFast { remote, local } => ((remote, local), FastOpenWish::Data),

@@ -242,6 +242,7 @@ impl EngineCore {
             Request::Join { core } => self.pass_on(slot, core),
             Request::MapRegion { region } => self.map_region(slot, region),
             Request::MapArea { area } => self.map_area(slot, area),
+            Request::MapHolders => self.map_holders(),
             Request::Signals { socket } => self.signals_of(slot, socket),
             Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
@@ -498,6 +499,7 @@ impl EngineCore {
                     socket,
                     name,
                 } => self.on_named(now, session, socket, name),
+                Finished::Left { port } => self.name_udp(port),
                 Finished::Freed { region, pair } => self.sockets.regions.on_freed(region, pair),
             }
         }

@@ -65,6 +65,7 @@ pub struct EngineCore {
     pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::housekeeping::Housekeeping,
     pub(crate) sysctls: Sysctls,
+    pub(crate) holders: crate::holders::Named,
     /// Sockets that no session holds, whose descriptors are open somewhere.
     pub(crate) strays: crate::strays::Strays,
     has_served: bool,
@@ -147,6 +148,7 @@ impl EngineCore {
             retired: Vec::new(),
             housekeeping: crate::housekeeping::Housekeeping::default(),
             sysctls,
+            holders: crate::holders::Named::default(),
             strays: crate::strays::Strays::default(),
             has_served: false,
             _state_file: state.file,

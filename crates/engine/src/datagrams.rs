@@ -19,6 +19,7 @@ use rustix::io::Errno;
 pub use send::{Noted, Senders};
 use stack::udp::MtuDiscovery;
 use stack::{FamilyOptions, InterfaceId, IpOptions, Membership, UdpBind, UdpId, UdpOptions};
+use std::sync::Arc;
 use tcp::Instant;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -130,6 +131,7 @@ impl EngineCore {
             header.engine_set_addresses(Some(bind.local), None)
         });
         self.sockets.publish(row, Flags::DATAGRAM);
+        self.name_udp(port);
         Ok(u64::from(port))
     }
 
@@ -153,6 +155,7 @@ impl EngineCore {
             header.engine_set_addresses(Some(local), Some(remote));
         });
         self.sockets.publish(row, Flags::CONNECTED);
+        self.name_udp(local.port());
         Ok(0)
     }
 
@@ -163,6 +166,7 @@ impl EngineCore {
         self.sockets.unpublish(row, Flags::CONNECTED);
         self.sockets
             .with_header(row, |header| header.engine_set_addresses(Some(local), None));
+        self.name_udp(local.port());
         Ok(0)
     }
 
@@ -189,6 +193,9 @@ impl EngineCore {
             self.stack
                 .udp_set_options(id, &options)
                 .map_err(errno::of_stack)?;
+            if let Ok((local, _)) = self.stack.udp_addresses(id) {
+                self.name_udp(local.port());
+            }
         }
         Ok(0)
     }
@@ -254,8 +261,14 @@ impl EngineCore {
     pub(crate) fn close_datagram(&mut self, now: Instant, row: u32, id: UdpId) {
         self.send_datagrams_of(now, row, usize::MAX);
         self.leave_port(row);
+        let ends = self.stack.udp_addresses(id);
         let _ = self.stack.udp_close(id);
+        let backing = self.sockets.companion(row).backing.as_ref();
+        let user = backing.map(|backing| Arc::clone(backing.user()));
         self.sockets.destroy(row);
+        if let (Ok((local, _)), Some(user)) = (ends, user) {
+            self.leave_name(local.port(), &user);
+        }
     }
 
     /// `false`: no honest program consumes what has not arrived.

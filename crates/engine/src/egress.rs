@@ -13,7 +13,7 @@ pub use files::SourceFile;
 use files::{FileRanges, Tickets};
 use hostif::Region;
 use hostif::window::WindowSpan;
-pub use loopback::{LOOPBACK_ADDRESSES, Loopback};
+pub use loopback::{LOOPBACK_ADDRESSES, LOOPBACK_INDEX, Loopback};
 use nic::{Aligner, Driver, SharedSlice, TxFrame};
 use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::collections::VecDeque;

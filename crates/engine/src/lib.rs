@@ -34,6 +34,7 @@ mod guests;
 #[doc(hidden)]
 pub mod harness;
 mod held;
+mod holders;
 mod housekeeping;
 mod inline;
 mod lanes;

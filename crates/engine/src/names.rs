@@ -115,7 +115,7 @@ impl EngineCore {
 }
 
 /// Root's programs, and those of whoever runs the engine, could stop it in simpler ways.
-fn is_asked_here(user: &crate::users::User) -> bool {
+pub(crate) fn is_asked_here(user: &crate::users::User) -> bool {
     user.is_direct() || user.is_trusted()
 }
 

@@ -8,6 +8,7 @@
 //! Each core follows for itself; claims are common to all.
 
 use crate::core::EngineCore;
+use crate::egress::LOOPBACK_INDEX;
 use core::net::{IpAddr, SocketAddr};
 use nic::kernel::{Connections, Kernel, Neighbour, News, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
@@ -322,7 +323,9 @@ impl EngineCore {
         local: SocketAddr,
         v6_only: bool,
     ) -> Result<(), Errno> {
-        let Some(shared) = &mut self.shared else {
+        // Nobody speaks to an engine by `lo` itself: what passes there is the kernel's, between its own sockets.
+        let is_on_lo = self.config.interface_index == LOOPBACK_INDEX;
+        let Some(shared) = self.shared.as_mut().filter(|_| !is_on_lo) else {
             return Ok(());
         };
         if !shared.is_steered() {
@@ -444,7 +447,7 @@ impl EngineCore {
         self.must_be_free(row, local, remote)?;
         match &self.shared {
             // The kernel never sees it.
-            _ if remote.ip().is_loopback() => Ok(()),
+            _ if self.stack.owns_address(remote.ip()) => Ok(()),
             Some(shared) if shared.is_steered() => shared.take(tcp_flow(local, remote)),
             Some(_) => self.silence_connection(row),
             None => Ok(()),

@@ -29,8 +29,8 @@ impl Cells {
     /// Words at `first`, which stay valid while `owner` lives.
     ///
     /// # Safety
-    /// `first` is aligned for a word and `len` words from it stay mapped and writable until `owner`
-    /// is dropped; nobody in this process accesses them other than as atomics.
+    /// `first` is aligned for a word and `len` words from it stay mapped until `owner`
+    /// is dropped, and writable unless nobody here stores to them; nobody in this process accesses them other than as atomics.
     #[cfg(not(loom))]
     pub(crate) unsafe fn from_raw(
         owner: Arc<dyn Any + Send + Sync>,

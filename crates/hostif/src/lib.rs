@@ -26,6 +26,8 @@ pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod header;
 #[cfg(not(loom))]
+pub mod holders;
+#[cfg(not(loom))]
 pub mod home;
 pub mod id;
 pub mod lane;
@@ -56,6 +58,8 @@ pub use doorbell::{SleepWord, Sleepers};
 pub use figures::Figures;
 #[cfg(not(loom))]
 pub use header::{Flags, SocketHeader};
+#[cfg(not(loom))]
+pub use holders::{Holders, Transport};
 pub use id::SocketId;
 pub use layout::{Layout, RingEntries};
 #[cfg(not(loom))]

@@ -37,8 +37,26 @@ pub trait MemoryFile: AsFd + Send + Sync {}
 
 impl<T: AsFd + Send + Sync> MemoryFile for T {}
 
+/// What keeps a file as it is for all but those who have mapped it already.
+const SHOWN: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
+
 /// Maps part of a memory file without touching a page of it.
 fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, Errno> {
+    map_for(
+        MprotectFlags::READ | MprotectFlags::WRITE,
+        file,
+        offset,
+        len,
+    )
+}
+
+/// As `map`, to do no more than that with it.
+fn map_for(
+    access: MprotectFlags,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> Result<NonNull<u8>, Errno> {
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     let nothing = ProtFlags::empty();
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -49,7 +67,7 @@ fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, Err
         len,
     };
     // SAFETY: the mapping is ours and nobody knows of it yet.
-    unsafe { rustix::mm::mprotect(base, len, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+    unsafe { rustix::mm::mprotect(base, len, access) }?;
     // A core dump of a program need not hold gigabytes of windows; if it does, nothing is broken.
     // SAFETY: the mapping is ours, and the advice changes nothing of its contents.
     let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
@@ -60,12 +78,44 @@ fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, Err
 
 /// Makes and seals a memory file.
 pub(crate) fn create(name: &core::ffi::CStr, bytes: u64) -> Result<OwnedFd, RegionError> {
+    let file = create_open(name, bytes)?;
+    seal(&file, SEALS)?;
+    Ok(crate::home::settle(file))
+}
+
+/// Makes and seals a memory file that others can only read, and maps it.
+pub(crate) fn create_to_show(
+    name: &core::ffi::CStr,
+    bytes: u64,
+) -> Result<(OwnedFd, Mapping), RegionError> {
+    let file = create_open(name, bytes)?;
+    let memory = Mapping::new(file.as_fd(), bytes)?;
+    seal(&file, SHOWN)?;
+    Ok((crate::home::settle(file), memory))
+}
+
+fn create_open(name: &core::ffi::CStr, bytes: u64) -> Result<OwnedFd, RegionError> {
     let system = |what| move |errno| RegionError::System(what, errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(name, flags).map_err(system("creation"))?;
     rustix::fs::ftruncate(&file, bytes).map_err(system("sizing"))?;
-    rustix::fs::fcntl_add_seals(&file, SEALS).map_err(system("sealing"))?;
-    Ok(crate::home::settle(file))
+    Ok(file)
+}
+
+fn seal(file: &OwnedFd, seals: SealFlags) -> Result<(), RegionError> {
+    rustix::fs::fcntl_add_seals(file, seals).map_err(|errno| RegionError::System("sealing", errno))
+}
+
+/// Whether a file has that length, and stays as these seals say.
+fn check(file: BorrowedFd<'_>, bytes: u64, seals: SealFlags) -> Result<(), RegionError> {
+    let system = |what| move |errno| RegionError::System(what, errno);
+    let has = rustix::fs::fcntl_get_seals(file).map_err(system("inspection"))?;
+    let status = rustix::fs::fstat(file).map_err(system("inspection"))?;
+    if has.contains(seals) && u64::try_from(status.st_size) == Ok(bytes) {
+        Ok(())
+    } else {
+        Err(RegionError::Foreign)
+    }
 }
 
 /// The beginning of a memory file, mapped as one.
@@ -89,13 +139,17 @@ impl Mapping {
 
     /// Maps a file that somebody else has made: of this length, and it stays so.
     pub(crate) fn adopt(file: BorrowedFd<'_>, bytes: u64) -> Result<Arc<Mapping>, RegionError> {
-        let system = |what| move |errno| RegionError::System(what, errno);
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(system("inspection"))?;
-        let status = rustix::fs::fstat(file).map_err(system("inspection"))?;
-        if !seals.contains(SEALS) || u64::try_from(status.st_size) != Ok(bytes) {
-            return Err(RegionError::Foreign);
-        }
+        check(file, bytes, SEALS)?;
         Ok(Arc::new(Mapping::new(file, bytes)?))
+    }
+
+    /// Maps a file that somebody else has made to be read: words of it are only to be loaded.
+    pub(crate) fn to_read(file: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, RegionError> {
+        check(file, bytes, SHOWN)?;
+        let len = usize::try_from(bytes).map_err(|_| LayoutError::TooLarge)?;
+        let base = map_for(MprotectFlags::READ, file, 0, len)
+            .map_err(|errno| RegionError::System("mapping", errno))?;
+        Ok(Mapping { base, len })
     }
 
     /// The address of `bytes` at an offset, if all of them are there.

@@ -32,8 +32,8 @@ pub use client::{AwaitsData, PrivateFd, SharedFile, Undisturbed, WriteMode, chan
 pub use datagram::Arrived;
 pub use engines::{
     attach, attach_again, datagram_networks, first, first_that_opens, first_that_sends, fork_child,
-    fork_parent, fork_prepare, networks, networks_of, place_by_port, serve, share_all,
-    stream_networks,
+    fork_parent, fork_prepare, holds, networks, networks_of, place_by_port, serve, share_all,
+    stream_networks, uses_loopback,
 };
 
 /// Whether a number is one of the library's own.
@@ -258,8 +258,17 @@ impl Stream {
         self.socket.queued_bytes()
     }
 
-    /// Listens on an address and port that the backing socket holds; on ANY, on all engines that serve TCP,
-    /// unless it is for one device.
+    /// Takes an address and port that the backing socket holds, to listen there.
+    pub fn prepare_to_listen(
+        &self,
+        backing: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<(), Errno> {
+        self.socket.bind(local)?;
+        self.socket.prepare_to_listen(backing)
+    }
+
+    /// Listens there; on ANY, on all engines that serve TCP, unless it is for one device.
     pub fn listen(
         &self,
         backing: BorrowedFd<'_>,
@@ -267,7 +276,6 @@ impl Stream {
         backlog: i32,
         device: Device,
     ) -> Result<(), Errno> {
-        self.socket.bind(local)?;
         let others = if local.ip().is_unspecified() && device == Device::Any {
             engines::others(self.place())
         } else {

@@ -23,6 +23,7 @@ use crate::transfer::{Call, Wait, with_stream};
 use client::address::{self, Family, Name};
 use client::engines::{self, Candidates, Flow};
 use client::route;
+use hostif::Transport;
 
 /// How a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +101,27 @@ pub fn open_towards(
     }
     let candidates = candidates_for(fd, socket, destination)?;
     if candidates.is_empty() {
+        forget_choice(fd, socket, destination)?;
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
     }
     let destination = route::resolved(destination);
+    forget_choice(fd, socket, destination)?;
+    let all = accelerated::stream_networks();
+    let is_heard = !engines::stays_here(destination.ip(), &all)
+        || candidates
+            .first()
+            .is_some_and(|place| accelerated::holds(place, Transport::Tcp, destination));
+    if !is_heard && may_be_the_kernels(socket) {
+        socket.leave_to_kernel();
+        descriptors::forget(fd);
+        return Ok(None);
+    }
     match begin(fd, socket, destination, opening, candidates) {
         Err(error)
-            if engines::is_for_the_kernel(error, destination) && may_be_the_kernels(socket) =>
+            if engines::is_for_the_kernel(error, destination, &all)
+                && may_be_the_kernels(socket) =>
         {
             socket.leave_to_kernel();
             descriptors::forget(fd);
@@ -115,6 +129,23 @@ pub fn open_towards(
         }
         begun => begun.map(Some),
     }
+}
+
+/// An earlier connect over loopback may have left the backing socket with an address of it, which reaches nothing else: it
+/// gets another port, on any address. Where it cannot the kernel says what comes of that.
+fn forget_choice(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<(), Errno> {
+    if socket.bound().is_some() || route::is_loopback(destination.ip()) {
+        return Ok(());
+    }
+    let backing = sys::borrow(fd)?;
+    let local = name::local_of(backing)?;
+    if local.ip().is_loopback() {
+        // Only a socket that has listened lets go of a port that the kernel chose (`tcp_disconnect`).
+        sys::listen(backing, 0)?;
+        rustix::net::connect_unspec(backing)?;
+        let _ = name::bind_as(backing, name::any_of(socket.family()), socket.family());
+    }
+    Ok(())
 }
 
 /// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
@@ -154,6 +185,11 @@ fn candidates_for(
             }
         }
         Device::Engine(place) => Candidates::only(place),
+        Device::Loopback(place) if engines::stays_here(destination.ip(), &all) => {
+            Candidates::only(place)
+        }
+        // By `lo` nobody else is reached, and the kernel says so.
+        Device::Loopback(_) => return Ok(Candidates::default()),
         Device::Kernel => Candidates::default(),
     };
     if candidates.is_empty() && policy().is_engine_only() && !is_local {
@@ -194,7 +230,8 @@ fn begin_on(
         Some(bound) => bound.address,
         None => {
             // The backing socket holds the port as long as the connection has it. ANY rather than the
-            // engine's address: after a failed connect the program may go to a kernel destination.
+            // engine's address: after a failed connect the program may go to a kernel destination. Not on loopback, where
+            // every address has ports of its own.
             let any = name::local_of(backing)?;
             if any.port() == 0 {
                 accelerated::bind_towards(place, backing, destination)?;
@@ -205,7 +242,8 @@ fn begin_on(
     let stream = Stream::open_towards(place, backing, local, destination)?;
     socket.log.apply(&stream);
     driven::apply(backing.as_raw_fd(), socket, &stream);
-    if destination.ip().is_loopback() && may_be_the_kernels(socket) {
+    let is_on_both = engines::stays_here(destination.ip(), &accelerated::stream_networks());
+    if is_on_both && may_be_the_kernels(socket) {
         stream.connect_heard(local, destination)?;
     } else if opening == Opening::Plain {
         stream.connect(local, destination)?;

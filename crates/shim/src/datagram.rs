@@ -30,6 +30,7 @@ use crate::socket::{Place, Socket};
 use crate::{name, sys as system};
 use client::address::{self, Emitted, Family, Name};
 use client::engines::Flow;
+use client::route;
 
 pub use client::Control;
 pub use client::datagram_messages::want;
@@ -137,7 +138,7 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         Name::Unspecified => return disconnect(fd, socket),
         Name::Ip(_) | Name::Other => return Ok(None),
     };
-    let candidates = places::towards(socket, destination)?;
+    let candidates = places::ways(socket, destination)?;
     if candidates.is_empty() {
         // From now on only the kernel's peer is heard.
         if socket.stream().is_some() {
@@ -150,10 +151,10 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
     if is_forbidden_broadcast(socket, destination) {
         return Err(Errno::ACCESS);
     }
-    let backing = system::borrow(fd)?;
-    if name::peer_of(backing).is_some() {
-        rustix::net::connect_unspec(backing)?;
-    }
+    let destination = route::resolved(destination);
+    // Where the kernel has the address too each datagram goes where its peer is then, and both are heard.
+    let is_on_both = places::is_on_both(destination.ip());
+    leave_kernels_peer(fd, socket, is_on_both)?;
     let flow = Flow {
         local: places::local_end(fd, socket)?,
         remote: destination,
@@ -163,10 +164,30 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         stream.set_peer(destination)?;
         Ok(stream)
     })?;
+    if is_on_both {
+        name::connect_as(system::borrow(fd)?, destination, socket.family())?;
+    }
     socket.set_engine_peer(true);
-    socket.set_kernel_receives(false);
+    socket.set_kernel_receives(is_on_both);
     socket.decide(stream);
     Ok(Some(0))
+}
+
+/// Before another connect: the peer that the backing socket has in the kernel is none any more, unless it gets the next one
+/// there at once. A port that an engine has too it keeps.
+fn leave_kernels_peer(fd: RawFd, socket: &Socket, is_on_both: bool) -> Result<(), Errno> {
+    let backing = system::borrow(fd)?;
+    let is_on_engine = socket.stream().is_some();
+    if name::peer_of(backing).is_none() || (is_on_both && is_on_engine) {
+        return Ok(());
+    }
+    let port = name::local_of(backing)?.port();
+    rustix::net::connect_unspec(backing)?;
+    if is_on_engine && name::local_of(backing)?.port() == 0 {
+        let any = SocketAddr::new(name::any_of(socket.family()).ip(), port);
+        name::bind_as(backing, any, socket.family())?;
+    }
+    Ok(())
 }
 
 /// connect(2) with AF_UNSPEC: the socket is as it was bound, or not bound at all.
@@ -207,7 +228,7 @@ fn destination(fd: RawFd, socket: &Socket, name: &[u8]) -> Result<Option<SocketA
     match parse(name, socket.family())? {
         Name::Ip(destination) if !speaks(fd, socket, destination)? => Ok(None),
         Name::Ip(destination) if destination.port() == 0 => Err(Errno::INVAL),
-        Name::Ip(destination) => Ok(Some(destination)),
+        Name::Ip(destination) => Ok(Some(route::resolved(destination))),
         Name::Unspecified | Name::Other => Ok(None),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::socket::{Place, Socket};
 use crate::sys;
 use client::engines::{self, AllNetworks};
+use client::route::LOOPBACK_INDEX;
 
 /// asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
@@ -18,6 +19,8 @@ pub enum Device {
     Any,
     /// That of an engine.
     Engine(Place),
+    /// `lo`, which an engine has for this process. The kernel's is used too.
+    Loopback(Place),
     /// Another one.
     Kernel,
 }
@@ -52,7 +55,8 @@ impl Chosen {
     pub fn store(&self, device: Device) {
         let number = match device {
             Device::Any => 0,
-            Device::Kernel => KERNEL,
+            // Only what has arrived by it is noted so.
+            Device::Kernel | Device::Loopback(_) => KERNEL,
             Device::Engine(place) => u8::try_from(place.index()).map_or(0, |index| index + ENGINE),
         };
         self.0.store(number, Ordering::Relaxed);
@@ -75,6 +79,12 @@ pub fn of(fd: RawFd, socket: &Socket, all: &AllNetworks) -> Device {
 fn whose(index: u32, all: &AllNetworks) -> Device {
     if index == 0 {
         return Device::Any;
+    }
+    let with_loopback = || all.iter().position(|one| one.has_loopback);
+    if index == LOOPBACK_INDEX
+        && let Some(place) = with_loopback().and_then(Place::new)
+    {
+        return Device::Loopback(place);
     }
     engines::of_interface(index, all).map_or(Device::Kernel, Device::Engine)
 }
@@ -112,5 +122,14 @@ mod tests {
         assert_eq!(whose(5, &all), Device::Engine(Place::new(1).unwrap()));
         assert_eq!(whose(1, &all), Device::Kernel);
         assert_eq!(whose(3, &[engine(0)]), Device::Kernel, "no engine");
+        let with_loopback = Arc::new(EngineNetworks {
+            scope_id: 3,
+            has_loopback: true,
+            ..EngineNetworks::default()
+        });
+        let all = [engine(5), with_loopback];
+        let second = Place::new(1).unwrap();
+        assert_eq!(whose(1, &all), Device::Loopback(second));
+        assert_eq!(whose(3, &all), Device::Engine(second));
     }
 }

@@ -203,8 +203,8 @@ enum Found {
     Begins,
 }
 
-/// What an engine has for it. One that listens in the kernel may be on its way to the engine, by another program that is in
-/// listen(2): that takes a moment.
+/// What an engine has for it. One that listens in the kernel, or is bound there, may be on its way to the engine, by another
+/// program that is in listen(2): that takes a moment.
 fn adopt(fd: RawFd) -> Result<Found, Errno> {
     const LOOKS: usize = 10;
     const PAUSE: Duration = Duration::from_millis(2);
@@ -212,9 +212,14 @@ fn adopt(fd: RawFd) -> Result<Found, Errno> {
     let mut found = Found::Nothing;
     for _ in 0..LOOKS {
         let adopted = Stream::adopt(backing)?;
-        let listens = state_of(fd) == Some(TCP_LISTEN);
+        let state = state_of(fd);
+        let listens = state == Some(TCP_LISTEN);
+        let begins = |stream: &Stream| {
+            let is_towards_nobody = state.is_some() && stream.peer().is_none();
+            stream.phase() == Phase::Connecting && (listens || is_towards_nobody)
+        };
         found = match adopted {
-            Some(stream) if listens && stream.phase() == Phase::Connecting => Found::Begins,
+            Some(stream) if begins(&stream) => Found::Begins,
             Some(stream) => return Ok(Found::Stream(stream)),
             None if listens => Found::Nothing,
             None => return Ok(Found::Nothing),

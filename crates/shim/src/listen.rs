@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
@@ -25,6 +26,9 @@ use crate::socket::{Owner, Place, Socket};
 use crate::sys;
 use client::address::{self, Emitted};
 
+/// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
+const GRACE: Duration = Duration::from_millis(1);
+
 /// listen(2).
 pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let Some(file) = descriptors::lookup(fd) else {
@@ -45,7 +49,14 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     let bound = socket.bound();
     let owner = bound.map_or(Owner::Any, |bound| bound.owner);
     let device = device::of(fd, socket, &accelerated::stream_networks());
-    if owner == Owner::Any && device == Device::Kernel {
+    // An engine hears what comes by `lo` alone where the address does.
+    let on_loopback = bound.is_some_and(|bound| bound.address.ip().is_loopback());
+    let is_kernels = match device {
+        Device::Kernel => true,
+        Device::Loopback(_) => !on_loopback,
+        Device::Any | Device::Engine(_) => false,
+    };
+    if owner == Owner::Any && is_kernels {
         if policy().is_engine_only() {
             return Err(Errno::ADDRNOTAVAIL);
         }
@@ -54,14 +65,23 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         return Ok(None);
     }
     let place = match device {
-        Device::Engine(place) => place,
+        Device::Engine(place) | Device::Loopback(place) => place,
         Device::Any | Device::Kernel => bound
             .filter(|bound| !bound.address.ip().is_unspecified())
             .map_or_else(accelerated::first, |bound| bound.place),
     };
     let backing = sys::borrow(fd)?;
+    // Where somebody may know the port already the engine knows of the listener before the kernel hears, so that nobody is
+    // heard there who would be heard here a moment later.
+    let is_bound = name::local_of(backing)?.port() != 0;
+    let prepared = is_bound.then(|| prepare(fd, socket, place));
+    if is_bound && owner == Owner::Any && accelerated::uses_loopback() {
+        std::thread::sleep(GRACE);
+    }
     sys::listen(backing, backlog)?;
-    let started = match start(fd, socket, (place, device), backlog) {
+    let prepared = prepared.unwrap_or_else(|| prepare(fd, socket, place));
+    let started = prepared.and_then(|stream| start(fd, socket, stream, (backlog, device)));
+    let started = match started {
         Err(Errno::ADDRINUSE) => join(backing, backlog)?.ok_or(Errno::ADDRINUSE),
         started => started,
     };
@@ -85,18 +105,25 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     Ok(Some(0))
 }
 
+/// What is to listen on an engine.
+fn prepare(fd: RawFd, socket: &Socket, place: Place) -> Result<Arc<Stream>, Errno> {
+    let backing = sys::borrow(fd)?;
+    let stream = Stream::open(place, backing)?;
+    // Before it listens, so that the first connection has them; after, for the engine's other cores.
+    socket.log.apply(&stream);
+    driven::apply(fd, socket, &stream);
+    stream.prepare_to_listen(backing, name::local_of(backing)?)?;
+    Ok(stream)
+}
+
 /// A new listener of an engine.
 fn start(
     fd: RawFd,
     socket: &Socket,
-    (place, device): (Place, Device),
-    backlog: i32,
+    stream: Arc<Stream>,
+    (backlog, device): (i32, Device),
 ) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
-    let stream = Stream::open(place, backing)?;
-    // Before, so that the first connection has them; after, for the engine's other cores.
-    socket.log.apply(&stream);
-    driven::apply(fd, socket, &stream);
     stream.listen(backing, name::local_of(backing)?, backlog, device)?;
     socket.log.apply(&stream);
     driven::apply(fd, socket, &stream);

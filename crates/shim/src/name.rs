@@ -4,7 +4,7 @@
 //! ports, and hands the port to nobody else. An engine's address is foreign to the kernel, which
 //! IP_FREEBIND makes it accept.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -116,6 +116,24 @@ pub fn bind_as(backing: BorrowedFd<'_>, address: SocketAddr, family: Family) -> 
         SocketAddr::V6(v6) => v6.scope_id(),
     };
     sys::bind(backing, &address::emit(address, family, scope_id))
+}
+
+/// Gives a UDP socket a peer as its family writes it.
+pub fn connect_as(backing: BorrowedFd<'_>, peer: SocketAddr, family: Family) -> Result<(), Errno> {
+    let peer = match (peer.ip(), family) {
+        (IpAddr::V4(ip), Family::V6) => SocketAddr::new(ip.to_ipv6_mapped().into(), peer.port()),
+        _ => peer,
+    };
+    rustix::net::connect(backing, &peer)
+}
+
+/// Any address and port.
+pub fn any_of(family: Family) -> SocketAddr {
+    let any: IpAddr = match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(any, 0)
 }
 
 /// What the kernel says the backing socket is bound to.

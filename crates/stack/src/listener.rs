@@ -192,6 +192,16 @@ impl Stack<'_> {
         Ok(self.tables.listeners[at(id.index)].backlog)
     }
 
+    /// The ports that somebody listens on.
+    pub fn listening_ports(&self) -> impl Iterator<Item = u16> {
+        self.listening.used_ports()
+    }
+
+    /// The addresses that somebody listens on with that port, one for both families as the unspecified one of each.
+    pub fn listening_on(&self, port: u16) -> impl Iterator<Item = core::net::IpAddr> {
+        self.listening.addresses_on(port)
+    }
+
     /// Whether a listener would hear a SYN to this end of the host's own.
     #[must_use]
     pub fn is_heard(&self, local: SocketAddr) -> bool {

@@ -93,6 +93,20 @@ impl Listening {
         self.ports.contains_key(&port)
     }
 
+    /// The ports that somebody listens on.
+    pub(crate) fn used_ports(&self) -> impl Iterator<Item = u16> {
+        self.ports.keys().copied()
+    }
+
+    /// The addresses that somebody listens on with that port, one for both families as the unspecified one of each.
+    pub(crate) fn addresses_on(&self, port: u16) -> impl Iterator<Item = IpAddr> {
+        self.on(port).iter().flat_map(|group| {
+            let any_v4 = IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
+            let is_dual = group.end.address.is_ipv6() && group.end.takes(any_v4);
+            core::iter::once(group.end.address).chain(is_dual.then_some(any_v4))
+        })
+    }
+
     /// Whether one more may listen on that address, all of IPv6 only if so said, and port.
     pub(crate) fn is_free(
         &self,

@@ -10,6 +10,7 @@ use client::address::{self, Family, Name};
 use client::engines::{self, AllNetworks, Candidates, Engines, Flow};
 use client::route::{self, Owner};
 use client::{Session, TcpSocket};
+use hostif::Transport;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -37,11 +38,19 @@ struct Towards {
     candidates: Candidates,
     /// The kernel may carry what no engine can: it cannot send from an engine's own address.
     may_be_the_kernels: bool,
+    /// It is on this host, where the kernel has listeners too.
+    stays_here: bool,
 }
 
 impl Towards {
     fn is_for_the_kernel(&self, error: Errno) -> bool {
-        self.may_be_the_kernels && engines::is_for_the_kernel(error, self.destination)
+        self.may_be_the_kernels && (self.stays_here || engines::is_refusal(error))
+    }
+
+    /// Whether the engine may have to carry it: where the kernel has the address too, a listener of the engine's is there.
+    fn is_heard(&self, session: &Session) -> bool {
+        let is_on_both = self.stays_here && self.may_be_the_kernels;
+        !is_on_both || session.holds(Transport::Tcp, self.destination)
     }
 }
 
@@ -134,12 +143,14 @@ impl Supervisor {
         let towards = Towards {
             candidates: candidates_for(fd.as_fd(), destination, &all),
             destination: route::resolved(destination),
+            stays_here: engines::stays_here(destination.ip(), &all),
             may_be_the_kernels: !self.door.is_engine_only() && !is_an_engines(fd.as_fd(), &all),
         };
-        match towards.candidates.is_empty() {
-            false => self.begin(call, engines, &towards, fd),
-            true if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
-            true => Ok(Outcome::Continue),
+        match towards.candidates.first() {
+            Some(place) if !towards.is_heard(engines.session(place)?) => Ok(Outcome::Continue),
+            Some(_) => self.begin(call, engines, &towards, fd),
+            None if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
+            None => Ok(Outcome::Continue),
         }
     }
 
@@ -439,7 +450,7 @@ fn open(
         let local = local_of(backing)?;
         let socket = session.open_towards(backing, local, destination)?;
         settings.tell(&socket);
-        if destination.ip().is_loopback() && towards.may_be_the_kernels {
+        if towards.stays_here && towards.may_be_the_kernels {
             socket.connect_heard(destination, Some(local))?;
         } else {
             socket.connect(destination, Some(local))?;

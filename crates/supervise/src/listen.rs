@@ -20,6 +20,8 @@ use crate::sys::{self, Place};
 
 /// The shortest time for which a call waits.
 const AT_ONCE: Duration = Duration::from_micros(1);
+/// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
+const GRACE: Duration = Duration::from_millis(1);
 /// How often an engine is looked for that is gone.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -60,13 +62,23 @@ impl Supervisor {
         } else {
             Vec::new()
         };
-        rustix::net::listen(&fd, backlog)?;
         let settings = Settings::of(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
-        let opened = engines.session(place)?.open(fd.as_fd());
-        let started = opened.and_then(|socket| {
+        let session = engines.session(place)?;
+        let prepare = || {
+            let socket = session.open(fd.as_fd())?;
             // Before, so that the first connection has them; after, for the engine's other cores.
             settings.tell(&socket);
             socket.bind(local_of(fd.as_fd())?)?;
+            socket.prepare_to_listen(fd.as_fd())?;
+            Ok(socket)
+        };
+        // Who knows the port already shall not be heard by the kernel in between.
+        let prepared = (local.port() != 0).then(prepare);
+        if prepared.is_some() && owner == Owner::Any && self.door.has_loopback() {
+            std::thread::sleep(GRACE);
+        }
+        rustix::net::listen(&fd, backlog)?;
+        let started = prepared.unwrap_or_else(prepare).and_then(|socket| {
             socket.listen_beside(fd.as_fd(), length(backlog), &others)?;
             settings.tell(&socket);
             Ok(socket)

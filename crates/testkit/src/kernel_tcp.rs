@@ -1,4 +1,4 @@
-//! What the kernel of a host has had to do with TCP, by its own counters (proc_net(5), RFC 4022).
+//! What the kernel of a host has had to do with TCP and UDP, by its own counters (proc_net(5), RFC 4022, RFC 4113).
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,34 @@ const COUNTED: [&str; 5] = [
 /// # Panics
 /// Where it does not tell.
 pub fn counters(host: &Host) -> BTreeMap<String, u64> {
+    let counted = named(host, "Tcp:", &COUNTED);
+    assert_eq!(counted.len(), COUNTED.len());
+    counted
+}
+
+fn named(host: &Host, of: &str, wanted: &[&str]) -> BTreeMap<String, u64> {
     let text = crate::run(host, "cat", &["/proc/net/snmp"]).stdout;
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let mut lines = text.lines().filter(|line| line.starts_with(of));
     let mut words = || lines.next().unwrap_or_default().split_whitespace();
     let (names, values) = (words(), words());
-    let counted: BTreeMap<String, u64> = names
+    names
         .zip(values)
-        .filter(|(name, _)| COUNTED.contains(name))
+        .filter(|(name, _)| wanted.contains(name))
         .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
-        .collect();
-    assert_eq!(counted.len(), COUNTED.len(), "{text}");
-    counted
+        .collect()
+}
+
+/// Datagrams that programs have received from it, of both families.
+///
+/// # Panics
+/// Where it does not tell.
+pub fn datagrams(host: &Host) -> u64 {
+    let v4 = named(host, "Udp:", &["InDatagrams"])["InDatagrams"];
+    let text = crate::run(host, "cat", &["/proc/net/snmp6"]).stdout;
+    let mut lines = text.lines();
+    let v6 = lines.find_map(|line| line.strip_prefix("Udp6InDatagrams"));
+    let v6 = v6.and_then(|text| text.trim().parse::<u64>().ok());
+    v4 + v6.expect("the kernel tells what it has counted of IPv6")
 }
 
 /// It has had nothing to do at all.

@@ -73,8 +73,8 @@ pub struct Arguments {
     placement: Option<&'static str>,
     #[command(flatten)]
     own_engine: engine::Wanted,
-    /// TCP over loopback (127.0.0.0/8, ::1) on the engine too, among the programs that are run so on it. Listeners hear
-    /// the kernel's loopback as well, and what no listener on the engine hears goes there; UDP stays there.
+    /// Loopback (127.0.0.0/8, ::1) on the engine too, among the programs that are run so on it. Their sockets hear
+    /// the kernel's loopback as well, and what no socket on the engine hears goes there.
     #[arg(long)]
     loopback: bool,
     /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest

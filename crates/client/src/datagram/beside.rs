@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hostif::control::Sharing;
 use libc::sock_filter;
 
-use crate::route::EngineNetworks;
+use crate::route::{EngineNetworks, LOOPBACK_INDEX};
 
 /// Classic BPF: linux/filter.h.
 const LOAD_WORD: u16 = 0x20;
@@ -60,7 +60,9 @@ pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<soc
 /// The links of this kernel that engines are on, each with the networks of all of them.
 fn links(all: &[Arc<EngineNetworks>]) -> Vec<EngineNetworks> {
     let mut links: Vec<EngineNetworks> = Vec::new();
-    for one in all.iter().filter(|one| one.scope_id != 0) {
+    // An engine on `lo` hears nothing by it.
+    let is_link = |one: &&Arc<EngineNetworks>| ![0, LOOPBACK_INDEX].contains(&one.scope_id);
+    for one in all.iter().filter(is_link) {
         let known = links.iter_mut().find(|link| link.scope_id == one.scope_id);
         let Some(link) = known else {
             links.push(EngineNetworks::clone(one));

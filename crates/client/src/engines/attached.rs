@@ -11,7 +11,7 @@ use hostif::control::SocketKinds;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Candidates, Flow, Place, Placement, Remembered};
+use super::{AllNetworks, Candidates, Flow, Place, Placement, Remembered};
 use crate::route::EngineNetworks;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -43,7 +43,7 @@ struct Known {
     all: Networks,
     /// Of those that serve TCP, the first with loopback if this process uses it.
     of_streams: Networks,
-    /// Of those that serve UDP.
+    /// Of those that serve UDP, in the same way.
     of_datagrams: Networks,
 }
 
@@ -91,7 +91,7 @@ impl Engines {
         }
     }
 
-    /// From now on the first engine that serves TCP has loopback too.
+    /// From now on the first engine that serves TCP has loopback too, and the first that serves UDP.
     #[must_use]
     pub fn with_loopback(mut self, on: bool) -> Engines {
         self.uses_loopback = on;
@@ -182,7 +182,7 @@ impl Engines {
         Arc::clone(&self.known().of_streams)
     }
 
-    /// As `networks`, of the engines that serve UDP.
+    /// As `networks`, of the engines that serve UDP, and with loopback if this process uses it there.
     #[must_use]
     pub fn datagram_networks(&self) -> Networks {
         Arc::clone(&self.known().of_datagrams)
@@ -199,7 +199,7 @@ impl Engines {
         }
         let ask = |session: &&'static Session| EngineNetworks::of(session).map(Arc::new);
         let answers: Vec<Option<Arc<EngineNetworks>>> = self.sessions.iter().map(ask).collect();
-        let of_datagrams = of_datagrams(&answers);
+        let of_datagrams = self.of_datagrams(&answers);
         let all: Networks = answers.into_iter().map(Option::unwrap_or_default).collect();
         let known = Arc::new(Known {
             asked_at: now,
@@ -213,16 +213,44 @@ impl Engines {
 
     fn of_streams(&self, all: &Networks) -> Networks {
         let serves = |one: &Arc<EngineNetworks>| one.kinds.contains(SocketKinds::STREAM);
-        let with_loopback = all.iter().position(serves).filter(|_| self.uses_loopback);
-        let of = |(index, one): (usize, &Arc<EngineNetworks>)| match one {
-            one if with_loopback == Some(index) => Arc::new(EngineNetworks {
-                has_loopback: true,
-                ..EngineNetworks::clone(one)
-            }),
+        let of = |one: &Arc<EngineNetworks>| match one {
             one if serves(one) => Arc::clone(one),
             _ => Arc::default(),
         };
-        all.iter().enumerate().map(of).collect()
+        self.with_loopback_at(all.iter().position(serves), all.iter().map(of))
+    }
+
+    /// Of an engine that does not answer, or does not serve UDP, nothing, and no kind of sockets either.
+    fn of_datagrams(&self, answers: &[Option<Arc<EngineNetworks>>]) -> Networks {
+        let nothing = Arc::new(EngineNetworks {
+            kinds: SocketKinds::empty(),
+            ..EngineNetworks::default()
+        });
+        let serves = |one: &&Arc<EngineNetworks>| one.kinds.contains(SocketKinds::DATAGRAM);
+        let of = |answer: &Option<Arc<EngineNetworks>>| {
+            let serving = answer.as_ref().filter(serves);
+            Arc::clone(serving.unwrap_or(&nothing))
+        };
+        let first = answers
+            .iter()
+            .position(|answer| answer.as_ref().filter(serves).is_some());
+        self.with_loopback_at(first, answers.iter().map(of))
+    }
+
+    fn with_loopback_at(
+        &self,
+        place: Option<usize>,
+        all: impl Iterator<Item = Arc<EngineNetworks>>,
+    ) -> Networks {
+        let place = place.filter(|_| self.uses_loopback);
+        let of = |(index, one): (usize, Arc<EngineNetworks>)| match one {
+            one if place == Some(index) => Arc::new(EngineNetworks {
+                has_loopback: true,
+                ..EngineNetworks::clone(&one)
+            }),
+            one => one,
+        };
+        all.enumerate().map(of).collect()
     }
 
     /// The first that serves sockets of this kind; `None`: none does.
@@ -347,20 +375,6 @@ fn first_reason(answers: &[Answer<'_>]) -> Option<String> {
     reasons.map(|reasons| reasons.into_iter().next().unwrap_or_default())
 }
 
-/// Of an engine that does not answer, or does not serve UDP, nothing, and no kind of sockets either.
-fn of_datagrams(answers: &[Option<Arc<EngineNetworks>>]) -> Networks {
-    let nothing = Arc::new(EngineNetworks {
-        kinds: SocketKinds::empty(),
-        ..EngineNetworks::default()
-    });
-    let serves = |one: &&Arc<EngineNetworks>| one.kinds.contains(SocketKinds::DATAGRAM);
-    let of = |answer: &Option<Arc<EngineNetworks>>| {
-        let serving = answer.as_ref().filter(serves);
-        Arc::clone(serving.unwrap_or(&nothing))
-    };
-    answers.iter().map(of).collect()
-}
-
 /// Whether another engine may be able to what this one was not: it is gone or full, or has no way there.
 fn is_the_engines(error: Errno) -> bool {
     is_refusal(error) || error == Errno::ADDRNOTAVAIL
@@ -382,11 +396,11 @@ pub fn is_refusal(error: Errno) -> bool {
     .contains(&error)
 }
 
-/// Whether the kernel may be able to what the engines were not. On loopback it has other listeners, and says itself
-/// that there is none.
+/// Whether the kernel may be able to what the engines were not. Where the destination is on this host it has other
+/// listeners, and says itself that there is none.
 #[must_use]
-pub fn is_for_the_kernel(error: Errno, destination: SocketAddr) -> bool {
-    is_refusal(error) || destination.ip().is_loopback()
+pub fn is_for_the_kernel(error: Errno, destination: SocketAddr, all: &AllNetworks) -> bool {
+    is_refusal(error) || super::stays_here(destination.ip(), all)
 }
 
 fn coarse_now_ms() -> u64 {

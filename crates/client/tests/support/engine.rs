@@ -261,7 +261,10 @@ impl Core {
                     reply(self, &Reply::Refused { errno: 2, text }, &[]);
                 }
             },
-            Request::MapArea { .. } | Request::Adopt | Request::Signals { .. } => {
+            Request::MapArea { .. }
+            | Request::MapHolders
+            | Request::Adopt
+            | Request::Signals { .. } => {
                 let text = "neighbours, heirs and signals are not here".to_owned();
                 reply(self, &Reply::Refused { errno: 2, text }, &[]);
             }

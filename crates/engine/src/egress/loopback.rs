@@ -15,6 +15,9 @@ const FRAMES_MAX: usize = 256;
 /// Largest packet, as on Linux's loopback interface (its 65536 do not fit the field).
 const MTU_BYTES: u16 = u16::MAX;
 
+/// The number of `lo` in every network namespace, by which programs know it.
+pub const LOOPBACK_INDEX: u32 = 1;
+
 /// RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3.
 pub const LOOPBACK_ADDRESSES: [InterfaceAddress; 2] = [
     InterfaceAddress {
@@ -42,7 +45,7 @@ impl Loopback {
         hardware: Address::UNSPECIFIED,
         mtu: MTU_BYTES,
         resolution: Resolution::Loopback,
-        scope_id: 0,
+        scope_id: LOOPBACK_INDEX,
         router_discovery: false,
     };
     /// What it can take in one frame.

@@ -27,6 +27,11 @@ pub enum Finished {
         /// Its local address and port.
         name: Result<SocketAddr, Errno>,
     },
+    /// The kernel has nothing any more of a UDP socket that was at this port.
+    Left {
+        /// The port.
+        port: u16,
+    },
     /// The memory of a pair of windows was given back, and the pair is free.
     Freed {
         /// Region.

@@ -34,6 +34,7 @@ const ADOPT: u16 = 10;
 const SHARE: u16 = 11;
 const MAP_AREA: u16 = 12;
 const SIGNALS: u16 = 13;
+const MAP_HOLDERS: u16 = 14;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -208,6 +209,7 @@ impl Request {
                 .u64(socket.map_or(0, SocketId::to_bits))
                 .finish(),
             Request::MapArea { area } => Writer::new(MAP_AREA).u32(area).finish(),
+            Request::MapHolders => Writer::new(MAP_HOLDERS).finish(),
             Request::Signals { socket } => Writer::new(SIGNALS).u64(socket.to_bits()).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
             // 0 events: as many as fit the ring.
@@ -259,6 +261,7 @@ impl Request {
             MAP_AREA => Request::MapArea {
                 area: reader.u32()?,
             },
+            MAP_HOLDERS => Request::MapHolders,
             SIGNALS => Request::Signals {
                 socket: SocketId::from_bits(reader.u64()?).ok_or(Invalid::Malformed)?,
             },
@@ -319,6 +322,7 @@ impl Reply {
             Reply::Shared => Writer::new(REPLY | SHARE).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
             Reply::Area { area } => Writer::new(REPLY | MAP_AREA).u32(*area).finish(),
+            Reply::Holders => Writer::new(REPLY | MAP_HOLDERS).finish(),
             Reply::Signals => Writer::new(REPLY | SIGNALS).finish(),
             Reply::Addresses(own) => {
                 let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
@@ -422,6 +426,7 @@ impl Reply {
             MAP_AREA => Reply::Area {
                 area: reader.u32()?,
             },
+            MAP_HOLDERS => Reply::Holders,
             SIGNALS => Reply::Signals,
             ADDRESSES => Reply::Addresses(decode_addresses(reader)?),
             QUERY => Reply::Report,

@@ -77,6 +77,8 @@ pub enum Request {
         /// From the socket's header.
         area: u32,
     },
+    /// The memory that says which local ends listeners and UDP sockets have (`holders`). No descriptors.
+    MapHolders,
     /// The program has a signal sent for events of a socket that the session holds (fcntl(2), F_SETOWN). No descriptors.
     Signals {
         /// Which socket.
@@ -106,6 +108,7 @@ impl Request {
             | Request::MapRegion { .. }
             | Request::Share { .. }
             | Request::MapArea { .. }
+            | Request::MapHolders
             | Request::Signals { .. }
             | Request::Addresses
             | Request::Moderate(_)
@@ -253,6 +256,8 @@ pub enum Reply {
         /// Which.
         area: u32,
     },
+    /// To `MapHolders`: one descriptor, the memory.
+    Holders,
     /// To `Signals`: one descriptor. What is set on it by F_SETOWN, F_SETSIG and O_ASYNC says which signals are sent.
     Signals,
     /// To `Addresses`.

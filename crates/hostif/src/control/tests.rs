@@ -39,6 +39,7 @@ fn any_request() -> impl Strategy<Value = Request> {
             socket: SocketId::new(index, generation),
         }),
         any::<u32>().prop_map(|area| Request::MapArea { area }),
+        Just(Request::MapHolders),
         (any::<u32>(), 1u32..).prop_map(|(index, generation)| Request::Signals {
             socket: SocketId { index, generation },
         }),
@@ -81,6 +82,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Joined),
         Just(Reply::Shared),
         Just(Reply::Signals),
+        Just(Reply::Holders),
         (any::<u32>(), 1u32.., any::<u32>(), any::<u32>()).prop_map(
             |(index, generation, region, header)| Reply::Adopted(Adopted {
                 socket: SocketId { index, generation },

@@ -1,15 +1,17 @@
 //! The engines of this process: attached to by the first socket that could be accelerated. Which they are, and in
 //! which order, the environment says (docs/decisions/0032-several-engines.md).
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use client::engines::{Candidates, Engines, Flow, Networks, Place, Placement};
 use client::route::EngineNetworks;
 use client::{Session, SocketKinds, TcpSocket};
-use hostif::LOOPBACK_VARIABLE;
+use hostif::{LOOPBACK_VARIABLE, Transport};
 use rustix::io::Errno;
+
+use crate::policy::policy;
 
 static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
 
@@ -85,6 +87,17 @@ pub fn first() -> Place {
 /// What those that serve UDP own, each at its place; each datagram asks.
 pub fn datagram_networks() -> Networks {
     engines().map_or_else(|| Arc::new([]), Engines::datagram_networks)
+}
+
+/// Whether an engine has loopback beside the kernel.
+pub fn uses_loopback() -> bool {
+    let is_shared = !policy().is_engine_only();
+    is_shared && stream_networks().iter().any(|one| one.has_loopback)
+}
+
+/// Whether a socket of that engine has an end that the kernel may have a socket at too.
+pub fn holds(place: Place, transport: Transport, end: SocketAddr) -> bool {
+    session(place).is_ok_and(|session| session.holds(transport, end))
 }
 
 /// Whether any of them serves sockets of this kind.

@@ -10,6 +10,9 @@ use crate::options::path_mtu;
 use crate::outcome::Switched;
 use crate::sys as system;
 
+/// As Linux has it; an engine's is one less, which its fields can say.
+pub const LOOPBACK_MTU: u32 = 65_536;
+
 /// shutdown(2): nothing goes over the wire; readers and writers wake. ENOTCONN without a peer, although
 /// it takes effect even then (`inet_shutdown`).
 pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
@@ -51,7 +54,7 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
             let first = match looked_at.load() {
                 Device::Engine(place) => Some(place),
                 Device::Kernel if served.socket.kernel_receives() => return Ok(None),
-                Device::Kernel | Device::Any => None,
+                Device::Kernel | Device::Loopback(_) | Device::Any => None,
             };
             let turn = served.socket.turn();
             match served.stream.next_datagram_bytes((first, turn))? {
@@ -86,7 +89,12 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             Ok(error.map(|error| error.to_ne_bytes().to_vec()))
         }
         _ if served.socket.has_engine_peer() => {
-            let mtu = || Ok(served.stream.figures()?.pmtu);
+            let peer = served.stream.peer();
+            let is_loopback = peer.is_some_and(|peer| peer.ip().is_loopback());
+            let mtu = || match is_loopback {
+                true => Ok(LOOPBACK_MTU.into()),
+                false => Ok(served.stream.figures()?.pmtu),
+            };
             path_mtu(served.socket, level, name, &mtu)
         }
         _ => Ok(None),

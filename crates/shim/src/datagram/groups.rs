@@ -8,7 +8,7 @@
 
 mod filter;
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -107,7 +107,14 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
                 }
                 return Ok(None);
             }
-            on_all(device, &all, (fd, level, name, value), &mut |place| {
+            let comes = matches!(change, MembershipChange::Join | MembershipChange::Block);
+            // Every host has a route to all groups of IPv6 on each link.
+            let is_reached = !group.is_ipv4() || {
+                let group = SocketAddr::new(group, 0);
+                !engines::closest_to_group(group, &all).is_empty()
+            };
+            let call = (fd, level, name, value);
+            on_all(device, (&all, is_reached || !comes), call, &mut |place| {
                 let membership = Membership {
                     group,
                     source,
@@ -123,10 +130,11 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     }
 }
 
-/// Changes something about a group on an engine, or on all of them and the kernel: then one success is enough.
+/// Changes something about a group on an engine, or on all of them and the kernel: then one success is enough. Where no engine
+/// reaches the group, and the kernel does not either, it is on no interface that anybody means (`ip_mc_find_dev`).
 fn on_all(
     device: Device,
-    all: &AllNetworks,
+    (all, is_reached): (&AllNetworks, bool),
     (fd, level, name, value): (RawFd, i32, i32, &[u8]),
     change: &mut dyn FnMut(Place) -> Result<(), Errno>,
 ) -> Switched<i32> {
@@ -143,6 +151,9 @@ fn on_all(
         return change(engines::first_on_link(place, serving, all)).map(|()| Some(0));
     }
     let result = kernel();
+    if result == Err(Errno::NODEV) && !is_reached {
+        return Err(Errno::NODEV);
+    }
     let hears = |place: &Place| engines::first_on_link(*place, serving, all) == *place;
     let mut is_done = result.is_ok();
     for place in serving.iter().filter(hears) {

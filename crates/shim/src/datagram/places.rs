@@ -3,14 +3,15 @@
 //! Bound to an address of an engine, or with a peer that an engine reaches, it is on that one; on ANY on all that serve
 //! UDP, and on the kernel. The routes are asked for each datagram.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use client::SocketKinds;
 use client::address::{self, Family};
 use client::engines::{self, AllNetworks, Candidates};
-use hostif::MembershipChange;
+use client::route;
+use hostif::{MembershipChange, Transport};
 use rustix::io::Errno;
 
 use super::beside;
@@ -25,15 +26,47 @@ use crate::report;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys as system;
 
-/// The engines that a datagram to this destination can leave by; none: it is the kernel's.
+/// Of 127.0.0.0/8.
+const LOOPBACK_BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255));
+
+/// The engines that a datagram to this destination leaves by at this moment; none: it is the kernel's.
 pub fn towards(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errno> {
+    let ways = ways(socket, destination)?;
+    Ok(heard(ways, destination))
+}
+
+/// Of engines that a datagram could leave by none, where it stays on this host and a socket of the kernel hears it rather than
+/// one of theirs.
+pub fn heard(ways: Candidates, destination: SocketAddr) -> Candidates {
+    let holds = |place| accelerated::holds(place, Transport::Udp, route::resolved(destination));
+    if !is_on_both(destination.ip()) || ways.first().is_some_and(holds) {
+        ways
+    } else {
+        Candidates::default()
+    }
+}
+
+/// Whether the address is one that an engine and the kernel have sockets at.
+pub fn is_on_both(destination: IpAddr) -> bool {
+    let all = accelerated::datagram_networks();
+    !policy().is_engine_only() && engines::stays_here(destination, &all)
+}
+
+/// The engines that a datagram to this destination could leave by; none: it is the kernel's.
+pub fn ways(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errno> {
     let bound = socket.bound();
-    let is_local = destination.ip().is_loopback() || destination.ip().is_unspecified();
+    let is_local = route::is_loopback(destination.ip());
     // Bound to an address of an engine: nobody else could send from it, but only to others.
     if let Some(bound) = bound.filter(|bound| bound.owner == Owner::Engine && !is_local) {
         return Ok(Candidates::only(bound.place));
     }
     let all = accelerated::datagram_networks();
+    let is_bound_to_loopback = bound.is_some_and(|bound| bound.address.ip().is_loopback());
+    let leaves = !engines::stays_here(destination.ip(), &all);
+    // From loopback nothing reaches another host, and its broadcast is the kernel's: that says what comes of them.
+    if is_bound_to_loopback && leaves || destination.ip() == LOOPBACK_BROADCAST {
+        return Ok(Candidates::default());
+    }
     let reaches_many = is_for_many(destination.ip());
     let closest = if reaches_many {
         towards_group(socket, destination, &all)
@@ -116,14 +149,11 @@ pub fn local_end(fd: RawFd, socket: &Socket) -> Result<SocketAddr, Errno> {
         return Ok(bound.address);
     }
     let backing = system::borrow(fd)?;
-    let any: IpAddr = match socket.family() {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
+    let any = name::any_of(socket.family());
     if name::local_of(backing)?.port() == 0 {
-        name::bind_as(backing, SocketAddr::new(any, 0), socket.family())?;
+        name::bind_as(backing, any, socket.family())?;
     }
-    Ok(SocketAddr::new(any, name::local_of(backing)?.port()))
+    Ok(SocketAddr::new(any.ip(), name::local_of(backing)?.port()))
 }
 
 /// The engines' side of a socket without a peer, whose port the kernel holds. What is there stays. An engine that cannot

@@ -134,7 +134,7 @@ impl Receiving {
         let (turn, looked_at) = (socket.next_turn(), socket.looked_at.load());
         let kernel_first = match looked_at {
             Device::Any => Socket::is_kernels_turn(turn),
-            Device::Kernel => true,
+            Device::Kernel | Device::Loopback(_) => true,
             Device::Engine(_) => false,
         };
         if both && !self.kernel_asked && kernel_first {

@@ -56,7 +56,7 @@ pub fn send(
             let own = connected.filter(|_| !towards.is_empty());
             own.map_or(towards, |stream| Candidates::only(stream.place()))
         }
-        (None, Some(stream)) => Candidates::only(stream.place()),
+        (None, Some(stream)) => places::heard(Candidates::only(stream.place()), peer),
         (None, None) => return Ok(None),
     };
     if candidates.is_empty() {
@@ -66,10 +66,12 @@ pub fn send(
     let wishes = message::parse(control, family)?;
     let candidates = as_wished(candidates, socket, &wishes);
     if candidates.is_empty() {
-        if policy().is_engine_only() {
-            return Err(Errno::NETUNREACH);
-        }
-        return Ok(None);
+        return match policy().is_engine_only() {
+            // As where no stack of the host has the address.
+            true if wishes.source.is_some() => Err(Errno::INVAL),
+            true => Err(Errno::NETUNREACH),
+            false => Ok(None),
+        };
     }
     // Only `udp_sendmsg` looks at it.
     if flags & libc::MSG_OOB != 0 && family == Family::V4 {
@@ -107,7 +109,8 @@ fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[
     let wishes = message::parse(control, address::family(to));
     let has_chosen = wishes.is_ok_and(|one| one.interface != 0 || one.source.is_some());
     let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
-    if has_chosen || !is_on_all {
+    // Of who is on this host it is known which stack has him.
+    if has_chosen || !is_on_all || places::is_on_both(to.ip()) {
         return candidates;
     }
     match socket.heard.answer_by(to) {
@@ -148,11 +151,8 @@ fn as_wished(candidates: Candidates, socket: &Socket, wishes: &Wishes) -> Candid
         let Some(networks) = all.get(place.index()) else {
             return false;
         };
-        let mut own = networks.interfaces.iter().map(|network| network.address);
-        (wishes.interface == 0 || wishes.interface == networks.scope_id)
-            && wishes
-                .source
-                .is_none_or(|source| own.any(|one| one == source))
+        (wishes.interface == 0 || networks.has_interface(wishes.interface))
+            && wishes.source.is_none_or(|source| networks.has(source))
     };
     let among: Candidates = candidates.iter().filter(has_both).collect();
     let bound = socket.bound();
@@ -184,7 +184,10 @@ impl Datagram<'_> {
         let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
         let len = slices.iter().map(|slice| slice.len()).sum();
         let whole = wishes.whole || forbids_fragments(socket, family);
-        let mtu = accelerated::networks_of(place).mtu_bytes;
+        let mtu = match self.peer.ip().is_loopback() {
+            true => usize::from(u16::MAX),
+            false => accelerated::networks_of(place).mtu_bytes,
+        };
         let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
         if is_short == Err(Errno::MSGSIZE) {
             self.tell_of_length(place, len)?;

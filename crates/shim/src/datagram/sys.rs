@@ -14,6 +14,7 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
 
 use super::Call;
+use super::control::LOOPBACK_MTU;
 use super::receive::{Receiving, Step};
 use super::send as sending;
 use crate::accelerated::{self, Arrived};
@@ -285,7 +286,11 @@ unsafe fn give_failure(
     unsafe { give_name(message, letter.record.destination, family, *place) };
     let mut control = Control::new(control_room(message));
     let scope_id = accelerated::networks_of(*place).scope_id;
-    control.explain(&letter.record, family, scope_id);
+    let mut record = letter.record;
+    if i32::from(record.errno) == libc::EMSGSIZE && record.destination.ip().is_loopback() {
+        record.info = LOOPBACK_MTU;
+    }
+    control.explain(&record, family, scope_id);
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;

@@ -214,6 +214,17 @@ impl Stack<'_> {
         Ok((ends.local(), ends.remote()))
     }
 
+    /// The ports that sockets have.
+    pub fn udp_ports(&self) -> impl Iterator<Item = u16> {
+        self.udp.table.used_ports()
+    }
+
+    /// The local addresses at which sockets have that port, some more than once; one for both families is named as the
+    /// unspecified one of each.
+    pub fn udp_holders(&self, port: u16) -> impl Iterator<Item = IpAddr> {
+        self.udp.table.addresses_on(port)
+    }
+
     /// UDP sockets in use.
     pub fn udp_sockets(&self) -> usize {
         at(self.tables.header.udp_used) - self.udp.free.len()

@@ -109,6 +109,17 @@ impl Table {
         self.ports.get(&port).map_or(&[], Vec::as_slice)
     }
 
+    /// Local addresses at which sockets have that port, some more than once.
+    pub(crate) fn addresses_on(&self, port: u16) -> impl Iterator<Item = IpAddr> {
+        let places = self.on_port(port).iter().flat_map(Entry::places);
+        places.map(|ends| ends.local().ip())
+    }
+
+    /// The ports that sockets have.
+    pub(crate) fn used_ports(&self) -> impl Iterator<Item = u16> {
+        self.ports.keys().copied()
+    }
+
     /// The socket that a datagram from `source` to an address of this host, by the link of `interface`,
     /// is for.
     pub(crate) fn find(

@@ -149,9 +149,12 @@ pub fn set(fd: RawFd, socket: &Socket, level: i32, name: i32, value: &[u8]) -> S
     let all = accelerated::datagram_networks();
     match concerned(wanted.named, &all) {
         Device::Kernel => Ok(None),
-        device => on_all(device, &all, (fd, level, name, value), &mut |place| {
-            change(socket, &wanted, place)
-        }),
+        device => on_all(
+            device,
+            (&all, true),
+            (fd, level, name, value),
+            &mut |place| change(socket, &wanted, place),
+        ),
     }
 }
 
@@ -166,7 +169,7 @@ pub fn ask(socket: &Socket, level: i32, name: i32, asked: &[u8]) -> Switched<Vec
     let all = accelerated::datagram_networks();
     let serving = engines::serving(SocketKinds::DATAGRAM, &all);
     let known = match concerned(named, &all) {
-        Device::Kernel => None,
+        Device::Kernel | Device::Loopback(_) => None,
         Device::Engine(place) => known(socket, group, engines::first_on_link(place, serving, &all)),
         Device::Any => serving.iter().find_map(|place| known(socket, group, place)),
     };
