@@ -11,7 +11,7 @@ from each import each, left, verdict
 
 NAME = "haproxy"
 PARTS = ["balance", "checks", "connection", "http", "ssl", "rest"]
-QUICK = ["connection", "http"]
+QUICK = ["connection"]
 FOLDERS = {
     "balance": ("balance", "cache", "compression", "server"),
     "checks": ("checks", "mailers", "tcp-rules"),

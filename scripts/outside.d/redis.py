@@ -13,7 +13,7 @@ PARTS = [
     "unit/multi", "unit/networking", "integration/replication-2", "integration/block-repl", "integration/redis-cli",
     "integration/redis-benchmark", "integration/psync2-reg",
 ]
-QUICK = ["unit/auth", "unit/pubsub", "unit/querybuf", "integration/replication-2"]
+QUICK = ["unit/auth", "unit/pubsub", "unit/querybuf", "unit/multi"]
 PART_DEADLINE_S = 240
 WAYS = ("loopback", "supervised")
 SOURCE = {}
