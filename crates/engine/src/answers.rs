@@ -220,7 +220,7 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         delivery_rate: info.delivery_rate,
         delivered: delivered(info, segments(info.flight)),
         dsack_dups: u64::from(info.tally.duplicates_reported),
-        snd_cwnd: u64::from(info.cwnd).div_ceil(mss),
+        snd_cwnd: (u64::from(info.cwnd) / mss).max(1),
         snd_ssthresh: if info.ssthresh == u32::MAX {
             0x7fff_ffff
         } else {

@@ -137,6 +137,10 @@ pub struct Config {
     pub fast_open: FastOpenModes,
     /// Keys of its cookies; none: a secret of the engine's.
     pub fast_open_keys: [Option<[u8; 16]>; 2],
+    /// Bytes of its receive window that a connection offers at first.
+    pub receive_offer: u32,
+    /// What a receive window may grow to, bytes: the scale of window fields comes from it.
+    pub receive_buffer_max: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
     /// The processor for each core's thread; empty: the scheduler's choice.
@@ -163,6 +167,8 @@ impl Config {
             offers: self.offers,
             fast_open: self.fast_open,
             fast_open_keys: self.fast_open_keys,
+            receive_offer: self.receive_offer,
+            receive_buffer_max: self.receive_buffer_max,
             syn_cookies: self.syn_cookies,
             ..stack::Config::new(secret)
         }
@@ -187,6 +193,8 @@ impl Config {
             offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
             fast_open_keys: [None; 2],
+            receive_offer: stack::Config::new([0; 16]).receive_offer,
+            receive_buffer_max: tcp::RECEIVE_BUFFER_MAX,
             syn_cookies: SynCookies::default(),
             cpus: Vec::new(),
             spin_us: 50,

@@ -234,8 +234,9 @@ impl Sockets {
     }
 
     /// What sockets begin with from now on.
-    pub fn set_defaults(&mut self, options: SocketOptions) {
+    pub fn set_defaults(&mut self, options: SocketOptions, first_offer: u32) {
         self.defaults = options;
+        self.first_offer = first_offer;
     }
 
     /// A new socket in `region`, held by nobody yet.

@@ -22,15 +22,18 @@ const FOLDER: &str = "/proc/sys/net/ipv4";
 #[derive(Debug)]
 struct Setting {
     name: &'static str,
+    /// Which of several values.
+    place: usize,
     /// What a kernel has that nobody has told anything.
     default: u64,
     /// Takes a value over; `None`: it means nothing here.
     take: fn(&mut Config, u64) -> Option<()>,
 }
 
-static SETTINGS: [Setting; 14] = [
+static SETTINGS: [Setting; 16] = [
     Setting {
         name: "tcp_ecn",
+        place: 0,
         default: 2,
         take: |config, value| {
             config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
@@ -39,6 +42,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_fastopen",
+        place: 0,
         default: 1,
         take: |config, value| {
             config.fast_open = FastOpenModes::from_bits_truncate(u32::try_from(value).ok()?);
@@ -46,7 +50,27 @@ static SETTINGS: [Setting; 14] = [
         },
     },
     Setting {
+        name: "tcp_rmem",
+        place: 1,
+        default: 131_072,
+        take: |config, value| {
+            // What the kernel counts holds its bookkeeping too: half is payload.
+            config.receive_offer = u32::try_from(value / 2).ok()?.max(1);
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_rmem",
+        place: 2,
+        default: tcp::RECEIVE_BUFFER_MAX as u64,
+        take: |config, value| {
+            config.receive_buffer_max = u32::try_from(value).ok()?;
+            Some(())
+        },
+    },
+    Setting {
         name: "tcp_syncookies",
+        place: 0,
         default: 1,
         take: |config, value| {
             config.syn_cookies = SynCookies::from_number(u8::try_from(value).ok()?)?;
@@ -55,6 +79,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_timestamps",
+        place: 0,
         default: 1,
         take: |config, value| {
             config.offers.timestamps = value != 0;
@@ -63,6 +88,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_sack",
+        place: 0,
         default: 1,
         take: |config, value| {
             config.offers.sack = value != 0;
@@ -71,6 +97,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_window_scaling",
+        place: 0,
         default: 1,
         take: |config, value| {
             config.offers.window_scaling = value != 0;
@@ -79,6 +106,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_keepalive_time",
+        place: 0,
         default: 7_200,
         take: |config, value| {
             config.socket_options.keepalive_idle = Duration::from_secs(u64::from(seconds(value)?));
@@ -87,6 +115,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_keepalive_intvl",
+        place: 0,
         default: 75,
         take: |config, value| {
             config.socket_options.keepalive_interval_s = seconds(value)?;
@@ -95,6 +124,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_keepalive_probes",
+        place: 0,
         default: 9,
         take: |config, value| {
             config.socket_options.keepalive_count = u8::try_from(value.clamp(1, 127)).ok()?;
@@ -103,6 +133,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_fin_timeout",
+        place: 0,
         default: 60,
         take: |config, value| {
             // 0 is the default there.
@@ -112,6 +143,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_syn_retries",
+        place: 0,
         default: 6,
         take: |config, value| {
             config.socket_options.retries.syn = count(value)?;
@@ -120,6 +152,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_synack_retries",
+        place: 0,
         default: 5,
         take: |config, value| {
             config.socket_options.retries.syn_ack = count(value)?;
@@ -128,6 +161,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_retries2",
+        place: 0,
         default: 15,
         take: |config, value| {
             config.socket_options.retries.data = count(value)?;
@@ -136,6 +170,7 @@ static SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "tcp_orphan_retries",
+        place: 0,
         default: 0,
         take: |config, value| {
             // 0 is the default there.
@@ -237,7 +272,7 @@ impl Sysctls {
             last,
         } in &mut self.followed
         {
-            let Some(value) = value_in(file).filter(|value| value != last) else {
+            let Some(value) = value_in(file, setting.place).filter(|value| value != last) else {
                 continue;
             };
             *last = value;
@@ -253,14 +288,12 @@ impl Sysctls {
     }
 }
 
-fn value_in(file: &File) -> Option<u64> {
-    let mut text = [0; 32];
+/// One of the values of a setting.
+fn value_in(file: &File, place: usize) -> Option<u64> {
+    let mut text = [0; 64];
     let len = file.read_at(&mut text, 0).ok()?;
-    core::str::from_utf8(text.get(..len)?)
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    let text = core::str::from_utf8(text.get(..len)?).ok()?;
+    text.split_whitespace().nth(place)?.parse().ok()
 }
 
 /// Says what was taken over, once for all cores.
@@ -280,10 +313,12 @@ impl EngineCore {
         }
         tell(self.seat.core, &taken);
         let config = &self.config;
+        // Neither secret nor core is looked at.
         self.stack
-            .set_modes(config.offers, config.fast_open, config.syn_cookies);
+            .set_modes(&config.of_stack(self.seat.core, [0; 16]));
         self.stack.set_common_fast_open_keys(config.fast_open_keys);
-        self.sockets.set_defaults(config.socket_options);
+        self.sockets
+            .set_defaults(config.socket_options, config.receive_offer);
     }
 }
 

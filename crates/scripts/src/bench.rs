@@ -92,6 +92,7 @@ impl Tools {
             side: Side::Shunt,
             engine: Vec::new(),
             mtu: 1_500,
+            settings: Vec::new(),
         };
         let mut bench = Bench::build(setting, self)?;
         let mut run = bench.next_run(Family::Ip6)?;
@@ -109,6 +110,8 @@ pub struct Setting {
     pub engine: Vec<String>,
     /// MTU of the cable.
     pub mtu: u32,
+    /// Sysctls of the host that the kernel and an engine obey.
+    pub settings: Vec<(String, String)>,
 }
 
 /// A host under test with its cable.
@@ -172,6 +175,9 @@ impl Bench {
         };
         let mut steward = Agent::start(agent_command(host, tools, nowhere)?)?;
         let host_mac = prepare(&mut steward)?;
+        for (name, value) in &setting.settings {
+            set_sysctl(&mut steward, name, value)?;
+        }
         let socket = packet_socket(peer, tools)?;
         let (engine, library) = match setting.side {
             Side::Kernel => (None, None),
@@ -246,13 +252,7 @@ impl Bench {
     /// # Errors
     /// The name of the errno.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> anyhow::Result<String> {
-        // A value may be a list, as those of tcp_rmem; words are separated by blanks on the channel.
-        let arguments = [name.to_owned(), value.replace(' ', ",")];
-        let answer = self.steward.ask("sysctl", "-", &arguments)?;
-        match answer.strip_prefix('=') {
-            Some(before) => Ok(before.to_owned()),
-            None => bail!("sysctl {name}={value}: {answer}"),
-        }
+        set_sysctl(&mut self.steward, name, value)
     }
 
     /// What the engine has written, where it has ended.
@@ -306,6 +306,16 @@ impl Run<'_> {
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket
+    }
+}
+
+fn set_sysctl(steward: &mut Agent, name: &str, value: &str) -> anyhow::Result<String> {
+    // A value may be a list, as those of tcp_rmem; words are separated by blanks on the channel.
+    let arguments = [name.to_owned(), value.replace(' ', ",")];
+    let answer = steward.ask("sysctl", "-", &arguments)?;
+    match answer.strip_prefix('=') {
+        Some(before) => Ok(before.to_owned()),
+        None => bail!("sysctl {name}={value}: {answer}"),
     }
 }
 

@@ -105,6 +105,7 @@ fn header(script: &mut Script, line: &str) -> Result<bool, String> {
     let rest = rest.trim();
     match (word, rest) {
         ("sysctl", _) => script.sysctls.push(sysctl(rest)?),
+        ("setting", _) => script.settings.push(sysctl(rest)?),
         ("engine", "") => return Err("`engine` needs flags, or `default`".to_owned()),
         ("engine", _) => script.engine = rest.split_whitespace().map(str::to_owned).collect(),
         ("mtu", _) => {

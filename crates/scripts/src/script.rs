@@ -75,6 +75,8 @@ pub struct Script {
     pub about: String,
     /// Below /proc/sys/net/ipv4, and their values.
     pub sysctls: Vec<(String, String)>,
+    /// The same, obeyed by an engine too: they are there before it starts.
+    pub settings: Vec<(String, String)>,
     /// Flags for `shunt engine`.
     pub engine: Vec<String>,
     /// MTU of the cable.

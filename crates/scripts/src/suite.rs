@@ -242,6 +242,7 @@ fn setting(job: &Job<'_>) -> Setting {
         side: job.side,
         engine,
         mtu: job.script.mtu.unwrap_or(USUAL_MTU),
+        settings: job.script.settings.clone(),
     }
 }
 

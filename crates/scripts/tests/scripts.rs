@@ -38,6 +38,7 @@ fn run(slow: bool) {
         side: Side::Kernel,
         engine: Vec::new(),
         mtu: 1_500,
+        settings: Vec::new(),
     };
     if let Err(error) = Bench::build(probe, &tools) {
         return say(&format!("skipped: packet scripts: {error:#}"));

@@ -90,6 +90,8 @@ pub struct Config {
     pub orphans_max: u32,
     /// Bytes of its receive window that a connection offers at first (the middle of Linux `tcp_rmem`).
     pub receive_offer: u32,
+    /// What one may grow to, bytes (the last of `tcp_rmem`): the scale of window fields comes from it.
+    pub receive_buffer_max: u32,
     /// ICMP errors sent per second in the long run (Linux `icmp_msgs_per_sec`).
     pub icmp_errors_per_second: u32,
     /// ICMP errors sent at once (Linux `icmp_msgs_burst`).
@@ -126,6 +128,7 @@ impl Config {
             neighbours_max: 1_024,
             orphans_max: 16_384,
             receive_offer: 256 * 1024,
+            receive_buffer_max: tcp::RECEIVE_BUFFER_MAX,
             icmp_errors_per_second: 1_000,
             icmp_errors_burst: 50,
             fragment_bytes_max: 4 << 20,
@@ -142,10 +145,12 @@ impl Config {
 }
 
 impl Stack<'_> {
-    /// From now on handshakes use, offer and answer so.
-    pub fn set_modes(&mut self, offers: Offers, fast_open: FastOpenModes, syn_cookies: SynCookies) {
-        self.config.offers = offers;
-        self.config.fast_open = fast_open;
-        self.config.syn_cookies = syn_cookies;
+    /// From now on handshakes use, offer and answer as `config` says.
+    pub fn set_modes(&mut self, config: &Config) {
+        self.config.offers = config.offers;
+        self.config.fast_open = config.fast_open;
+        self.config.syn_cookies = config.syn_cookies;
+        self.config.receive_offer = config.receive_offer;
+        self.config.receive_buffer_max = config.receive_buffer_max;
     }
 }

@@ -72,6 +72,7 @@ pub use egress::{
     Payload, ReceiveUse, RxChecksum, RxMeta,
 };
 pub use error::Error;
+pub use fast_open::FAST_OPEN_KEYS_MAX;
 pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use listener::{Accepted, Listen, ReusePort};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};

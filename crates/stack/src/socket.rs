@@ -132,6 +132,7 @@ impl Stack<'_> {
             default_mss: default_mss(remote),
             receive_capacity: connect.receive_capacity,
             receive_offer: self.config.receive_offer.min(self.window_ceiling),
+            receive_buffer_max: self.config.receive_buffer_max,
             send_capacity: connect.send_capacity,
             timestamp_offset: tcp::isn::timestamp_offset(
                 &self.config.secret,

@@ -103,8 +103,16 @@ impl Connection {
         self.rcv.nxt += 1;
         self.rcv.since_due = 0;
         self.rcv.fin_reached = true;
+        // Nothing is left to report (Linux `tcp_fin`).
         self.rcv.out_of_order.clear();
-        self.rcv.ack_now = true;
+        self.rcv.duplicate_end = 0;
+        let may_answer = matches!(self.state, State::SynReceived | State::Established);
+        if may_answer && self.rcv.fin > 1 {
+            // After data the program is likely to answer, or to close too (Linux `tcp_fin`).
+            self.delay_ack(now);
+        } else {
+            self.rcv.ack_now = true;
+        }
         let events = Events::FIN | Events::READABLE | Events::TRANSMIT;
         match self.state {
             State::SynReceived | State::Established => self.state = State::CloseWait,

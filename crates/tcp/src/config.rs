@@ -6,6 +6,9 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 /// In [`SocketOptions::fin_timeout_s`]: an orphan does not wait in FIN-WAIT-2 at all.
 pub const NO_FIN_TIMEOUT: u16 = u16::MAX;
 
+/// The last of `tcp_rmem` on a Linux that nobody has told anything, bytes.
+pub const RECEIVE_BUFFER_MAX: u32 = 6 << 20;
+
 /// Fixed parameters of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -17,6 +20,9 @@ pub struct Config {
     pub receive_capacity: u32,
     /// How much of it is offered at first, bytes; more than the capacity: all of it.
     pub receive_offer: u32,
+    /// What a receive window may grow to on this host (the last of Linux `tcp_rmem`), bytes: as it does there, the shift
+    /// of our window fields comes from it.
+    pub receive_buffer_max: u32,
     /// Capacity of the send window, bytes; a power of two.
     pub send_capacity: u32,
     /// Offer window scaling (RFC 7323 §2).
@@ -42,6 +48,7 @@ impl Default for Config {
             default_mss: 536,
             receive_capacity: 512 * 1024,
             receive_offer: u32::MAX,
+            receive_buffer_max: RECEIVE_BUFFER_MAX,
             send_capacity: 512 * 1024,
             window_scaling: true,
             timestamps: true,

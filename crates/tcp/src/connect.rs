@@ -21,8 +21,6 @@ use zerocopy::FromZeros as _;
 const MIN_MSS: u16 = 88;
 /// RFC 7323 §2.3: a larger shift is used as 14.
 const MAX_WINDOW_SHIFT: u8 = 14;
-/// Leaves room for windows of 8 MiB without renegotiation.
-const MIN_OWN_SHIFT: u8 = 7;
 /// In-order segments acknowledged at once while the peer's window opens.
 pub(crate) const QUICK_ACKS: u8 = 16;
 
@@ -52,7 +50,8 @@ impl Connection {
     pub fn accept_cookie(config: &Config, iss: SeqNumber, now: Instant, syn: &Header) -> Self {
         let mut connection = Self::accept(config, iss, now, syn);
         if connection.rcv.window_scaling {
-            connection.rcv.window_shift = crate::cookies::COOKIE_WINDOW_SHIFT;
+            // As in the cookie's SYN-ACK.
+            connection.rcv.window_shift = window_shift(config.receive_buffer_max);
         }
         connection.snd.nxt = 1;
         connection.snd.max = 1;
@@ -61,13 +60,11 @@ impl Connection {
 
     /// What the peer's SYN tells us: its sequence numbers, options and window.
     fn take_syn(&mut self, now: Instant, syn: &Header) {
-        let offered = self.syn_window_field();
         let rcv = &mut self.rcv;
         rcv.space = SequenceSpace::new(SeqNumber(syn.seq));
         rcv.nxt = 1;
         rcv.consumed = 1;
         rcv.last_ack_sent = 1;
-        rcv.advertised_edge = 1 + u64::from(offered);
         rcv.timestamps &= syn.options.timestamps.is_some();
         rcv.sack &= syn.options.sack_permitted;
         rcv.window_scaling &= syn.options.window_scale.is_some();
@@ -78,6 +75,9 @@ impl Connection {
         if !rcv.window_scaling {
             rcv.window_shift = 0;
         }
+        let offered = u64::from(self.syn_window_field());
+        let rcv = &mut self.rcv;
+        rcv.advertised_edge = 1 + offered;
         self.snd.window_shift = if rcv.window_scaling {
             syn.options.window_scale.unwrap_or(0).min(MAX_WINDOW_SHIFT)
         } else {
@@ -232,7 +232,7 @@ fn receiver(config: &Config) -> Receiver {
         tuning: Autotune::offering(config.receive_offer.min(config.receive_capacity)),
         segment_payload: config.default_mss,
         advertised_mss: config.mss,
-        window_shift: own_window_shift(config.receive_capacity),
+        window_shift: own_window_shift(config),
         timestamps: config.timestamps,
         sack: config.sack,
         window_scaling: config.window_scaling,
@@ -241,9 +241,23 @@ fn receiver(config: &Config) -> Receiver {
     }
 }
 
-/// RFC 7323 §2.2: the shift that lets 16 bits express the whole window.
-fn own_window_shift(capacity: u32) -> u8 {
-    (MIN_OWN_SHIFT..MAX_WINDOW_SHIFT)
-        .find(|&shift| capacity >> shift <= u32::from(u16::MAX))
-        .unwrap_or(MAX_WINDOW_SHIFT)
+/// RFC 7323 §2.2: the shift that lets 16 bits express the widest window that there may be (Linux
+/// `tcp_select_initial_window`). What the program has set is not exceeded later either.
+fn own_window_shift(config: &Config) -> u8 {
+    let options = &config.options;
+    let widest = match options.receive_limit {
+        0 => config.receive_capacity.max(config.receive_buffer_max),
+        limit => limit,
+    };
+    window_shift(match options.window_clamp {
+        0 => widest,
+        clamp => widest.min(clamp),
+    })
+}
+
+/// The shift for windows as wide as that.
+pub(crate) fn window_shift(widest: u32) -> u8 {
+    let bits = widest.checked_ilog2().unwrap_or(0);
+    u8::try_from(bits.saturating_sub(15))
+        .map_or(MAX_WINDOW_SHIFT, |shift| shift.min(MAX_WINDOW_SHIFT))
 }

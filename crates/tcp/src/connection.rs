@@ -200,6 +200,8 @@ pub struct Connection {
     pub(crate) tells_cookie: bool,
     /// The program wants nothing more that the peer sends.
     pub(crate) read_shut: bool,
+    /// The peer's SYN brought data that was taken.
+    pub(crate) syn_data_came: bool,
     pub(crate) search: PathSearch,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,
@@ -393,6 +395,7 @@ impl Connection {
         self.snd.written = end + 1;
         self.snd.is_pushed = false;
         self.more_follows = mode == WriteMode::More;
+        self.snd.is_tail_unpushed = self.more_follows;
         if mode == WriteMode::EndOfRecord {
             self.snd.end_record();
         }

@@ -7,6 +7,7 @@
 //! `stack`.
 
 use crate::{
+    connect::window_shift,
     seq::SeqNumber,
     time::{Duration, Instant},
 };
@@ -36,10 +37,6 @@ const SHIFT_MASK: u32 = 0xf;
 const NO_SHIFT: u32 = 0xf;
 const SACK: u32 = 1 << 4;
 const ECN: u32 = 1 << 5;
-
-/// Our window shift on connections that began with a cookie: it cannot depend on a window that does not
-/// exist yet.
-pub const COOKIE_WINDOW_SHIFT: u8 = 7;
 
 /// The four-tuple that a cookie is good for.
 #[derive(Clone, Copy, Debug)]
@@ -118,11 +115,13 @@ pub fn redeem(
     Some(syn)
 }
 
-/// The SYN-ACK with a cookie, ports swapped (RFC 4987 §3.6). `ecn`: we agree to it.
+/// The SYN-ACK with a cookie, ports swapped (RFC 4987 §3.6). `ecn`: we agree to it. The shift of
+/// our window comes from `receive_buffer_max` alone, because there is no window yet.
 pub fn cookie_syn_ack(
     iss: SeqNumber,
     syn: &Header,
     mss: u16,
+    receive_buffer_max: u32,
     timestamp_offset: u32,
     ecn: bool,
     now: Instant,
@@ -161,7 +160,10 @@ pub fn cookie_syn_ack(
         echo: timestamps.value,
     });
     reply.options.sack_permitted = syn.options.sack_permitted;
-    reply.options.window_scale = syn.options.window_scale.map(|_| COOKIE_WINDOW_SHIFT);
+    reply.options.window_scale = syn
+        .options
+        .window_scale
+        .map(|_| window_shift(receive_buffer_max));
     reply
 }
 
@@ -206,6 +208,7 @@ fn hash(secret: &[u8; 16], tuple: &CookieTuple, count: Option<u32>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RECEIVE_BUFFER_MAX;
     use proptest::prelude::*;
     use wire::tcp::Timestamps;
 
@@ -251,7 +254,15 @@ mod tests {
     fn a_cookie_is_good_for_its_own_tuple_and_between_one_and_two_minutes() {
         let syn = syn(1_460, Options::default());
         let iss = cookie(&KEY, &tuple(1), &syn, NOW);
-        let ack = answer(&cookie_syn_ack(iss, &syn, 1_460, 0, false, NOW));
+        let ack = answer(&cookie_syn_ack(
+            iss,
+            &syn,
+            1_460,
+            RECEIVE_BUFFER_MAX,
+            0,
+            false,
+            NOW,
+        ));
         let redeemed = |tuple: &CookieTuple, after_s: u64| {
             redeem(&KEY, tuple, &ack, 0, NOW + Duration::from_secs(after_s)).is_some()
         };
@@ -272,7 +283,7 @@ mod tests {
             },
         );
         let iss = cookie(&KEY, &tuple(1), &syn, NOW);
-        let syn_ack = cookie_syn_ack(iss, &syn, 1_460, 5, false, NOW);
+        let syn_ack = cookie_syn_ack(iss, &syn, 1_460, RECEIVE_BUFFER_MAX, 5, false, NOW);
         assert_eq!(syn_ack.options.window_scale, None);
         let again = redeem(&KEY, &tuple(1), &answer(&syn_ack), 5, NOW).unwrap();
         assert_eq!(again.options.mss, Some(1_300), "the next below");
@@ -306,7 +317,7 @@ mod tests {
             let timestamps = Some(Timestamps { value, echo: 0 });
             let syn = syn(1_460, Options { window_scale: shift, sack_permitted: sack, timestamps, ..Options::default() });
             let iss = cookie(&KEY, &tuple(9), &syn, now);
-            let syn_ack = cookie_syn_ack(iss, &syn, 1_460, offset, ecn, now);
+            let syn_ack = cookie_syn_ack(iss, &syn, 1_460, RECEIVE_BUFFER_MAX, offset, ecn, now);
             let sent = syn_ack.options.timestamps.unwrap().value.wrapping_sub(offset);
             let behind = now.as_timestamp_ms().wrapping_sub(sent);
             prop_assert!(behind < 128, "{behind} ms behind");

@@ -55,7 +55,7 @@ pub mod fuzzing;
 mod tests;
 
 pub use chrono::Chrono;
-pub use config::{Config, Retries, SocketOptions};
+pub use config::{Config, RECEIVE_BUFFER_MAX, Retries, SocketOptions};
 pub use congestion::Algorithm;
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow, WriteMode};
 pub use ecn::EcnMode;

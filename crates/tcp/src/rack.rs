@@ -61,6 +61,16 @@ impl Rack {
         self.fack
     }
 
+    /// RACK.rtt, which is that of the piece that arrived last in the order of the stream.
+    pub const fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    /// What SND.UNA has passed counts after what was reported beyond it (Linux `tcp_ack`).
+    pub const fn prefer_rtt(&mut self, rtt: Duration) {
+        self.rtt = rtt;
+    }
+
     pub const fn reordering_seen(&self) -> bool {
         self.reordering_seen
     }
@@ -81,9 +91,9 @@ impl Rack {
         self.fack = self.fack.max(piece.end);
         // The earliest time at which it may have left: never later than true.
         let Some(first) = piece.first else { return };
+        self.rtt = evidence.now.since(first);
         if (first, piece.end) >= (self.xmit, self.end) {
             (self.xmit, self.end) = (first, piece.end);
-            self.rtt = evidence.now.since(first);
         }
     }
 

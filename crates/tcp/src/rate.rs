@@ -19,6 +19,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 /// Segments of a flight that are sampled.
 const SNAPSHOTS: usize = 6;
+/// In [`Rate::used`]: the window was the limit.
+const FULLY: u32 = u32::MAX;
 /// In [`Snapshot::in_flight`]: the program was the limit.
 const APP_LIMITED: u32 = 1 << 31;
 
@@ -47,8 +49,8 @@ pub(crate) struct Rate {
     delivered: u64,
     /// The round ends when this position is acknowledged.
     round_end: u64,
-    /// Below this position everything was sent while the window held data back.
-    limited_end: u64,
+    /// Until this position is acknowledged `used` holds.
+    used_end: u64,
     /// C.app_limited, as a value of `delivered`; 0: the program is not the limit.
     app_limited_until: u64,
     /// End of the last segment that was sampled.
@@ -59,6 +61,8 @@ pub(crate) struct Rate {
     lost: u32,
     /// 1: `latest` is of a time when the window was the limit and the program was not.
     latest_is_full: u32,
+    /// The most that was in flight at once lately, bytes; [`FULLY`]: all that the window allows.
+    used: u32,
     /// C.delivered_time and C.first_sent_time.
     delivered_us: u32,
     first_sent_us: u32,
@@ -68,7 +72,25 @@ pub(crate) struct Rate {
 impl Rate {
     /// Data waits that the window holds back; `max` is the highest position sent.
     pub fn on_cwnd_limited(&mut self, max: u64) {
-        self.limited_end = max;
+        self.used_end = max;
+        self.used = FULLY;
+    }
+
+    /// `stretch` leaves: how much of the window is in use (RFC 7661 §4.1 in spirit, Linux `tcp_cwnd_validate`).
+    pub fn note_use(&mut self, una: u64, stretch: Stretch, flight: &Flight) {
+        let all = bytes(flight.in_flight + (stretch.end - stretch.start)).min(FULLY - 1);
+        let used = if all >= flight.cwnd { FULLY } else { all };
+        if una >= self.used_end || used > self.used || used == FULLY {
+            self.used_end = stretch.end;
+            self.used = used;
+        }
+    }
+
+    /// Whether a window of `cwnd` was used when `una` was the oldest in flight. In slow start half of it is enough, because the ACKs of one half arrive
+    /// while the other is sent.
+    fn is_window_used(&self, una: u64, cwnd: u32, in_slow_start: bool) -> bool {
+        self.used == FULLY && una < self.used_end
+            || in_slow_start && u64::from(cwnd) < 2 * u64::from(self.used)
     }
 
     /// The program has nothing more to send and the window has room (§4.1.2.4).
@@ -187,7 +209,6 @@ pub(crate) struct Flight {
 pub(crate) struct DeliveryMark {
     una: u64,
     arrived: u64,
-    flight: u64,
     rtt_samples: u32,
 }
 
@@ -196,7 +217,6 @@ impl Connection {
         DeliveryMark {
             una: self.snd.una,
             arrived: self.arrived(),
-            flight: self.snd.max - self.snd.una,
             rtt_samples: self.rtt.samples(),
         }
     }
@@ -239,11 +259,10 @@ impl Connection {
         if round_start {
             self.rate.round_end = self.snd.max;
         }
-        // RFC 5681 §3.1 with RFC 7661 §4.1 in spirit: a window that was not used does not grow. In slow
-        // start half of it is enough, because the ACKs of one half arrive while the other is sent.
-        let in_slow_start = self.congestion.cwnd() < self.congestion.ssthresh();
-        let cwnd_limited = before.una < self.rate.limited_end
-            || (in_slow_start && 2 * before.flight >= u64::from(self.congestion.cwnd()));
+        // RFC 5681 §3.1: a window that was not used does not grow.
+        let cwnd = self.congestion.cwnd();
+        let in_slow_start = cwnd < self.congestion.ssthresh();
+        let cwnd_limited = self.rate.is_window_used(before.una, cwnd, in_slow_start);
         let rate = self.rate_sample(now, delivered, rooms);
         let is_timed = self.rtt.samples() != before.rtt_samples;
         let sample = AckSample {
@@ -305,7 +324,7 @@ impl Connection {
     /// RFC 9438 §4.6 allows and Linux does. Where the program or the peer is the limit, the flight does.
     pub(crate) fn congestion_event(&self, cause: Cause, acked: u64) -> CongestionEvent {
         let cwnd = self.congestion.cwnd();
-        let flight = if self.snd.una < self.rate.limited_end {
+        let flight = if self.rate.used == FULLY && self.snd.una < self.rate.used_end {
             cwnd
         } else {
             bytes(self.snd.max - self.snd.una + acked).min(cwnd)

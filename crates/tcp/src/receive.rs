@@ -279,6 +279,9 @@ impl Connection {
         } else {
             0
         };
+        if had_hole && let Some(held) = rcv.out_of_order.overlap(rcv.nxt, end, window) {
+            rcv.note_duplicate(held.start, held.end);
+        }
         rcv.nxt = end;
         if had_hole {
             rcv.nxt = rcv.out_of_order.advance(end, window);
@@ -286,6 +289,8 @@ impl Connection {
                 rcv.recent = [RangeSlot::default(); RECENT];
             }
         }
+        // More than the window may be taken; what follows then is not beyond it.
+        rcv.advertised_edge = rcv.advertised_edge.max(rcv.nxt);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         rcv.unacknowledged = rcv.unacknowledged.saturating_add(len);
         rcv.segment_payload = rcv
@@ -302,8 +307,8 @@ impl Connection {
         // RFC 5681 §4.2: at once when a hole is filled and for every second full segment, else delayed.
         if had_hole || quick || rcv.unacknowledged >= 2 * u32::from(rcv.segment_payload) {
             rcv.ack_now = true;
-        } else if !self.timers.delayed_ack.is_set() {
-            self.timers.delayed_ack = now + DELAYED_ACK;
+        } else {
+            self.delay_ack(now);
         }
         Events::READABLE
             | if self.rcv.ack_now {
@@ -311,6 +316,13 @@ impl Connection {
             } else {
                 Events::empty()
             }
+    }
+
+    /// An ACK is due within moments, alone or with data.
+    pub(crate) fn delay_ack(&mut self, now: Instant) {
+        if !self.rcv.ack_now && !self.timers.delayed_ack.is_set() {
+            self.timers.delayed_ack = now + DELAYED_ACK;
+        }
     }
 
     fn take_out_of_order(
@@ -347,7 +359,9 @@ impl Connection {
         if self.rcv.fin == 0 && within && self.state.can_receive() {
             self.rcv.fin = position;
         }
-        self.rcv.ack_now = true;
+        let is_next = self.rcv.fin == position && self.rcv.nxt == position && !self.rcv.fin_reached;
+        // Otherwise `reach_fin` says when.
+        self.rcv.ack_now |= !is_next;
         Events::TRANSMIT
     }
 }

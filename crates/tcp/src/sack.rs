@@ -74,10 +74,12 @@ impl Connection {
         let (rack, point) = (&mut self.rack, self.recovery.point);
         let is_known = |piece: &Piece| piece.marks.contains(Marks::SACKED);
         let resent = |piece: &Piece| piece.marks.contains(Marks::RETRANSMITTED);
+        let mut released_rtt = None;
         self.snd.sent.table(rooms).release(now, ack, |piece| {
             feedback.resent_acked |= resent(piece);
             if !is_known(piece) {
                 rack.on_arrival(&evidence, piece);
+                released_rtt = Some(rack.rtt());
                 if !resent(piece) {
                     latest.acked = latest.acked.max(piece.first);
                     feedback.original_arrived |= piece.end <= point;
@@ -101,6 +103,9 @@ impl Connection {
                     }
                 });
             }
+        }
+        if let Some(rtt) = released_rtt {
+            self.rack.prefer_rtt(rtt);
         }
         if !self.rcv.sack && feedback.resent_acked {
             // Without SACK the hole may have been filled by what was sent again.

@@ -46,7 +46,7 @@ impl Connection {
         rooms: &mut dyn FlightRooms,
     ) -> Option<Transmit> {
         if self.reset_owed || self.reset_reply_owed {
-            return self.transmit_reset();
+            return self.transmit_reset(now);
         }
         match self.state {
             State::Closed => None,
@@ -174,9 +174,12 @@ impl Connection {
         // No segment goes beyond the end of a record.
         let record_end = self.snd.record_end(start);
         let available = record_end.unwrap_or(self.snd.written) - start;
-        let allowed = available
+        let mut allowed = available
             .min(room)
             .min(burst(usable, segment, limits).min(usable));
+        if allowed > 2 * segment {
+            allowed = allowed.min(self.largest_train(segment));
+        }
         let len = if allowed == available && record_end.is_some() {
             // More was written, but nothing that could go along.
             allowed
@@ -217,6 +220,36 @@ impl Connection {
             start,
             end: start + 1,
         })
+    }
+
+    /// How much leaves as one train, in whole segments, as on Linux, whose receivers see its end by a PSH: half of the
+    /// window at most (`tcp_cwnd_test`), and about a millisecond of the rate on paths that are not short
+    /// (`tcp_tso_autosize`). A window of many segments is not cut up: what the device takes at once costs least.
+    fn largest_train(&self, segment: u64) -> u64 {
+        let cwnd = u64::from(self.congestion.cwnd());
+        if cwnd > TRAIN_WINDOW_SEGMENTS * segment {
+            return u64::MAX;
+        }
+        let half = (cwnd / 2 / segment).max(1) * segment;
+        let (Some(min_rtt), Some(srtt_us)) = (self.rtt.min_rtt(), self.rtt.srtt_us()) else {
+            return half;
+        };
+        let halvings = min_rtt.as_us() / TRAIN_HALVED_US;
+        if halvings == 0 {
+            return half;
+        }
+        let percent = if cwnd < u64::from(self.congestion.ssthresh()) / 2 {
+            200
+        } else {
+            120
+        };
+        let used = cwnd.max(self.snd.max - self.snd.una);
+        let rate = used * percent * 10_000 / srtt_us.max(1);
+        let near = u32::try_from(halvings)
+            .ok()
+            .and_then(|by| TRAIN_MAX.checked_shr(by));
+        let bytes = rate / 1_024 + near.unwrap_or(0);
+        half.min((bytes / segment).max(TRAIN_MIN_SEGMENTS) * segment)
     }
 
     /// All that is left fits: does its partial last segment go too (Nagle, cork)?
@@ -269,6 +302,7 @@ impl Connection {
         };
         self.rate.on_sent(now, stretch, &flight);
         self.chrono.on_sending(now);
+        self.rate.note_use(self.snd.una, stretch, &flight);
         self.on_departed(now, stretch.end - stretch.start);
         let at = self.rack.depart(now, stretch.end);
         let snd = &mut self.snd;
@@ -347,6 +381,14 @@ impl Connection {
 fn run_quantum(srtt: Duration) -> Duration {
     Duration::from_us(srtt.as_us() / 32).min(MAX_QUANTUM)
 }
+
+/// A train is as long as the device takes on a path shorter than this, and half for each time that it is longer.
+const TRAIN_HALVED_US: u64 = 512;
+const TRAIN_MAX: u64 = 64 * 1024;
+/// Windows up to this are cut into trains.
+const TRAIN_WINDOW_SEGMENTS: u64 = 10;
+/// Linux `tcp_min_tso_segs`.
+const TRAIN_MIN_SEGMENTS: u64 = 2;
 
 /// What a run can say of its spread.
 const MAX_QUANTUM: Duration = Duration::from_ms(32);

@@ -43,6 +43,8 @@ pub(crate) struct Sender {
     pub probe_owed: bool,
     /// All that is written leaves, corked or not, until more is written.
     pub is_pushed: bool,
+    /// The last bytes were written with `MSG_MORE`.
+    pub is_tail_unpushed: bool,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
     /// Records that are not acknowledged, of `record_ends`.

@@ -102,6 +102,7 @@ impl Connection {
             events |= Events::TRANSMIT;
         }
         if self.timers.cork <= now {
+            self.snd.is_tail_unpushed = false;
             events |= Events::TRANSMIT;
         }
         if self.timers.pacing <= now {

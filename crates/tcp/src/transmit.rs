@@ -162,9 +162,11 @@ impl Connection {
         let mut flags = Flags::empty();
         let is_train = data_end - stretch.start > segment;
         let ends_record = self.snd.record_end(stretch.start) == Some(data_end);
-        if data_end == self.snd.written || is_train || ends_record {
+        let is_last = data_end == self.snd.written && data_end > stretch.start;
+        if is_train || ends_record || is_last && !self.snd.is_tail_unpushed {
             // RFC 9293 §3.9.1.2: PSH with the last of what the program wrote. And with the last segment of a train, so that
-            // a receiver that puts segments together does not wait for more (Linux `__tcp_transmit_skb`).
+            // a receiver that puts segments together does not wait for more (Linux `__tcp_transmit_skb`). A FIN alone
+            // pushes nothing, and what was written with `MSG_MORE` nobody has pushed yet.
             flags |= Flags::PSH;
         }
         if stretch.end > data_end {
@@ -201,7 +203,7 @@ impl Connection {
     }
 
     /// The reset that ends this connection, or one that answers an unacceptable ACK.
-    pub(crate) fn transmit_reset(&mut self) -> Option<Transmit> {
+    pub(crate) fn transmit_reset(&mut self, now: Instant) -> Option<Transmit> {
         let header = if self.reset_reply_owed {
             self.reset_reply_owed = false;
             Header {
@@ -215,6 +217,12 @@ impl Connection {
                 seq: self.snd.space.wire(self.snd.max),
                 ack: self.rcv.space.wire(self.rcv.nxt),
                 flags: Flags::RST | Flags::ACK,
+                window: self.take_window_field(),
+                // RFC 7323 §3.2: a reset may carry them; Linux' own do.
+                options: Options {
+                    timestamps: self.timestamps_option(now),
+                    ..Options::default()
+                },
                 ..Header::default()
             }
         } else {

@@ -41,9 +41,19 @@ impl Connection {
         field
     }
 
-    /// The window field of a SYN or SYN-ACK: not scaled (RFC 7323 §2.2).
+    /// The window field of a SYN or SYN-ACK: not scaled (RFC 7323 §2.2), and of full segments as Linux' is.
     pub(crate) fn syn_window_field(&self) -> u16 {
-        u16::try_from(self.receive_capacity()).unwrap_or(u16::MAX)
+        let capacity = self.receive_capacity();
+        // Only who answers knows what options the segments will have.
+        let has_timestamps = self.passive && self.rcv.timestamps;
+        let options_len = if has_timestamps { 12 } else { 0 };
+        let segment = u64::from(self.rcv.advertised_mss.saturating_sub(options_len)).max(1);
+        let whole = if capacity > segment {
+            capacity - capacity % segment
+        } else {
+            capacity
+        };
+        u16::try_from(whole).unwrap_or(u16::MAX)
     }
 
     /// Whether consuming has opened the window so far that the peer should hear of it now.

@@ -114,6 +114,18 @@ fn defaults_and_what_means_nothing_change_nothing() {
 }
 
 #[test]
+fn each_of_several_values_is_taken() {
+    let folder = Folder::new("several", &[("tcp_rmem", "4096\t540000\t15728640")]);
+    let mut config = config();
+    assert_eq!(
+        told(&folder.followed().look(&mut config)),
+        ["tcp_rmem=540000", "tcp_rmem=15728640"]
+    );
+    assert_eq!(config.receive_offer, 270_000);
+    assert_eq!(config.receive_buffer_max, 15_728_640);
+}
+
+#[test]
 fn the_defaults_named_here_are_those_of_an_engine() {
     let mut config = config();
     // An engine's own default of this one stands for a number.

@@ -179,6 +179,7 @@ fn nearly() -> impl Strategy<Value = String> {
         "kernel:",
         "ip6:",
         "sysctl",
+        "setting",
         "a=b",
         "engine",
         "mtu",

@@ -17,6 +17,16 @@ fn a_reset_at_the_expected_number_ends_the_connection() {
 }
 
 #[test]
+fn a_reset_after_more_than_the_window_was_taken_is_at_the_expected_number() {
+    // 65,000 bytes were offered, all that there is room for is taken (Linux `tcp_sequence`).
+    let mut script = Script::established(&plain());
+    script.arrives(seg(".", 1, 1, &[9; 40_000]));
+    script.arrives(seg(".", 40_001, 1, &[9; 25_500]));
+    script.arrives(seg("R", 65_501, 0, b""));
+    assert_eq!(script.conn.error(), Some(ConnectionError::Reset));
+}
+
+#[test]
 fn a_reset_after_the_peers_fin_is_a_broken_pipe() {
     let mut script = Script::established(&plain());
     script.arrives(seg("F.", 1, 1, b""));
