@@ -7,6 +7,7 @@
 //! | it is closed | the same, and nobody reads any more |
 //! | it is closed with bytes unread (unix(7): ECONNRESET) | RST, as tcp(7) does |
 //! | shut for writing by us | the peer's FIN was reached |
+//! | shut for reading by us: EPIPE | nothing can be sent any more, and what has come is still to be read |
 //! | closed by us with a byte unread: ECONNRESET | RST, a time-out, an engine that is gone |
 //! | an out-of-band byte (`queue_oob` of Linux) | the urgent byte, in both directions |
 
@@ -18,7 +19,7 @@ use client::{SendSpace, ShutdownHow, State, TcpSocket, WriteMode};
 use rustix::event::epoll::EventFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::bell::Bell;
 use crate::caller::Caller;
@@ -124,6 +125,8 @@ pub struct Relay {
     /// The program sends no more.
     pub fin_sent: bool,
     fin_told: bool,
+    /// The program's end takes nothing more.
+    refuses: bool,
     /// The program has closed its end, everywhere.
     hung_up: bool,
     /// It did so with bytes unread.
@@ -164,6 +167,7 @@ impl Relay {
             failure: None,
             fin_sent: false,
             fin_told: false,
+            refuses: false,
             hung_up: false,
             abandoned: false,
         }
@@ -182,7 +186,7 @@ impl Relay {
     /// Our end is also hung up once either direction was shut, by whichever side.
     fn is_only_shut(&self) -> bool {
         let (caller, fd) = self.place;
-        let is_shut = self.shut.1 && (self.shut.0 || self.fin_told);
+        let is_shut = (self.shut.1 || self.refuses) && (self.shut.0 || self.fin_told);
         is_shut && caller.same_socket(fd, self.cookie).is_some()
     }
 
@@ -214,7 +218,7 @@ impl Relay {
             return Step::Gone;
         }
         if self.is_over() && !more_down {
-            return self.turn_closed();
+            return self.turn_closed(buffer);
         }
         if more_up || more_down {
             Step::More
@@ -253,18 +257,25 @@ impl Relay {
     }
 
     /// The connection is over, and what had arrived is delivered or waits for the program to read.
-    fn turn_closed(&mut self) -> Step {
+    fn turn_closed(&mut self, buffer: &mut [u8]) -> Step {
         if self.hung_up {
             self.socket.close();
             return Step::Gone;
         }
         if self.socket.readable_bytes() > 0 {
+            // What is written meanwhile will not be sent. It stays unread, so that the end is a reset all the same.
+            let writes = |ours: &OwnedFd| sys::ask(ours.as_fd(), FIONREAD) != Ok(0);
+            if self.ours.as_ref().is_some_and(writes) {
+                self.refuse(buffer);
+            }
             return Step::Idle;
         }
         match self.failure.take().or_else(|| self.socket.take_error()) {
             Some(error) => self.end(error),
+            // A call has been told the error, or there is none to tell.
             None => {
                 self.tell_fin();
+                self.refuse(buffer);
                 self.phase = Phase::Over;
             }
         }
@@ -390,8 +401,30 @@ impl Relay {
         if let Some(ours) = &self.ours
             && !std::mem::replace(&mut self.fin_told, true)
         {
+            // Both directions shut are a hang-up at our end too.
+            self.shut_both |= self.refuses;
             // It fails only where the program's end is gone.
             let _ = shutdown(ours, Shutdown::Write);
+        }
+    }
+
+    /// Nothing that the program writes will be sent: whoever waits for room in the pair, or writes now, hears EPIPE.
+    fn refuse(&mut self, buffer: &mut [u8]) {
+        if let Some(ours) = &self.ours
+            && !std::mem::replace(&mut self.refuses, true)
+        {
+            self.shut_both |= self.fin_told;
+            // It fails only where the program's end is gone.
+            let _ = shutdown(ours, Shutdown::Read);
+            // Who polls for room finds it. A byte stays, so that our end, closed, is still a reset.
+            while let Ok(unread @ 2..) = sys::ask(ours.as_fd(), FIONREAD) {
+                let len = usize::try_from(unread - 1).unwrap_or(1).min(buffer.len());
+                if !recv(ours, &mut buffer[..len], RecvFlags::DONTWAIT)
+                    .is_ok_and(|(_, taken)| taken > 0)
+                {
+                    break;
+                }
+            }
         }
     }
 

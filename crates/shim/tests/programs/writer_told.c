@@ -1,0 +1,48 @@
+/* Whoever writes on and on is told that the peer has gone, however full everything is: who waits in write, and who polls for room. A reset
+ * comes at once, or after the peer's FIN, as chance has it. */
+#include "parity.h"
+
+enum { ROUNDS = 120 };
+
+static char bytes[1024 * 1024];
+
+static void server(int listener) {
+    for (int round = 0; round < ROUNDS; round++)
+        close(accepted(listener));
+    say("closed %d", ROUNDS);
+}
+
+static ssize_t write_polling(int fd) {
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    ssize_t written;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    do {
+        written = write(fd, bytes, sizeof bytes);
+        if (written < 0 && errno == EAGAIN)
+            written = poll(&room, 1, 10000);
+    } while (written > 0);
+    return written;
+}
+
+static ssize_t write_waiting(int fd) {
+    ssize_t written;
+    do
+        written = write(fd, bytes, sizeof bytes);
+    while (written > 0);
+    return written;
+}
+
+static void client(address_t peer) {
+    int told = 0, other = 0;
+    signal(SIGPIPE, SIG_IGN);
+    for (int round = 0; round < ROUNDS; round++) {
+        int fd = connected(peer);
+        ssize_t last = round % 2 ? write_polling(fd) : write_waiting(fd);
+        if (last < 0 && (errno == EPIPE || errno == ECONNRESET))
+            told++;
+        else
+            other++;
+        close(fd);
+    }
+    say("told %d, otherwise %d", told, other);
+}
