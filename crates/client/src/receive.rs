@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 
 use hostif::header::SHUT_READ;
 use hostif::lane::Lane;
-use hostif::{Consumed, LaneNews, Passage, SocketHeader, Span, Window};
+use hostif::{Consumed, Flags, LaneNews, Passage, SocketHeader, Span, Window};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
@@ -365,7 +365,9 @@ impl Arrived<'_> {
         let crosses = |step: u32| self.consumed / u64::from(step) != end / u64::from(step);
         let crosses_quarter = crosses((self.offered / 4).max(1));
         let is_empty = bytes == self.available;
+        let is_awaited = is_empty && self.header.flags().contains(Flags::ACK_WAITS);
         let is_due = crosses_quarter
+            || is_awaited
             || crosses((self.offered / 16).max(1))
             || is_empty && crosses(EMPTY_STEP_BYTES);
         if !is_due {
@@ -377,7 +379,7 @@ impl Arrived<'_> {
             in_place: self.in_place,
         };
         self.attachment.push(&self.attachment.receives, &note)?;
-        Ok(crosses_quarter)
+        Ok(crosses_quarter || is_awaited)
     }
 }
 

@@ -46,6 +46,9 @@ bitflags::bitflags! {
         const DATAGRAM = 1 << 8;
         /// The peer has acknowledged our FIN, or never will.
         const FIN_DONE = 1 << 9;
+        /// The peer may wait for the ACK of what can be read: the engine wants to hear when all of it has been (RFC 9293
+        /// §3.7.4; Linux `tcp_cleanup_rbuf`). It may stand when the ACK has left.
+        const ACK_WAITS = 1 << 10;
     }
 }
 

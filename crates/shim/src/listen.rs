@@ -71,11 +71,11 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
             .map_or_else(accelerated::first, |bound| bound.place),
     };
     let backing = sys::borrow(fd)?;
-    // Where somebody may know the port already the engine knows of the listener before the kernel hears, so that nobody is
-    // heard there who would be heard here a moment later.
-    let is_bound = name::local_of(backing)?.port() != 0;
+    // On loopback, where somebody may know the port already, the engine knows of the listener before the kernel hears, so that
+    // nobody is heard there who would be heard here a moment later.
+    let is_bound = accelerated::uses_loopback() && name::local_of(backing)?.port() != 0;
     let prepared = is_bound.then(|| prepare(fd, socket, place));
-    if is_bound && owner == Owner::Any && accelerated::uses_loopback() {
+    if is_bound && owner == Owner::Any {
         std::thread::sleep(GRACE);
     }
     sys::listen(backing, backlog)?;

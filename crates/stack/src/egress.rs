@@ -125,6 +125,8 @@ pub struct ConnectionView {
     pub urgent_end: Option<u64>,
     /// Why the connection failed.
     pub error: Option<ConnectionError>,
+    /// An ACK leaves when the program has consumed all there is.
+    pub ack_waits: bool,
 }
 
 /// How a connection uses its receive window.

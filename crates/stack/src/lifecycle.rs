@@ -287,5 +287,6 @@ pub(crate) fn view(record: &ConnectionRecord) -> ConnectionView {
         fin: tcp.fin_received(),
         urgent_end: tcp.urgent_end(),
         error: tcp.error(),
+        ack_waits: tcp.ack_waits_for_reader(),
     }
 }

@@ -237,6 +237,8 @@ fn receiver(config: &Config) -> Receiver {
         sack: config.sack,
         window_scaling: config.window_scaling,
         quick_acks: QUICK_ACKS,
+        pushed: 0,
+        answers: false,
         ..Receiver::new_zeroed()
     }
 }

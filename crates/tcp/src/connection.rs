@@ -344,9 +344,10 @@ impl Connection {
         self.snd.max.saturating_sub(1).min(self.written())
     }
 
-    /// `TCP_QUICKACK`: in-order data is acknowledged at once for a while, or no longer.
+    /// `TCP_QUICKACK`: in-order data is acknowledged at once for a while, or as if the program answered it.
     pub fn set_quick_ack(&mut self, on: bool) -> Events {
         self.rcv.quick_acks = if on { crate::connect::QUICK_ACKS } else { 0 };
+        self.rcv.answers = !on;
         if on && self.timers.delayed_ack.is_set() {
             self.rcv.ack_now = true;
             return Events::TRANSMIT;
@@ -438,7 +439,7 @@ impl Connection {
         }
         self.rcv.consumed = end + 1;
         self.tune_receive_window(now, ceiling);
-        Ok(if self.window_update_due() {
+        Ok(if self.window_update_due() || self.ack_due_when_drained() {
             Events::TRANSMIT
         } else {
             Events::empty()

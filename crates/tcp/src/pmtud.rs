@@ -58,6 +58,17 @@ impl PathSearch {
     }
 }
 
+/// What becomes of a probe now.
+pub(crate) enum PathProbe {
+    /// This is it.
+    Leaves(Transmit),
+    /// The congestion window has no room for it until something is acknowledged. Were an ordinary segment sent with each ACK,
+    /// a receiver that acknowledges every segment would leave none ever (Linux `tcp_mtu_probe` returns 0).
+    Waits,
+    /// None is due, or what follows would not show its loss.
+    No,
+}
+
 fn unit(now: Instant) -> u16 {
     let [a, b, ..] = (now.as_us() / UNIT_US).to_le_bytes();
     u16::from_le_bytes([a, b])
@@ -155,16 +166,18 @@ impl Connection {
         usable: u64,
         limits: &TransmitLimits,
         rooms: &mut dyn FlightRooms,
-    ) -> Option<Transmit> {
+    ) -> PathProbe {
         let full = self.snd.mss.min(limits.mss);
         let is_calm = self.recovery.phase == Phase::Open
             && self.snd.sent.lost() + self.snd.sent.sacked() == 0
             && self.timers.retries == 0
             && !self.rcv.has_blocks();
         if self.search.low == 0 || !is_calm {
-            return None;
+            return PathProbe::No;
         }
-        let size = self.next_path_size(now, full)?;
+        let Some(size) = self.next_path_size(now, full) else {
+            return PathProbe::No;
+        };
         let len = u64::from(size.saturating_sub(self.data_options_len()));
         let start = self.snd.max;
         let wanted = len + FOLLOWERS * segment;
@@ -172,8 +185,17 @@ impl Connection {
         let room = self.snd.window_edge().saturating_sub(start);
         let cwnd = u64::from(self.congestion.cwnd());
         let has_followers = available >= wanted && room >= wanted && cwnd >= wanted;
-        if len <= segment || usable < len || !has_followers {
-            return None;
+        if len <= segment || !has_followers {
+            return PathProbe::No;
+        }
+        if usable < len {
+            let in_flight = self.pipe();
+            let is_by_cwnd = in_flight > 0 && usable == cwnd.saturating_sub(in_flight);
+            return if is_by_cwnd {
+                PathProbe::Waits
+            } else {
+                PathProbe::No
+            };
         }
         let stretch = Stretch {
             start,
@@ -184,7 +206,7 @@ impl Connection {
         self.snd.small_end = small_end; // It is not what Nagle means.
         self.recovery.path_probe = size;
         self.snd.sent.path_probe_end = low_half(stretch.end);
-        Some(self.transmit_stretch(now, stretch, len))
+        PathProbe::Leaves(self.transmit_stretch(now, stretch, len))
     }
 
     /// A router says that no segment larger than `mss` gets through.

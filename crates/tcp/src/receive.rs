@@ -11,7 +11,7 @@ use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header};
 
 /// Delayed ACK (RFC 9293 §3.8.6.3 allows 500 ms at most; hosts use 40).
-const DELAYED_ACK: Duration = Duration::from_ms(40);
+pub(crate) const DELAYED_ACK: Duration = Duration::from_ms(40);
 /// RFC 7323 §5.5: a timestamp older than this proves nothing.
 const TIMESTAMP_VALIDITY: Duration = Duration::from_secs(24 * 24 * 3_600);
 /// In-order segments that are acknowledged one by one after a hole was filled.
@@ -142,6 +142,10 @@ impl Connection {
         }
         if arrival.payload_end > arrival.payload_start {
             events |= self.handle_payload(now, &arrival, payload, window);
+            if !self.rcv.ack_now {
+                let is_pushed = header.flags.contains(Flags::PSH);
+                self.rcv.note_pushed(payload.len(), is_pushed);
+            }
         }
         if header.flags.contains(Flags::FIN) && self.state != State::Closed {
             events |= self.note_fin(arrival.payload_end);

@@ -56,6 +56,10 @@ pub(crate) struct Receiver {
     pub window_scaling: bool,
     /// In-order segments that are still expected on a path that lost something lately.
     pub after_hole: u8,
+    /// Segments in order that ended a write of the peer's, since the last ACK we sent; 2: more than one.
+    pub pushed: u8,
+    /// The program answers what comes within the time of a delayed ACK, which so travels with data.
+    pub answers: bool,
     /// MSS that our SYN announced.
     pub advertised_mss: u16,
     /// An ACK was due before the last segment came, of so many bytes, and has not left; 0: none was.
@@ -74,7 +78,17 @@ pub(crate) struct Receiver {
     pub out_of_order: RangeSet,
 }
 
+/// Below this a segment is no full one until larger ones are known (RFC 9293 §3.7.1; Linux `tcp_measure_rcv_mss` begins here).
+const SMALL: usize = 536;
+
 impl Receiver {
+    /// A segment came in order whose ACK may wait. A full one is followed by others, whatever its PSH says.
+    pub fn note_pushed(&mut self, len: usize, is_pushed: bool) {
+        if len < self.segment_payload.into() || is_pushed && len < SMALL {
+            self.pushed = (self.pushed + 1).min(2);
+        }
+    }
+
     /// Stream offset up to which bytes are readable.
     pub fn readable_end(&self) -> u64 {
         self.nxt.saturating_sub(1 + u64::from(self.fin_reached))

@@ -4,6 +4,7 @@
 use crate::{
     chrono::Doing,
     connection::Connection,
+    pmtud::PathProbe,
     rate::Flight,
     recovery::Phase,
     rooms::FlightRooms,
@@ -95,8 +96,9 @@ impl Connection {
             return Some(self.transmit_stretch(now, stretch, segment));
         }
         let mut transmit = match self.transmit_path_probe(now, segment, usable, limits, rooms) {
-            Some(probe) => probe,
-            None => {
+            PathProbe::Leaves(probe) => probe,
+            PathProbe::Waits => return None,
+            PathProbe::No => {
                 let stretch = self.next_new_data(now, segment, usable, limits)?;
                 self.on_sent(now, stretch, segment, rooms);
                 self.transmit_stretch(now, stretch, segment)

@@ -99,6 +99,8 @@ impl Connection {
         if self.timers.delayed_ack <= now {
             self.timers.delayed_ack = Instant::NEVER;
             self.rcv.ack_now = true;
+            // No answer came in time.
+            self.rcv.answers = false;
             events |= Events::TRANSMIT;
         }
         if self.timers.cork <= now {

@@ -1,6 +1,6 @@
 //! From a decision to a segment: header fields, options, and the books that sending one changes.
 
-use crate::{connection::Connection, state::State, time::Instant};
+use crate::{connection::Connection, receive::DELAYED_ACK, state::State, time::Instant};
 use wire::ecn::Ecn;
 use wire::tcp::{Flags, Header, Options, SackBlocks, Timestamps};
 
@@ -93,6 +93,7 @@ impl Connection {
         self.rcv.since_due = 0;
         self.rcv.unacknowledged = 0;
         self.rcv.duplicate_end = 0;
+        self.rcv.pushed = 0;
         self.rcv.last_ack_sent = self.rcv.nxt;
         self.timers.delayed_ack = Instant::NEVER;
     }
@@ -179,6 +180,8 @@ impl Connection {
         }
         let len = data_end - stretch.start;
         self.timers.last_sent = now;
+        self.rcv.answers |=
+            self.tally.data_segments_in > 0 && now.since(self.tally.last_data_in) < DELAYED_ACK;
         Transmit {
             header,
             offset: stretch.start - 1,

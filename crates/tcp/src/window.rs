@@ -68,4 +68,19 @@ impl Connection {
         self.rcv.ack_now |= due;
         due
     }
+
+    /// Whether the program has read all of a message that it does not seem to answer: whoever sends small messages
+    /// (RFC 9293 §3.7.4, Nagle) waits for the ACK then (Linux `tcp_cleanup_rbuf`).
+    pub(crate) fn ack_due_when_drained(&mut self) -> bool {
+        let due = self.ack_waits_for_reader() && self.is_drained();
+        self.rcv.ack_now |= due;
+        due
+    }
+
+    /// Whether an ACK leaves when the program has consumed all there is.
+    #[must_use]
+    pub fn ack_waits_for_reader(&self) -> bool {
+        let is_alone = self.rcv.pushed > 1 || self.rcv.pushed == 1 && !self.rcv.answers;
+        is_alone && self.timers.delayed_ack.is_set()
+    }
 }

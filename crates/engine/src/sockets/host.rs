@@ -33,6 +33,13 @@ impl Sockets {
                 let at_ns = self.wall_clock_ns();
                 self.with_header(row, |header| header.engine_set_arrived_at(at_ns));
             }
+            // Before the bytes can be read.
+            let told = self.row(row).published & Flags::ACK_WAITS.bits() != 0;
+            match (view.ack_waits, told) {
+                (true, false) => self.publish(row, Flags::ACK_WAITS),
+                (false, true) => self.unpublish(row, Flags::ACK_WAITS),
+                _ => {}
+            }
             self.with_header(row, |header| {
                 header.engine_set_received_end(view.readable_end)
             });

@@ -67,8 +67,6 @@ pub fn send(
     let candidates = as_wished(candidates, socket, &wishes);
     if candidates.is_empty() {
         return match policy().is_engine_only() {
-            // As where no stack of the host has the address.
-            true if wishes.source.is_some() => Err(Errno::INVAL),
             true => Err(Errno::NETUNREACH),
             false => Ok(None),
         };

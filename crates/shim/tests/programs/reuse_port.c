@@ -171,9 +171,14 @@ static void by_address(address_t peer) {
     address_t any;
     memset(&any, 0, sizeof any);
     any.KIND = FAMILY;
-    peer.PORT = 0;
+    /* A port that is free on all addresses of both families: other programs run beside this one. */
+    int probe = socket(FAMILY, SOCK_STREAM, 0);
+    socklen_t len = sizeof any;
+    bind(probe, (struct sockaddr *)&any, sizeof any);
+    getsockname(probe, (struct sockaddr *)&any, &len);
+    close(probe);
+    peer.PORT = any.PORT;
     int first = one_of_group("one address", &peer);
-    any.PORT = peer.PORT;
     int all = one_of_group("all", &any), again = one_of_group("all again", &any), taken = 0;
     for (int n = 0; n < CONNECTIONS; n++) {
         close(connected(peer));

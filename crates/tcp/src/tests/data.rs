@@ -404,3 +404,47 @@ fn the_window_field_counts_what_was_not_consumed() {
         (65_535, IRS.wrapping_add(40_001))
     );
 }
+
+#[test]
+fn a_small_message_that_was_read_and_is_not_answered_is_acknowledged() {
+    let mut script = Script::established(&plain());
+    script.conn.rcv.quick_acks = 0;
+    script.arrives(seg("P.", 1, 1, &[7; 10]));
+    script.leaves(&[]);
+    script.consumes_all();
+    script.leaves(&[". 1:1 ack 11"]);
+    // Not before all of it was read, and not where a full segment says that more is to come.
+    script.arrives(seg("P.", 11, 1, &[7; 10]));
+    script.conn.handle_consumed(script.now, 15).unwrap();
+    script.leaves(&[]);
+    script.consumes_all();
+    script.leaves(&[". 1:1 ack 21"]);
+    script.arrives(seg("P.", 21, 1, &[7; 1_000]));
+    script.consumes_all();
+    script.leaves(&[]);
+}
+
+#[test]
+fn the_ack_of_a_message_that_is_answered_travels_with_the_answer() {
+    let mut script = Script::established(&nodelay());
+    script.conn.rcv.quick_acks = 0;
+    for round in 0..3 {
+        let (ours, theirs) = (1 + 10 * round, 1 + 10 * round);
+        script.arrives(seg("P.", theirs, ours, &[7; 10]));
+        if round > 0 {
+            script.consumes_all();
+        }
+        script.leaves(&[]);
+        script.writes(10);
+        script.leaves(&[&format!("P. {ours}:{} ack {}", ours + 10, theirs + 10)]);
+    }
+    // Until an answer is late.
+    script.arrives(seg("P.", 31, 31, &[7; 10]));
+    script.consumes_all();
+    script.leaves(&[]);
+    assert_eq!(script.next_timer().0, 40);
+    script.leaves(&[". 31:31 ack 41"]);
+    script.arrives(seg("P.", 41, 31, &[7; 10]));
+    script.consumes_all();
+    script.leaves(&[". 31:31 ack 51"]);
+}
