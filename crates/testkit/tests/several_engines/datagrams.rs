@@ -319,6 +319,12 @@ fn what_is_for_a_group_or_everybody_comes_once_however_many_stacks_hear_it() {
     let Some(bed) = Bed::new("udp-once") else {
         return;
     };
+    // Without a route to it a group is on no interface that anybody means (ENODEV).
+    testkit::run(
+        bed.a(),
+        "ip",
+        &["route", "add", "239.0.0.0/8", "dev", "eth0"],
+    );
     let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
     let counting = bed.run(COUNTING, &[], "listening");
     let line = ["-c", CALLING, &peer, &first, SECOND_OWN, &kernels];
