@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     apps,
-    goals::{self, Subject},
+    micro::{self, Subject},
     mover, overload, tcp,
 };
 
@@ -22,8 +22,7 @@ use crate::{
   shunt bench overload
   shunt bench apps --only nginx,redis --runs 7 --json
 
-Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, 2 wrong
-usage, 130 interrupted.")]
+Exit status: 0 measured, 1 a run failed, 2 wrong usage, 130 interrupted.")]
 pub struct Arguments {
     #[command(subcommand)]
     benchmark: Benchmark,
@@ -36,15 +35,15 @@ enum Benchmark {
     Mover(mover::Arguments),
     Overload(overload::Arguments),
     /// Round trips of 64 bytes: inline and server only, over the cable and on one host; the tail too.
-    Latency(goals::Arguments),
+    Latency(micro::Arguments),
     /// One stream of iperf3 as fast as it goes: over veth and TAP, each way, on one host.
-    Bulk(goals::Arguments),
+    Bulk(micro::Arguments),
     /// Small requests: redis for each CPU second of its server, pipelined messages.
-    Rate(goals::Arguments),
+    Rate(micro::Arguments),
     /// Short connections: accepted and closed, sockets created and closed, a few requests each.
-    Connect(goals::Arguments),
+    Connect(micro::Arguments),
     /// Processor time: a program's calls with an engine, an idle engine, how fast that wakes.
-    Cpu(goals::Arguments),
+    Cpu(micro::Arguments),
 }
 
 /// Runs the command.
@@ -54,10 +53,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Benchmark::Tcp(arguments) => tcp::execute(arguments),
         Benchmark::Mover(arguments) => mover::execute(arguments),
         Benchmark::Overload(arguments) => overload::execute(arguments),
-        Benchmark::Latency(arguments) => goals::execute(Subject::Latency, arguments),
-        Benchmark::Bulk(arguments) => goals::execute(Subject::Bulk, arguments),
-        Benchmark::Rate(arguments) => goals::execute(Subject::Rate, arguments),
-        Benchmark::Connect(arguments) => goals::execute(Subject::Connect, arguments),
-        Benchmark::Cpu(arguments) => goals::execute(Subject::Cpu, arguments),
+        Benchmark::Latency(arguments) => micro::execute(Subject::Latency, arguments),
+        Benchmark::Bulk(arguments) => micro::execute(Subject::Bulk, arguments),
+        Benchmark::Rate(arguments) => micro::execute(Subject::Rate, arguments),
+        Benchmark::Connect(arguments) => micro::execute(Subject::Connect, arguments),
+        Benchmark::Cpu(arguments) => micro::execute(Subject::Cpu, arguments),
     }
 }

@@ -1,11 +1,9 @@
 //! `shunt bench mover`: large files, by `shunt send` and by what people use instead, beside the disk's own rate; and
 //! the loops of the `zero-copy` paper beside its tables.
 //!
-//! Each case moves the same file from the page cache over loopback, once per run; ratios are taken within runs. A goal
-//! that is missed is printed and no failure.
+//! Each case moves the same file from the page cache over loopback, once per run; ratios are taken within runs.
 
 mod case;
-mod goals;
 mod own;
 mod pair;
 mod paper;
@@ -49,8 +47,7 @@ pub const NO_UDP: &str = "files travel over TCP only: over UDP loss recovery, co
 A run with a fixed offset sends the same part of the file again and again. It is what the paper measured first;
 it is no transfer, and labelled so.
 Ctrl-C ends it, removes its files and prints what was measured so far.
-Exit status: 0 measured (a goal that is missed is printed, no failure), 1 a run failed, or nothing could be measured
-in a folder, 2 wrong usage.")]
+Exit status: 0 measured, 1 a run failed, or nothing could be measured in a folder, 2 wrong usage.")]
 pub struct Arguments {
     /// Folder on the file system to measure; may be given several times [default: . and /dev/shm]
     #[arg(long, value_name = "FOLDER")]

@@ -175,3 +175,33 @@ fn files_that_the_pages_for_developers_name_are_there() {
     assert!(missing.is_empty(), "{missing:#?}");
     assert!(named > 100, "the pages were not understood: {named}");
 }
+
+#[test]
+fn what_the_specification_says_holds_a_promise_is_there() {
+    let files = workspace::rust_files();
+    let page = std::fs::read_to_string(workspace::root().join("SPECIFICATION.md")).unwrap();
+    let commands = files
+        .iter()
+        .find(|(path, _)| path == "crates/bench/src/command.rs")
+        .map(|(_, text)| text.to_lowercase())
+        .unwrap();
+    let is_held = |by: &str| match (by.split_once("::"), by.strip_prefix("shunt bench ")) {
+        (Some((file, test)), _) => {
+            let (end, function) = (format!("/{file}"), format!("fn {test}("));
+            let mut named = files.iter().filter(|(path, _)| path.ends_with(&end));
+            named.any(|(_, text)| text.contains(&function))
+        }
+        (None, Some(command)) => commands.contains(&format!(" {command}(")),
+        (None, None) => false,
+    };
+    let rows = page.lines().filter_map(|line| line.strip_suffix(" |"));
+    let rows = rows.filter_map(|line| line.rsplit_once(" | "));
+    let promises: Vec<_> = rows.filter(|(_, by)| *by != "held by").collect();
+    assert!(promises.len() > 30, "the page was not understood");
+    for (promise, by) in promises {
+        let named: Vec<&str> = by.split('`').skip(1).step_by(2).collect();
+        let missing: Vec<&&str> = named.iter().filter(|by| !is_held(by)).collect();
+        assert!(missing.is_empty(), "{promise}: {missing:?}");
+        assert!(!named.is_empty() || by.contains("*pending*"), "{promise}");
+    }
+}

@@ -1,4 +1,4 @@
-//! `shunt send` and `shunt recv` in their modes, and what the disk does by itself: the denominators of the goals.
+//! `shunt send` and `shunt recv` in their modes, and what the disk does by itself: the denominator of other rates.
 
 use anyhow::Context;
 
@@ -19,7 +19,7 @@ struct Mode {
     stores: bool,
 }
 
-/// Names of cases that the goals speak of.
+/// Names of cases that others are compared with.
 pub const BLAKE3: &str = "shunt-blake3";
 /// The same.
 pub const XXH3: &str = "shunt-xxh3";

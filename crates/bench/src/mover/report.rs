@@ -1,4 +1,4 @@
-//! Tables and goals, for people and as JSON.
+//! Tables, for people and as JSON.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{
     case::{Counters, Group},
-    goals::{self, Goal},
     own,
     paper::{Cell, Offset, Sink},
     results::{Missing, Results},
@@ -31,7 +30,6 @@ pub struct Report {
     #[serde(flatten)]
     shown: Shown,
     parts: Vec<Part>,
-    pub goals: Vec<Goal>,
 }
 
 /// How it was measured, and what of it is wanted.
@@ -98,18 +96,8 @@ impl Part {
         }
     }
 
-    pub fn is_memory(&self) -> bool {
-        let kind = self.file_system.as_ref();
-        kind.is_some_and(FileSystem::is_memory)
-    }
-
     pub fn row(&self, key: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.key == key)
-    }
-
-    pub fn rate(&self, key: &str) -> Option<f64> {
-        let rate = self.row(key)?.gbit_per_s.as_ref()?;
-        Some(rate.median)
     }
 
     pub fn place(&self) -> String {
@@ -169,7 +157,6 @@ impl Report {
                 .ok()
                 .map(|name| name.trim().to_owned()),
             shown,
-            goals: goals::judge(&parts, shown.is_fresh),
             parts,
         }
     }
@@ -205,10 +192,6 @@ impl Report {
             if self.shown.counters {
                 text += &counters_text(part);
             }
-        }
-        if !self.goals.is_empty() {
-            text += "\n";
-            text += &goals::text(&self.goals);
         }
         text
     }
@@ -313,4 +296,39 @@ fn counters_text(part: &Part) -> String {
         facts.field("zc.switches", "sendfile"),
         facts.field("zc.copies", "sendfile"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mover::results::tests::results;
+
+    #[test]
+    fn a_peer_that_fails_is_told_and_is_no_failure_of_the_run() {
+        let mut measured = results(&[
+            (own::DISK_WRITE, Group::Limit, &[32.0, 32.0, 32.0][..]),
+            (own::XXH3, Group::Own, &[31.0, 31.0, 31.0]),
+            ("peer-x", Group::Peer, &[24.0, 24.0, 24.0]),
+        ]);
+        measured.fail(2, "it stored too little".to_owned());
+        let part = Part {
+            folder: "/d".to_owned(),
+            file_system: None,
+            bytes: 4 << 30,
+            skipped: None,
+            rows: rows(&measured),
+        };
+        let shown = Shown {
+            runs: 3,
+            counters: false,
+            is_fresh: false,
+        };
+        let report = Report::of(vec![part], shown);
+        let text = report.text();
+        assert!(
+            text.contains("failed: ") && text.contains("it stored too little"),
+            "{text}"
+        );
+        assert!(text.contains("31.0") && !report.failed(), "{text}");
+    }
 }

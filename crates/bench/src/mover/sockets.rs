@@ -10,7 +10,7 @@ use super::{
     pair::{Pair, free_port},
     site::Site,
 };
-use crate::goals::bed::{Bed, On, Scale, Stack};
+use crate::micro::testbed::{On, Scale, Stack, Testbed};
 
 /// Names of the cases.
 pub const KERNEL: &str = "lab-kernel";
@@ -39,14 +39,17 @@ pub fn cases() -> Vec<Case> {
 
 fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
     let scale = Scale { seconds: 0.0 };
-    let bed = Bed::create(scale, site.interrupt.clone())?;
+    let testbed = Testbed::create(scale, site.interrupt.clone())?;
     let engines = match stack {
-        Stack::Engine => vec![bed.start_engine(On::A, &[])?, bed.start_engine(On::B, &[])?],
+        Stack::Engine => vec![
+            testbed.start_engine(On::A, &[])?,
+            testbed.start_engine(On::B, &[])?,
+        ],
         Stack::Kernel | Stack::Left | Stack::Inline(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;
     let command = |on| {
-        let mut command = quiet_as(bed.host(on)?.command(&shunt)?);
+        let mut command = quiet_as(testbed.host(on)?.command(&shunt)?);
         command.env_remove("SHUNT_TOKEN");
         if !engines.is_empty() {
             command.args(["run", "--policy", "engine-only", "--"]);
@@ -55,7 +58,7 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
         anyhow::Ok(command)
     };
     let port = free_port()?;
-    let address = IpAddr::from(bed.seat(On::A, stack)?.address);
+    let address = IpAddr::from(testbed.placement(On::A, stack)?.address);
     let address = format!("{address}:{port}");
     let mut server = command(On::A)?;
     server

@@ -52,9 +52,9 @@ impl Ratio {
         Some(Self { value, interval })
     }
 
-    /// Whether the interval leaves open on which side of `goal` the ratio is.
-    pub fn is_open(&self, goal: f64) -> bool {
-        (self.value - goal).abs() <= self.interval
+    /// Whether the interval leaves open on which side of `threshold` the ratio is.
+    pub fn is_open(&self, threshold: f64) -> bool {
+        (self.value - threshold).abs() <= self.interval
     }
 }
 

@@ -198,7 +198,7 @@ pub struct Grid {
     pub rtts_ms: Vec<u64>,
     pub rates_mbit: Vec<u64>,
     pub seeds: u64,
-    /// Of a ratio that fewer do not tell from the goal.
+    /// Of a ratio that fewer do not tell from the threshold.
     pub seeds_most: u64,
     /// Of what is only reported.
     pub seeds_reported: u64,

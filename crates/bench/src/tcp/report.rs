@@ -11,9 +11,9 @@ use super::{
 };
 use output::Table;
 
-/// What Shunt's ratio to the kernel shall reach in every cell.
-const GOAL: f64 = 0.95;
-/// Between which Shunt's share of a bottleneck shall lie.
+/// A ratio to the kernel from which on a cell counts as done as well as the kernel does it.
+const AS_KERNEL: f64 = 0.95;
+/// Shares of a bottleneck that count as fair.
 const FAIR: std::ops::RangeInclusive<f64> = 0.4..=0.6;
 
 /// The whole result.
@@ -100,9 +100,9 @@ impl Row {
         self.congestion != "bbr"
     }
 
-    /// Sides of ours that stay below the goal, or have no result.
+    /// Sides of ours that stay below [`AS_KERNEL`], or have no result.
     fn below(&self) -> usize {
-        let is_below = |side: &&Side| side.ratio.is_none_or(|ratio| ratio.value < GOAL);
+        let is_below = |side: &&Side| side.ratio.is_none_or(|ratio| ratio.value < AS_KERNEL);
         self.ours().filter(is_below).count()
     }
 
@@ -112,7 +112,7 @@ impl Row {
         sides.filter(|side| side.combination != Combination::ALL[0])
     }
 
-    /// Sides of ours whose interval leaves open whether they reach the goal.
+    /// Sides of ours whose interval leaves open whether they reach [`AS_KERNEL`].
     fn undecided(&self) -> usize {
         self.ours().filter(|side| side.is_undecided()).count()
     }
@@ -136,8 +136,8 @@ impl Row {
         let ratio = |combination| match self.side(combination) {
             None => "-".to_owned(),
             Some(side) => side.ratio.map_or("failed".to_owned(), |ratio| {
-                let below = if ratio.value < GOAL { " <" } else { "" };
-                let open = if ratio.is_open(GOAL) { " ~" } else { "" };
+                let below = if ratio.value < AS_KERNEL { " <" } else { "" };
+                let open = if ratio.is_open(AS_KERNEL) { " ~" } else { "" };
                 format!("{:.2} ±{:.2}{below}{open}", ratio.value, ratio.interval)
             }),
         };
@@ -184,9 +184,9 @@ impl Side {
         (right + self.failed) as u64
     }
 
-    /// Whether the ratio is not yet told from the goal.
+    /// Whether the ratio is not yet told from [`AS_KERNEL`].
     pub fn is_undecided(&self) -> bool {
-        self.ratio.is_some_and(|ratio| ratio.is_open(GOAL))
+        self.ratio.is_some_and(|ratio| ratio.is_open(AS_KERNEL))
     }
 
     fn of(combination: Combination, done: &[&Done]) -> Self {
@@ -254,9 +254,9 @@ impl Report {
              buffer one round trip (at least 64 KiB; at a gigabit 512 KiB)\n\
              both kernels: {}; engines: {}\n\
              goodput from connect to the receiver's answer after the last byte; mean of {} seeds ({} of BBR, which is \
-             only reported), 95 % interval; others as a ratio to kernel to kernel over the same seeds, < where below {GOAL}; \
-             ~ where the interval reaches {GOAL}: such ratios, below or above, were given twice the seeds, {} at most, as far as nine minutes allowed\n\n{}\n\
-             {below} of {all} ratios of Reno and CUBIC below {GOAL}, {open} not told from it by their interval; {} s\n",
+             only reported), 95 % interval; others as a ratio to kernel to kernel over the same seeds, < where below {AS_KERNEL}; \
+             ~ where the interval reaches {AS_KERNEL}: such ratios, below or above, were given twice the seeds, {} at most, as far as nine minutes allowed\n\n{}\n\
+             {below} of {all} ratios of Reno and CUBIC below {AS_KERNEL}, {open} not told from it by their interval; {} s\n",
             self.kernel,
             self.cores,
             self.parameters.join(", "),
@@ -340,8 +340,8 @@ impl Report {
         !self.failures.is_empty() || unfair || unmarked
     }
 
-    /// Whether every goal is reached.
-    pub fn reaches_goals(&self) -> bool {
+    /// Whether every judged ratio is at least [`AS_KERNEL`], and every share of a bottleneck a fair one.
+    pub fn is_as_kernel(&self) -> bool {
         let fair = |share: &Share| {
             share
                 .shunt

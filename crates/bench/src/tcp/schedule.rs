@@ -47,7 +47,7 @@ struct Shared {
     total: usize,
 }
 
-/// More seeds for rows that cannot be told from the goal, as long as there is time.
+/// More seeds for rows that cannot be told from the threshold, as long as there is time.
 #[derive(Debug, Clone, Copy)]
 pub struct Further {
     /// Seeds of a ratio at most.

@@ -1,9 +1,9 @@
 //! How many seeds a row of the table gets: as many as were asked for, and as many again, up to a bound, for each
-//! ratio that cannot be told from the goal by them.
+//! ratio that cannot be told from the threshold by them.
 //!
 //! Whether a transfer waits for a timeout doubles its time, so ten seeds leave some ratios uncertain by a tenth, and
-//! which of them fall below the goal is luck. The rule must not turn luck into success either: it asks how far a ratio
-//! is from the goal and not on which side, so one that looks good is measured on as one that looks bad, and all
+//! which of them fall below the threshold is luck. The rule must not turn luck into success either: it asks how far a ratio
+//! is from the threshold and not on which side, so one that looks good is measured on as one that looks bad, and all
 //! transfers count in the end, none is taken back.
 
 use super::{

@@ -46,7 +46,7 @@ fn seeds(jobs: &[Job], combination: Combination) -> Vec<u64> {
 }
 
 #[test]
-fn a_ratio_that_is_told_from_the_goal_gets_no_more_whichever_side_it_is_on() {
+fn a_ratio_that_is_told_from_the_threshold_gets_no_more_whichever_side_it_is_on() {
     for (even, odd) in [(1.0, 1.0), (1.2, 1.21), (0.5, 0.52)] {
         assert_eq!(further(&row(even, odd), 40), [], "{even} {odd}");
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{bed::Bed, row::Reached, samples::Samples, setup::Plan};
+use super::{row::Measured, samples::Samples, setup::Plan, testbed::Testbed};
 use crate::{
     cores::{self, CoreDistance},
     idle::IdleLatency,
@@ -28,7 +28,7 @@ pub struct Report {
     runs: u32,
     duration_s: u64,
     notes: Vec<&'static str>,
-    rows: Vec<Reached>,
+    rows: Vec<Measured>,
     skipped: Vec<String>,
     failures: Vec<String>,
 }
@@ -38,7 +38,7 @@ impl Report {
     pub fn of(
         measured: &'static str,
         runs: u32,
-        bed: &Bed,
+        testbed: &Testbed,
         plan: &Plan,
         samples: &Samples,
         before: Option<CoreDistance>,
@@ -52,20 +52,20 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             kernel: release,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cable: bed.lab().cable().to_string(),
-            mtu_bytes: bed.lab().mtu(),
-            congestion_control: bed.lab().congestion().to_owned(),
+            cable: testbed.lab().cable().to_string(),
+            mtu_bytes: testbed.lab().mtu(),
+            congestion_control: testbed.lab().congestion().to_owned(),
             engine_cpu: cores::for_engine(),
             cache_line_round_trip_before: before,
             cache_line_round_trip_after: CoreDistance::measure(),
             idle_latency_can_be_held: IdleLatency::hold().held(),
             runs,
-            duration_s: bed.elapsed().as_secs(),
+            duration_s: testbed.elapsed().as_secs(),
             notes: plan.notes.clone(),
             rows: plan
                 .rows
                 .iter()
-                .map(|row| Reached::of(row, samples))
+                .map(|row| Measured::of(row, samples))
                 .collect(),
             skipped: samples.skips().map(str::to_owned).collect(),
             failures: samples.failures().map(str::to_owned).collect(),
@@ -115,8 +115,6 @@ impl Report {
             "Shunt",
             "spread",
             "Shunt/kernel",
-            "goal",
-            "",
             "runs",
         ]);
         for row in &self.rows {

@@ -1,4 +1,4 @@
-//! A row of the table: a quantity of one way of running a program beside the same of another, and the goal.
+//! A row of the table: a quantity of one way of running a program beside the same of another.
 
 use serde::Serialize;
 
@@ -22,18 +22,6 @@ pub const fn from(setup: &'static str, quantity: &'static str) -> Source {
     Source { setup, quantity }
 }
 
-/// What is to be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Goal {
-    /// Shunt's value over the kernel's.
-    RatioAtLeast(f64),
-    /// Shunt's value over the kernel's.
-    RatioAtMost(f64),
-    /// Shunt's value itself.
-    ValueAtMost(f64),
-}
-
 /// One row before it is measured.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -47,13 +35,11 @@ pub struct Row {
     pub kernel: Option<Source>,
     /// Shunt's values.
     pub shunt: Source,
-    /// What is to be reached, if anything was promised.
-    pub goal: Option<Goal>,
 }
 
-/// One row with what was reached.
+/// One row with what was measured.
 #[derive(Debug, Serialize)]
-pub struct Reached {
+pub struct Measured {
     what: &'static str,
     unit: &'static str,
     better: Better,
@@ -61,14 +47,11 @@ pub struct Reached {
     shunt: Option<Summary>,
     /// Shunt's value over the kernel's of the same run, of each run.
     ratio: Option<Summary>,
-    goal: Option<Goal>,
-    /// Whether the goal was reached; None where there is no goal or no value.
-    met: Option<bool>,
     /// Why there are no values.
     missing: Vec<String>,
 }
 
-impl Reached {
+impl Measured {
     /// Sums up the samples of a row.
     pub fn of(row: &Row, samples: &Samples) -> Self {
         let values = |source: Source| samples.values(source);
@@ -85,14 +68,6 @@ impl Reached {
         };
         let ratio = Summary::of(&ratios);
         let shunt = summary(&shunt);
-        let met = row.goal.and_then(|goal| {
-            let ratio = ratio.as_ref().map(|ratio| ratio.median);
-            Some(match goal {
-                Goal::RatioAtLeast(least) => ratio? >= least,
-                Goal::RatioAtMost(most) => ratio? <= most,
-                Goal::ValueAtMost(most) => shunt.as_ref()?.median <= most,
-            })
-        });
         let sources = row.kernel.into_iter().chain([row.shunt]);
         let missing = sources.filter_map(|source| samples.why_missing(source.setup));
         Self {
@@ -102,14 +77,12 @@ impl Reached {
             kernel: kernel.as_deref().and_then(summary),
             shunt,
             ratio,
-            goal: row.goal,
-            met,
             missing: missing.map(str::to_owned).collect(),
         }
     }
 
     /// The cells of the printed table.
-    pub fn cells(&self) -> [String; 10] {
+    pub fn cells(&self) -> [String; 8] {
         let dash = || "-".to_owned();
         let median =
             |side: &Option<Summary>| side.as_ref().map_or_else(dash, |side| number(side.median));
@@ -118,18 +91,6 @@ impl Reached {
             side.as_ref().map_or_else(dash, percent)
         };
         let ratio = self.ratio.as_ref();
-        let goal = match self.goal {
-            Some(Goal::RatioAtLeast(least)) => format!(">= {least:.2}"),
-            Some(Goal::RatioAtMost(most)) => format!("<= {most:.2}"),
-            Some(Goal::ValueAtMost(most)) => format!("<= {} {}", number(most), self.unit),
-            None => dash(),
-        };
-        let verdict = match self.met {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None if !self.missing.is_empty() => "not measured",
-            None => "-",
-        };
         let runs = self.shunt.as_ref().map_or(0, |side| side.samples.len());
         [
             self.what.to_owned(),
@@ -139,8 +100,6 @@ impl Reached {
             median(&self.shunt),
             spread(&self.shunt),
             ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio.median)),
-            goal,
-            verdict.to_owned(),
             runs.to_string(),
         ]
     }
@@ -156,7 +115,6 @@ mod tests {
         better: Better::Lower,
         kernel: Some(from("kernel", "p50")),
         shunt: from("shunt", "p50"),
-        goal: Some(Goal::RatioAtMost(0.5)),
     };
 
     fn samples(kernel: &[f64], shunt: &[f64]) -> Samples {
@@ -172,21 +130,21 @@ mod tests {
     #[test]
     fn the_ratio_is_the_median_of_the_ratios_within_runs() {
         // The machine was twice as slow in the second run, for both.
-        let reached = Reached::of(&ROW, &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]));
-        let ratio = reached.ratio.as_ref().unwrap();
+        let measured = Measured::of(&ROW, &samples(&[10.0, 20.0, 10.0], &[4.0, 8.0, 6.0]));
+        let ratio = measured.ratio.as_ref().unwrap();
         assert!((ratio.median - 0.4).abs() < 1e-9 && (ratio.max - 0.6).abs() < 1e-9);
-        assert_eq!(reached.met, Some(true));
-        assert_eq!(reached.cells()[8], "met");
+        assert_eq!(measured.cells()[6], "0.40");
     }
 
     #[test]
-    fn a_goal_that_is_missed_is_said_and_one_without_values_is_not_judged() {
-        let missed = Reached::of(&ROW, &samples(&[10.0], &[6.0]));
-        assert_eq!(missed.met, Some(false));
+    fn a_row_without_values_says_why() {
         let mut none = samples(&[10.0], &[]);
         none.skip("shunt", "no such driver".to_owned());
-        let none = Reached::of(&ROW, &none);
-        assert_eq!((none.met, none.cells()[8].as_str()), (None, "not measured"));
+        let none = Measured::of(&ROW, &none);
+        assert_eq!(
+            (none.cells()[6].as_str(), none.cells()[7].as_str()),
+            ("-", "0")
+        );
         assert_eq!(none.missing, ["no such driver"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-use super::{bed::Bed, row::Row, samples::Values};
+use super::{row::Row, samples::Values, testbed::Testbed};
 
 /// Whether idle processors may sleep deeply while a setup is measured: the same for both sides of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Setup {
     /// Programs that must be installed.
     pub tools: &'static [&'static str],
     /// Measures once.
-    pub measure: fn(&Bed) -> anyhow::Result<Values>,
+    pub measure: fn(&Testbed) -> anyhow::Result<Values>,
 }
 
 /// What one of the commands measures.

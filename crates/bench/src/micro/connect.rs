@@ -1,10 +1,10 @@
 //! `shunt bench connect`: connections that live for no request, or for a few.
 
 use super::{
-    bed::{Bed, On, PROBE, Stack},
-    row::{Goal, Row, from},
+    row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
+    testbed::{On, PROBE, Stack, Testbed},
 };
 use crate::{
     apps::case::Better,
@@ -16,55 +16,44 @@ const INLINE: Stack = Stack::Inline("af_packet");
 
 /// What is measured.
 pub fn plan() -> Plan {
-    let rate = |what, kernel, shunt, least: Option<f64>| Row {
+    let rate = |what, kernel, shunt| Row {
         what,
         unit: "connections/s",
         better: Better::Higher,
         kernel: Some(from(kernel, "rate")),
         shunt: from(shunt, "rate"),
-        goal: least.map(Goal::RatioAtLeast),
     };
-    let create = |what, kernel, shunt, most: Option<f64>| Row {
+    let create = |what, kernel, shunt| Row {
         what,
         unit: "µs",
         better: Better::Lower,
         kernel: Some(from(kernel, "create")),
         shunt: from(shunt, "create"),
-        goal: most.map(Goal::RatioAtMost),
     };
-    let with_requests = REQUESTS.map(|[what, kernel, shunt]| rate(what, kernel, shunt, None));
+    let with_requests = REQUESTS.map(|[what, kernel, shunt]| rate(what, kernel, shunt));
     let rows = vec![
         rate(
             "connect, accept, close, inline both ends",
             "kernel-0",
             "inline-0",
-            Some(2.0),
         ),
         rate(
             "  the same, engine on the server's host",
             "kernel-0",
             "engine-0",
-            None,
         ),
         create(
             "socket create + close, connected, inline",
             "kernel-0",
             "inline-0",
-            Some(1.0),
         ),
-        create("  the same, engine", "kernel-0", "engine-client", None),
+        create("  the same, engine", "kernel-0", "engine-client"),
         create(
             "socket create + close, never connected, inline",
             "kernel-create",
             "inline-create",
-            Some(1.2),
         ),
-        create(
-            "  the same, engine",
-            "kernel-create",
-            "engine-create",
-            Some(1.2),
-        ),
+        create("  the same, engine", "kernel-create", "engine-create"),
     ];
     Plan {
         setups: SETUPS.to_vec(),
@@ -101,60 +90,64 @@ const REQUESTS: [[&str; 3]; 4] = [
 ];
 
 const SETUPS: [Setup; 15] = [
-    setup("kernel-0", "kernel", |bed| both(bed, Stack::Kernel, "0")),
-    setup("inline-0", "inline both ends", |bed| both(bed, INLINE, "0")),
-    setup("engine-0", "engine serves, client kernel", |bed| {
-        let _engine = bed.start_engine(On::A, &[])?;
-        connections(bed, Stack::Engine, Stack::Kernel, "0")
+    setup("kernel-0", "kernel", |testbed| {
+        both(testbed, Stack::Kernel, "0")
+    }),
+    setup("inline-0", "inline both ends", |testbed| {
+        both(testbed, INLINE, "0")
+    }),
+    setup("engine-0", "engine serves, client kernel", |testbed| {
+        let _engine = testbed.start_engine(On::A, &[])?;
+        connections(testbed, Stack::Engine, Stack::Kernel, "0")
     }),
     setup(
         "engine-client",
         "client on an engine, server kernel",
-        |bed| {
-            let _engine = bed.start_engine(On::B, &[])?;
-            connections(bed, Stack::Kernel, Stack::Engine, "0")
+        |testbed| {
+            let _engine = testbed.start_engine(On::B, &[])?;
+            connections(testbed, Stack::Kernel, Stack::Engine, "0")
         },
     ),
-    setup("kernel-create", "kernel, never connected", |bed| {
-        create(bed, Stack::Kernel)
+    setup("kernel-create", "kernel, never connected", |testbed| {
+        create(testbed, Stack::Kernel)
     }),
-    setup("inline-create", "inline, never connected", |bed| {
-        create(bed, INLINE)
+    setup("inline-create", "inline, never connected", |testbed| {
+        create(testbed, INLINE)
     }),
-    setup("engine-create", "engine, never connected", |bed| {
-        let _engine = bed.start_engine(On::B, &[])?;
-        create(bed, Stack::Engine)
+    setup("engine-create", "engine, never connected", |testbed| {
+        let _engine = testbed.start_engine(On::B, &[])?;
+        create(testbed, Stack::Engine)
     }),
-    setup("kernel-1", "kernel, 1 request", |bed| {
-        both(bed, Stack::Kernel, "1")
+    setup("kernel-1", "kernel, 1 request", |testbed| {
+        both(testbed, Stack::Kernel, "1")
     }),
-    setup("inline-1", "inline, 1 request", |bed| {
-        both(bed, INLINE, "1")
+    setup("inline-1", "inline, 1 request", |testbed| {
+        both(testbed, INLINE, "1")
     }),
-    setup("kernel-2", "kernel, 2 requests", |bed| {
-        both(bed, Stack::Kernel, "2")
+    setup("kernel-2", "kernel, 2 requests", |testbed| {
+        both(testbed, Stack::Kernel, "2")
     }),
-    setup("inline-2", "inline, 2 requests", |bed| {
-        both(bed, INLINE, "2")
+    setup("inline-2", "inline, 2 requests", |testbed| {
+        both(testbed, INLINE, "2")
     }),
-    setup("kernel-5", "kernel, 5 requests", |bed| {
-        both(bed, Stack::Kernel, "5")
+    setup("kernel-5", "kernel, 5 requests", |testbed| {
+        both(testbed, Stack::Kernel, "5")
     }),
-    setup("inline-5", "inline, 5 requests", |bed| {
-        both(bed, INLINE, "5")
+    setup("inline-5", "inline, 5 requests", |testbed| {
+        both(testbed, INLINE, "5")
     }),
-    setup("kernel-10", "kernel, 10 requests", |bed| {
-        both(bed, Stack::Kernel, "10")
+    setup("kernel-10", "kernel, 10 requests", |testbed| {
+        both(testbed, Stack::Kernel, "10")
     }),
-    setup("inline-10", "inline, 10 requests", |bed| {
-        both(bed, INLINE, "10")
+    setup("inline-10", "inline, 10 requests", |testbed| {
+        both(testbed, INLINE, "10")
     }),
 ];
 
 const fn setup(
     key: &'static str,
     title: &'static str,
-    measure: fn(&Bed) -> anyhow::Result<Values>,
+    measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
         key,
@@ -165,20 +158,25 @@ const fn setup(
     }
 }
 
-fn both(bed: &Bed, stack: Stack, requests: &str) -> anyhow::Result<Values> {
-    connections(bed, stack, stack, requests)
+fn both(testbed: &Testbed, stack: Stack, requests: &str) -> anyhow::Result<Values> {
+    connections(testbed, stack, stack, requests)
 }
 
-fn create(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
-    let seconds = bed.scale().seconds.to_string();
+fn create(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    let seconds = testbed.scale().seconds.to_string();
     let line = [PROBE, "create", "--seconds", &seconds];
-    let outcome: create::Outcome = bed.ask(bed.seat(On::B, stack)?, &line)?;
+    let outcome: create::Outcome = testbed.ask(testbed.placement(On::B, stack)?, &line)?;
     Ok(vec![("create", outcome.each_us)])
 }
 
-fn connections(bed: &Bed, server: Stack, client: Stack, requests: &str) -> anyhow::Result<Values> {
-    let seat = bed.seat(On::A, server)?;
-    let address = seat.at(PORT).to_string();
+fn connections(
+    testbed: &Testbed,
+    server: Stack,
+    client: Stack,
+    requests: &str,
+) -> anyhow::Result<Values> {
+    let placement = testbed.placement(On::A, server)?;
+    let address = placement.at(PORT).to_string();
     let line = [
         PROBE,
         "accept",
@@ -187,8 +185,8 @@ fn connections(bed: &Bed, server: Stack, client: Stack, requests: &str) -> anyho
         "--requests",
         requests,
     ];
-    let mut server = bed.serve(seat, "listening", &line)?;
-    let seconds = bed.scale().seconds.to_string();
+    let mut server = testbed.serve(placement, "listening", &line)?;
+    let seconds = testbed.scale().seconds.to_string();
     let line = [
         PROBE,
         "connect",
@@ -199,7 +197,7 @@ fn connections(bed: &Bed, server: Stack, client: Stack, requests: &str) -> anyho
         "--seconds",
         &seconds,
     ];
-    let outcome: connections::Outcome = bed.ask(bed.seat(On::B, client)?, &line)?;
+    let outcome: connections::Outcome = testbed.ask(testbed.placement(On::B, client)?, &line)?;
     server.check_alive()?;
     // A run has no more than 2^53 connections.
     #[allow(clippy::cast_precision_loss)]

@@ -59,14 +59,14 @@ pub enum Stack {
 
 /// Place and address of a program.
 #[derive(Debug, Clone, Copy)]
-pub struct Seat {
+pub struct Placement {
     on: On,
     stack: Stack,
     /// Where others reach it.
     pub address: Ipv4Addr,
 }
 
-impl Seat {
+impl Placement {
     /// A port of it.
     pub fn at(self, port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, port)
@@ -93,7 +93,7 @@ pub struct Scale {
 
 /// The lab and what all setups share.
 #[derive(Debug)]
-pub struct Bed {
+pub struct Testbed {
     lab: Lab,
     interrupt: Interrupt,
     begun: Instant,
@@ -101,7 +101,7 @@ pub struct Bed {
     next_address: Cell<u8>,
 }
 
-impl Bed {
+impl Testbed {
     /// Builds the lab.
     pub fn create(scale: Scale, interrupt: Interrupt) -> anyhow::Result<Self> {
         let begun = Instant::now();
@@ -151,7 +151,7 @@ impl Bed {
     }
 
     /// A place for a program.
-    pub fn seat(&self, on: On, stack: Stack) -> anyhow::Result<Seat> {
+    pub fn placement(&self, on: On, stack: Stack) -> anyhow::Result<Placement> {
         let spec = self.host(on)?.spec();
         let address = match stack {
             Stack::Kernel | Stack::Left => spec.address.address,
@@ -168,7 +168,7 @@ impl Bed {
                 Ipv4Addr::new(a, b, c, last)
             }
         };
-        Ok(Seat { on, stack, address })
+        Ok(Placement { on, stack, address })
     }
 
     /// Starts an engine with a process of its own; `extra` are flags beyond its interface and address.
@@ -200,24 +200,24 @@ impl Bed {
     }
 
     /// Starts a server and waits until it says so.
-    pub fn serve(&self, seat: Seat, says: &str, line: &[&str]) -> anyhow::Result<Server> {
-        let mut program = self.start(seat, line)?;
+    pub fn serve(&self, placement: Placement, says: &str, line: &[&str]) -> anyhow::Result<Server> {
+        let mut program = self.start(placement, line)?;
         let what = format!("word of {says:?}");
         program.wait_until(&what, START_PATIENCE, |program| {
             self.interrupt.came() || program.stdout().contains(says)
         })?;
         self.interrupt.check()?;
-        self.check_driver(seat)?;
+        self.check_driver(placement)?;
         Ok(Server { program })
     }
 
     /// An engine inside a program that cannot have its driver takes another one and says so.
-    fn check_driver(&self, seat: Seat) -> anyhow::Result<()> {
-        let Stack::Inline(driver) = seat.stack else {
+    fn check_driver(&self, placement: Placement) -> anyhow::Result<()> {
+        let Stack::Inline(driver) = placement.stack else {
             return Ok(());
         };
-        let mut command = self.host(seat.on)?.command(own_binary()?)?;
-        let name = format!("@shunt/run/{}", seat.address);
+        let mut command = self.host(placement.on)?.command(own_binary()?)?;
+        let name = format!("@shunt/run/{}", placement.address);
         command.args(["status", "--json", "--engine", &name]);
         let interrupt = self.interrupt.clone();
         let finished = Program::start("shunt status", command)?
@@ -232,11 +232,16 @@ impl Bed {
     }
 
     /// Starts a server and waits until the other host can connect to it.
-    pub fn serve_answering(&self, seat: Seat, port: u16, line: &[&str]) -> anyhow::Result<Server> {
-        let mut program = self.start(seat, line)?;
-        let address = seat.at(port);
+    pub fn serve_answering(
+        &self,
+        placement: Placement,
+        port: u16,
+        line: &[&str],
+    ) -> anyhow::Result<Server> {
+        let mut program = self.start(placement, line)?;
+        let address = placement.at(port);
         // From its own host an engine's address cannot be reached.
-        let asking = self.host(match seat.on {
+        let asking = self.host(match placement.on {
             On::A => On::B,
             On::B => On::A,
         })?;
@@ -248,22 +253,26 @@ impl Bed {
     }
 
     /// Runs a client to its end.
-    pub fn run(&self, seat: Seat, line: &[&str]) -> anyhow::Result<Finished> {
+    pub fn run(&self, placement: Placement, line: &[&str]) -> anyhow::Result<Finished> {
         let interrupt = self.interrupt.clone();
-        let program = self.start(seat, line)?;
+        let program = self.start(placement, line)?;
         Ok(program
             .finish(CLIENT_PATIENCE, move || interrupt.came())?
             .success()?)
     }
 
     /// Runs a client that prints a line of JSON.
-    pub fn ask<T: DeserializeOwned>(&self, seat: Seat, line: &[&str]) -> anyhow::Result<T> {
-        let finished = self.run(seat, line)?;
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        placement: Placement,
+        line: &[&str],
+    ) -> anyhow::Result<T> {
+        let finished = self.run(placement, line)?;
         serde_json::from_str(&finished.stdout)
             .with_context(|| format!("{} printed {:?}", line.join(" "), finished.stdout))
     }
 
-    fn start(&self, seat: Seat, line: &[&str]) -> anyhow::Result<Program> {
+    fn start(&self, placement: Placement, line: &[&str]) -> anyhow::Result<Program> {
         let (&name, arguments) = line
             .split_first()
             .context("invariant: a line names a program")?;
@@ -272,7 +281,7 @@ impl Bed {
         } else {
             tools::find(name)?.into_os_string()
         };
-        let mut whole = prefix(seat)?;
+        let mut whole = prefix(placement)?;
         whole.push(program);
         if name == PROBE {
             whole.push(PROBE.into());
@@ -280,7 +289,7 @@ impl Bed {
         let (program, rest) = whole
             .split_first()
             .context("invariant: the line names a program")?;
-        let mut command = self.host(seat.on)?.command(program)?;
+        let mut command = self.host(placement.on)?.command(program)?;
         command.args(rest).args(arguments);
         Ok(Program::start(name, command)?)
     }
@@ -319,19 +328,19 @@ pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
 pub const PROBE: &str = "probe";
 
 /// What comes before a program's own command line.
-fn prefix(seat: Seat) -> anyhow::Result<Vec<OsString>> {
+fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
     let mut line = Vec::new();
-    if seat.stack == Stack::Kernel {
+    if placement.stack == Stack::Kernel {
         return Ok(line);
     }
     line.push(own_binary()?);
     line.push("run".into());
-    if seat.stack != Stack::Left {
+    if placement.stack != Stack::Left {
         // No TCP shall be measured that went to the kernel after all.
         line.extend(["--policy", "engine-only"].map(OsString::from));
     }
-    if let Stack::Inline(driver) = seat.stack {
-        let address = format!("{}/24", seat.address);
+    if let Stack::Inline(driver) = placement.stack {
+        let address = format!("{}/24", placement.address);
         line.extend(["--inline", "--allow-deep-idle"].map(OsString::from));
         line.extend(["--nic", INTERFACE, "--driver", driver].map(OsString::from));
         line.extend(["--address", &address].map(OsString::from));

@@ -7,10 +7,10 @@
 use anyhow::bail;
 
 use super::{
-    bed::{Bed, On, PROBE, Stack},
-    row::{Goal, Row, from},
+    row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
+    testbed::{On, PROBE, Stack, Testbed},
 };
 use crate::{
     apps::{
@@ -41,54 +41,57 @@ pub fn plan() -> Plan {
 }
 
 const SETUPS: [Setup; 11] = [
-    probe("kernel-spin", "kernel, both spin", |bed| {
-        echo(bed, Stack::Kernel, Stack::Kernel)
+    probe("kernel-spin", "kernel, both spin", |testbed| {
+        echo(testbed, Stack::Kernel, Stack::Kernel)
     }),
-    probe("inline", "inline both ends", |bed| {
-        echo(bed, PACKET, PACKET)
+    probe("inline", "inline both ends", |testbed| {
+        echo(testbed, PACKET, PACKET)
     }),
-    probe("inline-xdp", "inline both ends, AF_XDP", |bed| {
-        echo(bed, XDP, XDP)
+    probe("inline-xdp", "inline both ends, AF_XDP", |testbed| {
+        echo(testbed, XDP, XDP)
     }),
-    probe("server-inline", "server inline, client kernel", |bed| {
-        echo(bed, PACKET, Stack::Kernel)
+    probe("server-inline", "server inline, client kernel", |testbed| {
+        echo(testbed, PACKET, Stack::Kernel)
     }),
-    probe("loopback", "kernel loopback, both spin", |bed| {
-        same_host(bed, Stack::Kernel)
+    probe("loopback", "kernel loopback, both spin", |testbed| {
+        same_host(testbed, Stack::Kernel)
     }),
-    probe("same-inline", "same host, both inline", |bed| {
-        same_host(bed, PACKET)
+    probe("same-inline", "same host, both inline", |testbed| {
+        same_host(testbed, PACKET)
     }),
-    probe("same-engine", "same host, one engine", |bed| {
-        same_host(bed, Stack::Engine)
+    probe("same-engine", "same host, one engine", |testbed| {
+        same_host(testbed, Stack::Engine)
     }),
     sockperf(
         "sleep",
         "sockperf, kernel, both sleep",
         Idle::Untouched,
-        |bed| ping_pong(bed, Stack::Kernel),
+        |testbed| ping_pong(testbed, Stack::Kernel),
     ),
-    sockperf("sleep-inline", "sockperf, inline", Idle::Untouched, |bed| {
-        ping_pong(bed, PACKET)
-    }),
+    sockperf(
+        "sleep-inline",
+        "sockperf, inline",
+        Idle::Untouched,
+        |testbed| ping_pong(testbed, PACKET),
+    ),
     sockperf(
         "held",
         "sockperf, kernel, both sleep, idle held",
         Idle::Held,
-        |bed| ping_pong(bed, Stack::Kernel),
+        |testbed| ping_pong(testbed, Stack::Kernel),
     ),
     sockperf(
         "held-inline",
         "sockperf, inline, idle held",
         Idle::Held,
-        |bed| ping_pong(bed, PACKET),
+        |testbed| ping_pong(testbed, PACKET),
     ),
 ];
 
 const fn probe(
     key: &'static str,
     title: &'static str,
-    measure: fn(&Bed) -> anyhow::Result<Values>,
+    measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
         key,
@@ -103,7 +106,7 @@ const fn sockperf(
     key: &'static str,
     title: &'static str,
     idle: Idle,
-    measure: fn(&Bed) -> anyhow::Result<Values>,
+    measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
         key,
@@ -114,12 +117,11 @@ const fn sockperf(
     }
 }
 
-/// Three rows: the median, and two of the tail, whose goal is the kernel's.
+/// Three rows: the median, and two of the tail.
 struct Comparison {
     titles: [&'static str; 3],
     kernel: &'static str,
     shunt: &'static str,
-    goal: Option<f64>,
 }
 
 const COMPARISONS: [Comparison; 7] = [
@@ -131,7 +133,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "kernel-spin",
         shunt: "inline",
-        goal: Some(0.50),
     },
     Comparison {
         titles: [
@@ -141,7 +142,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "kernel-spin",
         shunt: "inline-xdp",
-        goal: Some(0.40),
     },
     Comparison {
         titles: [
@@ -151,7 +151,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "sleep",
         shunt: "sleep-inline",
-        goal: Some(0.08),
     },
     Comparison {
         titles: [
@@ -161,7 +160,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "held",
         shunt: "held-inline",
-        goal: None,
     },
     Comparison {
         titles: [
@@ -171,7 +169,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "kernel-spin",
         shunt: "server-inline",
-        goal: Some(0.90),
     },
     Comparison {
         titles: [
@@ -181,7 +178,6 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "loopback",
         shunt: "same-inline",
-        goal: Some(0.05),
     },
     Comparison {
         titles: [
@@ -191,63 +187,59 @@ const COMPARISONS: [Comparison; 7] = [
         ],
         kernel: "loopback",
         shunt: "same-engine",
-        goal: None,
     },
 ];
 
 impl Comparison {
     fn rows(&self) -> impl Iterator<Item = Row> {
-        let no_worse = self.goal.map(|_| 1.0);
-        let goals = [self.goal, None, no_worse];
         let quantities = ["p50", "p99", "p99.9"];
-        let parts = self.titles.into_iter().zip(quantities).zip(goals);
+        let parts = self.titles.into_iter().zip(quantities);
         let (kernel, shunt) = (self.kernel, self.shunt);
-        parts.map(move |((what, quantity), goal)| Row {
+        parts.map(move |(what, quantity)| Row {
             what,
             unit: "µs",
             better: Better::Lower,
             kernel: Some(from(kernel, quantity)),
             shunt: from(shunt, quantity),
-            goal: goal.map(Goal::RatioAtMost),
         })
     }
 }
 
 /// Echo and ping on two hosts. On the kernel they spin by themselves, inline the engine does for them.
-fn echo(bed: &Bed, server: Stack, client: Stack) -> anyhow::Result<Values> {
+fn echo(testbed: &Testbed, server: Stack, client: Stack) -> anyhow::Result<Values> {
     let server = (On::A, server);
     let client = (On::B, client);
-    round_trips(bed, server, client)
+    round_trips(testbed, server, client)
 }
 
 /// The same on one host: two engines inside find each other there, and their frames meet no interface.
-fn same_host(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
+fn same_host(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let _engine = match stack {
-        Stack::Engine => Some(bed.start_engine(On::A, &[])?),
+        Stack::Engine => Some(testbed.start_engine(On::A, &[])?),
         _ => None,
     };
-    round_trips(bed, (On::A, stack), (On::A, stack))
+    round_trips(testbed, (On::A, stack), (On::A, stack))
 }
 
 fn round_trips(
-    bed: &Bed,
+    testbed: &Testbed,
     (server_on, server_stack): (On, Stack),
     (client_on, client_stack): (On, Stack),
 ) -> anyhow::Result<Values> {
     let spins = |stack: Stack| stack == Stack::Kernel;
-    let seat = bed.seat(server_on, server_stack)?;
-    let address = seat.at(PORT).to_string();
+    let placement = testbed.placement(server_on, server_stack)?;
+    let address = placement.at(PORT).to_string();
     let mut line = vec![PROBE, "echo", "--listen", &address];
     if spins(server_stack) {
         line.push("--spin");
     }
-    let mut server = bed.serve(seat, "listening", &line)?;
-    let seconds = bed.scale().seconds.to_string();
+    let mut server = testbed.serve(placement, "listening", &line)?;
+    let seconds = testbed.scale().seconds.to_string();
     let mut line = vec![PROBE, "ping", "--connect", &address, "--seconds", &seconds];
     if spins(client_stack) {
         line.push("--spin");
     }
-    let outcome: ping::Outcome = bed.ask(bed.seat(client_on, client_stack)?, &line)?;
+    let outcome: ping::Outcome = testbed.ask(testbed.placement(client_on, client_stack)?, &line)?;
     server.check_alive()?;
     let Some(latency) = outcome.latency else {
         bail!("no round trip was made");
@@ -260,13 +252,13 @@ fn round_trips(
 }
 
 /// sockperf on two hosts, as it is.
-fn ping_pong(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
-    let seat = bed.seat(On::A, stack)?;
-    let (ip, port) = (seat.address.to_string(), PORT.to_string());
+fn ping_pong(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    let placement = testbed.placement(On::A, stack)?;
+    let (ip, port) = (placement.address.to_string(), PORT.to_string());
     let line = ["sockperf", "server", "--tcp", "-i", &ip, "-p", &port];
-    let mut server = bed.serve_answering(seat, PORT, &line)?;
+    let mut server = testbed.serve_answering(placement, PORT, &line)?;
     // It counts whole seconds.
-    let seconds = bed.scale().seconds.ceil().to_string();
+    let seconds = testbed.scale().seconds.ceil().to_string();
     let line = [
         "sockperf",
         "ping-pong",
@@ -281,7 +273,7 @@ fn ping_pong(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
         "-t",
         &seconds,
     ];
-    let text = bed.run(bed.seat(On::B, stack)?, &line)?.stdout;
+    let text = testbed.run(testbed.placement(On::B, stack)?, &line)?.stdout;
     server.check_alive()?;
     match text.lines().find(|line| line.contains("dropped messages")) {
         Some(line) if faults(line) == 0 => {}

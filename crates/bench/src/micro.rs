@@ -2,9 +2,8 @@
 //! reached on this machine.
 //!
 //! Each command runs its setups in turn, once per run and in the other order every second time, and compares
-//! within runs. A goal that is missed is printed and no failure; a run that goes wrong is one.
+//! within runs. A run that goes wrong is a failure; what is slower than the kernel is none.
 
-pub(super) mod bed;
 mod bulk;
 mod connect;
 mod cpu;
@@ -14,15 +13,16 @@ mod report;
 mod row;
 mod samples;
 mod setup;
+pub(super) mod testbed;
 
 use std::process::ExitCode;
 
 use clap::Args;
 
 use crate::{cores::CoreDistance, idle::IdleLatency, interrupt::Interrupt, tools};
-use bed::{Bed, Scale};
 use samples::Samples;
 use setup::{Idle, Plan, Setup, Unavailable};
+use testbed::{Scale, Testbed};
 
 /// How a measurement is run and shown.
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     let runs = arguments.runs.unwrap_or(runs);
     let mut plan = subject.plan();
     plan.keep_only(&arguments.only)?;
-    let bed = Bed::create(Scale { seconds }, interrupt)?;
+    let testbed = Testbed::create(Scale { seconds }, interrupt)?;
     let before = CoreDistance::measure();
     let mut samples = Samples::default();
     for setup in &plan.setups {
@@ -105,12 +105,12 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
         }
         for setup in order {
             if !samples.is_over(setup.key) {
-                measure(&bed, setup, run, runs, &mut samples);
+                measure(&testbed, setup, run, runs, &mut samples);
             }
-            bed.interrupt().check()?;
+            testbed.interrupt().check()?;
         }
     }
-    let report = report::Report::of(subject.name(), runs, &bed, &plan, &samples, before);
+    let report = report::Report::of(subject.name(), runs, &testbed, &plan, &samples, before);
     if arguments.json {
         output::print_json(&report)?;
     } else {
@@ -124,13 +124,13 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
 }
 
 /// Measures a setup once.
-fn measure(bed: &Bed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples) {
+fn measure(testbed: &Testbed, setup: &Setup, run: u32, runs: u32, samples: &mut Samples) {
     let result = {
         let _held = (setup.idle == Idle::Held).then(IdleLatency::hold);
-        (setup.measure)(bed)
+        (setup.measure)(testbed)
     };
     let say = |text: &str| {
-        bed.say(&format!(
+        testbed.say(&format!(
             "{}: run {} of {runs}: {text}",
             setup.title,
             run + 1
@@ -187,7 +187,6 @@ mod tests {
             for setup in &plan.setups {
                 assert!(plan.needs(setup), "{}: {}", subject.name(), setup.title);
             }
-            assert!(plan.rows.iter().any(|row| row.goal.is_some()));
         }
     }
 

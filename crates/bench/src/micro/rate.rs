@@ -1,10 +1,10 @@
 //! `shunt bench rate`: small requests and small messages.
 
 use super::{
-    bed::{Bed, On, PROBE, Stack},
-    row::{Goal, Row, from},
+    row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
+    testbed::{On, PROBE, Stack, Testbed},
 };
 use crate::{
     apps::{case::Better, redis::requests_per_second},
@@ -21,13 +21,12 @@ const DEPTH: &str = "64";
 
 /// What is measured.
 pub fn plan() -> Plan {
-    let row = |what, unit, kernel, shunt, least: Option<f64>| Row {
+    let row = |what, unit, kernel, shunt| Row {
         what,
         unit,
         better: Better::Higher,
         kernel: Some(kernel),
         shunt,
-        goal: least.map(Goal::RatioAtLeast),
     };
     Plan {
         setups: SETUPS.to_vec(),
@@ -37,28 +36,24 @@ pub fn plan() -> Plan {
                 "requests/CPU s",
                 from("redis-kernel", "each"),
                 from("redis-inline", "each"),
-                Some(2.0),
             ),
             row(
                 "  the rate itself",
                 "requests/s",
                 from("redis-kernel", "rate"),
                 from("redis-inline", "rate"),
-                None,
             ),
             row(
                 "64-byte messages, one connection, 64 on their way, inline both ends",
                 "messages/s",
                 from("messages-kernel", "rate"),
                 from("messages-inline", "rate"),
-                Some(3.0),
             ),
             row(
                 "  the same, server inline, client kernel",
                 "messages/s",
                 from("messages-kernel", "rate"),
                 from("messages-server", "rate"),
-                None,
             ),
         ],
         notes: vec![
@@ -69,24 +64,27 @@ pub fn plan() -> Plan {
 }
 
 const SETUPS: [Setup; 5] = [
-    setup("redis-kernel", "redis on the kernel", &REDIS, |bed| {
-        redis(bed, Stack::Kernel)
+    setup("redis-kernel", "redis on the kernel", &REDIS, |testbed| {
+        redis(testbed, Stack::Kernel)
     }),
-    setup("redis-inline", "redis inline", &REDIS, |bed| {
-        redis(bed, INLINE)
+    setup("redis-inline", "redis inline", &REDIS, |testbed| {
+        redis(testbed, INLINE)
     }),
-    setup("messages-kernel", "messages, kernel", &[], |bed| {
-        messages(bed, Stack::Kernel, Stack::Kernel)
+    setup("messages-kernel", "messages, kernel", &[], |testbed| {
+        messages(testbed, Stack::Kernel, Stack::Kernel)
     }),
     setup(
         "messages-inline",
         "messages, inline both ends",
         &[],
-        |bed| messages(bed, INLINE, INLINE),
+        |testbed| messages(testbed, INLINE, INLINE),
     ),
-    setup("messages-server", "messages, server inline", &[], |bed| {
-        messages(bed, INLINE, Stack::Kernel)
-    }),
+    setup(
+        "messages-server",
+        "messages, server inline",
+        &[],
+        |testbed| messages(testbed, INLINE, Stack::Kernel),
+    ),
 ];
 
 const REDIS: [&str; 2] = ["redis-server", "redis-benchmark"];
@@ -95,7 +93,7 @@ const fn setup(
     key: &'static str,
     title: &'static str,
     tools: &'static [&'static str],
-    measure: fn(&Bed) -> anyhow::Result<Values>,
+    measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
         key,
@@ -106,9 +104,9 @@ const fn setup(
     }
 }
 
-fn redis(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
-    let seat = bed.seat(On::A, stack)?;
-    let address = seat.address.to_string();
+fn redis(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    let placement = testbed.placement(On::A, stack)?;
+    let address = placement.address.to_string();
     let line = [
         "redis-server",
         "--bind",
@@ -118,8 +116,8 @@ fn redis(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
         "--protected-mode",
         "no",
     ];
-    let mut server = bed.serve_answering(seat, REDIS_PORT, &line)?;
-    let requests = (bed.scale().seconds * REDIS_REQUESTS).round();
+    let mut server = testbed.serve_answering(placement, REDIS_PORT, &line)?;
+    let requests = (testbed.scale().seconds * REDIS_REQUESTS).round();
     let count = requests.to_string();
     let line = [
         "redis-benchmark",
@@ -134,7 +132,7 @@ fn redis(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
         "--csv",
     ];
     let before = server.cpu_seconds()?;
-    let finished = bed.run(bed.seat(On::B, Stack::Kernel)?, &line)?;
+    let finished = testbed.run(testbed.placement(On::B, Stack::Kernel)?, &line)?;
     let cpu = server.cpu_seconds()? - before;
     server.check_alive()?;
     Ok(vec![
@@ -143,12 +141,12 @@ fn redis(bed: &Bed, stack: Stack) -> anyhow::Result<Values> {
     ])
 }
 
-fn messages(bed: &Bed, server: Stack, client: Stack) -> anyhow::Result<Values> {
-    let seat = bed.seat(On::A, server)?;
-    let address = seat.at(ECHO_PORT).to_string();
+fn messages(testbed: &Testbed, server: Stack, client: Stack) -> anyhow::Result<Values> {
+    let placement = testbed.placement(On::A, server)?;
+    let address = placement.at(ECHO_PORT).to_string();
     let line = [PROBE, "echo", "--listen", &address];
-    let mut server = bed.serve(seat, "listening", &line)?;
-    let seconds = bed.scale().seconds.to_string();
+    let mut server = testbed.serve(placement, "listening", &line)?;
+    let seconds = testbed.scale().seconds.to_string();
     let line = [
         PROBE,
         "ping",
@@ -159,7 +157,7 @@ fn messages(bed: &Bed, server: Stack, client: Stack) -> anyhow::Result<Values> {
         "--seconds",
         &seconds,
     ];
-    let outcome: ping::Outcome = bed.ask(bed.seat(On::B, client)?, &line)?;
+    let outcome: ping::Outcome = testbed.ask(testbed.placement(On::B, client)?, &line)?;
     server.check_alive()?;
     // A run has no more than 2^53 messages.
     #[allow(clippy::cast_precision_loss)]
