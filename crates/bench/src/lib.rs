@@ -15,17 +15,16 @@ mod cores;
 mod idle;
 pub mod interrupt;
 pub mod layers;
+pub mod load;
 pub mod machine;
 mod micro;
 pub mod mover;
 pub mod observe;
 mod overload;
-pub mod probe;
 mod statistics;
 mod sys;
 mod tcp;
 mod tools;
-pub mod traffic;
 pub mod trial;
 pub mod verify;
 

@@ -5,10 +5,7 @@
 //! Everything has a processor of its own as far as there are enough: clients on the first one, the server on
 //! the last; an engine takes the last one and the server then shares the clients'.
 
-pub mod flood;
-pub mod load;
 pub mod quiet;
-mod sys;
 
 use std::{
     ffi::OsString,
@@ -26,10 +23,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::{
     idle::IdleLatency,
     interrupt::Interrupt,
+    load::{flood::Flooded, requests::Seen, sys},
     observe::{machine_s, processor_s},
 };
-use flood::Flooded;
-use load::Seen;
 
 /// Whose TCP the server uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +130,7 @@ impl Bed {
     /// Starts a server of datagrams on a stack.
     pub fn serve_datagrams(&self, stack: Stack, compute_ns: u64) -> anyhow::Result<Server> {
         self.serve_program(stack, PORT, "the server", |address| {
-            let mut words = trial("answer", address);
+            let mut words = load("answer", address);
             words.push(format!("--compute-ns={compute_ns}").into());
             words
         })
@@ -142,7 +138,7 @@ impl Bed {
 
     /// Lets a client send datagrams at a rate, or as many as are answered where that is 0.
     pub fn flood(&self, server: &Server, per_s: u64, time: Duration) -> anyhow::Result<Flooded> {
-        let mut words = trial("flood", server.address);
+        let mut words = load("flood", server.address);
         words.push(format!("--per-s={per_s}").into());
         words.push(format!("--milliseconds={}", time.as_millis()).into());
         let text = self.client("the client", &words, time)?;
@@ -268,7 +264,7 @@ impl Bed {
         connections: usize,
         time: Duration,
     ) -> anyhow::Result<Seen> {
-        let mut words = trial("ask", server.address);
+        let mut words = load("ask", server.address);
         words.extend([
             format!("--request-bytes={}", work.request_bytes).into(),
             format!("--response-bytes={}", work.response_bytes).into(),
@@ -335,7 +331,7 @@ impl Server {
 /// The command line of the trials' own server.
 fn own_server(work: Work) -> impl FnOnce(SocketAddrV4) -> Vec<OsString> {
     move |address| {
-        let mut words = trial("serve", address);
+        let mut words = load("serve", address);
         words.extend([
             format!("--request-bytes={}", work.request_bytes).into(),
             format!("--response-bytes={}", work.response_bytes).into(),
@@ -346,11 +342,9 @@ fn own_server(work: Work) -> impl FnOnce(SocketAddrV4) -> Vec<OsString> {
     }
 }
 
-/// The beginning of a command line of one of a trial's ends.
-fn trial(end: &str, address: SocketAddrV4) -> Vec<OsString> {
-    let words = ["sim", "trial", end].map(OsString::from);
-    let mut line = vec![own_binary().into()];
-    line.extend(words);
+/// The beginning of the command line of one of a trial's ends.
+fn load(end: &str, address: SocketAddrV4) -> Vec<OsString> {
+    let mut line = vec![own_binary().into(), "load".into(), end.into()];
     line.push(format!("--address={address}").into());
     line
 }

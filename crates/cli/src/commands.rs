@@ -13,7 +13,7 @@ mod ui;
 
 use std::process::ExitCode;
 
-use bench::{probe, traffic};
+use bench::load;
 use clap::Subcommand;
 
 /// Every command of `shunt`.
@@ -33,9 +33,7 @@ pub enum Command {
     Send(transfer::SendArguments),
     Recv(transfer::RecvArguments),
     #[command(hide = true)]
-    Traffic(traffic::Arguments),
-    #[command(hide = true)]
-    Probe(probe::Arguments),
+    Load(load::Arguments),
 }
 
 impl Command {
@@ -55,8 +53,7 @@ impl Command {
             Self::Ui(arguments) => ui::execute(&arguments),
             Self::Send(arguments) => transfer::send(&arguments),
             Self::Recv(arguments) => transfer::recv(&arguments),
-            Self::Traffic(arguments) => traffic::execute(&arguments),
-            Self::Probe(arguments) => probe::execute(&arguments),
+            Self::Load(arguments) => load::execute(&arguments),
         }
     }
 }

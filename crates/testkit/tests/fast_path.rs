@@ -42,7 +42,7 @@ fn laboratory(test: &str, flags: &[&str]) -> Option<(Lab, Program)> {
 
 /// A peer that takes what a program of these calls sends, or sends what it takes.
 fn peer(lab: &Lab, call: &str) -> Program {
-    let line = ["probe", "stream", "--listen", PEER, "--peer", call];
+    let line = ["load", "stream", "--listen", PEER, "--peer", call];
     let mut peer = testkit::start(host(lab, "b"), &shunt(), &line);
     let listens = |peer: &Program| peer.stdout().contains("listening");
     peer.wait_until("peer", PATIENCE, listens).unwrap();
@@ -60,7 +60,7 @@ fn call(lab: &Lab, before: &[&str], call: &str) -> Value {
         "engine-only",
         "--",
         &shunt,
-        "probe",
+        "load",
         "calls",
     ];
     let given = [

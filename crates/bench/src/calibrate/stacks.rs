@@ -13,8 +13,9 @@ use super::{
     value,
 };
 use crate::{
+    load::requests::Seen,
     statistics::Summary,
-    trial::{Bed, Say, Server, Stack, Work, load::Seen, quiet::quiet},
+    trial::{Bed, Say, Server, Stack, Work, quiet::quiet},
 };
 
 /// Connections of the trials: a lone one, few and many.
@@ -390,7 +391,7 @@ mod tests {
     use sim::plan::{Preset, Workload, closed};
 
     use super::*;
-    use crate::trial::load::Each;
+    use crate::load::requests::Each;
 
     /// A stack on which a request takes 4000 ns, 500 more where it is written alone, a wake-up 1000, to wake the client
     /// 700, a byte half a nanosecond and a packet 100.

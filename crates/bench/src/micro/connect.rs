@@ -4,11 +4,11 @@ use super::{
     row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
-    testbed::{On, PROBE, Stack, Testbed},
+    testbed::{LOAD, On, Stack, Testbed},
 };
 use crate::{
     apps::case::Better,
-    probe::{connections, create},
+    load::{connections, create},
 };
 
 const PORT: u16 = 11112;
@@ -164,7 +164,7 @@ fn both(testbed: &Testbed, stack: Stack, requests: &str) -> anyhow::Result<Value
 
 fn create(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let seconds = testbed.scale().seconds.to_string();
-    let line = [PROBE, "create", "--seconds", &seconds];
+    let line = [LOAD, "create", "--seconds", &seconds];
     let outcome: create::Outcome = testbed.ask(testbed.placement(On::B, stack)?, &line)?;
     Ok(vec![("create", outcome.each_us)])
 }
@@ -177,18 +177,11 @@ fn connections(
 ) -> anyhow::Result<Values> {
     let placement = testbed.placement(On::A, server)?;
     let address = placement.at(PORT).to_string();
-    let line = [
-        PROBE,
-        "accept",
-        "--listen",
-        &address,
-        "--requests",
-        requests,
-    ];
+    let line = [LOAD, "accept", "--listen", &address, "--requests", requests];
     let mut server = testbed.serve(placement, "listening", &line)?;
     let seconds = testbed.scale().seconds.to_string();
     let line = [
-        PROBE,
+        LOAD,
         "connect",
         "--connect",
         &address,

@@ -10,11 +10,11 @@ use super::{
     row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
-    testbed::{On, PROBE, Placement, Stack, Testbed, cpu_seconds},
+    testbed::{LOAD, On, Placement, Stack, Testbed, cpu_seconds},
 };
 use crate::{
     apps::case::Better,
-    probe::{Latency, calls},
+    load::{Latency, calls},
 };
 
 const PORT: u16 = 11113;
@@ -197,11 +197,11 @@ fn between(
     call: &str,
 ) -> anyhow::Result<Values> {
     let address = peer.at(PORT).to_string();
-    let line = [PROBE, "stream", "--listen", &address, "--peer", call];
+    let line = [LOAD, "stream", "--listen", &address, "--peer", call];
     let mut server = testbed.serve(peer, "listening", &line)?;
     let seconds = testbed.scale().seconds.to_string();
     let line = [
-        PROBE,
+        LOAD,
         "calls",
         "--connect",
         &address,
@@ -225,7 +225,7 @@ fn idle(testbed: &Testbed) -> anyhow::Result<Values> {
     let engine = testbed.start_engine(On::A, &[])?;
     let placement = testbed.placement(On::A, Stack::Engine)?;
     let address = placement.at(PORT).to_string();
-    let line = [PROBE, "echo", "--listen", &address];
+    let line = [LOAD, "echo", "--listen", &address];
     let mut server = testbed.serve(placement, "listening", &line)?;
     std::thread::sleep(SETTLED);
     let (begun, before) = (Instant::now(), cpu_seconds(&engine)?);
@@ -240,7 +240,7 @@ fn idle(testbed: &Testbed) -> anyhow::Result<Values> {
 
 fn wake(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     let to = testbed.placement(On::A, stack)?.at(CLOSED_PORT).to_string();
-    let line = [PROBE, "wake", "--to", &to];
+    let line = [LOAD, "wake", "--to", &to];
     let latency: Latency = testbed.ask(testbed.placement(On::B, Stack::Kernel)?, &line)?;
     Ok(vec![("p50", latency.p50_us), ("p99", latency.p99_us)])
 }

@@ -1,6 +1,6 @@
 //! `shunt bench latency`: a 64-byte round trip over TCP, one at a time.
 //!
-//! Where both sides spin, the small echo of `shunt probe` is measured: the server of sockperf, told not to
+//! Where both sides spin, the small echo of `shunt load` is measured: the server of sockperf, told not to
 //! wait, asks for new connections between any two messages. Where the kernel's side sleeps it is sockperf as
 //! it is.
 
@@ -10,14 +10,14 @@ use super::{
     row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
-    testbed::{On, PROBE, Stack, Testbed},
+    testbed::{LOAD, On, Stack, Testbed},
 };
 use crate::{
     apps::{
         case::Better,
         sockperf::{faults, percentile_us},
     },
-    probe::ping,
+    load::ping,
 };
 
 const PORT: u16 = 11111;
@@ -229,13 +229,13 @@ fn round_trips(
     let spins = |stack: Stack| stack == Stack::Kernel;
     let placement = testbed.placement(server_on, server_stack)?;
     let address = placement.at(PORT).to_string();
-    let mut line = vec![PROBE, "echo", "--listen", &address];
+    let mut line = vec![LOAD, "echo", "--listen", &address];
     if spins(server_stack) {
         line.push("--spin");
     }
     let mut server = testbed.serve(placement, "listening", &line)?;
     let seconds = testbed.scale().seconds.to_string();
-    let mut line = vec![PROBE, "ping", "--connect", &address, "--seconds", &seconds];
+    let mut line = vec![LOAD, "ping", "--connect", &address, "--seconds", &seconds];
     if spins(client_stack) {
         line.push("--spin");
     }

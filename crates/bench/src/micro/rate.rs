@@ -4,11 +4,11 @@ use super::{
     row::{Row, from},
     samples::Values,
     setup::{Idle, Plan, Setup},
-    testbed::{On, PROBE, Stack, Testbed},
+    testbed::{LOAD, On, Stack, Testbed},
 };
 use crate::{
     apps::{case::Better, redis::requests_per_second},
-    probe::ping,
+    load::ping,
 };
 
 const REDIS_PORT: u16 = 6379;
@@ -144,11 +144,11 @@ fn redis(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
 fn messages(testbed: &Testbed, server: Stack, client: Stack) -> anyhow::Result<Values> {
     let placement = testbed.placement(On::A, server)?;
     let address = placement.at(ECHO_PORT).to_string();
-    let line = [PROBE, "echo", "--listen", &address];
+    let line = [LOAD, "echo", "--listen", &address];
     let mut server = testbed.serve(placement, "listening", &line)?;
     let seconds = testbed.scale().seconds.to_string();
     let line = [
-        PROBE,
+        LOAD,
         "ping",
         "--connect",
         &address,

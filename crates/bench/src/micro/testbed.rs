@@ -276,15 +276,15 @@ impl Testbed {
         let (&name, arguments) = line
             .split_first()
             .context("invariant: a line names a program")?;
-        let program = if name == PROBE {
+        let program = if name == LOAD {
             own_binary()?
         } else {
             tools::find(name)?.into_os_string()
         };
         let mut whole = prefix(placement)?;
         whole.push(program);
-        if name == PROBE {
-            whole.push(PROBE.into());
+        if name == LOAD {
+            whole.push(LOAD.into());
         }
         let (program, rest) = whole
             .split_first()
@@ -324,8 +324,8 @@ pub fn cpu_seconds(program: &Program) -> anyhow::Result<f64> {
     Ok(Duration::from_nanos(ns).as_secs_f64())
 }
 
-/// Stands for this binary's own small programs in a command line, see `probe.rs`.
-pub const PROBE: &str = "probe";
+/// Stands for this binary's own small programs in a command line, see `load.rs`.
+pub const LOAD: &str = "load";
 
 /// What comes before a program's own command line.
 fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {

@@ -24,7 +24,7 @@ use nic::wire::{
 use super::grid::{Job, Stack};
 use crate::{
     interrupt::Interrupt,
-    traffic::{Order, Outcome},
+    load::transfer::{Order, Outcome},
 };
 
 /// How long an engine or a receiver may take to be ready.
@@ -151,7 +151,7 @@ impl Bed {
     fn start_receiver(&self, stack: Stack) -> anyhow::Result<Child> {
         let mut command = command(self.lab.host(RECEIVING)?, stack)?;
         let address = self.receiver_address(stack)?.to_string();
-        command.args(["traffic", "receive", "--listen", &address]);
+        command.args(["load", "receive", "--listen", &address]);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -161,7 +161,7 @@ impl Bed {
 
     fn start_sender(&self, stack: Stack) -> anyhow::Result<Sender> {
         let mut command = command(self.lab.host(SENDING)?, stack)?;
-        command.args(["traffic", "send"]);
+        command.args(["load", "send"]);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{bed::Bed, estimate::Estimate, grid::Cell};
 use crate::{
     interrupt::Interrupt,
-    traffic::{Order, Span},
+    load::transfer::{Order, Span},
 };
 
 /// Rate and round trip of the bottlenecks; the buffer holds one round trip.

@@ -13,7 +13,7 @@ use super::{
     report::Row,
     seeds,
 };
-use crate::{interrupt::Interrupt, traffic::Outcome};
+use crate::{interrupt::Interrupt, load::transfer::Outcome};
 
 /// How often progress is said.
 const PROGRESS: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use sim::scenario::Scenario;
 
-use bench::{calibrate, layers, trial::load};
+use bench::{calibrate, layers};
 
 /// Simulate hosts, NIC processors, buses and links: what would offload buy?
 #[derive(Debug, Args)]
@@ -41,9 +41,6 @@ enum Command {
     Calibrate(calibrate::Arguments),
     Layers(layers::Arguments),
     Theory(theory::Arguments),
-    /// One end of a trial; calibrate and plan --verify start them
-    #[command(hide = true)]
-    Trial(load::Arguments),
 }
 
 /// Runs the command.
@@ -58,7 +55,6 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Command::Calibrate(arguments) => calibrate::execute(arguments),
         Command::Layers(arguments) => layers::execute(arguments),
         Command::Theory(arguments) => theory::execute(arguments),
-        Command::Trial(arguments) => load::execute(arguments).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -11,7 +11,7 @@ const FILES_MAX: usize = 8;
 
 /// The largest circle of each crate that has a larger one. A ceiling may only fall.
 const CEILINGS: &[(&str, usize)] = &[
-    ("bench", 12),
+    ("bench", 11),
     ("cli", 11),
     ("client", 27),
     ("engine", 27),

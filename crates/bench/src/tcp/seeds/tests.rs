@@ -5,7 +5,7 @@ use super::super::{
     schedule::Done,
 };
 use super::*;
-use crate::traffic::Outcome;
+use crate::load::transfer::Outcome;
 
 const KERNEL: Combination = Combination::ALL[0];
 const SENDS: Combination = Combination::of(Stack::Shunt, Stack::Kernel);

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use lab::{INTERFACE, Lab, LabSpec, Program};
 
-use bench::probe::calls::Outcome;
+use bench::load::calls::Outcome;
 
 use crate::{commands::doctor::measured::Way, sys};
 
@@ -51,7 +51,7 @@ pub fn rate(way: Way) -> anyhow::Result<f64> {
     let sender = lab.host("b")?;
     let listen = format!("{}:{PORT}", sender.spec().address.address);
     let mut command = sender.command(&shunt)?;
-    command.args(["probe", "stream", "--listen", &listen, "--peer", "recv"]);
+    command.args(["load", "stream", "--listen", &listen, "--peer", "recv"]);
     let mut sending = Program::start("the sender", command)?;
     sending.wait_until("the sender", PATIENCE, |one| {
         one.stdout().contains("listening")
@@ -64,7 +64,7 @@ pub fn rate(way: Way) -> anyhow::Result<f64> {
     if let Some(mode) = way.mode() {
         command.args(["--xdp-mode", mode.name()]);
     }
-    command.arg("--").arg(&shunt).args(["probe", "calls"]);
+    command.arg("--").arg(&shunt).args(["load", "calls"]);
     command.args(["--connect", &listen, "--call", "recv"]);
     command.args(["--size", RECV_BYTES, "--seconds", SECONDS]);
     let finished = Program::start("the receiver", command)?

@@ -1,37 +1,14 @@
-//! `shunt traffic`: the small sender and receiver that `bench tcp` runs on either stack.
+//! Checked bytes over TCP, for `shunt bench tcp`.
 //!
 //! Plain blocking sockets, as any program would use them. The receiver checks every byte and answers
 //! at the end; the sender takes its orders line by line, so that one process serves many transfers.
-//! It is a tool of the benchmark and hidden from the help.
 
 mod receive;
 mod send;
 
-use std::process::ExitCode;
-
-use clap::{Args, Subcommand};
+pub use receive::{Arguments as ReceiveArguments, execute as receive};
+pub use send::execute as send;
 use serde::{Deserialize, Serialize};
-
-/// Send and receive checked bytes over TCP, for `shunt bench tcp`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    role: Role,
-}
-
-#[derive(Debug, Subcommand)]
-enum Role {
-    Receive(receive::Arguments),
-    Send,
-}
-
-/// Runs the command.
-pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    match &arguments.role {
-        Role::Receive(arguments) => receive::execute(arguments),
-        Role::Send => send::execute(),
-    }
-}
 
 /// One transfer that a sender is asked for, as a line of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]

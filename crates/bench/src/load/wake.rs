@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::Latency;
+use super::{Latency, Times};
 
 /// Ask a closed port again and again, with pauses.
 #[derive(Debug, Args)]
@@ -41,14 +41,14 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<Latency> {
     let pause = Duration::from_millis(arguments.pause_ms);
     // The first one also finds the neighbour.
     let _ = ask(&socket);
-    let mut times_ns = Vec::new();
+    let mut times = Times::default();
     for _ in 0..arguments.count {
         thread::sleep(pause);
         if let Some(time) = ask(&socket)? {
-            times_ns.push(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            times.add(time);
         }
     }
-    let Some(latency) = Latency::of(times_ns) else {
+    let Some(latency) = Latency::of(&times) else {
         bail!("{} answered nothing", arguments.to);
     };
     Ok(latency)

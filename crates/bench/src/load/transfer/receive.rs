@@ -3,7 +3,6 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddrV4, TcpListener, TcpStream},
-    process::ExitCode,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -26,7 +25,7 @@ pub struct Arguments {
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Runs until it is killed.
-pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub fn execute(arguments: &Arguments) -> anyhow::Result<()> {
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("listening on {}", arguments.listen))?;
     say!("listening");
@@ -39,7 +38,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let _ = serve(stream, &content);
         });
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn serve(mut stream: TcpStream, content: &[u8]) -> io::Result<()> {

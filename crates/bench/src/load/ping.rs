@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, MESSAGE_MAX_BYTES, connect, spin};
+use super::{Latency, MESSAGE_MAX_BYTES, Times, connect, spin};
 
 /// Send messages and take their echoes, for a time.
 #[derive(Debug, Args)]
@@ -45,8 +45,6 @@ pub struct Outcome {
 
 /// Round trips that do not count.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Times that are kept; what comes later replaces none of them.
-const TIMES_MAX: usize = 4_000_000;
 
 /// Runs for the time that was asked for.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -79,20 +77,19 @@ fn one_at_a_time(mut stream: TcpStream, size: usize, length: Duration) -> io::Re
     while warm.elapsed() < WARM_UP {
         round_trip()?;
     }
-    let mut times_ns = Vec::with_capacity(TIMES_MAX);
+    let mut times = Times::default();
     let begun = Instant::now();
     let mut last = begun;
-    while last.duration_since(begun) < length && times_ns.len() < TIMES_MAX {
+    while last.duration_since(begun) < length {
         round_trip()?;
         let now = Instant::now();
-        let ns = now.duration_since(last).as_nanos();
-        times_ns.push(u64::try_from(ns).unwrap_or(u64::MAX));
+        times.add(now.duration_since(last));
         last = now;
     }
     Ok(Outcome {
-        messages: times_ns.len() as u64,
+        messages: times.count(),
         seconds: last.duration_since(begun).as_secs_f64(),
-        latency: Latency::of(times_ns),
+        latency: Latency::of(&times),
     })
 }
 

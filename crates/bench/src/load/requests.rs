@@ -1,6 +1,5 @@
-//! The two ends of a trial: a server that computes for a known time per request, and clients that wait
-//! for each answer. Plain sockets of the C library, one thread each, so that the same program runs on
-//! the kernel and under `shunt run`.
+//! A server that computes for a known time per request, and clients that wait for each answer: one thread each,
+//! epoll over many connections.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -10,33 +9,15 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use clap::{Args, Subcommand};
+use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{flood, sys::Epoll};
+use super::{Times, sys::Epoll};
 
-/// One end of a trial.
+/// Answer requests until killed.
 #[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    end: End,
-}
-
-#[derive(Debug, Subcommand)]
-enum End {
-    /// Answer requests until killed
-    Serve(Serve),
-    /// Ask over some connections, one request at a time on each
-    Ask(Ask),
-    /// Answer datagrams until killed
-    Answer(flood::Answer),
-    /// Send datagrams at a rate, answered or not
-    Flood(flood::Flood),
-}
-
-#[derive(Debug, Args)]
-struct Serve {
+pub struct Serve {
     #[arg(long)]
     address: SocketAddrV4,
     #[arg(long, default_value_t = 64)]
@@ -51,8 +32,9 @@ struct Serve {
     together: bool,
 }
 
+/// Ask over some connections, one request at a time on each.
 #[derive(Debug, Args)]
-struct Ask {
+pub struct Ask {
     #[arg(long)]
     address: SocketAddrV4,
     #[arg(long, default_value_t = 1)]
@@ -148,33 +130,17 @@ impl Done {
     }
 }
 
-/// More connections than this no trial has.
+/// Connections at most.
 const MOST_CONNECTIONS: usize = 1024;
 /// Part of the time before anything counts.
 const WARM_UP: u32 = 4;
-/// A trial that has not ended by then has failed.
+/// What has not ended by then has failed.
 const GRACE: Duration = Duration::from_secs(5);
 /// First byte of a request that asks what the server has done, and the least size of its answer.
 const ASKS_WHAT_WAS_DONE: u8 = 0xc3;
 const LEAST_BYTES: usize = 32;
 /// Messages up to this size; a response waits in the socket's buffer while its reader is busy.
 const MOST_BYTES: usize = 64 << 10;
-
-/// Runs one end.
-pub fn execute(arguments: &Arguments) -> anyhow::Result<()> {
-    match &arguments.end {
-        End::Serve(serve) => serve.run(),
-        End::Ask(ask) => {
-            let text = serde_json::to_string(&ask.run()?).context("composing JSON")?;
-            output::print(&(text + "\n"))
-        }
-        End::Answer(answer) => answer.run(),
-        End::Flood(flood) => {
-            let text = serde_json::to_string(&flood.run()?).context("composing JSON")?;
-            output::print(&(text + "\n"))
-        }
-    }
-}
 
 /// A connection and how much of a message has come over it.
 #[derive(Debug)]
@@ -223,7 +189,8 @@ fn message(bytes: usize) -> anyhow::Result<Vec<u8>> {
 }
 
 impl Serve {
-    fn run(&self) -> anyhow::Result<()> {
+    /// Serves.
+    pub fn run(&self) -> anyhow::Result<()> {
         let response = message(self.response_bytes)?;
         ensure!(
             response.len() >= LEAST_BYTES,
@@ -235,7 +202,7 @@ impl Serve {
         let epoll = Epoll::create().context("epoll")?;
         epoll.add(listener.as_fd(), 0).context("epoll")?;
         let mut peers: Vec<Option<Peer>> = Vec::new();
-        let compute = Duration::from_nanos(self.compute_ns);
+        let work = Duration::from_nanos(self.compute_ns);
         let mut owed: Vec<(usize, usize)> = Vec::new();
         let mut done = Done::default();
         loop {
@@ -267,7 +234,7 @@ impl Serve {
                 }
                 done.exchanges += requests as u64;
                 for _ in 0..requests {
-                    spin(compute);
+                    compute(work);
                     if !self.together {
                         let _ = peer.stream.write_all(&response);
                     }
@@ -298,7 +265,7 @@ fn accept(
 }
 
 /// Computes for some time.
-pub fn spin(time: Duration) {
+pub fn compute(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
         std::hint::spin_loop();
@@ -306,7 +273,8 @@ pub fn spin(time: Duration) {
 }
 
 impl Ask {
-    fn run(&self) -> anyhow::Result<Seen> {
+    /// Asks for the time that was given.
+    pub fn run(&self) -> anyhow::Result<Seen> {
         ensure!(
             (1..=MOST_CONNECTIONS).contains(&self.connections),
             "connections must be 1 to {MOST_CONNECTIONS}"
@@ -330,7 +298,7 @@ impl Ask {
         let time = Duration::from_millis(self.milliseconds);
         let (began, warm) = (Instant::now(), time / WARM_UP);
         let mut counted_from = None;
-        let mut times_ns: Vec<u64> = Vec::new();
+        let mut times = Times::default();
         let mut done = Done::default();
         loop {
             for number in epoll.wait(1000).context("epoll")? {
@@ -342,7 +310,7 @@ impl Ask {
                 for _ in 0..whole {
                     let now = Instant::now();
                     if counted_from.is_some() {
-                        times_ns.push(u64::try_from((now - peer.asked).as_nanos())?);
+                        times.add(now - peer.asked);
                     }
                     peer.asked = now;
                     peer.stream.write_all(&request).context("sending")?;
@@ -362,7 +330,7 @@ impl Ask {
         let (from, before, server_before) = counted_from.context("the time was too short")?;
         let (time, client) = (from.elapsed(), done.now().each_since(before));
         let server = self.done_by_the_server(&mut watch)?;
-        seen(times_ns, time, client, server.each_since(server_before))
+        seen(&times, time, client, server.each_since(server_before))
     }
 
     fn connect(&self) -> anyhow::Result<TcpStream> {
@@ -380,21 +348,13 @@ impl Ask {
     }
 }
 
-fn seen(
-    mut times_ns: Vec<u64>,
-    time: Duration,
-    client: Each,
-    server: Each,
-) -> anyhow::Result<Seen> {
-    times_ns.sort_unstable();
-    let count = times_ns.len();
-    ensure!(count > 0, "nothing was answered");
-    let at = |percent: usize| times_ns[(count * percent / 100).min(count - 1)] as f64 / 1e3;
+fn seen(times: &Times, time: Duration, client: Each, server: Each) -> anyhow::Result<Seen> {
+    let nothing = "nothing was answered";
     Ok(Seen {
-        rate_per_s: count as f64 / time.as_secs_f64(),
-        mean_us: times_ns.iter().sum::<u64>() as f64 / count as f64 / 1e3,
-        p50_us: at(50),
-        p99_us: at(99),
+        rate_per_s: times.count() as f64 / time.as_secs_f64(),
+        mean_us: times.mean_us().context(nothing)?,
+        p50_us: times.percentile_us(50.0).context(nothing)?,
+        p99_us: times.percentile_us(99.0).context(nothing)?,
         client_ns: client.processor_ns,
         client,
         server,
@@ -442,17 +402,5 @@ mod tests {
             assert!((0.3..1.2).contains(&each.turns), "{each:?}");
         }
         assert!(seen.server.processor_ns > 1000.0, "{seen:?}");
-    }
-
-    #[test]
-    fn percentiles_are_those_of_the_times() {
-        let times = (1..=1000).rev().map(|us| us * 1000).collect();
-        let each = Each {
-            processor_ns: 1000.0,
-            ..Each::default()
-        };
-        let seen = seen(times, Duration::from_secs(1), each, Each::default()).unwrap();
-        assert_eq!((seen.p50_us, seen.p99_us), (501.0, 991.0));
-        assert!((seen.mean_us - 500.5).abs() < 1e-9 && (seen.client_ns - 1000.0).abs() < 1e-9);
     }
 }

@@ -1,15 +1,22 @@
-//! `shunt probe`: the small programs that `shunt bench` runs on either stack where no well-known program
-//! measures the same.
+//! `shunt load`: the small programs that put load on a stack where no well-known program measures the same: for
+//! `shunt bench`, `shunt sim calibrate`, `shunt sim plan --verify` and `shunt doctor --measure`.
 //!
 //! Plain sockets of the C library, as any program would use them: the same binary runs on the kernel and under
-//! `shunt run`. Each prints one line of JSON. They are tools of the benchmark and hidden from the help.
+//! `shunt run`. A client prints one line of JSON; a server runs until it is killed. The command is hidden from the help.
 
 pub mod calls;
 pub mod connections;
 pub mod create;
 mod echo;
+pub mod flood;
 pub mod ping;
+pub mod requests;
+pub(crate) mod sys;
+mod times;
+pub mod transfer;
 mod wake;
+
+pub use times::Times;
 
 use std::{
     io,
@@ -22,7 +29,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-/// Small programs that `shunt bench` measures with.
+/// Small programs that put load on a stack, for measurements.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -39,6 +46,12 @@ enum Role {
     Calls(calls::CallsArguments),
     Create(create::Arguments),
     Wake(wake::Arguments),
+    Serve(requests::Serve),
+    Ask(requests::Ask),
+    Answer(flood::Answer),
+    Flood(flood::Flood),
+    Receive(transfer::ReceiveArguments),
+    Send,
 }
 
 /// Runs the command.
@@ -52,6 +65,12 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Role::Calls(arguments) => say(&calls::execute(arguments)?)?,
         Role::Create(arguments) => say(&create::execute(arguments)?)?,
         Role::Wake(arguments) => say(&wake::execute(arguments)?)?,
+        Role::Serve(arguments) => arguments.run()?,
+        Role::Ask(arguments) => say(&arguments.run()?)?,
+        Role::Answer(arguments) => arguments.run()?,
+        Role::Flood(arguments) => say(&arguments.run()?)?,
+        Role::Receive(arguments) => transfer::receive(arguments)?,
+        Role::Send => transfer::send()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -71,7 +90,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// How many there were.
-    pub count: usize,
+    pub count: u64,
     /// Median.
     pub p50_us: f64,
     /// 99th percentile.
@@ -82,19 +101,12 @@ pub struct Latency {
 
 impl Latency {
     /// None where there was no round trip.
-    fn of(mut times_ns: Vec<u64>) -> Option<Self> {
-        times_ns.sort_unstable();
-        let last = times_ns.len().checked_sub(1)?;
-        let at = |parts: usize, of: usize| {
-            // Nearest rank: the smallest time that so many parts do not exceed.
-            let rank = (times_ns.len() * parts).div_ceil(of).saturating_sub(1);
-            Duration::from_nanos(times_ns[rank.min(last)]).as_secs_f64() * 1e6
-        };
+    fn of(times: &Times) -> Option<Self> {
         Some(Self {
-            count: times_ns.len(),
-            p50_us: at(50, 100),
-            p99_us: at(99, 100),
-            p999_us: at(999, 1000),
+            count: times.count(),
+            p50_us: times.percentile_us(50.0)?,
+            p99_us: times.percentile_us(99.0)?,
+            p999_us: times.percentile_us(99.9)?,
         })
     }
 }
@@ -139,21 +151,5 @@ fn spin<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             }
             result => return result,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_those_of_the_nearest_rank() {
-        let latency = Latency::of((1..=1000).rev().map(|us| us * 1000).collect()).unwrap();
-        assert_eq!(latency.count, 1000);
-        let close = |value: f64, wanted: f64| (value - wanted).abs() < 1e-6;
-        assert!(close(latency.p50_us, 500.0) && close(latency.p99_us, 990.0));
-        assert!(close(latency.p999_us, 999.0));
-        assert!(close(Latency::of(vec![7000]).unwrap().p999_us, 7.0));
-        assert_eq!(Latency::of(Vec::new()), None);
     }
 }

@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::load::spin;
+use super::{Times, requests::compute};
 
 /// Answers datagrams until killed.
 #[derive(Debug, Args)]
@@ -57,8 +57,6 @@ const BURST: u64 = 16;
 const WARM_UP: u32 = 5;
 /// A datagram that is under way for longer is lost; another takes its place.
 const LOST: Duration = Duration::from_millis(20);
-/// Samples of the time that are kept.
-const MOST_TIMES: usize = 1 << 20;
 
 impl Answer {
     /// Serves.
@@ -69,11 +67,11 @@ impl Answer {
         let _ready = TcpListener::bind(self.address)
             .with_context(|| format!("listening at {}", self.address))?;
         let mut buffer = [0; BYTES];
-        let compute = Duration::from_nanos(self.compute_ns);
+        let work = Duration::from_nanos(self.compute_ns);
         loop {
             match socket.recv_from(&mut buffer) {
                 Ok((bytes, from)) => {
-                    spin(compute);
+                    compute(work);
                     // A lost answer is what overload is about: the client counts.
                     let _ = socket.send_to(&buffer[..bytes], from);
                 }
@@ -91,7 +89,7 @@ struct Under {
     began: Instant,
     sent: u64,
     answered: u64,
-    times_ns: Vec<u64>,
+    times: Times,
 }
 
 impl Flood {
@@ -105,7 +103,7 @@ impl Flood {
             began: Instant::now(),
             sent: 0,
             answered: 0,
-            times_ns: Vec::new(),
+            times: Times::default(),
         };
         let time = Duration::from_millis(self.milliseconds);
         let (mut counted_from, mut quiet_since) = (None, Instant::now());
@@ -127,17 +125,15 @@ impl Flood {
             }
             if counted_from.is_none() && elapsed >= time / WARM_UP {
                 counted_from = Some((Instant::now(), under.sent, under.answered));
-                under.times_ns.clear();
+                under.times.clear();
             }
         }
         let (from, sent, answered) = counted_from.context("the time was too short")?;
         let per_s = |count: u64| count as f64 / from.elapsed().as_secs_f64();
-        under.times_ns.sort_unstable();
-        let middle = under.times_ns.get(under.times_ns.len() / 2);
         Ok(Flooded {
             offered_per_s: per_s(under.sent - sent),
             answered_per_s: per_s(under.answered - answered),
-            p50_us: middle.map(|ns| *ns as f64 / 1e3),
+            p50_us: under.times.percentile_us(50.0),
         })
     }
 }
@@ -170,10 +166,8 @@ impl Under {
                     let mut sent = [0; 8];
                     sent.copy_from_slice(&message[..8]);
                     let now_ns = self.now_ns()?;
-                    if self.times_ns.len() < MOST_TIMES {
-                        self.times_ns
-                            .push(now_ns.saturating_sub(u64::from_le_bytes(sent)));
-                    }
+                    let ns = now_ns.saturating_sub(u64::from_le_bytes(sent));
+                    self.times.add(Duration::from_nanos(ns));
                     self.answered += 1;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(count),
