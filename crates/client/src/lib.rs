@@ -19,6 +19,7 @@ mod attachment;
 mod attachments;
 mod comeback;
 mod command;
+pub mod congestion_info;
 mod control;
 pub mod crank;
 mod datagram;

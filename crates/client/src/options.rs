@@ -7,6 +7,9 @@ use rustix::io::Errno;
 /// Level and name of TCP_CONGESTION, whose value is a name.
 pub const CONGESTION: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
 
+/// Level and name of TCP_CC_INFO (linux/tcp.h; not in the C library's bindings).
+pub const CONGESTION_INFO: (i32, i32) = (libc::IPPROTO_TCP, 26);
+
 /// Notes one option among those that travel together; `false`: it is none of them.
 pub fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
     if (level, name) == CONGESTION {

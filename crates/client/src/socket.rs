@@ -10,8 +10,8 @@ use std::time::Duration;
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::region::RegionError;
 use hostif::{
-    Figures, Flags, HeaderPlace, Op, OptionChanges, Query, Region, RegionLock, ShutdownHow,
-    SocketHeader, SocketId, SocketOption, WindowSpan,
+    CongestionFigures, Figures, Flags, HeaderPlace, Op, OptionChanges, Query, Region, RegionLock,
+    ShutdownHow, SocketHeader, SocketId, SocketOption, WindowSpan,
 };
 use rustix::io::Errno;
 
@@ -343,14 +343,20 @@ impl TcpSocket {
     }
 
     fn own_figures(&self) -> Result<Figures, Errno> {
-        let bytes = self.query(Query::Figures)?;
-        let words: Vec<u64> = bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|word| u64::from_le_bytes(*word))
-            .collect();
+        let words = self.query_words(Query::Figures)?;
         Ok(Figures::from_words(&words))
+    }
+
+    fn query_words(&self, what: Query) -> Result<Vec<u64>, Errno> {
+        let bytes = self.query(what)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// What its congestion control believes (`TCP_CC_INFO`).
+    pub fn congestion_figures(&self) -> Result<CongestionFigures, Errno> {
+        let words = self.query_words(Query::Congestion)?;
+        Ok(CongestionFigures::from_words(&words))
     }
 
     /// Ends one or both directions; what is written goes out first.

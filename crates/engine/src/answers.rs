@@ -3,9 +3,9 @@
 
 use crate::core::EngineCore;
 use crate::rows::Kind;
-use hostif::{Figures, Query};
+use hostif::{CongestionFigures, Figures, Query};
 use rustix::io::Errno;
-use tcp::{Info, Instant, Repair, State};
+use tcp::{CongestionInfo, Info, Instant, Repair, State};
 
 /// `tcpi_options` (linux/tcp.h).
 const OPTION_TIMESTAMPS: u64 = 1;
@@ -20,6 +20,8 @@ const TIMESTAMPS_LEN: u64 = 12;
 /// Segments that a connection begins with (RFC 6928), and of reordering that it tolerates.
 const FIRST_WINDOW: u64 = 10;
 const REORDERING: u64 = 3;
+/// Of reordering that is ever tolerated (Linux `tcp_max_reordering`).
+const MAX_REORDERING: u64 = 300;
 /// TCP_LISTEN (net/tcp_states.h).
 const LISTEN: u64 = 10;
 
@@ -35,6 +37,10 @@ impl EngineCore {
         match what {
             Query::Figures => {
                 let figures = self.figures(now, row)?;
+                self.place(slot, &figures.to_words())
+            }
+            Query::Congestion => {
+                let figures = self.congestion_figures(row)?;
                 self.place(slot, &figures.to_words())
             }
             Query::SavedSyn => {
@@ -54,6 +60,17 @@ impl EngineCore {
         let region = self.sockets.regions.find(number).ok_or(Errno::BADF)?;
         region.engine_set_answer(words);
         Ok(words.len() as u64 * 8)
+    }
+
+    /// What is not connected has an algorithm that has not begun.
+    fn congestion_figures(&self, row: u32) -> Result<CongestionFigures, Errno> {
+        let record = self.sockets.row(row);
+        let Some(connection) = record.connection() else {
+            let name = record.options.congestion.name();
+            return Ok(CongestionFigures::unstarted(name));
+        };
+        let info = self.stack.congestion_info(connection);
+        Ok(of_congestion(info.map_err(crate::errno::of_stack)?))
     }
 
     fn figures(&self, now: Instant, row: u32) -> Result<Figures, Errno> {
@@ -105,6 +122,37 @@ impl EngineCore {
                 ..Figures::default()
             }),
         }
+    }
+}
+
+fn of_congestion(info: CongestionInfo) -> CongestionFigures {
+    match info {
+        CongestionInfo::Nothing => CongestionFigures::Nothing,
+        CongestionInfo::Bbr {
+            bandwidth,
+            min_rtt_us,
+            pacing_gain,
+            cwnd_gain,
+        } => CongestionFigures::Bbr {
+            bandwidth,
+            // As Linux has what it does not know yet.
+            min_rtt_us: min_rtt_us.unwrap_or(u32::MAX).into(),
+            pacing_gain: pacing_gain.into(),
+            cwnd_gain: cwnd_gain.into(),
+        },
+        CongestionInfo::Dctcp {
+            alpha,
+            marked,
+            acked,
+            is_enabled,
+            is_receiving_marks,
+        } => CongestionFigures::Dctcp {
+            enabled: is_enabled.into(),
+            ce_state: is_receiving_marks.into(),
+            alpha: alpha.into(),
+            marked,
+            acked,
+        },
     }
 }
 
@@ -205,7 +253,9 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         }),
         unacked: segments(info.flight),
         sacked: segments(info.sacked),
-        lost: segments(info.lost),
+        // As Linux: what was sent again is lost until something answers it.
+        lost: segments(info.lost + info.resent),
+        retrans: segments(info.resent),
         last_data_sent_ms: ago_ms(info.last_sent),
         last_data_recv_ms: match info.tally.last_data_in {
             // As Linux counts then: from the handshake.
@@ -240,8 +290,10 @@ fn counted(info: &Info, now: Instant) -> Figures {
                 .min(FIRST_WINDOW * u64::from(info.advertised_mss)),
             measured => measured,
         },
-        reordering: REORDERING,
-        reord_seen: u64::from(info.reordering_seen),
+        reordering: u64::from(info.reordering.1)
+            .div_ceil(info.snd_mss.max(1).into())
+            .clamp(REORDERING, MAX_REORDERING),
+        reord_seen: info.reordering.0.into(),
         total_retrans: info.retransmissions,
         pacing_rate: pacing_rate(info),
         max_pacing_rate: match info.max_pacing_rate {

@@ -232,6 +232,8 @@ pub enum Query {
     Figures,
     /// The headers of the SYN that opened the connection (`TCP_SAVED_SYN`).
     SavedSyn,
+    /// What its congestion control believes, as [`crate::CongestionFigures`].
+    Congestion,
 }
 
 impl Query {
@@ -239,6 +241,7 @@ impl Query {
         match self {
             Self::Figures => 1,
             Self::SavedSyn => 2,
+            Self::Congestion => 3,
         }
     }
 
@@ -246,6 +249,7 @@ impl Query {
         match code {
             1 => Some(Self::Figures),
             2 => Some(Self::SavedSyn),
+            3 => Some(Self::Congestion),
             _ => None,
         }
     }

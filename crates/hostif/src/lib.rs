@@ -48,6 +48,7 @@ pub mod window;
 
 #[cfg(not(loom))]
 pub use area::{Area, Passage};
+pub use congestion::CongestionFigures;
 pub use cursor::Cells;
 pub use descriptor::{
     Command, Completion, Consumed, DatagramOptions, FamilyOptions, FastOpenKeys, FileSource,

@@ -13,8 +13,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use client::Shared;
-use client::options::{CONGESTION, int, note};
-use hostif::OptionChanges;
+use client::congestion_info;
+use client::options::{CONGESTION, CONGESTION_INFO, int, note};
+use hostif::{CongestionFigures, OptionChanges};
 use rustix::io::Errno;
 
 use crate::accelerated::Stream;
@@ -288,6 +289,7 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
                 Some(offset.to_ne_bytes().to_vec())
             }
             (libc::IPPROTO_TCP, libc::TCP_INFO) => Some(tcp_info(fd, stream)?),
+            CONGESTION_INFO => Some(congestion_info::emit(stream.congestion_figures()?)),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream.phase() == Phase::Connected => {
                 let mss = i32::try_from(stream.figures()?.snd_mss).unwrap_or(i32::MAX);
                 Some(mss.to_ne_bytes().to_vec())
@@ -313,7 +315,10 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
         })
     })?;
     match answer {
-        None if (level, name) == CONGESTION => Ok(chosen_congestion(fd)),
+        None if (level, name) == CONGESTION => Ok(chosen_congestion(fd).map(padded_name)),
+        None if (level, name) == CONGESTION_INFO => Ok(chosen_congestion(fd)
+            .map(CongestionFigures::unstarted)
+            .map(congestion_info::emit)),
         None => datagram::ask(fd, level, name),
         answer => Ok(answer.flatten()),
     }
@@ -327,9 +332,9 @@ fn tcp_info(fd: RawFd, stream: &Stream) -> Result<Vec<u8>, Errno> {
 }
 
 /// What the program has chosen for a socket that is not decided yet: the kernel may not have it.
-fn chosen_congestion(fd: RawFd) -> Option<Vec<u8>> {
+fn chosen_congestion(fd: RawFd) -> Option<&'static str> {
     let file = descriptors::lookup(fd)?;
-    file.socket()?.log.congestion().map(padded_name)
+    file.socket()?.log.congestion()
 }
 
 /// A name as the kernel answers it, in TCP_CA_NAME_MAX bytes.

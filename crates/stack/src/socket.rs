@@ -18,7 +18,8 @@ use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
 use core::net::{IpAddr, SocketAddr};
 use tcp::{
-    Events, FastOpen, Info, Instant, OffsetError, SeqNumber, SocketOptions, State, WriteMode,
+    CongestionInfo, Events, FastOpen, Info, Instant, OffsetError, SeqNumber, SocketOptions, State,
+    WriteMode,
 };
 
 /// What to connect, and with what.
@@ -443,6 +444,14 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn info(&self, id: ConnectionId) -> Result<Info, Error> {
         Ok(self.find(id)?.tcp.info())
+    }
+
+    /// What the connection's congestion control believes.
+    ///
+    /// # Errors
+    /// No such connection.
+    pub fn congestion_info(&self, id: ConnectionId) -> Result<CongestionInfo, Error> {
+        Ok(self.find(id)?.tcp.congestion_info())
     }
 
     /// Largest packet on the path of the connection; `None`: there is no path.

@@ -229,6 +229,11 @@ pub fn ask(
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
         return Ok(client::tcp_info::emit(&socket.figures()?, len));
     }
+    if (level, name) == client::options::CONGESTION_INFO {
+        let mut info = client::congestion_info::emit(socket.congestion_figures()?);
+        info.truncate(room);
+        return Ok(info);
+    }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_MAXSEG)
         && let Ok(figures) = socket.figures()
         && figures.snd_mss > 0

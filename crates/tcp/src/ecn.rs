@@ -120,6 +120,11 @@ impl EcnState {
         (!matches!(self.agreed, Agreed::None), seen)
     }
 
+    /// Whether congestion is echoed: of DCTCP whether the last packet was marked.
+    pub(crate) const fn is_echoing(&self) -> bool {
+        self.echo
+    }
+
     fn start_accurate(&mut self) {
         self.agreed = Agreed::Accurate;
         self.received_packets = FIRST_PACKETS;

@@ -1,8 +1,13 @@
 //! A connection's figures, for `ss` and `TCP_INFO`.
 
 use crate::{
-    chrono::Chrono, congestion::Algorithm, connection::Connection, recovery::Phase, state::State,
-    tally::Tally, time::Instant,
+    chrono::Chrono,
+    congestion::{Algorithm, CongestionInfo},
+    connection::Connection,
+    recovery::Phase,
+    state::State,
+    tally::Tally,
+    time::Instant,
 };
 
 /// A snapshot of a connection's variables.
@@ -50,10 +55,12 @@ pub struct Info {
     pub sacked: u64,
     /// Sent, counted as lost and not sent again yet, bytes.
     pub lost: u64,
+    /// Counted as lost, sent again since and not answered, bytes.
+    pub resent: u64,
     /// Bytes that ever counted as lost.
     pub lost_total: u64,
-    /// The path was seen to reorder (RFC 8985 §6.2).
-    pub reordering_seen: bool,
+    /// How often the path was seen to reorder (RFC 8985 §6.2), and by how many bytes at most.
+    pub reordering: (u16, u32),
     /// Segments sent again.
     pub retransmissions: u64,
     /// Retransmission timeouts in a row.
@@ -125,6 +132,25 @@ impl Connection {
         }
     }
 
+    /// What the congestion control believes (`TCP_CC_INFO`).
+    pub fn congestion_info(&self) -> CongestionInfo {
+        match self.congestion.info() {
+            CongestionInfo::Dctcp {
+                alpha,
+                marked,
+                acked,
+                ..
+            } => CongestionInfo::Dctcp {
+                alpha,
+                marked,
+                acked,
+                is_enabled: self.ecn.in_use().0,
+                is_receiving_marks: self.ecn.is_echoing(),
+            },
+            other => other,
+        }
+    }
+
     /// A snapshot of the connection's variables.
     pub fn info(&self) -> Info {
         Info {
@@ -152,8 +178,9 @@ impl Connection {
             out_of_order: self.rcv.out_of_order.total(),
             sacked: self.snd.sent.sacked(),
             lost: self.snd.sent.lost(),
+            resent: self.snd.sent.resent(),
             lost_total: self.recovery.lost,
-            reordering_seen: self.rack.reordering_seen(),
+            reordering: self.rack.reordering(),
             retransmissions: self.recovery.retransmissions,
             backoff: self.timers.retries,
             sack: self.rcv.sack,

@@ -56,7 +56,7 @@ mod tests;
 
 pub use chrono::Chrono;
 pub use config::{Config, RECEIVE_BUFFER_MAX, Retries, SocketOptions};
-pub use congestion::Algorithm;
+pub use congestion::{Algorithm, CongestionInfo};
 pub use connection::{Connection, ConnectionError, Events, OffsetError, ReceiveWindow, WriteMode};
 pub use ecn::EcnMode;
 pub use fast_open::FastOpen;

@@ -40,9 +40,10 @@ pub(crate) struct Rack {
     extra_steps: u8,
     /// RACK.reo_wnd_persist.
     persist: u8,
-    /// RACK.reordering_seen.
-    reordering_seen: bool,
-    reserved: [u8; 5],
+    /// How often something arrived that was passed before; above 0 is RACK.reordering_seen.
+    reorderings: u16,
+    /// By how many bytes it was passed at most.
+    reordered_by: u32,
 }
 
 /// What an arrival is judged by.
@@ -71,8 +72,21 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    pub const fn reordering_seen(&self) -> bool {
-        self.reordering_seen
+    /// How often reordering was seen, and by how many bytes at most.
+    pub const fn reordering(&self) -> (u16, u32) {
+        (self.reorderings, self.reordered_by)
+    }
+
+    const fn reordering_seen(&self) -> bool {
+        self.reorderings > 0
+    }
+
+    /// As Linux measures it (`tcp_check_sack_reordering`).
+    #[cold]
+    fn note_reordering(&mut self, by: u64) {
+        self.reorderings = self.reorderings.saturating_add(1);
+        let by = u32::try_from(by).unwrap_or(u32::MAX);
+        self.reordered_by = self.reordered_by.max(by);
     }
 
     /// RFC 8985 §6.2 steps 2 and 3 for one piece that is newly known to have arrived.
@@ -85,7 +99,9 @@ impl Rack {
                 return;
             }
         } else {
-            self.reordering_seen |= piece.end < evidence.fack;
+            if piece.end < evidence.fack {
+                self.note_reordering(evidence.fack - piece.start);
+            }
             self.originals = self.originals.max(piece.end);
         }
         self.fack = self.fack.max(piece.end);
@@ -145,7 +161,8 @@ impl Connection {
     /// RACK_update_reo_wnd (RFC 8985 §6.2 step 4).
     fn reordering_window(&self) -> Duration {
         let held_segments = self.snd.sent.sacked() / u64::from(self.snd.segment_payload.max(1));
-        if !self.rack.reordering_seen && (self.recovery.is_active() || held_segments >= DUP_THRESH)
+        if !self.rack.reordering_seen()
+            && (self.recovery.is_active() || held_segments >= DUP_THRESH)
         {
             return Duration::ZERO;
         }

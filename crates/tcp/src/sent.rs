@@ -38,6 +38,7 @@ struct Extent {
     end: u64,
     sacked: u64,
     lost: u64,
+    resent: u64,
     /// Index of the first run in the ring of all.
     head: u32,
     len: u32,
@@ -69,6 +70,11 @@ impl Sent {
     /// Positions that count as lost and were not sent again since.
     pub const fn lost(&self) -> u64 {
         self.extent.lost
+    }
+
+    /// Positions that counted as lost and were sent again since, which nothing has answered.
+    pub const fn resent(&self) -> u64 {
+        self.extent.resent
     }
 
     /// Positions that are thought to be in the network (RFC 8985 §9.3, the pipe of RFC 6675 §4).
@@ -134,6 +140,7 @@ impl Sent {
             self.extent = Extent {
                 sacked: 0,
                 lost: 0,
+                resent: 0,
                 head: 0,
                 len: u32::from(self.extent.start < self.extent.end),
                 ..self.extent
@@ -240,6 +247,7 @@ impl<'a> Table<'a> {
             end: position,
             sacked: 0,
             lost: 0,
+            resent: 0,
             ..*self.extent
         };
     }
@@ -258,7 +266,7 @@ impl<'a> Table<'a> {
     /// Panics unless the sums and the runs agree.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub fn check(&self) {
-        let (mut sacked, mut lost, mut start) = (0, 0, self.extent.start);
+        let (mut sacked, mut lost, mut resent, mut start) = (0, 0, 0, self.extent.start);
         for index in 0..self.count() {
             let (marks, end) = (self.run(index).marks(), self.end_of(index));
             assert!(start < end, "an empty run");
@@ -273,11 +281,22 @@ impl<'a> Table<'a> {
             } else {
                 0
             };
+            resent += if marks.contains(Marks::RESENT) {
+                assert!(!marks.intersects(Marks::SACKED | Marks::LOST));
+                end - start
+            } else {
+                0
+            };
             start = end;
         }
         assert_eq!(
-            (start, sacked, lost),
-            (self.extent.end, self.extent.sacked, self.extent.lost)
+            (start, sacked, lost, resent),
+            (
+                self.extent.end,
+                self.extent.sacked,
+                self.extent.lost,
+                self.extent.resent
+            )
         );
     }
 

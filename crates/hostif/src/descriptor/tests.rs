@@ -79,8 +79,12 @@ fn any_op() -> impl Strategy<Value = Op> {
         any_datagram_options().prop_map(Op::SetDatagramOptions),
         (proptest::sample::select(SocketOption::ALL), any::<u64>())
             .prop_map(|(option, value)| Op::SetOption { option, value }),
-        prop_oneof![Just(Query::Figures), Just(Query::SavedSyn)]
-            .prop_map(|what| Op::Query { what }),
+        prop_oneof![
+            Just(Query::Figures),
+            Just(Query::SavedSyn),
+            Just(Query::Congestion)
+        ]
+        .prop_map(|what| Op::Query { what }),
         (0..3_u8).prop_map(|code| Op::TellLane(LaneNews::from_code(code).unwrap())),
         any::<u32>().prop_map(|handle| Op::CloseBacking { handle }),
     ]

@@ -250,6 +250,7 @@ const FIELDS: &[(&str, usize)] = &[
     ("ssthresh", 76),
     ("cwnd", 80),
     ("advmss", 84),
+    ("reordering", 88),
     ("total_retrans", 100),
 ];
 

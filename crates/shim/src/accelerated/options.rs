@@ -1,7 +1,7 @@
 //! Options of a socket on the engine, and what can be asked about it.
 
 use client::TcpSocket;
-use hostif::{Figures, OptionChanges, Query, SocketOption};
+use hostif::{CongestionFigures, Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
 use super::{AwaitsData, PrivateFd, Stream};
@@ -48,6 +48,11 @@ impl Stream {
     /// The connection's figures.
     pub fn figures(&self) -> Result<Figures, Errno> {
         self.socket.figures()
+    }
+
+    /// What its congestion control believes.
+    pub fn congestion_figures(&self) -> Result<CongestionFigures, Errno> {
+        self.socket.congestion_figures()
     }
 
     /// The descriptors on which is set who is signalled of events.

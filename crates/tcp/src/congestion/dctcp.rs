@@ -1,7 +1,9 @@
 //! DCTCP (RFC 8257): the window shrinks by the share of bytes that the network marked, so that queues in a
 //! data centre stay short. Everything else is Reno's; without ECN nothing but Reno is left.
 
-use super::{AckSample, Cause, CongestionEvent, Controller, Window, reno, window::scaled};
+use super::{
+    AckSample, Cause, CongestionEvent, CongestionInfo, Controller, Window, reno, window::scaled,
+};
 use crate::time::Instant;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,6 +20,18 @@ pub(super) struct Dctcp {
     marked: u64,
     /// DCTCP.Alpha in 1/1024, times the gain's divisor so that small shares do not vanish.
     alpha: u64,
+}
+
+impl Dctcp {
+    pub(super) fn info(&self) -> CongestionInfo {
+        CongestionInfo::Dctcp {
+            alpha: u32::try_from(self.alpha / GAIN).unwrap_or(u32::MAX),
+            marked: self.marked,
+            acked: self.acked,
+            is_enabled: true,
+            is_receiving_marks: false,
+        }
+    }
 }
 
 impl Controller for Dctcp {
@@ -119,6 +133,30 @@ mod tests {
             (before / 200..before / 130).contains(&cut),
             "{cut} of {before}"
         );
+    }
+
+    #[test]
+    fn what_it_believes_is_told_until_the_round_ends() {
+        let mut flow = dctcp();
+        let told = |flow: &Congestion| match flow.info() {
+            CongestionInfo::Dctcp {
+                alpha,
+                marked,
+                acked,
+                ..
+            } => (alpha, marked, acked),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(&flow), (1_024, 0, 0));
+        round(&mut flow, 0);
+        assert_eq!(told(&flow), (960, 0, 0), "a sixteenth less");
+        flow.on_ack(&AckSample {
+            acked: 3_000,
+            delivered: 3_000,
+            ece: 1_000,
+            ..AckSample::default()
+        });
+        assert_eq!(told(&flow), (960, 1_000, 3_000));
     }
 
     #[test]

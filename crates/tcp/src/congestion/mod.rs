@@ -105,7 +105,39 @@ pub(crate) trait Controller {
     }
 }
 
+/// What an algorithm believes, for `TCP_CC_INFO`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CongestionInfo {
+    /// It has nothing to tell.
+    Nothing,
+    /// BBR.
+    Bbr {
+        /// BBR.bw, bytes per second.
+        bandwidth: u64,
+        /// BBR.min_rtt, microseconds; `None`: not measured.
+        min_rtt_us: Option<u32>,
+        /// How much faster than the bandwidth segments leave, in 1/256.
+        pacing_gain: u32,
+        /// How much more than the product of both may be in flight, in 1/256.
+        cwnd_gain: u32,
+    },
+    /// DCTCP.
+    Dctcp {
+        /// DCTCP.Alpha, in 1/1024.
+        alpha: u32,
+        /// Bytes that arrived with a mark since Alpha changed last.
+        marked: u64,
+        /// Bytes that arrived since then.
+        acked: u64,
+        /// ECN is in use; otherwise this is Reno.
+        is_enabled: bool,
+        /// The last packet that the peer sent was marked.
+        is_receiving_marks: bool,
+    },
+}
+
 /// What the handshake has found out about the path.
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Payload of a full segment.
@@ -162,6 +194,16 @@ impl Congestion {
     /// Bytes per second at which segments may leave; `None`: as fast as the window allows.
     pub fn pacing_rate(&self) -> Option<u64> {
         (self.window.pacing_rate > 0).then_some(self.window.pacing_rate)
+    }
+
+    /// What the algorithm believes; what it does not know of ECN is left out.
+    pub fn info(&self) -> CongestionInfo {
+        let mut area = self.area;
+        match self.algorithm {
+            Algorithm::Reno | Algorithm::Cubic => CongestionInfo::Nothing,
+            Algorithm::Bbr => view::<Bbr>(&mut area).info(),
+            Algorithm::Dctcp => view::<Dctcp>(&mut area).info(),
+        }
     }
 
     /// Payload of a full segment, as the path has it now.

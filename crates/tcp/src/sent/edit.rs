@@ -49,7 +49,8 @@ impl Table<'_> {
                 let run = self.run(index);
                 let piece = run.piece(now, self.start_of(index), self.end_of(index));
                 self.forget_marks(run, piece.len());
-                *self.run_mut(index) = run.marked((run.marks() - Marks::LOST) | Marks::SACKED);
+                let others = run.marks() - Marks::LOST - Marks::RESENT;
+                *self.run_mut(index) = run.marked(others | Marks::SACKED);
                 self.extent.sacked += piece.len();
                 visit(&piece);
             }
@@ -69,7 +70,8 @@ impl Table<'_> {
             start = piece.end;
             let settled = run.marks().intersects(Marks::SACKED | Marks::LOST);
             if !settled && is_lost(&piece) {
-                *self.run_mut(index) = run.marked(run.marks() | Marks::LOST);
+                self.forget_marks(run, piece.len());
+                *self.run_mut(index) = run.marked((run.marks() - Marks::RESENT) | Marks::LOST);
                 self.extent.lost += piece.len();
             }
         }
@@ -109,10 +111,17 @@ impl Table<'_> {
                 let whole = self.end_of(index) <= end || self.split(index, end, 0);
                 let exact = whole && self.start_of(index) >= start;
                 let old = self.run(index);
-                self.forget_marks(old, self.end_of(index) - self.start_of(index));
+                let len = self.end_of(index) - self.start_of(index);
+                self.forget_marks(old, len);
                 let again = Run::sent_at(now, old.end());
                 let run = if exact { again } else { old.joined(again) };
-                *self.run_mut(index) = run.marked(Marks::RETRANSMITTED);
+                let mut marks = Marks::RETRANSMITTED;
+                if old.marks().intersects(Marks::LOST | Marks::RESENT) {
+                    // A probe of the tail is sent again without having been lost.
+                    marks |= Marks::RESENT;
+                    self.extent.resent += len;
+                }
+                *self.run_mut(index) = run.marked(marks);
             }
             index += 1;
         }
@@ -132,18 +141,26 @@ impl Table<'_> {
     pub fn forget_lost(&mut self) {
         for index in 0..self.count() {
             let run = self.run(index);
-            *self.run_mut(index) = run.marked(run.marks() - Marks::LOST);
+            *self.run_mut(index) = run.marked(run.marks() - Marks::LOST - Marks::RESENT);
         }
         self.extent.lost = 0;
+        self.extent.resent = 0;
     }
 
     /// Takes what `run` counts for, over `len` positions, out of the sums.
     pub(super) fn forget_marks(&mut self, run: Run, len: u64) {
-        if run.marks().contains(Marks::SACKED) {
+        let marks = run.marks();
+        if marks.is_empty() {
+            return;
+        }
+        if marks.contains(Marks::SACKED) {
             self.extent.sacked = self.extent.sacked.saturating_sub(len);
         }
-        if run.marks().contains(Marks::LOST) {
+        if marks.contains(Marks::LOST) {
             self.extent.lost = self.extent.lost.saturating_sub(len);
+        }
+        if marks.contains(Marks::RESENT) {
+            self.extent.resent = self.extent.resent.saturating_sub(len);
         }
     }
 
@@ -189,8 +206,8 @@ impl Table<'_> {
     /// What was sent again at one time needs no borders.
     fn join_resent(&mut self, from: usize, to: usize) {
         self.join_where(from, to, usize::MAX, |lower, upper| {
-            lower.marks() == Marks::RETRANSMITTED
-                && upper.marks() == Marks::RETRANSMITTED
+            lower.marks() == upper.marks()
+                && (lower.marks() - Marks::RESENT) == Marks::RETRANSMITTED
                 && lower.joined(*upper).spread() == Some(Duration::ZERO)
         });
     }

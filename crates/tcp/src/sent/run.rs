@@ -14,6 +14,8 @@ bitflags! {
         const LOST = 1 << 1;
         /// It was sent more than once: an ACK does not say which time arrived (Karn's rule).
         const RETRANSMITTED = 1 << 2;
+        /// It counted as lost and was sent again since, which nothing has answered.
+        const RESENT = 1 << 3;
     }
 }
 

@@ -62,6 +62,14 @@ fn what_is_sent_again_keeps_its_neighbours_as_they_were() {
         .collect();
     assert_eq!(again, [(2_001, at(60)), (10_001, at(10))]);
     assert_eq!((sent.lost(), sent.in_flight()), (8_000, 2_000));
+    assert_eq!(sent.resent(), 2_000);
+    // Again lost, or held: it waits for no answer to what was sent again.
+    sent.table(&mut NoRooms).mark_front_lost(at(80), 1_001);
+    assert_eq!((sent.lost(), sent.resent()), (9_000, 1_000));
+    sent.table(&mut NoRooms).sack(at(90), 1_501, 2_001, |_| ());
+    assert_eq!(sent.resent(), 500);
+    sent.table(&mut NoRooms).release(at(95), 1_701, |_| ());
+    assert_eq!(sent.resent(), 0);
 }
 
 #[test]

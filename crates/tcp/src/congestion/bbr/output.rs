@@ -3,7 +3,10 @@
 use super::{
     AckSample, Bbr, Flags, INFINITE, Phase, Window, initial_window, model::carried, scaled,
 };
-use crate::{congestion::window::MAX_CWND, pacing};
+use crate::{
+    congestion::{CongestionInfo, window::MAX_CWND},
+    pacing,
+};
 
 /// BBR.StartupPacingGain, 2.77.
 const STARTUP_GAIN: (u64, u64) = (277, 100);
@@ -41,6 +44,17 @@ impl Bbr {
             Phase::Up => (9, 4),
             Phase::ProbeRtt => (1, 2),
             _ => (2, 1),
+        }
+    }
+
+    /// Gains as Linux tells them, in 1/256.
+    pub(in crate::congestion) fn info(&self) -> CongestionInfo {
+        let gain = |gain| u32::try_from(times(256, gain)).unwrap_or(u32::MAX);
+        CongestionInfo::Bbr {
+            bandwidth: self.bw(),
+            min_rtt_us: (self.min_rtt_us != INFINITE).then_some(self.min_rtt_us),
+            pacing_gain: gain(self.pacing_gain()),
+            cwnd_gain: gain(self.cwnd_gain()),
         }
     }
 
