@@ -44,8 +44,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn build_library() -> Result<PathBuf, Box<dyn Error>> {
-    // A target directory of its own: the outer cargo holds the lock of the usual one.
-    let target_directory = PathBuf::from(env::var("OUT_DIR")?).join("library");
+    // A target directory of its own, as the outer cargo holds the lock of the usual one; beside it, and not in OUT_DIR, of
+    // which there is one for each set of features and kind of build.
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let profile_directory = out.ancestors().nth(3).ok_or("OUT_DIR is no folder of cargo's")?;
+    let target_directory = profile_directory.join("library");
     let release = env::var("PROFILE")? == "release";
     let (target, host) = (env::var("TARGET")?, env::var("HOST")?);
     let workspace = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..");
