@@ -1,4 +1,4 @@
-//! The system calls that no safe crate offers: interface lists, ethtool, bpf and starting a process in
+//! The system calls that no safe crate offers: interface lists, bpf and starting a process in
 //! a session of its own, see getifaddrs(3), netdevice(7), bpf(2), setsid(2).
 
 #![allow(unsafe_code)]
@@ -8,7 +8,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{FromRawFd, OwnedFd},
         unix::process::CommandExt,
     },
     process::Command,
@@ -97,64 +97,6 @@ pub fn interface_index(name: &str) -> u32 {
     };
     // SAFETY: a NUL-terminated string that lives through the call.
     unsafe { libc::if_nametoindex(name.as_ptr()) }
-}
-
-/// A question of ethtool that is answered by one number.
-#[derive(Debug, Clone, Copy)]
-#[repr(u32)]
-pub enum Offload {
-    /// ETHTOOL_GRXCSUM: the device verifies checksums.
-    ReceiveChecksum = 0x14,
-    /// ETHTOOL_GTXCSUM: the device fills checksums.
-    TransmitChecksum = 0x16,
-    /// ETHTOOL_GTSO: the device cuts large segments.
-    Segmentation = 0x1e,
-    /// ETHTOOL_GGRO: received runs are merged.
-    ReceiveMerge = 0x2b,
-}
-
-/// Whether an offload is on; None where the driver does not say.
-pub fn offload(interface: &str, offload: Offload) -> Option<bool> {
-    let mut question: [u32; 2] = [offload as u32, 0];
-    ethtool(interface, question.as_mut_ptr().cast()).ok()?;
-    Some(question[1] != 0)
-}
-
-/// Name of the interface's driver, ETHTOOL_GDRVINFO.
-pub fn driver(interface: &str) -> Option<String> {
-    const GET_DRIVER_INFO: u32 = 3;
-    // struct ethtool_drvinfo: 196 bytes; the name is the 32 bytes after the command.
-    let mut info = [0_u32; 49];
-    info[0] = GET_DRIVER_INFO;
-    ethtool(interface, info.as_mut_ptr().cast()).ok()?;
-    let name: Vec<u8> = info[1..9]
-        .iter()
-        .flat_map(|word| word.to_ne_bytes())
-        .take_while(|&byte| byte != 0)
-        .collect();
-    String::from_utf8(name).ok()
-}
-
-/// `argument` must point to the ethtool structure that its first word names.
-fn ethtool(interface: &str, argument: *mut libc::c_char) -> io::Result<()> {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
-    // SAFETY: all zeros is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
-    request.ifr_ifru.ifru_data = argument;
-    // SAFETY: the name is terminated, and the argument is as large as its command says (callers of
-    // this private function pass the structure that belongs to the command).
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// Creates and drops a BPF array of one entry: whether this process may load BPF objects.

@@ -68,7 +68,7 @@ impl EngineCore {
         self.must_hold(row, local)?;
         let is_taken = self
             .shared
-            .as_ref()
+            .as_mut()
             .is_some_and(|shared| shared.kernel_has(local, remote));
         if is_taken {
             // connect(2): as the kernel says where both ends are in use.

@@ -121,7 +121,7 @@ pub(crate) fn is_asked_here(user: &crate::users::User) -> bool {
 
 fn name_of(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
     // Whoever makes a network namespace holds every port in it.
-    if !nic::kernel::is_of_own_network(socket.as_fd()).unwrap_or(false) {
+    if !netlink::is_of_own_network(socket.as_fd()).unwrap_or(false) {
         return Err(Errno::ACCESS);
     }
     let name = rustix::net::getsockname(socket)?;

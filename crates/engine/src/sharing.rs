@@ -10,7 +10,7 @@
 use crate::core::EngineCore;
 use crate::egress::LOOPBACK_INDEX;
 use core::net::{IpAddr, SocketAddr};
-use nic::kernel::{Connections, Kernel, Neighbour, News, Snapshot};
+use netlink::{Change, Connections, Monitor, Neighbour, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
 use rustix::fd::{AsFd as _, BorrowedFd};
 use rustix::io::Errno;
@@ -34,7 +34,7 @@ pub struct Sharing {
 /// One core's part in it.
 pub struct Shared {
     claims: Option<Arc<dyn Claims>>,
-    kernel: Kernel,
+    kernel: Monitor,
     connections: Connections,
     last: Snapshot,
     /// It has changed since.
@@ -58,7 +58,7 @@ impl Shared {
     pub fn begin(sharing: &Sharing, index: u32) -> std::io::Result<Self> {
         Ok(Self {
             claims: sharing.claims.clone(),
-            kernel: Kernel::follow(index, hostif::home::settle)?,
+            kernel: Monitor::follow(index, hostif::home::settle)?,
             connections: Connections::open(index, hostif::home::settle)?,
             last: Snapshot::default(),
             is_stale: true,
@@ -73,7 +73,7 @@ impl Shared {
 
     /// Becomes readable when the kernel has news.
     pub fn news_fd(&self) -> BorrowedFd<'_> {
-        self.kernel.news_fd()
+        self.kernel.changes_fd()
     }
 
     /// Whether the kernel does not get what is claimed.
@@ -91,7 +91,7 @@ impl Shared {
 
     /// Whether the kernel has a connection with these ends. One that it does not speak of counts as there: who is
     /// refused can try again, who loses a connection cannot.
-    pub fn kernel_has(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+    pub fn kernel_has(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
         self.connections.has(local, remote).unwrap_or(true)
     }
 
@@ -134,8 +134,8 @@ impl Shared {
         if found == self.last {
             return;
         }
-        if found.routes.len() == nic::kernel::ROUTES_MAX {
-            self.warn("more routes than are followed", &nic::kernel::ROUTES_MAX);
+        if found.routes.len() == netlink::ROUTES_MAX {
+            self.warn("more routes than are followed", &netlink::ROUTES_MAX);
         }
         if let Ok(mtu) = u16::try_from(found.mtu.min(u32::from(u16::MAX))) {
             // Too small a link for IP: as it was.
@@ -209,7 +209,7 @@ impl Shared {
     }
 }
 
-fn of_stack(route: &nic::kernel::Route, interface: InterfaceId) -> Route {
+fn of_stack(route: &netlink::Route, interface: InterfaceId) -> Route {
     Route {
         destination: route.destination,
         prefix_len: route.prefix_len,
@@ -235,8 +235,8 @@ impl EngineCore {
         let (stack, interface) = (&mut self.stack, self.interface);
         let mut is_stale = false;
         let polled = shared.kernel.poll(&mut |news| match news {
-            News::Interface => is_stale = true,
-            News::Neighbour(address, state) => {
+            Change::Interface => is_stale = true,
+            Change::Neighbour(address, state) => {
                 let heard = match state {
                     Neighbour::At { hardware, .. } => ExternalNeighbour::At(hardware),
                     Neighbour::Silent => ExternalNeighbour::Silent,
@@ -302,7 +302,7 @@ impl EngineCore {
             .collect();
         ports.dedup();
         for port in ports {
-            let Ok(alive) = nic::kernel::connections_on(port) else {
+            let Ok(alive) = netlink::connections_on(port) else {
                 continue;
             };
             let is_over = |&mut (local, remote): &mut (SocketAddr, SocketAddr)| {
@@ -341,7 +341,7 @@ impl EngineCore {
             is_dual: !v6_only,
         };
         if transport == Transport::Tcp {
-            let theirs = nic::kernel::connections_on(local.port()).unwrap_or_default();
+            let theirs = netlink::connections_on(local.port()).unwrap_or_default();
             for (local, remote) in theirs {
                 if !shared.kernels_flows.contains(&(local, remote)) {
                     shared.take(Claim::KernelsFlow { local, remote })?;
@@ -358,7 +358,7 @@ impl EngineCore {
     /// the kernel has there could not be told apart from strays.
     fn silence_listener(&mut self, row: u32, local: SocketAddr) -> Result<(), Errno> {
         let port = local.port();
-        let theirs = nic::kernel::connections_on(port).unwrap_or_default();
+        let theirs = netlink::connections_on(port).unwrap_or_default();
         if !theirs.is_empty() {
             tracing::warn!("the kernel has connections on port {port}: it keeps the listener");
             return Err(Errno::ADDRINUSE);

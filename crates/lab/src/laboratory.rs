@@ -12,7 +12,7 @@ use crate::{
     Cable, Error, Host, LabSpec,
     holder::{Holder, Identity, Lifetime, privileged},
     host::ENVIRONMENT,
-    netlink, spec,
+    link, spec,
     state::{self, SavedHost, SavedLab},
     sys::{self, Step},
     tap,
@@ -236,20 +236,17 @@ impl Lab {
                 b"0".to_vec(),
             );
             let mut steps = vec![
-                (
-                    "switching loopback on",
-                    Step::Netlink(netlink::loopback_up()),
-                ),
+                ("switching loopback on", Step::Netlink(link::loopback_up())),
                 (
                     "adding the address",
-                    Step::Netlink(netlink::add_address(host.spec().address)),
+                    Step::Netlink(link::add_address(host.spec().address)),
                 ),
-                ("switching eth0 on", Step::Netlink(netlink::cable_up())),
+                ("switching eth0 on", Step::Netlink(link::cable_up())),
                 ("writing net.ipv4.ip_unprivileged_port_start", ports),
             ];
             if host.has_ipv6() {
                 let address = host.spec().address_v6();
-                let add = netlink::add_address_v6(address, spec::IPV6_PREFIX_LEN);
+                let add = link::add_address_v6(address, spec::IPV6_PREFIX_LEN);
                 steps.push(("adding the IPv6 address", Step::Netlink(add)));
             }
             setup(host, steps)?;
@@ -262,7 +259,7 @@ impl Lab {
             return Ok(());
         };
         let far = second.namespaces()?;
-        let create = netlink::create_veth(far.net().as_fd(), self.mtu, self.segment_bytes);
+        let create = link::create_veth(far.net().as_fd(), self.mtu, self.segment_bytes);
         setup(
             first,
             vec![("creating the veth pair", Step::Netlink(create))],
@@ -279,7 +276,7 @@ impl Lab {
                         .to_owned(),
                 source,
             })?;
-            let prepare = Step::Netlink(netlink::prepare_tap(self.mtu));
+            let prepare = Step::Netlink(link::prepare_tap(self.mtu));
             setup(host, vec![("setting MTU and queue of the TAP", prepare)])?;
             Ok(tap)
         };

@@ -12,7 +12,7 @@ mod error;
 mod holder;
 mod host;
 mod laboratory;
-mod netlink;
+mod link;
 mod program;
 mod spec;
 pub mod state;

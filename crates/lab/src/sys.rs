@@ -23,16 +23,13 @@ use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
     mount::{MountFlags, MountPropagationFlags},
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
+    net::{AddressFamily, SocketFlags, SocketType},
     process::{Pid, Signal, WaitOptions},
     thread::{LinkNameSpaceType, UnshareFlags},
 };
 
 /// Most steps that one child performs: their results must fit a pipe without blocking.
 const MAX_STEPS: usize = 64;
-
-/// How long the kernel may take to acknowledge a netlink request.
-const NETLINK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Descriptors of the namespaces that make a host.
 #[derive(Debug)]
@@ -205,7 +202,7 @@ impl Step {
     /// System calls only.
     fn perform(&self) -> io::Result<()> {
         match self {
-            Self::Netlink(message) => request(message),
+            Self::Netlink(message) => netlink::configure::send_acknowledged(message),
             Self::Write(path, value) => write_file(path, value),
             Self::Connect(address, timeout) => connect(*address, *timeout),
         }
@@ -297,32 +294,6 @@ fn write_file(path: &CStr, value: &[u8]) -> io::Result<()> {
         return Err(Errno::IO.into());
     }
     Ok(())
-}
-
-/// Sends a request with NLM_F_ACK and returns the kernel's verdict, see netlink(7).
-fn request(message: &[u8]) -> io::Result<()> {
-    // No protocol means 0, NETLINK_ROUTE.
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-
-    rustix::net::sockopt::set_socket_timeout(
-        &socket,
-        rustix::net::sockopt::Timeout::Recv,
-        Some(NETLINK_TIMEOUT),
-    )?;
-    rustix::net::send(&socket, message, SendFlags::empty())?;
-    let mut reply = [0_u8; 4096];
-    let (len, _) = rustix::net::recv(&socket, &mut reply, RecvFlags::empty())?;
-    // nlmsghdr is 16 bytes; an NLMSG_ERROR (2) carries the negative errno next, 0 for success.
-    let (Some(kind), Some(code)) = (reply[..len].get(4..6), reply[..len].get(16..20)) else {
-        return Err(Errno::BADMSG.into());
-    };
-    let code = i32::from_ne_bytes([code[0], code[1], code[2], code[3]]);
-    match (kind, code) {
-        ([2, 0] | [0, 2], 0) => Ok(()),
-        ([2, 0] | [0, 2], code) => Err(io::Error::from_raw_os_error(code.wrapping_neg())),
-        _ => Err(Errno::BADMSG.into()),
-    }
 }
 
 /// Connects within `timeout` and closes again.

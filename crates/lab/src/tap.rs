@@ -9,7 +9,7 @@ use std::{io, os::fd::OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::{INTERFACE, netlink::CABLE_INDEX, sys::Namespaces};
+use crate::{INTERFACE, link::CABLE_INDEX, sys::Namespaces};
 
 /// Makes the TAP interface of a host and returns its descriptor, which does not block.
 pub(crate) fn create(namespaces: &Namespaces) -> io::Result<OwnedFd> {

@@ -37,20 +37,12 @@ pub struct Caps {
     pub gro: bool,
     /// Independent receive queues with flow hashing.
     pub queues: u16,
-    /// Interrupts can be held back by count or time.
-    pub moderation: bool,
-    /// Payload is sent and received without a copy between user space and device.
-    pub zero_copy: bool,
     /// Payload spans are only ever read by the kernel, never by the driver itself: they may lie in a
     /// mapped file, which another process can cut short at any time.
     pub payload_by_address: bool,
     /// Each span of payload has to begin at an address that is a multiple of this; 1: anywhere. The engine copies the
     /// head of a span that does not ([`crate::align`]).
     pub align: u16,
-    /// The device stamps frames with the time of arrival.
-    pub timestamps: bool,
-    /// The memory node that the device is attached to, where it is known.
-    pub numa_node: Option<u16>,
     /// Largest IP packet on the link, in bytes.
     pub mtu: u32,
     /// The address that our side of the link uses.
@@ -480,12 +472,8 @@ mod tests {
             tso_max_bytes: 0,
             gro: false,
             queues: 1,
-            moderation: false,
-            zero_copy: false,
             payload_by_address: false,
             align: 1,
-            timestamps: false,
-            numa_node: None,
             mtu: 1500,
             hardware_address: ethernet::Address([2; 6]),
         };

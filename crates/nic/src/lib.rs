@@ -15,8 +15,7 @@ pub mod curbed;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod driver;
-pub mod kernel;
-mod link;
+mod hardware_address;
 pub mod offload;
 pub mod pcap;
 pub mod pool;
@@ -31,5 +30,5 @@ pub use driver::{
     Caps, Counters, Driver, NOTE_BYTES, NeighbourChange, Neighbours, Note, PartialChecksum,
     Presence, RxChecksum, RxFrame, TxFrame,
 };
-pub use link::{hardware_address, receive_queues};
+pub use hardware_address::random_address;
 pub use pool::{FramePool, PooledFrame, SharedSlice};

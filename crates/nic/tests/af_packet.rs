@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ::wire::ethernet::Address;
 use ::wire::{arp, ipv4, tcp};
+use netlink::ethtool::{Offload, set_offload};
 use nic::af_packet::{AfPacket, Config, OpenError};
 use nic::{Driver, Presence, RxChecksum, TxFrame};
 use support::{LEFT, Namespace, RIGHT, VETH, is_ipv4, pattern, receive, receive_all, wait};
@@ -107,7 +108,8 @@ fn a_large_segment_leaves_in_pieces_where_the_interface_cannot_cut_it() {
     else {
         return;
     };
-    left.run(|| support::sys::switch_segmentation_off(VETH));
+    let off = left.run(|| set_offload(VETH, Offload::Segmentation, false));
+    off.unwrap();
     let (mut left, mut right) = (open(&left), open(&right));
     let link = (left.caps().hardware_address, right.caps().hardware_address);
     let payload = pattern(4 * 1460);

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::wire::ethernet;
+use netlink::{Interface, interface, segments};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
 use crate::bpf::Link;
@@ -30,7 +31,7 @@ use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
 use crate::sharing::Sharing;
-use crate::{link, vnet};
+use crate::vnet;
 pub use config::Config;
 pub use error::OpenError;
 use error::failed;
@@ -133,7 +134,7 @@ impl AfPacket {
                 }
             })?;
         let socket = (config.home)(socket);
-        let link = link::read(&interface).map_err(|source| match source.raw_os_error() {
+        let link = interface::read(&interface).map_err(|source| match source.raw_os_error() {
             Some(libc::ENODEV) => OpenError::UnknownInterface {
                 interface: interface.clone(),
             },
@@ -241,7 +242,7 @@ impl AfPacket {
     }
 }
 
-fn configure(socket: &OwnedFd, link: &link::Link) -> io::Result<()> {
+fn configure(socket: &OwnedFd, link: &Interface) -> io::Result<()> {
     let socket = socket.as_fd();
     let version = libc::c_int::try_from(libc::tpacket_versions::TPACKET_V2 as u32)
         .expect("invariant: the version is 1");
@@ -270,19 +271,15 @@ fn set_addresses(
 }
 
 /// The kernel itself finishes what the device cannot, so every interface has the same offloads.
-fn caps(link: &link::Link) -> Caps {
+fn caps(link: &Interface) -> Caps {
     Caps {
         tx_checksum: true,
         rx_checksum: true,
         tso_max_bytes: largest_payload(&link.segments),
         gro: true,
         queues: 1,
-        moderation: false,
-        zero_copy: false,
         payload_by_address: true,
         align: 1,
-        timestamps: false,
-        numa_node: link.numa_node,
         mtu: link.mtu,
         hardware_address: link.hardware_address,
     }
@@ -307,10 +304,10 @@ fn receive_long<'b>(
 
 /// `gso_ipv4_max_size` counts the Ethernet header too, and must not be reached
 /// (`netif_skb_features` in the kernel's net/core/dev.c).
-fn largest_payload(segments: &link::segments::Segments) -> u32 {
+fn largest_payload(segments: &segments::Segments) -> u32 {
     let ethernet_len = u32::try_from(ethernet::Header::LEN).expect("invariant: 14 bytes");
     let overhead = SEGMENT_HEADERS_BYTES + ethernet_len + 1;
-    if segments.gso_bytes <= link::segments::ORDINARY_BYTES {
+    if segments.gso_bytes <= segments::ORDINARY_BYTES {
         // The kernel cuts what a smaller limit of the interface forbids.
         LARGE_SEGMENT_BYTES
     } else {
@@ -321,15 +318,12 @@ fn largest_payload(segments: &link::segments::Segments) -> u32 {
 /// A ring frame for the largest packet that the interface merges, or that a peer on the other end of
 /// a virtual cable sends uncut, in whole pages. Where neither happens small frames make a ring of
 /// thousands: at a gigabit 256 of them are full after 3 ms, and a scheduler's slice is no shorter.
-fn frame_bytes(link: &link::Link) -> u32 {
+fn frame_bytes(link: &Interface) -> u32 {
     if link.segments.arrive_cut {
         return (link.mtu + SMALL_OVERHEAD_BYTES).next_power_of_two();
     }
     let largest = link.segments.gro_bytes.max(link.segments.gso_bytes);
-    largest
-        .max(link::segments::ORDINARY_BYTES)
-        .next_multiple_of(4096)
-        + FRAME_OVERHEAD_BYTES
+    largest.max(segments::ORDINARY_BYTES).next_multiple_of(4096) + FRAME_OVERHEAD_BYTES
 }
 
 impl Driver for AfPacket {

@@ -7,12 +7,12 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netlink::interface;
 use rustix::net::{netdevice, sockopt};
 
 use super::bpf::Instruction;
 use super::{AfPacket, OpenError, caps, filter, sys};
 use crate::driver::Presence;
-use crate::link;
 
 /// What queues have in common: the group, and the program that chooses among its members by their order.
 #[derive(Debug)]
@@ -128,9 +128,9 @@ impl AfPacket {
         if let Ok(name) = netdevice::index_to_name(socket, self.index) {
             self.interface = name;
         }
-        let is_up = link::is_up(socket, &self.interface).unwrap_or(true);
+        let is_up = interface::is_up(socket, &self.interface).unwrap_or(true);
         // Frames longer than those of the ring take a system call each.
-        self.caps.mtu = link::mtu(socket, &self.interface).unwrap_or(self.caps.mtu);
+        self.caps.mtu = interface::mtu(socket, &self.interface).unwrap_or(self.caps.mtu);
         self.is_away = !is_up;
         if is_up { Presence::Up } else { Presence::Down }
     }
@@ -139,10 +139,10 @@ impl AfPacket {
     /// socket join a group.
     fn take_back(&mut self) -> Result<Option<u32>, OpenError> {
         let name = self.config.interface.clone();
-        if !link::is_up(self.socket.as_fd(), &name).unwrap_or(false) {
+        if !interface::is_up(self.socket.as_fd(), &name).unwrap_or(false) {
             return Ok(None);
         }
-        let link = link::read(&name).map_err(self.failed("reading the interface"))?;
+        let link = interface::read(&name).map_err(self.failed("reading the interface"))?;
         if !link.is_ethernet {
             return Ok(None);
         }
@@ -209,7 +209,7 @@ impl AfPacket {
                 "interface {name:?} is gone: connections wait for it until their time is over; one of that name is taken into use as soon as it is up"
             ));
         }
-        let is_up = link::is_up(self.socket.as_fd(), &self.interface).unwrap_or(true);
+        let is_up = interface::is_up(self.socket.as_fd(), &self.interface).unwrap_or(true);
         (!is_up).then(|| {
             let interface = &self.interface;
             format!("interface {interface:?} is down: connections wait for it until their time is over; `ip link set {interface} up`")

@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use ::wire::ethernet;
+use netlink::{Interface, interface, segments::Kind};
 use rustix::event::epoll;
 
 use crate::af_packet::{self, AfPacket, steering::Mix};
@@ -32,7 +33,6 @@ use crate::bpf::{Link, Map, MapKind, Program, ProgramKind};
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxChecksum, RxFrame, TxFrame,
 };
-use crate::link::{self, segments::Kind};
 pub use config::{Config, Mode};
 pub use error::OpenError;
 use error::failed;
@@ -123,7 +123,7 @@ impl AfXdp {
             } = *config;
             return Err(OpenError::Rings { receiving, sending });
         }
-        let link = link::read(&config.interface).map_err(failed("reading the interface"))?;
+        let link = interface::read(&config.interface).map_err(failed("reading the interface"))?;
         let count = link.rx_queues.min(QUEUES_MAX);
         let core_count = packets.len();
         if usize::try_from(count).is_ok_and(|count| count < core_count) {
@@ -162,7 +162,7 @@ impl AfXdp {
         Ok(opened)
     }
 
-    fn around(packet: AfPacket, config: &Config, link: &link::Link) -> Result<Self, OpenError> {
+    fn around(packet: AfPacket, config: &Config, link: &Interface) -> Result<Self, OpenError> {
         let failed = |call| failed(&config.interface, call);
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| failed("epoll_create")(errno.into()))?;
@@ -185,7 +185,6 @@ impl AfXdp {
                 LARGE_SEGMENT_BYTES
             },
             rx_checksum: believes_partial,
-            zero_copy: config.mode == Mode::ZeroCopy,
             // The driver copies them into the UMEM.
             payload_by_address: false,
             ..packet.caps().clone()
@@ -244,7 +243,7 @@ fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(epoll::add(ready, socket, data, epoll::EventFlags::IN)?)
 }
 
-fn open_queue(config: &Config, link: &link::Link, queue: u32) -> Result<Queue, OpenError> {
+fn open_queue(config: &Config, link: &Interface, queue: u32) -> Result<Queue, OpenError> {
     let wanted = Wanted {
         interface: link.index,
         queue,

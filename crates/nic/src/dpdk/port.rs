@@ -16,7 +16,7 @@ use super::error::OpenError;
 use super::ffi::{About, Setup, able, driver_name};
 use super::sys::{Mbuf, Pool, Pools, Port, Ring, start_eal};
 use crate::driver::{Caps, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES};
-use crate::link;
+use crate::hardware_address::random_address;
 
 /// Frames that a queue of the device holds, each way.
 const RING: u16 = 1024;
@@ -337,7 +337,7 @@ fn caps(about: &About, setup: &Setup) -> io::Result<Caps> {
     // net_tap's is that of the kernel's end of the cable.
     let is_another = about.hardware_address == [0; 6] || is_tap(about);
     let hardware_address = if is_another {
-        link::random_address()?
+        random_address()?
     } else {
         ethernet::Address(about.hardware_address)
     };
@@ -348,12 +348,8 @@ fn caps(about: &About, setup: &Setup) -> io::Result<Caps> {
         tso_max_bytes: LARGE_SEGMENT_BYTES,
         gro: false,
         queues: setup.queues,
-        moderation: false,
-        zero_copy: about.is_virtual == 0,
         payload_by_address: false,
         align: 1,
-        timestamps: false,
-        numa_node: u16::try_from(about.numa_node).ok(),
         mtu: u32::from(setup.mtu),
         hardware_address,
     })
@@ -424,7 +420,7 @@ mod tests {
         let plain = about(0, 1500, 1);
         let caps_of = |about: &About| caps(about, &wanted(about, 2)).unwrap();
         let found = caps_of(&plain);
-        assert!(!found.tx_checksum && !found.rx_checksum && found.zero_copy);
+        assert!(!found.tx_checksum && !found.rx_checksum);
         assert_eq!((found.queues, found.mtu, found.numa_node), (2, 1500, None));
         assert_eq!(
             found.hardware_address.0[0] & 3,
@@ -438,7 +434,7 @@ mod tests {
             ..about(ALL, 1500, 40)
         };
         let found = caps_of(&able);
-        assert!(found.tx_checksum && found.rx_checksum && !found.zero_copy);
+        assert!(found.tx_checksum && found.rx_checksum);
         assert_eq!(found.numa_node, Some(1));
         assert_eq!(found.hardware_address.0, [2, 0, 0, 0, 0, 7]);
         let mut tap = able;

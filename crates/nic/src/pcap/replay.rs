@@ -134,12 +134,8 @@ impl Replay {
             tso_max_bytes: LARGE_SEGMENT_BYTES,
             gro: false,
             queues: 1,
-            moderation: false,
-            zero_copy: false,
             payload_by_address: false,
             align: 1,
-            timestamps: false,
-            numa_node: None,
             mtu: config.mtu,
             hardware_address: config.hardware_address,
         };

@@ -12,12 +12,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ::wire::ethernet;
+use netlink::interface;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, Presence, RxFrame, TxFrame,
 };
-use crate::{link, vnet};
+use crate::hardware_address::random_address;
+use crate::vnet;
 
 const DEVICE: &str = "/dev/net/tun";
 /// What every frame of ours assumes of the descriptor.
@@ -141,12 +143,12 @@ impl Tap {
         })?;
         let attached = attach(fd.as_fd(), config.name.as_deref())?;
         if let Some(mtu) = config.mtu {
-            link::set_mtu(&attached.name, mtu).map_err(failed("setting the MTU"))?;
+            interface::set_mtu(&attached.name, mtu).map_err(failed("setting the MTU"))?;
         }
         if config.up {
-            link::set_up(&attached.name).map_err(failed("starting the interface"))?;
+            interface::set_up(&attached.name).map_err(failed("starting the interface"))?;
         }
-        let link = link::read(&attached.name).map_err(failed("reading the interface"))?;
+        let link = interface::read(&attached.name).map_err(failed("reading the interface"))?;
         Self::with(fd, attached.name, config.hardware_address, link.mtu)
     }
 
@@ -183,7 +185,7 @@ impl Tap {
         sys::set_offload(fd.as_fd(), OFFLOADS).map_err(failed("TUNSETOFFLOAD"))?;
         let hardware_address = match hardware_address {
             Some(address) => address,
-            None => link::random_address().map_err(failed("getrandom"))?,
+            None => random_address().map_err(failed("getrandom"))?,
         };
         let caps = Caps {
             tx_checksum: true,
@@ -191,12 +193,8 @@ impl Tap {
             tso_max_bytes: LARGE_SEGMENT_BYTES,
             gro: true,
             queues: 1,
-            moderation: false,
-            zero_copy: false,
             payload_by_address: true,
             align: 1,
-            timestamps: false,
-            numa_node: None,
             mtu,
             hardware_address,
         };
@@ -224,12 +222,12 @@ impl Tap {
     /// The interface was deleted. If somebody has made another of its name it is this descriptor's from now on; none is
     /// made here, as whoever deleted it wanted it away.
     fn take_back(&mut self) -> io::Result<u32> {
-        let control = link::control_socket()?;
+        let control = interface::control_socket()?;
         let index = rustix::net::netdevice::name_to_index(&control, &self.name)?;
         attach(self.fd.as_fd(), Some(&self.name)).map_err(io::Error::other)?;
         sys::set_header_len(self.fd.as_fd(), vnet::LEN)?;
         sys::set_offload(self.fd.as_fd(), OFFLOADS)?;
-        self.caps.mtu = link::mtu(control.as_fd(), &self.name)?;
+        self.caps.mtu = interface::mtu(control.as_fd(), &self.name)?;
         Ok(index)
     }
 }
@@ -342,8 +340,8 @@ impl Driver for Tap {
         };
         self.name = attached.name;
         // One that lies in another network namespace cannot be asked.
-        let is_up = link::control_socket()
-            .and_then(|control| link::is_up(control.as_fd(), &self.name))
+        let is_up = interface::control_socket()
+            .and_then(|control| interface::is_up(control.as_fd(), &self.name))
             .unwrap_or(true);
         self.is_away = !is_up;
         if is_up { Presence::Up } else { Presence::Down }

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::driver::TxFrame;
-use crate::link::NAME_BYTES_MAX;
 use crate::vnet;
+use netlink::interface::NAME_BYTES_MAX;
 
 /// Name and flags of the interface behind a TAP descriptor.
 pub(super) struct Attached {

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::{Config, OpenError, WireEnd, failed};
 use crate::driver::{Caps, Counters, Driver, RxFrame, TxFrame};
-use crate::link;
+use crate::hardware_address::random_address;
 
 /// Says which queue of the other side gets a frame, from its headers; taken modulo their number.
 pub type Steer = Arc<dyn Fn(&[u8]) -> u16 + Send + Sync>;
@@ -46,8 +46,8 @@ impl Bundle {
         let addresses = match config.hardware_addresses {
             Some(addresses) => addresses,
             None => [
-                link::random_address().map_err(failed("getrandom"))?,
-                link::random_address().map_err(failed("getrandom"))?,
+                random_address().map_err(failed("getrandom"))?,
+                random_address().map_err(failed("getrandom"))?,
             ],
         };
         let config = Config {

@@ -32,7 +32,7 @@ pub use impairment::{Impairment, ParseError};
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxChecksum, RxFrame, TxFrame,
 };
-use crate::link;
+use crate::hardware_address::random_address;
 use bell::Bell;
 use ring::{Consumer, Corrupt, Place, Producer, Pushed};
 use sys::Region;
@@ -222,8 +222,8 @@ impl WireEnd {
         let addresses = match config.hardware_addresses {
             Some(addresses) => addresses,
             None => [
-                link::random_address().map_err(failed("getrandom"))?,
-                link::random_address().map_err(failed("getrandom"))?,
+                random_address().map_err(failed("getrandom"))?,
+                random_address().map_err(failed("getrandom"))?,
             ],
         };
         region
@@ -291,12 +291,8 @@ impl WireEnd {
             tso_max_bytes: LARGE_SEGMENT_BYTES,
             gro: true,
             queues: 1,
-            moderation: false,
-            zero_copy: false,
             payload_by_address: false,
             align: 1,
-            timestamps: false,
-            numa_node: None,
             mtu,
             hardware_address,
         };

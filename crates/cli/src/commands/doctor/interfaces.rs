@@ -5,7 +5,8 @@ use std::fs;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::sys::{self, Offload};
+use crate::sys;
+use netlink::ethtool::{self, Offload};
 
 /// One interface.
 #[derive(Debug, Serialize)]
@@ -54,7 +55,7 @@ pub fn all() -> anyhow::Result<Vec<InterfaceReport>> {
 fn report(interface: sys::Interface, default: Option<&str>) -> InterfaceReport {
     let name = interface.name;
     let setting = |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
-    let ask = |offload| sys::offload(&name, offload);
+    let ask = |offload| ethtool::offload(&name, offload);
     InterfaceReport {
         up: interface.up,
         loopback: interface.loopback,
@@ -65,7 +66,7 @@ fn report(interface: sys::Interface, default: Option<&str>) -> InterfaceReport {
             .iter()
             .map(|(address, prefix)| format!("{address}/{prefix}"))
             .collect(),
-        driver: sys::driver(&name),
+        driver: ethtool::driver(&name),
         queues: queues(&name),
         numa_node: setting("device/numa_node").and_then(|text| text.trim().parse().ok()),
         offloads: Offloads {

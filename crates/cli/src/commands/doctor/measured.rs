@@ -216,7 +216,7 @@ fn forget_the_oldest(beside: &Path) -> anyhow::Result<()> {
 
 /// The hardware address of an interface, as sysfs or the kernel writes it.
 pub fn hardware_of(interface: &str) -> Option<String> {
-    let link = nic::hardware_address(interface).ok()?;
+    let link = netlink::interface::hardware_address(interface).ok()?;
     Some(link.to_string())
 }
 
@@ -233,7 +233,7 @@ pub fn remembered(interface: &str) -> Option<Record> {
 pub fn way_for(interface: &str, profile: Profile, cores: u16) -> Option<(Way, String)> {
     let record = remembered(interface)?;
     let way = record.choose(profile)?;
-    let queues = nic::receive_queues(interface).unwrap_or(1);
+    let queues = netlink::ethtool::receive_queues(interface).unwrap_or(1);
     if way.mode().is_some() && queues < u32::from(cores) {
         return None;
     }

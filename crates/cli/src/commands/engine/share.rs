@@ -80,7 +80,7 @@ pub fn begin(arguments: &Arguments) -> anyhow::Result<Option<Shared>> {
 
 /// The engine's packets pass the firewall by in both directions: nobody shall find that out later.
 fn check_firewall() -> anyhow::Result<()> {
-    let rules = nic::kernel::rules_that_drop().map_err(|error| {
+    let rules = netlink::rules_that_drop().map_err(|error| {
         let is_privilege = error.kind() == std::io::ErrorKind::PermissionDenied;
         let what = if is_privilege {
             "sharing the kernel's addresses needs CAP_NET_ADMIN and CAP_NET_RAW, and CAP_BPF to be fast: run as \

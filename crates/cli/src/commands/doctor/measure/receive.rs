@@ -12,7 +12,7 @@ use lab::{INTERFACE, Lab, LabSpec, Program};
 
 use bench::load::calls::Outcome;
 
-use crate::{commands::doctor::measured::Way, sys};
+use crate::commands::doctor::measured::Way;
 
 const PORT: u16 = 9100;
 /// The address of the program that receives, beside those of the pair's ends.
@@ -28,7 +28,7 @@ const INSTEAD: &str = "serves instead of";
 
 /// Why nothing can be said of receiving over this interface.
 pub fn lacks(interface: &str) -> Option<String> {
-    match sys::driver(interface) {
+    match netlink::ethtool::driver(interface) {
         Some(driver) if driver == "veth" => None,
         driver => Some(format!(
             "{interface} is no veth ({}): receiving at full rate takes a program on the peer that sends",

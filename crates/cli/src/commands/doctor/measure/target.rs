@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use nic::kernel::{Kernel, Neighbour};
+use netlink::{Monitor, Neighbour};
 
 use super::volley::Ends;
 use crate::{commands::doctor::interfaces::default_route_interface, sys};
@@ -37,7 +37,7 @@ impl Target {
     /// There is no peer, or it cannot be reached.
     pub fn find(interface: &str, peer: Option<Ipv4Addr>, port: u16) -> anyhow::Result<Self> {
         let index = sys::interface_index(interface);
-        let mut kernel = Kernel::follow(index, core::convert::identity)
+        let mut kernel = Monitor::follow(index, core::convert::identity)
             .context("asking the kernel about the interface")?;
         let snapshot = kernel
             .read()
@@ -109,7 +109,7 @@ fn covers(network: IpAddr, prefix_len: u8, address: IpAddr) -> bool {
     cut(network) == cut(address)
 }
 
-fn hardware(kernel: &mut Kernel, next: IpAddr) -> anyhow::Result<wire::ethernet::Address> {
+fn hardware(kernel: &mut Monitor, next: IpAddr) -> anyhow::Result<wire::ethernet::Address> {
     let until = Instant::now() + ANSWER_WITHIN;
     kernel.use_neighbour(next).context("asking for it")?;
     loop {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::sys;
+use crate::sys;
 
 /// Whether a socket belongs to the network namespace in which this was asked first. A kernel before 5.14 cannot tell
 /// them apart, and then every socket does.

@@ -9,12 +9,10 @@
 use std::collections::HashSet;
 use std::io;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
+use rustix::net::netlink;
 
-use super::{PATIENCE, PIECE_BYTES};
+use crate::message::{Request, attribute, attributes, flag, text};
+use crate::socket::Socket;
 
 /// linux/netfilter/nfnetlink.h, nf_tables.h.
 const SUBSYSTEM: u16 = 10 << 8;
@@ -22,11 +20,6 @@ const GET_CHAIN: u16 = SUBSYSTEM | 4;
 const NEW_CHAIN: u16 = SUBSYSTEM | 3;
 const GET_RULE: u16 = SUBSYSTEM | 7;
 const NEW_RULE: u16 = SUBSYSTEM | 6;
-/// linux/netlink.h: NLM_F_REQUEST and NLM_F_DUMP.
-const DUMP: u16 = 1 | 0x300;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const HEADER_BYTES: usize = 16;
 /// `struct nfgenmsg`.
 const GENERIC_BYTES: usize = 4;
 /// What is found beyond is not named.
@@ -139,84 +132,25 @@ fn named((table, chain): &ChainName) -> String {
 
 /// Hands every message of a dump to `sink`: its kind and what follows its header.
 fn dump(kind: u16, sink: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
-    let flags = SocketFlags::CLOEXEC;
-    let protocol = Some(netlink::NETFILTER);
-    let socket = match socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol) {
+    let mut socket = match Socket::open(Some(netlink::NETFILTER)) {
         // A kernel without any packet filter.
         Err(rustix::io::Errno::PROTONOSUPPORT) => return Ok(()),
         made => made?,
     };
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    send(&socket, &request(kind), SendFlags::empty())?;
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let (_, len) = recv(&socket, piece.as_mut_slice(), RecvFlags::empty())?;
-        if take(piece.get(..len).unwrap_or_default(), sink)? {
-            return Ok(());
-        }
-    }
-}
-
-fn request(kind: u16) -> Vec<u8> {
-    let len = HEADER_BYTES + GENERIC_BYTES;
-    let mut bytes = u32::try_from(len)
-        .unwrap_or_default()
-        .to_ne_bytes()
-        .to_vec();
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(DUMP.to_ne_bytes());
     // Family 0: of all.
-    bytes.resize(len, 0);
-    bytes
-}
-
-/// Whether this was the last piece.
-fn take(mut rest: &[u8], sink: &mut dyn FnMut(u16, &[u8])) -> io::Result<bool> {
-    while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
-        let [a, b, c, d, kind_low, kind_high, ..] = *header;
-        let len = usize::try_from(u32::from_ne_bytes([a, b, c, d])).unwrap_or(0);
-        let Some(body) = rest.get(HEADER_BYTES..len) else {
-            break;
-        };
-        match u16::from_ne_bytes([kind_low, kind_high]) {
-            NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => {
-                let code = body
-                    .first_chunk()
-                    .map_or(0, |code| i32::from_ne_bytes(*code));
-                return match code.wrapping_neg() {
-                    // A kernel without nf_tables.
-                    libc::EINVAL | libc::EOPNOTSUPP | libc::ENOENT => Ok(true),
-                    errno => Err(io::Error::from_raw_os_error(errno)),
-                };
-            }
-            kind => sink(kind, body),
+    let request = Request::new(kind, flag::DUMP, &[0; GENERIC_BYTES]);
+    match socket.ask(request, sink) {
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                // A kernel without nf_tables.
+                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOENT)
+            ) =>
+        {
+            Ok(())
         }
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        asked => asked,
     }
-    Ok(false)
-}
-
-/// The attributes in a run of bytes: kind without its flags, and value.
-fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    core::iter::from_fn(move || {
-        let [low, high, kind_low, kind_high] = *rest.first_chunk::<4>()?;
-        let len = usize::from(u16::from_ne_bytes([low, high]));
-        let value = rest.get(4..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        // linux/netlink.h, NLA_TYPE_MASK.
-        Some((u16::from_ne_bytes([kind_low, kind_high]) & 0x3fff, value))
-    })
-}
-
-fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    let mut all = attributes(bytes);
-    all.find(|(of, _)| *of == kind).map(|(_, value)| value)
-}
-
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()).into()
 }
 
 fn number(bytes: &[u8]) -> Option<u32> {

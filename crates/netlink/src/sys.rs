@@ -1,13 +1,13 @@
-//! The interface ioctls of netdevice(7): MTU, hardware address, flags; and randomness.
+//! The interface ioctls of netdevice(7), with those of ethtool, and one option of socket(7) that rustix does not have.
 //!
 //! Names are checked here; which interface is meant is the caller's business.
 
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use super::NAME_BYTES_MAX;
+use crate::interface::NAME_BYTES_MAX;
 
 /// Not in the libc crate; linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -71,17 +71,19 @@ pub(super) fn hardware_address(socket: &impl AsFd, name: &str) -> io::Result<(u1
     Ok((address.sa_family, bytes))
 }
 
-/// Whether TCP segmentation offload is on, see ethtool(8) `-k`; no where the interface does not say.
-pub(super) fn cuts_segments(socket: &impl AsFd, name: &str) -> bool {
-    // linux/ethtool.h: ETHTOOL_GTSO, answered in the second word.
-    let mut value = [0x1e_u32, 0];
-    let Ok(mut request) = request(name) else {
-        return false;
-    };
-    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    let asked = call(socket, SIOCETHTOOL, &mut request);
+/// A command of ethtool that takes or answers one number, in the second word of `struct ethtool_value`.
+pub(super) fn ethtool_value(
+    socket: &impl AsFd,
+    name: &str,
+    command: u32,
+    value: u32,
+) -> io::Result<u32> {
+    let mut words = [command, value];
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)?;
     // Read only now: the kernel has written through the pointer in the request.
-    asked.is_ok() && value[1] != 0
+    Ok(words[1])
 }
 
 /// Receive queues in use, see ethtool(8) `-l`; one where the interface does not say.
@@ -101,6 +103,22 @@ pub(super) fn rx_queues(socket: &impl AsFd, name: &str) -> u32 {
     }
 }
 
+/// `ETHTOOL_GDRVINFO`: the driver's name, with zeros behind.
+pub(super) fn driver_name(socket: &impl AsFd, name: &str) -> io::Result<[u8; 32]> {
+    // struct ethtool_drvinfo: 196 bytes; the name is the 32 bytes after the command.
+    let mut info = [0_u32; 49];
+    info[0] = 3;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = info.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)?;
+    let mut driver = [0; 32];
+    // Read only now, as above.
+    for (to, word) in driver.chunks_exact_mut(4).zip(&info[1..]) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    Ok(driver)
+}
+
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;
@@ -112,14 +130,24 @@ pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {
     call(socket, libc::SIOCSIFFLAGS, &mut request)
 }
 
-/// Random bytes from the system.
-pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    // SAFETY: pointer and length describe `bytes`, which the kernel fills.
-    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    match usize::try_from(filled) {
-        // getrandom(2): requests of up to 256 bytes are never cut short.
-        Ok(count) if count == N => Ok(bytes),
-        _ => Err(io::Error::last_os_error()),
+/// The number of a socket's network namespace, which no other has as long as the kernel runs.
+pub(super) fn network_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut len =
+        libc::socklen_t::try_from(size_of_val(&cookie)).expect("invariant: an option is small");
+    // SAFETY: pointer and length describe `cookie`, which the kernel fills and which outlives the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(cookie)
     }
 }

@@ -5,38 +5,22 @@
 //! everything is read again: that is rare, and nothing can be missed, not even when the kernel had to
 //! drop news. Only the main table's routes are read; policy routing (`ip rule`) is not followed.
 
-mod connections;
-mod firewall;
-mod messages;
-mod network;
-mod sys;
-
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-use ::wire::ethernet;
-use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use rustix::net::{RecvFlags, SocketFlags, bind, recv};
+use wire::ethernet;
 
-pub use connections::{Connections, connections_on};
-pub use firewall::rules_that_drop;
-use messages::Part;
-pub use network::is_of_own_network;
+use crate::message::{Part, parts};
+use crate::rtnetlink;
+use crate::socket::{self, PIECE_BYTES, Socket};
 
 /// `RTMGRP_*` of linux/rtnetlink.h: links, neighbours, addresses and routes of both families.
 const GROUPS: u32 = 1 | 4 | 0x10 | 0x40 | 0x100 | 0x400;
-/// A dump comes in pieces of this size at most.
-const PIECE_BYTES: usize = 64 * 1024;
-/// News looked at in one call, so that a storm of them does not hold up packets.
-const NEWS_MAX: usize = 64;
-/// The kernel answers at once; whoever waits longer waits for nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Messages looked at in one call, so that a storm of them does not hold up packets.
+const CHANGES_MAX: usize = 64;
 /// Routes that are kept, those of the shortest prefixes first.
 pub const ROUTES_MAX: usize = 1_000;
 
@@ -86,46 +70,37 @@ pub enum Neighbour {
     Unknown,
 }
 
-/// Something has changed.
+/// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Change {
     /// Addresses, routes or the link itself: read them again.
     Interface,
     /// What is known of a neighbour.
     Neighbour(IpAddr, Neighbour),
 }
 
-/// The kernel's view of one interface.
+/// Follows what the kernel has of one interface.
 #[derive(Debug)]
-pub struct Kernel {
-    news: OwnedFd,
-    questions: OwnedFd,
+pub struct Monitor {
+    changes: OwnedFd,
+    questions: Socket,
     index: u32,
-    sequence: u32,
     buffer: Vec<u8>,
 }
 
-impl Kernel {
-    /// Follows interface number `index` of the calling thread's network namespace. `home` moves sockets to
+impl Monitor {
+    /// Follows interface number `index` of the calling thread's network namespace. `relocate_fd` moves descriptors to
     /// the numbers where they stay.
     ///
     /// # Errors
     /// No netlink sockets.
-    pub fn follow(index: u32, home: fn(OwnedFd) -> OwnedFd) -> io::Result<Self> {
-        let socket = |flags| {
-            // NETLINK_ROUTE is protocol 0.
-            let made = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None);
-            made.map(home)
-        };
-        let news = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        bind(&news, &SocketAddrNetlink::new(0, GROUPS))?;
-        let questions = socket(SocketFlags::CLOEXEC)?;
-        set_socket_timeout(&questions, Timeout::Recv, Some(PATIENCE))?;
+    pub fn follow(index: u32, relocate_fd: fn(OwnedFd) -> OwnedFd) -> io::Result<Self> {
+        let changes = relocate_fd(socket::open(None, SocketFlags::NONBLOCK)?);
+        bind(&changes, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self {
-            news,
-            questions,
+            changes,
+            questions: Socket::open(None)?.moved(relocate_fd),
             index,
-            sequence: 0,
             buffer: vec![0; PIECE_BYTES],
         })
     }
@@ -135,62 +110,70 @@ impl Kernel {
         self.index = index;
     }
 
-    /// Becomes readable with news.
+    /// Becomes readable when something has changed.
     #[must_use]
-    pub fn news_fd(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
+    pub fn changes_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
     }
 
-    /// Takes the news that have come. Whether there were any, of other interfaces too.
+    /// Takes the changes that the kernel has told of. Whether there were any, of other interfaces too.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn poll(&mut self, sink: &mut dyn FnMut(News)) -> io::Result<bool> {
-        for turn in 0..NEWS_MAX {
-            let received = recv(&self.news, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT);
+    pub fn poll(&mut self, sink: &mut dyn FnMut(Change)) -> io::Result<bool> {
+        for turn in 0..CHANGES_MAX {
+            let received = recv(
+                &self.changes,
+                self.buffer.as_mut_slice(),
+                RecvFlags::DONTWAIT,
+            );
             let len = match received {
                 Ok((_, len)) => len.min(self.buffer.len()),
                 Err(rustix::io::Errno::AGAIN) => return Ok(turn > 0),
-                // Some were dropped for want of room: everything is read again.
+                // Some were dropped because the socket's buffer was full: everything is read again.
                 Err(rustix::io::Errno::NOBUFS) => {
-                    sink(News::Interface);
+                    sink(Change::Interface);
                     continue;
                 }
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             let bytes = self.buffer.get(..len).unwrap_or_default();
-            for part in messages::parts(bytes) {
-                if let Part::Message(message) = part
-                    && let Some(news) = messages::news(&message, self.index)
+            for (_, part) in parts(bytes) {
+                if let Part::Message(kind, body) = part
+                    && let Some(change) = rtnetlink::change(kind, body, self.index)
                 {
-                    sink(news);
+                    sink(change);
                 }
             }
         }
         Ok(true)
     }
 
-    /// Reads everything anew.
+    /// Reads everything.
     ///
     /// # Errors
     /// The kernel did not answer.
     pub fn read(&mut self) -> io::Result<Snapshot> {
         let index = self.index;
         let mut snapshot = Snapshot::default();
-        self.ask(messages::link(index), &mut |message| {
-            if let RouteNetlinkMessage::NewLink(link) = message {
-                (snapshot.mtu, snapshot.is_up) = messages::of_link(link);
-            }
-        })?;
-        self.ask(messages::addresses(), &mut |message| {
-            if let RouteNetlinkMessage::NewAddress(address) = message {
-                snapshot.addresses.extend(messages::address(address, index));
-            }
-        })?;
-        self.ask(messages::routes(), &mut |message| {
-            if let RouteNetlinkMessage::NewRoute(route) = message {
-                snapshot.routes.extend(messages::route(route, index));
+        self.questions
+            .ask(rtnetlink::link(index), &mut |kind, body| {
+                if kind == rtnetlink::NEW_LINK
+                    && let Some(link) = rtnetlink::of_link(body)
+                {
+                    (snapshot.mtu, snapshot.is_up) = link;
+                }
+            })?;
+        self.questions
+            .ask(rtnetlink::addresses(), &mut |kind, body| {
+                if kind == rtnetlink::NEW_ADDRESS {
+                    snapshot.addresses.extend(rtnetlink::address(body, index));
+                }
+            })?;
+        self.questions.ask(rtnetlink::routes(), &mut |kind, body| {
+            if kind == rtnetlink::NEW_ROUTE {
+                snapshot.routes.extend(rtnetlink::route(body, index));
             }
         })?;
         snapshot
@@ -207,8 +190,9 @@ impl Kernel {
     pub fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour> {
         let index = self.index;
         let mut found = Neighbour::Unknown;
-        let asked = self.ask(messages::neighbour(address, index), &mut |message| {
-            if let Some(News::Neighbour(_, state)) = messages::news(message, index) {
+        let request = rtnetlink::neighbour(address, index);
+        let asked = self.questions.ask(request, &mut |kind, body| {
+            if let Some(Change::Neighbour(_, state)) = rtnetlink::change(kind, body, index) {
                 found = state;
             }
         });
@@ -224,39 +208,8 @@ impl Kernel {
     /// # Errors
     /// The kernel refuses.
     pub fn use_neighbour(&mut self, address: IpAddr) -> io::Result<()> {
-        let request = messages::use_neighbour(address, self.index);
-        self.ask(request, &mut |_| {})
-    }
-
-    /// Asks, and hands every message of the answer to `sink`.
-    fn ask(
-        &mut self,
-        request: messages::Request,
-        sink: &mut dyn FnMut(&RouteNetlinkMessage),
-    ) -> io::Result<()> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let bytes = request.serialize(self.sequence);
-        send(&self.questions, &bytes, SendFlags::empty())?;
-        loop {
-            let (_, len) = recv(
-                &self.questions,
-                self.buffer.as_mut_slice(),
-                RecvFlags::empty(),
-            )?;
-            let bytes = self.buffer.get(..len).unwrap_or_default();
-            for part in messages::parts_of(bytes, self.sequence) {
-                match part {
-                    Part::Message(message) => {
-                        sink(&message);
-                        if request.has_single_answer {
-                            return Ok(());
-                        }
-                    }
-                    Part::End(None) => return Ok(()),
-                    Part::End(Some(error)) => return Err(error),
-                }
-            }
-        }
+        let request = rtnetlink::use_neighbour(address, self.index);
+        self.questions.ask(request, &mut |_, _| {})
     }
 }
 
@@ -266,17 +219,17 @@ mod tests {
 
     #[test]
     fn loopback_is_read_and_followed() {
-        let mut kernel = Kernel::follow(1, core::convert::identity).unwrap();
-        let snapshot = kernel.read().unwrap();
+        let mut monitor = Monitor::follow(1, core::convert::identity).unwrap();
+        let snapshot = monitor.read().unwrap();
         assert!(snapshot.mtu >= 1_280);
         if snapshot.is_up {
             let own = snapshot.addresses.iter().map(|(address, _)| *address);
             assert!(own.into_iter().any(|address| address.is_loopback()));
         }
-        let mut news = 0;
-        kernel.poll(&mut |_| news += 1).unwrap();
+        let mut changes = 0;
+        monitor.poll(&mut |_| changes += 1).unwrap();
         assert_eq!(
-            kernel.neighbour(IpAddr::from([192, 0, 2, 77])).unwrap(),
+            monitor.neighbour(IpAddr::from([192, 0, 2, 77])).unwrap(),
             Neighbour::Unknown
         );
     }

@@ -5,25 +5,19 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
+use rustix::net::netlink;
 
-use super::{PATIENCE, PIECE_BYTES};
+use crate::message::{Request, flag};
+use crate::socket::Socket;
 
 /// linux/sock_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// linux/netlink.h: NLM_F_REQUEST, and that with NLM_F_DUMP.
-const ONE: u16 = 1;
-const DUMP: u16 = ONE | 0x300;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_req_v2`.
 const REQUEST_BYTES: usize = 56;
-/// Where `struct inet_diag_sockid` begins in a request: ports, addresses, interface, cookie.
-const ID_AT: usize = HEADER_BYTES + 8;
+/// Where `struct inet_diag_sockid` begins in it: ports, addresses, interface, cookie.
+const ID_AT: usize = 8;
+/// The kernel answers for one connection with less.
+const ANSWER_BYTES: usize = 1_024;
 /// net/tcp_states.h: every state but TCP_CLOSE (7) and TCP_LISTEN (10).
 const STATES: u32 = 0xfff & !(1 << 7) & !(1 << 10);
 const TCP: u8 = 6;
@@ -35,19 +29,15 @@ const CONNECTIONS_MAX: usize = 16_384;
 /// # Errors
 /// The kernel does not say.
 pub fn connections_on(port: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
-    let flags = SocketFlags::CLOEXEC;
-    let protocol = Some(netlink::SOCK_DIAG);
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    let mut socket = Socket::open(Some(netlink::SOCK_DIAG))?;
     let mut found = Vec::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    for family in [AddressFamily::INET, AddressFamily::INET6] {
-        send(&socket, &request(family, port), SendFlags::empty())?;
-        let mut is_over = false;
-        while !is_over {
-            let (_, len) = recv(&socket, piece.as_mut_slice(), RecvFlags::empty())?;
-            is_over = take(piece.get(..len).unwrap_or_default(), port, &mut found)?;
-        }
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let request = Request::new(SOCK_DIAG_BY_FAMILY, flag::DUMP, &structure(family, port));
+        socket.ask(request, &mut |kind, body| {
+            let is_room = kind == SOCK_DIAG_BY_FAMILY && found.len() < CONNECTIONS_MAX;
+            let ends = ends(body).filter(|(local, _)| is_room && local.port() == port);
+            found.extend(ends);
+        })?;
     }
     Ok(found)
 }
@@ -55,22 +45,20 @@ pub fn connections_on(port: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
 /// Asks for connections by both their ends.
 #[derive(Debug)]
 pub struct Connections {
-    socket: OwnedFd,
+    socket: Socket,
     /// Number of the interface by which the peer's segments come.
     interface: u32,
 }
 
 impl Connections {
-    /// `home` moves the socket to the number where it stays.
+    /// `relocate_fd` moves the socket to the number where it stays.
     ///
     /// # Errors
     /// No netlink socket.
-    pub fn open(interface: u32, home: fn(OwnedFd) -> OwnedFd) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let protocol = Some(netlink::SOCK_DIAG);
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    pub fn open(interface: u32, relocate_fd: fn(OwnedFd) -> OwnedFd) -> io::Result<Self> {
+        let socket = Socket::open_nonblocking(Some(netlink::SOCK_DIAG), ANSWER_BYTES)?;
         Ok(Self {
-            socket: home(socket),
+            socket: socket.moved(relocate_fd),
             interface,
         })
     }
@@ -85,36 +73,27 @@ impl Connections {
     ///
     /// # Errors
     /// The kernel does not say.
-    pub fn has(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
-        send(
-            &self.socket,
-            &self.question(local, remote),
-            SendFlags::empty(),
-        )?;
-        let mut piece = [0; 1_024];
-        let (_, len) = recv(&self.socket, piece.as_mut_slice(), RecvFlags::empty())?;
-        let mut found = Vec::new();
-        match take(
-            piece.get(..len).unwrap_or_default(),
-            local.port(),
-            &mut found,
-        ) {
+    pub fn has(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+        let mut found = false;
+        let question = self.question(local, remote);
+        let asked = self.socket.ask(question, &mut |kind, body| {
             // A listener is found as well, where there is no connection.
-            Ok(_) => Ok(found.contains(&(bare(local), bare(remote)))),
+            found |= kind == SOCK_DIAG_BY_FAMILY && ends(body) == Some((bare(local), bare(remote)));
+        });
+        match asked {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(error) => Err(error),
+            asked => asked.map(|()| found),
         }
     }
 
-    /// `struct inet_diag_req_v2` for one connection: state and cookie do not matter.
-    fn question(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+    /// The question for one connection: state and cookie do not matter.
+    fn question(&self, local: SocketAddr, remote: SocketAddr) -> Request {
         let (local, remote) = (bare(local), bare(remote));
         let family = match local {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
+            SocketAddr::V4(_) => libc::AF_INET,
+            SocketAddr::V6(_) => libc::AF_INET6,
         };
-        let mut bytes = request(family, local.port());
-        bytes[6..8].copy_from_slice(&ONE.to_ne_bytes());
+        let mut bytes = structure(family, local.port());
         let id = &mut bytes[ID_AT..];
         id[2..4].copy_from_slice(&remote.port().to_be_bytes());
         for (at, ip) in [(4, local.ip()), (20, remote.ip())] {
@@ -126,7 +105,7 @@ impl Connections {
         // A socket that is tied to the interface has it too.
         id[36..40].copy_from_slice(&self.interface.to_ne_bytes());
         id[40..48].fill(0xff);
-        bytes
+        Request::new(SOCK_DIAG_BY_FAMILY, 0, &bytes)
     }
 }
 
@@ -135,45 +114,14 @@ fn bare(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
-fn request(family: AddressFamily, port: u16) -> Vec<u8> {
-    let len = HEADER_BYTES + REQUEST_BYTES;
-    let mut bytes = Vec::with_capacity(len);
-    bytes.extend(u32::try_from(len).unwrap_or_default().to_ne_bytes());
-    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend(DUMP.to_ne_bytes());
-    bytes.resize(HEADER_BYTES, 0);
-    let [family, ..] = family.as_raw().to_le_bytes();
-    bytes.extend([family, TCP, 0, 0]);
-    bytes.extend(STATES.to_ne_bytes());
-    bytes.extend(port.to_be_bytes());
-    bytes.resize(len, 0);
+/// `struct inet_diag_req_v2` for the connections of a local port.
+fn structure(family: libc::c_int, port: u16) -> [u8; REQUEST_BYTES] {
+    let mut bytes = [0; REQUEST_BYTES];
+    [bytes[0], ..] = family.to_le_bytes();
+    bytes[1] = TCP;
+    bytes[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    bytes[8..10].copy_from_slice(&port.to_be_bytes());
     bytes
-}
-
-/// Takes what one piece says; whether it was the last.
-fn take(mut rest: &[u8], port: u16, found: &mut Vec<(SocketAddr, SocketAddr)>) -> io::Result<bool> {
-    while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
-        let [a, b, c, d, kind_low, kind_high, ..] = *header;
-        let len = usize::try_from(u32::from_ne_bytes([a, b, c, d])).unwrap_or(0);
-        let Some(body) = rest.get(HEADER_BYTES..len) else {
-            break;
-        };
-        match u16::from_ne_bytes([kind_low, kind_high]) {
-            NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => {
-                let code = body
-                    .first_chunk()
-                    .map_or(0, |code| i32::from_ne_bytes(*code));
-                return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
-            }
-            SOCK_DIAG_BY_FAMILY if found.len() < CONNECTIONS_MAX => {
-                found.extend(ends(body).filter(|(local, _)| local.port() == port));
-            }
-            _ => {}
-        }
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(false)
 }
 
 /// The ends in a `struct inet_diag_msg`: family, three bytes, both ports, both addresses.
@@ -181,7 +129,7 @@ fn ends(body: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let family = *body.first()?;
     let port = |at: usize| Some(u16::from_be_bytes(*body.get(at..)?.first_chunk()?));
     let address = |at: usize| -> Option<IpAddr> {
-        if u16::from(family) == AddressFamily::INET.as_raw() {
+        if i32::from(family) == libc::AF_INET {
             let octets: [u8; 4] = *body.get(at..)?.first_chunk()?;
             return Some(octets.into());
         }
@@ -199,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_found_by_both_its_ends_and_a_listener_is_none() {
-        let connections = Connections::open(1, |fd| fd).unwrap();
+        let mut connections = Connections::open(1, |fd| fd).unwrap();
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
                 continue;
@@ -245,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_is_cut_short_gives_nothing() {
-        let mut found = Vec::new();
-        let whole = request(AddressFamily::INET, 80);
-        for len in 0..whole.len() {
-            assert!(!take(&whole[..len], 80, &mut found).unwrap());
+    fn a_message_that_is_cut_short_names_no_connection() {
+        let mut whole = [1; 72];
+        whole[0] = 10;
+        assert!(ends(&whole).is_some());
+        for len in 0..40 {
+            assert_eq!(ends(&whole[..len]), None);
         }
-        assert!(found.is_empty());
     }
 }

@@ -1,0 +1,83 @@
+//! Questions and settings of ethtool(8) for one interface. Read first: linux/ethtool.h.
+
+use crate::interface::control_socket;
+use crate::sys;
+use std::io;
+
+/// An offload that is on or off.
+#[derive(Debug, Clone, Copy)]
+pub enum Offload {
+    /// The device verifies checksums.
+    ReceiveChecksum,
+    /// The device fills checksums.
+    TransmitChecksum,
+    /// The device cuts large segments (TSO).
+    Segmentation,
+    /// Received segments are merged (GRO).
+    ReceiveMerge,
+}
+
+impl Offload {
+    /// `ETHTOOL_G…` and `ETHTOOL_S…`.
+    const fn commands(self) -> (u32, u32) {
+        match self {
+            Self::ReceiveChecksum => (0x14, 0x15),
+            Self::TransmitChecksum => (0x16, 0x17),
+            Self::Segmentation => (0x1e, 0x1f),
+            Self::ReceiveMerge => (0x2b, 0x2c),
+        }
+    }
+}
+
+/// Whether an offload is on; `None` where the interface does not say.
+#[must_use]
+pub fn offload(interface: &str, offload: Offload) -> Option<bool> {
+    let socket = control_socket().ok()?;
+    let (question, _) = offload.commands();
+    let on = sys::ethtool_value(&socket, interface, question, 0).ok()?;
+    Some(on != 0)
+}
+
+/// Switches an offload on or off.
+///
+/// # Errors
+/// The interface does not have it, or needs it.
+pub fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+    let (_, setting) = offload.commands();
+    sys::ethtool_value(&control_socket()?, interface, setting, on.into()).map(drop)
+}
+
+/// Name of the interface's driver.
+#[must_use]
+pub fn driver(interface: &str) -> Option<String> {
+    let name = sys::driver_name(&control_socket().ok()?, interface).ok()?;
+    let len = name.iter().position(|byte| *byte == 0);
+    let name = name.get(..len.unwrap_or(name.len()))?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// In how many queues frames of the interface arrive.
+///
+/// # Errors
+/// No socket can be made.
+pub fn receive_queues(interface: &str) -> io::Result<u32> {
+    Ok(sys::rx_queues(&control_socket()?, interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_says_nothing() {
+        assert_eq!(offload("no such", Offload::Segmentation), None);
+        assert_eq!(driver("no such"), None);
+        assert!(set_offload("no such", Offload::Segmentation, true).is_err());
+        assert_eq!(receive_queues("no such").unwrap(), 1);
+    }
+
+    #[test]
+    fn loopback_merges_or_says_not() {
+        assert!(offload("lo", Offload::Segmentation).is_some());
+    }
+}
