@@ -60,6 +60,9 @@ s = socket.create_connection(("10.77.0.2", 9000))
 seen = []
 class Enough(Exception): pass
 def on_alarm(number, frame):
+    # One more may come before the timer is off.
+    if len(seen) == 20:
+        return
     seen.append(number)
     s.send(b"x")
     if len(seen) == 20:
