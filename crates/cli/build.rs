@@ -47,7 +47,10 @@ fn build_library() -> Result<PathBuf, Box<dyn Error>> {
     // A target directory of its own, as the outer cargo holds the lock of the usual one; beside it, and not in OUT_DIR, of
     // which there is one for each set of features and kind of build.
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let profile_directory = out.ancestors().nth(3).ok_or("OUT_DIR is no folder of cargo's")?;
+    let profile_directory = out
+        .ancestors()
+        .nth(3)
+        .ok_or("OUT_DIR is no folder of cargo's")?;
     let target_directory = profile_directory.join("library");
     let release = env::var("PROFILE")? == "release";
     let (target, host) = (env::var("TARGET")?, env::var("HOST")?);

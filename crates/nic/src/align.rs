@@ -5,7 +5,7 @@
 //! is aligned. No device here asks for it; `--payload-align` puts one in front that does.
 
 use crate::driver::{MAX_FRAME_BYTES, TxFrame};
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 #[cfg(test)]
 mod tests;

@@ -11,24 +11,24 @@ pub mod af_packet;
 pub mod af_xdp;
 pub mod align;
 pub mod bpf;
-pub mod curbed;
+mod decorator;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod driver;
 mod hardware_address;
 pub mod offload;
-pub mod pcap;
-pub mod pool;
+pub mod offload_override;
+pub mod shared_slice;
 pub mod sharing;
 pub mod tap;
 mod vnet;
 pub mod wire;
 
 pub use align::Aligner;
-pub use curbed::Curbs;
 pub use driver::{
     Caps, Counters, Driver, NOTE_BYTES, NeighbourChange, Neighbours, Note, PartialChecksum,
     Presence, RxChecksum, RxFrame, TxFrame,
 };
 pub use hardware_address::random_address;
-pub use pool::{FramePool, PooledFrame, SharedSlice};
+pub use offload_override::OffloadOverride;
+pub use shared_slice::SharedSlice;

@@ -55,7 +55,7 @@ fn is_ipv6(headers: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::driver::PartialChecksum;
-    use crate::pool::SharedSlice;
+    use crate::shared_slice::SharedSlice;
 
     fn frame<'a>(headers: &'a [u8], payload: &'a [u8], segment_size: Option<u16>) -> TxFrame<'a> {
         TxFrame {

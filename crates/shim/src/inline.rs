@@ -83,8 +83,8 @@ pub fn start() -> Result<(), String> {
     let config = config(&settings, name, instead);
     let driver =
         settings
-            .curbs
-            .put_on(Box::new(beside(&settings, driver, config.interface_index)?));
+            .overrides
+            .apply_to(Box::new(beside(&settings, driver, config.interface_index)?));
     let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
     let running = Running { engine, claims };
     let Ok(()) = ENGINE.set(running) else {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::{Errno, Observer, Readiness, Session, TcpSocket};
 use engine_support::*;
 use hostif::Steering;
-use nic::wire::Bundle;
+use netem::Bundle;
 use nic::{Caps, Counters, Driver, RxFrame, TxFrame};
 use rustix::fd::{AsFd as _, BorrowedFd};
 
@@ -223,7 +223,7 @@ impl Driver for Failing {
 #[test]
 fn when_one_core_ends_the_engine_ends_and_says_which() {
     let fails = Arc::new(AtomicBool::new(false));
-    let to_first: nic::wire::bundle::Steer = Arc::new(|_| 0);
+    let to_first: netem::bundle::Steer = Arc::new(|_| 0);
     let steer = [Arc::clone(&to_first), to_first];
     let sides = Bundle::pair(&nic::wire::Config::default(), [2, 1], steer).unwrap();
     let [queues, _other] = sides;

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use nic::wire::Impairment;
+use netem::Impairment;
 use testkit::network::{Scenario, run};
 
 const RATE_BPS: u64 = 10_000_000;

@@ -12,7 +12,8 @@
 
 use std::collections::VecDeque;
 
-use nic::{TxFrame, wire::Impairment};
+use netem::Impairment;
+use nic::TxFrame;
 use smoltcp::{
     iface::{Config, Interface, SocketHandle, SocketSet},
     phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken},

@@ -9,7 +9,7 @@ mod peer_support;
 
 use std::{collections::VecDeque, os::fd::OwnedFd, time::Instant as Clock};
 
-use nic::wire::Cable as Line;
+use netem::Cable as Line;
 use peer_support::{Far, PATIENCE, PORT, active_program, content, lab, passive_program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::{

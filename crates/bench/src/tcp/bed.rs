@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use lab::{Cable, Host, INTERFACE, Lab, LabSpec, Program};
-use nic::wire::{
+use netem::{
     Impairment,
     join::{Control, Joined, Settings},
 };

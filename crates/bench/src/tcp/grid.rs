@@ -3,7 +3,7 @@
 //! Only data; nothing here calls the system.
 
 use clap::ValueEnum;
-use nic::wire::{Impairment, join::Settings};
+use netem::{Impairment, join::Settings};
 use serde::Serialize;
 
 /// Largest segment of a cable of 1500 bytes with time stamps, RFC 6691 and RFC 7323.

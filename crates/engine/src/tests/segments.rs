@@ -3,7 +3,8 @@
 
 use crate::harness::{Program, Wired, small_limits};
 use hostif::Completion;
-use nic::wire::{Config, Impaired, Impairment, WireEnd};
+use netem::{Impaired, Impairment};
+use nic::wire::{Config, WireEnd};
 
 /// Payload of a full packet: 1500 bytes less headers with time stamps.
 const PACKET_BYTES: usize = 1_448;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bpf::Instruction;
 use crate::driver::{SPANS_MAX, TxFrame};
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 use crate::vnet;
 
 /// Frames per `sendmmsg`: enough to spread the system call, few enough for the stack.

@@ -227,7 +227,7 @@ impl Dpdk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::SharedSlice;
+    use crate::shared_slice::SharedSlice;
 
     fn headers(ethertype: u16, version: u8, ip_len: usize, transport_len: usize) -> Vec<u8> {
         let mut headers = vec![0; 14 + ip_len + transport_len];

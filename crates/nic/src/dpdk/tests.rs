@@ -4,7 +4,7 @@
 use super::*;
 use crate::driver::{PartialChecksum, RxChecksum};
 use crate::offload::Finisher;
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 /// A loop of its own for each test; DPDK starts with the first, so all have the same options.
 fn config(device: &str) -> Config {

@@ -16,7 +16,7 @@ use ::wire::ipv6;
 use ::wire::virtio::fill_partial;
 
 use crate::driver::{PartialChecksum, TxFrame};
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;

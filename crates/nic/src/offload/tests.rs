@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 /// RFC 1071, one byte pair after the other.
 fn naive_sum(parts: &[&[u8]]) -> u16 {

@@ -9,12 +9,6 @@
 //! end died ([`WireEnd::hear`]); with eventfds the ring then stays full.
 
 mod bell;
-pub mod bundle;
-pub mod cable;
-mod ecn;
-pub mod impaired;
-pub mod impairment;
-pub mod join;
 mod ring;
 mod sys;
 
@@ -23,11 +17,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use ::wire::ethernet;
-
-pub use bundle::Bundle;
-pub use cable::{Cable, CableCounters};
-pub use impaired::Impaired;
-pub use impairment::{Impairment, ParseError};
 
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxChecksum, RxFrame, TxFrame,

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::sys::Region;
 use crate::driver::TxFrame;
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 const LINE: usize = 64;
 const WORD: usize = 8;

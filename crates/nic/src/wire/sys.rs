@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 
 /// With these the memory can no longer shrink under us, so that touching it never faults.
 const SEALS: SealFlags = SealFlags::SHRINK

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use engine::Address;
-use nic::Curbs;
+use nic::OffloadOverride;
 use nic::af_xdp::Mode;
 
 /// What it says.
@@ -19,7 +19,7 @@ pub struct Settings {
     /// AF_XDP in this mode, or packet sockets.
     pub xdp: Option<Mode>,
     /// Offloads that stay off.
-    pub curbs: Curbs,
+    pub overrides: OffloadOverride,
     /// Processors may idle deeply.
     pub allow_deep_idle: bool,
 }
@@ -32,7 +32,7 @@ impl Settings {
             addresses: Vec::new(),
             gateways: Vec::new(),
             xdp: None,
-            curbs: Curbs::default(),
+            overrides: OffloadOverride::default(),
             allow_deep_idle: false,
         };
         for word in text.split_ascii_whitespace() {
@@ -55,10 +55,10 @@ impl Settings {
                     settings.xdp = Some(named.ok_or_else(wrong)?);
                 }
                 // As the flags of `shunt engine`.
-                "no-tso" => settings.curbs.segmentation = value == "yes",
-                "no-gro" => settings.curbs.merging = value == "yes",
-                "no-checksum-offload" => settings.curbs.checksums = value == "yes",
-                "payload-align" => settings.curbs.align = value.parse().map_err(|_| wrong())?,
+                "no-tso" => settings.overrides.segmentation = value == "yes",
+                "no-gro" => settings.overrides.merging = value == "yes",
+                "no-checksum-offload" => settings.overrides.checksums = value == "yes",
+                "payload-align" => settings.overrides.align = value.parse().map_err(|_| wrong())?,
                 "allow-deep-idle" => settings.allow_deep_idle = value == "yes",
                 _ => return Err(wrong()),
             }
@@ -98,16 +98,16 @@ mod tests {
     #[test]
     fn what_is_left_off_is_read() {
         let plain = Settings::parse("nic=eth0 address=10.0.0.5/24").unwrap();
-        assert!(plain.curbs.is_empty() && !plain.allow_deep_idle);
+        assert!(plain.overrides.is_empty() && !plain.allow_deep_idle);
         let read =
             Settings::parse("nic=eth0 address=10.0.0.5/24 no-gro=yes allow-deep-idle=yes").unwrap();
-        assert!(read.curbs.merging && !read.curbs.segmentation && read.allow_deep_idle);
+        assert!(read.overrides.merging && !read.overrides.segmentation && read.allow_deep_idle);
         let read = |align| {
             Settings::parse(&format!(
                 "nic=eth0 address=10.0.0.5/24 payload-align={align}"
             ))
         };
-        assert_eq!(read("64").unwrap().curbs.align, 64);
+        assert_eq!(read("64").unwrap().overrides.align, 64);
         assert!(read("a").is_err());
     }
 

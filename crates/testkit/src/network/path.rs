@@ -1,10 +1,7 @@
 //! What lies between the hosts: a cable each way, a router that knows the path's MTU, and darkness.
 
-use nic::{
-    TxFrame,
-    offload::Finisher,
-    wire::{Cable, CableCounters},
-};
+use netem::{Cable, CableCounters};
+use nic::{TxFrame, offload::Finisher};
 use std::net::Ipv4Addr;
 use wire::{
     ethernet,

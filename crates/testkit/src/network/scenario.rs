@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nic::wire::Impairment;
+use netem::Impairment;
 
 use super::random::Random;
 

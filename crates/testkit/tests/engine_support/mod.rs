@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use client::{Errno, Readiness, Session, State, TcpSocket, Woken};
 use hostif::Steering;
 use hostif::control::{QueryKind, Reply, Request};
+use netem::Bundle;
 use nic::Driver;
-use nic::wire::{Bundle, Config as WireConfig, WireEnd};
+use nic::wire::{Config as WireConfig, WireEnd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
@@ -155,7 +156,7 @@ pub fn engines_of_cores(cores: [u16; 2]) -> [EngineThread; 2] {
         key: 7 + u32::from(cores[side]),
     });
     // What a side sends is steered as the other side's device would.
-    let towards = |side: usize| -> nic::wire::bundle::Steer {
+    let towards = |side: usize| -> netem::bundle::Steer {
         Arc::new(move |headers| engine::core_of_frame(steering[side], headers))
     };
     let steer = [towards(1), towards(0)];

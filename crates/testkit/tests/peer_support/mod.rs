@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant as Clock},
 };
 
-use nic::wire::Cable as Line;
+use netem::Cable as Line;
 use testkit::{Cable, Lab, LabSpec, Program, host, shunt};
 
 /// Where the passive side listens.

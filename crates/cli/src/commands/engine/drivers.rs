@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use hostif::{Steering, steering};
+use netem::pcap::Recorder;
 use nic::Driver;
 use nic::af_packet::{self, AfPacket, bpf::Instruction, steering::Mix};
 use nic::af_xdp::{self, fallback};
-use nic::pcap::Recorder;
 use nic::tap::{self, Tap};
 
 use super::share::Shared;
@@ -32,11 +32,11 @@ pub fn open(
             plain(dpdk::open(arguments, steering).with_context(|| named(arguments))?)
         }
     };
-    let curbs = arguments.offloads.curbs();
+    let overrides = arguments.offloads.overrides();
     opened.queues = opened
         .queues
         .into_iter()
-        .map(|one| curbs.put_on(one))
+        .map(|one| overrides.apply_to(one))
         .collect();
     if let Some(path) = &arguments.capture {
         let recorded = (0..)

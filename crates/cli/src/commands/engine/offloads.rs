@@ -1,7 +1,7 @@
 //! Offloads that are left off, for measurement and for devices or peers with which they do not work.
 
 use clap::{Args, ValueEnum};
-use nic::Curbs;
+use nic::OffloadOverride;
 
 /// What an engine does in software although its device could do it.
 #[derive(Debug, Clone, Copy, Args)]
@@ -43,8 +43,8 @@ impl Offloads {
     };
 
     /// What the driver is told.
-    pub fn curbs(self) -> Curbs {
-        Curbs {
+    pub fn overrides(self) -> OffloadOverride {
+        OffloadOverride {
             segmentation: self.no_tso,
             merging: self.no_gro,
             checksums: self.no_checksum_offload,

@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use lab::{Lab, state};
-use nic::wire::{
+use netem::{
     CableCounters,
     join::{Control, Joined, Settings},
 };

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use nic::wire::{Impairment, join::Settings};
+use netem::{Impairment, join::Settings};
 
 /// What the cable does to frames.
 #[derive(Debug, Args)]

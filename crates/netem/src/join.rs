@@ -14,9 +14,9 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::cable::{Cable, CableCounters};
-use super::impairment::Impairment;
-use crate::driver::MAX_FRAME_BYTES;
+use crate::cable::{Cable, CableCounters};
+use crate::impairment::Impairment;
+use nic::driver::MAX_FRAME_BYTES;
 
 /// Frames moved from one end before the other has its turn.
 const BURST: usize = 64;

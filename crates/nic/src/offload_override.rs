@@ -8,16 +8,14 @@
 mod tests;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
-use crate::driver::{
-    Caps, Counters, Driver, NeighbourChange, Presence, RxChecksum, RxFrame, TxFrame,
-};
+use crate::driver::{Caps, Driver, Presence, RxChecksum, RxFrame, TxFrame};
+use crate::forward_driver;
 use crate::offload::{self, Finisher};
 
 /// Which offloads stay off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Curbs {
+pub struct OffloadOverride {
     /// No large segments out (TSO, LSO).
     pub segmentation: bool,
     /// No merged segments in (GRO, LRO).
@@ -29,7 +27,7 @@ pub struct Curbs {
     pub align: u16,
 }
 
-impl Curbs {
+impl OffloadOverride {
     /// Whether everything stays on.
     #[must_use]
     pub fn is_empty(self) -> bool {
@@ -38,45 +36,45 @@ impl Curbs {
 
     /// `driver` with these off; itself where that is nothing.
     #[must_use]
-    pub fn put_on(self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
+    pub fn apply_to(self, driver: Box<dyn Driver>) -> Box<dyn Driver> {
         if self.is_empty() {
             driver
         } else {
-            Box::new(Curbed::new(driver, self))
+            Box::new(Overridden::new(driver, self))
         }
     }
 }
 
 /// A driver with offloads off.
-pub struct Curbed<D> {
+pub struct Overridden<D> {
     inner: D,
-    curbs: Curbs,
+    overrides: OffloadOverride,
     caps: Caps,
     finisher: Finisher,
     /// A received frame whose checksum is being filled.
     whole: Vec<u8>,
 }
 
-impl<D: Driver> Curbed<D> {
-    /// `inner` without what `curbs` names.
-    pub fn new(inner: D, curbs: Curbs) -> Self {
+impl<D: Driver> Overridden<D> {
+    /// `inner` without what `overrides` names.
+    pub fn new(inner: D, overrides: OffloadOverride) -> Self {
         let mut caps = inner.caps().clone();
-        if curbs.segmentation || curbs.checksums {
+        if overrides.segmentation || overrides.checksums {
             caps.tso_max_bytes = 0;
         }
-        caps.gro &= !curbs.merging;
-        if curbs.checksums {
+        caps.gro &= !overrides.merging;
+        if overrides.checksums {
             caps.tx_checksum = false;
             caps.rx_checksum = false;
             // The payload is summed here.
             caps.payload_by_address = false;
         }
-        if curbs.align > 1 {
-            caps.align = caps.align.max(curbs.align);
+        if overrides.align > 1 {
+            caps.align = caps.align.max(overrides.align);
         }
         Self {
             inner,
-            curbs,
+            overrides,
             caps,
             finisher: Finisher::new(),
             whole: Vec::new(),
@@ -86,18 +84,18 @@ impl<D: Driver> Curbed<D> {
 
 /// Hands on a received frame as a device without the offloads would have delivered it.
 fn deliver(
-    curbs: Curbs,
+    overrides: OffloadOverride,
     finisher: &mut Finisher,
     whole: &mut Vec<u8>,
     frame: RxFrame<'_>,
     sink: &mut dyn FnMut(RxFrame<'_>),
 ) {
     let told = |checksum| match checksum {
-        RxChecksum::Verified if curbs.checksums => RxChecksum::Unknown,
+        RxChecksum::Verified if overrides.checksums => RxChecksum::Unknown,
         checksum => checksum,
     };
     // Cutting fills checksums anew: of a frame that nobody has verified it would hide the damage.
-    if curbs.merging
+    if overrides.merging
         && frame.checksum != RxChecksum::Unknown
         && let Some(size) = frame.segment_size
     {
@@ -112,7 +110,7 @@ fn deliver(
             return;
         }
     }
-    if curbs.checksums
+    if overrides.checksums
         && frame.checksum == RxChecksum::Partial
         && let Some(field) = offload::locate_checksum(frame.bytes)
     {
@@ -133,7 +131,10 @@ fn deliver(
     });
 }
 
-impl<D: Driver> Driver for Curbed<D> {
+impl<D: Driver> Driver for Overridden<D> {
+    forward_driver!(this => this.inner;
+        flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us, listen_to, poll_neighbour, counters, mode, complaints);
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -142,18 +143,18 @@ impl<D: Driver> Driver for Curbed<D> {
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
         let Self {
             inner,
-            curbs,
+            overrides,
             finisher,
             whole,
             ..
         } = self;
         inner.rx_burst(budget, &mut |frame| {
-            deliver(*curbs, finisher, whole, frame, sink);
+            deliver(*overrides, finisher, whole, frame, sink);
         })
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        if !self.curbs.checksums {
+        if !self.overrides.checksums {
             return self.inner.tx_burst(frames);
         }
         let Self {
@@ -172,50 +173,10 @@ impl<D: Driver> Driver for Curbed<D> {
         Ok(frames.len())
     }
 
-    fn flush_tx(&mut self) -> io::Result<()> {
-        self.inner.flush_tx()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn prepare_wait(&mut self) -> io::Result<bool> {
-        self.inner.prepare_wait()
-    }
-
-    fn stop_watch(&mut self) -> io::Result<()> {
-        self.inner.stop_watch()
-    }
-
-    fn wait_deadline_us(&self) -> Option<u64> {
-        self.inner.wait_deadline_us()
-    }
-
-    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        self.inner.listen_to(group, listen)
-    }
-
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
-        self.inner.poll_neighbour()
-    }
-
     fn attend(&mut self) -> Presence {
         let presence = self.inner.attend();
         let caps = self.inner.caps();
         (self.caps.mtu, self.caps.hardware_address) = (caps.mtu, caps.hardware_address);
         presence
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    fn mode(&self) -> Option<&'static str> {
-        self.inner.mode()
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        self.inner.complaints()
     }
 }

@@ -10,10 +10,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::ecn;
-use super::impairment::Impairment;
-use crate::driver::MAX_FRAME_BYTES;
+use crate::ecn;
+use crate::impairment::Impairment;
 use crate::pool::{FramePool, PooledFrame};
+use nic::driver::MAX_FRAME_BYTES;
 
 /// Frames that can be on the way at once; more are dropped as if the queue were full.
 pub const IN_FLIGHT_MAX: usize = 65_536;

@@ -7,7 +7,7 @@ const IP_AT: usize = 14;
 
 /// Marks the packet in `frame` if its sender allows that (an ECN-capable codepoint); says whether it
 /// did. A packet that already bears the mark keeps it and counts as marked.
-pub(super) fn mark(frame: &mut [u8]) -> bool {
+pub(crate) fn mark(frame: &mut [u8]) -> bool {
     match frame.get(IP_AT - 2..IP_AT) {
         Some([0x08, 0x00]) => mark_ipv4(frame),
         Some([0x86, 0xdd]) => mark_ipv6(frame),

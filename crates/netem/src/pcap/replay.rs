@@ -9,11 +9,11 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ::wire::ethernet;
+use wire::ethernet;
 
 use super::format::{self, Direction, FormatError, Packet};
-use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
-use crate::offload::Finisher;
+use nic::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
+use nic::offload::Finisher;
 
 /// The largest capture that is taken into memory.
 const FILE_BYTES_MAX: u64 = 1 << 30;

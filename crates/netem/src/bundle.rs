@@ -3,7 +3,7 @@
 //! device would do by its hash, the sending side does: the caller's function says which queue of the
 //! other side gets a frame.
 //!
-//! Read first: `mod.rs`; each strand is a [`WireEnd`].
+//! Each strand is a [`WireEnd`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,9 +11,15 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::{Config, OpenError, WireEnd, failed};
-use crate::driver::{Caps, Counters, Driver, RxFrame, TxFrame};
-use crate::hardware_address::random_address;
+use nic::wire::{Config, OpenError, WireEnd};
+use nic::{Caps, Counters, Driver, RxFrame, TxFrame, random_address};
+
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |source| OpenError::System {
+        call,
+        source: source.into(),
+    }
+}
 
 /// Says which queue of the other side gets a frame, from its headers; taken modulo their number.
 pub type Steer = Arc<dyn Fn(&[u8]) -> u16 + Send + Sync>;
@@ -80,7 +86,9 @@ impl Bundle {
         let queue = |strands: Vec<WireEnd>| {
             let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll"))?;
             for (strand, at) in strands.iter().zip(0..) {
-                let bell = strand.bell.fd();
+                let bell = strand
+                    .wait_fd()
+                    .expect("invariant: a wire can be waited for");
                 epoll::add(&epoll, bell, EventData::new_u64(at), EventFlags::IN)
                     .map_err(failed("watching a strand"))?;
             }
@@ -90,7 +98,7 @@ impl Bundle {
             Ok(Self {
                 caps: Caps {
                     queues: count,
-                    ..first.caps.clone()
+                    ..first.caps().clone()
                 },
                 strands,
                 steer: Arc::clone(steer),

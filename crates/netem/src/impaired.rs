@@ -6,17 +6,14 @@
 //! is for tests and the lab, not for speed.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use super::cable::{Cable, CableCounters};
-use super::impairment::Impairment;
-use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, NeighbourChange, Presence, RxChecksum, RxFrame,
-    TxFrame,
-};
-use crate::offload::{self, Finisher};
+use crate::cable::{Cable, CableCounters};
+use crate::impairment::Impairment;
 use crate::pool::PooledFrame;
+use nic::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, RxChecksum, RxFrame, TxFrame};
+use nic::forward_driver;
+use nic::offload::{self, Finisher};
 
 const BUSY_RETRY_US: u64 = 100;
 /// Frames taken from the inner driver at a time; the rest waits there.
@@ -118,6 +115,9 @@ fn put(cable: &mut Cable, finisher: &mut Finisher, now_us: u64, frame: &RxFrame<
 }
 
 impl<D: Driver> Driver for Impaired<D> {
+    forward_driver!(this => this.inner;
+        flush_tx, wait_fd, stop_watch, listen_to, poll_neighbour, attend, mode, complaints);
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -164,14 +164,6 @@ impl<D: Driver> Driver for Impaired<D> {
         Ok(frames.len())
     }
 
-    fn flush_tx(&mut self) -> io::Result<()> {
-        self.inner.flush_tx()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
     fn prepare_wait(&mut self) -> io::Result<bool> {
         self.let_out()?;
         for _ in 0..ROUNDS_MAX {
@@ -186,10 +178,6 @@ impl<D: Driver> Driver for Impaired<D> {
         Ok(!ready && self.inner.prepare_wait()?)
     }
 
-    fn stop_watch(&mut self) -> io::Result<()> {
-        self.inner.stop_watch()
-    }
-
     fn wait_deadline_us(&self) -> Option<u64> {
         let now_us = self.now_us();
         let from_now = |at: u64| at.saturating_sub(now_us);
@@ -200,26 +188,6 @@ impl<D: Driver> Driver for Impaired<D> {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        self.inner.listen_to(group, listen)
-    }
-
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
-        self.inner.poll_neighbour()
-    }
-
-    fn mode(&self) -> Option<&'static str> {
-        self.inner.mode()
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        self.inner.complaints()
-    }
-
-    fn attend(&mut self) -> Presence {
-        self.inner.attend()
     }
 
     fn counters(&self) -> Counters {
@@ -235,3 +203,6 @@ impl<D: Driver> Driver for Impaired<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ::wire::ethernet::Address;
 use proptest::prelude::*;
+use wire::ethernet::Address;
 
 use super::format::{Writer, read};
 use super::*;
-use crate::driver::{Driver, TxFrame};
-use crate::wire::WireEnd;
+use nic::driver::{Driver, TxFrame};
+use nic::wire::WireEnd;
 
 const US: Address = Address([2, 0, 0, 0, 0, 1]);
 
@@ -142,7 +142,7 @@ fn other_files_and_link_types_are_refused_by_name() {
 #[test]
 fn both_directions_are_recorded_and_the_inbound_one_is_played() {
     let output = Shared::default();
-    let (left, mut right) = WireEnd::pair(&crate::wire::Config::default()).unwrap();
+    let (left, mut right) = WireEnd::pair(&nic::wire::Config::default()).unwrap();
     let mut left = Recorder::new(left, Box::new(output.clone()), "wire").unwrap();
     right.tx_burst(&[TxFrame::plain(b"to left")]).unwrap();
     left.tx_burst(&[TxFrame::plain(b"to right")]).unwrap();
@@ -176,7 +176,7 @@ fn a_failing_file_stops_the_recording_and_not_the_frames() {
             Ok(())
         }
     }
-    let (left, mut right) = WireEnd::pair(&crate::wire::Config::default()).unwrap();
+    let (left, mut right) = WireEnd::pair(&nic::wire::Config::default()).unwrap();
     let mut left = Recorder::new(left, Box::new(Full(1)), "wire").unwrap();
     let frame = [0; 60_000];
     for _ in 0..100 {

@@ -5,12 +5,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::format::{Direction, Writer};
-use crate::driver::{Caps, Counters, Driver, NeighbourChange, Presence, RxFrame, TxFrame};
+use nic::{Caps, Driver, Presence, RxFrame, TxFrame, forward_driver};
 
 /// Bytes held back at most before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -136,6 +135,9 @@ impl<D> Drop for Recorder<D> {
 }
 
 impl<D: Driver> Driver for Recorder<D> {
+    forward_driver!(this => this.inner;
+        flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us, listen_to, poll_neighbour, counters, mode, complaints);
+
     fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -156,50 +158,10 @@ impl<D: Driver> Driver for Recorder<D> {
         Ok(taken)
     }
 
-    fn flush_tx(&mut self) -> io::Result<()> {
-        self.inner.flush_tx()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn prepare_wait(&mut self) -> io::Result<bool> {
-        self.inner.prepare_wait()
-    }
-
-    fn stop_watch(&mut self) -> io::Result<()> {
-        self.inner.stop_watch()
-    }
-
-    fn wait_deadline_us(&self) -> Option<u64> {
-        self.inner.wait_deadline_us()
-    }
-
-    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        self.inner.listen_to(group, listen)
-    }
-
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
-        self.inner.poll_neighbour()
-    }
-
     fn attend(&mut self) -> Presence {
         let presence = self.inner.attend();
         let caps = self.inner.caps();
         (self.caps.mtu, self.caps.hardware_address) = (caps.mtu, caps.hardware_address);
         presence
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-
-    fn mode(&self) -> Option<&'static str> {
-        self.inner.mode()
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        self.inner.complaints()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::PartialChecksum;
-use crate::pool::SharedSlice;
+use crate::shared_slice::SharedSlice;
 use crate::wire::{Config, WireEnd};
 use ::wire::checksum::Sum;
 
@@ -69,31 +69,31 @@ fn payload() -> Vec<u8> {
         .collect()
 }
 
-fn without(curbs: Curbs, inner: WireEnd) -> Curbed<WireEnd> {
-    Curbed::new(inner, curbs)
+fn without(overrides: OffloadOverride, inner: WireEnd) -> Overridden<WireEnd> {
+    Overridden::new(inner, overrides)
 }
 
 #[test]
 fn without_segmentation_no_large_segment_is_asked_for() {
-    let curbs = Curbs {
+    let overrides = OffloadOverride {
         segmentation: true,
-        ..Curbs::default()
+        ..OffloadOverride::default()
     };
     let (left, _right) = pair();
     assert!(left.caps().tso_max_bytes > 0);
-    let left = without(curbs, left);
+    let left = without(overrides, left);
     assert_eq!(left.caps().tso_max_bytes, 0);
     assert!(left.caps().tx_checksum && left.caps().gro);
 }
 
 #[test]
 fn without_merging_a_merged_frame_arrives_as_the_segments_it_was_merged_from() {
-    let curbs = Curbs {
+    let overrides = OffloadOverride {
         merging: true,
-        ..Curbs::default()
+        ..OffloadOverride::default()
     };
     let (mut left, right) = pair();
-    let mut right = without(curbs, right);
+    let mut right = without(overrides, right);
     assert!(!right.caps().gro);
     send(&mut left, &payload());
     let arrived = receive(&mut right);
@@ -115,12 +115,12 @@ fn without_merging_a_merged_frame_arrives_as_the_segments_it_was_merged_from() {
 
 #[test]
 fn without_checksum_offload_frames_leave_summed_and_none_is_large() {
-    let curbs = Curbs {
+    let overrides = OffloadOverride {
         checksums: true,
-        ..Curbs::default()
+        ..OffloadOverride::default()
     };
     let (left, mut right) = pair();
-    let mut left = without(curbs, left);
+    let mut left = without(overrides, left);
     let caps = left.caps();
     assert_eq!((caps.tx_checksum, caps.rx_checksum), (false, false));
     assert_eq!((caps.tso_max_bytes, caps.payload_by_address), (0, false));
@@ -135,13 +135,13 @@ fn without_checksum_offload_frames_leave_summed_and_none_is_large() {
 
 #[test]
 fn without_checksum_offload_what_arrives_is_summed_and_for_the_stack_to_verify() {
-    let curbs = Curbs {
+    let overrides = OffloadOverride {
         checksums: true,
         merging: true,
-        ..Curbs::default()
+        ..OffloadOverride::default()
     };
     let (mut left, right) = pair();
-    let mut right = without(curbs, right);
+    let mut right = without(overrides, right);
     send(&mut left, &payload()[..100]);
     send(&mut left, &payload());
     let arrived = receive(&mut right);
@@ -156,47 +156,8 @@ fn without_checksum_offload_what_arrives_is_summed_and_for_the_stack_to_verify()
 fn nothing_off_is_the_driver_itself() {
     let (left, _right) = pair();
     let caps = left.caps().clone();
-    assert_eq!(*Curbs::default().put_on(Box::new(left)).caps(), caps);
-}
-
-/// A driver that remembers the groups that it was told of.
-struct Groups(WireEnd, std::sync::mpsc::Sender<[u8; 6]>);
-
-impl Driver for Groups {
-    fn caps(&self) -> &Caps {
-        self.0.caps()
-    }
-    fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        self.0.rx_burst(budget, sink)
-    }
-    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.0.tx_burst(frames)
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.wait_fd()
-    }
-    fn prepare_wait(&mut self) -> io::Result<bool> {
-        self.0.prepare_wait()
-    }
-    fn listen_to(&mut self, group: [u8; 6], _: bool) -> io::Result<()> {
-        self.1.send(group).map_err(io::Error::other)
-    }
-    fn counters(&self) -> Counters {
-        self.0.counters()
-    }
-}
-
-#[test]
-fn groups_reach_the_device_through_boxes_and_wrappers() {
-    const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
-    let (tell, told) = std::sync::mpsc::channel();
-    let curbs = Curbs {
-        merging: true,
-        ..Curbs::default()
-    };
-    let driver: Box<dyn Driver> = Box::new(Groups(pair().0, tell));
-    let recorder = crate::pcap::Recorder::new(driver, Box::new(io::sink()), "eth0").unwrap();
-    let mut driver: Box<dyn Driver> = curbs.put_on(Box::new(recorder));
-    Driver::listen_to(&mut driver, GROUP, true).unwrap();
-    assert_eq!(told.try_recv(), Ok(GROUP));
+    assert_eq!(
+        *OffloadOverride::default().apply_to(Box::new(left)).caps(),
+        caps
+    );
 }
