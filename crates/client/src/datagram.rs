@@ -24,7 +24,7 @@ use crate::readiness::Readiness;
 use crate::socket::TcpSocket;
 
 pub use beside::filter as heard_beside;
-pub use describe::Control;
+pub use describe::{Control, SentStamp};
 pub use heard::{Heard, HeardBy};
 pub use receive::{Inbox, Letter};
 pub use send::Outbox;

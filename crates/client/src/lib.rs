@@ -51,6 +51,7 @@ mod shared;
 mod signals;
 mod sleeping;
 mod socket;
+mod stamps;
 mod sys;
 pub mod tcp_info;
 mod urgent;
@@ -62,11 +63,12 @@ pub use attach::{AttachError, engine_name, engine_names};
 pub use comeback::changes;
 pub use datagram::message as datagram_messages;
 pub use datagram::options as datagram_options;
-pub use datagram::{Control, Heard, HeardBy, Inbox, Letter, Outbox, heard_beside};
+pub use datagram::{Control, Heard, HeardBy, Inbox, Letter, Outbox, SentStamp, heard_beside};
 pub use ear::{Ear, Nudge};
 pub use files::SharedFile;
 pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};
 pub use hostif::datagram::{Failure, Outgoing, Received};
+pub use hostif::stamp::{self, Told};
 pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
 };

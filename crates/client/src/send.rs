@@ -31,6 +31,8 @@ struct Room<'a> {
     mode: WriteMode,
     /// The program makes the bytes where they lie.
     in_place: bool,
+    /// What of the way of the last byte it wants to hear the time of: bits of [`hostif::stamp`].
+    stamps: u8,
     bell: Bell,
     _held: Held<'a>,
 }
@@ -65,11 +67,32 @@ impl TcpSocket {
         mode: WriteMode,
         bell: Bell,
     ) -> Result<usize, Errno> {
+        self.send_stamped(slices, (mode, 0), bell)
+    }
+
+    /// As `try_send_as`, for a program that wants to hear when the last byte leaves (bits of [`hostif::stamp`]). Where not
+    /// all of it fits, and for what goes to a neighbour, [`TcpSocket::stamp_written`] asks for that.
+    pub fn try_send_stamped(
+        &self,
+        slices: &[IoSlice<'_>],
+        mode: WriteMode,
+        stamps: u8,
+    ) -> Result<usize, Errno> {
+        self.send_stamped(slices, (mode, stamps), Bell::Now)
+    }
+
+    fn send_stamped(
+        &self,
+        slices: &[IoSlice<'_>],
+        (mode, stamps): (WriteMode, u8),
+        bell: Bell,
+    ) -> Result<usize, Errno> {
         if let Some(sent) = self.try_send_lane(slices, mode)? {
             return Ok(sent);
         }
         let mut room = self.room()?;
         room.mode = mode;
+        room.stamps = stamps;
         room.bell = bell;
         let (mut done, mut told) = (0, 0);
         for slice in slices {
@@ -86,6 +109,7 @@ impl TcpSocket {
                 room.header.program_want_tx();
                 // What follows will be sent by another call, which says how.
                 room.mode = WriteMode::Plain;
+                room.stamps = 0;
                 break;
             }
         }
@@ -215,6 +239,7 @@ impl TcpSocket {
             free: room,
             mode: WriteMode::Plain,
             in_place: false,
+            stamps: 0,
             bell: Bell::Now,
             _held: held,
         })
@@ -231,12 +256,12 @@ fn room_below(limit: u64, unsent: u64) -> usize {
 impl Room<'_> {
     /// Tells the engine of bytes `from` to `to` of this room, if any.
     fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
-        self.tell_as(from, to, source, self.mode)
+        self.tell_as(from, to, source, (self.mode, self.stamps))
     }
 
     /// As `tell`, for a piece that is not the last.
     fn tell_more(&self, from: usize, to: usize) -> Result<(), Errno> {
-        self.tell_as(from, to, None, WriteMode::Plain)
+        self.tell_as(from, to, None, (WriteMode::Plain, 0))
     }
 
     fn tell_as(
@@ -244,7 +269,7 @@ impl Room<'_> {
         from: usize,
         to: usize,
         source: Option<FileSource>,
-        mode: WriteMode,
+        (mode, stamps): (WriteMode, u8),
     ) -> Result<(), Errno> {
         if from == to {
             return Ok(());
@@ -257,6 +282,7 @@ impl Room<'_> {
             source,
             mode,
             in_place: self.in_place,
+            stamps,
         };
         // Still under the lock, and before the position moves on: where the bytes are is known from the
         // note alone, so no process may see, and act on, a position whose note is in no ring.

@@ -43,6 +43,10 @@ impl EngineCore {
                 let figures = self.congestion_figures(row)?;
                 self.place(slot, &figures.to_words())
             }
+            Query::Stamp => match self.take_stamp(row) {
+                Some(told) => self.place(slot, &told.to_words()),
+                None => Ok(0),
+            },
             Query::SavedSyn => {
                 let Some(saved) = &self.sockets.companion(row).saved_syn else {
                     return Ok(0);

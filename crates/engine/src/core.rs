@@ -11,7 +11,8 @@ use crate::run::StartError;
 use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
 use crate::sharing::Shared;
-use crate::sockets::Sockets;
+use crate::sockets::{Sockets, hears_acks};
+use crate::stamps::Stamps;
 use crate::state::{State, StateSizes};
 use crate::sysctl::Sysctls;
 use crate::users::{Desk, ProgramFd, Users};
@@ -37,6 +38,8 @@ pub struct EngineCore {
     pub(crate) sockets: Sockets,
     /// Datagram sockets with something to send.
     pub(crate) senders: Senders,
+    /// Times of sending that programs wait for.
+    pub(crate) stamps: Stamps,
     pub(crate) link: Link,
     /// Slots of connections to neighbours.
     pub(crate) lanes: Lanes,
@@ -131,6 +134,7 @@ impl EngineCore {
             ),
             seat,
             senders: Senders::new(rows),
+            stamps: Stamps::default(),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
             lanes: Lanes::default(),
@@ -204,10 +208,9 @@ impl EngineCore {
             self.link.set_window(row, window);
         }
         self.release_files();
-        served += self
-            .stack
-            .poll_transmit(now, &mut self.sockets, &mut self.link, TX_BUDGET);
+        served += self.transmit(now, TX_BUDGET);
         self.link.flush();
+        self.tell_stamps();
         self.settle_with_kernel();
         self.has_served = served > 0 || !self.sockets.dirty.is_empty();
         self.flush(now);
@@ -360,12 +363,19 @@ impl EngineCore {
         stack.handle_frame(now, *interface, packet.frame(), meta, sockets, replies);
     }
 
-    /// Lets go of the mapped files that peers have acknowledged.
+    /// Lets go of the mapped files that peers have acknowledged, and stamps those bytes that are waited for.
     fn release_files(&mut self) {
         for at in 0..self.sockets.acknowledged.len() {
             let (row, acknowledged) = self.sockets.acknowledged[at];
-            let IsMapped(has_files) = self.link.release_files(row, acknowledged);
-            self.sockets.companion(row).has_files = has_files;
+            let hears = self.sockets.companion(row).hears_acks;
+            if hears & hears_acks::FILES != 0
+                && self.link.release_files(row, acknowledged) == IsMapped(false)
+            {
+                self.sockets.companion(row).hears_acks &= !hears_acks::FILES;
+            }
+            if hears & hears_acks::STAMPS != 0 {
+                self.stamp_acknowledged(row, acknowledged);
+            }
         }
         self.sockets.acknowledged.clear();
     }

@@ -8,6 +8,7 @@ mod sys;
 
 use crate::device::Device;
 use crate::queues::Queues;
+use crate::stamps::Shown;
 use core::net::IpAddr;
 pub use files::SourceFile;
 use files::{FileRanges, Tickets};
@@ -173,6 +174,42 @@ impl Link {
 
     fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
         send(&mut *self.driver, &mut self.queues, &mut self.device, frame)
+    }
+
+    /// The first bytes of a frame, at most `max`, and its length.
+    pub(crate) fn head_of(&self, frame: &Frame<'_>, max: usize) -> Shown {
+        let mut head = frame.headers[..frame.headers.len().min(max)].to_vec();
+        let left = max - head.len();
+        let payload_len = match frame.payload {
+            Payload::None => 0,
+            Payload::Bytes(bytes) => {
+                head.extend_from_slice(&bytes[..bytes.len().min(left)]);
+                bytes.len()
+            }
+            Payload::Window {
+                owner, offset, len, ..
+            } => {
+                let len = usize::try_from(len).unwrap_or(0);
+                let row = hostif::SocketId::from_bits(owner).map(hostif::SocketId::row);
+                let source = row
+                    .and_then(|row| self.sources.get(usize::try_from(row).ok()?)?.as_ref())
+                    .filter(|source| source.files.is_empty());
+                let window =
+                    source.and_then(|source| source.window.region.window(source.window.span));
+                if let Some(window) = window {
+                    let mut copy = vec![0; len.min(left)];
+                    window.copy_out(offset, &mut copy);
+                    head.extend_from_slice(&copy);
+                }
+                len
+            }
+        };
+        let len = frame.headers.len() + payload_len;
+        Shown {
+            bytes: head,
+            headers: frame.headers.len(),
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+        }
     }
 
     /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.

@@ -259,6 +259,7 @@ impl Scene {
                 source,
                 mode: hostif::WriteMode::Plain,
                 in_place: false,
+                stamps: 0,
             };
             let _ = program.written.push(&note);
         } else {

@@ -10,6 +10,7 @@ use crate::core::EngineCore;
 use crate::datagrams::Noted;
 use crate::egress::{FileTooShort, IsMapped};
 use crate::files;
+use crate::sockets::hears_acks;
 use hostif::{FileSource, Written};
 use rustix::io::Errno;
 use stack::{ConnectionId, UdpId};
@@ -168,6 +169,9 @@ impl EngineCore {
         if accepted.is_ok() {
             let copies = &mut self.sockets.copies;
             copies.on_written(note.end - known, note.source.is_some() || note.in_place);
+            if note.stamps != 0 {
+                self.ask_for_stamps(row, note.end, note.stamps);
+            }
         }
         match (accepted, note.source) {
             (Err(_), _) => Taken::Impossible,
@@ -224,7 +228,12 @@ impl EngineCore {
         };
         match added {
             Ok(IsMapped(has_files)) => {
-                self.sockets.companion(row).has_files = has_files;
+                let hears = &mut self.sockets.companion(row).hears_acks;
+                if has_files {
+                    *hears |= hears_acks::FILES;
+                } else {
+                    *hears &= !hears_acks::FILES;
+                }
                 Taken::Done
             }
             Err(FileTooShort) => {

@@ -91,6 +91,10 @@ impl EngineCore {
                 self.sockets
                     .change(row, |record| record.tells_arrival = value != 0);
             }
+            SocketOption::Stamp => {
+                let (end, wants) = hostif::stamp::unpack(value);
+                self.ask_for_stamps(row, end, wants);
+            }
             SocketOption::SaveSyn => {
                 self.sockets
                     .change(row, |record| record.save_syn = value != 0);

@@ -55,8 +55,8 @@ pub struct Companion {
     offered: u32,
     /// The program waits for room in its send window.
     lacked_room: bool,
-    /// The link has files mapped for it and must hear of acknowledgements.
-    pub has_files: bool,
+    /// Who has to hear of acknowledgements: bits of [`hears_acks`].
+    pub hears_acks: u8,
     /// The rings of a datagram socket.
     pub rings: Option<Rings>,
     /// What the program chose for a datagram socket.
@@ -73,6 +73,14 @@ pub struct Companion {
     pub(crate) signals: Option<Box<crate::signals::Pair>>,
     /// What the housekeeping saw last; see there.
     pub seen: crate::housekeeping::Seen,
+}
+
+/// Who has to hear of acknowledgements.
+pub mod hears_acks {
+    /// The link, which has files mapped.
+    pub const FILES: u8 = 1;
+    /// A program, of the time (`stamps`).
+    pub const STAMPS: u8 = 1 << 1;
 }
 
 /// All sockets of a core.
@@ -99,7 +107,7 @@ pub struct Sockets {
     pub(crate) pairs: Arc<()>,
     /// Send windows that the link has to learn of.
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
-    /// Sockets with mapped files, and how far their peers have acknowledged since the link heard last.
+    /// Sockets of which somebody has to hear that, and how far their peers have acknowledged since the link heard last.
     pub acknowledged: Vec<(u32, u64)>,
     /// Connections that stand since the last turn, and slots that are used no more, for `lanes`.
     pub established: Vec<u32>,

@@ -136,6 +136,10 @@ pub struct Outgoing {
     pub tos: Option<u8>,
     /// Time to live, if other than the socket's.
     pub ttl: Option<u8>,
+    /// What the program wants to hear the time of: bits of [`crate::stamp`].
+    pub stamps: u8,
+    /// What the answer is to be called.
+    pub stamp_key: u32,
 }
 
 /// An entry of the error queue, without the payload that it quotes (`sock_extended_err` of ip(7)).
@@ -153,6 +157,8 @@ pub struct Failure {
     pub code: u8,
     /// More about it: the next hop's MTU.
     pub info: u32,
+    /// And more (`ee_data`): of a time of sending, what the program called it.
+    pub data: u32,
     /// Whom the lost datagram was for.
     pub destination: SocketAddr,
     /// Who reported it, if not this host.
@@ -223,6 +229,8 @@ impl Outgoing {
             52,
             given(self.tos.is_some(), HAS_TOS) | given(self.ttl.is_some(), HAS_TTL),
         );
+        raw.u8(53, self.stamps);
+        raw.u32(56, self.stamp_key);
         raw.0
     }
 
@@ -244,6 +252,8 @@ impl Outgoing {
             interface: raw.u32(48),
             tos: (given & HAS_TOS != 0).then_some(raw.u8(46)),
             ttl: (given & HAS_TTL != 0).then_some(raw.u8(47)),
+            stamps: crate::stamp::decode(raw.u8(53).into())?,
+            stamp_key: raw.u32(56),
         })
     }
 }
@@ -261,6 +271,7 @@ impl Failure {
         raw.u8(45, self.kind);
         raw.u8(46, self.code);
         raw.u32(48, self.info);
+        raw.u32(52, self.data);
         raw.u64(56, self.timestamp_ns);
         raw.0
     }
@@ -278,6 +289,7 @@ impl Failure {
             kind: raw.u8(45),
             code: raw.u8(46),
             info: raw.u32(48),
+            data: raw.u32(52),
             destination: raw.socket_address(8, 4)?.ok_or(Malformed)?,
             offender: raw.address(28, 5)?,
             timestamp_ns: raw.u64(56),

@@ -234,6 +234,8 @@ pub enum Query {
     SavedSyn,
     /// What its congestion control believes, as [`crate::CongestionFigures`].
     Congestion,
+    /// The oldest time of sending that was not fetched, as [`crate::stamp::Told`]; it is from then on.
+    Stamp,
 }
 
 impl Query {
@@ -242,6 +244,7 @@ impl Query {
             Self::Figures => 1,
             Self::SavedSyn => 2,
             Self::Congestion => 3,
+            Self::Stamp => 4,
         }
     }
 
@@ -250,6 +253,7 @@ impl Query {
             1 => Some(Self::Figures),
             2 => Some(Self::SavedSyn),
             3 => Some(Self::Congestion),
+            4 => Some(Self::Stamp),
             _ => None,
         }
     }
@@ -285,6 +289,8 @@ pub struct Written {
     pub mode: WriteMode,
     /// The program made the bytes where they lie, in the window: it copied nothing.
     pub in_place: bool,
+    /// What of the last byte's way the program wants to hear the time of: bits of [`crate::stamp`].
+    pub stamps: u8,
 }
 
 /// How bytes were written.

@@ -112,7 +112,8 @@ pub(crate) struct RawHeader {
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
     send_limit: AtomicU32,
-    padding_4: u32,
+    /// Times of sending that the program has not fetched.
+    stamps: AtomicU32,
     arrived_at_ns: AtomicU64,
     /// The slot of a connection to a neighbour; 0: none.
     slot: AtomicU64,
@@ -162,6 +163,7 @@ impl<'a> SocketHeader<'a> {
             &raw.error_taken,
             &raw.consumed_in_place,
             &raw.send_limit,
+            &raw.stamps,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -235,6 +237,11 @@ impl<'a> SocketHeader<'a> {
     /// When the latest data arrived, in nanoseconds since 1970; before its end is told.
     pub fn engine_set_arrived_at(&self, at_ns: u64) {
         self.raw.arrived_at_ns.store(at_ns, Ordering::Release);
+    }
+
+    /// So many times of sending wait to be fetched ([`crate::Query::Stamp`]).
+    pub fn engine_set_stamps(&self, count: u32) {
+        self.raw.stamps.store(count, Ordering::Release);
     }
 
     /// Counts what made the socket readable (the engine keeps the count).
@@ -466,6 +473,12 @@ impl<'a> SocketHeader<'a> {
     pub fn program_want_tx(&self) {
         self.raw.tx_wanted.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// How many times of sending wait.
+    #[must_use]
+    pub fn stamps(&self) -> u32 {
+        self.raw.stamps.load(Ordering::Acquire)
     }
 
     /// What has been shut down: [`SHUT_READ`], [`SHUT_WRITE`].

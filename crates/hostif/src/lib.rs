@@ -38,6 +38,7 @@ pub mod moderation;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
+pub mod stamp;
 pub mod steering;
 mod sync;
 #[cfg(not(loom))]

@@ -390,6 +390,16 @@ impl Stream {
         or_nothing(self.socket.try_send_as(slices, mode))
     }
 
+    /// The same, for a program that wants to hear when it leaves (`hostif::stamp`).
+    pub fn try_send_stamped(
+        &self,
+        slices: &[IoSlice<'_>],
+        mode: WriteMode,
+        stamps: u8,
+    ) -> Result<usize, Errno> {
+        or_nothing(self.socket.try_send_stamped(slices, mode, stamps))
+    }
+
     /// Reads up to `max` bytes of a file straight into the send window, from `offset` or else from the
     /// file's position. `None` at the end of the file, `Some(0)` for a full window. The window stays
     /// locked while the disk is read, so another sender on this socket waits, as it would in Linux.

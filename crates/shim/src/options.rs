@@ -24,6 +24,7 @@ use crate::descriptors;
 use crate::outcome::Switched;
 use crate::readiness::{IN, Phase, RDNORM};
 use crate::socket::{AT_ONCE_US, Socket};
+use crate::stamping;
 use crate::sys;
 use crate::transfer::with_stream;
 
@@ -138,7 +139,10 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     if let Some(refusal) = rare::refusal(socket, level, name, value) {
         return Err(refusal);
     }
-    set_on_backing(socket, fd, level, name, value)?;
+    match counts_bytes(socket, level, name, value)? {
+        true => set_on_backing(socket, fd, level, name, &stamping::for_backing(value))?,
+        false => set_on_backing(socket, fd, level, name, value)?,
+    }
     let granted = rare::granted(fd, level, name);
     let value = granted.as_ref().map_or(value, |granted| granted.as_slice());
     socket.log.record(level, name, value);
@@ -158,6 +162,23 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         Ok(())
     })?;
     Ok(Some(0))
+}
+
+/// Whether it is SO_TIMESTAMPING of a connection, which alone can count bytes.
+fn counts_bytes(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Result<bool, Errno> {
+    let stream = socket.borrow_stream();
+    let Some(stream) = stream.as_ref().filter(|_| !socket.is_datagram()) else {
+        return Ok(false);
+    };
+    if level != libc::SOL_SOCKET || !stamp::IS_STAMPING.contains(&name) {
+        return Ok(false);
+    }
+    let flags = int(value).unwrap_or(0).cast_unsigned();
+    let begins = flags & stamping::OPT_ID != 0 && socket.stamping.flags() & stamping::OPT_ID == 0;
+    match stream.phase() {
+        Phase::Closed | Phase::Listening if begins => Err(Errno::INVAL),
+        _ => Ok(true),
+    }
 }
 
 /// The kernel keeps the option. It may lack a congestion control that the engine has, and an accelerated
@@ -234,7 +255,16 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
             let bytes = int(value).and_then(|bytes| u32::try_from(bytes).ok());
             socket.set_receive_limit(bytes.unwrap_or(u32::MAX));
         }
-        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING => {
+        _ if stamp::IS_STAMPING.contains(&name) => {
+            let flags = int(value).unwrap_or(0);
+            stamp::follow(socket, libc::SO_TIMESTAMPING, flags);
+            let stream = socket.borrow_stream();
+            let stream = stream.as_ref().filter(|_| !socket.is_datagram());
+            socket
+                .stamping
+                .follow(flags.cast_unsigned(), stream.map(|stream| &**stream));
+        }
+        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS => {
             stamp::follow(socket, name, int(value).unwrap_or(0));
         }
         _ => {}
@@ -283,6 +313,11 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = stream.take_error().map_or(0, Errno::raw_os_error);
                 Some(error.to_ne_bytes().to_vec())
+            }
+            (libc::SOL_SOCKET, name) if stamp::IS_STAMPING.contains(&name) => {
+                // `struct so_timestamping`, of which the second part is a hardware clock.
+                let flags = call.socket().stamping.flags().to_ne_bytes();
+                Some([flags, [0; 4]].concat())
             }
             (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
                 let offset = call.socket().peek_offset();

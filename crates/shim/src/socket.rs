@@ -23,6 +23,7 @@ use crate::epoll::Watchers;
 use crate::inline;
 use crate::options::{Answer, Log};
 use crate::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
+use crate::stamping::Stamping;
 use crate::sys;
 use crate::zero_copy::Completions;
 use client::address::Family;
@@ -116,6 +117,8 @@ pub struct Socket {
     pub log: Log,
     /// What waits on the error queue of a TCP socket.
     pub completions: Completions,
+    /// SO_TIMESTAMPING of what it sends.
+    pub stamping: Stamping,
     /// The epoll interests in this socket.
     pub watchers: Arc<Watchers>,
 }
@@ -145,6 +148,7 @@ impl Default for Socket {
             corked: Shared::empty(),
             log: Log::default(),
             completions: Completions::default(),
+            stamping: Stamping::default(),
             watchers: Arc::default(),
         }
     }
@@ -184,6 +188,7 @@ impl Socket {
         socket.receive_limit.store(limit, Ordering::Relaxed);
         socket.set_peek_offset(listener.peek_offset());
         socket.set_wanted(listener.wanted(), true);
+        socket.stamping.adopt(&listener.stamping);
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -500,7 +505,7 @@ impl Socket {
             // `datagram_poll` says all three.
             return events | if events & OUT != 0 { WRBAND } else { 0 };
         }
-        if self.completions.wait() {
+        if self.completions.wait() || self.stamping.is_used() && stream.waiting_stamps() > 0 {
             events |= ERR;
         }
         if self.is_spent() {

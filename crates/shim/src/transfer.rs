@@ -16,6 +16,7 @@ use crate::accelerated::{Stream, WriteMode};
 use crate::addresses;
 use crate::datagram::{self, Control, want};
 use crate::descriptors;
+use crate::error_queue;
 use crate::file::File;
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT, Phase};
@@ -57,8 +58,18 @@ pub fn read(fd: RawFd, slices: &mut [IoSliceMut<'_>]) -> Switched<usize> {
 
 /// send(2) with its flags.
 pub fn send(fd: RawFd, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {
+    send_asking(fd, slices, flags, None)
+}
+
+/// The same, with what of SO_TIMESTAMPING is for this call alone.
+pub fn send_asking(
+    fd: RawFd,
+    slices: &[IoSlice<'_>],
+    flags: i32,
+    asked: Option<u32>,
+) -> Switched<usize> {
     let sent = with_stream(fd, |call| {
-        let sent = call.send(slices, flags)?;
+        let sent = call.send(slices, flags, asked)?;
         if flags & libc::MSG_ZEROCOPY != 0 && sent > 0 {
             zero_copy::completed(fd, call.socket);
         }
@@ -186,12 +197,7 @@ impl Call<'_> {
             return self.receive_urgent(slices, flags);
         }
         if flags & libc::MSG_ERRQUEUE != 0 {
-            return self
-                .socket
-                .completions
-                .take()
-                .map(|_| 0)
-                .ok_or(Errno::AGAIN);
+            return error_queue::take_of(self, slices, 0).map(|entry| entry.copied);
         }
         let total = total_mut(slices);
         if total == 0 && self.stream.readable_bytes() > 0 {
@@ -369,7 +375,7 @@ impl Call<'_> {
         Ok(None)
     }
 
-    fn send(&self, slices: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
+    fn send(&self, slices: &[IoSlice<'_>], flags: i32, asked: Option<u32>) -> Result<usize, Errno> {
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
         } else if flags & libc::MSG_EOR != 0 {
@@ -390,9 +396,22 @@ impl Call<'_> {
         let total = slices.iter().map(|slice| slice.len()).sum();
         let signal = flags & libc::MSG_NOSIGNAL == 0;
         let dont_wait = flags & libc::MSG_DONTWAIT != 0;
-        self.push(total, signal, dont_wait, &mut |done, _| {
-            send_part(self.stream, slices, done, mode)
-        })
+        let stamps = self.socket.stamping.of_stream(asked);
+        if stamps == 0 {
+            return self.push(total, signal, dont_wait, &mut |done, _| {
+                send_part(slices, done, &|part| self.stream.try_send(part, mode))
+            });
+        }
+        let by_lane = self.stream.sends_by_lane();
+        let sent = self.push(total, signal, dont_wait, &mut |done, _| {
+            send_part(slices, done, &|part| {
+                self.stream.try_send_stamped(part, mode, stamps)
+            })
+        })?;
+        if sent > 0 && (sent < total || by_lane || self.stream.sends_by_lane()) {
+            self.stream.stamp_written(stamps);
+        }
+        Ok(sent)
     }
 
     /// Moves `total` bytes with `part`, which gets the count so far and what is left. Waits for room as the socket's
@@ -499,17 +518,16 @@ fn receive_part(
 
 /// Sends what lies `done` bytes after the start of `slices`.
 fn send_part(
-    stream: &Stream,
     slices: &[IoSlice<'_>],
     done: usize,
-    mode: WriteMode,
+    send: &dyn Fn(&[IoSlice<'_>]) -> Result<usize, Errno>,
 ) -> Result<Part, Errno> {
     let (index, offset) = position(slices.iter().map(|slice| slice.len()), done);
     let rest = &slices[index..];
     let sent = if offset == 0 {
-        stream.try_send(rest, mode)?
+        send(rest)?
     } else {
-        stream.try_send(&[IoSlice::new(&rest[0][offset..])], mode)?
+        send(&[IoSlice::new(&rest[0][offset..])])?
     };
     Ok(if sent == 0 {
         Part::Full

@@ -5,14 +5,9 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::io::Errno;
-
-use crate::datagram::Control;
-use crate::outcome::Switched;
 use crate::readiness::ERR;
 use crate::socket::Socket;
 use crate::sys;
-use crate::transfer::with_stream;
 
 /// The calls of a socket that are complete, and how many of them the program has heard of.
 #[derive(Debug, Default)]
@@ -69,17 +64,6 @@ pub fn completed(fd: RawFd, socket: &Socket) {
         socket.completions.add();
         socket.watchers.notify(ERR);
     }
-}
-
-/// What waits on the error queue of a TCP socket, as control messages; `None` where this is none.
-pub fn told(fd: RawFd, room: usize) -> Switched<Control> {
-    with_stream(fd, |call| {
-        let socket = call.socket();
-        let (first, last) = socket.completions.take().ok_or(Errno::AGAIN)?;
-        let mut control = Control::new(room);
-        control.complete(first, last, socket.family());
-        Ok(control)
-    })
 }
 
 #[cfg(test)]

@@ -18,11 +18,13 @@ pub const DIFFERING_SUPERVISED: &[&str] = &[
     "socket_options", // SO_RCVLOWAT in poll, times of arrival
     "table_tcp", // every call in every state: receiving of a listener, plain calls after an error
     "table_udp", // every call in every state: what is listed here of UDP
+    "tx_stamps", // a pair tells no times of sending
     "udp_basic", // write and send without an address: ENOTCONN without a peer, too long is told afterwards
     "udp_corners", // what has no address is not put together, nor are its control messages looked at
     "udp_dual",    // the same, and ECONNRESET for ECONNREFUSED
     "udp_errors",  // the same, and poll does not tell of the error queue
     "udp_stamp",   // a Unix socket knows no SIOCGSTAMP
+    "udp_tx_stamps", // nor does one for datagrams
     "urgent_poll", // a pair counts the urgent byte among those to read
     "zero_copy",   // a pair tells no completions, so SO_ZEROCOPY is refused
 ];

@@ -12,6 +12,27 @@ use crate::address::{self, Family};
 const SCM_TIMESTAMP: i32 = libc::SO_TIMESTAMP;
 const SCM_TIMESTAMPNS: i32 = libc::SO_TIMESTAMPNS;
 
+/// A time of sending, as the error queue tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct SentStamp {
+    /// What happened (`hostif::stamp`).
+    pub what: u8,
+    /// When, nanoseconds since 1970.
+    pub at_ns: u64,
+    /// What the program calls it.
+    pub key: u32,
+    /// From where to where it went, if what was sent is shown with it.
+    pub ends: Option<(IpAddr, IpAddr)>,
+    /// The interface that it left by.
+    pub interface: u32,
+    /// SO_TIMESTAMPING of the socket.
+    pub flags: u32,
+    /// What it wants to hear with datagrams: bits of [`want`].
+    pub wanted: u32,
+    /// The family of the socket.
+    pub family: Family,
+}
+
 /// Control messages for a receiving call, as far as there is room.
 pub struct Control {
     bytes: Vec<u8>,
@@ -156,7 +177,7 @@ impl Control {
         data.extend_from_slice(&u32::from(failure.errno).to_ne_bytes());
         data.extend_from_slice(&[failure.origin, failure.kind, failure.code, 0]);
         data.extend_from_slice(&failure.info.to_ne_bytes());
-        data.extend_from_slice(&[0; 4]);
+        data.extend_from_slice(&failure.data.to_ne_bytes());
         match failure.offender {
             Some(offender) => {
                 let offender = SocketAddr::new(offender, 0);
@@ -174,6 +195,61 @@ impl Control {
         data.extend_from_slice(&first.to_ne_bytes());
         data.extend_from_slice(&last.to_ne_bytes());
         data.resize(data.len() + address::len(family), 0);
+        self.put_error(family, &data);
+    }
+
+    /// When something was sent (`__skb_complete_tx_timestamp`, `ip_recv_error`).
+    pub fn sent(&mut self, stamp: &SentStamp) {
+        /// linux/net_tstamp.h.
+        const SOFTWARE: u32 = 1 << 4;
+        const OPT_ID: u32 = 1 << 7;
+        const OPT_CMSG: u32 = 1 << 10;
+        let family = stamp.family;
+        let times = stamp.wanted & (want::TIMESTAMP | want::TIMESTAMP_NS);
+        let software = if stamp.flags & SOFTWARE != 0 {
+            want::TIMESTAMPING
+        } else {
+            0
+        };
+        self.stamp(stamp.at_ns, times | software);
+        // IPv6 tells it unasked (`ip6_datagram_support_cmsg`).
+        let is_described = stamp.flags & OPT_CMSG != 0 || family == Family::V6;
+        let ends = stamp.ends.filter(|_| is_described);
+        if let Some((source, destination)) = ends {
+            let record = Received {
+                len: 0,
+                room: 0,
+                segment_bytes: 0,
+                source: SocketAddr::new(source, 0),
+                destination,
+                interface: stamp.interface,
+                tos: 0,
+                ttl: 0,
+                timestamp_ns: 0,
+            };
+            let own = match source {
+                IpAddr::V4(own) => own,
+                IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+            };
+            let wanted = stamp.wanted & (want::PACKET_INFO | want::PACKET_INFO_V6);
+            self.describe(&record, wanted, family, (own, 0));
+        }
+        let key = if stamp.flags & OPT_ID != 0 {
+            stamp.key
+        } else {
+            0
+        };
+        let mut data = libc::ENOMSG.to_ne_bytes().to_vec();
+        data.extend_from_slice(&[hostif::stamp::ORIGIN, 0, 0, 0]);
+        data.extend_from_slice(&u32::from(stamp.what).to_ne_bytes());
+        data.extend_from_slice(&key.to_ne_bytes());
+        match ends {
+            Some((source, _)) => {
+                let source = SocketAddr::new(source, 0);
+                data.extend_from_slice(address::emit(source, family, stamp.interface).as_bytes());
+            }
+            None => data.resize(data.len() + address::len(family), 0),
+        }
         self.put_error(family, &data);
     }
 

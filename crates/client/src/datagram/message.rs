@@ -68,6 +68,17 @@ pub struct Wishes {
     pub whole: bool,
     /// UDP_SEGMENT.
     pub segment_bytes: Option<u16>,
+    /// What of its way is to be told, and how it is called then.
+    pub stamps: StampWishes,
+}
+
+/// What a call wants besides the payload that is told of any socket (`__sock_cmsg_send`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampWishes {
+    /// SO_TIMESTAMPING, of this call alone.
+    pub flags: Option<u32>,
+    /// SCM_TS_OPT_ID.
+    pub key: Option<u32>,
 }
 
 /// Reads what a sending call wants of a datagram to an address of `family`.
@@ -79,7 +90,7 @@ pub fn parse(mut control: &[u8], family: Family) -> Result<Wishes, Errno> {
     while let Some(message) = next(&mut control)? {
         let Message { level, kind, data } = message;
         match (level, family) {
-            (libc::SOL_SOCKET, _) => check_socket_level(kind, data)?,
+            (libc::SOL_SOCKET, _) => wishes.stamps.read(kind, data)?,
             (libc::IPPROTO_UDP, _) if kind == UDP_SEGMENT => {
                 let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
                 wishes.segment_bytes = Some(u16::from_ne_bytes(bytes));
@@ -132,34 +143,50 @@ fn next<'a>(control: &mut &'a [u8]) -> Result<Option<Message<'a>>, Errno> {
 ///
 /// # Errors
 /// EINVAL.
-pub fn check_for_stream(mut control: &[u8]) -> Result<(), Errno> {
+pub fn parse_for_stream(mut control: &[u8]) -> Result<Option<u32>, Errno> {
+    let mut wishes = StampWishes::default();
     while let Some(message) = next(&mut control)? {
         if message.level == libc::SOL_SOCKET {
-            check_socket_level(message.kind, message.data)?;
+            wishes.read(message.kind, message.data)?;
         }
     }
-    Ok(())
+    match wishes.key {
+        // Bytes have names already.
+        Some(_) => Err(Errno::INVAL),
+        None => Ok(wishes.flags),
+    }
 }
 
-/// A message of `__sock_cmsg_send`. What the mark, the priority and the moment of sending mean the engine's devices do not
-/// know; times of sending are asked for by the option.
-fn check_socket_level(kind: i32, data: &[u8]) -> Result<(), Errno> {
-    /// asm-generic/socket.h, linux/net_tstamp.h.
-    const SO_TIMESTAMPING_NEW: i32 = 65;
-    const SCM_CREDENTIALS: i32 = libc::SCM_CREDENTIALS;
-    /// SOF_TIMESTAMPING_TX_RECORD_MASK: hardware, software, scheduled, acknowledged, completed.
-    const RECORDS: u32 = 1 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
-    let number = || data.try_into().map(u32::from_ne_bytes);
-    let is_right = match kind {
-        libc::SO_MARK | libc::SO_PRIORITY => number().is_ok(),
-        libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
-            number().is_ok_and(|number| number & !RECORDS == 0)
+impl StampWishes {
+    /// A message of `__sock_cmsg_send`. What the mark, the priority and the moment of sending mean the engine's devices do
+    /// not know.
+    fn read(&mut self, kind: i32, data: &[u8]) -> Result<(), Errno> {
+        /// asm-generic/socket.h, linux/net_tstamp.h.
+        const SO_TIMESTAMPING_NEW: i32 = 65;
+        const SCM_CREDENTIALS: i32 = libc::SCM_CREDENTIALS;
+        const SCM_TS_OPT_ID: i32 = 81;
+        /// SOF_TIMESTAMPING_TX_RECORD_MASK: hardware, software, scheduled, acknowledged, completed.
+        const RECORDS: u32 = 1 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
+        let number = || {
+            let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
+            Ok::<u32, Errno>(u32::from_ne_bytes(bytes))
+        };
+        match kind {
+            libc::SO_MARK | libc::SO_PRIORITY => drop(number()?),
+            libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
+                let flags = number()?;
+                if flags & !RECORDS != 0 {
+                    return Err(Errno::INVAL);
+                }
+                self.flags = Some(flags);
+            }
+            SCM_TS_OPT_ID => self.key = Some(number()?),
+            // They are of Unix sockets, which is no harm.
+            libc::SCM_RIGHTS | SCM_CREDENTIALS => {}
+            _ => return Err(Errno::INVAL),
         }
-        // They are of Unix sockets, which is no harm.
-        libc::SCM_RIGHTS | SCM_CREDENTIALS => true,
-        _ => false,
-    };
-    is_right.then_some(()).ok_or(Errno::INVAL)
+        Ok(())
+    }
 }
 
 /// A message of `ip_cmsg_send`.
@@ -284,7 +311,7 @@ mod tests {
             tos: Some(0x10),
             ttl: Some(7),
             segment_bytes: Some(500),
-            whole: false,
+            ..Wishes::default()
         };
         assert_eq!(parse(&control, Family::V4), Ok(expected));
         assert_eq!(parse(&[], Family::V4), Ok(Wishes::default()));

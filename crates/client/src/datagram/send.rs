@@ -100,6 +100,7 @@ impl Drop for Outbox<'_> {
             source: None,
             mode: hostif::WriteMode::Plain,
             in_place: false,
+            stamps: 0,
         };
         // Still under the lock, as for streams: who sees the position finds the note in a ring. It fails
         // only when the engine is gone, and then the next call says so.

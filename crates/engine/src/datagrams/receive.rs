@@ -3,9 +3,11 @@
 
 use crate::errno;
 use crate::sockets::Sockets;
+use crate::stamps::clock_ns;
 use core::net::SocketAddr;
 use hostif::Window;
 use hostif::datagram::{Failure, RECORD_BYTES, Received, charged_bytes, record_bytes};
+use hostif::stamp;
 use hostif::window::WindowSpan;
 use rustix::io::Errno;
 use stack::{Datagram, DatagramError, UdpId};
@@ -14,6 +16,8 @@ use stack::{Datagram, DatagramError, UdpId};
 const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
+/// ENOMSG, which is what an entry says that is no error.
+const NO_MESSAGE: u16 = 42;
 
 impl Sockets {
     /// Places a datagram; `false`: there is no room.
@@ -81,6 +85,7 @@ impl Sockets {
                 kind,
                 code,
                 info: u32::from(error.mtu),
+                data: 0,
                 destination: error.destination,
                 offender: error.offender,
                 timestamp_ns: self.wall_clock_ns(),
@@ -120,11 +125,45 @@ impl Sockets {
             kind: 0,
             code: 0,
             info: u32::from(mtu),
+            data: 0,
             destination,
             offender: None,
             timestamp_ns: self.wall_clock_ns(),
         };
         self.queue_failure(row, id, &failure, &[]);
+        self.count_rx(row);
+    }
+
+    /// When a datagram left that `record` describes; `bytes` are the head of its frame, if the program wants to see it.
+    pub(super) fn queue_stamps(
+        &mut self,
+        row: u32,
+        id: UdpId,
+        (stamps, key): (u8, u32),
+        destination: SocketAddr,
+        bytes: &[u8],
+    ) {
+        for (want, what) in [
+            (stamp::SCHEDULED, stamp::TOLD_SCHEDULED),
+            (stamp::SENT, stamp::TOLD_SENT),
+        ] {
+            if stamps & want == 0 {
+                continue;
+            }
+            let failure = Failure {
+                len: u32::try_from(bytes.len()).unwrap_or(0),
+                errno: NO_MESSAGE,
+                origin: stamp::ORIGIN,
+                kind: 0,
+                code: 0,
+                info: what.into(),
+                data: key,
+                destination,
+                offender: None,
+                timestamp_ns: clock_ns(),
+            };
+            self.queue_failure(row, id, &failure, bytes);
+        }
         self.count_rx(row);
     }
 

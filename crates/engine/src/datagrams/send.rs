@@ -7,8 +7,9 @@
 use crate::core::EngineCore;
 use crate::errno;
 use crate::sockets::at;
+use crate::stamps::Copying;
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, record_bytes};
-use hostif::{Written, window::WindowSpan};
+use hostif::{Written, stamp, window::WindowSpan};
 use rustix::io::Errno;
 use stack::{SendError, UdpId, udp};
 use std::collections::VecDeque;
@@ -18,6 +19,8 @@ use tcp::Instant;
 const BUDGET: usize = 128;
 /// Records of one socket before the next has its turn.
 const QUANTUM: usize = 16;
+/// Of a frame that its program wants to see again.
+const SHOWN_MAX_BYTES: usize = 2048;
 
 /// Sockets whose send ring has records, each once.
 #[derive(Debug)]
@@ -191,9 +194,20 @@ impl EngineCore {
         let from = start + (RECORD_BYTES + done) as u64;
         self.sockets
             .with_window(row, ring, |window| window.copy_out(from, &mut payload));
-        let result = self
-            .stack
-            .udp_send(now, id, &outgoing, &payload, &mut self.link);
+        let is_shown = record.stamps & stamp::WITH_BYTES != 0;
+        let mut copying = Copying {
+            link: &mut self.link,
+            max: SHOWN_MAX_BYTES,
+            copy: None,
+        };
+        let result = if is_shown {
+            self.stack
+                .udp_send(now, id, &outgoing, &payload, &mut copying)
+        } else {
+            self.stack
+                .udp_send(now, id, &outgoing, &payload, copying.link)
+        };
+        let shown = copying.copy.take();
         let left = payload.len();
         self.senders.payload = payload;
         match result {
@@ -203,7 +217,12 @@ impl EngineCore {
                     .change_datagram(id, |row| row.partial = partial);
                 Fate::Busy
             }
-            Ok(_) => self.finish(row, id, end, Ok(())),
+            Ok(_) => {
+                if record.stamps != 0 {
+                    self.stamp_datagram(row, id, &record, shown.as_deref());
+                }
+                self.finish(row, id, end, Ok(()))
+            }
             Err(SendError::Busy) => Fate::Busy,
             Err(SendError::Refused(error)) => {
                 // The path has become narrower than the program could know.
@@ -214,6 +233,15 @@ impl EngineCore {
                 }
                 self.finish(row, id, end, Err(errno::of_stack(error)))
             }
+        }
+    }
+
+    fn stamp_datagram(&mut self, row: u32, id: UdpId, record: &Outgoing, shown: Option<&[u8]>) {
+        let peer = self.stack.udp_addresses(id).ok().and_then(|ends| ends.1);
+        if let Some(to) = record.destination.or(peer) {
+            let stamps = (record.stamps, record.stamp_key);
+            self.sockets
+                .queue_stamps(row, id, stamps, to, shown.unwrap_or_default());
         }
     }
 

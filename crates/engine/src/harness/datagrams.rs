@@ -50,6 +50,7 @@ impl Program {
             source: None,
             mode: hostif::WriteMode::Plain,
             in_place: false,
+            stamps: 0,
         };
         header.program_set_written(end);
         self.written.push(&note).expect("room for a note");

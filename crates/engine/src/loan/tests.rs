@@ -118,6 +118,7 @@ fn a_segment_with_urgent_data_goes_to_the_window() {
         source: None,
         mode: WriteMode::Urgent,
         in_place: false,
+        stamps: 0,
     };
     active.written.push(&note).unwrap();
     wired.cores[0].poll(wired.now);

@@ -88,7 +88,7 @@ impl Host for Sockets {
         }
         let mut flags = Flags::empty();
         self.publish_positions(row, events, view);
-        if self.companions[at(row)].has_files
+        if self.companions[at(row)].hears_acks != 0
             && events.intersects(Events::WRITABLE | Events::CLOSED)
         {
             let is_over = view.state == State::Closed;

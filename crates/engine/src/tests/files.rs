@@ -64,6 +64,7 @@ fn send_file(program: &Program, socket: &Socket, handle: u32, offset: u64, len: 
         source: Some(FileSource { handle, offset }),
         mode: hostif::WriteMode::Plain,
         in_place: false,
+        stamps: 0,
     };
     program.written.push(&note).unwrap();
     header.program_set_written(start + len);
@@ -213,6 +214,7 @@ fn an_older_note_of_a_file_says_nothing() {
             source,
             mode: hostif::WriteMode::Plain,
             in_place: false,
+            stamps: 0,
         };
         scene.active.written.push(&note).unwrap();
     }

@@ -125,6 +125,7 @@ impl Scene {
                     source: None,
                     mode: hostif::WriteMode::Plain,
                     in_place: false,
+                    stamps: 0,
                 };
                 self.program.written.push(&note).unwrap();
                 self.program

@@ -94,6 +94,7 @@ fn a_position_outside_the_window_ends_the_program_alone() {
         source: None,
         mode: hostif::WriteMode::Plain,
         in_place: false,
+        stamps: 0,
     };
     scene.hostile.written.push(&note).unwrap();
     scene.wired.settle();

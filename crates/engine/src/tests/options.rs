@@ -107,6 +107,7 @@ fn an_urgent_byte_is_announced_with_its_place() {
         source: None,
         mode: WriteMode::Urgent,
         in_place: false,
+        stamps: 0,
     };
     scene.active.written.push(&note).unwrap();
     scene.wired.settle();

@@ -25,9 +25,13 @@ proptest! {
         (destination, source) in (
             proptest::option::of(socket_address()), proptest::option::of(ip_address())
         ),
-        (tos, ttl) in any::<(Option<u8>, Option<u8>)>(),
+        (tos, ttl, stamps, stamp_key) in (
+            any::<Option<u8>>(), any::<Option<u8>>(), 0_u8..16, any::<u32>()
+        ),
     ) {
-        let record = Outgoing { len, segment_bytes, destination, source, interface, tos, ttl };
+        let record = Outgoing {
+            len, segment_bytes, destination, source, interface, tos, ttl, stamps, stamp_key,
+        };
         prop_assert_eq!(Outgoing::decode(&record.encode()), Ok(record));
     }
 
@@ -48,9 +52,9 @@ proptest! {
     fn failures_decode_to_what_was_encoded(
         (len, errno, origin, kind, code) in (0..=PAYLOAD_MAX, any::<u16>(), any::<u8>(), any::<u8>(), any::<u8>()),
         (destination, offender) in (socket_address(), proptest::option::of(ip_address())),
-        (info, timestamp_ns) in any::<(u32, u64)>(),
+        (info, data, timestamp_ns) in any::<(u32, u32, u64)>(),
     ) {
-        let record = Failure { len, errno, origin, kind, code, info, destination, offender, timestamp_ns };
+        let record = Failure { len, errno, origin, kind, code, info, data, destination, offender, timestamp_ns };
         prop_assert_eq!(Failure::decode(&record.encode()), Ok(record));
     }
 

@@ -11,6 +11,7 @@ use super::{
     WriteMode, Written, address_bytes, high, join, low,
 };
 use crate::id::SocketId;
+use crate::stamp;
 use core::net::SocketAddr;
 use words::{address, address_words, connect_ends, connect_words, halves, port, whole};
 
@@ -327,6 +328,7 @@ impl Descriptor for Written {
             words[4] = u64::from(source.handle);
             words[5] = source.offset;
         }
+        words[6] = u64::from(self.stamps);
         if self.in_place {
             small |= IN_PLACE;
         }
@@ -362,6 +364,7 @@ impl Descriptor for Written {
             source,
             mode,
             in_place: small & IN_PLACE != 0,
+            stamps: stamp::decode(words[6])?,
         })
     }
 }

@@ -88,6 +88,9 @@ socket_options! {
     FastOpen = 13,
     /// `SO_TIMESTAMP` and its like: 0 or 1, whether the header tells when data arrived.
     ArrivalTimes = 14,
+    /// Not an option: what a sending call that moved less than it was asked to wants to hear of its last byte, see
+    /// [`crate::stamp::pack`].
+    Stamp = 15,
 }
 
 const NO_DELAY: u32 = 1;

@@ -142,9 +142,9 @@ fn any_written() -> impl Strategy<Value = Written> {
         0..=u64::MAX >> 2,
         source,
         mode,
-        any::<bool>(),
+        (any::<bool>(), 0_u8..16),
     )
-        .prop_map(|(socket, start, len, source, mode, in_place)| {
+        .prop_map(|(socket, start, len, source, mode, (in_place, stamps))| {
             let end = start.saturating_add(len);
             let source = source.map(|(handle, offset)| FileSource { handle, offset });
             Written {
@@ -154,6 +154,7 @@ fn any_written() -> impl Strategy<Value = Written> {
                 source,
                 mode,
                 in_place,
+                stamps,
             }
         })
 }
@@ -229,6 +230,7 @@ fn a_note_that_ends_before_it_starts_or_beyond_any_file_is_malformed() {
         }),
         mode: WriteMode::Plain,
         in_place: false,
+        stamps: 0,
     };
     let mut words = note.encode();
     assert_eq!(Written::decode(&words), Ok(note));

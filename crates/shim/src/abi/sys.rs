@@ -9,19 +9,20 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
 use client::address;
-use client::datagram_messages::check_for_stream;
+use client::datagram_messages::parse_for_stream;
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
 use crate::addresses;
 use crate::datagram::Control;
+use crate::error_queue;
 use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
     datagram, ending, fast_open, listen as listening, options, poll as polling,
-    select as selecting, sys, transfer, zero_copy,
+    select as selecting, sys, transfer,
 };
 
 /// A count as C returns it.
@@ -280,16 +281,16 @@ pub(crate) unsafe fn receive_message(
     // SAFETY: the caller's contract.
     let message = unsafe { sys::array_mut(message, 1) }.first_mut();
     let message = message.ok_or(Errno::FAULT)?;
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: the caller's contract.
-        return unsafe { give_completions(fd, message) };
-    }
     // SAFETY: as above, for the iovecs it names.
     let slices = unsafe {
         sys::check_parts(message.msg_iov, message.msg_iovlen)?;
         sys::io_slices_mut(message.msg_iov, message.msg_iovlen)
     };
     let mut slices = slices.ok_or(Errno::MSGSIZE)?;
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // SAFETY: the caller's contract.
+        return unsafe { give_entry(fd, message, &mut slices) };
+    }
     let received = transfer::receive(fd, &mut slices, flags)?;
     if received.is_some() && addresses::is_dump(fd) {
         message.msg_controllen = 0;
@@ -314,14 +315,19 @@ pub(crate) unsafe fn receive_message(
 }
 
 /// recvmsg(2) of a TCP socket's error queue.
-unsafe fn give_completions(fd: c_int, message: &mut msghdr) -> Switched<usize> {
-    let Some(control) = zero_copy::told(fd, control_room(message))? else {
+unsafe fn give_entry(
+    fd: c_int,
+    message: &mut msghdr,
+    slices: &mut [IoSliceMut<'_>],
+) -> Switched<usize> {
+    let Some(entry) = error_queue::take(fd, slices, control_room(message))? else {
         return Ok(None);
     };
     message.msg_namelen = 0;
+    let cut = if entry.is_cut { libc::MSG_TRUNC } else { 0 };
     // SAFETY: the caller's contract.
-    message.msg_flags = libc::MSG_ERRQUEUE | unsafe { give_control(message, &control) };
-    Ok(Some(0))
+    message.msg_flags = libc::MSG_ERRQUEUE | cut | unsafe { give_control(message, &entry.control) };
+    Ok(Some(entry.copied))
 }
 
 /// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
@@ -372,14 +378,15 @@ pub(crate) unsafe fn send_message(
         sys::io_slices(message.msg_iov, message.msg_iovlen)
     };
     let slices = slices.ok_or(Errno::MSGSIZE)?;
+    let mut asked = None;
     if message.msg_controllen > 0 && !addresses::is_dump(fd) {
         // SAFETY: as above, for the control messages.
         let control =
             unsafe { sys::bytes(message.msg_control.cast_const(), message.msg_controllen) };
-        check_for_stream(control)?;
+        asked = parse_for_stream(control)?;
     }
     if flags & libc::MSG_FASTOPEN == 0 {
-        return transfer::send(fd, &slices, flags);
+        return transfer::send_asking(fd, &slices, flags, asked);
     }
     // SAFETY: as above, for the name.
     let name = unsafe { given_name(message.msg_name.cast_const().cast(), message.msg_namelen) };

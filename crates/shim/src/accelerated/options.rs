@@ -1,6 +1,6 @@
 //! Options of a socket on the engine, and what can be asked about it.
 
-use client::TcpSocket;
+use client::{TcpSocket, Told};
 use hostif::{CongestionFigures, Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
@@ -72,6 +72,37 @@ impl Stream {
     /// A thread is about to wait for data: nobody is to be signalled of it.
     pub fn awaits_data(&self) -> AwaitsData<'_> {
         self.socket.awaits_data()
+    }
+
+    /// Asks when what was sent last leaves, where sending it could not say so; see `TcpSocket::try_send_stamped`.
+    pub fn stamp_written(&self, stamps: u8) {
+        // It fails only when the engine is gone, which the next call on data reports.
+        let _ = self.socket.stamp_written(stamps);
+    }
+
+    /// Whether what is sent goes to a neighbour by a lane.
+    pub fn sends_by_lane(&self) -> bool {
+        self.socket.sends_by_lane()
+    }
+
+    /// The byte that is called 0 from now on (`sock_set_timestamping`): the next one, or else the first that the peer does
+    /// not have.
+    pub fn key_base(&self, is_next: bool) -> u64 {
+        if is_next || self.sends_by_lane() {
+            self.socket.sent_end()
+        } else {
+            self.socket.acknowledged_bytes()
+        }
+    }
+
+    /// How many times of sending wait to be fetched.
+    pub fn waiting_stamps(&self) -> u32 {
+        self.socket.waiting_stamps()
+    }
+
+    /// Takes the oldest. EAGAIN: there is none.
+    pub fn take_stamp(&self) -> Result<Told, Errno> {
+        self.socket.take_stamp()
     }
 
     /// The headers of the SYN that opened the connection; empty where they were not kept.

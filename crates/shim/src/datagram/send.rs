@@ -14,6 +14,7 @@ use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Owner, Place, Socket};
+use crate::stamping::{self, Wanted};
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, Wishes};
 use client::engines::{self, Candidates};
@@ -71,19 +72,16 @@ pub fn send(
             false => Ok(None),
         };
     }
-    // Only `udp_sendmsg` looks at it.
-    if flags & libc::MSG_OOB != 0 && family == Family::V4 {
-        return Err(Errno::OPNOTSUPP);
-    }
-    if to.is_some_and(|to| is_forbidden_broadcast(socket, to)) {
-        return Err(Errno::ACCESS);
-    }
+    check(socket, to, &wishes, (family, flags))?;
     let datagram = Datagram {
         call: &call,
         socket,
         to,
         peer,
         wishes,
+        wanted: socket
+            .stamping
+            .of_datagram(wishes.stamps.flags, wishes.stamps.key),
         flags,
     };
     let len = slices.iter().map(|slice| slice.len()).sum();
@@ -95,10 +93,34 @@ pub fn send(
         return cork::begin(socket, family, name, slices, control).map(|()| Some(len));
     }
     let send = |place| datagram.send_by(place, slices);
-    match accelerated::first_that_sends(candidates, peer.ip(), send) {
+    let sent = accelerated::first_that_sends(candidates, peer.ip(), send);
+    if !matches!(sent, Ok(Ok(_))) {
+        socket.stamping.take_back(datagram.wanted);
+    }
+    match sent {
         Err(error) if to.is_some() && is_for_the_kernel(error, socket) => Ok(None),
         sent => sent?.map(Some),
     }
+}
+
+/// What no way is right for.
+fn check(
+    socket: &Socket,
+    to: Option<SocketAddr>,
+    wishes: &Wishes,
+    (family, flags): (Family, i32),
+) -> Result<(), Errno> {
+    if wishes.stamps.key.is_some() && socket.stamping.flags() & stamping::OPT_ID == 0 {
+        return Err(Errno::INVAL);
+    }
+    // Only `udp_sendmsg` looks at it.
+    if flags & libc::MSG_OOB != 0 && family == Family::V4 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if to.is_some_and(|to| is_forbidden_broadcast(socket, to)) {
+        return Err(Errno::ACCESS);
+    }
+    Ok(())
 }
 
 /// Who has spoken first, on one of several stacks, is answered by that one, wherever the routes lead: from the
@@ -171,6 +193,7 @@ struct Datagram<'a> {
     /// Whom it reaches.
     peer: SocketAddr,
     wishes: Wishes,
+    wanted: Wanted,
     flags: i32,
 }
 
@@ -202,6 +225,8 @@ impl Datagram<'_> {
             } else {
                 0
             },
+            stamps: self.wanted.stamps,
+            stamp_key: self.wanted.key,
             ..Outgoing::default()
         };
         let stream = places::ensure_at(self.call.fd, socket, place)?;

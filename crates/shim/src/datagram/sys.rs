@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
-use client::{Failure, Received};
+use client::{Failure, Letter, Received, SentStamp, stamp};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
@@ -281,6 +281,10 @@ unsafe fn give_failure(
     message: &mut msghdr,
     Arrived { letter, place }: &Arrived<Failure>,
 ) -> usize {
+    if letter.record.origin == stamp::ORIGIN {
+        // SAFETY: the caller's buffers.
+        return unsafe { give_stamp(fd, message, letter, *place) };
+    }
     let (family, _) = shown_to(fd);
     // SAFETY: the caller's buffers.
     unsafe { give_name(message, letter.record.destination, family, *place) };
@@ -295,6 +299,43 @@ unsafe fn give_failure(
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
     if letter.copied < usize::try_from(letter.record.len).unwrap_or(0) {
+        message.msg_flags |= libc::MSG_TRUNC;
+    }
+    letter.copied
+}
+
+/// A time of sending.
+unsafe fn give_stamp(
+    fd: RawFd,
+    message: &mut msghdr,
+    letter: &Letter<Failure>,
+    place: Place,
+) -> usize {
+    let record = &letter.record;
+    let mut control = Control::new(control_room(message));
+    let call = Call::begin(fd);
+    if let Some(socket) = call.as_ref().and_then(Call::socket) {
+        let local = super::names(fd).and_then(|names| names.local);
+        let own = local
+            .map(|local| local.ip())
+            .filter(|own| !own.is_unspecified())
+            .unwrap_or_else(|| spoken_to(record.destination.ip(), place).into());
+        control.sent(&SentStamp {
+            what: u8::try_from(record.info).unwrap_or(u8::MAX),
+            at_ns: record.timestamp_ns,
+            key: record.data,
+            ends: (record.len > 0).then_some((own, record.destination.ip())),
+            interface: accelerated::networks_of(place).scope_id,
+            flags: socket.stamping.flags(),
+            wanted: socket.wanted(),
+            family: socket.family(),
+        });
+    }
+    message.msg_namelen = 0;
+    // SAFETY: the caller's buffers.
+    unsafe { give_control(message, &control) };
+    message.msg_flags |= libc::MSG_ERRQUEUE;
+    if letter.copied < usize::try_from(record.len).unwrap_or(0) {
         message.msg_flags |= libc::MSG_TRUNC;
     }
     letter.copied

@@ -1,6 +1,6 @@
 //! SO_TIMESTAMP, SO_TIMESTAMPNS and SO_TIMESTAMPING, as far as they ask when data has arrived, by the engine's clock.
 //! On TCP (Linux `tcp_recv_timestamp`) it is the time of the latest arrival before the call, which may be later
-//! than that of the bytes it returns. Times of sending are not told.
+//! than that of the bytes it returns. Times of sending: `stamping`.
 
 use crate::datagram::want;
 use crate::socket::Socket;
@@ -8,6 +8,9 @@ use crate::socket::Socket;
 /// linux/net_tstamp.h.
 const RX_SOFTWARE: i32 = 1 << 3;
 const SOFTWARE: i32 = 1 << 4;
+
+/// SO_TIMESTAMPING under both of its numbers (asm-generic/socket.h).
+pub const IS_STAMPING: [i32; 2] = [libc::SO_TIMESTAMPING, 65];
 
 /// The program has set one of them.
 pub fn follow(socket: &Socket, name: i32, value: i32) {
