@@ -136,11 +136,11 @@ impl Stack<'_> {
         let mut keys = self.fast_open_keys(listener);
         if keys
             .next()
-            .is_some_and(|key| cookie_of(&key, local, remote) == cookie)
+            .is_some_and(|key| cookie_of(&key, local, remote).as_bytes() == cookie.as_bytes())
         {
             return Verdict::Serve;
         }
-        if keys.any(|key| cookie_of(&key, local, remote) == cookie) {
+        if keys.any(|key| cookie_of(&key, local, remote).as_bytes() == cookie.as_bytes()) {
             return Verdict::Renew;
         }
         drop(keys);
@@ -237,7 +237,10 @@ impl Stack<'_> {
             let listener = record.listener();
             let is_there = self.check_listener(listener).is_ok();
             let key = is_there.then(|| self.fast_open_keys(listener.index).next());
-            key.flatten().map(|key| cookie_of(&key, local, remote))
+            let placeholder = transmit.header.options.fast_open;
+            let is_experimental = placeholder.is_some_and(|one| one.is_experimental());
+            key.flatten()
+                .map(|key| cookie_of(&key, local, remote).in_form(is_experimental))
         } else {
             let known = self.fast_open_peers.find(now, remote);
             let cookie = known.and_then(|peer| peer.cookie());

@@ -63,7 +63,8 @@ impl Stack<'_> {
             let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
             if matches!(verdict, Verdict::Grant | Verdict::Renew) {
-                connection.tell_cookie();
+                let asked = syn.header.options.fast_open;
+                connection.tell_cookie(asked.is_some_and(|asked| asked.is_experimental()));
             }
             connection
         });

@@ -119,7 +119,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Stops listening. Connections that nobody accepted are reset.
+    /// Stops listening. Connections that nobody accepted are reset, handshakes that are not over are forgotten.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -138,12 +138,17 @@ impl Stack<'_> {
             row.generation = row.generation.wrapping_add(1);
         });
         for queue in [Flags::HALF_OPEN, Flags::READY] {
+            let end = if queue == Flags::HALF_OPEN {
+                tcp::Connection::forget
+            } else {
+                tcp::Connection::abort
+            };
             while let Some(index) = self.queue(id.index, queue).first() {
                 self.remove_from_queue(index, queue);
                 let flags = self.record(index).flags();
                 if !flags.contains(Flags::DETACHED) {
                     self.orphans += 1;
-                    self.run(now, index, host, tcp::Connection::abort);
+                    self.run(now, index, host, end);
                 } else if !flags.contains(Flags::DRAINING) {
                     self.release(index, host);
                 }

@@ -75,6 +75,13 @@ impl Connection {
         }
     }
 
+    /// The handshake's listener is gone: nothing is told to the peer, as in Linux, and what it sends next is nobody's.
+    pub fn forget(&mut self) -> Events {
+        self.orphan = true;
+        self.enter_closed();
+        Events::CLOSED
+    }
+
     pub(crate) fn reset_now(&mut self) -> Events {
         self.enter_closed();
         self.reset_owed = true;

@@ -8,7 +8,7 @@ use crate::{
     config::{Config, SocketOptions},
     congestion::Congestion,
     ecn::EcnState,
-    fast_open::FastOpen,
+    fast_open::{FastOpen, TellsCookie},
     pmtud::PathSearch,
     probe::Probe,
     prr::Prr,
@@ -197,7 +197,7 @@ pub struct Connection {
     pub(crate) more_follows: bool,
     pub(crate) fast_open: FastOpen,
     /// The first SYN-ACK carries a Fast Open cookie.
-    pub(crate) tells_cookie: bool,
+    pub(crate) tells_cookie: TellsCookie,
     /// The program wants nothing more that the peer sends.
     pub(crate) read_shut: bool,
     /// The peer's SYN brought data that was taken.

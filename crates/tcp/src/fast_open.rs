@@ -35,15 +35,30 @@ pub enum FastOpen {
     Served,
 }
 
+/// Whether the first SYN-ACK tells a cookie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
+#[repr(u8)]
+pub(crate) enum TellsCookie {
+    #[default]
+    No = 0,
+    Yes,
+    /// In the form that the SYN had.
+    AsExperiment,
+}
+
 impl Connection {
     /// What the connection has to do with Fast Open.
     pub const fn fast_open(&self) -> FastOpen {
         self.fast_open
     }
 
-    /// The first SYN-ACK is to tell the peer its cookie (RFC 7413 §4.1.2).
-    pub const fn tell_cookie(&mut self) {
-        self.tells_cookie = true;
+    /// The first SYN-ACK is to tell the peer its cookie (RFC 7413 §4.1.2), in the form in which it was asked for.
+    pub const fn tell_cookie(&mut self, is_experimental: bool) {
+        self.tells_cookie = if is_experimental {
+            TellsCookie::AsExperiment
+        } else {
+            TellsCookie::Yes
+        };
     }
 
     /// Bytes that the SYN can take along, where the path carries `path_mss`. The cookie came with the peer's MSS.
@@ -63,11 +78,10 @@ impl Connection {
     /// What the SYN or SYN-ACK that leaves for the first time has of Fast Open: its option, and how many
     /// bytes of data. Later ones have neither (RFC 7413 §4.2.1: the first may have been lost for its sake).
     pub(crate) fn open_first_syn(&mut self, path_mss: u16) -> (Option<FastOpenCookie>, u32) {
-        let has_option = match self.fast_open {
-            FastOpen::Asking | FastOpen::Holding => true,
-            _ => core::mem::take(&mut self.tells_cookie),
-        };
-        let option = has_option.then_some(FastOpenCookie::REQUEST);
+        let told = core::mem::take(&mut self.tells_cookie);
+        let asks = matches!(self.fast_open, FastOpen::Asking | FastOpen::Holding);
+        let request = FastOpenCookie::REQUEST.in_form(told == TellsCookie::AsExperiment);
+        let option = (asks || told != TellsCookie::No).then_some(request);
         if self.fast_open != FastOpen::Holding {
             return (option, 0);
         }

@@ -166,13 +166,12 @@ impl Connection {
         })
     }
 
-    /// RFC 7323 §5.3 R1 (PAWS), and §3.2: once negotiated, a segment without timestamps is dropped.
+    /// RFC 7323 §5.3 R1 (PAWS). A segment without the timestamps that were agreed upon passes, as in Linux
+    /// (`tcp_validate_incoming`), and leaves TS.Recent as it is.
     fn is_old_by_timestamp(&self, now: Instant, header: &Header) -> bool {
-        if !self.rcv.timestamps {
+        let timestamps = header.options.timestamps.filter(|_| self.rcv.timestamps);
+        let Some(timestamps) = timestamps else {
             return false;
-        }
-        let Some(timestamps) = header.options.timestamps else {
-            return !header.flags.contains(Flags::RST);
         };
         let older =
             crate::SeqNumber(self.rcv.ts_recent).is_after(crate::SeqNumber(timestamps.value));

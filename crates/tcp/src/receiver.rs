@@ -82,10 +82,13 @@ pub(crate) struct Receiver {
 const SMALL: usize = 536;
 
 impl Receiver {
-    /// A segment came in order whose ACK may wait. A full one is followed by others, whatever its PSH says.
+    /// A segment came in order whose ACK may wait. A full one is followed by others, but for one with PSH (Linux
+    /// `tcp_measure_rcv_mss`).
     pub fn note_pushed(&mut self, len: usize, is_pushed: bool) {
         if len < self.segment_payload.into() || is_pushed && len < SMALL {
             self.pushed = (self.pushed + 1).min(2);
+        } else if is_pushed {
+            self.pushed = self.pushed.max(1);
         }
     }
 

@@ -363,6 +363,7 @@ impl Connection {
         }
         let (start, end) = self.snd.sent.next_lost(rooms)?;
         let end = self.snd.record_end(start).unwrap_or(end).min(end);
+        let end = self.snd.trains.end_of(start).unwrap_or(end).min(end);
         let is_first = start == self.snd.una;
         // A window taken back does not silence the first segment (RFC 9293 §3.8.6).
         let edge = if is_first {

@@ -316,6 +316,9 @@ impl Connection {
             .append(at, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
         snd.max = stretch.end;
+        if stretch.end - stretch.start > segment {
+            snd.trains.add(stretch.start, stretch.end);
+        }
         snd.probe_owed = false;
         if !(stretch.end - stretch.start).is_multiple_of(segment) {
             snd.small_end = stretch.end;

@@ -51,8 +51,38 @@ pub(crate) struct Sender {
     pub records: u32,
     /// One past their last positions, modulo 2^32, in order.
     pub record_ends: [u32; RECORDS],
+    /// The trains that left last.
+    pub trains: Trains,
     /// What is in flight beyond our SYN.
     pub sent: Sent,
+}
+
+/// Trains of one length, one after the other: `[start, end)` modulo 2^32, all zero before the first.
+#[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Trains {
+    start: u32,
+    end: u32,
+    len: u32,
+}
+
+impl Trains {
+    /// One more has left, `[start, end)`.
+    pub fn add(&mut self, start: u64, end: u64) {
+        let (start, end) = (low(start), low(end));
+        if start != self.end || end.wrapping_sub(start) != self.len {
+            (self.start, self.len) = (start, end.wrapping_sub(start));
+        }
+        self.end = end;
+    }
+
+    /// Where the train that `position` was in ends; what is sent again goes no further, as a buffer of Linux's queue
+    /// does not.
+    pub fn end_of(&self, position: u64) -> Option<u64> {
+        let offset = low(position).wrapping_sub(self.start);
+        let is_known = offset < self.end.wrapping_sub(self.start);
+        is_known.then(|| position + u64::from(self.len.max(1) - offset % self.len.max(1)))
+    }
 }
 
 /// Ends of records that are remembered (`MSG_EOR`); what comes after so many is not told apart.

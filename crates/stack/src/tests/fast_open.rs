@@ -94,6 +94,24 @@ fn a_cookie_that_was_given_opens_with_data_and_an_answer_before_the_handshake_is
 }
 
 #[test]
+fn who_asks_by_the_experimental_option_is_answered_by_it() {
+    let (mut memory, later) = (memory(), NOW + ms(5));
+    let mut node = node(&mut memory, |_| {});
+    let listener = node.listen(80, 8);
+    node.stack.set_fast_open(listener, 8).unwrap();
+    let usual = cookie_for(&mut node, CLIENT);
+    let experimental = |cookie: FastOpenCookie| cookie.in_form(true);
+    let request = Some(experimental(FastOpenCookie::REQUEST));
+    let answer = syn(&mut node, later, (CLIENT, 5_000), request, b"early").unwrap();
+    let told = (answer.ack, answer.options.fast_open);
+    assert_eq!(told, (701, Some(experimental(usual))), "the same cookie");
+    let cookie = Some(experimental(usual));
+    let answer = syn(&mut node, later, (CLIENT, 5_001), cookie, b"GET /").unwrap();
+    assert_eq!((answer.ack, answer.options.fast_open), (706, None));
+    assert_eq!(node.ready(80), 1);
+}
+
+#[test]
 fn a_cookie_is_good_for_its_own_client_only() {
     let mut memory = memory();
     let mut node = node(&mut memory, |_| {});

@@ -132,7 +132,6 @@ fn cases() -> Vec<(&'static str, Segment)> {
             "an older timestamp",
             seg("P.", 6, ACKNOWLEDGED, b"evil").win(1).ts(CLOCK - 1, 7),
         ),
-        ("no timestamp", seg("P.", 6, ACKNOWLEDGED, b"evil").win(1)),
     ]
 }
 

@@ -173,9 +173,9 @@ fn a_pacing_limit_of_the_program_holds_for_every_algorithm() {
         network.add(&config, Program::Bulk, 0);
         network.run_ms(1_000);
         let received = network.run_ms(10_000)[0];
-        // BBR stays a tenth below what it measures now and then.
+        // BBR stays a tenth below what it measures now and then, and measures a little less where each segment is acknowledged.
         assert!(
-            (9_000_000..=10_000_000).contains(&received),
+            (8_900_000..=10_000_000).contains(&received),
             "{algorithm:?}: {received}"
         );
         assert_eq!(network.dropped, 0);

@@ -297,9 +297,6 @@ fn timestamps_are_echoed_and_old_segments_dropped() {
     script.arrives(seg("P.", 2, 1, b"b").ts(400, 0));
     script.leaves(&[". 1:1 ack 2"]);
     assert_eq!(script.conn.readable_end(), 1);
-    // RFC 7323 §3.2: without the option once it was negotiated: dropped.
-    script.arrives(seg("P.", 2, 1, b"b"));
-    assert_eq!(script.conn.readable_end(), 1);
     script.arrives(seg("P.", 2, 1, b"b").ts(511, 0));
     assert_eq!(script.conn.readable_end(), 2);
 }
@@ -413,15 +410,21 @@ fn a_small_message_that_was_read_and_is_not_answered_is_acknowledged() {
     script.leaves(&[]);
     script.consumes_all();
     script.leaves(&[". 1:1 ack 11"]);
-    // Not before all of it was read, and not where a full segment says that more is to come.
+    // Not before all of it was read, and not where a full segment without PSH says that more is to come.
     script.arrives(seg("P.", 11, 1, &[7; 10]));
     script.conn.handle_consumed(script.now, 15).unwrap();
     script.leaves(&[]);
     script.consumes_all();
     script.leaves(&[". 1:1 ack 21"]);
-    script.arrives(seg("P.", 21, 1, &[7; 1_000]));
+    script.arrives(seg(".", 21, 1, &[7; 1_000]));
     script.consumes_all();
     script.leaves(&[]);
+    script.arrives(seg(".", 1_021, 1, &[7; 1_000]));
+    script.leaves(&[". 1:1 ack 2021"]);
+    script.arrives(seg("P.", 2_021, 1, &[7; 1_000]));
+    script.leaves(&[]);
+    script.consumes_all();
+    script.leaves(&[". 1:1 ack 3021"]);
 }
 
 #[test]

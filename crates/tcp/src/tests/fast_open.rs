@@ -258,7 +258,7 @@ fn no_more_of_a_syns_data_is_taken_than_was_offered() {
 #[test]
 fn a_cookie_is_told_in_the_first_syn_ack_only() {
     let mut script = Script::accepting(&plain(), &seg("S", 0, 0, b""));
-    script.conn.tell_cookie();
+    script.conn.tell_cookie(false);
     let first = script.sent();
     assert_eq!(
         first[0].header.options.fast_open,

@@ -1,5 +1,5 @@
 //! TCP options: end, no-operation and MSS (RFC 9293 §3.2), window scale and timestamps (RFC 7323 §2.2,
-//! §3.2), SACK permitted and SACK (RFC 2018 §2, §3), Fast Open (RFC 7413 §2).
+//! §3.2), SACK permitted and SACK (RFC 2018 §2, §3), Fast Open (RFC 7413 §2, and as experiment 0xf989 of RFC 6994).
 //!
 //! Emission uses the layout of Linux, so that receivers with a fast path for it find what they expect
 //! and four-byte values are aligned. TCP-AO and multipath are skipped as unknown.
@@ -15,6 +15,9 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const FAST_OPEN: u8 = 34;
+/// Experiments (RFC 4727), the first two bytes of which say which one (RFC 6994): Fast Open before it had a number.
+const EXPERIMENT: u8 = 254;
+const FAST_OPEN_EXPERIMENT: [u8; 2] = [0xf9, 0x89];
 /// AccECN0 and AccECN1 (RFC 9768 §3.2.3): the same counters in two orders.
 const ACCURATE_ECN_0: u8 = 172;
 const ACCURATE_ECN_1: u8 = 174;
@@ -95,6 +98,7 @@ impl AccurateEcn {
 pub struct FastOpenCookie {
     len: u8,
     bytes: [u8; Self::MAX_LEN],
+    is_experimental: bool,
 }
 
 impl FastOpenCookie {
@@ -106,6 +110,7 @@ impl FastOpenCookie {
     pub const REQUEST: Self = Self {
         len: 0,
         bytes: [0; Self::MAX_LEN],
+        is_experimental: false,
     };
 
     /// `None`: no cookie is so long (RFC 7413 §2: 4 to 16 bytes, an even number, or none at all).
@@ -120,6 +125,7 @@ impl FastOpenCookie {
         Some(Self {
             len: u8::try_from(cookie.len()).ok()?,
             bytes,
+            is_experimental: false,
         })
     }
 
@@ -135,15 +141,25 @@ impl FastOpenCookie {
         self.len == 0
     }
 
+    /// Whether it travels as an experiment, as before it had a number (Linux `TCPOPT_FASTOPEN_MAGIC`).
+    #[must_use]
+    pub const fn is_experimental(&self) -> bool {
+        self.is_experimental
+    }
+
+    /// The same cookie, as an experiment or not.
+    #[must_use]
+    pub const fn in_form(self, is_experimental: bool) -> Self {
+        Self {
+            is_experimental,
+            ..self
+        }
+    }
+
     /// Padded to words.
     const fn emit_len(&self) -> usize {
-        match self.len {
-            0..3 => 4,
-            3..7 => 8,
-            7..11 => 12,
-            11..15 => 16,
-            _ => 20,
-        }
+        let header = if self.is_experimental { 4 } else { 2 };
+        (header + self.len as usize).next_multiple_of(4)
     }
 }
 
@@ -236,6 +252,10 @@ impl Options {
             }
             // As Linux: an impossible cookie is no cookie.
             (FAST_OPEN, cookie) => self.fast_open = FastOpenCookie::new(cookie),
+            (EXPERIMENT, &[a, b, ref cookie @ ..]) if [a, b] == FAST_OPEN_EXPERIMENT => {
+                let cookie = FastOpenCookie::new(cookie);
+                self.fast_open = cookie.map(|cookie| cookie.in_form(true));
+            }
             (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS | SACK, _) => {
                 return Err(Error::Malformed);
             }
@@ -369,9 +389,17 @@ impl Writer<'_> {
     #[cold]
     fn put_fast_open(&mut self, cookie: &FastOpenCookie) {
         let mut bytes = [NOP; FastOpenCookie::MAX_LEN + 4];
-        bytes[0] = FAST_OPEN;
-        bytes[1] = 2 + cookie.len;
-        bytes[2..2 + usize::from(cookie.len)].copy_from_slice(cookie.as_bytes());
+        let at = if cookie.is_experimental {
+            bytes[0] = EXPERIMENT;
+            bytes[2..4].copy_from_slice(&FAST_OPEN_EXPERIMENT);
+            4
+        } else {
+            bytes[0] = FAST_OPEN;
+            2
+        };
+        let end = at + usize::from(cookie.len);
+        bytes[1] = u8::try_from(end).expect("invariant: a cookie has 16 bytes at most");
+        bytes[at..end].copy_from_slice(cookie.as_bytes());
         for word in &bytes.as_chunks::<4>().0[..cookie.emit_len() / 4] {
             self.put(*word);
         }

@@ -443,4 +443,19 @@ fn fast_open_cookies_have_four_to_sixteen_bytes_an_even_number_or_none() {
     };
     assert_eq!(emitted(Some(FastOpenCookie::REQUEST)), hex("2202 0101"));
     assert_eq!(emitted(Some(eight)), hex("220a 0102030405060708 0101"));
+    // As experiment 0xf989 (RFC 6994); others mean nothing.
+    let asks = FastOpenCookie::REQUEST.in_form(true);
+    let has = eight.in_form(true);
+    assert_eq!(parse("fe04 f989"), Some(asks));
+    assert_eq!(parse("fe0c f989 0102030405060708"), Some(has));
+    assert_eq!(emitted(Some(asks)), hex("fe04 f989"));
+    assert_eq!(emitted(Some(has)), hex("fe0c f989 0102030405060708"));
+    for other in [
+        "fe04 f988",
+        "fe02 0101",
+        "fe03 f9 01",
+        "fe05 f989 01 010101",
+    ] {
+        assert_eq!(parse(other), None, "{other}");
+    }
 }
