@@ -93,7 +93,7 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
         let missing = tools::missing(setup.tools);
         if !missing.is_empty() {
             let names = missing.join(", ");
-            let why = format!("not installed: {names}; run scripts/install-packages");
+            let why = format!("not installed: {names}; run scripts/install-packages bench");
             samples.skip(setup.key, why);
         }
     }

@@ -18,7 +18,7 @@ pub fn require(names: &[&str]) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "not installed: {}. Run scripts/install-packages, or leave these programs out with --only",
+        "not installed: {}. Run scripts/install-packages bench, or leave these programs out with --only",
         missing.join(", ")
     );
 }
@@ -47,6 +47,6 @@ pub fn find(name: &str) -> anyhow::Result<PathBuf> {
         .find(|path| path.is_file())
     {
         Some(path) => Ok(path),
-        None => bail!("{name} is not installed: run scripts/install-packages"),
+        None => bail!("{name} is not installed: run scripts/install-packages bench"),
     }
 }

@@ -48,7 +48,7 @@ impl Browser {
     pub fn start(test: &str) -> Option<Self> {
         let Some(program) = program() else {
             let text =
-                format!("skipped: {test}: chromium is not installed (scripts/install-packages)");
+                format!("skipped: {test}: chromium is not installed (scripts/install-packages matrix)");
             let _ = writeln!(std::io::stderr(), "{text}");
             return None;
         };
