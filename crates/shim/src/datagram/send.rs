@@ -67,9 +67,11 @@ pub fn send(
     let wishes = message::parse(control, family)?;
     let candidates = as_wished(candidates, socket, &wishes);
     if candidates.is_empty() {
-        return match policy().is_engine_only() {
-            true => Err(Errno::NETUNREACH),
-            false => Ok(None),
+        return match (policy().is_engine_only(), wishes.source) {
+            (false, _) => Ok(None),
+            // As of an address that is nobody's here.
+            (true, Some(_)) => Err(Errno::INVAL),
+            (true, None) => Err(Errno::NETUNREACH),
         };
     }
     check(socket, to, &wishes, (family, flags))?;
