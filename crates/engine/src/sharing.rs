@@ -375,7 +375,7 @@ impl EngineCore {
     fn silence_backing(&mut self, row: u32) -> Result<(), Errno> {
         let index = self.shared.as_ref().map_or(0, |shared| shared.index);
         let backing = self.sockets.companion(row).backing.as_ref();
-        let silenced = nic::sharing::silence(backing.ok_or(Errno::BADF)?.as_fd(), index);
+        let silenced = nic::sharing::drop_kernel_copy(backing.ok_or(Errno::BADF)?.as_fd(), index);
         silenced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOBUFS))
     }
 

@@ -396,7 +396,7 @@ impl Sockets {
         {
             // A socket that has been closed meanwhile needs neither.
             let _ = rustix::net::connect_unspec(&**backing);
-            let _ = nic::sharing::let_speak(backing.as_fd());
+            let _ = nic::sharing::restore(backing.as_fd());
         }
     }
 

@@ -10,7 +10,6 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod align;
-pub mod bpf;
 mod decorator;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

@@ -10,7 +10,7 @@ mod support;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use nic::bpf::{Assembler, Error, Link, Program, ProgramKind, TcxHook, XdpMode};
+use bpf::{Assembler, Error, Link, Program, ProgramKind, TcxHook, XdpMode};
 use support::{LEFT, Namespace, RIGHT, VETH};
 
 /// A program that gives every frame the same verdict.

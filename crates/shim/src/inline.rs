@@ -140,12 +140,12 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
 /// The device, and why it is another than was asked for.
 fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String> {
     let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
-    let (nic, home) = (&settings.nic, client::settle);
+    let (nic, relocate_fd) = (&settings.nic, client::settle);
     if let Some(mode) = settings.xdp {
         let config = af_xdp::Config {
             addresses,
             mode,
-            home,
+            relocate_fd,
             ..af_xdp::Config::new(nic)
         };
         let opened = fallback::open(&config, None).map_err(|error| error.to_string())?;
@@ -157,7 +157,7 @@ fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String
     let config = af_packet::Config {
         addresses,
         alone: true,
-        home,
+        relocate_fd,
         ..af_packet::Config::new(nic)
     };
     match AfPacket::open(&config) {

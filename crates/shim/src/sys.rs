@@ -147,28 +147,6 @@ pub fn all_handlers_restart() -> bool {
     })
 }
 
-/// SO_ATTACH_FILTER.
-pub fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
-    let program = libc::sock_fprog {
-        len,
-        filter: program.as_ptr().cast_mut(),
-    };
-    let bytes = libc::socklen_t::try_from(size_of_val(&program)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: `program` and the instructions it names live until the call returns; the kernel reads them.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            &raw const program,
-            bytes,
-        )
-    };
-    done(result).map(drop)
-}
-
 /// setsockopt(2) on the backing socket, with whatever bytes the program gave.
 pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;

@@ -10,7 +10,7 @@
 //!
 //! io_uring is not to be had at all: its calls would start others that nobody stops.
 
-use crate::sys::Instruction;
+use bpf::classic::{self, AND, Instruction, LOAD_WORD, RETURN};
 
 /// The calls that are stopped.
 pub const CALLS: [libc::c_long; 16] = [
@@ -101,11 +101,6 @@ const KIND: u32 = 0xf;
 /// Those flags.
 const WITH_KIND: u32 = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).cast_unsigned();
 
-const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-
 /// Parts of the filter; the order is theirs, as a jump goes forward only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -132,110 +127,56 @@ enum Part {
     Pass,
 }
 
-/// One instruction; where it goes is filled in once all stand.
-struct Line {
-    code: u32,
-    operand: u32,
-    /// Where to go if it is so, and if not; `None`: on.
-    jumps: [Option<Part>; 2],
-}
+type Assembler = classic::Assembler<Part>;
 
-#[derive(Default)]
-struct Assembler {
-    lines: Vec<Line>,
-    parts: Vec<(Part, usize)>,
-}
-
-impl Assembler {
-    fn begin(&mut self, part: Part) {
-        self.parts.push((part, self.lines.len()));
+/// socket(2).
+fn makes(filter: &mut Assembler, engine_only: bool) {
+    filter.begin(Part::Makes);
+    if !engine_only {
+        filter.does(LOAD_WORD, THIRD_LOW);
+        let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
+        return filter.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
     }
+    filter.does(LOAD_WORD, FIRST_LOW);
+    filter.if_equal(libc::AF_INET.cast_unsigned(), Some(Part::MakesForIp), None);
+    let v6 = libc::AF_INET6.cast_unsigned();
+    filter.if_equal(v6, Some(Part::MakesForIp), Some(Part::Pass));
 
-    fn does(&mut self, code: u32, operand: u32) {
-        let jumps = [None; 2];
-        self.lines.push(Line {
-            code,
-            operand,
-            jumps,
-        });
+    filter.begin(Part::MakesForIp);
+    filter.does(LOAD_WORD, SECOND_LOW);
+    filter.does(AND, !(KIND | WITH_KIND));
+    // What is no kind at all the kernel says.
+    filter.if_equal(0, None, Some(Part::Pass));
+    filter.does(LOAD_WORD, SECOND_LOW);
+    filter.does(AND, KIND);
+    let stream = libc::SOCK_STREAM.cast_unsigned();
+    filter.if_equal(stream, Some(Part::MakesStream), None);
+    let datagram = libc::SOCK_DGRAM.cast_unsigned();
+    filter.if_equal(datagram, Some(Part::MakesDatagram), None);
+    for kind in [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET] {
+        filter.if_equal(kind.cast_unsigned(), Some(Part::Unknown), None);
     }
-
-    fn if_equal(&mut self, operand: u32, yes: Option<Part>, no: Option<Part>) {
-        self.lines.push(Line {
-            code: IF_EQUAL,
-            operand,
-            jumps: [yes, no],
-        });
-    }
-
-    /// socket(2).
-    fn makes(&mut self, engine_only: bool) {
-        self.begin(Part::Makes);
-        if !engine_only {
-            self.does(LOAD, THIRD_LOW);
-            let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
-            return self.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
-        }
-        self.does(LOAD, FIRST_LOW);
-        self.if_equal(libc::AF_INET.cast_unsigned(), Some(Part::MakesForIp), None);
-        let v6 = libc::AF_INET6.cast_unsigned();
-        self.if_equal(v6, Some(Part::MakesForIp), Some(Part::Pass));
-
-        self.begin(Part::MakesForIp);
-        self.does(LOAD, SECOND_LOW);
-        self.does(AND, !(KIND | WITH_KIND));
-        // What is no kind at all the kernel says.
-        self.if_equal(0, None, Some(Part::Pass));
-        self.does(LOAD, SECOND_LOW);
-        self.does(AND, KIND);
-        let stream = libc::SOCK_STREAM.cast_unsigned();
-        self.if_equal(stream, Some(Part::MakesStream), None);
-        let datagram = libc::SOCK_DGRAM.cast_unsigned();
-        self.if_equal(datagram, Some(Part::MakesDatagram), None);
-        for kind in [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET] {
-            self.if_equal(kind.cast_unsigned(), Some(Part::Unknown), None);
-        }
-        let congested = libc::SOCK_DCCP.cast_unsigned();
-        self.if_equal(congested, Some(Part::Unknown), Some(Part::Pass));
-        for (part, protocol) in [
-            (Part::MakesStream, libc::IPPROTO_TCP),
-            (Part::MakesDatagram, libc::IPPROTO_UDP),
-        ] {
-            self.begin(part);
-            self.does(LOAD, THIRD_LOW);
-            self.if_equal(0, Some(Part::Pass), None);
-            let protocol = protocol.cast_unsigned();
-            self.if_equal(protocol, Some(Part::Pass), Some(Part::Unknown));
-        }
-    }
-
-    fn finish(&self) -> Vec<Instruction> {
-        let lines = self.lines.iter().enumerate();
-        let distance = |from: usize, to: Option<Part>| {
-            let at = to.map_or(from + 1, |to| {
-                let found = self.parts.iter().find(|(part, _)| *part == to);
-                found.expect("invariant: every part is there").1
-            });
-            u8::try_from(at - from - 1).expect("invariant: the filter is short")
-        };
-        lines
-            .map(|(at, line)| Instruction {
-                code: u16::try_from(line.code).expect("invariant: an operation has 16 bits"),
-                jt: distance(at, line.jumps[0]),
-                jf: distance(at, line.jumps[1]),
-                k: line.operand,
-            })
-            .collect()
+    let congested = libc::SOCK_DCCP.cast_unsigned();
+    filter.if_equal(congested, Some(Part::Unknown), Some(Part::Pass));
+    for (part, protocol) in [
+        (Part::MakesStream, libc::IPPROTO_TCP),
+        (Part::MakesDatagram, libc::IPPROTO_UDP),
+    ] {
+        filter.begin(part);
+        filter.does(LOAD_WORD, THIRD_LOW);
+        filter.if_equal(0, Some(Part::Pass), None);
+        let protocol = protocol.cast_unsigned();
+        filter.if_equal(protocol, Some(Part::Pass), Some(Part::Unknown));
     }
 }
 
 /// The filter; whether sockets that only the kernel serves are refused. Other architectures than ours (32-bit programs) pass: their sockets stay on the kernel.
 pub fn filter(engine_only: bool) -> Vec<Instruction> {
     let number = |call: libc::c_long| u32::try_from(call).expect("invariant: small numbers");
-    let mut filter = Assembler::default();
-    filter.does(LOAD, ARCHITECTURE_AT);
+    let mut filter = Assembler::new();
+    filter.does(LOAD_WORD, ARCHITECTURE_AT);
     filter.if_equal(ARCHITECTURE, None, Some(Part::Pass));
-    filter.does(LOAD, NUMBER);
+    filter.does(LOAD_WORD, NUMBER);
     filter.if_equal(number(libc::SYS_sendto), Some(Part::Sends), None);
     filter.if_equal(number(libc::SYS_recvfrom), Some(Part::Receives), None);
     filter.if_equal(number(libc::SYS_ioctl), Some(Part::Asks), None);
@@ -250,37 +191,37 @@ pub fn filter(engine_only: bool) -> Vec<Instruction> {
     filter.if_equal(number(*last), Some(Part::Marks), Some(Part::Pass));
 
     filter.begin(Part::Sends);
-    filter.does(LOAD, FOURTH_LOW);
+    filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, SENDING.cast_unsigned());
     filter.if_equal(0, Some(Part::Names), Some(Part::Stop));
     filter.begin(Part::Receives);
-    filter.does(LOAD, FOURTH_LOW);
+    filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, ASKING.cast_unsigned());
     filter.if_equal(0, None, Some(Part::Stop));
-    filter.does(LOAD, FOURTH_LOW);
+    filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, LOOKING.cast_unsigned());
     filter.if_equal(LOOKING.cast_unsigned(), Some(Part::Stop), None);
     filter.begin(Part::Names);
-    filter.does(LOAD, FIFTH_LOW);
+    filter.does(LOAD_WORD, FIFTH_LOW);
     filter.if_equal(0, None, Some(Part::Stop));
-    filter.does(LOAD, FIFTH_HIGH);
+    filter.does(LOAD_WORD, FIFTH_HIGH);
     filter.if_equal(0, Some(Part::Pass), Some(Part::Stop));
 
     filter.begin(Part::Asks);
-    filter.does(LOAD, SECOND_LOW);
+    filter.does(LOAD_WORD, SECOND_LOW);
     for request in REQUESTS {
         filter.if_equal(request, Some(Part::Stop), None);
     }
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
 
-    filter.makes(engine_only);
+    makes(&mut filter, engine_only);
 
     let mark = hostif::supervision::UNSUPERVISED;
     let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("invariant: 32 bits");
     filter.begin(Part::Marks);
-    filter.does(LOAD, SIXTH_LOW);
+    filter.does(LOAD_WORD, SIXTH_LOW);
     filter.if_equal(half(mark), None, Some(Part::Stop));
-    filter.does(LOAD, SIXTH_HIGH);
+    filter.does(LOAD_WORD, SIXTH_HIGH);
     filter.if_equal(half(mark >> 32), Some(Part::Pass), Some(Part::Stop));
     filter.begin(Part::Stop);
     filter.does(RETURN, libc::SECCOMP_RET_USER_NOTIF);
@@ -302,7 +243,7 @@ fn refusal(errno: i32) -> u32 {
 mod tests {
     use super::*;
 
-    /// What the filter says of a call; runs the instructions as bpf(4) describes them.
+    /// What the filter says of a call;
     fn verdict_on(architecture: u32, number: i64, arguments: [u64; 6]) -> u32 {
         verdict_of(&filter(false), architecture, number, arguments)
     }
@@ -319,21 +260,10 @@ mod tests {
         for (index, argument) in arguments.iter().enumerate() {
             data[16 + 8 * index..][..8].copy_from_slice(&argument.to_ne_bytes());
         }
-        let (mut at, mut accumulator) = (0, 0_u32);
-        loop {
-            let Instruction { code, jt, jf, k } = program[at];
-            at += 1;
-            match u32::from(code) {
-                LOAD => {
-                    let field = data[usize::try_from(k).unwrap()..].first_chunk().unwrap();
-                    accumulator = u32::from_ne_bytes(*field);
-                }
-                AND => accumulator &= k,
-                IF_EQUAL => at += usize::from(if accumulator == k { jt } else { jf }),
-                RETURN => return k,
-                other => panic!("operation {other}"),
-            }
-        }
+        classic::run(program, &|_, at| {
+            let field = data[usize::try_from(at).unwrap()..].first_chunk().unwrap();
+            Some(u32::from_ne_bytes(*field))
+        })
     }
 
     fn is_stopped(number: i64, arguments: [u64; 6]) -> bool {

@@ -6,13 +6,11 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use bpf::classic::Instruction;
 use client::SendSpace;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-
-/// One instruction of a filter.
-pub type Instruction = libc::sock_filter;
 
 /// A system call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

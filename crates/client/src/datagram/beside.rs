@@ -8,38 +8,28 @@
 use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use bpf::classic::ancillary::{INTERFACE, IP_HEADER, PACKET_TYPE};
+use bpf::classic::{
+    ACCEPT, AND, Instruction, JUMP, LOAD_BYTE, LOAD_WORD, REJECT, RETURN, SHIFT_RIGHT, if_equal,
+    length, plain,
+};
 use hostif::control::Sharing;
-use libc::sock_filter;
 
 use crate::route::{EngineNetworks, LOOPBACK_INDEX};
 
-/// Classic BPF: linux/filter.h.
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const SHIFT_RIGHT: u16 = 0x74;
-const AND: u16 = 0x54;
-const JUMP: u16 = 0x05;
-const JUMP_IF_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
-/// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_IFINDEX`; `SKF_NET_OFF`: from the IP header on.
-const PACKET_TYPE: u32 = 0xffff_f000 + 4;
-const INTERFACE: u32 = 0xffff_f000 + 8;
-const IP_HEADER: u32 = 0xfff0_0000;
 /// linux/if_packet.h: a copy of what this host has sent.
 const PACKET_LOOPBACK: u32 = 5;
-const ACCEPT: u32 = u32::MAX;
-const REJECT: u32 = 0;
 
 /// The filter; `None`: no engine is on a link of this kernel. With `hears_groups` groups pass.
 #[must_use]
-pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<sock_filter>> {
+pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<Instruction>> {
     let links = links(all);
     if links.is_empty() {
         return None;
     }
     let mut program = vec![
         plain(LOAD_WORD, PACKET_TYPE),
-        unless_equal(PACKET_LOOPBACK, 1),
+        if_equal(PACKET_LOOPBACK, 0, 1),
         plain(RETURN, ACCEPT),
         plain(LOAD_WORD, INTERFACE),
     ];
@@ -49,8 +39,8 @@ pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<soc
             Sharing::Doubled => vec![plain(RETURN, REJECT)],
             Sharing::Owned | Sharing::Steered => for_many(link, hears_groups),
         };
-        program.push(if_equal(link.scope_id, 1));
-        program.push(plain(JUMP, u32::try_from(part.len()).ok()?));
+        program.push(if_equal(link.scope_id, 1, 0));
+        program.push(plain(JUMP, length(&part)));
         program.extend(part);
     }
     program.push(plain(RETURN, ACCEPT));
@@ -77,19 +67,19 @@ fn links(all: &[Arc<EngineNetworks>]) -> Vec<EngineNetworks> {
 }
 
 /// Holds back what reaches everybody on a link, and groups there; every way through it ends.
-fn for_many(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {
+fn for_many(networks: &EngineNetworks, hears_groups: bool) -> Vec<Instruction> {
     let groups = if hears_groups { ACCEPT } else { REJECT };
     // RFC 4291 §2.7.
     let ipv6 = [
         plain(LOAD_BYTE, IP_HEADER + 24),
-        unless_equal(0xff, 1),
+        if_equal(0xff, 0, 1),
         plain(RETURN, groups),
         plain(RETURN, ACCEPT),
     ];
     let mut program = vec![
         plain(LOAD_BYTE, IP_HEADER),
         plain(SHIFT_RIGHT, 4),
-        unless_equal(6, 4),
+        if_equal(6, 0, 4),
     ];
     program.extend(ipv6);
     program.push(plain(LOAD_WORD, IP_HEADER + 16));
@@ -102,40 +92,17 @@ fn for_many(networks: &EngineNetworks, hears_groups: bool) -> Vec<sock_filter> {
         networks.is_broadcast(last).then_some(last)
     });
     for everybody in own.chain([Ipv4Addr::BROADCAST]) {
-        program.push(unless_equal(everybody.to_bits(), 1));
+        program.push(if_equal(everybody.to_bits(), 0, 1));
         program.push(plain(RETURN, REJECT));
     }
     // RFC 1112 §4.
     program.extend([
         plain(AND, 0xf000_0000),
-        unless_equal(0xe000_0000, 1),
+        if_equal(0xe000_0000, 0, 1),
         plain(RETURN, groups),
         plain(RETURN, ACCEPT),
     ]);
     program
-}
-
-fn plain(code: u16, k: u32) -> sock_filter {
-    sock_filter {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    }
-}
-
-fn if_equal(k: u32, skip: u8) -> sock_filter {
-    sock_filter {
-        jt: skip,
-        ..plain(JUMP_IF_EQUAL, k)
-    }
-}
-
-fn unless_equal(k: u32, skip: u8) -> sock_filter {
-    sock_filter {
-        jf: skip,
-        ..plain(JUMP_IF_EQUAL, k)
-    }
 }
 
 #[cfg(test)]
@@ -168,31 +135,21 @@ mod tests {
         }
     }
 
-    /// The kernel's semantics for the instructions used.
-    fn passes(program: &[sock_filter], packet: &Packet) -> bool {
-        let (mut accumulator, mut at) = (0_u32, 0);
-        loop {
-            let sock_filter { code, jt, jf, k } = program[at];
-            at += 1;
-            match code {
-                LOAD_WORD if k == PACKET_TYPE => accumulator = packet.kind,
-                LOAD_WORD if k == INTERFACE => accumulator = packet.interface,
-                LOAD_WORD | LOAD_BYTE => {
-                    let start = usize::try_from(k - IP_HEADER).unwrap();
-                    let len = if code == LOAD_WORD { 4 } else { 1 };
-                    let bytes = &packet.ip[start..start + len];
-                    accumulator = bytes
+    fn passes(program: &[Instruction], packet: &Packet) -> bool {
+        let result = bpf::classic::run(program, &|bytes, at| match at {
+            PACKET_TYPE => Some(packet.kind),
+            INTERFACE => Some(packet.interface),
+            _ => {
+                let start = usize::try_from(at - IP_HEADER).unwrap();
+                let found = &packet.ip[start..start + usize::try_from(bytes).unwrap()];
+                Some(
+                    found
                         .iter()
-                        .fold(0, |word, byte| word << 8 | u32::from(*byte));
-                }
-                SHIFT_RIGHT => accumulator >>= k,
-                AND => accumulator &= k,
-                JUMP => at += usize::try_from(k).unwrap(),
-                JUMP_IF_EQUAL => at += usize::from(if accumulator == k { jt } else { jf }),
-                RETURN => return k == ACCEPT,
-                other => panic!("instruction {other:#x}"),
+                        .fold(0, |word, byte| word << 8 | u32::from(*byte)),
+                )
             }
-        }
+        });
+        result == ACCEPT
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Config {
     /// Frames in the receive ring; `None`: 20 MiB of them.
     pub frame_count: Option<u32>,
     /// Moves the socket to the number where it stays.
-    pub home: fn(OwnedFd) -> OwnedFd,
+    pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
 
 impl Config {
@@ -37,7 +37,7 @@ impl Config {
             sharing: None,
             frame_bytes: None,
             frame_count: None,
-            home: core::convert::identity,
+            relocate_fd: core::convert::identity,
         }
     }
 }

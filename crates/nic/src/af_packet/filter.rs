@@ -6,14 +6,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::bpf::{AND, Instruction, JUMP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_HALF, LOAD_WORD, RETURN};
+use bpf::classic::ancillary::VLAN_TAG_PRESENT;
+use bpf::classic::{
+    ACCEPT, AND, Instruction, JUMP, LOAD_BYTE, LOAD_HALF, LOAD_WORD, REJECT, RETURN, if_equal,
+    length, plain,
+};
 
 /// Most addresses in one program: a jump of classic BPF reaches 255 instructions, and a program has
 /// 4096 at most.
 pub const ADDRESSES_MAX: usize = 200;
 
-/// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`.
-const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
 /// IEEE 802: the first bit on the wire says that a frame is for several stations.
 const ETHERNET_DESTINATION_AT: u32 = 0;
 const GROUP_BIT: u32 = 1;
@@ -29,16 +31,8 @@ const IPV4_DESTINATION_AT: u32 = 14 + 16;
 /// RFC 8200 §3: destination address, behind the Ethernet header.
 const IPV6_DESTINATION_AT: u32 = 14 + 24;
 
-const ACCEPT_WHOLE: u32 = u32::MAX;
-const REJECT: u32 = 0;
-
 /// A program that accepts no frame.
-pub(super) const NOTHING: [Instruction; 1] = [Instruction {
-    code: RETURN,
-    jump_true: 0,
-    jump_false: 0,
-    operand: REJECT,
-}];
+pub(super) const NOTHING: [Instruction; 1] = [plain(RETURN, REJECT)];
 
 /// Why no program can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -79,8 +73,8 @@ pub fn for_addresses(addresses: &[IpAddr]) -> Result<Vec<Instruction>, TooManyAd
     if !of_v4.is_empty() {
         ipv4.push(plain(LOAD_BYTE, ETHERNET_DESTINATION_AT));
         ipv4.push(plain(AND, GROUP_BIT));
-        ipv4.push(condition(GROUP_BIT, 0, 1));
-        ipv4.push(plain(RETURN, ACCEPT_WHOLE));
+        ipv4.push(if_equal(GROUP_BIT, 0, 1));
+        ipv4.push(plain(RETURN, ACCEPT));
     }
     ipv4.extend(match_any(IPV4_DESTINATION_AT, &of_v4));
     ipv4.push(plain(RETURN, REJECT));
@@ -88,17 +82,17 @@ pub fn for_addresses(addresses: &[IpAddr]) -> Result<Vec<Instruction>, TooManyAd
 
     let mut program = vec![
         plain(LOAD_WORD, VLAN_TAG_PRESENT),
-        condition(0, 1, 0),
+        if_equal(0, 1, 0),
         plain(RETURN, REJECT),
         plain(LOAD_HALF, ETHERTYPE_AT),
         // The list of ARP may be longer than a conditional jump reaches, an unconditional one
         // reaches everything.
-        condition(ETHERTYPE_ARP, 5, 0),
-        condition(ETHERTYPE_IPV4, 2, 0),
-        condition(ETHERTYPE_IPV6, 2, 0),
+        if_equal(ETHERTYPE_ARP, 5, 0),
+        if_equal(ETHERTYPE_IPV4, 2, 0),
+        if_equal(ETHERTYPE_IPV6, 2, 0),
         plain(RETURN, REJECT),
-        plain(JUMP, len(&arp) + 1),
-        plain(JUMP, len(&arp) + len(&ipv4)),
+        plain(JUMP, length(&arp) + 1),
+        plain(JUMP, length(&arp) + length(&ipv4)),
     ];
     program.append(&mut arp);
     program.append(&mut ipv4);
@@ -106,24 +100,20 @@ pub fn for_addresses(addresses: &[IpAddr]) -> Result<Vec<Instruction>, TooManyAd
     Ok(program)
 }
 
-fn len(program: &[Instruction]) -> u32 {
-    u32::try_from(program.len()).expect("invariant: a program is short")
-}
-
 /// Accepts if the packet is for one of `addresses` or, where there are any, for a group or a link-local
 /// address.
 fn match_ipv6(addresses: &[Ipv6Addr]) -> Vec<Instruction> {
     let mut program = Vec::new();
     if addresses.contains(&Ipv6Addr::UNSPECIFIED) {
-        return vec![plain(RETURN, ACCEPT_WHOLE)];
+        return vec![plain(RETURN, ACCEPT)];
     }
     if !addresses.is_empty() {
         program.push(plain(LOAD_BYTE, IPV6_DESTINATION_AT));
-        program.push(condition(0xff, 3, 0)); // RFC 4291 §2.7
+        program.push(if_equal(0xff, 3, 0)); // RFC 4291 §2.7
         program.push(plain(LOAD_HALF, IPV6_DESTINATION_AT));
         program.push(plain(AND, 0xffc0));
-        program.push(condition(0xfe80, 0, 1)); // RFC 4291 §2.5.6
-        program.push(plain(RETURN, ACCEPT_WHOLE));
+        program.push(if_equal(0xfe80, 0, 1)); // RFC 4291 §2.5.6
+        program.push(plain(RETURN, ACCEPT));
     }
     for address in addresses {
         // From each word that differs to the next address.
@@ -132,9 +122,9 @@ fn match_ipv6(addresses: &[Ipv6Addr]) -> Vec<Instruction> {
         let (words, _) = octets.as_chunks::<4>();
         for ((word, at), skip) in words.iter().zip([0, 4, 8, 12]).zip(to_next) {
             program.push(plain(LOAD_WORD, IPV6_DESTINATION_AT + at));
-            program.push(condition(u32::from_be_bytes(*word), 0, skip));
+            program.push(if_equal(u32::from_be_bytes(*word), 0, skip));
         }
-        program.push(plain(RETURN, ACCEPT_WHOLE));
+        program.push(plain(RETURN, ACCEPT));
     }
     program.push(plain(RETURN, REJECT));
     program
@@ -146,29 +136,11 @@ fn match_any(at: u32, addresses: &[Ipv4Addr]) -> Vec<Instruction> {
     for (index, address) in addresses.iter().enumerate() {
         let to_accept = u8::try_from(addresses.len() - index)
             .expect("invariant: ADDRESSES_MAX is below the reach of a jump");
-        program.push(condition(u32::from(*address), to_accept, 0));
+        program.push(if_equal(u32::from(*address), to_accept, 0));
     }
     program.push(plain(JUMP, 1));
-    program.push(plain(RETURN, ACCEPT_WHOLE));
+    program.push(plain(RETURN, ACCEPT));
     program
-}
-
-fn plain(code: u16, operand: u32) -> Instruction {
-    Instruction {
-        code,
-        jump_true: 0,
-        jump_false: 0,
-        operand,
-    }
-}
-
-fn condition(operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
-    Instruction {
-        code: JUMP_IF_EQUAL,
-        jump_true,
-        jump_false,
-        operand,
-    }
 }
 
 #[cfg(test)]
@@ -177,48 +149,19 @@ mod tests {
 
     use super::*;
 
-    /// The kernel's semantics for the instructions used: a load past the end rejects the frame.
     fn run(program: &[Instruction], frame: &[u8], tagged: bool) -> u32 {
-        let mut accumulator = 0_u32;
-        let mut at = 0_usize;
-        loop {
-            let Instruction {
-                code,
-                jump_true,
-                jump_false,
-                operand,
-            } = program[at];
-            at += 1;
-            match code {
-                LOAD_WORD if operand == VLAN_TAG_PRESENT => accumulator = u32::from(tagged),
-                LOAD_WORD | LOAD_HALF | LOAD_BYTE => {
-                    let size = match code {
-                        LOAD_WORD => 4,
-                        LOAD_HALF => 2,
-                        _ => 1,
-                    };
-                    let start = usize::try_from(operand).unwrap();
-                    let Some(bytes) = frame.get(start..start + size) else {
-                        return 0;
-                    };
-                    accumulator = bytes
-                        .iter()
-                        .fold(0, |word, byte| word << 8 | u32::from(*byte));
-                }
-                JUMP_IF_EQUAL => {
-                    let skip = if accumulator == operand {
-                        jump_true
-                    } else {
-                        jump_false
-                    };
-                    at += usize::from(skip);
-                }
-                AND => accumulator &= operand,
-                JUMP => at += usize::try_from(operand).unwrap(),
-                RETURN => return operand,
-                other => panic!("instruction {other:#x}"),
+        bpf::classic::run(program, &|bytes, at| {
+            if at == VLAN_TAG_PRESENT {
+                return Some(tagged.into());
             }
-        }
+            let start = usize::try_from(at).unwrap();
+            let found = frame.get(start..start + usize::try_from(bytes).unwrap())?;
+            Some(
+                found
+                    .iter()
+                    .fold(0, |word, byte| word << 8 | u32::from(*byte)),
+            )
+        })
     }
 
     fn oracle(frame: &[u8], addresses: &[IpAddr]) -> bool {
@@ -323,9 +266,7 @@ mod tests {
     #[test]
     fn too_many_addresses_are_refused_with_the_number() {
         let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST); ADDRESSES_MAX + 1];
-        assert_eq!(
-            for_addresses(&addresses),
-            Err(TooManyAddresses { count: 201 })
-        );
+        let error = for_addresses(&addresses).unwrap_err();
+        assert_eq!(error, TooManyAddresses { count: 201 });
     }
 }

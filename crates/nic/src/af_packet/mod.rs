@@ -7,14 +7,15 @@
 //! is one queue; several form a fanout group, and a program of ours says which gets a frame
 //! (`steering.rs`). Frames with a VLAN tag are dropped.
 
-mod apart;
-pub mod bpf;
 mod config;
 mod error;
 pub mod filter;
+mod kernel_drop;
 mod presence;
+mod rx;
 pub mod steering;
-pub(crate) mod sys;
+mod sys;
+mod tx;
 
 use std::io;
 use std::net::IpAddr;
@@ -24,18 +25,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::wire::ethernet;
 use netlink::{Interface, interface, segments};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::bpf::Link;
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
 use crate::sharing::Sharing;
-use crate::vnet;
+use bpf::Link;
 pub use config::Config;
 pub use error::OpenError;
 use error::failed;
-use presence::{Fanout, Place};
+use presence::{Fanout, FanoutMember};
 
 /// Room in each ring frame beside the largest packet: the ring's own header, the virtio header and
 /// the Ethernet header, in whole pages.
@@ -62,11 +62,11 @@ pub struct AfPacket {
     /// Groups of stations that were asked for.
     groups: Vec<[u8; 6]>,
     /// Where it is one of several queues.
-    place: Option<Place>,
-    /// It has taken its place in a new group, and others have not: nothing is received yet.
+    member: Option<FanoutMember>,
+    /// It has joined a new group, and others have not: nothing is received yet.
     awaits_others: bool,
-    /// Keeps the addresses' packets from the kernel, where that is to be and can be.
-    apart: Option<Link>,
+    /// Drops the kernel's copy of the addresses' packets, where that is to be and can be.
+    kernel_drop: Option<Link>,
     caps: Caps,
     next: usize,
     slept: bool,
@@ -86,7 +86,7 @@ impl AfPacket {
         let (mut opened, interface) = Self::prepare(config)?;
         opened.filter(config)?;
         sys::bind(opened.socket.as_fd(), interface).map_err(opened.failed("bind"))?;
-        opened.keep_apart(config);
+        opened.drop_kernel_copy(config);
         Ok(opened)
     }
 
@@ -98,25 +98,25 @@ impl AfPacket {
     pub fn open_queues(
         config: &Config,
         count: u16,
-        program: &[bpf::Instruction],
+        program: &[bpf::classic::Instruction],
     ) -> Result<Vec<Self>, OpenError> {
         let mut queues: Vec<Self> = Vec::new();
         let fanout = Arc::new(Fanout::new(program, count));
         for number in 0..count {
             let (mut queue, interface) = Self::prepare(config)?;
             queue.caps.queues = count;
-            let mut place = Place::new(&fanout, number);
-            place
-                .take(queue.socket.as_fd(), interface)
+            let mut member = FanoutMember::new(&fanout, number);
+            member
+                .join(queue.socket.as_fd(), interface)
                 .map_err(queue.failed("joining the fanout group"))?;
-            queue.place = Some(place);
+            queue.member = Some(member);
             queues.push(queue);
         }
         for queue in &queues {
             queue.filter(config)?;
         }
         if let Some(first) = queues.first_mut() {
-            first.keep_apart(config);
+            first.drop_kernel_copy(config);
         }
         Ok(queues)
     }
@@ -133,7 +133,7 @@ impl AfPacket {
                     other => failed(&interface, "socket(AF_PACKET)")(other.into()),
                 }
             })?;
-        let socket = (config.home)(socket);
+        let socket = (config.relocate_fd)(socket);
         let link = interface::read(&interface).map_err(|source| match source.raw_os_error() {
             Some(libc::ENODEV) => OpenError::UnknownInterface {
                 interface: interface.clone(),
@@ -162,9 +162,9 @@ impl AfPacket {
             index: link.index,
             is_away: false,
             groups: Vec::new(),
-            place: None,
+            member: None,
             awaits_others: false,
-            apart: None,
+            kernel_drop: None,
             caps: caps(&link),
             next: 0,
             slept: false,
@@ -191,12 +191,12 @@ impl AfPacket {
     }
 
     /// From here on the kernel does not look at what is the engine's alone, if we may and it can.
-    fn keep_apart(&mut self, config: &Config) {
+    fn drop_kernel_copy(&mut self, config: &Config) {
         if let (true, None, Some(addresses)) =
             (config.alone, &config.sharing, config.addresses.as_deref())
         {
-            let kept = apart::keep(self.index, addresses);
-            self.apart = kept.ok().map(|link| link.moved(config.home));
+            let attached = kernel_drop::attach(self.index, addresses);
+            self.kernel_drop = attached.ok().map(|link| link.moved(config.relocate_fd));
         }
     }
 
@@ -212,33 +212,6 @@ impl AfPacket {
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// What a failed send means: try later (`Ok(false)`), skip the frame (`Ok(true)`), look at the device, or give up.
-    fn judge_send(&mut self, error: &io::Error) -> io::Result<bool> {
-        match error.raw_os_error() {
-            Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {
-                self.counters.tx_busy += 1;
-                self.busy = true;
-                Ok(false)
-            }
-            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.miss(error).map(|()| true),
-            // The frame is longer than the link takes, its offload fields contradict it, or the file
-            // that its payload lies in was cut short (EFAULT): no retry would send it, and the frames
-            // behind it are not to blame.
-            Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT) => Ok(true),
-            _ => Err(io::Error::new(
-                error.kind(),
-                format!("sending on {:?}: {error}", self.interface),
-            )),
-        }
-    }
-
-    fn count_sent(&mut self, frames: &[TxFrame<'_>]) {
-        for frame in frames {
-            self.counters.tx_frames += 1;
-            self.counters.tx_bytes += frame.frame_len() as u64;
-        }
     }
 }
 
@@ -263,7 +236,11 @@ fn set_addresses(
     addresses: Option<&[IpAddr]>,
 ) -> Result<(), OpenError> {
     let program = addresses.map(filter::for_addresses).transpose()?;
-    sys::set_filter(socket.as_fd(), program.as_deref()).map_err(|source| OpenError::System {
+    let changed = match program {
+        Some(program) => bpf::classic::attach(socket.as_fd(), &program),
+        None => bpf::classic::detach(socket.as_fd()),
+    };
+    changed.map_err(|source| OpenError::System {
         call: "attaching the address filter",
         interface: interface.to_owned(),
         source,
@@ -283,23 +260,6 @@ fn caps(link: &Interface) -> Caps {
         mtu: link.mtu,
         hardware_address: link.hardware_address,
     }
-}
-
-/// The virtio header and the frame that did not fit the ring. Such frames wait in the socket in the order
-/// of their places in the ring.
-fn receive_long<'b>(
-    socket: BorrowedFd<'_>,
-    buffer: &'b mut Vec<u8>,
-    frame_len: usize,
-) -> Option<(&'b [u8], &'b [u8])> {
-    let len = frame_len.checked_add(vnet::LEN)?;
-    if buffer.len() < len {
-        buffer.resize(len, 0);
-    }
-    let received = recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT)
-        .ok()?
-        .1;
-    buffer.get(..received)?.split_at_checked(vnet::LEN)
 }
 
 /// `gso_ipv4_max_size` counts the Ethernet header too, and must not be reached
@@ -332,70 +292,11 @@ impl Driver for AfPacket {
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        let mut handled = 0;
-        let mut received = 0;
-        while handled < budget && self.ring.is_ready(self.next) {
-            let long = &mut self.long;
-            let socket = self.socket.as_fd();
-            let delivered = self.ring.slot(self.next).and_then(|slot| {
-                let tagged = slot.tagged;
-                let (offload, bytes) = if slot.copied {
-                    receive_long(socket, long, slot.frame_len)?
-                } else {
-                    (slot.offload, slot.bytes)
-                };
-                let (checksum, segment_size) = vnet::parse(offload)?;
-                let whole = slot.frame_len == bytes.len();
-                (whole && !tagged).then(|| {
-                    sink(RxFrame {
-                        bytes,
-                        checksum,
-                        segment_size,
-                    });
-                    bytes.len()
-                })
-            });
-            self.ring.release(self.next);
-            self.next = (self.next + 1) % self.ring.frame_count();
-            handled += 1;
-            match delivered {
-                Some(len) => {
-                    received += 1;
-                    self.counters.rx_frames += 1;
-                    self.counters.rx_bytes += len as u64;
-                }
-                None => self.counters.rx_dropped += 1,
-            }
-        }
-        // Woken and nothing there: poll(2) also reports that the interface went away.
-        if std::mem::take(&mut self.slept)
-            && handled == 0
-            && let Err(error) = sockopt::socket_error(&self.socket)?
-        {
-            self.miss(&error.into())?;
-        }
-        Ok(received)
+        self.receive(budget, sink)
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
-        let mut taken = 0;
-        while taken < frames.len() {
-            match sys::send(self.socket.as_fd(), &frames[taken..]) {
-                Ok(sent) => {
-                    self.count_sent(&frames[taken..taken + sent]);
-                    taken += sent;
-                }
-                Err(error) => {
-                    if !self.judge_send(&error)? {
-                        break;
-                    }
-                    self.counters.tx_dropped += 1;
-                    taken += 1;
-                }
-            }
-        }
-        Ok(taken)
+        self.send(frames)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

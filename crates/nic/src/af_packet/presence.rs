@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netlink::interface;
 use rustix::net::{netdevice, sockopt};
 
-use super::bpf::Instruction;
 use super::{AfPacket, OpenError, caps, filter, sys};
 use crate::driver::Presence;
+use bpf::classic::Instruction;
 
 /// What queues have in common: the group, and the program that chooses among its members by their order.
 #[derive(Debug)]
@@ -45,16 +45,16 @@ impl Fanout {
     }
 }
 
-/// One queue's place in a group.
+/// One queue, a member of a group.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FanoutMember {
     fanout: Arc<Fanout>,
     number: u16,
     /// Of the group that it belongs to.
     generation: u32,
 }
 
-impl Place {
+impl FanoutMember {
     pub(super) fn new(fanout: &Arc<Fanout>, number: u16) -> Self {
         Self {
             fanout: Arc::clone(fanout),
@@ -66,8 +66,8 @@ impl Place {
     /// Binds `socket` and makes the next group, as the first of the queues, or joins it when it is its turn: the
     /// program counts members. It receives nothing yet: what is another member's shall not come here, and nobody answer
     /// for a connection that he does not know.
-    pub(super) fn take(&mut self, socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
-        sys::set_filter(socket, Some(&filter::NOTHING))?;
+    pub(super) fn join(&mut self, socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+        bpf::classic::attach(socket, &filter::NOTHING)?;
         sys::bind(socket, interface)?;
         let mut there = self.fanout.made();
         if self.number == 0 {
@@ -146,9 +146,9 @@ impl AfPacket {
         if !link.is_ethernet {
             return Ok(None);
         }
-        if let Some(mut place) = self.place.take() {
-            let taken = self.take_place(&mut place, link.index);
-            self.place = Some(place);
+        if let Some(mut member) = self.member.take() {
+            let taken = self.join_group(&mut member, link.index);
+            self.member = Some(member);
             if !taken? {
                 return Ok(None);
             }
@@ -165,9 +165,9 @@ impl AfPacket {
         }
         self.index = link.index;
         self.interface = name;
-        if self.apart.take().is_some() {
+        if self.kernel_drop.take().is_some() {
             let config = self.config.clone();
-            self.keep_apart(&config);
+            self.drop_kernel_copy(&config);
         }
         let queues = self.caps.queues;
         self.caps = caps(&link);
@@ -178,13 +178,13 @@ impl AfPacket {
 
     /// Puts a socket of a new group in the place of this one; what was in the ring is lost. Whether all queues have
     /// one: only then it receives.
-    fn take_place(&mut self, place: &mut Place, index: u32) -> Result<bool, OpenError> {
+    fn join_group(&mut self, member: &mut FanoutMember, index: u32) -> Result<bool, OpenError> {
         let config = self.config.clone();
         if !sys::is_bound(self.socket.as_fd(), index) {
             self.awaits_others = false;
             let (fresh, _) = Self::prepare(&config)?;
-            place
-                .take(fresh.socket.as_fd(), index)
+            member
+                .join(fresh.socket.as_fd(), index)
                 .map_err(self.failed("joining the fanout group"))?;
             let Self { ring, socket, .. } = fresh;
             // The ring is unmapped before its socket closes.
@@ -193,7 +193,7 @@ impl AfPacket {
             self.next = 0;
             self.awaits_others = true;
         }
-        if !place.is_complete() {
+        if !member.is_complete() {
             return Ok(false);
         }
         self.filter(&config)?;

@@ -6,11 +6,11 @@
 //! sees the packet from its network header on, a load past its end returns 0, and the result is taken
 //! modulo the number of sockets. The hash itself, and why it is made of so little, is the caller's.
 
-use super::bpf::{
-    ADD_X, AND, COPY_TO_X, Instruction, JUMP, JUMP_IF_EQUAL, JUMP_IF_SET, LOAD_BYTE,
-    LOAD_BYTE_AT_X, LOAD_CELL, LOAD_CELL_TO_X, LOAD_HALF, LOAD_HALF_AT_X, LOAD_WORD,
-    LOAD_WORD_AT_X, MULTIPLY, RETURN, RETURN_ACCUMULATOR, SHIFT_LEFT, SHIFT_RIGHT, STORE, XOR,
-    XOR_X,
+use bpf::classic::ancillary::PROTOCOL;
+use bpf::classic::{
+    ADD_X, AND, COPY_TO_X, Instruction, JUMP, LOAD_BYTE, LOAD_BYTE_AT_X, LOAD_CELL, LOAD_CELL_TO_X,
+    LOAD_HALF, LOAD_HALF_AT_X, LOAD_WORD, LOAD_WORD_AT_X, MULTIPLY, RETURN, RETURN_ACCUMULATOR,
+    SHIFT_LEFT, SHIFT_RIGHT, STORE, XOR, XOR_X, if_equal, if_set, length, plain,
 };
 
 /// The parts of a hash that mixes two words: see [`program`].
@@ -24,8 +24,6 @@ pub struct Mix {
     pub shifts: [u32; 3],
 }
 
-/// `SKF_AD_OFF + SKF_AD_PROTOCOL`: the EtherType.
-const PROTOCOL: u32 = 0xffff_f000;
 const ETHERTYPE_IPV4: u32 = 0x0800;
 const ETHERTYPE_IPV6: u32 = 0x86dd;
 const TCP: u32 = 6;
@@ -210,23 +208,6 @@ fn mixed(mix: &Mix) -> [Instruction; 20] {
     ]
 }
 
-fn plain(code: u16, operand: u32) -> Instruction {
-    Instruction {
-        code,
-        jump_true: 0,
-        jump_false: 0,
-        operand,
-    }
-}
-
-fn if_equal(operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
-    Instruction {
-        jump_true,
-        jump_false,
-        ..plain(JUMP_IF_EQUAL, operand)
-    }
-}
-
 /// Returns 0 unless the accumulator is `operand`.
 fn only_if_equal(operand: u32) -> [Instruction; 2] {
     [if_equal(operand, 1, 0), plain(RETURN, 0)]
@@ -234,14 +215,5 @@ fn only_if_equal(operand: u32) -> [Instruction; 2] {
 
 /// Returns 0 if the accumulator has one of these bits.
 fn only_if_clear(bits: u32) -> [Instruction; 2] {
-    let test = Instruction {
-        jump_true: 0,
-        jump_false: 1,
-        ..plain(JUMP_IF_SET, bits)
-    };
-    [test, plain(RETURN, 0)]
-}
-
-fn length(program: &[Instruction]) -> u32 {
-    u32::try_from(program.len()).expect("invariant: a program is short")
+    [if_set(bits, 0, 1), plain(RETURN, 0)]
 }

@@ -9,14 +9,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::bpf::Instruction;
 use crate::driver::{SPANS_MAX, TxFrame};
 use crate::shared_slice::SharedSlice;
 use crate::vnet;
+use bpf::classic::Instruction;
 
-/// Frames per `sendmmsg`: enough to spread the system call, few enough for the stack.
-pub(super) const BATCH_MAX: usize = 16;
-/// virtio header, headers, two payload spans.
+/// The virtio header, the frame's headers, and its payload spans.
 const SPANS: usize = 2 + SPANS_MAX;
 /// Memory that the kernel allocates in one piece for small frames of the ring.
 const BLOCK_BYTES: u32 = 64 * 1024;
@@ -106,41 +104,6 @@ pub(super) fn change_membership(
     set_option(fd, option, &request)
 }
 
-/// Replaces the socket's classic filter; `None` removes it.
-pub(crate) fn set_filter(fd: BorrowedFd<'_>, program: Option<&[Instruction]>) -> io::Result<()> {
-    let Some(program) = program else {
-        return match set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
-            _ => Ok(()),
-        };
-    };
-    set_program(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
-}
-
-fn set_program(
-    fd: BorrowedFd<'_>,
-    level: libc::c_int,
-    option: libc::c_int,
-    program: &[Instruction],
-) -> io::Result<()> {
-    let mut filter: Vec<libc::sock_filter> = program
-        .iter()
-        .map(|instruction| libc::sock_filter {
-            code: instruction.code,
-            jt: instruction.jump_true,
-            jf: instruction.jump_false,
-            k: instruction.operand,
-        })
-        .collect();
-    let len =
-        u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let program = libc::sock_fprog {
-        len,
-        filter: filter.as_mut_ptr(),
-    };
-    set(fd, level, option, &program)
-}
-
 /// The kernel's `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a group does not take it from its sockets.
 const IGNORE_OUTGOING: u32 = 0x4000;
 const UNIQUE_ID: u32 = 0x2000;
@@ -165,7 +128,7 @@ pub(super) fn found_group(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Re
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    set_program(fd, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)?;
+    bpf::classic::attach_fanout(fd, program)?;
     Ok(Group(group & 0xffff))
 }
 
@@ -200,16 +163,6 @@ pub(super) fn take_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
         Err(io::Error::last_os_error())
     } else {
         Ok(stats.tp_drops)
-    }
-}
-
-/// Sends up to [`BATCH_MAX`] frames with one system call; each is gathered by the kernel straight
-/// from where its parts lie. Returns how many were sent.
-pub(super) fn send(fd: BorrowedFd<'_>, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-    match frames {
-        [] => Ok(0),
-        [frame] => send_one(fd, frame).map(|()| 1),
-        _ => send_batch(fd, &frames[..frames.len().min(BATCH_MAX)]),
     }
 }
 
@@ -278,7 +231,8 @@ fn send_small(
     }
 }
 
-fn send_one(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
+/// Sends one frame, gathered by the kernel straight from where its parts lie.
+pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     let offload = vnet::emit(frame);
     let is_readable = !frame.payload.iter().any(SharedSlice::is_for_kernel);
     if is_readable && offload.len() + frame.frame_len() <= SMALL_BYTES {
@@ -302,35 +256,6 @@ fn send_one(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
     } else {
         Ok(())
     }
-}
-
-fn send_batch(fd: BorrowedFd<'_>, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-    let mut offloads = [[0; vnet::LEN]; BATCH_MAX];
-    let empty = libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    };
-    let mut spans = [[empty; SPANS]; BATCH_MAX];
-    // SAFETY: `mmsghdr` is plain C data for which all zeros is a valid value.
-    let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { std::mem::zeroed() };
-    let parts = offloads.iter_mut().zip(&mut spans).zip(&mut messages);
-    for (frame, ((offload, spans), slot)) in frames.iter().zip(parts) {
-        *offload = vnet::emit(frame);
-        *spans = gather(offload, frame);
-        slot.msg_hdr = message(spans);
-    }
-    let count = libc::c_uint::try_from(frames.len()).expect("invariant: at most BATCH_MAX");
-    // SAFETY: `count` messages are filled; they point at spans, virtio headers, headers and
-    // payload that all outlive the call. The kernel writes only each `msg_len`.
-    let sent = unsafe {
-        libc::sendmmsg(
-            fd.as_raw_fd(),
-            messages.as_mut_ptr(),
-            count,
-            libc::MSG_DONTWAIT,
-        )
-    };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// A frame in the ring, borrowed until it is given back.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::bpf::XdpMode;
 use crate::sharing::Sharing;
+use bpf::XdpMode;
 
 /// How frames get from the interface to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ pub struct Config {
     /// The same to send from.
     pub sending: u32,
     /// Moves a descriptor to the number where it stays.
-    pub home: fn(OwnedFd) -> OwnedFd,
+    pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
 
 impl Config {
@@ -82,7 +82,7 @@ impl Config {
             // 64 KiB in flight take 17 pieces: a hundred large segments, or 2048 frames.
             receiving: 2048,
             sending: 1024,
-            home: core::convert::identity,
+            relocate_fd: core::convert::identity,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Mode;
-use crate::{af_packet, bpf};
+use crate::af_packet;
 
 /// Why an interface cannot be opened.
 #[derive(Debug, thiserror::Error)]

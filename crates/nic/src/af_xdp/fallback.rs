@@ -1,8 +1,9 @@
 //! AF_XDP where it can be had, packet sockets where not: one way to open for engines of every kind.
 
 use super::{AfXdp, Config, OpenError, packet_config};
-use crate::af_packet::{AfPacket, bpf::Instruction, steering::Mix};
+use crate::af_packet::{AfPacket, steering::Mix};
 use crate::driver::Driver;
+use bpf::classic::Instruction;
 
 /// How connections are spread over several cores.
 #[derive(Debug, Clone, Copy)]

@@ -17,28 +17,25 @@ mod frames;
 mod program;
 mod queue;
 mod ring;
-mod send;
+mod rx;
 mod stall;
 mod sys;
+mod tx;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use ::wire::ethernet;
 use netlink::{Interface, interface, segments::Kind};
 use rustix::event::epoll;
 
 use crate::af_packet::{self, AfPacket, steering::Mix};
-use crate::bpf::{Link, Map, MapKind, Program, ProgramKind};
-use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxChecksum, RxFrame, TxFrame,
-};
+use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, TxFrame};
+use bpf::{Link, Map, MapKind, Program, ProgramKind};
 pub use config::{Config, Mode};
 pub use error::OpenError;
 use error::failed;
 use program::Whose;
 use queue::{Queue, Wanted, broken};
-use send::Sent;
 use stall::Stall;
 
 /// Queues of an interface that are served at most.
@@ -104,7 +101,7 @@ impl AfXdp {
         config: &Config,
         cores: u16,
         mix: Mix,
-        program: &[af_packet::bpf::Instruction],
+        program: &[bpf::classic::Instruction],
     ) -> Result<Vec<Self>, OpenError> {
         let packets = AfPacket::open_queues(&packet_config(config), cores, program)?;
         Self::open_with(config, packets, Some((cores, mix)))
@@ -158,7 +155,7 @@ impl AfXdp {
         }
         // Only now: whoever is taken away from the kernel has somewhere to go.
         let attached = Link::xdp(&program, link.index, config.mode.attach())?;
-        opened[0].link = Some(attached.moved(config.home));
+        opened[0].link = Some(attached.moved(config.relocate_fd));
         Ok(opened)
     }
 
@@ -166,7 +163,7 @@ impl AfXdp {
         let failed = |call| failed(&config.interface, call);
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| failed("epoll_create")(errno.into()))?;
-        let ready = (config.home)(ready);
+        let ready = (config.relocate_fd)(ready);
         watch(&ready, packet.socket()).map_err(failed("epoll_ctl"))?;
         // The kernel's own side of a veth takes frames from both ways out in the order of the calls.
         let mixes = link.segments.kind == Kind::Veth
@@ -233,7 +230,7 @@ fn packet_config(config: &Config) -> af_packet::Config {
     af_packet::Config {
         addresses: config.addresses.clone(),
         sharing: config.sharing.clone(),
-        home: config.home,
+        relocate_fd: config.relocate_fd,
         ..af_packet::Config::new(&config.interface)
     }
 }
@@ -250,7 +247,7 @@ fn open_queue(config: &Config, link: &Interface, queue: u32) -> Result<Queue, Op
         receiving: config.receiving,
         sending: config.sending,
         flags: config.mode.bind_flags(),
-        home: config.home,
+        relocate_fd: config.relocate_fd,
     };
     let interface = config.interface.clone();
     Queue::open(&wanted).map_err(|(call, source)| match source.raw_os_error() {
@@ -273,67 +270,11 @@ impl Driver for AfXdp {
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        let slept = std::mem::take(&mut self.slept);
-        // First and a part only, so that neither keeps the other waiting.
-        let mut received = self.packet.rx_burst(budget.div_ceil(4), sink)?;
-        let Self {
-            queues,
-            counters,
-            caps,
-            believes_partial,
-            ..
-        } = self;
-        let longest = usize::try_from(caps.mtu)
-            .unwrap_or(usize::MAX)
-            .saturating_add(ethernet::Header::LEN);
-        for queue in queues {
-            let left = budget.saturating_sub(received);
-            let seen = queue.receive(left, &mut |bytes| {
-                let segment_size = checksum::segment_size(bytes, caps.mtu);
-                if bytes.len() > longest && segment_size.is_none() {
-                    // Datagrams that were never cut, and nothing says where.
-                    counters.rx_dropped += 1;
-                    return;
-                }
-                let checksum = if *believes_partial {
-                    checksum::state(bytes)
-                } else {
-                    RxChecksum::Unknown
-                };
-                counters.rx_frames += 1;
-                counters.rx_bytes += bytes.len() as u64;
-                received += 1;
-                sink(RxFrame {
-                    bytes,
-                    checksum,
-                    segment_size,
-                });
-            });
-            seen.map_err(broken)?;
-        }
-        if received == 0 && slept {
-            let mut errors = self.queues.iter().filter_map(Queue::pending_error);
-            if let Some(error) = errors.next_back() {
-                self.miss(&error)?;
-            }
-        }
-        Ok(received)
+        self.receive(budget, sink)
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
-        for (taken, frame) in frames.iter().enumerate() {
-            match self.send(frame)? {
-                Sent::Taken => {}
-                Sent::Dropped => self.counters.tx_dropped += 1,
-                Sent::Busy => {
-                    self.counters.tx_busy += 1;
-                    self.busy = true;
-                    return Ok(taken);
-                }
-            }
-        }
-        Ok(frames.len())
+        self.send(frames)
     }
 
     fn flush_tx(&mut self) -> io::Result<()> {

@@ -12,12 +12,12 @@
 use std::net::IpAddr;
 
 use crate::af_packet::steering::Mix;
-use crate::bpf::Register::{R1, R2, R3, R4, R5, R6, R7, R8, R9};
-use crate::bpf::{
+use crate::sharing::Tables;
+use bpf::Register::{R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Map, Operation, Register,
     Width,
 };
-use crate::sharing::Tables;
 
 /// `enum xdp_action`.
 const XDP_PASS: i32 = 2;

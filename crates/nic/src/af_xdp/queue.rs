@@ -30,7 +30,7 @@ pub(super) struct Wanted {
     pub sending: u32,
     /// Flags of bind(2).
     pub flags: u16,
-    pub home: fn(OwnedFd) -> OwnedFd,
+    pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
 
 /// What is being put together.
@@ -64,7 +64,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn open(wanted: &Wanted) -> Result<Self, (&'static str, io::Error)> {
         let at = |call| move |error| (call, error);
-        let socket = (wanted.home)(sys::socket().map_err(at("socket(AF_XDP)"))?);
+        let socket = (wanted.relocate_fd)(sys::socket().map_err(at("socket(AF_XDP)"))?);
         let mut chunks = Chunks::new(wanted.receiving, wanted.sending);
         let umem = Umem::map(wanted.receiving + wanted.sending)
             .map_err(at("mapping memory for frames"))?;

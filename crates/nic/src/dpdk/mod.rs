@@ -10,10 +10,11 @@ mod config;
 mod error;
 mod ffi;
 mod port;
-mod send;
+mod rx;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod tx;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -27,7 +28,6 @@ pub use config::Config;
 pub use error::OpenError;
 use ffi::able;
 use port::{Attached, Inbox, PENDING};
-use send::Sent;
 use sys::{Mbuf, Registered};
 
 /// Frames that are asked for at once.
@@ -38,7 +38,7 @@ const NAP_US: u64 = 50;
 const BUSY_RETRY_US: u64 = 20;
 
 /// Says whose a frame is, from its headers; taken modulo the number of cores.
-pub type Place = Arc<dyn Fn(&[u8]) -> u16 + Send + Sync>;
+pub type CoreOfFrame = Arc<dyn Fn(&[u8]) -> u16 + Send + Sync>;
 
 /// One core's queues of a device.
 pub struct Dpdk {
@@ -58,7 +58,7 @@ pub struct Dpdk {
     ready: Option<OwnedFd>,
     slept: bool,
     queue: u16,
-    place: Option<Place>,
+    core_of_frame: Option<CoreOfFrame>,
     caps: Caps,
     counters: Counters,
     /// A frame of several parts in one, or one to be summed.
@@ -77,15 +77,20 @@ impl Dpdk {
         Self::of_queue(Arc::new(attached), &caps, 0, None)
     }
 
-    /// Opens a device with a queue for each core; `place` says whose a frame is.
+    /// Opens a device with a queue for each core; `core_of_frame` says whose a frame is.
     ///
     /// # Errors
     /// As [`Dpdk::open`].
-    pub fn open_queues(config: &Config, cores: u16, place: &Place) -> Result<Vec<Self>, OpenError> {
+    pub fn open_queues(
+        config: &Config,
+        cores: u16,
+        core_of_frame: &CoreOfFrame,
+    ) -> Result<Vec<Self>, OpenError> {
         let (attached, caps) = Attached::open(config, cores)?;
         let attached = Arc::new(attached);
-        let place = (cores > 1).then_some(place);
-        let open = |queue| Self::of_queue(Arc::clone(&attached), &caps, queue, place.cloned());
+        let core_of_frame = (cores > 1).then_some(core_of_frame);
+        let open =
+            |queue| Self::of_queue(Arc::clone(&attached), &caps, queue, core_of_frame.cloned());
         (0..cores).map(open).collect()
     }
 
@@ -93,7 +98,7 @@ impl Dpdk {
         attached: Arc<Attached>,
         caps: &Caps,
         queue: u16,
-        place: Option<Place>,
+        core_of_frame: Option<CoreOfFrame>,
     ) -> Result<Self, OpenError> {
         let ready = ready(&attached, queue).map_err(|reason| OpenError::System {
             call: "epoll",
@@ -110,7 +115,7 @@ impl Dpdk {
             ready,
             slept: false,
             queue,
-            place,
+            core_of_frame,
             caps: caps.clone(),
             counters: Counters::default(),
             whole: vec![0; MAX_FRAME_BYTES],
@@ -125,28 +130,6 @@ impl Dpdk {
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         let watch = self.attached.watches.get(usize::from(self.queue))?.as_ref();
         watch.map(OwnedFd::as_fd)
-    }
-
-    /// Looks for frames of this core, and hands others theirs.
-    fn fetch(&mut self) {
-        let (port, queue) = (&self.attached.port, self.queue);
-        let Some(place) = &self.place else {
-            port.receive(queue, &mut self.received, BURST);
-            return;
-        };
-        let inboxes = &self.attached.inboxes;
-        if let Some(inbox) = inboxes.get(usize::from(queue)) {
-            inbox.take(&mut self.received, BURST);
-        }
-        port.receive(queue, &mut self.arrived, BURST);
-        for mbuf in self.arrived.drain(..) {
-            let core = place(mbuf.look().first) % self.caps.queues;
-            if core == queue {
-                self.received.push(mbuf);
-            } else if !inboxes[usize::from(core)].put(mbuf) {
-                self.counters.rx_dropped += 1;
-            }
-        }
     }
 
     /// Ends a sleep that [`Driver::prepare_wait`] announced.
@@ -195,49 +178,12 @@ impl Driver for Dpdk {
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
         register_thread();
-        self.wake();
-        let (mut looked_at, mut handed) = (0, 0);
-        while looked_at < budget {
-            if self.received.is_empty() {
-                self.fetch();
-            }
-            if self.received.is_empty() {
-                break;
-            }
-            let Self {
-                received,
-                counters,
-                whole,
-                ..
-            } = self;
-            let count = received.len().min(budget - looked_at);
-            for mbuf in received.drain(..count) {
-                handed += usize::from(deliver(&mbuf, counters, whole, sink));
-            }
-            looked_at += count;
-            if count < usize::from(BURST) {
-                break;
-            }
-        }
-        Ok(handed)
+        Ok(self.receive(budget, sink))
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
         register_thread();
-        for (taken, frame) in frames.iter().enumerate() {
-            match self.take(frame) {
-                Sent::Taken => {
-                    self.counters.tx_frames += 1;
-                    self.counters.tx_bytes += frame.frame_len() as u64;
-                }
-                Sent::Dropped => self.counters.tx_dropped += 1,
-                Sent::Busy => {
-                    self.counters.tx_busy += 1;
-                    return Ok(taken);
-                }
-            }
-        }
-        Ok(frames.len())
+        Ok(self.send(frames))
     }
 
     fn flush_tx(&mut self) -> io::Result<()> {
@@ -296,31 +242,4 @@ impl Driver for Dpdk {
             "the link of {name:?} is down: nothing is sent or received; look at its cable and the other end"
         )]
     }
-}
-
-/// Whether the sink got it.
-fn deliver(
-    mbuf: &Mbuf,
-    counters: &mut Counters,
-    whole: &mut [u8],
-    sink: &mut dyn FnMut(RxFrame<'_>),
-) -> bool {
-    let look = mbuf.look();
-    let bytes = if look.len == look.first.len() {
-        look.first
-    } else if look.len <= whole.len() {
-        let len = mbuf.gather(&mut whole[..look.len]);
-        &whole[..len]
-    } else {
-        counters.rx_dropped += 1;
-        return false;
-    };
-    counters.rx_frames += 1;
-    counters.rx_bytes += bytes.len() as u64;
-    sink(RxFrame {
-        bytes,
-        checksum: look.checksum,
-        segment_size: None,
-    });
-    true
 }

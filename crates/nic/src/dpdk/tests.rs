@@ -208,8 +208,8 @@ fn every_mbuf_comes_back_to_its_pool() {
 
 #[test]
 fn a_frame_for_another_core_is_handed_to_it_and_wakes_it() {
-    let place: Place = Arc::new(|frame| u16::from(frame[0]));
-    let mut cores = Dpdk::open_queues(&config("net_ring6"), 2, &place).unwrap();
+    let core_of_frame: CoreOfFrame = Arc::new(|frame| u16::from(frame[0]));
+    let mut cores = Dpdk::open_queues(&config("net_ring6"), 2, &core_of_frame).unwrap();
     let mut second = cores.pop().unwrap();
     let mut first = cores.pop().unwrap();
     assert_eq!(first.caps().queues, 2);
@@ -248,8 +248,8 @@ fn a_frame_for_another_core_is_handed_to_it_and_wakes_it() {
 
 #[test]
 fn a_core_that_takes_nothing_costs_the_others_no_more_than_its_own_frames() {
-    let place: Place = Arc::new(|frame| u16::from(frame[0]));
-    let mut cores = Dpdk::open_queues(&config("net_ring7"), 2, &place).unwrap();
+    let core_of_frame: CoreOfFrame = Arc::new(|frame| u16::from(frame[0]));
+    let mut cores = Dpdk::open_queues(&config("net_ring7"), 2, &core_of_frame).unwrap();
     let bytes = [1_u8; 60];
     for _ in 0..2000 {
         cores[0].tx_burst(&[TxFrame::plain(&bytes)]).unwrap();
@@ -302,8 +302,8 @@ fn what_cannot_be_opened_is_named_with_the_next_step() {
     let other = Config::new("net_ring11");
     assert!(matches!(Dpdk::open(&other), Err(OpenError::OtherOptions)));
 
-    let place: Place = Arc::new(|_| 0);
-    let many = Dpdk::open_queues(&config("net_ring12"), 64, &place);
+    let core_of_frame: CoreOfFrame = Arc::new(|_| 0);
+    let many = Dpdk::open_queues(&config("net_ring12"), 64, &core_of_frame);
     let Err(OpenError::TooFewQueues { receiving, .. }) = many else {
         panic!("64 queues");
     };

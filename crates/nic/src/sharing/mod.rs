@@ -9,7 +9,7 @@
 //! Bounds: [`CLAIMS_MAX`] claims of all kinds; what finds no room is refused with `ENOBUFS`.
 
 mod program;
-mod silence;
+mod socket_filter;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +20,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::bpf::{
+use bpf::{
     AssembleError, Assembler, Error as BpfError, Instruction, Label, Link, Map, MapKind, Program,
     ProgramKind, TcxHook,
 };
 
-pub use silence::{let_speak, silence};
+pub use socket_filter::{drop_kernel_copy, restore};
 
 /// Claims at most, of all kinds together.
 pub const CLAIMS_MAX: u32 = 65_536;

@@ -12,14 +12,14 @@
 //! TCP and UDP, to the kernel.
 
 use super::{KEY_BYTES, Verdict, port};
-use crate::bpf::packet::{
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
+use bpf::packet::{
     PACKET_HOST, PACKET_OTHERHOST, PACKET_TYPE, PROTOCOL, VLAN_PRESENT, network_half,
 };
-use crate::bpf::{
+use bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Map, Operation, Register,
     Width,
 };
-use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 
 /// For whom a program judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,11 @@
 //! checksums cross both ways behind the virtio header. Single queue. The interface goes when the
 //! descriptor closes, unless it was made persistent by its owner. Addresses are not set here.
 
+mod config;
+mod error;
+mod rx;
 mod sys;
+mod tx;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +24,9 @@ use crate::driver::{
 };
 use crate::hardware_address::random_address;
 use crate::vnet;
+pub use config::{Adopt, Config};
+pub use error::OpenError;
+use error::failed;
 
 const DEVICE: &str = "/dev/net/tun";
 /// What every frame of ours assumes of the descriptor.
@@ -27,92 +34,6 @@ const FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 /// Unfinished checksums and large TCP segments of both families.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 const BUSY_RETRY_US: u64 = 100;
-
-/// How to create, or attach to, a TAP interface.
-#[derive(Debug, Clone, Default)]
-pub struct Config {
-    /// Name of the interface; `None`: the kernel chooses.
-    pub name: Option<String>,
-    /// Address of our end of the cable; `None`: a random, locally administered one. (The kernel's
-    /// end has an address of its own.)
-    pub hardware_address: Option<ethernet::Address>,
-    /// MTU to set on the kernel's end; `None`: leave it.
-    pub mtu: Option<u32>,
-    /// Start the kernel's end.
-    pub up: bool,
-}
-
-/// What is said about a descriptor that somebody else opened, perhaps in another namespace.
-#[derive(Debug, Clone)]
-pub struct Adopt {
-    /// Address of our end; `None`: a random, locally administered one.
-    pub hardware_address: Option<ethernet::Address>,
-    /// MTU of the interface, which cannot be read from another namespace.
-    pub mtu: u32,
-}
-
-/// Why a TAP interface cannot be had.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The device file is missing.
-    #[error("{DEVICE} is absent: `modprobe tun`, or give the container that device")]
-    NoDevice,
-    /// The process may not create interfaces.
-    #[error(
-        "creating a TAP interface needs CAP_NET_ADMIN: run as root, or have an administrator run `ip tuntap add mode tap vnet_hdr user NAME` and name that interface"
-    )]
-    NoPrivilege,
-    /// Another process holds it.
-    #[error("interface {name:?} is held by another process: end that one, or choose another name")]
-    Busy {
-        /// The name asked for.
-        name: String,
-    },
-    /// The name exists as another kind of interface, or is no name.
-    #[error(
-        "{name:?} cannot be a TAP interface ({source}): it exists as another kind, or is not a valid name of up to 15 bytes"
-    )]
-    BadName {
-        /// The name asked for.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A descriptor to adopt was opened differently.
-    #[error(
-        "the descriptor of {name:?} has flags {flags:#x}: open it with IFF_TAP, IFF_NO_PI and IFF_VNET_HDR"
-    )]
-    WrongMode {
-        /// Its interface.
-        name: String,
-        /// Its flags.
-        flags: i32,
-    },
-    /// A descriptor to adopt is not a TAP one.
-    #[error(
-        "the descriptor is not an attached TAP descriptor ({source}): open {DEVICE} and attach it with TUNSETIFF first"
-    )]
-    NotTap {
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Another system call failed.
-    #[error("{call}: {source}")]
-    System {
-        /// What was being done.
-        call: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
-fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> OpenError {
-    move |source| OpenError::System {
-        call,
-        source: source.into(),
-    }
-}
 
 /// Our end of the cable to the kernel.
 pub struct Tap {
@@ -256,62 +177,11 @@ impl Driver for Tap {
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        let mut received = 0;
-        for _ in 0..budget {
-            let len = match rustix::io::read(&self.fd, &mut self.buffer[..]) {
-                Ok(len) => len,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
-                Err(error) => {
-                    self.miss(&error.into())?;
-                    break;
-                }
-            };
-            let bytes = &self.buffer[..len];
-            match vnet::parse(bytes) {
-                Some((checksum, segment_size)) => {
-                    let bytes = &bytes[vnet::LEN..];
-                    self.counters.rx_frames += 1;
-                    self.counters.rx_bytes += bytes.len() as u64;
-                    received += 1;
-                    sink(RxFrame {
-                        bytes,
-                        checksum,
-                        segment_size,
-                    });
-                }
-                None => self.counters.rx_dropped += 1,
-            }
-        }
-        Ok(received)
+        self.receive(budget, sink)
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
-        for (taken, frame) in frames.iter().enumerate() {
-            let Err(error) = sys::send(self.fd.as_fd(), frame) else {
-                self.counters.tx_frames += 1;
-                self.counters.tx_bytes += frame.frame_len() as u64;
-                continue;
-            };
-            match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
-                    self.counters.tx_busy += 1;
-                    self.busy = true;
-                    return Ok(taken);
-                }
-                // The frame contradicts itself, or the file that its payload lies in was cut short
-                // (EFAULT): no retry would send it.
-                Some(libc::EINVAL | libc::EMSGSIZE | libc::EFAULT) => {
-                    self.counters.tx_dropped += 1;
-                }
-                // EIO while it is down, EBADFD once it is gone.
-                _ => {
-                    self.counters.tx_dropped += 1;
-                    self.miss(&error)?;
-                }
-            }
-        }
-        Ok(frames.len())
+        self.send(frames)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -5,12 +5,16 @@
 //! Read first: `ring.rs`, and eventfd(2). The sleep protocol is that of the host interface: whoever
 //! sleeps says so, fences, and looks once more; whoever writes fences, looks, and rings.
 //! What the other end writes to the memory is checked or copied before it is believed. What rings is
-//! `bell.rs`: two eventfds, or the socket over which two programs have met. Only the socket says that the other
+//! `doorbell.rs`: two eventfds, or the socket over which two programs have met. Only the socket says that the other
 //! end died ([`WireEnd::hear`]); with eventfds the ring then stays full.
 
-mod bell;
+mod config;
+mod doorbell;
+mod error;
 mod ring;
+mod rx;
 mod sys;
+mod tx;
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,15 +23,16 @@ use std::sync::atomic::{Ordering, fence};
 use ::wire::ethernet;
 
 use crate::driver::{
-    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxChecksum, RxFrame, TxFrame,
+    Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, RxFrame, TxFrame,
 };
 use crate::hardware_address::random_address;
-use bell::Bell;
-use ring::{Consumer, Corrupt, Place, Producer, Pushed};
+pub use config::{Config, RING_BYTES};
+use doorbell::Doorbell;
+pub use error::OpenError;
+use error::{broken, failed};
+use ring::{Consumer, Producer, RingLayout};
 use sys::Region;
 
-/// Bytes of frames that each direction holds.
-pub const RING_BYTES: usize = 4 * 1024 * 1024;
 /// Two of the longest frames, so that an empty ring takes any frame wherever it stands.
 const RING_BYTES_MIN: usize = 192 * 1024;
 const RING_BYTES_MAX: usize = 1 << 30;
@@ -48,27 +53,6 @@ const SLEEP_AT: usize = 1024;
 const PAIR: usize = 128;
 const DATA_AT: usize = 4096;
 
-/// How to make a wire.
-#[derive(Debug, Clone, Copy)]
-pub struct Config {
-    /// Largest IP packet, the same at both ends.
-    pub mtu: u32,
-    /// Bytes per direction, a multiple of 64, at least 192 KiB.
-    pub ring_bytes: usize,
-    /// Addresses of the creating and of the other end; `None`: random, locally administered ones.
-    pub hardware_addresses: Option<[ethernet::Address; 2]>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            mtu: 1500,
-            ring_bytes: RING_BYTES,
-            hardware_addresses: None,
-        }
-    }
-}
-
 /// The descriptors of the other end, to be passed to whoever has it (by `SCM_RIGHTS`, in this order).
 #[derive(Debug)]
 pub struct WireFds {
@@ -78,40 +62,6 @@ pub struct WireFds {
     pub doorbells: [OwnedFd; 2],
 }
 
-/// Why a wire cannot be made or taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A size that does not work.
-    #[error(
-        "a ring of {ring_bytes} bytes does not work: take a multiple of 64 from 192 KiB to 1 GiB"
-    )]
-    RingSize {
-        /// Bytes asked for.
-        ring_bytes: usize,
-    },
-    /// The memory is not a wire's.
-    #[error(
-        "the descriptor is not the memory of a wire of this version: pass the region of WireEnd::create"
-    )]
-    NotAWire,
-    /// A system call failed.
-    #[error("{call}: {source}")]
-    System {
-        /// What was being done.
-        call: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
-fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> OpenError {
-    move |source| OpenError::System {
-        call,
-        source: source.into(),
-    }
-}
-
 /// One end of a wire.
 pub struct WireEnd {
     region: Region,
@@ -119,7 +69,7 @@ pub struct WireEnd {
     incoming: Consumer,
     /// 0 for the creating end, 1 for the other.
     side: usize,
-    bell: Bell,
+    doorbell: Doorbell,
     caps: Caps,
     buffer: Box<[u8]>,
     announced: bool,
@@ -127,8 +77,8 @@ pub struct WireEnd {
     counters: Counters,
 }
 
-fn place(direction: usize, ring_bytes: usize) -> Place {
-    Place {
+fn layout(direction: usize, ring_bytes: usize) -> RingLayout {
+    RingLayout {
         tail: POSITIONS_AT + direction * 2 * PAIR,
         head: POSITIONS_AT + direction * 2 * PAIR + PAIR,
         data: DATA_AT + direction * ring_bytes,
@@ -177,14 +127,14 @@ impl WireEnd {
     /// See [`OpenError`].
     pub fn create(config: &Config) -> Result<(Self, WireFds), OpenError> {
         let (region, fd, address) = Self::region(config)?;
-        let bell = || Bell::eventfd().map_err(failed("eventfd"));
-        let doorbells = [bell()?, bell()?];
+        let eventfd = || Doorbell::eventfd().map_err(failed("eventfd"));
+        let doorbells = [eventfd()?, eventfd()?];
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("duplicating an eventfd"));
-        let bell = Bell::Pair {
+        let doorbell = Doorbell::Pair {
             ours: copy(&doorbells[0])?,
             theirs: copy(&doorbells[1])?,
         };
-        let end = Self::new(region, 0, bell, config.mtu, address);
+        let end = Self::new(region, 0, doorbell, config.mtu, address);
         let region = fd;
         Ok((end, WireFds { region, doorbells }))
     }
@@ -196,8 +146,8 @@ impl WireEnd {
     /// See [`OpenError`].
     pub fn create_over(config: &Config, channel: OwnedFd) -> Result<(Self, OwnedFd), OpenError> {
         let (region, fd, address) = Self::region(config)?;
-        let bell = Bell::Channel(channel);
-        Ok((Self::new(region, 0, bell, config.mtu, address), fd))
+        let doorbell = Doorbell::Channel(channel);
+        Ok((Self::new(region, 0, doorbell, config.mtu, address), fd))
     }
 
     /// Memory for a wire, its descriptor, and the address of the creating end.
@@ -233,7 +183,7 @@ impl WireEnd {
     /// The memory is not a wire's, or cannot be mapped.
     pub fn from_fds(fds: WireFds) -> Result<Self, OpenError> {
         let [theirs, ours] = fds.doorbells;
-        Self::adopt(&fds.region, Bell::Pair { ours, theirs })
+        Self::adopt(&fds.region, Doorbell::Pair { ours, theirs })
     }
 
     /// The other end of a wire that [`WireEnd::create_over`] made at the other end of `channel`.
@@ -241,10 +191,10 @@ impl WireEnd {
     /// # Errors
     /// As [`WireEnd::from_fds`].
     pub fn adopt_over(region: &OwnedFd, channel: OwnedFd) -> Result<Self, OpenError> {
-        Self::adopt(region, Bell::Channel(channel))
+        Self::adopt(region, Doorbell::Channel(channel))
     }
 
-    fn adopt(region: &OwnedFd, bell: Bell) -> Result<Self, OpenError> {
+    fn adopt(region: &OwnedFd, doorbell: Doorbell) -> Result<Self, OpenError> {
         let region = Region::adopt(region).map_err(failed("mapping the shared memory"))?;
         let ring_bytes = region.len().saturating_sub(DATA_AT) / 2;
         let sized = valid_ring(ring_bytes) && region.len() == DATA_AT + 2 * ring_bytes;
@@ -254,7 +204,7 @@ impl WireEnd {
         let mtu = u32::try_from(region.word(MTU_AT).load(Ordering::Relaxed))
             .map_err(|_| OpenError::NotAWire)?;
         let address = unpack(region.word(ADDRESSES_AT + 8).load(Ordering::Relaxed));
-        Ok(Self::new(region, 1, bell, mtu, address))
+        Ok(Self::new(region, 1, doorbell, mtu, address))
     }
 
     /// Both ends in this process.
@@ -269,7 +219,7 @@ impl WireEnd {
     fn new(
         region: Region,
         side: usize,
-        bell: Bell,
+        doorbell: Doorbell,
         mtu: u32,
         hardware_address: ethernet::Address,
     ) -> Self {
@@ -286,11 +236,11 @@ impl WireEnd {
             hardware_address,
         };
         Self {
-            outgoing: Producer::new(place(side, ring_bytes)),
-            incoming: Consumer::new(place(1 - side, ring_bytes)),
+            outgoing: Producer::new(layout(side, ring_bytes)),
+            incoming: Consumer::new(layout(1 - side, ring_bytes)),
             region,
             side,
-            bell,
+            doorbell,
             caps,
             buffer: vec![0; frame_bytes_max(ring_bytes)].into_boxed_slice(),
             announced: false,
@@ -308,7 +258,7 @@ impl WireEnd {
         if word.load(Ordering::Relaxed) == 0 || word.swap(0, Ordering::AcqRel) == 0 {
             return Ok(());
         }
-        self.bell.ring()
+        self.doorbell.ring()
     }
 
     /// Takes back what rang at a wire over a channel, whose owner calls this when the channel is readable. False: the
@@ -317,7 +267,7 @@ impl WireEnd {
     /// # Errors
     /// The channel failed.
     pub fn hear(&mut self) -> io::Result<bool> {
-        self.bell.hear()
+        self.doorbell.hear()
     }
 
     /// Takes back that we sleep, and what rang meanwhile where nobody else [hears](WireEnd::hear) it.
@@ -331,15 +281,11 @@ impl WireEnd {
         self.region
             .word(wants_room(self.side))
             .store(0, Ordering::Relaxed);
-        match self.bell {
-            Bell::Pair { .. } => self.bell.hear().map(drop),
-            Bell::Channel(_) => Ok(()),
+        match self.doorbell {
+            Doorbell::Pair { .. } => self.doorbell.hear().map(drop),
+            Doorbell::Channel(_) => Ok(()),
         }
     }
-}
-
-fn broken(error: Corrupt) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl Driver for WireEnd {
@@ -348,61 +294,15 @@ impl Driver for WireEnd {
     }
 
     fn rx_burst(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
-        self.wake()?;
-        let mut received = 0;
-        while received < budget {
-            let popped = self
-                .incoming
-                .pop(&self.region, &mut self.buffer)
-                .map_err(broken)?;
-            let Some(record) = popped else { break };
-            let checksum = if record.partial {
-                RxChecksum::Partial
-            } else {
-                RxChecksum::Unknown
-            };
-            let bytes = &self.buffer[..record.len];
-            sink(RxFrame {
-                bytes,
-                checksum,
-                segment_size: record.segment_size,
-            });
-            received += 1;
-            self.counters.rx_frames += 1;
-            self.counters.rx_bytes += record.len as u64;
-        }
-        if received > 0 {
-            self.ring_if(wants_room(1 - self.side))?;
-        }
-        Ok(received)
+        self.receive(budget, sink)
     }
 
     fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.blocked = false;
-        let mut taken = 0;
-        for frame in frames {
-            match self.outgoing.push(&self.region, frame).map_err(broken)? {
-                Pushed::Whole => {
-                    self.counters.tx_frames += 1;
-                    self.counters.tx_bytes += frame.frame_len() as u64;
-                }
-                Pushed::Never => self.counters.tx_dropped += 1,
-                Pushed::NoRoom => {
-                    self.counters.tx_busy += 1;
-                    self.blocked = true;
-                    break;
-                }
-            }
-            taken += 1;
-        }
-        if taken > 0 {
-            self.ring_if(sleeping(1 - self.side))?;
-        }
-        Ok(taken)
+        self.send(frames)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.fd())
+        Some(self.doorbell.fd())
     }
 
     fn prepare_wait(&mut self) -> io::Result<bool> {

@@ -25,7 +25,7 @@ pub(super) struct Corrupt(&'static str);
 
 /// Where a ring lies in the region.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RingLayout {
     /// The word of the writer's position.
     pub tail: usize,
     /// The word of the reader's position.
@@ -66,15 +66,15 @@ fn index(position: u64, size: usize) -> usize {
 /// The writing end.
 #[derive(Debug)]
 pub(super) struct Producer {
-    place: Place,
+    layout: RingLayout,
     tail: u64,
     head: u64,
 }
 
 impl Producer {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(layout: RingLayout) -> Self {
         Self {
-            place,
+            layout,
             tail: 0,
             head: 0,
         }
@@ -82,13 +82,13 @@ impl Producer {
 
     /// Whether `frame_len` bytes fit now, and what must be skipped before them.
     fn room(&mut self, region: &Region, frame_len: usize) -> Result<Option<usize>, Corrupt> {
-        let size = self.place.size;
+        let size = self.layout.size;
         let to_end = size - index(self.tail, size);
         let record = record_len(frame_len);
         let skip = if record > to_end { to_end } else { 0 };
         let used = distance(self.head, self.tail, size).ok_or(Corrupt("position"))?;
         if size - used < skip + record {
-            let head = region.word(self.place.head).load(Ordering::Acquire);
+            let head = region.word(self.layout.head).load(Ordering::Acquire);
             let used = distance(head, self.tail, size).ok_or(Corrupt("position"))?;
             self.head = head;
             if size - used < skip + record {
@@ -100,20 +100,20 @@ impl Producer {
 
     /// Whether a frame of any length fits.
     pub(super) fn has_room(&mut self, region: &Region) -> Result<bool, Corrupt> {
-        self.room(region, self.place.frame_bytes_max)
+        self.room(region, self.layout.frame_bytes_max)
             .map(|room| room.is_some())
     }
 
     /// Writes a frame.
     pub(super) fn push(&mut self, region: &Region, frame: &TxFrame<'_>) -> Result<Pushed, Corrupt> {
         let len = frame.frame_len();
-        if len > self.place.frame_bytes_max {
+        if len > self.layout.frame_bytes_max {
             return Ok(Pushed::Never);
         }
         let Some(skip) = self.room(region, len)? else {
             return Ok(Pushed::NoRoom);
         };
-        let Place { data, size, .. } = self.place;
+        let RingLayout { data, size, .. } = self.layout;
         if skip > 0 {
             region
                 .word(data + index(self.tail, size))
@@ -139,7 +139,7 @@ impl Producer {
         }
         self.tail += record_len(len) as u64;
         region
-            .word(self.place.tail)
+            .word(self.layout.tail)
             .store(self.tail, Ordering::Release);
         Ok(Pushed::Whole)
     }
@@ -156,15 +156,15 @@ pub(super) struct Record {
 /// The reading end.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    place: Place,
+    layout: RingLayout,
     head: u64,
     tail: u64,
 }
 
 impl Consumer {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(layout: RingLayout) -> Self {
         Self {
-            place,
+            layout,
             head: 0,
             tail: 0,
         }
@@ -172,9 +172,9 @@ impl Consumer {
 
     fn available(&mut self, region: &Region) -> Result<usize, Corrupt> {
         if self.tail == self.head {
-            self.tail = region.word(self.place.tail).load(Ordering::Acquire);
+            self.tail = region.word(self.layout.tail).load(Ordering::Acquire);
         }
-        distance(self.head, self.tail, self.place.size).ok_or(Corrupt("position"))
+        distance(self.head, self.tail, self.layout.size).ok_or(Corrupt("position"))
     }
 
     pub(super) fn is_empty(&mut self, region: &Region) -> Result<bool, Corrupt> {
@@ -187,13 +187,13 @@ impl Consumer {
         region: &Region,
         target: &mut [u8],
     ) -> Result<Option<Record>, Corrupt> {
-        let Place {
+        let RingLayout {
             data,
             size,
             head,
             frame_bytes_max,
             ..
-        } = self.place;
+        } = self.layout;
         loop {
             let available = self.available(region)?;
             if available == 0 {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::driver::MAX_FRAME_BYTES;
 
-    const PLACE: Place = Place {
+    const PLACE: RingLayout = RingLayout {
         tail: 0,
         head: 64,
         data: 128,
@@ -347,7 +347,7 @@ mod tests {
         let mut consumer = Consumer {
             head: last as u64,
             tail: last as u64,
-            place: PLACE,
+            layout: PLACE,
         };
         assert!(consumer.pop(&region, &mut buffer).is_err());
     }

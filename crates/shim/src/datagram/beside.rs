@@ -20,7 +20,8 @@ pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
 pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     let all = accelerated::datagram_networks();
     if let Some(program) = client::heard_beside(&all, socket.hears_kernel_groups()) {
-        sys::attach_filter(fd, &program)?;
+        bpf::classic::attach(sys::borrow(fd)?, &program)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
     }
     socket.set_filtered(true);
     Ok(())

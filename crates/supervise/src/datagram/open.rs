@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 
 use super::message::{self, Place};
 use super::send::{parse, reaches};
-use super::{BLOCKED_MAX, Blocked, DatagramPair, Datagrams, Options, sys};
+use super::{BLOCKED_MAX, Blocked, DatagramPair, Datagrams, Options};
 use crate::connect::{family_of, local_of};
 use crate::pair::is_nonblocking;
 use crate::supervisor::{Call, Outcome, Served, Supervisor};
@@ -129,7 +129,8 @@ impl Supervisor {
         if owner == Owner::Any
             && let Some(filter) = client::heard_beside(std::slice::from_ref(&networks), true)
         {
-            sys::attach_filter(backing.as_fd(), &filter)?;
+            bpf::classic::attach(backing.as_fd(), &filter)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
         }
         let pair = DatagramPair::new(nonblocking)?;
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {

@@ -78,30 +78,6 @@ pub fn send(
     usize::try_from(sent).map_err(|_| last_error())
 }
 
-/// SO_ATTACH_FILTER of socket(7).
-pub fn attach_filter(socket: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> Result<(), Errno> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?,
-        filter: filter.as_ptr().cast_mut(),
-    };
-    let len = libc::socklen_t::try_from(size_of_val(&program)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the program and its instructions live through the call, which copies them.
-    let attached = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            len,
-        )
-    };
-    if attached < 0 {
-        Err(last_error())
-    } else {
-        Ok(())
-    }
-}
-
 fn last_error() -> Errno {
     // SAFETY: the location is valid for the life of the thread.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })

@@ -26,15 +26,16 @@ pub fn check(arguments: &Arguments) -> anyhow::Result<()> {
 /// A queue for each core.
 #[cfg(feature = "dpdk")]
 pub fn open(arguments: &Arguments, steering: Steering) -> anyhow::Result<Vec<Box<dyn Driver>>> {
-    use nic::dpdk::{Config, Dpdk, Place};
+    use nic::dpdk::{Config, CoreOfFrame, Dpdk};
 
     let options = arguments.dpdk_args.as_deref().unwrap_or_default();
     let config = Config {
         options: options.split_whitespace().map(str::to_owned).collect(),
         ..Config::new(&arguments.nic)
     };
-    let place: Place = std::sync::Arc::new(move |frame| engine::core_of_frame(steering, frame));
-    let queues = Dpdk::open_queues(&config, steering.cores, &place)?;
+    let core_of_frame: CoreOfFrame =
+        std::sync::Arc::new(move |frame| engine::core_of_frame(steering, frame));
+    let queues = Dpdk::open_queues(&config, steering.cores, &core_of_frame)?;
     let boxed = |one| Box::new(one) as Box<dyn Driver>;
     Ok(queues.into_iter().map(boxed).collect())
 }

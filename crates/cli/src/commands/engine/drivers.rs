@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use bpf::classic::Instruction;
 use hostif::{Steering, steering};
 use netem::pcap::Recorder;
 use nic::Driver;
-use nic::af_packet::{self, AfPacket, bpf::Instruction, steering::Mix};
+use nic::af_packet::{self, AfPacket, steering::Mix};
 use nic::af_xdp::{self, fallback};
 use nic::tap::{self, Tap};
 

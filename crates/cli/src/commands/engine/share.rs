@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use nic::bpf;
 use nic::sharing::{Claims, ShareError, Sharing};
 
 use super::drivers::offer_the_lab;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
-use crate::bpf::{Error, MapKind, Program, ProgramKind};
+use bpf::{Error, MapKind, Program, ProgramKind};
 
 /// A verdict that nothing else of the program gives (`XDP_TX`): it would be taken.
 const TAKEN: u32 = 3;

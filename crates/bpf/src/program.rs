@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{Error, Instruction, sys};
+use crate::{Error, Instruction, sys};
 
 /// What a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

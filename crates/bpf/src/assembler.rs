@@ -5,8 +5,8 @@
 
 use std::os::fd::AsRawFd as _;
 
-use super::Map;
-use super::instruction::{Condition, Helper, Instruction, Operand, Operation, Register, Width};
+use crate::Map;
+use crate::instruction::{Condition, Helper, Instruction, Operand, Operation, Register, Width};
 
 /// Instruction classes and flags (RFC 9669 §3.3, §4).
 const CLASS_LDX: u8 = 0x01;

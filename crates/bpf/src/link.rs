@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{Error, Program, sys};
+use crate::{Error, Program, sys};
 
 /// Where on the way of a frame an XDP program stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +64,10 @@ impl Link {
 
     /// The same link, its descriptor moved to the number where it stays.
     #[must_use]
-    pub fn moved(self, home: fn(OwnedFd) -> OwnedFd) -> Self {
-        Self { fd: home(self.fd) }
+    pub fn moved(self, relocate_fd: fn(OwnedFd) -> OwnedFd) -> Self {
+        Self {
+            fd: relocate_fd(self.fd),
+        }
     }
 
     /// Whether the program still stands there: not after the interface went or somebody detached it.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use super::{Error, sys};
+use crate::{Error, sys};
 
 /// What kind of map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -85,6 +85,23 @@ fn copy_frame(frame: &TxFrame<'_>, start: usize, target: &mut [u8]) {
 }
 
 impl Dpdk {
+    pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> usize {
+        for (taken, frame) in frames.iter().enumerate() {
+            match self.take(frame) {
+                Sent::Taken => {
+                    self.counters.tx_frames += 1;
+                    self.counters.tx_bytes += frame.frame_len() as u64;
+                }
+                Sent::Dropped => self.counters.tx_dropped += 1,
+                Sent::Busy => {
+                    self.counters.tx_busy += 1;
+                    return taken;
+                }
+            }
+        }
+        frames.len()
+    }
+
     /// Takes a frame, to be sent by [`Dpdk::flush`].
     pub(super) fn take(&mut self, frame: &TxFrame<'_>) -> Sent {
         if self.pending.len() >= usize::from(BURST) {

@@ -6,11 +6,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    pub(super) opcode: u8,
+    pub(crate) opcode: u8,
     /// Destination in the low four bits, source in the high ones, on a little-endian machine.
-    pub(super) registers: u8,
-    pub(super) offset: i16,
-    pub(super) immediate: i32,
+    pub(crate) registers: u8,
+    pub(crate) offset: i16,
+    pub(crate) immediate: i32,
 }
 
 const _: () = assert!(size_of::<Instruction>() == 8);
@@ -48,7 +48,7 @@ pub enum Width {
 }
 
 impl Width {
-    pub(super) const fn bits(self) -> i32 {
+    pub(crate) const fn bits(self) -> i32 {
         match self {
             Self::Byte => 8,
             Self::Half => 16,
@@ -57,7 +57,7 @@ impl Width {
         }
     }
 
-    pub(super) const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Word => 0x00,
             Self::Half => 0x08,

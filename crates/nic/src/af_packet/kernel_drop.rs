@@ -5,13 +5,13 @@
 
 use std::net::IpAddr;
 
-use crate::bpf::packet::{PACKET_HOST, PACKET_TYPE, PROTOCOL, VLAN_PRESENT, network_half};
-use crate::bpf::{
+use crate::sharing::ShareError;
+use Register::{R0, R1, R2, R3, R4, R6, R10};
+use bpf::packet::{PACKET_HOST, PACKET_TYPE, PROTOCOL, VLAN_PRESENT, network_half};
+use bpf::{
     AssembleError, Assembler, Condition, Helper, Instruction, Label, Link, Operation, Program,
     ProgramKind, Register, TcxHook, Width,
 };
-use crate::sharing::ShareError;
-use Register::{R0, R1, R2, R3, R4, R6, R10};
 
 /// Addresses that are compared, at most; packets for others reach the kernel as well.
 const ADDRESSES_MAX: usize = 32;
@@ -26,10 +26,10 @@ const DESTINATION_V6: i32 = 14 + 24;
 /// Where the destination is copied to, from the top of the program's stack.
 const PLACE: i16 = -16;
 
-/// Keeps what arrives at interface number `interface` for these addresses from the kernel until the link is dropped.
-pub fn keep(interface: u32, addresses: &[IpAddr]) -> Result<Link, ShareError> {
+/// Drops the kernel's copy of what arrives at interface number `interface` for these addresses, until the link is dropped.
+pub(super) fn attach(interface: u32, addresses: &[IpAddr]) -> Result<Link, ShareError> {
     let program = program(addresses)?;
-    let program = Program::load(ProgramKind::Classifier, "shunt_apart", &program)?;
+    let program = Program::load(ProgramKind::Classifier, "shunt_drop", &program)?;
     Ok(Link::tcx(&program, interface, TcxHook::Ingress)?)
 }
 
@@ -129,7 +129,10 @@ mod tests {
         let program = match Program::load(ProgramKind::Classifier, "shunt_test", &program) {
             Ok(program) => program,
             Err(error) if error.is_privilege() => {
-                let _ = writeln!(std::io::stderr(), "skipped: keeping apart: {error}");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped: dropping the kernel's copy: {error}"
+                );
                 return;
             }
             Err(error) => panic!("{error}"),

@@ -1,15 +1,16 @@
-//! Loading eBPF without a compiler: instructions and labels, maps, programs with the verifier's words, and
-//! links that detach when their descriptor closes, over raw bpf(2).
+//! BPF without a compiler. eBPF: instructions and labels, maps, programs with the verifier's words, and links that detach
+//! when their descriptor closes, over raw bpf(2). Classic BPF, of socket filters and seccomp(2), is [`classic`].
 //!
 //! Read first: bpf(2), RFC 9669 (the instructions), `Documentation/bpf/` of the kernel. Programs are written
-//! with [`Assembler`] beside what they are for (`af_xdp/program.rs`); this module knows none of them. Why not
-//! aya or libbpf: docs/decisions/0024-af-xdp-and-bpf.md. Classic BPF is `af_packet/bpf.rs`.
+//! with [`Assembler`] beside what they are for (`nic/src/af_xdp/program.rs`); this crate knows none of them. Why not
+//! aya or libbpf: docs/decisions/0024-af-xdp-and-bpf.md.
 
 mod assembler;
+pub mod classic;
 mod instruction;
 mod link;
 mod map;
-pub(crate) mod packet;
+pub mod packet;
 mod program;
 mod sys;
 

@@ -14,15 +14,15 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 /// Rings that one look takes back; what is left is seen by the next.
 const RINGS_MAX: u32 = 16;
 
-/// One end's bells.
-pub(super) enum Bell {
+/// One end's doorbells.
+pub(super) enum Doorbell {
     /// Eventfds: the one that wakes us, and the one that wakes the other end.
     Pair { ours: OwnedFd, theirs: OwnedFd },
     /// A connected Unix socket of packets.
     Channel(OwnedFd),
 }
 
-impl Bell {
+impl Doorbell {
     /// An eventfd.
     pub(super) fn eventfd() -> rustix::io::Result<OwnedFd> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -52,7 +52,7 @@ impl Bell {
         }
     }
 
-    /// Takes back what rang. False: the other end is gone, as far as the bell can tell.
+    /// Takes back what rang. False: the other end is gone, as far as the doorbell can tell.
     pub(super) fn hear(&self) -> io::Result<bool> {
         match self {
             Self::Pair { ours, .. } => match rustix::io::read(ours, &mut [0_u8; 8]) {

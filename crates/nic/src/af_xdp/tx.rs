@@ -14,13 +14,29 @@ use crate::driver::{Driver as _, PartialChecksum, TxFrame};
 use crate::offload::{Cuts, complete_checksum, copy_range};
 
 /// What came of sending one frame.
-pub(super) enum Sent {
+enum Sent {
     Taken,
     Dropped,
     Busy,
 }
 
 impl AfXdp {
+    pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.busy = false;
+        for (taken, frame) in frames.iter().enumerate() {
+            match self.send_one(frame)? {
+                Sent::Taken => {}
+                Sent::Dropped => self.counters.tx_dropped += 1,
+                Sent::Busy => {
+                    self.counters.tx_busy += 1;
+                    self.busy = true;
+                    return Ok(taken);
+                }
+            }
+        }
+        Ok(frames.len())
+    }
+
     /// The interface takes or brings nothing: said once, until it was looked at.
     pub(super) fn miss(&mut self, error: &io::Error) -> io::Result<()> {
         if std::mem::replace(&mut self.is_away, true) {
@@ -83,7 +99,7 @@ impl AfXdp {
         Ok(if taken == 1 { Sent::Taken } else { Sent::Busy })
     }
 
-    pub(super) fn send(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
+    fn send_one(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
         if self.queues.is_empty() {
             return self.send_by_packet(frame);
         }

@@ -4,48 +4,33 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::af_packet::bpf::{Instruction, JUMP_IF_EQUAL, LOAD_WORD, RETURN};
-use crate::af_packet::sys::set_filter;
-
-/// `SKF_AD_OFF + SKF_AD_IFINDEX` of linux/filter.h.
-const INTERFACE: u32 = 0xffff_f000 + 8;
+use bpf::classic::ancillary::INTERFACE;
+use bpf::classic::{
+    ACCEPT, Instruction, LOAD_WORD, REJECT, RETURN, attach, detach, if_equal, plain,
+};
 
 /// Has a socket of the kernel hear nothing from interface number `interface`.
 ///
 /// # Errors
 /// The kernel refuses the filter.
-pub fn silence(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
-    set_filter(socket, Some(&program(interface)))
+pub fn drop_kernel_copy(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    attach(socket, &program(interface))
 }
 
 /// Takes that away.
 ///
 /// # Errors
 /// It is no socket.
-pub fn let_speak(socket: BorrowedFd<'_>) -> io::Result<()> {
-    set_filter(socket, None)
-}
-
-const fn plain(code: u16, operand: u32) -> Instruction {
-    Instruction {
-        code,
-        jump_true: 0,
-        jump_false: 0,
-        operand,
-    }
+pub fn restore(socket: BorrowedFd<'_>) -> io::Result<()> {
+    detach(socket)
 }
 
 const fn program(interface: u32) -> [Instruction; 4] {
     [
         plain(LOAD_WORD, INTERFACE),
-        Instruction {
-            code: JUMP_IF_EQUAL,
-            jump_true: 0,
-            jump_false: 1,
-            operand: interface,
-        },
-        plain(RETURN, 0),
-        plain(RETURN, u32::MAX),
+        if_equal(interface, 0, 1),
+        plain(RETURN, REJECT),
+        plain(RETURN, ACCEPT),
     ]
 }
 
@@ -57,7 +42,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_silenced_socket_hears_nothing_from_that_interface() {
+    fn a_socket_with_the_filter_hears_nothing_from_that_interface() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let wait = Duration::from_millis(50);
         socket.set_read_timeout(Some(wait)).unwrap();
@@ -68,12 +53,12 @@ mod tests {
         };
         assert!(hears());
         // The loopback interface is the first of every network namespace.
-        silence(socket.as_fd(), 1).unwrap();
+        drop_kernel_copy(socket.as_fd(), 1).unwrap();
         assert!(!hears());
-        silence(socket.as_fd(), 77).unwrap();
+        drop_kernel_copy(socket.as_fd(), 77).unwrap();
         assert!(hears());
-        silence(socket.as_fd(), 1).unwrap();
-        let_speak(socket.as_fd()).unwrap();
+        drop_kernel_copy(socket.as_fd(), 1).unwrap();
+        restore(socket.as_fd()).unwrap();
         assert!(hears());
     }
 }

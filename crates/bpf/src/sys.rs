@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::Instruction;
+use crate::Instruction;
 
 /// `enum bpf_cmd`.
 const MAP_CREATE: libc::c_int = 0;
@@ -20,10 +20,10 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
 /// `enum bpf_attach_type`.
-pub(super) const ATTACH_XDP: u32 = 37;
+pub(crate) const ATTACH_XDP: u32 = 37;
 /// linux/if_link.h: XDP_FLAGS_SKB_MODE and XDP_FLAGS_DRV_MODE.
-pub(super) const XDP_GENERIC: u32 = 1 << 1;
-pub(super) const XDP_NATIVE: u32 = 1 << 2;
+pub(crate) const XDP_GENERIC: u32 = 1 << 1;
+pub(crate) const XDP_NATIVE: u32 = 1 << 2;
 
 /// The helpers that our programs call ask for no licence; the kernel asks for one all the same.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -164,7 +164,7 @@ fn bpf_fd<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-pub(super) fn create_map(
+pub(crate) fn create_map(
     kind: u32,
     [key_bytes, value_bytes, entries, flags]: [u32; 4],
     name: &str,
@@ -194,22 +194,22 @@ fn element(map: BorrowedFd<'_>, key: &[u8], value: u64) -> Element {
     }
 }
 
-pub(super) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let mut attributes = element(map, key, address_of(value.as_ptr()));
     bpf(MAP_UPDATE_ELEM, &mut attributes).map(drop)
 }
 
-pub(super) fn look_up(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+pub(crate) fn look_up(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<()> {
     let mut attributes = element(map, key, address_of(value.as_mut_ptr()));
     bpf(MAP_LOOKUP_ELEM, &mut attributes).map(drop)
 }
 
-pub(super) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     bpf(MAP_DELETE_ELEM, &mut element(map, key, 0)).map(drop)
 }
 
 /// `kind` is type, attach type and flags; with an empty `log` the verifier says nothing.
-pub(super) fn load(
+pub(crate) fn load(
     kind: [u32; 3],
     name: &str,
     instructions: &[Instruction],
@@ -238,7 +238,7 @@ pub(super) fn load(
 }
 
 /// The program's verdict, and how many bytes of `after` hold the frame.
-pub(super) fn test_run(
+pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
     after: &mut [u8],
@@ -258,7 +258,7 @@ pub(super) fn test_run(
     Ok((attributes.verdict, len.min(after.len())))
 }
 
-pub(super) fn create_link(
+pub(crate) fn create_link(
     program: BorrowedFd<'_>,
     interface: u32,
     attach_type: u32,
@@ -276,7 +276,7 @@ pub(super) fn create_link(
     bpf_fd(LINK_CREATE, &mut attributes)
 }
 
-pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = LinkUpdate {
         link: number(link),
         program: number(program),
@@ -287,7 +287,7 @@ pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
 }
 
 /// Number of the interface that an XDP or TCX link is attached to; 0: none any more.
-pub(super) fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = LinkInfo::default();
     let mut attributes = Info {
         fd: number(link),
@@ -298,7 +298,7 @@ pub(super) fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info.interface)
 }
 
-pub(super) fn attach_to_socket(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn attach_to_socket(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let program = program.as_raw_fd();
     let len = libc::socklen_t::try_from(size_of_val(&program)).expect("invariant: four bytes");
     // SAFETY: pointer and length describe `program`, which outlives the call; the kernel only reads.

@@ -1,0 +1,79 @@
+//! Receiving: frames from the mapped ring, longer ones from the socket itself.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::net::{RecvFlags, recv, sockopt};
+
+use super::AfPacket;
+use crate::driver::RxFrame;
+use crate::vnet;
+
+impl AfPacket {
+    pub(super) fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> io::Result<usize> {
+        let mut handled = 0;
+        let mut received = 0;
+        while handled < budget && self.ring.is_ready(self.next) {
+            let long = &mut self.long;
+            let socket = self.socket.as_fd();
+            let delivered = self.ring.slot(self.next).and_then(|slot| {
+                let tagged = slot.tagged;
+                let (offload, bytes) = if slot.copied {
+                    receive_long(socket, long, slot.frame_len)?
+                } else {
+                    (slot.offload, slot.bytes)
+                };
+                let (checksum, segment_size) = vnet::parse(offload)?;
+                let whole = slot.frame_len == bytes.len();
+                (whole && !tagged).then(|| {
+                    sink(RxFrame {
+                        bytes,
+                        checksum,
+                        segment_size,
+                    });
+                    bytes.len()
+                })
+            });
+            self.ring.release(self.next);
+            self.next = (self.next + 1) % self.ring.frame_count();
+            handled += 1;
+            match delivered {
+                Some(len) => {
+                    received += 1;
+                    self.counters.rx_frames += 1;
+                    self.counters.rx_bytes += len as u64;
+                }
+                None => self.counters.rx_dropped += 1,
+            }
+        }
+        // Woken and nothing there: poll(2) also reports that the interface went away.
+        if std::mem::take(&mut self.slept)
+            && handled == 0
+            && let Err(error) = sockopt::socket_error(&self.socket)?
+        {
+            self.miss(&error.into())?;
+        }
+        Ok(received)
+    }
+}
+
+/// The virtio header and the frame that did not fit the ring. Such frames wait in the socket in the order
+/// of their places in the ring.
+fn receive_long<'b>(
+    socket: BorrowedFd<'_>,
+    buffer: &'b mut Vec<u8>,
+    frame_len: usize,
+) -> Option<(&'b [u8], &'b [u8])> {
+    let len = frame_len.checked_add(vnet::LEN)?;
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    let received = recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT)
+        .ok()?
+        .1;
+    buffer.get(..received)?.split_at_checked(vnet::LEN)
+}

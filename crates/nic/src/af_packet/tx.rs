@@ -1,0 +1,48 @@
+//! Sending: one gathering system call for each frame, large segments whole.
+
+use std::io;
+use std::os::fd::AsFd as _;
+
+use super::{AfPacket, sys};
+use crate::driver::TxFrame;
+
+impl AfPacket {
+    pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
+        self.busy = false;
+        for (taken, frame) in frames.iter().enumerate() {
+            match sys::send(self.socket.as_fd(), frame) {
+                Ok(()) => {
+                    self.counters.tx_frames += 1;
+                    self.counters.tx_bytes += frame.frame_len() as u64;
+                }
+                Err(error) => {
+                    if !self.judge_send(&error)? {
+                        return Ok(taken);
+                    }
+                    self.counters.tx_dropped += 1;
+                }
+            }
+        }
+        Ok(frames.len())
+    }
+
+    /// What a failed send means: try later (`Ok(false)`), skip the frame (`Ok(true)`), look at the device, or give up.
+    fn judge_send(&mut self, error: &io::Error) -> io::Result<bool> {
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {
+                self.counters.tx_busy += 1;
+                self.busy = true;
+                Ok(false)
+            }
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.miss(error).map(|()| true),
+            // The frame is longer than the link takes, its offload fields contradict it, or the file
+            // that its payload lies in was cut short (EFAULT): no retry would send it, and the frames
+            // behind it are not to blame.
+            Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT) => Ok(true),
+            _ => Err(io::Error::new(
+                error.kind(),
+                format!("sending on {:?}: {error}", self.interface),
+            )),
+        }
+    }
+}
