@@ -281,7 +281,7 @@ impl Sysctls {
                 taken.push(Taken::Number { name, value });
             }
         }
-        if self.fast_open_key.look(config) {
+        if self.fast_open_key.look(&mut config.fast_open_keys) {
             taken.push(Taken::FastOpenKey);
         }
         taken

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustix::io::Errno;
 
 use crate::cancel;
+use crate::sleep::RESTART;
 use crate::sys::{self, Handled, Inside};
 
 /// `Ok(None)`: the switch has nothing to do with this call, libc's own function shall run.
@@ -29,10 +30,6 @@ impl Failure for isize {
 impl Failure for () {
     const FAILED: () = ();
 }
-
-/// The call was interrupted and has done nothing: it begins anew, unless a handler without SA_RESTART has run (signal(7)).
-/// The kernel's own name for that, ERESTARTSYS, which no program ever sees.
-pub const RESTART: Errno = Errno::from_raw_os_error(512);
 
 /// Runs a served call: `None` asks for libc's own function; a success leaves `errno` as it was. Handlers of signals that have
 /// come meanwhile run at the end, when nothing is held: they may make calls, and may leave by siglongjmp(3).

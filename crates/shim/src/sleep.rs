@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::outcome::RESTART;
+/// The call was interrupted and has done nothing: it begins anew, unless a handler without SA_RESTART has run (signal(7)).
+/// The kernel's own name for that, ERESTARTSYS, which no program ever sees.
+pub const RESTART: Errno = Errno::from_raw_os_error(512);
 
 /// The signal mask of ppoll, pselect and epoll_pwait, installed for the sleep only.
 pub type SignalMask<'a> = Option<&'a libc::sigset_t>;

@@ -9,7 +9,8 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::datagram;
-use crate::outcome::{RESTART, Switched};
+use crate::outcome::Switched;
+use crate::sleep::RESTART;
 use crate::sys::borrow;
 use crate::transfer::{Call, Part, with_stream};
 

@@ -13,7 +13,7 @@ use client::Shared;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::accelerated::PrivateFd;
+use client::PrivateFd;
 
 /// An eventfd for any number of sleepers.
 #[derive(Default)]

@@ -5,8 +5,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::config::Config;
-
 /// The name of the setting.
 pub const NAME: &str = "tcp_fastopen_key";
 /// Of keys as text, two and what lies between.
@@ -32,7 +30,7 @@ impl FastOpenKey {
     }
 
     /// Takes over keys that are others than before; whether they are.
-    pub fn look(&mut self, config: &mut Config) -> bool {
+    pub fn look(&mut self, target: &mut Keys) -> bool {
         let mut text = [0; TEXT_MAX];
         let read = self
             .file
@@ -43,7 +41,7 @@ impl FastOpenKey {
             return false;
         };
         self.last = keys;
-        config.fast_open_keys = keys;
+        *target = keys;
         true
     }
 }

@@ -157,7 +157,8 @@ fn target(
             }
         }
     }
-    for name in path {
+    // `a::{self, B}` names the module `a`.
+    for name in path.iter().filter(|name| *name != "self") {
         let mut next = at.clone();
         next.push(name.clone());
         if modules.contains_key(&next) {
