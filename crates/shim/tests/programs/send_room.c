@@ -9,6 +9,8 @@ static char data[PIECE];
 
 static void server(int listener) {
     int fd = accepted(listener);
+    /* Of two that wait either may be taken first where cores serve them. */
+    step(fd);
     int control = accepted(listener);
     step(control);
     /* Nobody reads until the client has seen it. */
@@ -51,6 +53,7 @@ static void client(address_t peer) {
     int fd = socket(FAMILY, SOCK_STREAM, 0);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     worked("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
+    await(fd);
     int control = connected(peer);
     await(control);
     pthread_t thread;
