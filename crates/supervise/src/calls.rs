@@ -117,6 +117,7 @@ impl Supervisor {
                 if relay.phase == Phase::Open && options::bounds_sending(option) =>
             {
                 options::bound_sending(relay.backing.as_fd(), programs.as_fd());
+                relay.note_size(programs.as_fd());
                 relay.bell.ring();
             }
             _ => {}

@@ -84,7 +84,10 @@ impl Supervisor {
         };
         match engines::owner(address.ip(), &engines.stream_networks()) {
             Some((Owner::Engine, _)) => {}
-            None if self.door.is_engine_only() => return Err(Errno::ADDRNOTAVAIL),
+            // Of what is bound already the kernel says so.
+            None if self.door.is_engine_only() && local_of(fd.as_fd())?.port() == 0 => {
+                return Err(Errno::ADDRNOTAVAIL);
+            }
             Some((Owner::Any, _)) | None => return Ok(Outcome::Continue),
         }
         if (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port()) {
@@ -115,7 +118,10 @@ impl Supervisor {
                 self.undo_connection(call, fd.as_fd(), key)?;
                 return Ok(Outcome::Continue);
             }
-            Some(Served::Relay(_)) => return self.connect_again(call, &fd, key),
+            Some(Served::Relay(_)) => {
+                let told = self.tell_again(call, key);
+                return told.unwrap_or_else(|| self.connect_again(call, &fd, key));
+            }
             Some(Served::Datagrams(_)) => return self.connect_datagrams(call, (fd, key), &name),
             None if family_of_udp(fd.as_fd()).is_some() => {
                 return self.connect_datagrams(call, (fd, key), &name);
@@ -221,8 +227,14 @@ impl Supervisor {
         let phase = Phase::Connecting { stuffed };
         let mut relay = Relay::new(socket, backing, pair, phase, (call.caller, call.fd), bell);
         let outcome = if nonblocking {
+            match self.deliver(&mut relay, call.id, call.fd) {
+                // A signal took the call back. It comes again, and the connection is there already (`tell_again`).
+                Err(Errno::NOENT | Errno::SRCH) => {
+                    self.undelivered.insert(backing_cookie, key);
+                }
+                delivered => delivered?,
+            }
             // However fast the answer comes: Linux holds the socket during the call and sees it afterwards.
-            self.deliver(&mut relay, call.id, call.fd)?;
             Err(Errno::INPROGRESS)
         } else {
             relay.waiting.push(waiting(call, &relay));
@@ -266,6 +278,38 @@ impl Supervisor {
         }
         let give = || sys::give(listener, id, programs, Place::At(fd), closes).map(drop);
         self.sets.follow(caller, fd, (backing, programs), give)
+    }
+
+    /// A connect was answered that a signal had taken back: it is told the same when it comes again.
+    pub fn keep_answer(&mut self, call: &Call, answer: Result<i64, Errno>) {
+        let Some((_, cookie)) = self.socket_of(call) else {
+            return;
+        };
+        let key = self.undelivered.get(&cookie).copied().unwrap_or(cookie);
+        if let Some(Served::Relay(relay)) = self.served.get_mut(&key) {
+            relay.unheard = Some(answer);
+        }
+    }
+
+    /// The answer of a connect that nobody has heard; `None`: there is none.
+    fn tell_again(&mut self, call: &Call, key: u64) -> Option<Result<Outcome, Errno>> {
+        let Some(Served::Relay(relay)) = self.served.get_mut(&key) else {
+            return None;
+        };
+        let answer = relay.unheard.take()?;
+        let Some(Served::Relay(mut relay)) = self.served.remove(&key) else {
+            return None;
+        };
+        let delivered = self.deliver(&mut relay, call.id, call.fd);
+        if relay.programs.is_none() {
+            self.undelivered
+                .retain(|_, undelivered| *undelivered != key);
+        }
+        self.served.insert(key, Served::Relay(relay));
+        Some(match delivered {
+            Ok(()) | Err(Errno::NOENT | Errno::SRCH) => answer.map(Outcome::Return),
+            Err(error) => Err(error),
+        })
     }
 
     /// Another connect on a socket that is served: the states and their errno are those of

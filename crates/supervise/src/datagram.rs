@@ -13,6 +13,7 @@
 //! file is open somewhere: which sockets still are is read from /proc (`supervisor::reap`).
 
 mod calls;
+mod cork;
 pub mod message;
 mod open;
 mod options;
@@ -32,6 +33,7 @@ use client::address::{self, Family, Name};
 use client::engines::Place;
 use client::route::Owner;
 use client::{Control, Heard, HeardBy, Outgoing, Readiness, Received, TcpSocket};
+use hostif::Transport;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny,
@@ -43,6 +45,7 @@ use crate::pair::{raise_send_buffer, set_nonblocking};
 use crate::relay::Step;
 use crate::supervisor::Call;
 
+use cork::Corked;
 pub use open::family_of_udp;
 pub use options::Options;
 pub use receive::Facts;
@@ -64,6 +67,8 @@ pub enum Peer {
     None,
     /// Somebody the engine reaches.
     Engine,
+    /// Somebody on this host: each datagram goes by the stack on which he is at that moment.
+    Both,
     /// Somebody the kernel reaches.
     Kernel,
 }
@@ -147,8 +152,9 @@ pub struct Datagrams {
     pub heard: Heard,
     /// What no engine reaches is refused, not the kernel's.
     pub engine_only: bool,
-    /// Shut down for reading.
+    /// Shut down for reading, for writing.
     pub is_shut: bool,
+    pub is_mute: bool,
     /// Rings for another turn.
     pub bell: Arc<Bell>,
     /// Calls that wait.
@@ -157,6 +163,8 @@ pub struct Datagrams {
     programs_name: SocketAddrAny,
     own_name: SocketAddrAny,
     facts: HashMap<Facts, OwnedFd>,
+    /// A datagram that is being put together.
+    corked: Option<Corked>,
 }
 
 impl Datagrams {
@@ -181,14 +189,34 @@ impl Datagrams {
             heard: Heard::default(),
             engine_only: false,
             is_shut: false,
+            is_mute: false,
             bell,
             blocked: Vec::new(),
             ours: pair.ours,
             programs_name: pair.programs_name,
             own_name: pair.own_name,
             facts: HashMap::new(),
+            corked: None,
         };
         (datagrams, pair.programs)
+    }
+
+    /// The port of the peer, if that is on this host.
+    pub fn port_on_this_host(&self) -> Option<u16> {
+        let peer = self.socket.peer_address()?;
+        let local = self.socket.local_address();
+        let is_here = peer.ip().is_loopback() || local.is_some_and(|local| local.ip() == peer.ip());
+        (is_here && self.is_engines_peer()).then_some(peer.port())
+    }
+
+    /// Its own.
+    pub fn local_port(&self) -> Option<u16> {
+        self.socket.local_address().map(|local| local.port())
+    }
+
+    /// Whether any process has the program's end open: its name is there as long.
+    pub fn is_open(&self) -> bool {
+        rustix::net::connect(&self.ours, &self.programs_name) != Err(Errno::CONNREFUSED)
     }
 
     /// Our end.
@@ -205,12 +233,27 @@ impl Datagrams {
         }
     }
 
+    /// Whether the engine has the peer.
+    pub fn is_engines_peer(&self) -> bool {
+        matches!(self.peer, Peer::Engine | Peer::Both)
+    }
+
+    /// The stack that has the peer now.
+    fn stack_of_peer(&self) -> Peer {
+        let is_held = |to| self.socket.session().holds(Transport::Udp, to);
+        match self.peer {
+            Peer::Both if self.socket.peer_address().is_some_and(is_held) => Peer::Engine,
+            Peer::Both => Peer::Kernel,
+            peer => peer,
+        }
+    }
+
     /// Whether what arrives at the backing socket is the program's.
     pub fn kernel_receives(&self) -> bool {
         match self.peer {
             Peer::None => self.owner == Owner::Any,
             Peer::Engine => false,
-            Peer::Kernel => true,
+            Peer::Both | Peer::Kernel => true,
         }
     }
 
@@ -233,7 +276,7 @@ impl Datagrams {
     pub fn move_up(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..PIECES {
             let has_room = self.socket.readiness().contains(Readiness::OUT);
-            if self.peer == Peer::Engine && !has_room {
+            if self.is_engines_peer() && !has_room {
                 return false;
             }
             let taken = rustix::net::recv(&self.ours, &mut buffer[..], RecvFlags::DONTWAIT);
@@ -241,7 +284,12 @@ impl Datagrams {
                 return false;
             };
             let payload = &buffer[..len];
-            match self.peer {
+            match self.stack_of_peer() {
+                Peer::Engine if self.corked.is_some() || self.options.is_corked => {
+                    if let Err(error) = self.append(payload, 0) {
+                        self.raise(error);
+                    }
+                }
                 Peer::Engine => self.push_plain(payload),
                 Peer::Kernel => {
                     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -249,7 +297,7 @@ impl Datagrams {
                         self.raise(error);
                     }
                 }
-                Peer::None => {}
+                Peer::None | Peer::Both => {}
             }
         }
         true
@@ -444,6 +492,17 @@ mod tests {
         send(ours, b"again", SendFlags::DONTWAIT).unwrap();
         let (len, _) = recv(programs, &mut place[..], RecvFlags::DONTWAIT).unwrap();
         assert_eq!(&place[..len], b"again");
+    }
+
+    #[test]
+    fn an_end_can_be_connected_to_as_long_as_anybody_has_it_open() {
+        let pair = DatagramPair::new(true).unwrap();
+        let other = rustix::io::dup(&pair.programs).unwrap();
+        let connect = || rustix::net::connect(&pair.ours, &pair.programs_name);
+        drop(pair.programs);
+        assert_eq!(connect(), Ok(()));
+        drop(other);
+        assert_eq!(connect(), Err(Errno::CONNREFUSED));
     }
 
     #[test]

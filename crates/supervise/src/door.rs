@@ -35,6 +35,11 @@ impl Door {
         self.engines.map(Engines::networks)
     }
 
+    /// As `networks`, of the engines that serve UDP, and with loopback where it is on an engine.
+    pub fn datagram_networks(&self) -> Option<Networks> {
+        self.engines.map(Engines::datagram_networks)
+    }
+
     /// Whether what the engines cannot take fails.
     pub fn is_engine_only(&self) -> bool {
         self.settings.engine_only

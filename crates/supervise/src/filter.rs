@@ -39,20 +39,25 @@ pub const ABSENT: [libc::c_long; 3] = [
     libc::SYS_io_uring_register,
 ];
 
-/// Flags with which sendto is stopped: a pair does not hold bytes back, and what is urgent must not be overtaken.
-pub const SENDING: i32 = libc::MSG_OOB | libc::MSG_MORE;
+/// Flags with which sendto is stopped: a pair does not hold bytes back, what is urgent must not be overtaken, and who only asks
+/// for the way sends nothing.
+pub const SENDING: i32 = libc::MSG_OOB | libc::MSG_MORE | MSG_PROBE;
+
+/// linux/socket.h.
+pub const MSG_PROBE: i32 = 0x10;
 
 /// Flags that stop recvfrom together: a pair does not wait for bytes that are only looked at.
 pub const LOOKING: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
 
 /// Flags that stop recvfrom alone: a pair of streams has no error queue, and would give bytes instead; nor does it throw
-/// bytes away.
-pub const ASKING: i32 = libc::MSG_ERRQUEUE | libc::MSG_TRUNC;
+/// bytes away. Datagrams, and listeners, have nothing that is urgent.
+pub const ASKING: i32 = libc::MSG_ERRQUEUE | libc::MSG_TRUNC | libc::MSG_OOB;
 
-/// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent (tcp(7)); the addresses of the
-/// host and of one interface (netdevice(7)).
-pub const REQUESTS: [u32; 7] = [
+/// The requests of ioctl that are stopped: bytes that wait, are not acknowledged, are not sent, the urgent mark (tcp(7)); the
+/// addresses of the host and of one interface (netdevice(7)).
+pub const REQUESTS: [u32; 8] = [
     FIONREAD,
+    SIOCATMARK,
     SIOCOUTQ,
     SIOCOUTQNSD,
     SIOCGIFCONF,
@@ -65,6 +70,8 @@ pub const REQUESTS: [u32; 7] = [
 pub const FIONREAD: u32 = 0x541b;
 /// See `FIONREAD`.
 pub const SIOCOUTQ: u32 = 0x5411;
+/// asm-generic/sockios.h.
+pub const SIOCATMARK: u32 = 0x8905;
 /// linux/sockios.h.
 pub const SIOCOUTQNSD: u32 = 0x894b;
 const SIOCGIFCONF: u32 = 0x8912;
@@ -354,6 +361,7 @@ mod tests {
             (plain, false),
             (plain | libc::MSG_OOB, true),
             (plain | libc::MSG_MORE, true),
+            (plain | MSG_PROBE, true),
             (libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_EOR, false),
         ] {
             assert_eq!(stops(libc::SYS_sendto, flags), expected, "{flags:x}");
@@ -362,7 +370,7 @@ mod tests {
             (plain, false),
             (libc::MSG_PEEK, false),
             (libc::MSG_WAITALL | plain, false),
-            (libc::MSG_OOB | libc::MSG_WAITALL, false),
+            (libc::MSG_OOB | libc::MSG_WAITALL, true),
             (libc::MSG_TRUNC | plain, true),
             (libc::MSG_PEEK | libc::MSG_WAITALL, true),
             (libc::MSG_PEEK | libc::MSG_WAITALL | plain, true),

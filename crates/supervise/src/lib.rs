@@ -50,7 +50,7 @@ pub struct Settings {
     pub placement: Placement,
     /// What no engine can take fails instead of going to the kernel.
     pub engine_only: bool,
-    /// TCP over loopback is on the first engine that serves TCP, before the kernel's.
+    /// Loopback is on the first engine that serves TCP, and on the first that serves UDP, before the kernel's.
     pub loopback: bool,
 }
 

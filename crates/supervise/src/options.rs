@@ -211,19 +211,28 @@ pub fn ask(
     room: usize,
 ) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; room];
-    let is_mtu = [
-        (libc::IPPROTO_IP, libc::IP_MTU),
-        (libc::IPPROTO_IPV6, libc::IPV6_MTU),
-    ]
-    .contains(&(level, name));
-    let len = match sys::option(backing, level, name, &mut value) {
+    let is_connected = socket.state() == State::Connected;
+    let len = match (sys::option(backing, level, name, &mut value), (level, name)) {
         // The backing socket has no route.
-        Err(Errno::NOTCONN) if is_mtu && socket.state() == State::Connected => {
+        (Err(Errno::NOTCONN), (libc::IPPROTO_IP, libc::IP_MTU))
+        | (Err(Errno::NOTCONN), (libc::IPPROTO_IPV6, libc::IPV6_MTU | libc::IPV6_PATHMTU))
+            if is_connected =>
+        {
             let mtu = i32::try_from(socket.figures()?.pmtu).unwrap_or(i32::MAX);
-            value = mtu.to_ne_bytes().to_vec();
+            // `struct ip6_mtuinfo`: an address, of which nothing is said, and the MTU.
+            let before = if name == libc::IPV6_PATHMTU { 28 } else { 0 };
+            value = [&[0; 28][..before], &mtu.to_ne_bytes()].concat();
             room.min(value.len())
         }
-        told => told?,
+        // What the peer may fill now, where the program has set none (`tcp_rcv_space_adjust`).
+        (Ok(len), (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP))
+            if is_connected && int(&value) == Some(0) =>
+        {
+            let bytes = i32::try_from(socket.receive_window_bytes()).unwrap_or(i32::MAX);
+            value = bytes.to_ne_bytes().to_vec();
+            len
+        }
+        (told, _) => told?,
     };
     value.truncate(len);
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {

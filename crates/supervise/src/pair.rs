@@ -17,6 +17,9 @@ const BUFFER_BYTES: usize = 512 * 1024;
 /// The smallest: single writes of a few bytes have room, however little the program wants to wait.
 const SMALLEST_BYTES: usize = 16 * 1024;
 
+/// What a write takes at least of the send buffer, with all that the kernel counts (768 bytes were seen).
+const WRITE_BYTES: usize = 1024;
+
 /// What an end is stuffed with.
 static PIECE: [u8; 32 * 1024] = [0; 32 * 1024];
 
@@ -79,6 +82,20 @@ pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<
     });
     // It fails of no end of a pair.
     let _ = set_send_buffer(end, bytes.clamp(SMALLEST_BYTES, BUFFER_BYTES));
+}
+
+/// How many bytes of the program's may stay in the pair, however it has written them, that it has room all the same: a quarter
+/// of its buffer (`unix_writable`). Looking goes on behind them from now on; 0: this kernel cannot.
+pub fn seen_max(ours: BorrowedFd<'_>, programs: BorrowedFd<'_>) -> usize {
+    let mut offset = [0; 4];
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    let is_known = crate::sys::option(ours, level, name, &mut offset).is_ok();
+    let is_set = i32::from_ne_bytes(offset) >= 0;
+    if !is_known || (!is_set && crate::sys::set_option(ours, level, name, &[0; 4]).is_err()) {
+        return 0;
+    }
+    let bytes = sockopt::socket_send_buffer_size(programs).unwrap_or(0);
+    bytes / 4 / WRITE_BYTES
 }
 
 /// See `BUFFER_BYTES`.

@@ -24,7 +24,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use crate::bell::Bell;
 use crate::caller::Caller;
 use crate::datagram::Blocked;
-use crate::filter::{FIONREAD, SIOCOUTQ};
+use crate::filter::{FIONREAD, SIOCATMARK, SIOCOUTQ};
 use crate::pair;
 use crate::sys;
 
@@ -35,8 +35,6 @@ pub const PIECE_BYTES: usize = 64 * 1024;
 /// Pieces that are moved for the sake of one call: more than a pair holds, so that a program that writes on and on, or a
 /// peer that does, holds up nobody else.
 const ROUNDS_MAX: usize = 64;
-/// asm-generic/sockios.h.
-pub const SIOCATMARK: u32 = 0x8905;
 
 /// A call that waits for what happens to a connection.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +100,8 @@ pub struct Relay {
     pub waiting: Vec<Waiting>,
     /// connect has reported success: the next one is EISCONN.
     pub reported: bool,
+    /// What a connect was answered that a signal had taken back.
+    pub unheard: Option<Result<i64, Errno>>,
     /// Where the program's end was put.
     pub place: (Caller, RawFd),
     /// The program's end was shut down for reading, for writing, by the program.
@@ -120,6 +120,11 @@ pub struct Relay {
     is_marked: bool,
     /// TCP_SAVED_SYN was told, which is once.
     pub syn_told: bool,
+    /// Bytes of the program's that have gone on and are in the pair still (`move_up`), and how many may be.
+    seen: usize,
+    seen_max: usize,
+    /// What the program writes is short.
+    is_brief: bool,
     /// The connection's error, found on the way.
     pub failure: Option<Errno>,
     /// The program sends no more.
@@ -145,6 +150,7 @@ impl Relay {
     ) -> Relay {
         // Of which bytes the program sees apart, its end of the pair decides.
         socket.set_urgent_in_line(true);
+        let seen_max = pair::seen_max(pair.ours.as_fd(), pair.programs.as_fd());
         Relay {
             socket,
             backing,
@@ -155,6 +161,7 @@ impl Relay {
             error: None,
             waiting: Vec::new(),
             reported: phase == Phase::Open,
+            unheard: None,
             place,
             shut: (false, false),
             shut_both: false,
@@ -164,6 +171,9 @@ impl Relay {
             since_urgent: None,
             is_marked: false,
             syn_told: false,
+            seen: 0,
+            seen_max,
+            is_brief: true,
             failure: None,
             fin_sent: false,
             fin_told: false,
@@ -264,13 +274,23 @@ impl Relay {
         }
         if self.socket.readable_bytes() > 0 {
             // What is written meanwhile will not be sent. It stays unread, so that the end is a reset all the same.
-            let writes = |ours: &OwnedFd| sys::ask(ours.as_fd(), FIONREAD) != Ok(0);
-            if self.ours.as_ref().is_some_and(writes) {
+            if self.written_bytes() != 0 {
                 self.refuse(buffer);
             }
             return Step::Idle;
         }
         match self.failure.take().or_else(|| self.socket.take_error()) {
+            // A reset behind the end of the stream: what is read is the end (`tcp_reset`).
+            Some(Errno::PIPE) if self.socket.fin_received() => {
+                self.tell_fin();
+                self.refuse(buffer);
+                if let Some(ours) = &self.ours {
+                    // Whom the program has signalled of events hears of this one by both directions together.
+                    let _ = shutdown(ours, Shutdown::Both);
+                }
+                self.phase = Phase::Over;
+                self.error = Some(Errno::PIPE);
+            }
             Some(error) => self.end(error),
             // A call has been told the error, or there is none to tell.
             None => {
@@ -283,13 +303,24 @@ impl Relay {
     }
 
     /// From the program to the peer. True: there may be more.
+    ///
+    /// What is taken out of a pair makes room, and its writer hears an edge of that, where TCP tells of room only after there was
+    /// none. So a little, which takes no room worth mentioning, is only looked at, and taken when more has come.
     fn move_up(&mut self) -> bool {
-        let Some(ours) = &self.ours else { return false };
         if self.fin_sent {
             return false;
         }
         for _ in 0..PIECES {
-            let mut space = match self.socket.send_space(PIECE_BYTES) {
+            let looks = self.is_brief && !self.urgent_up && self.seen < self.seen_max;
+            if !looks {
+                self.take_seen();
+            }
+            let Some(ours) = &self.ours else { return false };
+            let (most, flags) = match looks {
+                true => (self.seen_max - self.seen, libc::MSG_PEEK),
+                false => (PIECE_BYTES, 0),
+            };
+            let mut space = match self.socket.send_space(most) {
                 Ok(space) => space,
                 Err(Errno::AGAIN) => return false,
                 // Nothing can be sent any more.
@@ -303,7 +334,7 @@ impl Relay {
                 true => take_urgent(ours.as_fd(), &mut space),
                 false => None,
             };
-            match urgent.unwrap_or_else(|| sys::receive_into(ours.as_fd(), &space, 0)) {
+            match urgent.unwrap_or_else(|| sys::receive_into(ours.as_fd(), &space, flags)) {
                 Ok(0) => {
                     drop(space);
                     self.fin_sent = true;
@@ -317,6 +348,8 @@ impl Relay {
                     if space.commit(bytes).is_err() {
                         return false;
                     }
+                    self.seen += if looks { bytes } else { 0 };
+                    self.is_brief = bytes < most.min(self.seen_max);
                 }
                 Err(Errno::CONNRESET) => {
                     drop(space);
@@ -339,8 +372,38 @@ impl Relay {
                 break;
             }
         }
-        let Some(ours) = &self.ours else { return false };
-        !self.abandoned && sys::ask(ours.as_fd(), FIONREAD) == Ok(0)
+        !self.abandoned && self.ours.is_some() && self.written_bytes() == 0
+    }
+
+    /// Bytes in the pair that the program has written and that have not gone on.
+    pub fn written_bytes(&self) -> i32 {
+        let there = self
+            .ours
+            .as_ref()
+            .map(|ours| sys::ask(ours.as_fd(), FIONREAD));
+        let seen = i32::try_from(self.seen).unwrap_or(i32::MAX);
+        there.and_then(Result::ok).map_or(0, |there| there - seen)
+    }
+
+    /// Takes out of the pair what has gone on.
+    fn take_seen(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        if let Some(ours) = &self.ours
+            && seen > 0
+        {
+            // What was looked at is there.
+            let _ = recv(ours, &mut vec![0; seen][..], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// The program's end has another size.
+    pub fn note_size(&mut self, programs: BorrowedFd<'_>) {
+        if let Some(ours) = &self.ours {
+            self.seen_max = pair::seen_max(ours.as_fd(), programs);
+        }
+        if self.seen >= self.seen_max {
+            self.take_seen();
+        }
     }
 
     /// Moves all that there is room for in the pair.
@@ -410,6 +473,7 @@ impl Relay {
 
     /// Nothing that the program writes will be sent: whoever waits for room in the pair, or writes now, hears EPIPE.
     fn refuse(&mut self, buffer: &mut [u8]) {
+        self.take_seen();
         if let Some(ours) = &self.ours
             && !std::mem::replace(&mut self.refuses, true)
         {

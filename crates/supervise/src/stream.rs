@@ -12,16 +12,17 @@ use std::time::Instant;
 
 use client::WriteMode;
 use client::addresses::netdevice;
+use client::datagram_messages::parse_for_stream;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::datagram::message::{self, Place};
 use crate::datagram::{BLOCKED_MAX, Blocked};
-use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCOUTQ};
+use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCATMARK, SIOCOUTQ};
 use crate::options;
 use crate::pair::is_nonblocking;
-use crate::relay::{PIECE_BYTES, Phase, Relay, SIOCATMARK};
+use crate::relay::{PIECE_BYTES, Phase, Relay};
 use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
 use crate::sys;
 
@@ -39,7 +40,7 @@ enum Attempt {
 fn is_rare(call: &Call, number: i64) -> bool {
     let flags = message::flags(call, number);
     if message::sends(number) {
-        flags & SENDING != 0 || names(call, number)
+        flags & SENDING != 0 || names(call, number) || has_control(call, number)
     } else {
         flags & LOOKING == LOOKING && flags & libc::MSG_OOB == 0
     }
@@ -49,6 +50,12 @@ fn is_rare(call: &Call, number: i64) -> bool {
 fn names(call: &Call, number: i64) -> bool {
     let flags = message::flags(call, number);
     number == libc::SYS_sendto && call.arguments[4] != 0 && flags & libc::MSG_FASTOPEN == 0
+}
+
+/// Whether control messages go along, which mean other things to a pair.
+fn has_control(call: &Call, number: i64) -> bool {
+    let carries = |place: Place| place.control.0 != 0 && place.control.1 != 0;
+    number == libc::SYS_sendmsg && Place::of(call, number, 0).is_ok_and(carries)
 }
 
 impl Supervisor {
@@ -62,6 +69,7 @@ impl Supervisor {
         let (flags, sends) = (message::flags(call, number), message::sends(number));
         if let Some(Served::Relay(relay)) = self.served.get_mut(&key)
             && flags & (libc::MSG_ERRQUEUE | libc::MSG_FASTOPEN) == 0
+            && (sends || flags & libc::MSG_OOB == 0)
             && relay.error.is_some()
             && (sends || sys::ask(programs.as_fd(), FIONREAD) == Ok(0))
             && let Some(error) = relay.take_end(programs.as_fd())
@@ -105,7 +113,10 @@ impl Supervisor {
                 .map_err(|_| Errno::INVAL);
         }
         if !waits || relay.blocked.len() >= BLOCKED_MAX {
-            return if names(call, number) || relay.receives_apart(call, number) {
+            let is_apart = names(call, number)
+                || has_control(call, number)
+                || relay.receives_apart(call, number);
+            return if is_apart {
                 Err(Errno::AGAIN)
             } else {
                 Ok(Outcome::Continue)
@@ -164,6 +175,9 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let relay = match self.served.get_mut(&key) {
+            Some(Served::Datagrams(_)) if request == SIOCATMARK => return Err(Errno::NOTTY),
+            // The pair has a mark where the connection has, and none that listens.
+            _ if request == SIOCATMARK => return Ok(Outcome::Continue),
             Some(Served::Relay(relay)) => relay,
             // A listener has neither bytes to read nor to send (`tcp_ioctl`).
             Some(Served::Queue(_)) => return Err(Errno::INVAL),
@@ -222,10 +236,12 @@ impl Relay {
         } else {
             WriteMode::Plain
         };
-        // A pair says of an address what TCP does not.
-        let is_named = names(&call, number);
+        // A pair says of an address, and of control messages, what TCP does not.
+        let is_named = names(&call, number) || has_control(&call, number);
         if is_named {
             place.read_name(call.caller)?;
+            // What it asks to be told a pair cannot tell.
+            parse_for_stream(&place.read_control(call.caller)?)?;
         }
         let refused = if is_named {
             Err(Errno::PIPE)
@@ -304,8 +320,8 @@ impl Relay {
 
     /// With those that are still in the pair.
     fn with_written(&self, bytes: usize) -> i32 {
-        let in_pair = match (&self.ours, self.phase) {
-            (Some(ours), Phase::Open) => sys::ask(ours.as_fd(), FIONREAD).unwrap_or(0),
+        let in_pair = match self.phase {
+            Phase::Open => self.written_bytes(),
             _ => 0,
         };
         in_pair.saturating_add(i32::try_from(bytes).unwrap_or(i32::MAX))

@@ -270,7 +270,10 @@ impl Supervisor {
             Ok(Outcome::Later) => return,
             Err(error) => Some(Err(error)),
         };
-        self.reply(id, answer);
+        let told = sys::answer(self.listener.as_fd(), id, answer);
+        if let (libc::SYS_connect, Some(answer), Err(_)) = (number, answer, told) {
+            self.keep_answer(&call, answer);
+        }
     }
 
     /// Answers a call. Where it is gone, a signal took it back, and it will come again or not.
@@ -370,11 +373,7 @@ impl Supervisor {
                 self.serve_queue(key);
                 return;
             }
-            Some(Served::Datagrams(datagrams)) => {
-                let step = datagrams.turn(buffer);
-                self.serve_blocked(key);
-                step
-            }
+            Some(Served::Datagrams(_)) => self.turn_datagrams(key, buffer),
             None => return,
         };
         match step {

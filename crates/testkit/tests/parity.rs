@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Host, Lab, LabSpec, PATIENCE, host, parity};
+use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, parity};
 
 /// The hosts' end of the cable.
 const LINK: &str = "eth0";
@@ -92,49 +92,22 @@ fn static_programs_print_under_a_supervisor_what_they_print_over_the_kernel() {
     let Some(lab) = laboratory("t-parity-static") else {
         return;
     };
-    let differing = |name: &str| parity::DIFFERING_SUPERVISED.contains(&name);
-    let (same, others, success) = run_supervised(&lab, &[], &differing);
-    assert!(
-        success && same.len() >= 40,
-        "the same: {}\n{others}",
-        same.len()
-    );
-}
-
-#[test]
-fn what_a_supervised_program_can_tell_from_the_kernel_is_told_if_it_cannot_any_more() {
-    let Some(lab) = laboratory("t-parity-differing") else {
+    let a = host(&lab, "a");
+    let Some(_engine) = serve(a, &[]) else {
         return;
     };
-    // Some wait for ever; one that is slow is taken to differ, as is one that differs now and then only.
-    let listed = |name: &str| !parity::DIFFERING_SUPERVISED.contains(&name);
-    let (same, others, _) = run_supervised(&lab, &["--limit", "10"], &listed);
-    assert!(
-        same.len() + others.matches("DIFFERENT").count() >= parity::DIFFERING_SUPERVISED.len(),
-        "not all were run: {others}"
-    );
-    if !same.is_empty() {
-        let line = format!("parity: DIFFERING_SUPERVISED lists what is the same: {same:?}");
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
-}
-
-/// Runs static programs under a supervisor: which are the same, what was printed of the others, and whether there are
-/// none.
-fn run_supervised(
-    lab: &Lab,
-    more: &[&str],
-    leave_out: &dyn Fn(&str) -> bool,
-) -> (Vec<String>, String, bool) {
-    let a = host(lab, "a");
-    let shunt = testkit::shunt().to_str().unwrap();
-    let mut engine = testkit::start(a, shunt, &["engine"]);
-    let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    let shunt = testkit::shunt().display();
     let command = format!("{shunt} run --policy engine-only --");
     let address = a.spec().engine_address.address.to_string();
-    let arguments = ["--static", "--command", &command, "--address", &address];
-    run_programs_unless(a, &[&arguments, more].concat(), leave_out)
+    let folder = parity::differing_supervised();
+    let mut arguments = vec!["--static", "--command", &command, "--address", &address];
+    arguments.extend(["--differences", folder.to_str().unwrap()]);
+    if std::env::var("SHUNT_GOLDEN").is_ok_and(|value| value == "write") {
+        arguments.push("--write");
+    }
+    // Fast Open is refused, and how soon the connect then stands is no measure.
+    let without = ["fast_open"];
+    run_all(a, &arguments, &|name| without.contains(&name), 60);
 }
 
 fn laboratory(name: &str) -> Option<Lab> {
@@ -156,17 +129,9 @@ fn compare(lab: &str, flags: &[&str], differing: &[&str]) {
     };
     let shunt = testkit::shunt().to_str().unwrap();
     let a = host(&lab, "a");
-    // Both sides serve Fast Open, which neither does by default.
-    let sysctl = ["-c", "echo 3 > /proc/sys/net/ipv4/tcp_fastopen"];
-    let is_set = testkit::start(a, "sh", &sysctl).finish(PATIENCE, || false);
-    if !is_set.is_ok_and(|done| done.status.success()) {
-        return skip("net.ipv4.tcp_fastopen cannot be set");
-    }
-    let flags = [&["engine", "--fastopen", "3"], flags].concat();
-    let mut engine = testkit::start(a, shunt, &flags);
-    let serves = |engine: &testkit::Program| engine.stderr().contains("serving");
-    engine.wait_until("engine", PATIENCE, serves).unwrap();
-
+    let Some(_engine) = serve(a, flags) else {
+        return;
+    };
     let library = [
         "run",
         "--policy",
@@ -192,26 +157,27 @@ fn compare(lab: &str, flags: &[&str], differing: &[&str]) {
     run_programs(a, &arguments, differing);
 }
 
+/// An engine. Kernel and engine serve Fast Open, which neither does by default.
+fn serve(on: &Host, flags: &[&str]) -> Option<Program> {
+    let sysctl = ["-c", "echo 3 > /proc/sys/net/ipv4/tcp_fastopen"];
+    let is_set = testkit::start(on, "sh", &sysctl).finish(PATIENCE, || false);
+    if !is_set.is_ok_and(|done| done.status.success()) {
+        skip("net.ipv4.tcp_fastopen cannot be set");
+        return None;
+    }
+    let flags = [&["engine", "--fastopen", "3"], flags].concat();
+    let mut engine = testkit::start(on, testkit::shunt().to_str().unwrap(), &flags);
+    let serves = |engine: &Program| engine.stderr().contains("serving");
+    engine.wait_until("engine", PATIENCE, serves).unwrap();
+    Some(engine)
+}
+
 fn run_programs(on: &Host, arguments: &[&str], differing: &[&str]) {
     run_all(on, arguments, &|name| differing.contains(&name), 25);
 }
 
 /// Every program that is not left out; they are at least so many, and all the same.
 fn run_all(on: &Host, arguments: &[&str], leave_out: &dyn Fn(&str) -> bool, at_least: usize) {
-    let (same, others, success) = run_programs_unless(on, arguments, leave_out);
-    assert!(
-        success && same.len() >= at_least,
-        "the same: {}\n{others}",
-        same.len()
-    );
-}
-
-/// Every program that is not left out: which are the same, what was printed of the others, and whether there are none.
-fn run_programs_unless(
-    on: &Host,
-    arguments: &[&str],
-    leave_out: &dyn Fn(&str) -> bool,
-) -> (Vec<String>, String, bool) {
     let runner = parity::runner();
     let names = parity::names(leave_out);
     let mut words = vec![runner.to_str().unwrap()];
@@ -224,13 +190,13 @@ fn run_programs_unless(
         .stdout
         .lines()
         .partition(|line| line.starts_with("same"));
-    let name = |line: &str| line.trim_start_matches("same").trim().to_owned();
-    let others = [done.stderr.as_str(), &others.join("\n")].concat();
-    (
-        same.into_iter().map(name).collect(),
-        others,
-        done.status.success(),
-    )
+    assert!(
+        done.status.success() && same.len() >= at_least,
+        "the same: {}\n{}{}",
+        same.len(),
+        done.stderr,
+        others.join("\n")
+    );
 }
 
 fn is_installed(tool: &str) -> bool {

@@ -47,8 +47,9 @@ impl Browser {
     /// Starts one, or says that none is installed.
     pub fn start(test: &str) -> Option<Self> {
         let Some(program) = program() else {
-            let text =
-                format!("skipped: {test}: chromium is not installed (scripts/install-packages matrix)");
+            let text = format!(
+                "skipped: {test}: chromium is not installed (scripts/install-packages matrix)"
+            );
             let _ = writeln!(std::io::stderr(), "{text}");
             return None;
         };

@@ -27,6 +27,9 @@ static void client(address_t peer) {
     result("connect", connect(fd, (struct sockaddr *)&peer, sizeof peer));
     wait_and_say("connected", epoll, 2000);
     wait_and_say("no news", epoll, 50);
+    /* Not of room: epoll_room is about that. */
+    wish.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+    result("no interest in room", epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &wish));
     step(fd);
     wait_and_say("data", epoll, 2000);
     wait_and_say("not read, no news", epoll, 50);

@@ -24,6 +24,8 @@ static void server(int listener) {
     abort_with_linger(fd);
     fd = accepted(listener);
     await(fd);
+    /* Until the client sleeps in send. */
+    pause_ms(1500);
     abort_with_linger(fd);
 }
 
@@ -65,11 +67,15 @@ static void client(address_t peer) {
 
     fd = connected(peer);
     char *block = calloc(1, 1 << 20);
-    long count;
+    /* Until nothing goes in any more: the call that sleeps then has sent nothing. */
+    nonblocking(fd);
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
     do
-        count = send(fd, block, 1 << 20, MSG_NOSIGNAL);
-    while (count > 0);
-    result("sending", count);
+        while (send(fd, block, 1 << 20, MSG_NOSIGNAL) > 0) {
+        }
+    while (poll(&room, 1, 200) == 1 || send(fd, block, 1, MSG_NOSIGNAL) == 1);
+    fcntl(fd, F_SETFL, 0);
+    result("sending", send(fd, block, 1 << 20, MSG_NOSIGNAL));
     result("sending again", send(fd, block, 1, MSG_NOSIGNAL));
     free(block);
     close(fd);

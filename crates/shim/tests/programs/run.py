@@ -9,6 +9,11 @@ With --command (for instance "shunt run --inline --address ADDRESS/24 --") each 
 the word ADDRESS is in it, it is replaced, and each program has one of its own: the first --address, the next ones those
 above it. With --static the programs are linked so that no library can be preloaded.
 
+With --differences FOLDER a program NAME may differ in just the lines that FOLDER/NAME.diff lists: those of the kernel behind a
+minus, those of Shunt behind a plus, as diff(1) does, with no line numbers. One that differs in another line, or does not in one
+of these, is DIFFERENT. Lines that begin with # say why. With --write the files are made anew from what is found, and
+keep their reasons.
+
 With --server-command and --client-command (for instance "ip netns exec a env LD_PRELOAD=… SHUNT_ENGINE=…")
 the two halves run as two processes, on two hosts if need be, against --address and --port.
 """
@@ -98,6 +103,55 @@ def over_shunt(program, index, arguments, addresses):
     return run([program, "both", addresses[1]], environment)
 
 
+def hunks(expected, found):
+    """Where two outputs differ: changed lines alone, those that follow each other together."""
+    lines = difflib.unified_diff(expected.splitlines(), found.splitlines(), n=0, lineterm="")
+    return ["@@" if line.startswith("@@") else line for line in lines][2:]
+
+
+class Listed:
+    """The differences that a folder lists."""
+
+    def __init__(self, folder, writes):
+        self.folder, self.writes = pathlib.Path(folder) if folder else None, writes
+
+    def file(self, name):
+        """The twin over IPv6 has the program's own, unless there is another."""
+        if not self.folder:
+            return None
+        own = self.folder / f"{name}.diff"
+        return own if own.exists() else self.folder / f"{name.removesuffix('-v6')}.diff"
+
+    def of(self, name):
+        """What a program may print otherwise, and why."""
+        file = self.file(name)
+        lines = file.read_text().splitlines() if file and file.exists() else []
+        return [line for line in lines if not line.startswith("#")], [line for line in lines if line.startswith("#")]
+
+    def write(self, name, differing):
+        file = self.file(name)
+        reasons = self.of(name)[1] or ["# ?"]
+        if differing:
+            file.write_text("\n".join(reasons + differing) + "\n")
+        else:
+            file.unlink(missing_ok=True)
+
+    def judge(self, name, expected, found):
+        """What is to be said of it, and whether that is well; the lines that are not as they should be."""
+        differing, listed = hunks(expected, found), self.of(name)[0]
+        if self.writes:
+            self.write(name, differing)
+            return f"same  {name}" + (", but for what was written" if differing else ""), True, []
+        if differing == listed:
+            return f"same  {name}" + (", but for what is listed" if listed else ""), True, []
+        if not listed:
+            lines = difflib.unified_diff(
+                expected.splitlines(), found.splitlines(), "kernel", "shunt", n=2, lineterm="")
+        else:
+            lines = difflib.unified_diff(listed, differing, "listed", "found", n=2, lineterm="")
+        return f"DIFFERENT  {name}", False, list(lines)
+
+
 def main():
     global limit_s
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,6 +170,8 @@ def main():
     parser.add_argument("--command")
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--limit", type=int, default=limit_s, help="seconds that one run of a program may take")
+    parser.add_argument("--differences", help="the folder of what may differ, line by line")
+    parser.add_argument("--write", action="store_true", help="lists there what differs")
     parser.add_argument("--server-command")
     parser.add_argument("--client-command")
     parser.add_argument("programs", nargs="*")
@@ -129,7 +185,7 @@ def main():
     names = [name for name in names if arguments.link or not needs_link(name)]
     os.environ["PARITY_LINK"] = arguments.link or "lo"
     known = json.loads(pathlib.Path(arguments.expected).read_text()) if arguments.expected else {}
-    different = 0
+    different, listed = 0, Listed(arguments.differences, arguments.write)
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         build(names, pathlib.Path(folder), ["-static"] if arguments.static else [])
         for index, name in enumerate(names):
@@ -144,13 +200,10 @@ def main():
                 known[name] = expected
                 continue
             found = over_shunt(program, index, arguments, addresses)
-            same = expected == found
-            different += not same
-            print(f"{'same' if same else 'DIFFERENT'}  {name}", flush=True)
-            if not same:
-                lines = difflib.unified_diff(
-                    expected.splitlines(), found.splitlines(), "kernel", "shunt", n=2, lineterm="")
-                print("\n".join("    " + line for line in lines))
+            said, is_well, lines = listed.judge(name, expected, found)
+            different += not is_well
+            print(said, flush=True)
+            print("".join(f"    {line}\n" for line in lines), end="")
     if arguments.save:
         pathlib.Path(arguments.save).write_text(json.dumps(known))
     return 1 if different else 0

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use client::address::Name;
-use client::route::EngineNetworks;
+use client::route::{self, EngineNetworks};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use super::send::parse;
+use super::send::{as_family, parse};
 use super::{Datagrams, Options, Peer};
 use crate::connect::local_of;
 
@@ -22,15 +22,21 @@ impl Datagrams {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         while self.move_up(&mut buffer) {}
         match parse(name, self.family)? {
-            Name::Ip(to) if self.is_engines(to, networks) => {
+            Name::Ip(to) if self.could_be_engines(to, networks) => {
                 if let SocketAddr::V4(v4) = to
                     && networks.is_broadcast(*v4.ip())
                     && !self.options.engine.broadcast
                 {
                     return Err(Errno::ACCESS);
                 }
+                let to = route::resolved(to);
                 self.socket.set_peer(to, None)?;
                 self.peer = Peer::Engine;
+                if self.is_on_both(to, networks) {
+                    // Each datagram goes where its peer is then, and both are heard.
+                    rustix::net::connect(&self.backing, &as_family(to, self.family))?;
+                    self.peer = Peer::Both;
+                }
             }
             Name::Ip(to) => {
                 self.leave_to_kernel(to)?;
@@ -54,6 +60,12 @@ impl Datagrams {
         (level, name): (i32, i32),
         value: &[u8],
     ) -> Result<(), Errno> {
+        let corks = (level, name) == (libc::IPPROTO_UDP, libc::UDP_CORK);
+        if corks {
+            // What was written before is sent as it was to be.
+            let mut buffer = vec![0; usize::from(u16::MAX)];
+            while self.move_up(&mut buffer) {}
+        }
         crate::sys::set_option(self.backing.as_fd(), level, name, value)?;
         if level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name) {
             crate::sys::set_option(programs, level, name, value)?;
@@ -63,6 +75,9 @@ impl Datagrams {
             self.socket.set_datagram_options(&options.engine)?;
         }
         self.options = options;
+        if corks && !options.is_corked {
+            self.uncork()?;
+        }
         Ok(())
     }
 
@@ -79,7 +94,7 @@ impl Datagrams {
                 error.map_or(0, Errno::raw_os_error)
             }
             (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
-                if self.peer == Peer::Engine =>
+                if self.is_engines_peer() =>
             {
                 i32::try_from(self.socket.figures()?.pmtu).unwrap_or(i32::MAX)
             }
@@ -107,11 +122,12 @@ impl Datagrams {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         while self.move_up(&mut buffer) {}
         self.is_shut |= read;
+        self.is_mute |= write;
         self.socket.shut_datagrams(read, write);
         rustix::net::shutdown(programs, direction)?;
         match self.peer {
             Peer::None => Err(Errno::NOTCONN),
-            Peer::Engine | Peer::Kernel => Ok(0),
+            Peer::Engine | Peer::Both | Peer::Kernel => Ok(0),
         }
     }
 
@@ -125,7 +141,7 @@ impl Datagrams {
         }
         match self.peer {
             Peer::None => Err(Errno::NOTCONN),
-            Peer::Engine => {
+            Peer::Engine | Peer::Both => {
                 // One of port 0 is none (`inet_getname`).
                 let peer = self.socket.peer_address().filter(|peer| peer.port() != 0);
                 peer.ok_or(Errno::NOTCONN)

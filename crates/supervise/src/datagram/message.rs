@@ -127,7 +127,9 @@ impl Place {
         let listed = caller.read_long(word(2), parts * size_of::<libc::iovec>())?;
         for part in listed.as_chunks::<16>().0 {
             let (halves, _) = part.as_chunks::<8>();
-            let len = usize::try_from(u64::from_ne_bytes(halves[1])).unwrap_or(usize::MAX);
+            // `import_iovec`: a length is an ssize_t.
+            let len = isize::try_from(u64::from_ne_bytes(halves[1])).map_err(|_| Errno::INVAL)?;
+            let len = usize::try_from(len).map_err(|_| Errno::INVAL)?;
             pieces.push((u64::from_ne_bytes(halves[0]), len));
         }
         Ok(Place {

@@ -13,10 +13,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::message::{self, Place};
-use super::send::{parse, reaches};
+use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
 use super::{BLOCKED_MAX, Blocked, DatagramPair, Datagrams, Options};
 use crate::connect::{family_of, local_of};
 use crate::pair::is_nonblocking;
+use crate::relay::Step;
 use crate::supervisor::{Call, Outcome, Served, Supervisor};
 
 /// The family of a UDP socket of the kernel's.
@@ -72,7 +73,7 @@ impl Supervisor {
                 Ok(None)
             };
         };
-        let networks = Arc::clone(&engines.networks()[place.index()]);
+        let networks = Arc::clone(&engines.datagram_networks()[place.index()]);
         Ok(Some(Candidate {
             fd,
             family,
@@ -88,7 +89,8 @@ impl Supervisor {
         (fd, family): (OwnedFd, Family),
         address: SocketAddr,
     ) -> Result<Outcome, Errno> {
-        if address.ip().is_loopback() || address.ip().is_multicast() {
+        let is_kernels = address.ip().is_loopback() && !self.door.has_loopback();
+        if is_kernels || address.ip().is_multicast() || address.ip() == LOOPBACK_BROADCAST {
             return Ok(Outcome::Continue);
         }
         let Some(candidate) = self.candidate(call, (fd, family))? else {
@@ -164,15 +166,17 @@ impl Supervisor {
     ) -> Result<Option<u64>, Errno> {
         let local = local_of(fd.as_fd())?;
         let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
-        if is_local(destination.ip()) || local.ip().is_loopback() {
+        let is_loopback = is_local(destination.ip()) || local.ip().is_loopback();
+        if is_loopback && !self.door.has_loopback() {
             return Ok(None);
         }
         let Some(candidate) = self.candidate(call, (fd, family))? else {
             return Ok(None);
         };
         if !reaches(destination, &candidate.networks) {
-            // Groups are the kernel's whatever the policy is.
-            let is_refused = self.door.is_engine_only() && !destination.ip().is_multicast();
+            // Groups, and what loopback does not have, are the kernel's whatever the policy is.
+            let is_kernels = destination.ip().is_multicast() || is_loopback;
+            let is_refused = self.door.is_engine_only() && !is_kernels;
             return if is_refused {
                 Err(Errno::NETUNREACH)
             } else {
@@ -218,14 +222,21 @@ impl Supervisor {
         };
         let connected = datagrams.connect(name, programs.as_fd(), &networks);
         datagrams.bell.ring();
-        connected.map(|()| Outcome::Return(0))
+        connected?;
+        // A port that the program has not chosen goes with the peer (`__udp_disconnect`): it is as new.
+        // What was shut stays shut.
+        let is_new = local_of(datagrams.backing.as_fd())?.port() == 0;
+        if is_new && !datagrams.is_shut && !datagrams.is_mute {
+            self.give_back_datagrams(call, programs.as_fd(), key)?;
+        }
+        Ok(Outcome::Return(0))
     }
 
     fn networks_of(&self, key: u64) -> Result<Arc<EngineNetworks>, Errno> {
         let Some(Served::Datagrams(datagrams)) = self.served.get(&key) else {
             return Err(Errno::BADF);
         };
-        let all = self.door.networks().ok_or(Errno::NETDOWN)?;
+        let all = self.door.datagram_networks().ok_or(Errno::NETDOWN)?;
         let own = all.get(datagrams.place.index());
         own.map(Arc::clone).ok_or(Errno::NETDOWN)
     }
@@ -312,9 +323,42 @@ impl Supervisor {
             && let Ok(name) = place.read_name(blocked.call.caller)
             && let Some(Served::Datagrams(datagrams)) = self.served.get(&key)
             && let Ok(Name::Ip(to)) = parse(&name, datagrams.family)
-            && networks.interfaces.iter().any(|own| own.address == to.ip())
+            && is_this_hosts(to.ip(), &networks)
         {
             self.reap();
+        }
+    }
+
+    /// The turn of a UDP socket.
+    pub fn turn_datagrams(&mut self, key: u64, buffer: &mut [u8]) -> Step {
+        self.reap_at_peer(key, buffer);
+        let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
+            return Step::Idle;
+        };
+        let step = datagrams.turn(buffer);
+        self.serve_blocked(key);
+        step
+    }
+
+    /// Nor shall it hear what a socket sends that has its peer there.
+    fn reap_at_peer(&mut self, key: u64, buffer: &mut [u8]) {
+        let Some(Served::Datagrams(sender)) = self.served.get(&key) else {
+            return;
+        };
+        let Some(port) = sender.port_on_this_host() else {
+            return;
+        };
+        let is_gone = |served: &Served| match served {
+            Served::Datagrams(one) => one.local_port() == Some(port) && !one.is_open(),
+            Served::Relay(_) | Served::Queue(_) => false,
+        };
+        let served = self.served.iter();
+        let gone: Vec<u64> = served
+            .filter(|(other, served)| **other != key && is_gone(served))
+            .map(|(other, _)| *other)
+            .collect();
+        for other in gone {
+            self.drop_datagrams(other, buffer);
         }
     }
 
@@ -351,15 +395,28 @@ impl Supervisor {
         if self.left.len() >= LEFT_MAX {
             self.left.clear();
         }
+        let left = match self.served.get(&key) {
+            Some(Served::Datagrams(datagrams)) => crate::sys::cookie(&datagrams.backing)?,
+            _ if family_of_udp(fd).is_some() => key,
+            _ => return Ok(()),
+        };
+        self.left.insert(left);
+        self.give_back_datagrams(call, fd, key)
+    }
+
+    /// Puts the kernel's socket back where the caller has a UDP socket that is served.
+    fn give_back_datagrams(
+        &mut self,
+        call: &Call,
+        fd: BorrowedFd<'_>,
+        key: u64,
+    ) -> Result<(), Errno> {
         let Some(Served::Datagrams(datagrams)) = self.served.get(&key) else {
-            if family_of_udp(fd).is_some() {
-                self.left.insert(key);
-            }
             return Ok(());
         };
         let backing = rustix::io::fcntl_dupfd_cloexec(&datagrams.backing, 0)?;
+        self.ignore_kernels(datagrams.backing.as_fd());
         crate::pair::set_nonblocking(backing.as_fd(), is_nonblocking(fd))?;
-        self.left.insert(crate::sys::cookie(&backing)?);
         self.exchange(call.id, (call.caller, call.fd), fd, backing.as_fd())?;
         self.drop_datagrams(key, &mut vec![0; usize::from(u16::MAX)]);
         // There is none where the engine is on no link of this kernel.

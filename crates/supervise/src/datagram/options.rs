@@ -71,6 +71,8 @@ pub struct Options {
     pub engine: DatagramOptions,
     /// What the program wants to hear with each datagram.
     pub wanted: u32,
+    /// UDP_CORK: what is sent is put together until it is off.
+    pub is_corked: bool,
     /// UDP_SEGMENT; 0: datagrams are as they are written.
     pub segment_bytes: u16,
 }
@@ -105,6 +107,7 @@ impl Options {
         let segment = read((libc::IPPROTO_UDP, UDP_SEGMENT)).map_or(0, i32::from_ne_bytes);
         Options {
             engine,
+            is_corked: is_on((libc::IPPROTO_UDP, libc::UDP_CORK)),
             wanted: wanted.fold(0, |all, (_, one)| all | one),
             segment_bytes: u16::try_from(segment).unwrap_or(0),
         }

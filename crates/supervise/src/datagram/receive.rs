@@ -13,6 +13,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use super::message::{Place, flags, has_several};
 use super::{Blocked, Datagrams};
+use crate::pair::is_nonblocking;
 
 /// Longest file of facts.
 const FACTS_BYTES: usize = 1024;
@@ -111,7 +112,10 @@ impl Datagrams {
             return Err(error);
         }
         let taken = match take(programs, place.len(), flags) {
-            Err(Errno::AGAIN) if self.is_shut => {
+            // Only who would wait is told of the end (`__skb_wait_for_more_packets`).
+            Err(Errno::AGAIN)
+                if self.is_shut && flags & libc::MSG_DONTWAIT == 0 && !is_nonblocking(programs) =>
+            {
                 place.write(caller, &[], (&[], &[]), 0)?;
                 return Ok(0);
             }
@@ -119,7 +123,7 @@ impl Datagrams {
         };
         self.bell.ring();
         let is_cut = taken.len > taken.payload.len();
-        let told = if is_cut { libc::MSG_TRUNC } else { 0 };
+        let told = if is_cut { libc::MSG_TRUNC } else { 0 } | flags & libc::MSG_CMSG_CLOEXEC;
         place.write(caller, &taken.payload, taken.facts.parts(), told)?;
         let whole = flags & libc::MSG_TRUNC != 0;
         Ok(if whole {
@@ -160,7 +164,7 @@ impl Datagrams {
             }
         };
         let cut = if len > copied { libc::MSG_TRUNC } else { 0 };
-        let told = libc::MSG_ERRQUEUE | cut;
+        let told = libc::MSG_ERRQUEUE | cut | flags & libc::MSG_CMSG_CLOEXEC;
         place.write(blocked.call.caller, &buffer[..copied], facts.parts(), told)?;
         let whole = flags & libc::MSG_TRUNC != 0;
         Ok(if whole { len } else { copied })

@@ -1,15 +1,19 @@
 //! sendto(2) with an address, sendmsg(2) and sendmmsg(2), in the order of checks that Linux has in `udp_sendmsg`.
 
 use std::io::IoSlice;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use client::address::{self, Family, Name};
 use client::datagram_messages::{self as messages, Wishes};
 use client::route::{self, EngineNetworks, Owner, Stack};
 use client::{HeardBy, Outgoing, Readiness};
+use hostif::Transport;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
+use crate::filter::MSG_PROBE;
+
+use super::cork::Corked;
 use super::message::{Place, count, flags, has_several};
 use super::{Blocked, Datagrams, Peer, sys};
 
@@ -46,7 +50,13 @@ impl Datagrams {
             return Err(Errno::OPNOTSUPP);
         }
         let payload = place.read_payload(caller)?;
+        if self.corked.is_some() {
+            return self.append(&payload, flags);
+        }
         let (name, control) = (place.read_name(caller)?, place.read_control(caller)?);
+        if blocked.number == libc::SYS_sendto && place.name.0 != 0 && name.is_empty() {
+            return Err(Errno::INVAL);
+        }
         let to = match self.destination(&name, &control, networks)? {
             To::Engine(to) => to,
             To::Kernel => {
@@ -86,9 +96,73 @@ impl Datagrams {
             },
             ..Outgoing::default()
         };
+        // It only asks whether the way is known (`ip_make_skb`).
+        if flags & MSG_PROBE != 0 {
+            return Ok(payload.len());
+        }
+        if self.waits_for_more(flags) {
+            return self.begin(outgoing, remote, &payload);
+        }
         self.push(&outgoing, &payload)
     }
 
+    /// Whether what a call sends waits for more.
+    fn waits_for_more(&self, flags: i32) -> bool {
+        flags & libc::MSG_MORE != 0 || self.options.is_corked
+    }
+
+    /// Starts a datagram of several calls with one that was found to be right.
+    fn begin(
+        &mut self,
+        outgoing: Outgoing,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) -> Result<usize, Errno> {
+        let corked = Corked::new(outgoing, address::family(remote), payload)?;
+        // A sending call has other things to tell first (`sock_alloc_send_pskb`).
+        if let Some(error) = self.error.take().or_else(|| self.socket.take_error()) {
+            return Err(error);
+        }
+        if self.is_mute {
+            return Err(Errno::PIPE);
+        }
+        self.corked = Some(corked);
+        Ok(payload.len())
+    }
+
+    /// Adds to it, and sends it unless more is to come. What cannot be added throws it away (`ip_flush_pending_frames`).
+    pub fn append(&mut self, payload: &[u8], flags: i32) -> Result<usize, Errno> {
+        let Some(mut corked) = self.corked.take() else {
+            // What is written to a corked socket.
+            let peer = self.socket.peer_address().ok_or(Errno::DESTADDRREQ)?;
+            return self.begin(Outgoing::default(), peer, payload);
+        };
+        corked.add(payload)?;
+        if self.waits_for_more(flags) {
+            self.corked = Some(corked);
+            return Ok(payload.len());
+        }
+        match self.push(&corked.outgoing, &corked.payload) {
+            Err(Errno::AGAIN) => {
+                // The call comes again.
+                let before = corked.payload.len() - payload.len();
+                corked.payload.truncate(before);
+                self.corked = Some(corked);
+                Err(Errno::AGAIN)
+            }
+            sent => sent.map(|_| payload.len()),
+        }
+    }
+
+    /// UDP_CORK is off: what has been put together leaves.
+    pub fn uncork(&mut self) -> Result<(), Errno> {
+        match self.corked {
+            Some(_) => self.append(&[], 0).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands a datagram to the engine.
     fn push(&mut self, outgoing: &Outgoing, payload: &[u8]) -> Result<usize, Errno> {
         let noted = self.error.take();
         if let Some(error) = noted {
@@ -124,7 +198,11 @@ impl Datagrams {
         let discovery = i32::from(options.mtu_discovery);
         let whole =
             wishes.whole || [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE].contains(&discovery);
-        let (len, mtu) = (payload.len(), networks.mtu_bytes);
+        let mtu = match remote.ip().is_loopback() {
+            true => usize::from(u16::MAX),
+            false => networks.mtu_bytes,
+        };
+        let len = payload.len();
         let checked = messages::check_length(family, len, usize::from(segment_bytes), whole, mtu);
         if checked == Err(Errno::MSGSIZE) && options.error_queue {
             // It tells the port of the connected peer only (`inet_dport`).
@@ -146,18 +224,22 @@ impl Datagrams {
         networks: &EngineNetworks,
     ) -> Result<To, Errno> {
         if name.is_empty() {
-            return match self.peer {
+            return match self.stack_of_peer() {
                 Peer::None => Err(Errno::DESTADDRREQ),
                 Peer::Engine => Ok(To::Engine(None)),
-                Peer::Kernel => Ok(To::Kernel),
+                Peer::Both | Peer::Kernel => Ok(To::Kernel),
             };
         }
         let to = match parse(name, self.family)? {
             Name::Ip(to) if to.port() == 0 => return Err(Errno::INVAL),
-            Name::Ip(to) => to,
+            Name::Ip(to) => route::resolved(to),
             _ => return Ok(To::Kernel),
         };
-        let asked = self.asked(to, control);
+        // Of who is on this host it is known which stack has him.
+        let asked = match self.is_on_both(to, networks) {
+            true => None,
+            false => self.asked(to, control),
+        };
         if asked == Some(HeardBy::Kernel) {
             return Ok(To::Kernel);
         }
@@ -183,7 +265,12 @@ impl Datagrams {
     /// on this host, and for groups, which are the kernel's.
     pub fn leave_to_kernel(&self, to: SocketAddr) -> Result<(), Errno> {
         let ip = to.ip();
-        let is_kernels = ip.is_loopback() || ip.is_unspecified() || ip.is_multicast();
+        // From loopback nothing reaches another host: the kernel says so.
+        let local = self.socket.local_address();
+        let is_kernels = ip.is_loopback()
+            || ip.is_unspecified()
+            || ip.is_multicast()
+            || local.is_some_and(|local| local.ip().is_loopback());
         if self.engine_only && !is_kernels {
             return Err(Errno::NETUNREACH);
         }
@@ -192,11 +279,34 @@ impl Datagrams {
 
     /// Whether the engine reaches it, for this socket.
     pub fn is_engines(&self, to: SocketAddr, networks: &EngineNetworks) -> bool {
-        let is_local = to.ip().is_loopback() || to.ip().is_unspecified();
-        if is_local || (self.family == Family::V6 && self.options.engine.v6_only && to.is_ipv4()) {
+        let is_held = || {
+            let to = route::resolved(to);
+            self.socket.session().holds(Transport::Udp, to)
+        };
+        self.could_be_engines(to, networks) && (!self.is_on_both(to, networks) || is_held())
+    }
+
+    /// The same, whoever is there now.
+    pub fn could_be_engines(&self, to: SocketAddr, networks: &EngineNetworks) -> bool {
+        if self.family == Family::V6 && self.options.engine.v6_only && to.is_ipv4() {
+            return false;
+        }
+        if route::is_loopback(to.ip()) {
+            return networks.has_loopback && to.ip() != LOOPBACK_BROADCAST;
+        }
+        // From loopback nothing reaches another host, which the kernel says.
+        let local = self.socket.local_address();
+        let is_bound_to_loopback = local.is_some_and(|local| local.ip().is_loopback());
+        if is_bound_to_loopback && self.peer == Peer::None && !is_this_hosts(to.ip(), networks) {
             return false;
         }
         self.owner == Owner::Engine || reaches(to, networks)
+    }
+
+    /// Whether the kernel has sockets at that address too, and may have this one.
+    pub fn is_on_both(&self, to: SocketAddr, networks: &EngineNetworks) -> bool {
+        let stays_here = route::is_loopback(to.ip()) || networks.has_as_loopback(to.ip());
+        !self.engine_only && stays_here
     }
 }
 
@@ -209,7 +319,24 @@ enum To {
 
 /// Whether the engine and not the kernel carries a datagram there. Groups are the kernel's.
 pub fn reaches(to: SocketAddr, networks: &EngineNetworks) -> bool {
-    !to.ip().is_multicast() && route::stack_for(to, networks) == Stack::Engine
+    let is_kernels = to.ip().is_multicast() || to.ip() == LOOPBACK_BROADCAST;
+    !is_kernels && route::stack_for(to, networks) == Stack::Engine
+}
+
+/// Of 127.0.0.0/8; the kernel says what comes of it.
+pub const LOOPBACK_BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255));
+
+/// Whether what is sent there comes back to this host.
+pub fn is_this_hosts(ip: IpAddr, networks: &EngineNetworks) -> bool {
+    ip.is_loopback() || networks.interfaces.iter().any(|own| own.address == ip)
+}
+
+/// An address as a socket of that family names it to the kernel.
+pub fn as_family(to: SocketAddr, family: Family) -> SocketAddr {
+    match (family, to.ip()) {
+        (Family::V6, IpAddr::V4(v4)) => SocketAddr::new(v4.to_ipv6_mapped().into(), to.port()),
+        _ => to,
+    }
 }
 
 /// Reads a destination; a socket of AF_INET6 takes names of AF_INET too (`udpv6_sendmsg`).
@@ -222,7 +349,6 @@ pub fn parse(name: &[u8], family: Family) -> Result<Name, Errno> {
 
 /// Whether the interface and the address to send from are the engine's, where a program names them.
 fn is_of_engine(wishes: &Wishes, networks: &EngineNetworks) -> bool {
-    let owns = |source: IpAddr| networks.interfaces.iter().any(|one| one.address == source);
-    (wishes.interface == 0 || wishes.interface == networks.scope_id)
-        && wishes.source.is_none_or(owns)
+    (wishes.interface == 0 || networks.has_interface(wishes.interface))
+        && wishes.source.is_none_or(|source| networks.has(source))
 }

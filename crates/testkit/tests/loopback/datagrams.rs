@@ -3,7 +3,7 @@
 
 use testkit::{PATIENCE, kernel_tcp};
 
-use super::{Bed, STRICT};
+use super::Bed;
 
 /// Echoes what comes, until it is told to end.
 const ECHO: &str = "
@@ -67,19 +67,36 @@ fn kernels_datagrams(bed: &Bed) -> u64 {
     kernel_tcp::datagrams(bed.a())
 }
 
+/// Programs without the library.
+const SUPERVISED: [&str; 2] = ["--supervise", "only"];
+
 #[test]
 fn programs_of_both_loopbacks_lose_nothing_and_hear_nothing_twice() {
-    let Some(bed) = Bed::new("loopback-udp", &["python3"], &[]) else {
+    nothing_is_lost_or_twice("loopback-udp", &[], "ECONNREFUSED");
+}
+
+#[test]
+fn supervised_programs_of_both_loopbacks_lose_nothing_and_hear_nothing_twice() {
+    // Plain calls say so of every error of the network.
+    nothing_is_lost_or_twice("loopback-udp-supervised", &SUPERVISED, "ECONNRESET");
+}
+
+/// Where each program that is run so is run with these flags; what a call says at a port that nobody has.
+fn nothing_is_lost_or_twice(test: &str, flags: &[&str], refused: &str) {
+    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
         return;
     };
-    let both = ["run", "--loopback", "--"];
+    let both = [&["run", "--loopback"], flags, &["--"]].concat();
+    let strict = ["run", "--loopback", "--policy", "engine-only"];
+    let strict = [&strict, flags, &["--"]].concat();
     let plain = ["run", "--policy", "kernel-only", "--"];
     let answered = "in order True whole True more None\n".repeat(2)
-        + "b'end' True\n4\nECONNREFUSED\n5\nECONNREFUSED\n";
+        + &format!("b'end' True\n4\n{refused}\n5\n{refused}\n");
     let mut port = 7100;
     let mut echoed = |address: &str, server: &[&str], client: &[&str]| {
         port += 1;
         let port = port.to_string();
+        let server_line = server;
         let mut server = bed.start(server, &["python3", "-c", ECHO, address, &port]);
         let is_bound = |server: &testkit::Program| server.stdout().contains("bound");
         server.wait_until("bound", PATIENCE, is_bound).unwrap();
@@ -89,12 +106,16 @@ fn programs_of_both_loopbacks_lose_nothing_and_hear_nothing_twice() {
             address => address,
         };
         let told = bed.ask(client, &["python3", "-c", ASK, asked, &port]);
-        assert_eq!(told, answered, "{address}");
+        let answered = match client == plain {
+            true => answered.replace(refused, "ECONNREFUSED"),
+            false => answered.clone(),
+        };
+        assert_eq!(told, answered, "{address} {server_line:?} {client:?}");
         assert!(server.finish(PATIENCE, || false).unwrap().status.success());
     };
     for address in ["127.0.0.1", "127.0.0.9", "0.0.0.0", "::1", "::"] {
         echoed(address, &both, &both);
-        echoed(address, &STRICT, &STRICT);
+        echoed(address, &strict, &strict);
     }
     // Nobody hears the kernel's: what finds no socket there is counted as something else.
     assert_eq!(kernels_datagrams(&bed), 0);
@@ -120,10 +141,19 @@ for line in os.fdopen(os.open(sys.argv[1], os.O_RDWR)):
 
 #[test]
 fn a_peer_may_change_its_stack() {
-    let Some(bed) = Bed::new("loopback-udp-change", &["python3"], &[]) else {
+    peer_changes_its_stack("loopback-udp-change", &[]);
+}
+
+#[test]
+fn the_peer_of_a_supervised_program_may_change_its_stack() {
+    peer_changes_its_stack("loopback-udp-change-supervised", &SUPERVISED);
+}
+
+fn peer_changes_its_stack(test: &str, flags: &[&str]) {
+    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
         return;
     };
-    let both = ["run", "--loopback", "--"];
+    let both = [&["run", "--loopback"], flags, &["--"]].concat();
     let plain = ["run", "--policy", "kernel-only", "--"];
     let fifo = bed.folder.join("words");
     let fifo = fifo.to_str().unwrap();
