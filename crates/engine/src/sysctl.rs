@@ -30,7 +30,7 @@ struct Setting {
     take: fn(&mut Config, u64) -> Option<()>,
 }
 
-static SETTINGS: [Setting; 16] = [
+static SETTINGS: [Setting; 17] = [
     Setting {
         name: "tcp_ecn",
         place: 0,
@@ -128,6 +128,15 @@ static SETTINGS: [Setting; 16] = [
         default: 9,
         take: |config, value| {
             config.socket_options.keepalive_count = u8::try_from(value.clamp(1, 127)).ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "tcp_min_tso_segs",
+        place: 0,
+        default: 2,
+        take: |config, value| {
+            config.socket_options.min_train_segments = u8::try_from(value).ok()?.max(1);
             Some(())
         },
     },

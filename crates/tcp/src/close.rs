@@ -107,6 +107,10 @@ impl Connection {
         if self.rcv.fin == 0 || self.rcv.nxt != self.rcv.fin || self.rcv.fin_reached {
             return Events::empty();
         }
+        // Linux answers what comes while its buffer is full at once (`ICSK_ACK_NOMEM`), and has no delay before the first
+        // data that comes after the SYN (`icsk_ack.ato`).
+        let is_full = self.rcv.advertised_edge <= self.rcv.nxt;
+        let has_delay = self.tally.data_segments_in > u32::from(self.syn_data_came);
         self.rcv.nxt += 1;
         self.rcv.since_due = 0;
         self.rcv.fin_reached = true;
@@ -114,7 +118,7 @@ impl Connection {
         self.rcv.out_of_order.clear();
         self.rcv.duplicate_end = 0;
         let may_answer = matches!(self.state, State::SynReceived | State::Established);
-        if may_answer && self.rcv.fin > 1 {
+        if may_answer && has_delay && !is_full {
             // After data the program is likely to answer, or to close too (Linux `tcp_fin`).
             self.delay_ack(now);
         } else {

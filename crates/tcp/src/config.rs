@@ -104,6 +104,8 @@ pub struct SocketOptions {
     pub retries: Retries,
     /// `TCP_DEFER_ACCEPT`: SYN-ACK timeouts for which a bare ACK does not complete a passive open.
     pub defer_accept: u8,
+    /// Segments of a train on a path that is not short, at least (Linux `tcp_min_tso_segs`).
+    pub min_train_segments: u8,
     /// `TCP_LINGER2`: how long an orphan waits in FIN-WAIT-2; 0: the default.
     pub fin_timeout_s: u16,
     /// Time between keep-alive probes.
@@ -138,6 +140,7 @@ impl Default for SocketOptions {
             syn_retries: 0,
             retries: Retries::default(),
             defer_accept: 0,
+            min_train_segments: 2,
             fin_timeout_s: 0,
             keepalive_interval_s: 75,
             keepalive_idle: Duration::from_secs(7_200),

@@ -251,7 +251,8 @@ impl Connection {
             .ok()
             .and_then(|by| TRAIN_MAX.checked_shr(by));
         let bytes = rate / 1_024 + near.unwrap_or(0);
-        half.min((bytes / segment).max(TRAIN_MIN_SEGMENTS) * segment)
+        let least = u64::from(self.options.min_train_segments.max(1));
+        half.min((bytes / segment).max(least) * segment)
     }
 
     /// All that is left fits: does its partial last segment go too (Nagle, cork)?
@@ -392,8 +393,6 @@ const TRAIN_HALVED_US: u64 = 512;
 const TRAIN_MAX: u64 = 64 * 1024;
 /// Windows up to this are cut into trains.
 const TRAIN_WINDOW_SEGMENTS: u64 = 10;
-/// Linux `tcp_min_tso_segs`.
-const TRAIN_MIN_SEGMENTS: u64 = 2;
 
 /// What a run can say of its spread.
 const MAX_QUANTUM: Duration = Duration::from_ms(32);

@@ -86,7 +86,7 @@ impl Trains {
 }
 
 /// Ends of records that are remembered (`MSG_EOR`); what comes after so many is not told apart.
-const RECORDS: usize = 8;
+const RECORDS: usize = 10;
 
 impl Sender {
     /// Stream offset up to which the peer has acknowledged.
