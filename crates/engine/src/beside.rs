@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use hostif::home;
 use nic::wire::{Config, WireEnd};
-use nic::{Caps, Counters, Driver, NeighbourChange, Neighbours, Note, RxFrame, TxFrame};
+use nic::{Caps, ControlMessage, Counters, Driver, LocalPeerChange, LocalPeers, RxFrame, TxFrame};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -77,9 +77,9 @@ pub struct Beside<D> {
     is_watched: bool,
     neighbours: Vec<Neighbour>,
     strangers: VecDeque<(u64, OwnedFd)>,
-    news: VecDeque<NeighbourChange>,
+    news: VecDeque<LocalPeerChange>,
     /// What neighbours have said.
-    heard: VecDeque<(u64, Note)>,
+    heard: VecDeque<(u64, ControlMessage)>,
     next_tag: u64,
     /// The caller may have slept, and something may have woken it.
     slept: bool,
@@ -240,7 +240,7 @@ impl<D: Driver> Beside<D> {
         }
         self.next_tag += 1;
         for address in &addresses {
-            self.news.push_back(NeighbourChange::Here(*address));
+            self.news.push_back(LocalPeerChange::Here(*address));
         }
         self.neighbours.push(Neighbour {
             tag,
@@ -266,7 +266,7 @@ impl<D: Driver> Beside<D> {
             // Two engines that have looked for each other at once have two wires, which end together.
             let has_another = |one: &Neighbour| one.addresses.contains(&address);
             if !self.neighbours.iter().any(has_another) {
-                self.news.push_back(NeighbourChange::Gone(address));
+                self.news.push_back(LocalPeerChange::Gone(address));
             }
         }
     }
@@ -277,7 +277,7 @@ impl<D: Driver> Beside<D> {
             return false;
         }
         if self.place(address).is_some() {
-            let change = NeighbourChange::Here(address);
+            let change = LocalPeerChange::Here(address);
             if !self.news.contains(&change) {
                 self.news.push_back(change);
             }
@@ -357,6 +357,9 @@ impl<D: Driver> Beside<D> {
 }
 
 impl<D: Driver> Driver for Beside<D> {
+    nic::forward_driver!(this => this.device;
+        flush_tx, listen_to, attend, mode, complaints);
+
     fn caps(&self) -> &Caps {
         self.device.caps()
     }
@@ -390,10 +393,6 @@ impl<D: Driver> Driver for Beside<D> {
             }
         }
         Ok(frames.len())
-    }
-
-    fn flush_tx(&mut self) -> io::Result<()> {
-        self.device.flush_tx()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -448,22 +447,14 @@ impl<D: Driver> Driver for Beside<D> {
             .min()
     }
 
-    fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {
-        self.device.listen_to(group, listen)
-    }
-
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+    fn poll_local_peer(&mut self) -> Option<LocalPeerChange> {
         self.news
             .pop_front()
-            .or_else(|| self.device.poll_neighbour())
+            .or_else(|| self.device.poll_local_peer())
     }
 
-    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+    fn local_peers(&mut self) -> Option<&mut dyn LocalPeers> {
         Some(self)
-    }
-
-    fn attend(&mut self) -> nic::Presence {
-        self.device.attend()
     }
 
     fn counters(&self) -> Counters {
@@ -473,14 +464,6 @@ impl<D: Driver> Driver for Beside<D> {
             total += one.wire.counters();
         }
         total
-    }
-
-    fn mode(&self) -> Option<&'static str> {
-        self.device.mode()
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        self.device.complaints()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::sysctl::Sysctls;
 use crate::users::{Desk, ProgramFd, Users};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hostif::SocketId;
-use nic::{Driver, NeighbourChange, RxChecksum};
+use nic::{Driver, LocalPeerChange, RxChecksum};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use stack::{GroupChange, InterfaceConfig, InterfaceId, Resolution, Route, RxMeta, Stack};
@@ -272,17 +272,17 @@ impl EngineCore {
     /// Hears of stations that the driver reaches by itself.
     fn follow_neighbours(&mut self, now: Instant) -> usize {
         let mut changes = 0;
-        while let Some(change) = self.link.driver.poll_neighbour() {
+        while let Some(change) = self.link.driver.poll_local_peer() {
             changes += 1;
             match change {
-                NeighbourChange::Here(address) => {
+                LocalPeerChange::Here(address) => {
                     let hardware = self.link.driver.caps().hardware_address;
                     // Where there is no room for it, it is asked for again.
                     let _ = self
                         .stack
                         .set_neighbour(now, self.interface, address, Some(hardware));
                 }
-                NeighbourChange::Gone(address) => {
+                LocalPeerChange::Gone(address) => {
                     self.stack
                         .lose_station(now, self.interface, address, &mut self.sockets);
                     self.forget_areas();

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use hostif::control::Reply;
 use hostif::header::SlotName;
 use hostif::{Area, LaneNews, Passage};
-use nic::Note;
+use nic::ControlMessage;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use tcp::Instant;
@@ -45,7 +45,7 @@ pub struct Lanes {
     known: Vec<Known>,
     last_number: u32,
     /// Notes that have not left; one for each slot and kind at most.
-    unsaid: VecDeque<(u64, Note)>,
+    unsaid: VecDeque<(u64, ControlMessage)>,
 }
 
 impl Lanes {
@@ -78,7 +78,7 @@ impl Lanes {
 impl EngineCore {
     /// Everything about lanes that a turn has to do. Returns how much that was.
     pub(crate) fn follow_lanes(&mut self, now: Instant) -> usize {
-        if self.link.driver.neighbours().is_none() {
+        if self.link.driver.local_peers().is_none() {
             self.sockets.established.clear();
             return 0;
         }
@@ -104,13 +104,13 @@ impl EngineCore {
         work
     }
 
-    fn hear_note(&mut self) -> Option<(u64, Note)> {
-        self.link.driver.neighbours()?.hear()
+    fn hear_note(&mut self) -> Option<(u64, ControlMessage)> {
+        self.link.driver.local_peers()?.hear()
     }
 
     fn say_all(&mut self) {
         while let Some((neighbour, note)) = self.lanes.unsaid.front() {
-            let Some(neighbours) = self.link.driver.neighbours() else {
+            let Some(neighbours) = self.link.driver.local_peers() else {
                 return;
             };
             match neighbours.tell(*neighbour, note) {
@@ -127,7 +127,7 @@ impl EngineCore {
     /// The memory shared with a neighbour; mapped when it is first needed.
     fn known(&mut self, neighbour: u64) -> Option<&mut Known> {
         if self.lanes.by_neighbour(neighbour).is_none() {
-            let (file, is_maker) = self.link.driver.neighbours()?.take_memory(neighbour)?;
+            let (file, is_maker) = self.link.driver.local_peers()?.take_memory(neighbour)?;
             // A neighbour whose memory is something else gets segments.
             let area = Area::adopt(file).ok()?;
             let number = self.lanes.last_number.wrapping_add(1).max(1);
@@ -161,7 +161,7 @@ impl EngineCore {
         let Some(neighbour) = self
             .link
             .driver
-            .neighbours()
+            .local_peers()
             .and_then(|all| all.find(remote.ip()))
         else {
             return;
@@ -229,7 +229,7 @@ impl EngineCore {
                 };
                 let is_theirs = slot % 2 != u32::from(side);
                 let is_its_own = |core: &mut Self| {
-                    let neighbours = core.link.driver.neighbours();
+                    let neighbours = core.link.driver.local_peers();
                     neighbours.is_some_and(|all| all.has(neighbour, acceptor.ip()))
                 };
                 let row = if is_theirs && !is_used && is_its_own(self) {
@@ -331,7 +331,7 @@ impl EngineCore {
 
     /// The memory of a neighbour that is gone goes with the last connection that has a slot in it.
     pub(crate) fn forget_areas(&mut self) {
-        let Some(neighbours) = self.link.driver.neighbours() else {
+        let Some(neighbours) = self.link.driver.local_peers() else {
             return;
         };
         self.lanes.known.retain(|one| {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netem::pcap::Recorder;
 use netem::{Impaired, Impairment};
-use nic::{Caps, Counters, Driver, NeighbourChange, OffloadOverride, Presence, RxFrame, TxFrame};
+use nic::{Caps, Counters, Driver, LocalPeerChange, OffloadOverride, Presence, RxFrame, TxFrame};
 use wire::ethernet;
 
 /// Notes which of the calls that have a default reached it.
@@ -72,8 +72,8 @@ impl Driver for Noting {
         self.notes.send("listen").map_err(io::Error::other)
     }
 
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
-        Some(NeighbourChange::Gone(IpAddr::from([10, 0, 0, 7])))
+    fn poll_local_peer(&mut self) -> Option<LocalPeerChange> {
+        Some(LocalPeerChange::Gone(IpAddr::from([10, 0, 0, 7])))
     }
 
     fn attend(&mut self) -> Presence {
@@ -106,7 +106,7 @@ fn hears_every_call(decorate: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) {
     driver.listen_to([1; 6], true).unwrap();
     let heard: Vec<&str> = heard.try_iter().collect();
     assert_eq!(heard, ["flush", "wait", "stop watch", "listen"]);
-    assert!(driver.poll_neighbour().is_some());
+    assert!(driver.poll_local_peer().is_some());
     assert_eq!(driver.attend(), Presence::Gone);
     assert_eq!(driver.wait_deadline_us(), Some(7));
     assert_eq!(driver.counters().tx_busy, 3);

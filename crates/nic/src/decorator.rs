@@ -65,16 +65,16 @@ macro_rules! forward_driver {
             $inner.listen_to(group, listen)
         }
     };
-    (@poll_neighbour $this:ident $inner:expr) => {
-        fn poll_neighbour(&mut self) -> Option<$crate::NeighbourChange> {
+    (@poll_local_peer $this:ident $inner:expr) => {
+        fn poll_local_peer(&mut self) -> Option<$crate::LocalPeerChange> {
             let $this = self;
-            $inner.poll_neighbour()
+            $inner.poll_local_peer()
         }
     };
-    (@neighbours $this:ident $inner:expr) => {
-        fn neighbours(&mut self) -> Option<&mut dyn $crate::Neighbours> {
+    (@local_peers $this:ident $inner:expr) => {
+        fn local_peers(&mut self) -> Option<&mut dyn $crate::LocalPeers> {
             let $this = self;
-            $inner.neighbours()
+            $inner.local_peers()
         }
     };
     (@attend $this:ident $inner:expr) => {
@@ -106,5 +106,5 @@ macro_rules! forward_driver {
 impl<D: crate::Driver + ?Sized> crate::Driver for Box<D> {
     forward_driver!(this => **this;
         caps, rx_burst, tx_burst, flush_tx, wait_fd, prepare_wait, stop_watch, wait_deadline_us,
-        listen_to, poll_neighbour, neighbours, attend, counters, mode, complaints);
+        listen_to, poll_local_peer, local_peers, attend, counters, mode, complaints);
 }

@@ -142,7 +142,7 @@ impl<'a> TxFrame<'a> {
 
 /// What has become known of a station that a driver reaches by itself, without anybody asking on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NeighbourChange {
+pub enum LocalPeerChange {
     /// It is there: frames for this address are to be sent, whatever hardware address they name.
     Here(IpAddr),
     /// It is gone, with all its connections.
@@ -167,36 +167,36 @@ pub enum Presence {
     },
 }
 
-/// Bytes of a note to a neighbour.
-pub const NOTE_BYTES: usize = 48;
+/// Bytes of a control message to a local peer.
+pub const CONTROL_MESSAGE_BYTES: usize = 48;
 
 /// What one engine says to another beside frames.
-pub type Note = [u8; NOTE_BYTES];
+pub type ControlMessage = [u8; CONTROL_MESSAGE_BYTES];
 
 /// Stations on this host that a driver reaches by itself, and with which it shares memory that is not its own affair.
-pub trait Neighbours {
+pub trait LocalPeers {
     /// Who has an address: the one to which frames for it go.
     fn find(&self, address: IpAddr) -> Option<u64>;
 
     /// Whether it is there, or what it has sent is.
-    fn knows(&self, neighbour: u64) -> bool;
+    fn knows(&self, peer: u64) -> bool;
 
-    /// Whether a neighbour has an address. One that is gone has none.
-    fn has(&self, neighbour: u64, address: IpAddr) -> bool;
+    /// Whether a local peer has an address. One that is gone has none.
+    fn has(&self, peer: u64, address: IpAddr) -> bool;
 
-    /// The memory file that is shared with a neighbour, for whoever asks first; and whether this side has made it.
-    fn take_memory(&mut self, neighbour: u64) -> Option<(OwnedFd, bool)>;
+    /// The memory file that is shared with a local peer, for whoever asks first; and whether this side has made it.
+    fn take_memory(&mut self, peer: u64) -> Option<(OwnedFd, bool)>;
 
     /// Says something, after the frames that were sent before. False: it has to be said again. To one that is gone
     /// anything can be said.
     ///
     /// # Errors
     /// The driver failed.
-    fn tell(&mut self, neighbour: u64, note: &Note) -> io::Result<bool>;
+    fn tell(&mut self, peer: u64, message: &ControlMessage) -> io::Result<bool>;
 
-    /// What neighbours have said, in the order of each. While something is left [`Driver::prepare_wait`] says that
+    /// What local peers have said, in the order of each. While something is left [`Driver::prepare_wait`] says that
     /// there is work.
-    fn hear(&mut self) -> Option<(u64, Note)>;
+    fn hear(&mut self) -> Option<(u64, ControlMessage)>;
 }
 
 /// What passed a driver, and what it lost, since it was opened.
@@ -302,12 +302,12 @@ pub trait Driver: Send {
 
     /// What has become known of stations that the driver reaches by itself, one at a time; nothing for most
     /// drivers. While something is left [`Driver::prepare_wait`] says that there is work.
-    fn poll_neighbour(&mut self) -> Option<NeighbourChange> {
+    fn poll_local_peer(&mut self) -> Option<LocalPeerChange> {
         None
     }
 
-    /// Those of the stations that [`Driver::poll_neighbour`] speaks of with which it shares more than frames.
-    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+    /// Those of the stations that [`Driver::poll_local_peer`] speaks of with which it shares more than frames.
+    fn local_peers(&mut self) -> Option<&mut dyn LocalPeers> {
         None
     }
 

@@ -25,8 +25,8 @@ pub mod wire;
 
 pub use align::Aligner;
 pub use driver::{
-    Caps, Counters, Driver, NOTE_BYTES, NeighbourChange, Neighbours, Note, PartialChecksum,
-    Presence, RxChecksum, RxFrame, TxFrame,
+    CONTROL_MESSAGE_BYTES, Caps, ControlMessage, Counters, Driver, LocalPeerChange, LocalPeers,
+    PartialChecksum, Presence, RxChecksum, RxFrame, TxFrame,
 };
 pub use hardware_address::random_address;
 pub use offload_override::OffloadOverride;

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use nic::{Driver, NOTE_BYTES, Neighbours, Note, TxFrame};
+use nic::{CONTROL_MESSAGE_BYTES, ControlMessage, Driver, LocalPeers, TxFrame};
 use rustix::fd::OwnedFd;
 use wire::ethernet::Header;
 
@@ -13,15 +13,15 @@ use super::{Beside, Neighbour};
 
 /// Local experimental EtherType 1.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-const FRAME_BYTES: usize = Header::LEN + NOTE_BYTES;
+const FRAME_BYTES: usize = Header::LEN + CONTROL_MESSAGE_BYTES;
 
 /// What a frame from a neighbour says, if it is a note.
-pub fn read(frame: &[u8]) -> Option<Note> {
+pub fn read(frame: &[u8]) -> Option<ControlMessage> {
     let (header, note) = frame.split_at_checked(Header::LEN)?;
     (header[12..] == ETHERTYPE).then(|| note.try_into().ok())?
 }
 
-fn frame(note: &Note) -> [u8; FRAME_BYTES] {
+fn frame(note: &ControlMessage) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
     frame[12..Header::LEN].copy_from_slice(&ETHERTYPE);
     frame[Header::LEN..].copy_from_slice(note);
@@ -34,7 +34,7 @@ impl<D> Beside<D> {
     }
 }
 
-impl<D: Driver> Neighbours for Beside<D> {
+impl<D: Driver> LocalPeers for Beside<D> {
     fn find(&self, address: IpAddr) -> Option<u64> {
         self.place(address).map(|at| self.neighbours[at].tag)
     }
@@ -53,7 +53,7 @@ impl<D: Driver> Neighbours for Beside<D> {
         all.find(|one| one.tag == neighbour)?.memory.take()
     }
 
-    fn tell(&mut self, neighbour: u64, note: &Note) -> io::Result<bool> {
+    fn tell(&mut self, neighbour: u64, note: &ControlMessage) -> io::Result<bool> {
         let mut all = self.neighbours.iter_mut();
         let Some(one) = all.find(|one| one.tag == neighbour && !one.is_gone) else {
             return Ok(true);
@@ -68,7 +68,7 @@ impl<D: Driver> Neighbours for Beside<D> {
         }
     }
 
-    fn hear(&mut self) -> Option<(u64, Note)> {
+    fn hear(&mut self) -> Option<(u64, ControlMessage)> {
         self.heard.pop_front()
     }
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn only_a_whole_note_is_one() {
-        let note = [7; NOTE_BYTES];
+        let note = [7; CONTROL_MESSAGE_BYTES];
         let good = frame(&note);
         assert_eq!(read(&good), Some(note));
         for len in 0..good.len() {

@@ -114,8 +114,8 @@ fn woken(end: &mut Beside<Nowhere>) -> Vec<Vec<u8>> {
     frames
 }
 
-fn news(end: &mut Beside<Nowhere>) -> Vec<NeighbourChange> {
-    std::iter::from_fn(|| end.poll_neighbour()).collect()
+fn news(end: &mut Beside<Nowhere>) -> Vec<LocalPeerChange> {
+    std::iter::from_fn(|| end.poll_local_peer()).collect()
 }
 
 /// Two that have met.
@@ -124,8 +124,8 @@ fn met(test: &str) -> [Beside<Nowhere>; 2] {
     let [mut a, mut b] = [A, B].map(|own| beside(&prefix, own));
     a.tx_burst(&[TxFrame::plain(&request(A, B))]).unwrap();
     woken(&mut b);
-    assert_eq!(news(&mut a), [NeighbourChange::Here(B.into())]);
-    assert_eq!(news(&mut b), [NeighbourChange::Here(A.into())]);
+    assert_eq!(news(&mut a), [LocalPeerChange::Here(B.into())]);
+    assert_eq!(news(&mut b), [LocalPeerChange::Here(A.into())]);
     [a, b]
 }
 
@@ -235,7 +235,7 @@ fn who_sleeps_is_woken_by_a_frame_and_by_the_end_of_the_other() {
     drop(a);
     assert!(is_rung(&b));
     assert_eq!(woken(&mut b), [packet(B, 60)], "what was sent before");
-    assert_eq!(news(&mut b), [NeighbourChange::Gone(A.into())]);
+    assert_eq!(news(&mut b), [LocalPeerChange::Gone(A.into())]);
     assert!(b.prepare_wait().unwrap());
     assert!(!is_rung(&b));
     assert_eq!(b.neighbours(), 0);
@@ -256,7 +256,7 @@ fn two_that_look_for_each_other_at_once_stay_neighbours() {
     news(&mut b);
     drop(a);
     woken(&mut b);
-    assert_eq!(news(&mut b), [NeighbourChange::Gone(A.into())]);
+    assert_eq!(news(&mut b), [LocalPeerChange::Gone(A.into())]);
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hostif::LaneNews;
-use nic::{NOTE_BYTES, Note};
+use nic::{CONTROL_MESSAGE_BYTES, ControlMessage};
 
 const OFFER: u8 = 1;
 const NEWS: u8 = 2;
 /// An address and a port.
 const END_BYTES: usize = 18;
 const ENDS_AT: usize = 8;
-const _: () = assert!(ENDS_AT + 2 * END_BYTES <= NOTE_BYTES);
+const _: () = assert!(ENDS_AT + 2 * END_BYTES <= CONTROL_MESSAGE_BYTES);
 
 /// See the file's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ fn end(bytes: &[u8], is_v6: bool) -> Option<SocketAddr> {
 
 impl Said {
     /// As a note.
-    pub fn emit(&self) -> Note {
-        let mut note = [0; NOTE_BYTES];
+    pub fn emit(&self) -> ControlMessage {
+        let mut note = [0; CONTROL_MESSAGE_BYTES];
         let slot = match self {
             Self::Offer { slot, .. } | Self::News { slot, .. } => slot,
         };
@@ -76,7 +76,7 @@ impl Said {
     }
 
     /// What a note says.
-    pub fn parse(note: &Note) -> Option<Self> {
+    pub fn parse(note: &ControlMessage) -> Option<Self> {
         let [kind, small, _, _, a, b, c, d, ..] = *note;
         let slot = u32::from_le_bytes([a, b, c, d]);
         match (kind, small) {
@@ -119,7 +119,7 @@ mod tests {
 
         #[test]
         fn anything_else_is_not_said(bytes in any::<[u8; 32]>(), kind in 3_u8..) {
-            let mut note = [0; NOTE_BYTES];
+            let mut note = [0; CONTROL_MESSAGE_BYTES];
             note[..32].copy_from_slice(&bytes);
             if let Some(said) = Said::parse(&note) {
                 prop_assert!(Said::parse(&said.emit()) == Some(said));
