@@ -339,6 +339,32 @@ impl Egress for Link {
     }
 }
 
+/// The link, for a datagram that is to be shown to its program again.
+pub(crate) struct Copying<'a> {
+    pub(crate) link: &'a mut Link,
+    pub(crate) max: usize,
+    /// The head of the first frame, once it has left.
+    pub(crate) copy: Option<Vec<u8>>,
+}
+
+impl Egress for Copying<'_> {
+    fn caps(&self, interface: InterfaceId) -> EgressCaps {
+        self.link.caps(interface)
+    }
+
+    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
+        self.link.resolve(interface, address);
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
+        self.link.transmit(frame)?;
+        if self.copy.is_none() {
+            self.copy = Some(self.link.head_of(frame, self.max).bytes);
+        }
+        Ok(())
+    }
+}
+
 struct Reply {
     interface: InterfaceId,
     bytes: Vec<u8>,

@@ -56,6 +56,7 @@ mod session;
 mod sharing;
 mod signals;
 mod sockets;
+mod stamping;
 mod stamps;
 mod state;
 mod steering;

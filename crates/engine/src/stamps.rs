@@ -1,17 +1,11 @@
 //! Times of sending (`SO_TIMESTAMPING`): when the last byte of a call was handed to the device, left, and was acknowledged.
 //! Read first: `Documentation/networking/timestamping.rst` of the kernel. Frames are looked at only in turns in which some byte
-//! is waited for. What was asked for does not outlive the engine's process.
+//! is waited for (`stamping`). What was asked for does not outlive the engine's process.
 
-use crate::core::EngineCore;
-use crate::egress::Link;
-use crate::sockets::hears_acks;
-use core::net::IpAddr;
 use hostif::SocketId;
 use hostif::stamp::{
-    ACKNOWLEDGED, BYTES_MAX, SCHEDULED, SENT, TOLD_ACKNOWLEDGED, TOLD_SCHEDULED, TOLD_SENT, Told,
-    WITH_BYTES,
+    ACKNOWLEDGED, SCHEDULED, SENT, TOLD_ACKNOWLEDGED, TOLD_SCHEDULED, TOLD_SENT, Told, WITH_BYTES,
 };
-use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
 use std::collections::{HashMap, VecDeque};
 
 /// Bytes of one socket that are waited for at most; later ones are not told of.
@@ -21,7 +15,7 @@ const TOLD_MAX: usize = 256;
 /// Calls whose bytes lie in one buffer of Linux's are told of by the last of them (`tcp_tx_timestamp`).
 const BUFFER_BYTES: u64 = 64 * 1024;
 /// Sockets that are gone are looked for when there are so many more.
-const SWEEP_ROWS: usize = 64;
+pub(crate) const SWEEP_ROWS: usize = 64;
 
 /// What is wanted of a byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +41,15 @@ pub(crate) struct Shown {
 
 /// Of one socket.
 #[derive(Debug)]
-struct OfSocket {
-    id: SocketId,
+pub(crate) struct OfSocket {
+    pub(crate) id: SocketId,
     asked: VecDeque<Asked>,
-    told: VecDeque<Told>,
+    pub(crate) told: VecDeque<Told>,
 }
 
 impl OfSocket {
     /// Asks for another byte; `sent`: what has left.
-    fn ask(&mut self, byte: u64, wants: u8, sent: u64) {
+    pub(crate) fn ask(&mut self, byte: u64, wants: u8, sent: u64) {
         let mut asked = Asked {
             start: sent,
             byte,
@@ -78,7 +72,12 @@ impl OfSocket {
         }
     }
 
-    fn tell(&mut self, what: u8, byte: u64, bytes: &[u8], len: u32) {
+    /// How many bytes are waited for.
+    pub(crate) fn waiting(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub(crate) fn tell(&mut self, what: u8, byte: u64, bytes: &[u8], len: u32) {
         if self.told.len() < TOLD_MAX {
             self.told.push_back(Told {
                 what,
@@ -94,15 +93,15 @@ impl OfSocket {
 /// Of all sockets of a core.
 #[derive(Debug, Default)]
 pub struct Stamps {
-    rows: HashMap<u32, OfSocket>,
+    pub(crate) rows: HashMap<u32, OfSocket>,
     /// Bytes that are waited for.
-    waiting: usize,
+    pub(crate) waiting: usize,
     /// Sockets with times that their programs have not heard of.
-    news: Vec<u32>,
+    pub(crate) news: Vec<u32>,
 }
 
 impl Stamps {
-    fn of(&mut self, row: u32, id: SocketId) -> &mut OfSocket {
+    pub(crate) fn of(&mut self, row: u32, id: SocketId) -> &mut OfSocket {
         let fresh = || OfSocket {
             id,
             asked: VecDeque::new(),
@@ -117,7 +116,13 @@ impl Stamps {
     }
 
     /// Bytes `from` to `to` of a socket have left, in a frame that `copy` shows.
-    fn on_sent(&mut self, id: SocketId, from: u64, to: u64, copy: impl FnOnce() -> Shown) {
+    pub(crate) fn on_sent(
+        &mut self,
+        id: SocketId,
+        from: u64,
+        to: u64,
+        copy: impl FnOnce() -> Shown,
+    ) {
         let row = id.row();
         let Some(of) = self.rows.get_mut(&row).filter(|of| of.id == id) else {
             return;
@@ -156,7 +161,7 @@ impl Stamps {
     }
 
     /// The peer has all bytes before `end`; `None`: it will hear of no more. Whether others are waited for.
-    fn on_acknowledged(&mut self, row: u32, id: SocketId, end: Option<u64>) -> bool {
+    pub(crate) fn on_acknowledged(&mut self, row: u32, id: SocketId, end: Option<u64>) -> bool {
         let of = self.of(row, id);
         let before = of.asked.len();
         let told = of.told.len();
@@ -180,167 +185,6 @@ impl Stamps {
             self.news.push(row);
         }
         after > 0
-    }
-}
-
-impl EngineCore {
-    /// A program wants to hear of the byte before `end`.
-    pub(crate) fn ask_for_stamps(&mut self, row: u32, end: u64, wants: u8) {
-        let (Some(byte), Some(id)) = (end.checked_sub(1), self.sockets.id(row)) else {
-            return;
-        };
-        let Some(connection) = self.sockets.row(row).connection() else {
-            return;
-        };
-        let (Ok(view), Ok(sent)) = (self.stack.view(connection), self.stack.sent(connection))
-        else {
-            return;
-        };
-        if self.stamps.rows.len() >= SWEEP_ROWS && self.stamps.rows.len().is_power_of_two() {
-            let sockets = &self.sockets;
-            self.stamps
-                .rows
-                .retain(|row, of| sockets.id(*row) == Some(of.id));
-            self.stamps.waiting = self.stamps.rows.values().map(|of| of.asked.len()).sum();
-        }
-        let of = self.stamps.of(row, id);
-        let before = of.asked.len();
-        // What is beyond the window went by a lane, and is the neighbour's.
-        let is_there = byte >= view.written || byte < view.acknowledged;
-        if is_there || byte < sent {
-            for (want, what) in [(SCHEDULED, TOLD_SCHEDULED), (SENT, TOLD_SENT)] {
-                if wants & want != 0 {
-                    of.tell(what, byte, &[], 0);
-                }
-            }
-            if is_there && wants & ACKNOWLEDGED != 0 {
-                of.tell(TOLD_ACKNOWLEDGED, byte, &[], 0);
-            }
-        }
-        if !is_there {
-            let wants = if byte < sent {
-                wants & ACKNOWLEDGED
-            } else {
-                wants
-            };
-            of.ask(byte, wants, sent);
-        }
-        let after = of.asked.len();
-        self.stamps.waiting = self.stamps.waiting + after - before;
-        self.stamps.news.push(row);
-        self.sockets.companion(row).hears_acks |= hears_acks::STAMPS;
-    }
-
-    /// The peer has acknowledged bytes of a socket, or never will.
-    pub(crate) fn stamp_acknowledged(&mut self, row: u32, acknowledged: u64) {
-        let Some(id) = self.sockets.id(row) else {
-            return;
-        };
-        let end = (acknowledged != u64::MAX).then_some(acknowledged);
-        if !self.stamps.on_acknowledged(row, id, end) {
-            self.sockets.companion(row).hears_acks &= !hears_acks::STAMPS;
-        }
-    }
-
-    /// Sends what connections have to send.
-    pub(crate) fn transmit(&mut self, now: tcp::Instant, budget: usize) -> usize {
-        let Self {
-            stack,
-            sockets,
-            link,
-            stamps,
-            ..
-        } = self;
-        if stamps.waiting == 0 {
-            return stack.poll_transmit(now, sockets, link, budget);
-        }
-        let mut stamping = Stamping { link, stamps };
-        stack.poll_transmit(now, sockets, &mut stamping, budget)
-    }
-
-    /// Programs hear of new times.
-    pub(crate) fn tell_stamps(&mut self) {
-        while let Some(row) = self.stamps.news.pop() {
-            self.publish_stamps(row);
-            self.sockets.count_rx(row);
-        }
-    }
-
-    fn publish_stamps(&mut self, row: u32) {
-        let id = self.sockets.id(row);
-        let of = self.stamps.rows.get(&row).filter(|of| Some(of.id) == id);
-        let count = of.map_or(0, |of| u32::try_from(of.told.len()).unwrap_or(u32::MAX));
-        self.sockets
-            .with_header(row, |header| header.engine_set_stamps(count));
-    }
-
-    /// The oldest time that a program has not fetched.
-    pub(crate) fn take_stamp(&mut self, row: u32) -> Option<Told> {
-        let id = self.sockets.id(row);
-        let of = self
-            .stamps
-            .rows
-            .get_mut(&row)
-            .filter(|of| Some(of.id) == id);
-        let told = of?.told.pop_front();
-        self.publish_stamps(row);
-        told
-    }
-}
-
-/// The link, in a turn in which bytes are waited for.
-struct Stamping<'a> {
-    link: &'a mut Link,
-    stamps: &'a mut Stamps,
-}
-
-impl Egress for Stamping<'_> {
-    fn caps(&self, interface: InterfaceId) -> EgressCaps {
-        self.link.caps(interface)
-    }
-
-    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
-        self.link.resolve(interface, address);
-    }
-
-    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
-        self.link.transmit(frame)?;
-        if let Payload::Window {
-            owner, offset, len, ..
-        } = frame.payload
-            && let Some(id) = SocketId::from_bits(owner)
-        {
-            let copy = || self.link.head_of(frame, BYTES_MAX);
-            self.stamps
-                .on_sent(id, offset, offset + u64::from(len), copy);
-        }
-        Ok(())
-    }
-}
-
-/// The link, for a datagram that is to be shown to its program again.
-pub(crate) struct Copying<'a> {
-    pub(crate) link: &'a mut Link,
-    pub(crate) max: usize,
-    /// The head of the first frame, once it has left.
-    pub(crate) copy: Option<Vec<u8>>,
-}
-
-impl Egress for Copying<'_> {
-    fn caps(&self, interface: InterfaceId) -> EgressCaps {
-        self.link.caps(interface)
-    }
-
-    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
-        self.link.resolve(interface, address);
-    }
-
-    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
-        self.link.transmit(frame)?;
-        if self.copy.is_none() {
-            self.copy = Some(self.link.head_of(frame, self.max).bytes);
-        }
-        Ok(())
     }
 }
 

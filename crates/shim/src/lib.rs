@@ -50,4 +50,3 @@ mod stamping;
 mod sys;
 mod transfer;
 mod waker;
-mod zero_copy;

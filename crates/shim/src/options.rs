@@ -132,6 +132,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         return Ok(None);
     };
     if socket.is_datagram()
+        && !rare::is_foreign(socket, level)
         && let Some(done) = datagram::groups::set(fd, socket, level, name, value)?
     {
         return Ok(Some(done));
@@ -260,9 +261,8 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
             stamp::follow(socket, libc::SO_TIMESTAMPING, flags);
             let stream = socket.borrow_stream();
             let stream = stream.as_ref().filter(|_| !socket.is_datagram());
-            socket
-                .stamping
-                .follow(flags.cast_unsigned(), stream.map(|stream| &**stream));
+            let base = |is_next| stream.map_or(0, |stream| stream.key_base(is_next));
+            socket.stamping.follow(flags.cast_unsigned(), &base);
         }
         libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS => {
             stamp::follow(socket, name, int(value).unwrap_or(0));
@@ -297,6 +297,9 @@ pub fn ask(
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN) {
         return with_stream(fd, |call| call.socket().take_saved_syn(call.stream(), room));
+    }
+    if let Some(value) = rare::of_peer(fd, level, name, room)? {
+        return Ok(Some(Answer::Value(value)));
     }
     let is_short = (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_PATHMTU) && room < 32;
     if is_short {

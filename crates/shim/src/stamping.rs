@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use client::Told;
 use client::stamp::{ACKNOWLEDGED, SCHEDULED, SENT, WITH_BYTES};
 
-use crate::accelerated::Stream;
-
 /// linux/net_tstamp.h.
 const TX_HARDWARE: u32 = 1;
 const TX_SOFTWARE: u32 = 1 << 1;
@@ -54,12 +52,12 @@ impl Stamping {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// It was set; `stream`: of a connection.
-    pub fn follow(&self, flags: u32, stream: Option<&Stream>) {
+    /// It was set; `base`: of a connection, the byte that is called 0 then, the next one or the first that is not acknowledged.
+    pub fn follow(&self, flags: u32, base: &dyn Fn(bool) -> u64) {
         let before = self.flags.swap(flags, Ordering::Relaxed);
         if flags & OPT_ID != 0 && before & OPT_ID == 0 {
-            let base = stream.map_or(0, |stream| stream.key_base(flags & OPT_ID_TCP != 0));
-            self.base.store(base, Ordering::Relaxed);
+            self.base
+                .store(base(flags & OPT_ID_TCP != 0), Ordering::Relaxed);
             self.next.store(0, Ordering::Relaxed);
         }
     }
@@ -156,7 +154,7 @@ mod tests {
     #[test]
     fn datagrams_are_counted_where_something_is_told_of_them() {
         let stamping = Stamping::default();
-        stamping.follow(TX_SOFTWARE | OPT_ID | OPT_TSONLY, None);
+        stamping.follow(TX_SOFTWARE | OPT_ID | OPT_TSONLY, &|_| 0);
         let first = stamping.of_datagram(None, None);
         assert_eq!((first.stamps, first.key), (SENT, 0));
         assert_eq!(stamping.of_datagram(Some(0), None).stamps, 0);
@@ -168,10 +166,10 @@ mod tests {
         assert_eq!(named.key, 77);
         stamping.take_back(named);
         assert_eq!(stamping.of_datagram(None, None).key, 1);
-        stamping.follow(TX_SOFTWARE | OPT_ID, None);
+        stamping.follow(TX_SOFTWARE | OPT_ID, &|_| 0);
         assert_eq!(stamping.of_datagram(None, None).key, 2);
-        stamping.follow(TX_SOFTWARE, None);
-        stamping.follow(TX_SOFTWARE | OPT_ID, None);
+        stamping.follow(TX_SOFTWARE, &|_| 0);
+        stamping.follow(TX_SOFTWARE | OPT_ID, &|_| 0);
         let again = stamping.of_datagram(None, None);
         assert_eq!((again.stamps, again.key), (SENT | WITH_BYTES, 0));
     }

@@ -22,7 +22,6 @@ use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT, Phase};
 use crate::socket::Socket;
 use crate::sys;
-use crate::zero_copy;
 
 pub use self::wait::Wait;
 
@@ -71,7 +70,7 @@ pub fn send_asking(
     let sent = with_stream(fd, |call| {
         let sent = call.send(slices, flags, asked)?;
         if flags & libc::MSG_ZEROCOPY != 0 && sent > 0 {
-            zero_copy::completed(fd, call.socket);
+            error_queue::completed(fd, call.socket);
         }
         Ok(sent)
     });

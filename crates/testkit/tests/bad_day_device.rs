@@ -295,7 +295,7 @@ fn an_address_an_mtu_and_a_name_that_change_end_no_connection() {
         day.ip("a", &format!("addr del {address} dev eth0"));
         day.ip("a", &format!("addr add {address} dev eth0"));
         day.goes_on("an address that went and came");
-        for mtu in ["1400", "1500"] {
+        for mtu in ["1400", "4000", "1300", "1500"] {
             for on in ["a", "b"] {
                 day.ip(on, &format!("link set eth0 mtu {mtu}"));
             }

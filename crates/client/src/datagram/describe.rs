@@ -96,6 +96,13 @@ impl Control {
     ) {
         let wants = |what: u32| wanted & what != 0;
         self.stamp(record.timestamp_ns, wanted);
+        // What comes from a device has neither (`sock_recv_mark`, `sock_recv_priority`).
+        if wants(want::MARK) {
+            self.put(libc::SOL_SOCKET, libc::SO_MARK, &[0; 4]);
+        }
+        if wants(want::PRIORITY) {
+            self.put(libc::SOL_SOCKET, libc::SO_PRIORITY, &[0; 4]);
+        }
         if wants(want::GRO) && record.segment_bytes > 0 {
             let bytes = i32::from(record.segment_bytes);
             self.put(libc::IPPROTO_UDP, UDP_GRO, &bytes.to_ne_bytes());

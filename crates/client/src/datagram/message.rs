@@ -23,6 +23,11 @@ pub const IPV6_ORIGDSTADDR: i32 = 74;
 /// Datagrams that one payload may be cut into (Linux `UDP_MAX_SEGMENTS`).
 const SEGMENTS_MAX: usize = 128;
 
+/// Not in the C library's bindings: asm-generic/socket.h.
+pub const SO_RCVMARK: i32 = 75;
+/// The same.
+pub const SO_RCVPRIORITY: i32 = 82;
+
 /// What a program wants to hear with each datagram.
 pub mod want {
     /// IP_PKTINFO.
@@ -51,6 +56,10 @@ pub mod want {
     pub const DESTINATION: u32 = 1 << 11;
     /// IPV6_RECVORIGDSTADDR.
     pub const DESTINATION_V6: u32 = 1 << 12;
+    /// SO_RCVMARK.
+    pub const MARK: u32 = 1 << 13;
+    /// SO_RCVPRIORITY.
+    pub const PRIORITY: u32 = 1 << 14;
 }
 
 /// What a call wants besides the payload: from control messages (ip(7), udp(7)).

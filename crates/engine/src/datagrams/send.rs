@@ -5,9 +5,9 @@
 //! and a packet may have to wait for a neighbour longer than the program leaves the ring alone.
 
 use crate::core::EngineCore;
+use crate::egress::Copying;
 use crate::errno;
 use crate::sockets::at;
-use crate::stamps::Copying;
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, record_bytes};
 use hostif::{Written, stamp, window::WindowSpan};
 use rustix::io::Errno;

@@ -8,7 +8,9 @@ use crate::accelerated;
 use crate::device::Device;
 use crate::socket::{NoFragments, Place, Socket};
 use client::address::Family;
-use client::datagram_messages::{IPV6_DONTFRAG, IPV6_ORIGDSTADDR, UDP_GRO, UDP_SEGMENT, want};
+use client::datagram_messages::{
+    IPV6_DONTFRAG, IPV6_ORIGDSTADDR, SO_RCVMARK, SO_RCVPRIORITY, UDP_GRO, UDP_SEGMENT, want,
+};
 use client::datagram_options::{note, number};
 use client::engines;
 
@@ -67,6 +69,8 @@ pub fn follow(socket: &Socket, level: i32, name: i32, value: &[u8]) {
         (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR) => want::DESTINATION,
         (libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR) => want::DESTINATION_V6,
         (libc::IPPROTO_UDP, UDP_GRO) => want::GRO,
+        (libc::SOL_SOCKET, SO_RCVMARK) => want::MARK,
+        (libc::SOL_SOCKET, SO_RCVPRIORITY) => want::PRIORITY,
         (libc::IPPROTO_UDP, UDP_CORK) => {
             socket.set_corked(number != 0);
             return;

@@ -41,8 +41,47 @@ pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
     }
 }
 
+/// Whether it is a level of IPv6 on a socket that knows none: the kernel says so.
+pub fn is_foreign(socket: &Socket, level: i32) -> bool {
+    level == libc::IPPROTO_IPV6 && socket.family() == Family::V4
+}
+
+/// The peer's name, of which the program may have asked for less but not for more (SO_PEERNAME); the family of a socket with a
+/// peer (IPV6_ADDRFORM).
+pub fn of_peer(fd: RawFd, level: i32, name: i32, room: usize) -> Result<Option<Vec<u8>>, Errno> {
+    match (level, name) {
+        (libc::SOL_SOCKET, SO_PEERNAME) => {
+            let Some(peer) = crate::name::peer(fd)? else {
+                return Ok(None);
+            };
+            let bytes = peer.as_bytes();
+            bytes
+                .get(..room)
+                .map(|name| Some(name.to_vec()))
+                .ok_or(Errno::INVAL)
+        }
+        (libc::IPPROTO_IPV6, IPV6_ADDRFORM) => {
+            let Some(peer) = crate::name::peer(fd).ok().flatten() else {
+                return Ok(None);
+            };
+            let is_v6 = peer.as_bytes().starts_with(&V6);
+            Ok(is_v6.then(|| libc::AF_INET6.to_ne_bytes().to_vec()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// asm-generic/socket.h, linux/in6.h.
+const SO_PEERNAME: i32 = 28;
+const IPV6_ADDRFORM: i32 = 1;
+/// As a name of the family begins.
+const V6: [u8; 2] = 10_u16.to_ne_bytes();
+
 /// What Linux says where it takes a value only while a socket is closed, and this one is not.
 pub fn refusal(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<Errno> {
+    if is_foreign(socket, level) {
+        return None;
+    }
     let stream = socket.borrow_stream();
     match stream.as_ref().filter(|_| !socket.is_datagram())?.phase() {
         Phase::Closed => None,

@@ -3,7 +3,9 @@
 
 use client::DatagramOptions;
 use client::address::Family;
-use client::datagram_messages::{IPV6_ORIGDSTADDR, IPV6_RECVERR, UDP_GRO, UDP_SEGMENT, want};
+use client::datagram_messages::{
+    IPV6_ORIGDSTADDR, IPV6_RECVERR, SO_RCVMARK, SO_RCVPRIORITY, UDP_GRO, UDP_SEGMENT, want,
+};
 use client::datagram_options::note;
 use rustix::fd::BorrowedFd;
 
@@ -34,7 +36,7 @@ const OF_ENGINE: [(i32, i32); 16] = [
 ];
 
 /// What is told of each datagram.
-const WANTED: [((i32, i32), u32); 12] = [
+const WANTED: [((i32, i32), u32); 14] = [
     ((libc::IPPROTO_IP, libc::IP_PKTINFO), want::PACKET_INFO),
     ((libc::IPPROTO_IP, libc::IP_RECVTTL), want::TTL),
     ((libc::IPPROTO_IP, libc::IP_RECVTOS), want::TOS),
@@ -62,6 +64,8 @@ const WANTED: [((i32, i32), u32); 12] = [
         (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
         want::TIMESTAMPING,
     ),
+    ((libc::SOL_SOCKET, SO_RCVMARK), want::MARK),
+    ((libc::SOL_SOCKET, SO_RCVPRIORITY), want::PRIORITY),
 ];
 
 /// See the file's head.
