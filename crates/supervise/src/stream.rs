@@ -249,6 +249,12 @@ impl Relay {
             Ok(Attempt::Kernel)
         };
         loop {
+            // However fast the peer's answer came.
+            if blocked.done > 0 && blocked.done == place.len() {
+                return i64::try_from(blocked.done)
+                    .map(Attempt::Done)
+                    .map_err(|_| Errno::INVAL);
+            }
             let is_drained = self.drain_up();
             if let Some(error) = self.failure.take().or_else(|| self.take_end(programs)) {
                 return Err(error);
@@ -260,10 +266,8 @@ impl Relay {
                 // With its errno, and the signal that belongs to it.
                 return refused;
             }
-            if blocked.done == place.len() {
-                return i64::try_from(blocked.done)
-                    .map(Attempt::Done)
-                    .map_err(|_| Errno::INVAL);
+            if place.len() == 0 {
+                return Ok(Attempt::Done(0));
             }
             if !is_drained {
                 return Ok(Attempt::NotYet);
