@@ -19,7 +19,7 @@ use sim::plan::{Costs, Preset, Source, Value};
 use crate::{
     interrupt::Interrupt,
     statistics::Summary,
-    trial::{Bed, Say, Stack},
+    trial::{Say, Stack, Testbed},
 };
 use output::write_file;
 
@@ -51,8 +51,10 @@ pub struct Arguments {
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut preset = of_the_calls(arguments.batches)?;
     if !arguments.only_calls {
-        match Bed::create(Interrupt::catch()?) {
-            Ok(bed) => preset = of_the_stacks(preset, &bed, arguments.batches, &Say::from_now())?,
+        match Testbed::create(Interrupt::catch()?) {
+            Ok(testbed) => {
+                preset = of_the_stacks(preset, &testbed, arguments.batches, &Say::from_now())?
+            }
             // The calls alone are worth having; their labels say what is missing.
             Err(error) => {
                 note!("the stacks are not measured, only the kernel's calls: {error:#}")
@@ -97,16 +99,16 @@ pub fn of_the_calls(batches: u8) -> anyhow::Result<Preset> {
 /// That preset with what a server and its clients cost on each stack.
 pub fn of_the_stacks(
     mut preset: Preset,
-    bed: &Bed,
+    testbed: &Testbed,
     batches: u8,
     say: &Say,
 ) -> anyhow::Result<Preset> {
     for stack in Stack::ALL {
-        let found = stacks::measure(bed, stack, batches, say);
+        let found = stacks::measure(testbed, stack, batches, say);
         let fitted = match found.and_then(|found| stacks::fitted(stack, &found)) {
             // Not every kernel and interface has it; its values then keep their labels.
             Err(error) if stack == Stack::AfXdp => {
-                bed.check_interrupt()?;
+                testbed.check_interrupt()?;
                 note!("af_xdp is not measured: {error:#}");
                 continue;
             }

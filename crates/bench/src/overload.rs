@@ -15,7 +15,7 @@ use sim::document::Document;
 use crate::{
     interrupt::Interrupt,
     statistics::Summary,
-    trial::{Bed, Say, Stack},
+    trial::{Say, Stack, Testbed},
 };
 
 /// Offer a server more datagrams than it can answer: it must go on answering
@@ -79,7 +79,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             "--x: {x} is no load between 0 and {MOST}"
         );
     }
-    let bed = Bed::create(Interrupt::catch()?)?;
+    let testbed = Testbed::create(Interrupt::catch()?)?;
     let say = Say::from_now();
     let mut results = Results {
         compute_us: arguments.compute_us,
@@ -87,18 +87,18 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         skipped: Vec::new(),
     };
     for stack in Stack::ALL {
-        if stack == Stack::Engine && bed.processors() < WITH_ENGINE {
+        if stack == Stack::Engine && testbed.processors() < WITH_ENGINE {
             results.skipped.push(format!(
                 "{stack}: server, engine and client need {WITH_ENGINE} processors, there are {}",
-                bed.processors()
+                testbed.processors()
             ));
             continue;
         }
-        match measure(&bed, stack, arguments, &say) {
+        match measure(&testbed, stack, arguments, &say) {
             Ok(rows) => results.rows.extend(rows),
             // Not every kernel and interface has it.
             Err(error) if stack == Stack::AfXdp => {
-                bed.check_interrupt()?;
+                testbed.check_interrupt()?;
                 results.skipped.push(format!("{stack}: {error:#}"));
             }
             Err(error) => return Err(error),
@@ -111,12 +111,17 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(bed: &Bed, stack: Stack, arguments: &Arguments, say: &Say) -> anyhow::Result<Vec<Row>> {
-    let server = bed.serve_datagrams(stack, u64::from(arguments.compute_us) * 1000)?;
+fn measure(
+    testbed: &Testbed,
+    stack: Stack,
+    arguments: &Arguments,
+    say: &Say,
+) -> anyhow::Result<Vec<Row>> {
+    let server = testbed.serve_datagrams(stack, u64::from(arguments.compute_us) * 1000)?;
     say.say(&format!("{stack}: what the server can answer"));
     let mut capacities = Vec::new();
     for _ in 0..arguments.runs {
-        capacities.push(bed.flood(&server, 0, TIME)?.answered_per_s);
+        capacities.push(testbed.flood(&server, 0, TIME)?.answered_per_s);
     }
     let capacity = Summary::of(&capacities).context("no run")?.median;
     ensure!(capacity > 0.0, "{stack}: the server answers nothing");
@@ -127,7 +132,7 @@ fn measure(bed: &Bed, stack: Stack, arguments: &Arguments, say: &Say) -> anyhow:
         let per_s = u64::try_from(1_000_000_000 / per_s.max(1))?;
         let (mut offered, mut answered, mut times) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..arguments.runs {
-            let flooded = bed.flood(&server, per_s, TIME)?;
+            let flooded = testbed.flood(&server, per_s, TIME)?;
             offered.push(flooded.offered_per_s);
             answered.push(flooded.answered_per_s);
             times.extend(flooded.p50_us);

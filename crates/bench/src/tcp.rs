@@ -2,10 +2,9 @@
 //!
 //! Kernel and Shunt send to kernel and Shunt over one cable of TAPs with seeded loss, delay, rate and
 //! buffer; each cell of the table is measured with several seeds, and what Shunt reaches stands beside
-//! what the kernel reaches. Slow cells run several at a time on beds of their own, those that fill a
+//! what the kernel reaches. Slow cells run several at a time on testbeds of their own, those that fill a
 //! processor one after the other.
 
-mod bed;
 mod estimate;
 mod fairness;
 mod grid;
@@ -13,6 +12,7 @@ mod marking;
 mod report;
 mod schedule;
 mod seeds;
+mod testbed;
 
 use std::{
     process::ExitCode,
@@ -71,7 +71,7 @@ pub struct Arguments {
     no_fairness: bool,
     /// Slow cells measured at once; of those that losses keep slow three times as many.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64))]
-    beds: u64,
+    testbeds: u64,
     /// Fail where a ratio to the kernel is below 0.95, or a share of a bottleneck outside of 0.4 to 0.6.
     #[arg(long)]
     check: bool,
@@ -141,11 +141,11 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .to_string_lossy()
             .into_owned(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        parameters: bed::PARAMETERS
+        parameters: testbed::PARAMETERS
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))
             .collect(),
-        engine_flags: bed::ENGINE_FLAGS.to_vec(),
+        engine_flags: testbed::ENGINE_FLAGS.to_vec(),
         rows: report::rows(&grid, &able, done),
         failures: report::failures(done),
         fairness: measured.fairness,
@@ -186,7 +186,7 @@ fn measure(
     interrupt: &Interrupt,
     begun: Instant,
 ) -> anyhow::Result<Measured> {
-    let beds = usize::try_from(arguments.beds)?;
+    let testbeds = usize::try_from(arguments.testbeds)?;
     let marks = if arguments.wants_dctcp() {
         grid.seeds
     } else {
@@ -197,7 +197,7 @@ fn measure(
         let stage = Stage {
             label: load.title(),
             jobs: jobs.extract_if(.., |job| job.cell.load() == load).collect(),
-            beds: load.beds(beds),
+            testbeds: load.testbeds(testbeds),
             earlier: Vec::new(),
             further: None,
         };
@@ -228,7 +228,7 @@ fn measure(
     }
     let fast = |cell: &Cell| cell.load() > Load::Light;
     marked.extend(marking::measure(marks, fast, interrupt, begun)?);
-    let done = go_on(done, grid, able, beds, interrupt, begun)?;
+    let done = go_on(done, grid, able, testbeds, interrupt, begun)?;
     Ok(Measured {
         done,
         fairness,
@@ -241,7 +241,7 @@ fn go_on(
     mut done: Vec<Done>,
     grid: &Grid,
     able: &[(String, Vec<Stack>)],
-    beds: usize,
+    testbeds: usize,
     interrupt: &Interrupt,
     begun: Instant,
 ) -> anyhow::Result<Vec<Done>> {
@@ -255,7 +255,7 @@ fn go_on(
             jobs: jobs
                 .flat_map(|row| seeds::further(row, grid.seeds_most))
                 .collect(),
-            beds: load.beds(beds),
+            testbeds: load.testbeds(testbeds),
             earlier,
             further: Some(Further {
                 most: grid.seeds_most,
@@ -279,7 +279,7 @@ fn probe(
     skipped: &mut Vec<String>,
 ) -> anyhow::Result<Vec<(String, Vec<Stack>)>> {
     let name = format!("tcp-{}-probe", std::process::id());
-    let mut bed = bed::Bed::create(&name, &[], interrupt)?;
+    let mut testbed = testbed::Testbed::create(&name, &[], interrupt)?;
     let mut able = Vec::new();
     for name in congestion {
         let mut stacks = Vec::new();
@@ -290,7 +290,7 @@ fn probe(
                 combination: Combination::of(stack, Stack::Kernel),
                 seed: 0,
             };
-            match bed.transfer(&job)?.error {
+            match testbed.transfer(&job)?.error {
                 None => stacks.push(stack),
                 Some(error) => skipped.push(format!("{name}: {title} cannot: {error}")),
             }

@@ -82,7 +82,7 @@ const ASKING: &str = "b";
 
 /// Two hosts on a cable. Dropping it removes them.
 #[derive(Debug)]
-pub struct Bed {
+pub struct Testbed {
     lab: Lab,
     idle: IdleLatency,
     interrupt: Interrupt,
@@ -97,7 +97,7 @@ pub struct Server {
     address: SocketAddrV4,
 }
 
-impl Bed {
+impl Testbed {
     /// Builds the lab.
     pub fn create(interrupt: Interrupt) -> anyhow::Result<Self> {
         let allowed = sched_getaffinity(None).context("reading this process's processors")?;

@@ -18,7 +18,7 @@ use crate::calibrate::{of_the_calls, of_the_stacks};
 use crate::{
     interrupt::Interrupt,
     statistics::Summary,
-    trial::{Bed, Say, Server, Stack, Work, quiet::quiet},
+    trial::{Say, Server, Stack, Testbed, Work, quiet::quiet},
 };
 
 /// The bounds within which a prediction is good enough to decide with.
@@ -76,8 +76,8 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     let say = Say::from_now();
     say.say("calibrating: the kernel's calls");
     let preset = of_the_calls(BATCHES)?;
-    let bed = Bed::create(interrupt.clone())?;
-    let preset = of_the_stacks(preset, &bed, BATCHES, &say)?;
+    let testbed = Testbed::create(interrupt.clone())?;
+    let preset = of_the_stacks(preset, &testbed, BATCHES, &say)?;
     let mut rows = Vec::new();
     let measured = |stack: &Stack| {
         preset
@@ -87,13 +87,13 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
     };
     let stacks: Vec<Stack> = Stack::ALL.into_iter().filter(measured).collect();
     for &stack in &stacks {
-        own_server(&bed, stack, &preset, &say, &mut rows)?;
+        own_server(&testbed, stack, &preset, &say, &mut rows)?;
     }
-    let redis_missing = redis::measure(&bed, &stacks, &preset, &interrupt, &say, &mut rows)?;
+    let redis_missing = redis::measure(&testbed, &stacks, &preset, &interrupt, &say, &mut rows)?;
     if json {
         output::print_json(&rows)?;
     } else {
-        let document = report::of(&rows, &preset, bed.idle_held(), redis_missing);
+        let document = report::of(&rows, &preset, testbed.idle_held(), redis_missing);
         output::print(&document.to_text())?;
     }
     Ok(match rows.iter().all(Row::holds) {
@@ -103,7 +103,7 @@ pub fn execute(json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn own_server(
-    bed: &Bed,
+    testbed: &Testbed,
     stack: Stack,
     preset: &Preset,
     say: &Say,
@@ -115,11 +115,11 @@ fn own_server(
         application_ns: WORK.compute_ns as f64,
         ..one_thread()
     };
-    let server = bed.serve(stack, WORK)?;
+    let server = testbed.serve(stack, WORK)?;
     for clients in CLIENTS {
         say.say(&format!("own server, {stack}, {clients} clients"));
-        let measured = measured(bed, &server, || {
-            let seen = bed.ask(&server, WORK, clients, RUN)?;
+        let measured = measured(testbed, &server, || {
+            let seen = testbed.ask(&server, WORK, clients, RUN)?;
             Ok((seen.rate_per_s, seen.mean_us))
         })?;
         rows.push(Row {
@@ -147,11 +147,13 @@ struct Measured {
 
 /// Measures rate and mean time until enough runs were not disturbed.
 fn measured(
-    bed: &Bed,
+    testbed: &Testbed,
     server: &Server,
     mut run: impl FnMut() -> anyhow::Result<(f64, f64)>,
 ) -> anyhow::Result<Measured> {
-    let found = quiet(RUNS, MOST_DISTURBED, || bed.with_others(server, &mut run))?;
+    let found = quiet(RUNS, MOST_DISTURBED, || {
+        testbed.with_others(server, &mut run)
+    })?;
     let (rates, means): (Vec<f64>, Vec<f64>) = found.runs.into_iter().unzip();
     Ok(Measured {
         rate_per_s: Summary::of(&rates).context("no run")?,

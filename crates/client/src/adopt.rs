@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, sockopt};
 
 use crate::comeback::BACKLOG;
 use crate::engines::Engines;
-use crate::listener::Twins;
+use crate::listener::PerCore;
 use crate::lock::{lock, read};
 use crate::readiness::State;
 use crate::session::Session;
@@ -59,7 +59,7 @@ impl Session {
 
 impl Engines {
     /// The socket of one of the engines that a descriptor stands for; `None`: it is none of theirs. A listener comes
-    /// with its twins.
+    /// with its per-core sockets.
     pub fn adopt(&self, backing: BorrowedFd<'_>) -> Result<Option<Arc<TcpSocket>>, Errno> {
         let mut found: Vec<Arc<TcpSocket>> = Vec::new();
         for session in self.sessions() {
@@ -84,14 +84,14 @@ impl Engines {
         let is_v6 = sockopt::socket_domain(backing)? == AddressFamily::INET6;
         first.is_v6.store(is_v6, Ordering::Relaxed);
         first.note_listening(BACKLOG);
-        let twins: Vec<_> = found.collect();
-        if first.twins.get().is_none() {
+        let per_core: Vec<_> = found.collect();
+        if first.per_core.get().is_none() {
             first.session().on_listener_opened();
-            for twin in &twins {
+            for twin in &per_core {
                 twin.session().on_listener_opened();
             }
-            if !twins.is_empty() {
-                let _ = first.twins.set(Twins::new(twins));
+            if !per_core.is_empty() {
+                let _ = first.per_core.set(PerCore::new(per_core));
             }
         }
         Ok(Some(first))

@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 
 use crate::command::Calls;
 use crate::control::Control;
-use crate::crank::{self, Budget};
+use crate::inline_engine::{self, Budget};
 use crate::private::PrivateFd;
 
 /// How often a producer yields to an engine that has not emptied a ring before it naps.
@@ -117,7 +117,7 @@ impl Attachment {
 
     /// Tells the engine of a note: one inside this process runs at once, another is rung if it sleeps.
     pub fn ring_engine(&self) {
-        if crank::prompt() {
+        if inline_engine::notify() {
             return;
         }
         if self.engine_word.must_ring() {
@@ -127,7 +127,7 @@ impl Attachment {
 
     /// As `ring_engine`, of a note of a few bytes to be sent on that socket.
     pub fn ring_engine_small(&self, socket: SocketId) {
-        if crank::prompt_small(socket) {
+        if inline_engine::notify_small(socket) {
             return;
         }
         self.ring_engine();
@@ -201,7 +201,7 @@ pub fn spin_budget() -> Duration {
 }
 
 /// The budget where spinning runs an engine inside this process: SHUNT_SPIN_US, else as long as it pays.
-pub fn crank_budget() -> Budget {
+pub fn inline_engine_budget() -> Budget {
     given_spin_us().map_or(Budget::Auto, |us| Budget::Fixed(Duration::from_micros(us)))
 }
 

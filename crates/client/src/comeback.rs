@@ -91,7 +91,7 @@ impl TcpSocket {
                         socket.header().program_mark(marks, true);
                         session.on_listener_opened();
                     }
-                    self.add_twins(sockets);
+                    self.add_per_core(sockets);
                 }
                 Err(_) => is_whole = false,
             }

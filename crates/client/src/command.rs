@@ -8,11 +8,11 @@ use rustix::io::Errno;
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
-use crate::crank::{self, Budget, Spun};
+use crate::inline_engine::{self, Budget, Spun};
 use crate::lock::lock;
-use crate::parties::Parties;
 use crate::session::Session;
 use crate::wait::Sleep;
+use crate::wait_set::WaitSet;
 use crate::waker::Waker;
 
 /// An engine that runs answers within this; sleeping costs more.
@@ -131,12 +131,12 @@ impl Session {
         waker: &Arc<Waker>,
         token: u32,
     ) {
-        if let Some(crank) = crank::current() {
+        if let Some(inline_engine) = inline_engine::current() {
             let is_answered = || {
                 self.reap_if_free(attachment);
                 attachment.calls.is_answered(token)
             };
-            if crank::spin(crank, Budget::Fixed(SPIN), None, None, |turned| {
+            if inline_engine::spin(inline_engine, Budget::Fixed(SPIN), None, None, |turned| {
                 turned && is_answered()
             }) == Spun::Over
             {
@@ -158,9 +158,9 @@ impl Session {
                 mask: None,
                 deadline: None,
                 is_interruptible: false,
-                lender: None,
+                direct_receive: None,
             };
-            let _ = Parties::only(self, all).sleep(waker, sleep, &mut over);
+            let _ = WaitSet::only(self, all).sleep(waker, sleep, &mut over);
         }
     }
 

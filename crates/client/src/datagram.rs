@@ -26,7 +26,7 @@ use crate::socket::TcpSocket;
 pub use beside::filter as heard_beside;
 pub use describe::{Control, SentStamp};
 pub use heard::{Heard, HeardBy};
-pub use receive::{Inbox, Letter};
+pub use receive::{Delivered, Inbox};
 pub use send::Outbox;
 
 impl TcpSocket {

@@ -5,9 +5,9 @@ use rustix::io::Errno;
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
 use crate::comeback;
-use crate::crank;
+use crate::inline_engine;
 use crate::lock::lock;
-use crate::registry::Audience;
+use crate::registry::Notifications;
 use crate::say::say;
 use crate::session::Session;
 
@@ -26,9 +26,9 @@ impl Session {
                  engine`: listeners come back, and new sockets use it"
             ));
             comeback::note_change();
-            let mut audience = Audience::default();
-            lock(&self.registry).gather_all(&mut audience);
-            audience.tell();
+            let mut notifications = Notifications::default();
+            lock(&self.registry).gather_all(&mut notifications);
+            notifications.tell();
             for attachment in all.iter() {
                 attachment.calls.wake_all();
             }
@@ -44,9 +44,9 @@ impl Session {
 
     /// A call found nothing to do: now and then look whether that is because the engine is gone.
     pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
-        // A program that asks again and again without ever waiting turns the crank too.
-        if let Some(crank) = crank::current() {
-            crank::turn(crank, None);
+        // A program that asks again and again without ever waiting turns the inline engine too.
+        if let Some(inline_engine) = inline_engine::current() {
+            inline_engine::turn(inline_engine, None);
         }
         if attachment.should_check() {
             self.check_engine(attachment);

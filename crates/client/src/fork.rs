@@ -27,7 +27,7 @@ use rustix::io::Errno;
 
 /// What a forked child has of its parent's session.
 #[derive(Default)]
-pub struct Heritage {
+pub struct InheritedChannels {
     /// The control channels that the engine's cores know as the child's, the first core's first; used up
     /// by the first attach.
     channels: Vec<PrivateFd>,
@@ -38,7 +38,7 @@ struct Held {
     child_channels: Vec<PrivateFd>,
     registry: MutexGuard<'static, Registry>,
     pool: MutexGuard<'static, Pool>,
-    heritage: MutexGuard<'static, Heritage>,
+    inherited_channels: MutexGuard<'static, InheritedChannels>,
     _opening: RwLockWriteGuard<'static, ()>,
 }
 
@@ -57,11 +57,11 @@ impl Session {
     /// Before the fork, in the thread that forks.
     pub fn fork_prepare(&'static self) {
         let opening = write(&self.opening);
-        if self.attached().is_none() && !lock(&self.heritage).channels.is_empty() {
+        if self.attached().is_none() && !lock(&self.inherited_channels).channels.is_empty() {
             // A child that forks before it ever spoke to the engine.
             let _ = self.attachments();
         }
-        let heritage = lock(&self.heritage);
+        let inherited_channels = lock(&self.inherited_channels);
         let pool = lock(&self.pool);
         let registry = lock(&self.registry);
         let child_channels = match self.attached() {
@@ -76,7 +76,7 @@ impl Session {
             child_channels,
             registry,
             pool,
-            heritage,
+            inherited_channels,
             _opening: opening,
         };
         HELD.with(|place| place.borrow_mut().push(held));
@@ -96,7 +96,7 @@ impl Session {
             child_channels,
             mut registry,
             mut pool,
-            mut heritage,
+            mut inherited_channels,
             _opening,
         } = held;
         for waker in registry.remove_all_waiters() {
@@ -107,13 +107,13 @@ impl Session {
         pool.clear();
         let parents = self.attached();
         let orphaned = child_channels.is_empty();
-        heritage.channels = child_channels;
+        inherited_channels.channels = child_channels;
         self.detach();
-        crate::crank::clear();
+        crate::inline_engine::clear();
         if let Some(all) = parents {
             all.close_leaked();
         }
-        drop((registry, pool, heritage));
+        drop((registry, pool, inherited_channels));
         if orphaned {
             self.lose_all();
             crate::comeback::note_change();
@@ -125,11 +125,11 @@ impl Session {
     pub(crate) fn attach_child(&self) -> Result<&'static Attachments, Errno> {
         let mut orphaned = false;
         let attached = {
-            let mut heritage = lock(&self.heritage);
+            let mut inherited_channels = lock(&self.inherited_channels);
             if let Some(all) = self.attached() {
                 return Ok(all);
             }
-            let channels = core::mem::take(&mut heritage.channels);
+            let channels = core::mem::take(&mut inherited_channels.channels);
             // All at once: a socket on any of the cores may be waited for.
             match channels.into_iter().map(greet).collect() {
                 Ok(inherited) => self.adopt_all(inherited),

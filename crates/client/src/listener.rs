@@ -14,19 +14,19 @@ use crate::readiness::State;
 use crate::session::Session;
 use crate::socket::TcpSocket;
 
-/// The twins of a listener on core 0 of the first engine.
-pub struct Twins {
+/// The per-core sockets of a listener on core 0 of the first engine.
+pub struct PerCore {
     sockets: Box<[Arc<TcpSocket>]>,
     /// Which part is asked first by the next accept.
     turn: AtomicUsize,
     /// Those on engines that came in the place of others.
-    later: OnceLock<Box<Twins>>,
+    later: OnceLock<Box<PerCore>>,
 }
 
-impl Twins {
+impl PerCore {
     /// These, beside a listener on core 0.
-    pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Box<Twins> {
-        Box::new(Twins {
+    pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Box<PerCore> {
+        Box::new(PerCore {
             sockets: sockets.into_boxed_slice(),
             turn: AtomicUsize::new(0),
             later: OnceLock::new(),
@@ -61,9 +61,9 @@ impl TcpSocket {
             .store(family == AddressFamily::INET6, Ordering::Relaxed);
         if first {
             self.prepare_to_listen(backing)?;
-            let twins = self.listen_on_others(backing, backlog, others)?;
-            if !twins.is_empty() {
-                self.add_twins(twins);
+            let per_core = self.listen_on_others(backing, backlog, others)?;
+            if !per_core.is_empty() {
+                self.add_per_core(per_core);
             }
         }
         for part in self.parts() {
@@ -76,7 +76,7 @@ impl TcpSocket {
                 Ok(_) if first => part.session().on_listener_opened(),
                 Ok(_) => {}
                 Err(error) => {
-                    self.close_twins();
+                    self.close_per_core();
                     return Err(error);
                 }
             }
@@ -85,11 +85,11 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Binds the twins on all cores of its engine, as it is bound: they know that it is about to listen. For who connects
+    /// Binds the per-core sockets on all cores of its engine, as it is bound: they know that it is about to listen. For who connects
     /// meanwhile and would be heard by the kernel otherwise, this comes before listen(2) of the backing socket.
     pub fn prepare_to_listen(&self, backing: BorrowedFd<'_>) -> Result<(), Errno> {
         let cores = self.session().attachments()?.steering.cores;
-        if cores == 1 || self.twins.get().is_some() {
+        if cores == 1 || self.per_core.get().is_some() {
             return Ok(());
         }
         let local = self.local_address().ok_or(Errno::INVAL)?;
@@ -101,7 +101,7 @@ impl TcpSocket {
             sockets.push(twin);
         }
         // A second thread that listens at the same time finds the port taken by the first.
-        let _ = self.twins.set(Twins::new(sockets));
+        let _ = self.per_core.set(PerCore::new(sockets));
         Ok(())
     }
 
@@ -115,9 +115,9 @@ impl TcpSocket {
         let mut sockets = Vec::new();
         for other in others {
             match listen_on(other, backing, local, backlog) {
-                Ok(twins) => {
-                    twins.iter().for_each(|_| other.on_listener_opened());
-                    sockets.extend(twins);
+                Ok(per_core) => {
+                    per_core.iter().for_each(|_| other.on_listener_opened());
+                    sockets.extend(per_core);
                 }
                 Err(error) => crate::say::say(&format!(
                     "a listener on {local} is not served by {}: {error}",
@@ -128,11 +128,11 @@ impl TcpSocket {
         Ok(sockets)
     }
 
-    /// The socket itself and, of a listener, its twins, living or not.
+    /// The socket itself and, of a listener, its per-core sockets, living or not.
     pub(crate) fn all_parts(&self) -> impl Iterator<Item = &TcpSocket> {
-        let twins = core::iter::successors(self.twins.get(), |twins| twins.later.get());
-        let twins = twins.flat_map(|twins| twins.sockets.iter().map(Arc::as_ref));
-        core::iter::once(self).chain(twins)
+        let per_core = core::iter::successors(self.per_core.get(), |per_core| per_core.later.get());
+        let per_core = per_core.flat_map(|per_core| per_core.sockets.iter().map(Arc::as_ref));
+        core::iter::once(self).chain(per_core)
     }
 
     /// Those of them whose engines are there; if none is, the socket itself.
@@ -147,17 +147,17 @@ impl TcpSocket {
         })
     }
 
-    /// Whether it has twins, and one of all parts has an engine that is there.
+    /// Whether it has per-core sockets, and one of all parts has an engine that is there.
     pub(crate) fn is_served_elsewhere(&self) -> bool {
-        self.twins.get().is_some() && self.all_parts().any(|part| !part.is_reset())
+        self.per_core.get().is_some() && self.all_parts().any(|part| !part.is_reset())
     }
 
-    /// More twins, on an engine that has come.
-    pub(crate) fn add_twins(&self, sockets: Vec<Arc<TcpSocket>>) {
-        let mut twins = Twins::new(sockets);
-        let mut place = &self.twins;
-        while let Err(refused) = place.set(twins) {
-            twins = refused;
+    /// More per-core sockets, on an engine that has come.
+    pub(crate) fn add_per_core(&self, sockets: Vec<Arc<TcpSocket>>) {
+        let mut per_core = PerCore::new(sockets);
+        let mut place = &self.per_core;
+        while let Err(refused) = place.set(per_core) {
+            per_core = refused;
             let Some(taken) = place.get() else { return };
             place = &taken.later;
         }
@@ -169,9 +169,9 @@ impl TcpSocket {
 
     /// As `parts`, from another one on each time.
     pub(crate) fn parts_by_turns(&self) -> impl Iterator<Item = &TcpSocket> {
-        let (turn, count) = self.twins.get().map_or((0, 1), |twins| {
+        let (turn, count) = self.per_core.get().map_or((0, 1), |per_core| {
             let count = self.parts().count().max(1);
-            (twins.turn.fetch_add(1, Ordering::Relaxed) % count, count)
+            (per_core.turn.fetch_add(1, Ordering::Relaxed) % count, count)
         });
         self.parts()
             .skip(turn)
@@ -179,7 +179,7 @@ impl TcpSocket {
             .take(count)
     }
 
-    pub(crate) fn close_twins(&self) {
+    pub(crate) fn close_per_core(&self) {
         for part in self.all_parts().skip(1) {
             part.close();
         }

@@ -161,7 +161,7 @@ impl TcpSocket {
                     .unsent(header)
                     .is_none_or(|(unsent, limit)| unsent.saturating_mul(2) < limit)
         };
-        if let Some(is_writable) = self.is_lane_writable() {
+        if let Some(is_writable) = self.is_byte_channel_writable() {
             return is_writable;
         }
         if enough(&header) {
@@ -182,7 +182,7 @@ impl TcpSocket {
     #[must_use]
     pub fn rx_events(&self) -> u32 {
         // Who asks for this wants to hear of the next bytes too.
-        self.await_lane();
+        self.await_byte_channel();
         self.parts()
             .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
     }
@@ -222,7 +222,7 @@ impl TcpSocket {
         let consumed = header.consumed();
         let there = header.received_end().saturating_sub(consumed);
         let skipped = there > 0 && self.is_skipped(consumed);
-        let there = there - u64::from(skipped) + self.lane_bytes();
+        let there = there - u64::from(skipped) + self.byte_channel_bytes();
         usize::try_from(there).unwrap_or(usize::MAX)
     }
 
@@ -235,7 +235,7 @@ impl TcpSocket {
             Some(byte) if byte.position < end && !self.urgent_in_line() => byte.position,
             _ => end,
         };
-        let there = end.saturating_sub(consumed) + self.lane_bytes();
+        let there = end.saturating_sub(consumed) + self.byte_channel_bytes();
         usize::try_from(there).unwrap_or(usize::MAX)
     }
 
@@ -250,7 +250,7 @@ impl TcpSocket {
     /// Bytes that fit into the send window now; 0 while there is none.
     #[must_use]
     pub fn send_room_bytes(&self) -> usize {
-        if let Some((capacity, used)) = self.lane_use() {
+        if let Some((capacity, used)) = self.byte_channel_use() {
             return usize::try_from(capacity.saturating_sub(used)).unwrap_or(0);
         }
         let limit = usize::try_from(self.send_window_bytes()).unwrap_or(0);
@@ -282,13 +282,13 @@ impl TcpSocket {
     #[must_use]
     pub fn acknowledged_bytes(&self) -> u64 {
         let header = self.header();
-        header.acknowledged() + header.lane_written()
+        header.acknowledged() + header.byte_channel_written()
     }
 
     /// Bytes that have arrived since the connection stands.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
         let header = self.header();
-        header.received_end() + header.lane_consumed() + self.lane_bytes()
+        header.received_end() + header.byte_channel_consumed() + self.byte_channel_bytes()
     }
 }

@@ -8,9 +8,9 @@ use hostif::{Completion, SocketId};
 
 use crate::attachment::Attachment;
 use crate::attachments::Attachments;
-use crate::crank;
+use crate::inline_engine;
 use crate::lock::{lock, try_lock};
-use crate::registry::Audience;
+use crate::registry::Notifications;
 use crate::session::Session;
 
 /// Taken out of the ring at once, before anybody is told.
@@ -61,8 +61,8 @@ impl Session {
     /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
     /// need this: it comes from the sockets' headers.
     pub fn reap(&self) {
-        if let Some(crank) = crank::current() {
-            crank::turn(crank, None);
+        if let Some(inline_engine) = inline_engine::current() {
+            inline_engine::turn(inline_engine, None);
         }
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.reap_all(attachment);
@@ -122,23 +122,23 @@ impl Session {
 
     /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
     pub(crate) fn tell(&self, id: SocketId) {
-        let mut audience = Audience::default();
-        lock(&self.registry).gather(id, &mut audience);
-        audience.tell();
+        let mut notifications = Notifications::default();
+        lock(&self.registry).gather(id, &mut notifications);
+        notifications.tell();
     }
 
     fn dispatch(&self, attachment: &Attachment, batch: &Batch) {
-        let mut audience = Audience::default();
+        let mut notifications = Notifications::default();
         for completion in batch.iter().flatten() {
             match completion {
                 Completion::Done { token, .. } | Completion::Accepted { token, .. } => {
                     attachment.calls.answer(*token, *completion);
                 }
                 Completion::Event { socket } => {
-                    lock(&self.registry).gather(*socket, &mut audience);
+                    lock(&self.registry).gather(*socket, &mut notifications);
                 }
             }
         }
-        audience.tell();
+        notifications.tell();
     }
 }

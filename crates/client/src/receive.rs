@@ -1,4 +1,4 @@
-//! Receiving: copy out of the window, publish how far, tell the engine; or out of the lane of a neighbour (`lanes.rs`),
+//! Receiving: copy out of the window, publish how far, tell the engine; or out of the byte channel of a neighbour (`byte_channels.rs`),
 //! which no engine hears of. No allocation, no lock but the socket's receive lock.
 //!
 //! Each note is a cache line that goes to the engine's processor and comes back, so small steps are told together:
@@ -7,24 +7,24 @@
 //! always; the engine looks there when the connection is idle or closed. It is rung, if it sleeps, only at each
 //! quarter: until then the peer still has the other three to fill, so nothing waits for the news.
 
-mod loan;
+mod user_buffer;
 
 use std::io::IoSliceMut;
 
+use hostif::byte_channel::ByteChannel;
 use hostif::header::SHUT_READ;
-use hostif::lane::Lane;
-use hostif::{Consumed, Flags, LaneNews, Passage, SocketHeader, Span, Window};
+use hostif::{ChannelPair, Consumed, Flags, LaneNews, SocketHeader, Span, Window};
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
-use crate::crank;
-use crate::lanes::PIECE_BYTES;
+use crate::byte_channels::PIECE_BYTES;
+use crate::inline_engine;
 use crate::readiness::State;
 use crate::send::Bell;
 use crate::socket::{Held, TcpSocket};
 use crate::sys;
 
-pub use self::loan::Loan;
+pub use self::user_buffer::UserBuffer;
 
 /// How often the engine hears of a window that is empty.
 const EMPTY_STEP_BYTES: u32 = 4096;
@@ -38,7 +38,7 @@ enum Use {
     Keeps,
 }
 
-/// Bytes in a receive window, or in the lane of a neighbour, with the receive lock held.
+/// Bytes in a receive window, or in the byte channel of a neighbour, with the receive lock held.
 struct Arrived<'a> {
     socket: &'a TcpSocket,
     attachment: &'static Attachment,
@@ -60,8 +60,8 @@ struct Arrived<'a> {
     /// The program reads the bytes where they lie.
     in_place: bool,
     bell: Bell,
-    /// They are in this lane, and not in the window.
-    lane: Option<&'a Lane>,
+    /// They are in this byte channel, and not in the window.
+    byte_channel: Option<&'a ByteChannel>,
     _held: Held<'a>,
 }
 
@@ -79,7 +79,7 @@ impl TcpSocket {
         peek: bool,
         bell: Bell,
     ) -> Result<usize, Errno> {
-        crank::catch_up();
+        inline_engine::flush_small();
         loop {
             match self.receive_once(slices, peek, bell) {
                 // Another process has taken the lock over, and the bytes: those that come next.
@@ -105,8 +105,8 @@ impl TcpSocket {
             drop(arrived);
             return self.nothing_arrived();
         }
-        if arrived.lane.is_some() {
-            return arrived.take_from_lane(slices, peek);
+        if arrived.byte_channel.is_some() {
+            return arrived.take_from_byte_channel(slices, peek);
         }
         let mut done = 0;
         for slice in slices {
@@ -160,7 +160,7 @@ impl TcpSocket {
         let Some((_, receive)) = self.spans() else {
             return Ok(None);
         };
-        self.meet_lanes();
+        self.meet_byte_channels();
         // An urgent byte alone stays until it was received out of band.
         if self.readable_bytes() == 0 && !self.is_taken(self.header().consumed()) {
             return Ok(None);
@@ -174,20 +174,20 @@ impl TcpSocket {
         let (held, copies) = self.hold_received(using, attachment)?;
         let consumed = header.consumed();
         let mut end = header.received_end();
-        // After `received_end`: what has come behind a lane has come after the lane's end was told.
-        if let Some(lanes) = self.lanes()
-            && let Some(origin) = lanes.back.lane.origin()
+        // After `received_end`: what has come behind a byte channel has come after the byte channel's end was told.
+        if let Some(byte_channels) = self.byte_channels()
+            && let Some(origin) = byte_channels.back.byte_channel.origin()
         {
             if consumed < origin {
                 end = end.min(origin);
-            } else if let Some((start, there)) = self.there_in_lane(&lanes.back)? {
+            } else if let Some((start, there)) = self.there_in_byte_channel(&byte_channels.back)? {
                 return Ok(Some(Arrived {
                     place: start,
                     offered: 0,
                     socket: self,
                     attachment,
                     header,
-                    window: lanes.back.bytes(),
+                    window: byte_channels.back.bytes(),
                     start,
                     copies: false,
                     consumed: start,
@@ -195,7 +195,7 @@ impl TcpSocket {
                     skips: false,
                     in_place: false,
                     bell: Bell::Now,
-                    lane: Some(&lanes.back.lane),
+                    byte_channel: Some(&byte_channels.back.byte_channel),
                     _held: held,
                 }));
             }
@@ -221,7 +221,7 @@ impl TcpSocket {
             skips: start > consumed,
             in_place: false,
             bell: Bell::Now,
-            lane: None,
+            byte_channel: None,
             _held: held,
         }))
     }
@@ -233,22 +233,22 @@ impl TcpSocket {
         attachment: &'static Attachment,
     ) -> Result<(Held<'_>, bool), Errno> {
         let lock = self.header().receive_lock();
-        // The position in a lane is not published by comparing: both of its processes are of one user, and rarely several.
-        if using == Use::Keeps || self.lanes().is_some() {
+        // The position in a byte channel is not published by comparing: both of its processes are of one user, and rarely several.
+        if using == Use::Keeps || self.byte_channels().is_some() {
             return Ok((self.hold(attachment, lock)?, false));
         }
         let held = self.hold_to_copy(attachment, lock)?;
-        if self.lanes().is_some() {
+        if self.byte_channels().is_some() {
             return Err(Errno::STALE);
         }
         Ok((held, true))
     }
 
-    /// Where what can be read of a lane begins, and how much that is, if anything.
-    fn there_in_lane(&self, back: &Passage) -> Result<Option<(u64, usize)>, Errno> {
-        let start = self.header().lane_consumed();
-        let there = back.lane.available(start);
-        let there = there.map_err(|_| self.on_lane_nonsense())?;
+    /// Where what can be read of a byte channel begins, and how much that is, if anything.
+    fn there_in_byte_channel(&self, back: &ChannelPair) -> Result<Option<(u64, usize)>, Errno> {
+        let start = self.header().byte_channel_consumed();
+        let there = back.byte_channel.available(start);
+        let there = there.map_err(|_| self.on_byte_channel_nonsense())?;
         let there = usize::try_from(there).unwrap_or(0);
         Ok((there > 0).then_some((start, there)))
     }
@@ -292,8 +292,8 @@ impl TcpSocket {
 }
 
 impl Arrived<'_> {
-    /// Receives from the lane, piece by piece, so that its sender goes on meanwhile.
-    fn take_from_lane(
+    /// Receives from the byte channel, piece by piece, so that its sender goes on meanwhile.
+    fn take_from_byte_channel(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
@@ -321,23 +321,23 @@ impl Arrived<'_> {
         Ok(done)
     }
 
-    /// Consumes the next bytes of the lane.
+    /// Consumes the next bytes of the byte channel.
     fn advance(&mut self, bytes: usize) -> Result<(), Errno> {
-        let Some(lane) = self.lane else {
+        let Some(byte_channel) = self.byte_channel else {
             return Ok(());
         };
         let before = self.available;
         self.available -= bytes;
         self.consumed += bytes as u64;
-        self.header.program_set_lane_consumed(self.consumed);
-        if lane.free(self.consumed, before as u64, self.available as u64) {
-            self.socket.tell_lane(LaneNews::Room)?;
+        self.header.program_set_byte_channel_consumed(self.consumed);
+        if byte_channel.free(self.consumed, before as u64, self.available as u64) {
+            self.socket.tell_byte_channel(LaneNews::Room)?;
         }
         Ok(())
     }
 
     fn consume(&mut self, bytes: usize) -> Result<(), Errno> {
-        if self.lane.is_some() {
+        if self.byte_channel.is_some() {
             return self.advance(bytes);
         }
         if bytes == 0 && !self.skips {
@@ -383,7 +383,7 @@ impl Arrived<'_> {
     }
 }
 
-/// Bytes of a receive window or a lane, lent to the program. They stay there unless they are consumed.
+/// Bytes of a receive window or a byte channel, lent to the program. They stay there unless they are consumed.
 pub struct ReceivedBytes<'a> {
     arrived: Arrived<'a>,
     len: usize,

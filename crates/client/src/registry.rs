@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use hostif::id::IdMap;
-use hostif::{Area, Region, SocketId};
+use hostif::{ChannelRegion, Region, SocketId};
 
 use crate::socket::TcpSocket;
 use crate::waker::Waker;
@@ -30,17 +30,17 @@ struct Entry {
 pub struct Registry {
     sockets: IdMap<SocketId, Entry>,
     regions: IdMap<u32, Region>,
-    areas: IdMap<u32, Area>,
+    channel_regions: IdMap<u32, ChannelRegion>,
 }
 
 /// Whom to tell about one event; gathered under the lock, told without it.
 #[derive(Default)]
-pub struct Audience {
+pub struct Notifications {
     observers: Vec<Arc<dyn Observer>>,
     waiters: Vec<Arc<Waker>>,
 }
 
-impl Audience {
+impl Notifications {
     /// Tells them and forgets them.
     pub fn tell(&mut self) {
         for observer in self.observers.drain(..) {
@@ -137,21 +137,21 @@ impl Registry {
     }
 
     /// Adds those who want to hear of a socket.
-    pub fn gather(&self, id: SocketId, audience: &mut Audience) {
+    pub fn gather(&self, id: SocketId, notifications: &mut Notifications) {
         if let Some(entry) = self.sockets.get(&id) {
-            audience
+            notifications
                 .observers
                 .extend(entry.observers.iter().map(|(_, one)| Arc::clone(one)));
-            audience
+            notifications
                 .waiters
                 .extend(entry.waiters.iter().map(Arc::clone));
         }
     }
 
     /// Adds everybody.
-    pub fn gather_all(&self, audience: &mut Audience) {
+    pub fn gather_all(&self, notifications: &mut Notifications) {
         for id in self.sockets.keys() {
-            self.gather(*id, audience);
+            self.gather(*id, notifications);
         }
     }
 
@@ -161,23 +161,23 @@ impl Registry {
     }
 
     /// Mapped memory that is shared with a neighbour.
-    pub fn area(&self, number: u32) -> Option<Area> {
-        self.areas.get(&number).cloned()
+    pub fn channel_region(&self, number: u32) -> Option<ChannelRegion> {
+        self.channel_regions.get(&number).cloned()
     }
 
     /// Remembers it, and forgets the oldest: sockets keep theirs.
-    pub fn add_area(&mut self, number: u32, area: Area) {
-        self.areas.insert(number, area);
-        if self.areas.len() > AREAS_MAX
-            && let Some(oldest) = self.areas.keys().min().copied()
+    pub fn add_channel_region(&mut self, number: u32, channel_region: ChannelRegion) {
+        self.channel_regions.insert(number, channel_region);
+        if self.channel_regions.len() > AREAS_MAX
+            && let Some(oldest) = self.channel_regions.keys().min().copied()
         {
-            self.areas.remove(&oldest);
+            self.channel_regions.remove(&oldest);
         }
     }
 
     /// Another engine has its own, under the same numbers.
     pub fn forget_memory(&mut self) {
-        self.areas.clear();
+        self.channel_regions.clear();
         self.regions.clear();
     }
 

@@ -8,8 +8,8 @@ use hostif::{FileSource, SocketHeader, Span, Window, WindowSpan, WriteMode, Writ
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
+use crate::byte_channels::ChannelSpace;
 use crate::files::SharedFile;
-use crate::lanes::LaneRoom;
 use crate::readiness::State;
 use crate::socket::{Held, TcpSocket};
 use crate::sys;
@@ -87,7 +87,7 @@ impl TcpSocket {
         (mode, stamps): (WriteMode, u8),
         bell: Bell,
     ) -> Result<usize, Errno> {
-        if let Some(sent) = self.try_send_lane(slices, mode)? {
+        if let Some(sent) = self.try_send_byte_channel(slices, mode)? {
             return Ok(sent);
         }
         let mut room = self.room()?;
@@ -122,7 +122,7 @@ impl TcpSocket {
     /// as of `try_send`; ESTALE: the file was shared with another engine, or by the parent process, or the engine does
     /// not see the bytes of this connection.
     pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
-        if self.lane_use().is_some() {
+        if self.byte_channel_use().is_some() {
             return Err(Errno::STALE);
         }
         let room = self.room()?;
@@ -144,7 +144,7 @@ impl TcpSocket {
     /// chunk (for sendfile). Errors as of `try_send`. Holds the socket's send lock.
     pub fn send_space(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
         let max = max.min(CHUNK_BYTES);
-        if let Some(room) = self.lane_space(max)? {
+        if let Some(room) = self.byte_channel_space(max)? {
             return Ok(room);
         }
         let mut room = self.room()?;
@@ -157,7 +157,7 @@ impl TcpSocket {
     /// As `send_space`, for a program that makes its bytes there: as much as there is room for. Nothing of it is
     /// copied, and the engine counts it so.
     pub fn reserve(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
-        if let Some(room) = self.lane_space(max)? {
+        if let Some(room) = self.byte_channel_space(max)? {
             return Ok(room);
         }
         let mut room = self.room()?;
@@ -168,14 +168,14 @@ impl TcpSocket {
         })
     }
 
-    fn lane_space(&self, max: usize) -> Result<Option<SendSpace<'_>>, Errno> {
-        let Some(room) = self.lane_room(WriteMode::Plain)? else {
+    fn byte_channel_space(&self, max: usize) -> Result<Option<SendSpace<'_>>, Errno> {
+        let Some(room) = self.byte_channel_room(WriteMode::Plain)? else {
             return Ok(None);
         };
         let mut room = room.or_look()?;
         room.free = room.free.min(max);
         Ok(Some(SendSpace {
-            room: Space::Lane(room),
+            room: Space::ByteChannel(room),
         }))
     }
 
@@ -302,14 +302,14 @@ impl Room<'_> {
     }
 }
 
-/// Room in a send window, or in a lane to a neighbour. Nothing is sent unless it is committed.
+/// Room in a send window, or in a byte channel to a neighbour. Nothing is sent unless it is committed.
 pub struct SendSpace<'a> {
     room: Space<'a>,
 }
 
 enum Space<'a> {
     Window(Room<'a>),
-    Lane(LaneRoom<'a>),
+    ByteChannel(ChannelSpace<'a>),
 }
 
 impl SendSpace<'_> {
@@ -318,7 +318,7 @@ impl SendSpace<'_> {
     pub fn len(&self) -> usize {
         match &self.room {
             Space::Window(room) => room.free,
-            Space::Lane(room) => room.free,
+            Space::ByteChannel(room) => room.free,
         }
     }
 
@@ -334,7 +334,7 @@ impl SendSpace<'_> {
     pub fn spans(&self) -> [(*mut u8, usize); 2] {
         match &self.room {
             Space::Window(room) => room.window.spans(room.written, room.free).map(Span::raw),
-            Space::Lane(room) => room.spans(),
+            Space::ByteChannel(room) => room.spans(),
         }
     }
 
@@ -349,7 +349,7 @@ impl SendSpace<'_> {
         match &mut self.room {
             Space::Window(room) => room.bell = bell,
             // The engine has no part in it.
-            Space::Lane(_) => {}
+            Space::ByteChannel(_) => {}
         }
     }
 
@@ -357,7 +357,7 @@ impl SendSpace<'_> {
     pub fn set_mode(&mut self, mode: WriteMode) {
         match &mut self.room {
             Space::Window(room) => room.mode = mode,
-            Space::Lane(room) => room.mode = mode,
+            Space::ByteChannel(room) => room.mode = mode,
         }
     }
 
@@ -369,7 +369,7 @@ impl SendSpace<'_> {
                 room.tell(0, bytes, None)?;
                 Ok(bytes)
             }
-            Space::Lane(room) => room.commit(bytes),
+            Space::ByteChannel(room) => room.commit(bytes),
         }
     }
 }

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use hostif::control::{Addresses, QueryKind, Reply, Request};
-use hostif::{Area, Region, SocketId, Steering};
+use hostif::{ChannelRegion, Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::attach::{AttachError, dial_core, greet, meet};
-use crate::attachment::{Attachment, crank_budget, spin_budget};
+use crate::attachment::{Attachment, inline_engine_budget, spin_budget};
 use crate::attachments::Attachments;
 use crate::comeback;
 use crate::control::ControlError;
-use crate::crank::{self, Budget};
-use crate::fork::Heritage;
+use crate::fork::InheritedChannels;
+use crate::inline_engine::{self, Budget};
 use crate::lock::{lock, read};
 use crate::pool::Pool;
 use crate::private::PrivateFd;
@@ -31,12 +31,12 @@ pub struct Session {
     current: Slot<Attachments>,
     /// No engine has ever answered under that name.
     absent: AtomicBool,
-    pub(crate) heritage: Mutex<Heritage>,
+    pub(crate) inherited_channels: Mutex<InheritedChannels>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) spin: Duration,
     /// Where spinning runs an engine inside this process.
-    pub(crate) crank_budget: Budget,
+    pub(crate) inline_engine_budget: Budget,
     /// Held for reading while a socket comes into being, for writing across a fork: the child's session
     /// shall hold no socket that the child does not know.
     pub(crate) opening: RwLock<()>,
@@ -63,11 +63,11 @@ impl Session {
             name: name.to_owned(),
             current: Slot::empty(),
             absent: AtomicBool::new(absent),
-            heritage: Mutex::default(),
+            inherited_channels: Mutex::default(),
             registry: Mutex::default(),
             pool: Mutex::default(),
             spin: spin_budget(),
-            crank_budget: crank_budget(),
+            inline_engine_budget: inline_engine_budget(),
             opening: RwLock::new(()),
         }))
     }
@@ -119,7 +119,7 @@ impl Session {
         all: &'static Attachments,
         core: u16,
     ) -> Result<&'static Attachment, Errno> {
-        let _turn = lock(&self.heritage);
+        let _turn = lock(&self.inherited_channels);
         if let Some(attachment) = all.to_core(core) {
             return Ok(attachment);
         }
@@ -162,7 +162,7 @@ impl Session {
 
     /// Attaches again after the engine was lost, or was not there; the sockets of a lost one stay reset.
     pub fn attach_again(&self) -> Result<(), AttachError> {
-        let _turn = lock(&self.heritage);
+        let _turn = lock(&self.inherited_channels);
         if !self.is_dead() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Session {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Errno> {
         let attachment = self.living(core)?;
-        let answered = match crank::ask(attachment.session, request, descriptors) {
+        let answered = match inline_engine::ask(attachment.session, request, descriptors) {
             Some(answered) => answered.map_err(ControlError::Request),
             None => attachment.control.request(request, descriptors),
         };
@@ -272,16 +272,22 @@ impl Session {
     }
 
     /// The memory between a core and one of its neighbours; maps it if this process has not yet.
-    pub(crate) fn area(&self, core: u16, number: u32) -> Result<Area, Errno> {
-        if let Some(area) = lock(&self.registry).area(number) {
-            return Ok(area);
+    pub(crate) fn channel_region(&self, core: u16, number: u32) -> Result<ChannelRegion, Errno> {
+        if let Some(channel_region) = lock(&self.registry).channel_region(number) {
+            return Ok(channel_region);
         }
-        match self.request(core, &Request::MapArea { area: number }, &[])? {
-            (Reply::Area { .. }, descriptors) => {
+        match self.request(
+            core,
+            &Request::MapArea {
+                channel_region: number,
+            },
+            &[],
+        )? {
+            (Reply::ChannelRegion { .. }, descriptors) => {
                 let file = descriptors.first().ok_or(Errno::PROTO)?;
-                let area = Area::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
-                lock(&self.registry).add_area(number, area.clone());
-                Ok(area)
+                let channel_region = ChannelRegion::map(file.as_fd()).map_err(|_| Errno::NOMEM)?;
+                lock(&self.registry).add_channel_region(number, channel_region.clone());
+                Ok(channel_region)
             }
             _ => Err(Errno::PROTO),
         }

@@ -43,7 +43,7 @@ impl TcpSocket {
 
     /// What comes next is to be signalled of, however it comes. Before the look at what is there.
     pub fn expect_signal(&self) {
-        self.await_lane();
+        self.await_byte_channel();
     }
 }
 

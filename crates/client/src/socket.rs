@@ -16,8 +16,8 @@ use hostif::{
 use rustix::io::Errno;
 
 use crate::attachment::Attachment;
-use crate::lanes::Lanes;
-use crate::listener::Twins;
+use crate::byte_channels::ByteChannels;
+use crate::listener::PerCore;
 use crate::lock::lock;
 use crate::readiness::State;
 use crate::registry::Observer;
@@ -37,7 +37,7 @@ pub struct TcpSocket {
     /// Send and receive window, once the connection stands.
     spans: OnceLock<(WindowSpan, WindowSpan)>,
     /// Of a connection to a neighbour; see there.
-    pub(crate) lanes: OnceLock<Lanes>,
+    pub(crate) byte_channels: OnceLock<ByteChannels>,
     /// This process has dropped it.
     closed: AtomicBool,
     /// Its engine does not know this process as a holder.
@@ -45,7 +45,7 @@ pub struct TcpSocket {
     /// The reset that a lost engine means has been reported.
     reset_reported: AtomicBool,
     /// Of a listener: its like on the engine's other cores.
-    pub(crate) twins: OnceLock<Box<Twins>>,
+    pub(crate) per_core: OnceLock<Box<PerCore>>,
     /// Of a listener: where.
     pub(crate) listens_at: OnceLock<SocketAddr>,
     /// Of a listener: how many connections may wait.
@@ -75,11 +75,11 @@ impl TcpSocket {
             region,
             place,
             spans: OnceLock::new(),
-            lanes: OnceLock::new(),
+            byte_channels: OnceLock::new(),
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             reset_reported: AtomicBool::new(false),
-            twins: OnceLock::new(),
+            per_core: OnceLock::new(),
             listens_at: OnceLock::new(),
             backlog: AtomicU32::new(0),
             is_v6: AtomicBool::new(false),
@@ -402,7 +402,7 @@ impl TcpSocket {
         }
         // The first core ends the kernel's part of a listener, which hears for the others otherwise.
         self.close_own();
-        self.close_twins();
+        self.close_per_core();
     }
 
     fn close_own(&self) {

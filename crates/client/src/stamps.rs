@@ -19,13 +19,13 @@ impl TcpSocket {
     #[must_use]
     pub fn sent_end(&self) -> u64 {
         let header = self.header();
-        header.written() + header.lane_written()
+        header.written() + header.byte_channel_written()
     }
 
-    /// Whether what is sent now goes to a neighbour by a lane.
+    /// Whether what is sent now goes to a neighbour by a byte channel.
     #[must_use]
-    pub fn sends_by_lane(&self) -> bool {
-        self.lane_use().is_some()
+    pub fn sends_by_byte_channel(&self) -> bool {
+        self.byte_channel_use().is_some()
     }
 
     /// How many times wait to be fetched.

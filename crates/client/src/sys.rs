@@ -44,7 +44,7 @@ pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
         // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `bytes` borrows
         // it. Nobody writes there meanwhile: the engine, whom its programs trust, places nothing at positions
         // that have arrived and are not consumed, and the receive lock keeps other holders from consuming. The same
-        // holds for a lane and its neighbour, which is root or of our own user (decision 23).
+        // holds for a byte channel and its neighbour, which is root or of our own user (decision 23).
         unsafe { core::slice::from_raw_parts(start.cast_const(), len) }
     })
 }
@@ -111,7 +111,7 @@ pub fn ppoll(
 /// As `ppoll`, with a timeout that the thread's handlers and other threads may change until the sleep begins.
 pub(crate) fn ppoll_until(
     fds: &mut [libc::pollfd],
-    timeout: &crate::quiet::Timeout,
+    timeout: &crate::signal_deferral::Timeout,
     mask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let timeout = ptr::from_ref(timeout).cast_mut().cast();
@@ -154,7 +154,7 @@ pub(crate) fn thread_number() -> i32 {
 const CANCEL_SIGNAL: libc::c_int = 32;
 
 /// Ends the sleep of a thread of this process that was cancelled.
-pub(crate) fn nudge(thread: i32) {
+pub(crate) fn notify(thread: i32) {
     // SAFETY: the call takes numbers. A thread with this number that is another by now is woken once for nothing.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, CANCEL_SIGNAL) };
 }
@@ -177,13 +177,15 @@ pub(crate) fn is_cancellation_enabled() -> bool {
     before == ENABLE
 }
 
-/// How far the state of a thread (`quiet.rs`) lies from what pthread_self(3) names; 0: not known.
+/// How far the state of a thread (`signal_deferral.rs`) lies from what pthread_self(3) names; 0: not known.
 static STATE_OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// Thread-local memory of a library that is there from the start lies at the same distance from what pthread_self(3)
 /// names in every thread. Called once, when the library is loaded.
 pub fn find_thread_states() {
-    let offset = crate::quiet::address().addr().wrapping_sub(this_thread());
+    let offset = crate::signal_deferral::address()
+        .addr()
+        .wrapping_sub(this_thread());
     STATE_OFFSET.store(offset, Ordering::Relaxed);
 }
 
@@ -205,7 +207,7 @@ pub unsafe fn cancelled(thread: libc::pthread_t) {
     if offset == 0 {
         return;
     }
-    let state: *const crate::quiet::State =
+    let state: *const crate::signal_deferral::State =
         ptr::with_exposed_provenance(address_of(thread).wrapping_add(offset));
     // SAFETY: a thread has its thread-local memory until somebody has joined it, and ours there at that place: see
     // `find_thread_states`. Whatever is written there are atomics.
@@ -329,7 +331,7 @@ pub unsafe fn defer(
     // becomes the thread's when the handler returns.
     let mask =
         unsafe { &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>() };
-    if !crate::quiet::hold(*mask) {
+    if !crate::signal_deferral::hold(*mask) {
         return false;
     }
     *mask |= blockable();

@@ -54,7 +54,7 @@ impl TcpSocket {
     pub fn is_at_mark(&self) -> bool {
         self.urgent()
             .is_some_and(|byte| byte.position == self.header().consumed())
-            && !self.is_lane_next()
+            && !self.is_byte_channel_next()
     }
 
     /// SO_OOBINLINE.

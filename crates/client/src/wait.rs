@@ -1,4 +1,4 @@
-//! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2) (`parties`).
+//! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2) (`wait_set`).
 //!
 //! Signals end a wait with EINTR; what they mean is the caller's affair.
 
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use rustix::fd::RawFd;
 use rustix::io::Errno;
 
-use crate::crank::{self, Lender, Spun};
-use crate::lanes;
+use crate::byte_channels;
+use crate::inline_engine::{self, DirectReceive, Spun};
 use crate::lock::lock;
-use crate::parties::Parties;
-use crate::quiet;
-use crate::receive::Loan;
+use crate::receive::UserBuffer;
 use crate::registry::Registry;
 use crate::session::Session;
+use crate::signal_deferral;
 use crate::socket::TcpSocket;
 use crate::sys;
+use crate::wait_set::WaitSet;
 
 /// A signal mask for the length of a sleep, as ppoll(2) takes it.
 pub type SignalMask<'a> = Option<&'a libc::sigset_t>;
@@ -50,17 +50,17 @@ pub struct Sleep<'a> {
     pub mask: SignalMask<'a>,
     /// When to give up.
     pub deadline: Option<Instant>,
-    /// Whether a signal's handler and a cancellation end it (`quiet.rs`).
+    /// Whether a signal's handler and a cancellation end it (`signal_deferral.rs`).
     pub is_interruptible: bool,
     /// Lends its buffer while it takes turns of an engine inside this process.
-    pub(crate) lender: Option<&'a dyn Lender>,
+    pub(crate) direct_receive: Option<&'a dyn DirectReceive>,
 }
 
 impl Sleep<'_> {
     /// One ppoll(2) on these descriptors, for so long at most.
     pub(crate) fn poll(&self, fds: &mut [libc::pollfd], timeout: Duration) -> Result<usize, Errno> {
         if self.is_interruptible {
-            quiet::sleep(fds, timeout, self.mask)
+            signal_deferral::sleep(fds, timeout, self.mask)
         } else {
             sys::ppoll(fds, Some(timeout), self.mask)
         }
@@ -74,11 +74,11 @@ pub fn wait_for_descriptor(fd: RawFd, events: i16) -> Result<(), Errno> {
         events,
         revents: 0,
     };
-    while quiet::sleep(&mut [entry], RECHECK, None)? == 0 {}
+    while signal_deferral::sleep(&mut [entry], RECHECK, None)? == 0 {}
     Ok(())
 }
 
-/// Looks at the lanes of neighbours between two turns of the engine: as long as one or two turns take.
+/// Looks at the byte channels of neighbours between two turns of the engine: as long as one or two turns take.
 const LOOKS: u32 = 32;
 /// A lost wake-up would be our bug; look again this often so that it costs latency and not a hang. Also
 /// bounds how long an engine that died without closing its channel (stopped, say) goes unnoticed.
@@ -120,21 +120,21 @@ pub fn wait_on(
     wait_lending(sessions, sockets, kernel, mask, until, None)
 }
 
-/// As [`wait_on`], for the socket of a loan: what arrives may already lie in its buffer afterwards, which `until` has
-/// to take for news ([`Loan::placed`]).
+/// As [`wait_on`], for the socket of a user_buffer: what arrives may already lie in its buffer afterwards, which `until` has
+/// to take for news ([`UserBuffer::placed`]).
 pub fn wait_to_receive(
     sessions: &[&Session],
-    loan: &Loan<'_, '_>,
+    user_buffer: &UserBuffer<'_, '_>,
     until: Until<'_>,
 ) -> Result<Woken, Errno> {
-    let lender: &dyn Lender = loan;
+    let direct_receive: &dyn DirectReceive = user_buffer;
     wait_lending(
         sessions,
-        &[loan.socket()],
+        &[user_buffer.socket()],
         &mut [],
         None,
         until,
-        Some(lender),
+        Some(direct_receive),
     )
 }
 
@@ -144,19 +144,19 @@ fn wait_lending(
     kernel: &mut [libc::pollfd],
     mask: SignalMask<'_>,
     until: Until<'_>,
-    lender: Option<&dyn Lender>,
+    direct_receive: Option<&dyn DirectReceive>,
 ) -> Result<Woken, Errno> {
     let Until {
         deadline,
         ready,
         before_sleep,
     } = until;
-    crank::catch_up();
+    inline_engine::flush_small();
     if look(sockets, ready) {
         return Ok(Woken::Ready);
     }
-    let mut parties = Parties::of(sessions);
-    if parties.is_empty() {
+    let mut wait_set = WaitSet::of(sessions);
+    if wait_set.is_empty() {
         before_sleep();
         if ready() {
             return Ok(Woken::Ready);
@@ -166,15 +166,15 @@ fn wait_lending(
             mask,
             deadline,
             is_interruptible: true,
-            lender: None,
+            direct_receive: None,
         };
         return wait_for_kernel(&mut sleep, RECHECK, ready);
     }
-    if spin(&parties, sockets, (mask, lender), ready) {
+    if spin(&wait_set, sockets, (mask, direct_receive), ready) {
         return Ok(Woken::Ready);
     }
     before_sleep();
-    let waker = match parties.take_waker() {
+    let waker = match wait_set.take_waker() {
         Ok(waker) => waker,
         // poll(2) needs no descriptor: without one for the bell it looks again and again.
         Err(_) => {
@@ -183,10 +183,10 @@ fn wait_lending(
                 mask,
                 deadline,
                 is_interruptible: true,
-                lender: None,
+                direct_receive: None,
             };
             return wait_for_kernel(&mut sleep, GLANCE, &mut || {
-                parties.reap_those_free();
+                wait_set.reap_those_free();
                 ready()
             });
         }
@@ -197,20 +197,22 @@ fn wait_lending(
         mask,
         deadline,
         is_interruptible: true,
-        lender,
+        direct_receive,
     };
     // What is told of once has to be asked for anew before each sleep.
-    let result = parties.sleep(&waker, sleep, &mut || {
-        sockets.iter().for_each(|socket| socket.await_lane());
+    let result = wait_set.sleep(&waker, sleep, &mut || {
+        sockets
+            .iter()
+            .for_each(|socket| socket.await_byte_channel());
         ready()
     });
-    if parties.is_abandoned() {
+    if wait_set.is_abandoned() {
         // The child has emptied the registry, and its parent's bells are closed.
         core::mem::forget(waker);
         return result;
     }
     change_waiters(sockets, |registry, id| registry.remove_waiter(id, &waker));
-    parties.return_waker(waker);
+    wait_set.return_waker(waker);
     result
 }
 
@@ -222,28 +224,37 @@ fn change_waiters(sockets: &[&TcpSocket], change: impl Fn(&mut Registry, hostif:
 }
 
 fn spin(
-    parties: &Parties<'_>,
+    wait_set: &WaitSet<'_>,
     sockets: &[&TcpSocket],
-    (mask, lender): (SignalMask<'_>, Option<&dyn Lender>),
+    (mask, direct_receive): (SignalMask<'_>, Option<&dyn DirectReceive>),
     ready: &mut dyn FnMut() -> bool,
 ) -> bool {
-    let Some(session) = parties.first() else {
+    let Some(session) = wait_set.first() else {
         return false;
     };
-    if let Some(crank) = crank::current() {
+    if let Some(inline_engine) = inline_engine::current() {
         // What is not reaped here waits in the ring for who sleeps: those look there once more.
-        let has_lanes = sockets.iter().any(|socket| socket.meet_lanes().is_some());
-        let looks = if has_lanes { LOOKS } else { 0 };
-        let spun = crank::spin(crank, session.crank_budget, mask, lender, |looked| {
-            if looked {
-                return look(sockets, ready) || (parties.reap_those_free() && look(sockets, ready));
-            }
-            // Between two turns only what comes past the engine can have come.
-            (0..looks).any(|_| {
-                core::hint::spin_loop();
-                look(sockets, ready)
-            })
-        });
+        let has_byte_channels = sockets
+            .iter()
+            .any(|socket| socket.meet_byte_channels().is_some());
+        let looks = if has_byte_channels { LOOKS } else { 0 };
+        let spun = inline_engine::spin(
+            inline_engine,
+            session.inline_engine_budget,
+            mask,
+            direct_receive,
+            |looked| {
+                if looked {
+                    return look(sockets, ready)
+                        || (wait_set.reap_those_free() && look(sockets, ready));
+                }
+                // Between two turns only what comes past the engine can have come.
+                (0..looks).any(|_| {
+                    core::hint::spin_loop();
+                    look(sockets, ready)
+                })
+            },
+        );
         return spun == Spun::Over;
     }
     if session.spin.is_zero() {
@@ -251,7 +262,7 @@ fn spin(
     }
     let start = Instant::now();
     while start.elapsed() < session.spin {
-        if ready() || (parties.reap_those_free() && ready()) {
+        if ready() || (wait_set.reap_those_free() && ready()) {
             return true;
         }
         core::hint::spin_loop();
@@ -265,7 +276,7 @@ fn look(sockets: &[&TcpSocket], ready: &mut dyn FnMut() -> bool) -> bool {
     if sockets.is_empty() {
         ready()
     } else {
-        lanes::look(ready)
+        byte_channels::look(ready)
     }
 }
 
@@ -280,7 +291,7 @@ fn wait_for_kernel(
             .deadline
             .map(|moment| moment.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(longest, |left| left.min(longest));
-        let news = quiet::sleep(sleep.kernel, timeout, sleep.mask)?;
+        let news = signal_deferral::sleep(sleep.kernel, timeout, sleep.mask)?;
         if news > 0 {
             return Ok(Woken::Kernel);
         }

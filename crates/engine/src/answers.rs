@@ -106,7 +106,7 @@ impl EngineCore {
                     .info(connection)
                     .map_err(crate::errno::of_stack)?;
                 let mut figures = of_connection(&info, now);
-                let [sent, received] = self.lane_bytes(row);
+                let [sent, received] = self.byte_channel_bytes(row);
                 figures.bytes_sent += sent;
                 figures.bytes_acked += sent;
                 figures.bytes_received += received;
@@ -188,7 +188,8 @@ fn delivered(info: &Info, in_flight: u64) -> u64 {
     if never_stood || matches!(info.state, State::SynSent | State::SynReceived) {
         return 0;
     }
-    let first_time = u64::from(info.tally.data_segments_out).saturating_sub(info.retransmissions);
+    let first_time =
+        u64::from(info.counters.data_segments_out).saturating_sub(info.retransmissions);
     1 + first_time.saturating_sub(in_flight)
 }
 
@@ -243,7 +244,7 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         snd_wscale: u64::from(snd_wscale),
         rcv_wscale: u64::from(rcv_wscale),
         rto_us: info.rto_us,
-        ato_us: if info.tally.data_segments_in > 0 {
+        ato_us: if info.counters.data_segments_in > 0 {
             40_000
         } else {
             0
@@ -261,7 +262,7 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         lost: segments(info.lost + info.resent),
         retrans: segments(info.resent),
         last_data_sent_ms: ago_ms(info.last_sent),
-        last_data_recv_ms: match info.tally.last_data_in {
+        last_data_recv_ms: match info.counters.last_data_in {
             // As Linux counts then: from the handshake.
             Instant::ZERO => ago_ms(info.last_sent.min(info.last_received)),
             at => ago_ms(at),
@@ -273,7 +274,7 @@ fn of_connection(info: &Info, now: Instant) -> Figures {
         min_rtt_us: info.min_rtt_us.unwrap_or(u64::from(u32::MAX)),
         delivery_rate: info.delivery_rate,
         delivered: delivered(info, segments(info.flight)),
-        dsack_dups: u64::from(info.tally.duplicates_reported),
+        dsack_dups: u64::from(info.counters.duplicates_reported),
         snd_cwnd: (u64::from(info.cwnd) / mss).max(1),
         snd_ssthresh: if info.ssthresh == u32::MAX {
             0x7fff_ffff
@@ -307,22 +308,22 @@ fn counted(info: &Info, now: Instant) -> Figures {
         bytes_acked: info.bytes_acked,
         bytes_received: info.bytes_received,
         // Of a passive open the SYN counts, and the SYN-ACK is the listener's.
-        segs_out: u64::from(info.tally.segments_out).saturating_sub(u64::from(info.passive.0)),
-        segs_in: u64::from(info.tally.segments_in) + u64::from(info.passive.0),
-        data_segs_out: u64::from(info.tally.data_segments_out),
-        data_segs_in: u64::from(info.tally.data_segments_in),
+        segs_out: u64::from(info.counters.segments_out).saturating_sub(u64::from(info.passive.0)),
+        segs_in: u64::from(info.counters.segments_in) + u64::from(info.passive.0),
+        data_segs_out: u64::from(info.counters.data_segments_out),
+        data_segs_in: u64::from(info.counters.data_segments_in),
         notsent_bytes: info.unsent,
-        bytes_sent: info.tally.bytes_out,
-        bytes_retrans: info.tally.bytes_out.saturating_sub(info.bytes_sent_once),
-        rcv_ooopack: u64::from(info.tally.out_of_order_in),
+        bytes_sent: info.counters.bytes_out,
+        bytes_retrans: info.counters.bytes_out.saturating_sub(info.bytes_sent_once),
+        rcv_ooopack: u64::from(info.counters.out_of_order_in),
         snd_wnd: info.snd_wnd,
         rcv_wnd: info.rcv_wnd,
         app_limited: u64::from(info.app_limited),
         busy_time_us: info.chrono.busy(now).as_us(),
         rwnd_limited_us: info.chrono.window_limited(now).as_us(),
-        total_rto: u64::from(info.tally.timeouts),
-        total_rto_recoveries: u64::from(info.tally.timeout_rows),
-        total_rto_time_ms: u64::from(info.tally.timeouts_ms),
+        total_rto: u64::from(info.counters.timeouts),
+        total_rto_recoveries: u64::from(info.counters.timeout_rows),
+        total_rto_time_ms: u64::from(info.counters.timeouts_ms),
         ..Figures::default()
     }
 }

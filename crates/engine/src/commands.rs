@@ -210,7 +210,7 @@ impl EngineCore {
                     Op::SetOption { option, value } => self.set_option(now, row, option, value),
                     Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
                     Op::Query { what } => self.answer_query(now, slot, row, what),
-                    Op::TellLane(news) => self.tell_lane(now, row, news),
+                    Op::TellLane(news) => self.tell_byte_channel(now, row, news),
                     Op::CloseBacking { .. } => Ok(0),
                 },
             },
@@ -281,7 +281,7 @@ impl EngineCore {
         self.must_hold(row, record.local())?;
         self.must_listen(row)?;
         // One that was closed a moment ago may have the port still.
-        self.look_for_strays_now(now);
+        self.look_for_orphans_now(now);
         let owner = self.sockets.id(row).ok_or(Errno::BADF)?.to_bits();
         // The kernel has let the program bind, so `SO_REUSEADDR` was judged there.
         let listen = Listen {
@@ -454,8 +454,8 @@ impl EngineCore {
             self.name_tcp(record.local_port);
             self.sockets.destroy(row);
         } else if let Some(connection) = record.connection() {
-            // Unread bytes in a lane mean RST, as those in the window do (RFC 2525 §2.17).
-            let is_unread = self.stop_reading_lane(row);
+            // Unread bytes in a byte channel mean RST, as those in the window do (RFC 2525 §2.17).
+            let is_unread = self.stop_reading_byte_channel(row);
             let resets = record.linger && record.linger_s == 0;
             let closed = if is_unread {
                 self.stack.abort(now, connection, &mut self.sockets)

@@ -84,7 +84,7 @@ impl EngineCore {
         };
         let (connection, room) = opened.map_err(errno::of_stack)?;
         let (local, remote) = self.stack.addresses(connection).map_err(errno::of_stack)?;
-        if !self.sockets.is_home(local, remote) {
+        if !self.sockets.is_own(local, remote) {
             // Its answers would come to another core, which the program could have known.
             let _ = self.stack.abort(now, connection, &mut self.sockets);
             return Err(Errno::ADDRNOTAVAIL);

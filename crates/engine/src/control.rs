@@ -4,15 +4,15 @@ use crate::core::EngineCore;
 use crate::descriptors::{check_backings, is_file};
 use crate::report;
 use crate::rows::Kind;
-use crate::seat::Message;
 use crate::session::{Rings, Session};
+use crate::shard::Message;
 use crate::users::{Finished, ProgramFd};
 use core::net::IpAddr;
 use hostif::control::{
     Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, Welcome,
     negotiate, receive_any, send,
 };
-use hostif::{Moderation, Region, doorbell, home};
+use hostif::{Moderation, Region, doorbell, host_hooks};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
@@ -117,7 +117,10 @@ impl EngineCore {
             let (reply, descriptors) =
                 answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new()));
             // They are closed a moment after the program has its answer, and goes on.
-            let descriptors: Vec<OwnedFd> = descriptors.into_iter().map(home::settle).collect();
+            let descriptors: Vec<OwnedFd> = descriptors
+                .into_iter()
+                .map(host_hooks::relocate_fd)
+                .collect();
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
             let Some(session) = &self.sessions[slot] else {
                 return;
@@ -163,7 +166,7 @@ impl EngineCore {
         let session = self.sessions[slot]
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
-        let keep = |fd| session.user.keep(home::settle(fd));
+        let keep = |fd| session.user.keep(host_hooks::relocate_fd(fd));
         let descriptors: Vec<ProgramFd> = received.descriptors.into_iter().map(keep).collect();
         // Of descriptors beside the message some were lost: no program's connections shall end for that.
         if received.is_cut {
@@ -241,7 +244,7 @@ impl EngineCore {
             Request::Fork => self.fork(slot),
             Request::Join { core } => self.pass_on(slot, core),
             Request::MapRegion { region } => self.map_region(slot, region),
-            Request::MapArea { area } => self.map_area(slot, area),
+            Request::MapArea { channel_region } => self.map_channel_region(slot, channel_region),
             Request::MapHolders => self.map_holders(),
             Request::Signals { socket } => self.signals_of(slot, socket),
             Request::Moderate(policy) => self.moderate(slot, policy),
@@ -279,25 +282,28 @@ impl EngineCore {
         let region = Region::create(self.config.limits.region, number, session.number)
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
-        let doorbell::Bell { rope, ear } = doorbell::between().map_err(system)?;
-        let engine_bell = home::settle(doorbell::create().map_err(system)?);
+        let doorbell::Bell { tx, rx } = doorbell::between().map_err(system)?;
+        let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
         // Before the program has it, which could have it watched otherwise: see `users`.
         self.watch_bell(slot, engine_bell.as_fd()).map_err(system)?;
         let file = region.file();
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
-        let descriptors = vec![duplicate(file)?, ear, duplicate(engine_bell.as_fd())?];
+        let descriptors = vec![duplicate(file)?, rx, duplicate(engine_bell.as_fd())?];
         let session = self.sessions[slot]
             .as_mut()
             .ok_or((Errno::BADF, String::new()))?;
         let user = Arc::clone(&session.user);
-        let (program_bell, engine_bell) = (user.keep(home::settle(rope)), user.keep(engine_bell));
+        let (program_bell, engine_bell) = (
+            user.keep(host_hooks::relocate_fd(tx)),
+            user.keep(engine_bell),
+        );
         session.rings = Some(Rings::new(&region, program_bell, engine_bell));
         // A forked child speaks over a channel that its parent made: only it knows its own number.
         session.pid = i32::try_from(pid).unwrap_or(session.pid);
         let welcome = Welcome {
             version,
-            core: self.seat.core,
-            steering: self.seat.steering,
+            core: self.shard.core,
+            steering: self.shard.steering,
             session: session.number,
             region: number,
         };
@@ -356,7 +362,7 @@ impl EngineCore {
             .as_ref()
             .ok_or((Errno::BADF, String::new()))?;
         let (pid, uid) = (session.pid, session.user.uid);
-        self.seat
+        self.shard
             .pass_session(core, Message::Session { control, pid, uid })
             .map_err(|errno| (errno, format!("core {core} takes no program now")))?;
         Ok((Reply::Joined, vec![theirs]))
@@ -480,7 +486,7 @@ impl EngineCore {
                 self.sockets.regions.end_session(rings.region);
             }
         }
-        self.let_stray(now, unheld);
+        self.let_orphan(now, unheld);
     }
 
     /// Acts on what users' threads have done.
@@ -525,7 +531,7 @@ impl EngineCore {
 /// There is one, but no descriptor or memory for it now.
 pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(control) => Ok(Some(home::settle(control))),
+        Ok(control) => Ok(Some(host_hooks::relocate_fd(control))),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(errno),
         Err(_) => Ok(None),
     }
@@ -536,7 +542,7 @@ fn channel() -> Result<[OwnedFd; 2], (Errno, String)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None)
         .map_err(|errno| (errno, "cannot make a control channel".to_owned()))?;
-    Ok([home::settle(pair.0), pair.1])
+    Ok([host_hooks::relocate_fd(pair.0), pair.1])
 }
 
 fn refusal(errno: Errno, text: String) -> Reply {

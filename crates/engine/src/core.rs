@@ -1,20 +1,20 @@
 //! An engine core: one driver queue, the stack above it, the sessions below it. `poll(now)` moves
 //! everything forward once and never waits; nothing here knows which thread calls it.
 
+use crate::byte_channels::ByteChannels;
 use crate::config::Config;
 use crate::copies::Copies;
 use crate::datagrams::Senders;
 use crate::egress::{IsMapped, LOOPBACK_ADDRESSES, Link, Loopback, Replies, SourceFile};
-use crate::lanes::Lanes;
-use crate::loan::{Lent, Loan};
 use crate::run::StartError;
-use crate::seat::{Message, Packet, Seat};
 use crate::session::{Rings, Session};
+use crate::shard::{Message, Packet, Shard};
 use crate::sharing::Shared;
 use crate::sockets::{Sockets, hears_acks};
 use crate::stamps::Stamps;
 use crate::state::{State, StateSizes};
 use crate::sysctl::Sysctls;
+use crate::user_buffer::{UserBuffer, WithUserBuffer};
 use crate::users::{Desk, ProgramFd, Users};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hostif::SocketId;
@@ -33,7 +33,7 @@ const TX_BUDGET: usize = 64;
 /// One engine core.
 pub struct EngineCore {
     pub(crate) config: Config,
-    pub(crate) seat: Seat,
+    pub(crate) shard: Shard,
     pub(crate) stack: Stack<'static>,
     pub(crate) sockets: Sockets,
     /// Datagram sockets with something to send.
@@ -42,7 +42,7 @@ pub struct EngineCore {
     pub(crate) stamps: Stamps,
     pub(crate) link: Link,
     /// Slots of connections to neighbours.
-    pub(crate) lanes: Lanes,
+    pub(crate) byte_channels: ByteChannels,
     replies: Replies,
     pub(crate) interface: InterfaceId,
     /// Present where the addresses are the kernel's too.
@@ -70,7 +70,7 @@ pub struct EngineCore {
     pub(crate) sysctls: Sysctls,
     pub(crate) holders: crate::holders::Named,
     /// Sockets that no session holds, whose descriptors are open somewhere.
-    pub(crate) strays: crate::strays::Strays,
+    pub(crate) orphans: crate::orphans::Orphans,
     has_served: bool,
     /// For whoever takes over.
     _state_file: OwnedFd,
@@ -87,19 +87,26 @@ impl EngineCore {
         secret: [u8; 16],
         now: Instant,
     ) -> Result<Self, StartError> {
-        Self::seated(config, Seat::single(), Users::direct(), driver, secret, now)
+        Self::seated(
+            config,
+            Shard::single(),
+            Users::direct(),
+            driver,
+            secret,
+            now,
+        )
     }
 
     /// As [`EngineCore::new`], in its place among several cores.
     pub(crate) fn seated(
         mut config: Config,
-        mut seat: Seat,
+        mut shard: Shard,
         users: Arc<Users>,
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,
     ) -> Result<Self, StartError> {
-        let sysctls = Sysctls::begin(seat.core, &mut config);
+        let sysctls = Sysctls::begin(shard.core, &mut config);
         let limits = &config.limits;
         let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
         let sizes = StateSizes {
@@ -111,7 +118,7 @@ impl EngineCore {
         };
         let state = State::create(&sizes)?;
         let desk = Desk::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
-        let stack_config = config.of_stack(seat.core, secret);
+        let stack_config = config.of_stack(shard.core, secret);
         let mut stack = Stack::new(state.tables, stack_config)?;
         let interface = stack.add_interface(interface_of(&config, &*driver))?;
         let loopback = add_loopback(&mut stack, now, config.protocols)?;
@@ -125,19 +132,19 @@ impl EngineCore {
         let mut core = Self {
             stack,
             sockets: Sockets::new(
-                seat.take_home(),
+                shard.take_owner(),
                 desk.answers(),
                 config.socket_options,
                 stack_config.receive_offer,
                 state.sockets,
                 state.datagrams,
             ),
-            seat,
+            shard,
             senders: Senders::new(rows),
             stamps: Stamps::default(),
             replies: Replies::new(&*driver),
             link: Link::new(driver, rows, loopback),
-            lanes: Lanes::default(),
+            byte_channels: ByteChannels::default(),
             interface,
             shared,
             sessions: Vec::new(),
@@ -153,7 +160,7 @@ impl EngineCore {
             housekeeping: crate::housekeeping::Housekeeping::default(),
             sysctls,
             holders: crate::holders::Named::default(),
-            strays: crate::strays::Strays::default(),
+            orphans: crate::orphans::Orphans::default(),
             has_served: false,
             _state_file: state.file,
             config,
@@ -168,11 +175,15 @@ impl EngineCore {
     }
 
     /// As `poll`, for a thread that lends its buffer to what arrives on one socket.
-    pub(crate) fn poll_into(&mut self, now: Instant, loan: Option<&mut Loan<'_, '_>>) -> usize {
+    pub(crate) fn poll_into(
+        &mut self,
+        now: Instant,
+        user_buffer: Option<&mut UserBuffer<'_, '_>>,
+    ) -> usize {
         self.sockets.set_now(now);
         self.link.queues.set_now(now);
-        let received = match loan {
-            Some(loan) => self.receive_into(now, loan),
+        let received = match user_buffer {
+            Some(user_buffer) => self.receive_into(now, user_buffer),
             None => self.receive(now, RX_BUDGET, None),
         };
         let mut work = received + self.follow_neighbours(now) + self.receive_own(now);
@@ -191,7 +202,7 @@ impl EngineCore {
                 let _ = self.link.driver.listen_to(hardware.0, listen);
             }
         }
-        work += self.follow_lanes(now);
+        work += self.follow_byte_channels(now);
         if self
             .stack
             .next_deadline()
@@ -200,8 +211,8 @@ impl EngineCore {
             self.stack.handle_timeouts(now, &mut self.sockets);
             work += 1;
         }
-        if self.strays.next_look().is_some_and(|look| look <= now) {
-            self.look_for_strays(now);
+        if self.orphans.next_look().is_some_and(|look| look <= now) {
+            self.look_for_orphans(now);
             work += 1;
         }
         for (row, window) in self.sockets.new_windows.drain(..) {
@@ -228,7 +239,7 @@ impl EngineCore {
         &mut self,
         now: Instant,
         budget: usize,
-        mut loan: Option<&mut Loan<'_, '_>>,
+        mut user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> usize {
         let Self {
             link,
@@ -236,12 +247,12 @@ impl EngineCore {
             sockets,
             replies,
             interface,
-            seat,
+            shard,
             config,
             ..
         } = self;
         let received = link.driver.rx_burst(budget, &mut |frame| {
-            seat.pass_frame(frame.bytes, &config.addresses);
+            shard.pass_frame(frame.bytes, &config.addresses);
             let checksum = match frame.checksum {
                 RxChecksum::Unknown => stack::RxChecksum::Unknown,
                 RxChecksum::Verified => stack::RxChecksum::Verified,
@@ -251,12 +262,15 @@ impl EngineCore {
                 checksum,
                 segment_bytes: frame.segment_size,
             };
-            match loan.as_deref_mut() {
+            match user_buffer.as_deref_mut() {
                 None => {
                     stack.handle_frame(now, *interface, frame.bytes, meta, sockets, replies);
                 }
-                Some(loan) => {
-                    let mut host = Lent { sockets, loan };
+                Some(user_buffer) => {
+                    let mut host = WithUserBuffer {
+                        sockets,
+                        user_buffer,
+                    };
                     stack.handle_frame(now, *interface, frame.bytes, meta, &mut host, replies);
                 }
             }
@@ -285,7 +299,7 @@ impl EngineCore {
                 LocalPeerChange::Gone(address) => {
                     self.stack
                         .lose_station(now, self.interface, address, &mut self.sockets);
-                    self.forget_areas();
+                    self.forget_channel_regions();
                 }
             }
         }
@@ -319,7 +333,7 @@ impl EngineCore {
 
     /// Acts on what another core has left for this one.
     pub(crate) fn take_messages(&mut self, now: Instant) {
-        while let Some(message) = self.seat.take() {
+        while let Some(message) = self.shard.take() {
             match message {
                 Message::Session { control, pid, uid } => {
                     self.add_session(control, pid, uid);
@@ -340,7 +354,7 @@ impl EngineCore {
                 }
                 Message::Packet(packet) => {
                     self.take_packet(now, &packet);
-                    self.seat.give_back(packet);
+                    self.shard.give_back(packet);
                 }
             }
         }
@@ -440,7 +454,7 @@ impl EngineCore {
         let rings = self.told().filter_map(Session::ring_deadline);
         rings
             .chain(self.stack.next_deadline())
-            .chain(self.strays.next_look())
+            .chain(self.orphans.next_look())
             .min()
     }
 
@@ -449,7 +463,7 @@ impl EngineCore {
         self.stack.wants_transmit()
             || !self.senders.is_empty()
             || !self.link.loopback.is_empty()
-            || self.lanes.has_backlog()
+            || self.byte_channels.has_backlog()
     }
 
     /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring

@@ -7,13 +7,13 @@
 use crate::control::{self, Answer};
 use crate::core::EngineCore;
 use crate::device::Watch;
-use crate::guests::Guests;
+use crate::idle_exit::Guests;
 use crate::latency::IdleLatency;
-use crate::loan::Loan;
 use crate::pace::Pace;
 use crate::run::StartError;
 use crate::session::Session;
 use crate::sharing::Shared;
+use crate::user_buffer::UserBuffer;
 use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ const CONTROL_INTERVAL_US: u64 = 50;
 const MAX_SLEEP_US: u64 = 1_000_000;
 /// How long an idle engine lets news wait that found a program's ring full.
 const FULL_RING_SLEEP_US: u64 = 1_000;
-/// Turns that did something, without a sleep between them, after which the device is not watched.
+/// PollLock that did something, without a sleep between them, after which the device is not watched.
 const WATCHED_TURNS: u32 = 8;
 
 const TAG_LISTENER: u64 = 0;
@@ -72,10 +72,10 @@ pub struct CoreLoop {
     origin: StdInstant,
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
-    guests: Option<Guests>,
+    idle_exit: Option<Guests>,
     /// It also stays while a connection is in TIME-WAIT.
     keeps_time_wait: bool,
-    /// Turns that did something since somebody was about to sleep.
+    /// PollLock that did something since somebody was about to sleep.
     awake_turns: u32,
     /// The device's descriptor is others' to watch.
     is_apart: bool,
@@ -95,7 +95,7 @@ impl CoreLoop {
         let system = |what| move |errno| StartError::System(what, errno);
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
-        let epoll = Arc::new(hostif::home::settle(epoll));
+        let epoll = Arc::new(hostif::host_hooks::relocate_fd(epoll));
         core.epoll = Some(Arc::clone(&epoll));
         let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
             Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
@@ -107,7 +107,7 @@ impl CoreLoop {
         let (listening, edge) = (listener.as_ref(), EventFlags::IN | EventFlags::ET);
         watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
         watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
-        watch(core.seat.bell(), TAG_INBOX, EventFlags::IN)?;
+        watch(core.shard.bell(), TAG_INBOX, EventFlags::IN)?;
         watch(Some(core.desk.bell()), TAG_FINISHED, EventFlags::IN)?;
         let kernel = core.shared.as_ref().map(Shared::news_fd);
         watch(kernel, TAG_KERNEL, EventFlags::IN)?;
@@ -118,7 +118,7 @@ impl CoreLoop {
             epoll,
             origin,
             latency: None,
-            guests: patience.map(|patience| Guests::new(patience, STARTED)),
+            idle_exit: patience.map(|patience| Guests::new(patience, STARTED)),
             keeps_time_wait: false,
             awake_turns: 0,
             is_apart: false,
@@ -144,7 +144,7 @@ impl CoreLoop {
     /// The device cannot be watched.
     pub(crate) fn make_whole(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
         let now = self.now();
-        self.guests = Some(Guests::new(patience, now));
+        self.idle_exit = Some(Guests::new(patience, now));
         self.keeps_time_wait = true;
         self.is_apart = false;
         match self.core.link.driver.wait_fd() {
@@ -176,9 +176,9 @@ impl CoreLoop {
     pub(crate) fn turn_into(
         &mut self,
         now: Instant,
-        loan: Option<&mut Loan<'_, '_>>,
+        user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<bool, StartError> {
-        let worked = self.core.poll_into(now, loan) > 0;
+        let worked = self.core.poll_into(now, user_buffer) > 0;
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
             None => Ok(worked || self.has_more()),
@@ -413,8 +413,8 @@ impl CoreLoop {
         loop {
             match control::accept(listener.as_fd()) {
                 Ok(Some(control)) => {
-                    if let Some(guests) = &mut self.guests {
-                        guests.welcome(control.as_fd());
+                    if let Some(idle_exit) = &mut self.idle_exit {
+                        idle_exit.welcome(control.as_fd());
                     }
                     self.core.accept_session(control);
                 }
@@ -439,13 +439,13 @@ impl CoreLoop {
         let core = &self.core;
         let is_first = self.listener.is_some();
         let keeps_time_wait = self.keeps_time_wait;
-        self.guests.as_mut().is_some_and(|guests| {
-            let gone = guests.are_gone(now, || {
+        self.idle_exit.as_mut().is_some_and(|idle_exit| {
+            let gone = idle_exit.are_gone(now, || {
                 let is_used = core.sessions.iter().any(Option::is_some)
                     || core.stack.connections().next().is_some()
                     || keeps_time_wait && core.stack.time_waits().next().is_some();
-                core.seat.publish_use(is_used);
-                is_used || core.seat.others_are_used()
+                core.shard.publish_use(is_used);
+                is_used || core.shard.others_are_used()
             });
             gone && is_first
         })

@@ -69,7 +69,7 @@ impl EngineCore {
             other => other,
         };
         // What is not well is among the complaints.
-        if self.link.device.presence == Presence::Up && self.seat.core == 0 {
+        if self.link.device.presence == Presence::Up && self.shard.core == 0 {
             let interface = &self.config.interface;
             let is_another = before == Presence::Gone;
             tracing::info!(interface, is_another, "the device is there again");

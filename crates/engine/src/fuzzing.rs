@@ -194,7 +194,7 @@ impl Scene {
             2 => Request::Prepare { count: 1 },
             3 => Request::Fork,
             4 if b % 2 == 0 => Request::MapArea {
-                area: u32::from(a % 4),
+                channel_region: u32::from(a % 4),
             },
             4 => Request::MapRegion {
                 region: u32::from(a % 8),

@@ -82,7 +82,7 @@ impl EngineCore {
 
     /// Says each once. Groups of frames and MTU are the same at all cores, queues are not.
     fn log_complaints(&mut self) {
-        let complaints = match self.seat.core {
+        let complaints = match self.shard.core {
             0 => self.complaints(),
             _ => self
                 .link

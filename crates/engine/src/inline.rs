@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use hostif::control::{Reply, Request};
-use hostif::{Turns, doorbell, home};
+use hostif::{PollLock, doorbell, host_hooks};
 use nic::Driver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -36,9 +36,9 @@ use crate::config::Config;
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
 use crate::latency::IdleLatency;
-use crate::loan::Loan;
 use crate::run::StartError;
 use crate::sysctl::Sysctls;
+use crate::user_buffer::UserBuffer;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
 const TICK_US: u64 = 1_000;
@@ -48,7 +48,7 @@ const JUST_US: u64 = 100;
 const TICK_MAX_US: u64 = 8_000;
 /// However busy the threads are, so often the helper sees to everything itself.
 const ATTEND_US: u64 = 250_000;
-/// Turns that one thread takes because others owe them, before it lets the helper see to it.
+/// Polls that one thread makes because others request them, before it lets the helper see to it.
 const TURNS_FOR_OTHERS: u32 = 16;
 
 /// What a thread that is about to sleep waits for.
@@ -65,7 +65,7 @@ pub enum Watched {
 /// See the file's head.
 pub struct Inline {
     /// Who may touch `core`.
-    turns: Turns,
+    turns: PollLock,
     /// Locked only by whoever has the turn. Empty once the engine has ended or was left behind.
     core: Mutex<Option<CoreLoop>>,
     origin: StdInstant,
@@ -116,14 +116,14 @@ impl Inline {
         let mut core = EngineCore::new(config, driver, secret, STARTED)?;
         // Their descriptors would be the program's.
         core.sysctls = Sysctls::default();
-        let mut core = CoreLoop::new(core, Some(home::settle(listener)), origin)?;
+        let mut core = CoreLoop::new(core, Some(host_hooks::relocate_fd(listener)), origin)?;
         let kick = doorbell::create().map_err(system("make an eventfd"))?;
         let [control, device] = core
             .take_apart()
             .map_err(system("wait for the device"))?
-            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(home::settle));
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(host_hooks::relocate_fd));
         Ok(Self {
-            turns: Turns::default(),
+            turns: PollLock::default(),
             control: control.map_err(system("duplicate a descriptor"))?,
             device: device.map_err(system("duplicate a descriptor"))?,
             core: Mutex::new(Some(core)),
@@ -133,7 +133,7 @@ impl Inline {
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             latency,
-            kick: home::settle(kick),
+            kick: host_hooks::relocate_fd(kick),
             ended: AtomicBool::new(false),
         })
     }
@@ -142,7 +142,7 @@ impl Inline {
         u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Runs `work` on the core if the turn is free, and then pays what others owe. `None`: it is not free,
+    /// Runs `work` on the core if the turn is free, and then pays what others request. `None`: it is not free,
     /// or the engine has ended.
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
         if !self.turns.try_take() {
@@ -156,7 +156,7 @@ impl Inline {
             }
             self.run(|core| self.turn_core(core, None));
         }
-        // They owe faster than one thread can pay: the helper turns as well.
+        // They request faster than one thread can pay: the helper turns as well.
         if self.turns.let_go() {
             doorbell::ring(self.kick.as_fd());
         }
@@ -211,12 +211,12 @@ impl Inline {
     fn turn_core(
         &self,
         core: &mut CoreLoop,
-        loan: Option<&mut Loan<'_, '_>>,
+        user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<tcp::Instant, StartError> {
         self.batch.on_turn();
         let now = core.now();
         let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
-        if core.turn_into(now, loan)? && !sleeps {
+        if core.turn_into(now, user_buffer)? && !sleeps {
             core.on_awake()?;
         }
         Ok(now)
@@ -237,9 +237,9 @@ impl Inline {
 
     /// As `turn`, for a thread that lends its buffer to what arrives on one socket. False: another thread has the
     /// turn.
-    pub fn turn_into(&self, loan: &mut Loan<'_, '_>) -> bool {
+    pub fn turn_into(&self, user_buffer: &mut UserBuffer<'_, '_>) -> bool {
         self.batch.on_wait();
-        let turned = self.try_run(|core| self.turn_core(core, Some(&mut *loan)));
+        let turned = self.try_run(|core| self.turn_core(core, Some(&mut *user_buffer)));
         if let Some(now) = turned {
             self.turned_us.store(now.as_us(), Ordering::Relaxed);
             self.rouse();
@@ -249,24 +249,24 @@ impl Inline {
 
     /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the
     /// engine has ended.
-    pub fn prompt(&self) -> bool {
+    pub fn notify(&self) -> bool {
         if self.ended.load(Ordering::Acquire) {
             return false;
         }
-        self.turns.owe();
+        self.turns.request();
         self.turn_of_thread();
         true
     }
 
-    /// As `prompt`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
+    /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
     /// a turn.
-    pub fn prompt_small(&self, socket: u64) -> bool {
+    pub fn notify_small(&self, socket: u64) -> bool {
         if self.ended.load(Ordering::Acquire) {
             return false;
         }
         let turned_us = self.turned_us.load(Ordering::Relaxed);
         match self.batch.offer(socket, turned_us, || self.now_us()) {
-            Offer::Send => return self.prompt(),
+            Offer::Send => return self.notify(),
             Offer::Kick => doorbell::ring(self.kick.as_fd()),
             Offer::Wait => {}
         }
@@ -274,9 +274,9 @@ impl Inline {
     }
 
     /// A thread calls for anything else: what was held back is sent.
-    pub fn catch_up(&self) {
+    pub fn flush_small(&self) {
         if self.batch.holds() {
-            self.prompt();
+            self.notify();
         }
     }
 
@@ -328,7 +328,7 @@ impl Inline {
         loop {
             let now_us = self.now_us();
             if self.batch.is_overdue(now_us) {
-                self.turns.owe();
+                self.turns.request();
                 self.try_run(|core| self.turn_core(core, None));
             }
             let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;

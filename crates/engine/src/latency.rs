@@ -19,7 +19,7 @@ impl IdleLatency {
         )
         .ok()?;
         rustix::io::write(&file, &0_i32.to_ne_bytes()).ok()?;
-        let file = hostif::home::settle(file);
+        let file = hostif::host_hooks::relocate_fd(file);
         Some(Self { file })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Start with [`EngineCore`] (`core.rs`), a plain value whose `poll(now)` moves everything forward
 //! once; `core_loop.rs`, the thread around it that decides when to poll, spin and sleep; and [`Engine`]
-//! (`run.rs`), one or more of these threads that share nothing (`seat.rs`). `control.rs`
+//! (`run.rs`), one or more of these threads that share nothing (`shard.rs`). `control.rs`
 //! answers the control channel, `commands.rs` the rings, `sockets.rs` holds what both act on and is
 //! the stack's `Host`; `egress.rs` is its way to the driver.
 //!
@@ -10,7 +10,7 @@
 
 mod answers;
 mod attention;
-mod beside;
+mod byte_channels;
 mod commands;
 mod config;
 mod congestion;
@@ -29,30 +29,30 @@ mod files;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guests;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod harness;
 mod held;
 mod holders;
 mod housekeeping;
+mod idle_exit;
 mod inline;
-mod lanes;
 mod latency;
-mod loan;
+mod local_peers;
 mod moderation;
 mod names;
 mod notes;
 mod notify;
 mod options;
+mod orphans;
 mod pace;
 mod queues;
 mod region;
 mod report;
 mod rows;
 mod run;
-mod seat;
 mod session;
+mod shard;
 mod sharing;
 mod signals;
 mod sockets;
@@ -61,20 +61,20 @@ mod stamps;
 mod state;
 mod steering;
 mod stop;
-mod strays;
 pub mod sysctl;
 #[cfg(test)]
 mod tests;
+mod user_buffer;
 mod users;
 
-pub use beside::Beside;
 pub use config::{Address, Config, Limits};
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
-pub use loan::Loan;
+pub use local_peers::LocalPeerDriver;
 pub use rows::SOCKET_ROW_BYTES;
 pub use run::{Engine, StartError};
 pub use sharing::Sharing;
 pub use stack::{FastOpenModes, Protocols, SynCookies};
 pub use steering::core_of_frame;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};
+pub use user_buffer::UserBuffer;

@@ -23,8 +23,8 @@ pub fn status(core: &EngineCore) -> Value {
     json!({
         "name": core.config.name,
         "pid": std::process::id(),
-        "core": core.seat.core,
-        "cores": core.seat.steering.cores,
+        "core": core.shard.core,
+        "cores": core.shard.steering.cores,
         "interface": core.config.interface,
         "driver": core.config.driver,
         "driver_mode": core.link.driver.mode(),
@@ -108,7 +108,7 @@ pub fn sockets(core: &EngineCore) -> Value {
         row.and_then(|row| core.sockets.with_header(row, left))
             .unwrap_or(u64::MAX)
     };
-    let here = core.seat.core;
+    let here = core.shard.core;
     let mut rows = Vec::new();
     for row in core.stack.listeners() {
         rows.push(json!({

@@ -6,7 +6,7 @@
 use crate::config::{Config, Limits};
 use crate::core::EngineCore;
 use crate::core_loop::{CoreLoop, STARTED};
-use crate::seat::Seat;
+use crate::shard::Shard;
 use crate::state::StateError;
 use crate::users::Users;
 use hostif::{Steering, doorbell};
@@ -92,7 +92,7 @@ impl Engine {
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(system("get random numbers"))?;
         let ending = doorbell::create().map_err(system("make an eventfd"))?;
-        let seats = Seat::all(steering).map_err(system("make an eventfd"))?;
+        let shards = Shard::all(steering).map_err(system("make an eventfd"))?;
         let cpus = config.cpus.clone();
         let config = Config {
             limits: share(&config.limits, steering.cores),
@@ -101,10 +101,10 @@ impl Engine {
         let origin = StdInstant::now();
         let users = Users::with_threads();
         let mut listener = Some(listener);
-        let loops = seats.into_iter().zip(drivers).map(|(seat, driver)| {
+        let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
             let core = EngineCore::seated(
                 config.clone(),
-                seat,
+                shard,
                 Arc::clone(&users),
                 driver,
                 secret,

@@ -58,8 +58,8 @@ impl Shared {
     pub fn begin(sharing: &Sharing, index: u32) -> std::io::Result<Self> {
         Ok(Self {
             claims: sharing.claims.clone(),
-            kernel: Monitor::follow(index, hostif::home::settle)?,
-            connections: Connections::open(index, hostif::home::settle)?,
+            kernel: Monitor::follow(index, hostif::host_hooks::relocate_fd)?,
+            connections: Connections::open(index, hostif::host_hooks::relocate_fd)?,
             last: Snapshot::default(),
             is_stale: true,
             next_read: Instant::ZERO,
@@ -355,7 +355,7 @@ impl EngineCore {
     }
 
     /// Without claims: the kernel's listener says nothing to what comes by the interface. Connections that
-    /// the kernel has there could not be told apart from strays.
+    /// the kernel has there could not be told apart from orphans.
     fn silence_listener(&mut self, row: u32, local: SocketAddr) -> Result<(), Errno> {
         let port = local.port();
         let theirs = netlink::connections_on(port).unwrap_or_default();
@@ -403,7 +403,7 @@ impl EngineCore {
         let backing = self.sockets.companion(row).backing.as_ref();
         let copy = backing.and_then(|fd| {
             let copy = rustix::io::fcntl_dupfd_cloexec(&**fd, 0).ok()?;
-            Some(fd.user().keep(hostif::home::settle(copy)))
+            Some(fd.user().keep(hostif::host_hooks::relocate_fd(copy)))
         });
         shared.holders.extend(copy.map(|fd| (local, fd)));
     }

@@ -12,7 +12,7 @@ use crate::rows::SocketRow;
 use crate::sockets::Sockets;
 use crate::users::{ProgramFd, User};
 use hostif::control::Reply;
-use hostif::{Flags, SocketId, home};
+use hostif::{Flags, SocketId, host_hooks};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -65,7 +65,10 @@ impl Pair {
     fn new(record: &SocketRow, user: &Arc<User>, counted: Arc<()>) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (engine_end, program_end) = (home::settle(pair.0), home::settle(pair.1));
+        let (engine_end, program_end) = (
+            host_hooks::relocate_fd(pair.0),
+            host_hooks::relocate_fd(pair.1),
+        );
         sockopt::set_socket_send_buffer_size(&program_end, 1)?;
         Ok(Self {
             ends: Arc::new(Ends {
@@ -174,7 +177,7 @@ impl Sockets {
         });
         let companion = self.companion(row);
         // Of what its last holder has closed nobody hears.
-        if companion.holders.is_empty() && !companion.is_stray {
+        if companion.holders.is_empty() && !companion.is_orphan {
             companion.signals = None;
         }
         if let Some(pair) = &mut companion.signals {

@@ -13,7 +13,7 @@ use crate::errno;
 use crate::notify::Dirty;
 use crate::region::{Regions, SMALL_BYTES};
 use crate::rows::{Kind, SocketRow};
-use crate::seat::Home;
+use crate::shard::ShardOwner;
 use crate::sockets::identity::Identities;
 pub use crate::sockets::identity::Identity;
 use crate::users::{Answers, ProgramFd};
@@ -44,7 +44,7 @@ pub struct Companion {
     /// Descriptors of it may be open where no session says so.
     pub is_shared: bool,
     /// No session holds it, and such a descriptor is looked for.
-    pub is_stray: bool,
+    pub is_orphan: bool,
     /// Its connection is in TIME-WAIT.
     in_time_wait: bool,
     /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
@@ -67,7 +67,7 @@ pub struct Companion {
     pub saved_syn: Option<Box<[u8]>>,
     /// What of the kernel's is claimed for it.
     pub claim: Option<nic::sharing::Claim>,
-    /// The slot of a connection to a neighbour; see `lanes`.
+    /// The slot of a connection to a neighbour; see `byte_channels`.
     pub slot: Option<SlotName>,
     /// Where the program is signalled of events; see `signals`.
     pub(crate) signals: Option<Box<crate::signals::Pair>>,
@@ -87,7 +87,7 @@ pub mod hears_acks {
 pub struct Sockets {
     /// Which core; part of their names.
     core: u16,
-    home: Home,
+    home: ShardOwner,
     defaults: SocketOptions,
     rows: &'static mut [SocketRow],
     /// Positions of datagram sockets.
@@ -109,7 +109,7 @@ pub struct Sockets {
     pub new_windows: Vec<(u32, Option<SendWindow>)>,
     /// Sockets of which somebody has to hear that, and how far their peers have acknowledged since the link heard last.
     pub acknowledged: Vec<(u32, u64)>,
-    /// Connections that stand since the last turn, and slots that are used no more, for `lanes`.
+    /// Connections that stand since the last turn, and slots that are used no more, for `byte_channels`.
     pub established: Vec<u32>,
     /// See there.
     pub left_slots: Vec<SlotName>,
@@ -133,7 +133,7 @@ pub fn at(row: u32) -> usize {
 impl Sockets {
     /// No sockets yet, over these rows of a core.
     pub fn new(
-        home: Home,
+        home: ShardOwner,
         answers: Answers,
         defaults: SocketOptions,
         first_offer: u32,
@@ -420,8 +420,8 @@ impl Sockets {
     }
 
     /// Whether the packets of this connection arrive at this core.
-    pub fn is_home(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.home.is_home(local, remote)
+    pub fn is_own(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.home.is_own(local, remote)
     }
 
     /// Something made the socket readable.

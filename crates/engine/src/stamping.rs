@@ -33,7 +33,7 @@ impl EngineCore {
         }
         let of = self.stamps.of(row, id);
         let before = of.waiting();
-        // What is beyond the window went by a lane, and is the neighbour's.
+        // What is beyond the window went by a byte channel, and is the neighbour's.
         let is_there = byte >= view.written || byte < view.acknowledged;
         if is_there || byte < sent {
             for (want, what) in [(SCHEDULED, TOLD_SCHEDULED), (SENT, TOLD_SENT)] {

@@ -320,11 +320,11 @@ impl EngineCore {
         if taken.is_empty() {
             return;
         }
-        tell(self.seat.core, &taken);
+        tell(self.shard.core, &taken);
         let config = &self.config;
         // Neither secret nor core is looked at.
         self.stack
-            .set_modes(&config.of_stack(self.seat.core, [0; 16]));
+            .set_modes(&config.of_stack(self.shard.core, [0; 16]));
         self.stack.set_common_fast_open_keys(config.fast_open_keys);
         self.sockets
             .set_defaults(config.socket_options, config.receive_offer);

@@ -176,7 +176,7 @@ pub enum Op {
         /// For what.
         what: Query,
     },
-    /// Something happened in the lanes of a connection (`lane`) of which the neighbour, or the engine, has to be told.
+    /// Something happened in the byte channels of a connection (`byte_channel`) of which the neighbour, or the engine, has to be told.
     TellLane(LaneNews),
     /// Give back a backing socket that no accept used, or a shared file.
     CloseBacking {
@@ -185,7 +185,7 @@ pub enum Op {
     },
 }
 
-/// What happened in the lanes of a connection.
+/// What happened in the byte channels of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaneNews {
     /// Bytes were sent to a neighbour that waits for them.

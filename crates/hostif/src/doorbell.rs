@@ -96,20 +96,20 @@ mod fd {
     /// The two ends of a program's doorbell.
     pub struct Bell {
         /// For the engine, which rings.
-        pub rope: OwnedFd,
+        pub tx: OwnedFd,
         /// For the program, which sleeps.
-        pub ear: OwnedFd,
+        pub rx: OwnedFd,
     }
 
     /// Makes a program's doorbell: an eventfd that only the engine has, and an epoll set with it, edge-triggered, for the
     /// program. Nothing that a program does with the set makes a write to the eventfd wait. (The other way round one eventfd
     /// serves: the engine watches it edge-triggered and never reads it.)
     pub fn between() -> Result<Bell> {
-        let rope = create()?;
-        let ear = epoll::create(CreateFlags::CLOEXEC)?;
+        let tx = create()?;
+        let rx = epoll::create(CreateFlags::CLOEXEC)?;
         let edge = EventFlags::IN | EventFlags::ET;
-        epoll::add(&ear, &rope, EventData::new_u64(0), edge)?;
-        Ok(Bell { rope, ear })
+        epoll::add(&rx, &tx, EventData::new_u64(0), edge)?;
+        Ok(Bell { tx, rx })
     }
 
     /// Makes an engine's doorbell, or one within a process: a non-blocking, close-on-exec eventfd.
@@ -128,13 +128,13 @@ mod fd {
         let _ = rustix::io::read(bell, &mut [0u8; 8]);
     }
 
-    /// As [`drain`], of the ear of a program's doorbell.
-    pub fn drain_program(ear: BorrowedFd<'_>) {
+    /// As [`drain`], of the rx of a program's doorbell.
+    pub fn drain_program(rx: BorrowedFd<'_>) {
         let mut events = [Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         }];
-        let _ = epoll::wait(ear, &mut events[..], Some(&Timespec::default()));
+        let _ = epoll::wait(rx, &mut events[..], Some(&Timespec::default()));
     }
 
     #[cfg(test)]
@@ -144,7 +144,7 @@ mod fd {
         use rustix::fd::AsFd as _;
 
         fn is_rung(bell: &Bell) -> bool {
-            let mut watched = [PollFd::new(&bell.ear, PollFlags::IN)];
+            let mut watched = [PollFd::new(&bell.rx, PollFlags::IN)];
             poll(&mut watched, Some(&Timespec::default())) == Ok(1)
         }
 
@@ -153,19 +153,19 @@ mod fd {
             let bell = between().unwrap();
             assert!(!is_rung(&bell));
             for _ in 0..1_000 {
-                ring(bell.rope.as_fd());
-                ring(bell.rope.as_fd());
+                ring(bell.tx.as_fd());
+                ring(bell.tx.as_fd());
                 assert!(is_rung(&bell) && is_rung(&bell));
-                drain_program(bell.ear.as_fd());
+                drain_program(bell.rx.as_fd());
                 assert!(!is_rung(&bell));
             }
         }
 
         #[test]
-        fn a_program_that_closes_its_ear_does_not_matter_to_the_ringer() {
-            let Bell { rope, ear } = between().unwrap();
-            drop(ear);
-            ring(rope.as_fd());
+        fn a_program_that_closes_its_rx_does_not_matter_to_the_ringer() {
+            let Bell { tx, rx } = between().unwrap();
+            drop(rx);
+            ring(tx.as_fd());
         }
     }
 }

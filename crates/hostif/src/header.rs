@@ -16,11 +16,11 @@ use crate::lock::RegionLock;
 use crate::window::WindowSpan;
 
 mod addresses;
+mod byte_channels;
 mod datagram;
-mod lanes;
 mod place;
 
-pub use lanes::{LaneState, SlotName};
+pub use byte_channels::{LaneState, SlotName};
 
 bitflags::bitflags! {
     /// The state of a socket as the engine publishes it.
@@ -91,8 +91,8 @@ pub(crate) struct RawHeader {
     urgent_taken: AtomicU64,
     /// The engine's, seldom: where the receive window begins (low half) and how much of it is offered.
     receive_place: AtomicU64,
-    /// Of the incoming lane.
-    lane_consumed: AtomicU64,
+    /// Of the incoming byte channel.
+    byte_channel_consumed: AtomicU64,
     consumed_in_place: AtomicU32,
     padding_2: [u32; 3],
     failures_taken: AtomicU64,
@@ -103,11 +103,11 @@ pub(crate) struct RawHeader {
     shut: AtomicU32,
     /// What the holders of a socket have to agree on; the engine reads [`AWAITS_DATA`] only.
     marks: AtomicU32,
-    /// Of the outgoing lane.
-    lane_written: AtomicU64,
+    /// Of the outgoing byte channel.
+    byte_channel_written: AtomicU64,
     /// What of it was free at the last look.
-    lane_freed: AtomicU64,
-    lane_state: AtomicU32,
+    byte_channel_freed: AtomicU64,
+    byte_channel_state: AtomicU32,
     padding_3: [u32; 5],
     // Line 4: engine, for those who ask.
     sent: AtomicU64,
@@ -189,7 +189,7 @@ impl<'a> SocketHeader<'a> {
             word.store(0, Ordering::Relaxed);
         }
         raw.receive_place.store(0, Ordering::Relaxed);
-        self.reset_lanes();
+        self.reset_byte_channels();
         for word in [&raw.families_ports, &raw.consumed, &raw.written] {
             word.store(0, Ordering::Relaxed);
         }

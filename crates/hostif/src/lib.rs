@@ -8,8 +8,9 @@
 //!
 //! It does not decide when anything runs and knows no TCP.
 
+pub mod byte_channel;
 #[cfg(not(loom))]
-pub mod area;
+pub mod channel_region;
 pub mod congestion;
 #[cfg(not(loom))]
 pub mod control;
@@ -28,13 +29,13 @@ pub mod header;
 #[cfg(not(loom))]
 pub mod holders;
 #[cfg(not(loom))]
-pub mod home;
+pub mod host_hooks;
 pub mod id;
-pub mod lane;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod lock;
 pub mod moderation;
+pub mod poll_lock;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
@@ -43,12 +44,11 @@ pub mod steering;
 mod sync;
 #[cfg(not(loom))]
 mod sys;
-pub mod turns;
 #[cfg(not(loom))]
 pub mod window;
 
 #[cfg(not(loom))]
-pub use area::{Area, Passage};
+pub use channel_region::{ChannelPair, ChannelRegion};
 pub use congestion::CongestionFigures;
 pub use cursor::Cells;
 pub use descriptor::{
@@ -67,11 +67,11 @@ pub use layout::{Layout, RingEntries};
 #[cfg(not(loom))]
 pub use lock::RegionLock;
 pub use moderation::{Moderation, NOTIFY_VARIABLE};
+pub use poll_lock::PollLock;
 #[cfg(not(loom))]
 pub use region::{HeaderPlace, Region};
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
-pub use turns::Turns;
 #[cfg(not(loom))]
 pub use window::{Span, Window, WindowSpan};
 

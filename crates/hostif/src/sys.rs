@@ -80,7 +80,7 @@ fn map_for(
 pub(crate) fn create(name: &core::ffi::CStr, bytes: u64) -> Result<OwnedFd, RegionError> {
     let file = create_open(name, bytes)?;
     seal(&file, SEALS)?;
-    Ok(crate::home::settle(file))
+    Ok(crate::host_hooks::relocate_fd(file))
 }
 
 /// Makes and seals a memory file that others can only read, and maps it.
@@ -91,7 +91,7 @@ pub(crate) fn create_to_show(
     let file = create_open(name, bytes)?;
     let memory = Mapping::new(file.as_fd(), bytes)?;
     seal(&file, SHOWN)?;
-    Ok((crate::home::settle(file), memory))
+    Ok((crate::host_hooks::relocate_fd(file), memory))
 }
 
 fn create_open(name: &core::ffi::CStr, bytes: u64) -> Result<OwnedFd, RegionError> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{Ear, Errno, Nudge, Observer, Readiness, TcpSocket};
+use client::{Errno, Notifier, NotifySender, Observer, Readiness, TcpSocket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::engine::{Engine, generation};
@@ -35,7 +35,7 @@ pub struct Poller {
     /// Tokens of sockets that may be ready, each once.
     candidates: VecDeque<u64>,
     news: Arc<News>,
-    ear: Ear,
+    notifier: Notifier,
     is_armed: bool,
     /// Of the process that made it.
     generation: u32,
@@ -52,7 +52,7 @@ struct Member {
 /// What the engine has named since the last look. Bounded: each member stands there once at most.
 struct News {
     tokens: Mutex<Vec<u64>>,
-    nudge: Arc<Nudge>,
+    notify: Arc<NotifySender>,
 }
 
 /// Hears of one member.
@@ -73,7 +73,7 @@ impl Observer for Reporter {
                 .unwrap_or_else(PoisonError::into_inner);
             tokens.push(self.token);
         }
-        self.news.nudge.nudge();
+        self.news.notify.notify();
     }
 }
 
@@ -83,17 +83,17 @@ impl Poller {
     /// # Errors
     /// EMFILE; ECONNRESET: the engine is gone.
     pub fn new(engine: Engine) -> io::Result<Poller> {
-        let ear = Ear::new(engine.session()).map_err(from_errno)?;
-        let nudge = ear.nudge();
+        let notifier = Notifier::new(engine.session()).map_err(from_errno)?;
+        let notify = notifier.notify();
         Ok(Poller {
             engine,
             members: HashMap::new(),
             candidates: VecDeque::new(),
             news: Arc::new(News {
                 tokens: Mutex::new(Vec::new()),
-                nudge,
+                notify,
             }),
-            ear,
+            notifier,
             is_armed: false,
             generation: generation(),
         })
@@ -264,7 +264,7 @@ impl Poller {
     }
 
     fn sleep(&self, longest: Duration) -> io::Result<()> {
-        let descriptor = self.ear.descriptor();
+        let descriptor = self.notifier.descriptor();
         let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
         let longest = Timespec::try_from(longest).map_err(|_| from_errno(Errno::INVAL))?;
         rustix::event::poll(&mut fds, Some(&longest))?;
@@ -279,7 +279,7 @@ impl Poller {
     pub fn arm(&mut self) -> io::Result<()> {
         self.check_maker()?;
         self.is_armed = true;
-        self.ear.arm().map_err(from_errno)
+        self.notifier.arm().map_err(from_errno)
     }
 
     /// Its descriptors are the parent's too, who would be woken or kept from it.
@@ -296,8 +296,8 @@ impl Poller {
     pub fn disarm(&mut self) {
         if self.is_armed {
             self.is_armed = false;
-            self.ear.disarm();
-            self.ear.look_alive();
+            self.notifier.disarm();
+            self.notifier.look_alive();
         }
     }
 }
@@ -305,7 +305,7 @@ impl Poller {
 impl AsFd for Poller {
     /// Readable while the set is armed and there is news. Nothing is to be read from it.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ear.descriptor()
+        self.notifier.descriptor()
     }
 }
 

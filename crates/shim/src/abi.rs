@@ -34,9 +34,9 @@ use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_
 use crate::sleep::Deadline;
 use crate::sys::{self, Symbol};
 use crate::{
-    addresses, connect as connecting, control, create, datagram, driven, ending, epoll,
-    listen as listening, name, options, poll as polling, select as selecting,
-    sendfile as sending_file, splice as splicing, transfer,
+    addresses, close, connect as connecting, control, create, datagram, epoll, listen as listening,
+    name, options, poll as polling, select as selecting, sendfile as sending_file, sigio,
+    splice as splicing, transfer,
 };
 
 /// Calls libc's function of this name.
@@ -104,7 +104,7 @@ switched! { at_the_edge:
         name_bytes(addr, len).map_or(Ok(None), |name| name::bind(fd, &name));
     fn listen(fd: c_int, backlog: c_int) -> c_int, if is_tracked(fd) =>
         listening::listen(fd, backlog);
-    fn shutdown(fd: c_int, how: c_int) -> c_int, if is_tracked(fd) => ending::shutdown(fd, how);
+    fn shutdown(fd: c_int, how: c_int) -> c_int, if is_tracked(fd) => close::shutdown(fd, how);
     fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
         if is_tracked(fd) => give_address(name::local(fd)?, addr, len);
     fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
@@ -128,7 +128,7 @@ switched! { at_the_edge:
 switched! { at_a_cancellation_point:
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, if is_tracked(fd) =>
         name_bytes(addr, len).map_or(Ok(None), |name| connecting::connect(fd, &name));
-    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => ending::close(fd);
+    fn close(fd: c_int) -> c_int, if is_tracked(fd) || is_kept_open(fd) => close::close(fd);
     fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, if is_tracked(fd) =>
         read_into(fd, buf, len);
     fn readv(fd: c_int, iov: *const iovec, slices: c_int) -> ssize_t, if is_tracked(fd) =>
@@ -329,7 +329,7 @@ fn refuse_private(new: c_int) -> Option<c_int> {
 
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0 && (is_tracked(old) || is_tracked(new)) {
-        beside(|| ending::duplicated(old, new));
+        beside(|| close::duplicated(old, new));
     }
     new
 }
@@ -411,8 +411,8 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         let on = unsafe { argument.cast::<c_int>().read() } != 0;
         beside(|| control::after_nonblocking_ioctl(fd, on));
     }
-    if driven::is_ioctl(request) && result == 0 && is_tracked(fd) {
-        beside(|| driven::follow(fd));
+    if sigio::is_ioctl(request) && result == 0 && is_tracked(fd) {
+        beside(|| sigio::follow(fd));
     }
     result
 }
@@ -431,7 +431,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
         return plain(first, last);
     }
     let mut result = 0;
-    beside(|| ending::close_range(first, last, &mut |first, last| result = plain(first, last)));
+    beside(|| close::close_range(first, last, &mut |first, last| result = plain(first, last)));
     result
 }
 

@@ -17,7 +17,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use client::Loan;
+pub use client::UserBuffer;
 use client::engines::Place;
 use client::{ShutdownHow, State, TcpSocket, Until, Woken};
 use rustix::io::Errno;
@@ -123,9 +123,9 @@ pub fn sleep_noted(
     }
 }
 
-/// As `sleep`, for a thread that waits for bytes on the stream of a loan.
+/// As `sleep`, for a thread that waits for bytes on the stream of a user buffer.
 pub fn sleep_lending(
-    loan: &Loan<'_, '_>,
+    user_buffer: &UserBuffer<'_, '_>,
     deadline: Deadline,
     news: &mut dyn FnMut() -> bool,
 ) -> Result<(), Errno> {
@@ -143,7 +143,7 @@ pub fn sleep_lending(
         ready: news,
         before_sleep: &mut || {},
     };
-    client::wait_to_receive(sessions, loan, until).map(drop)
+    client::wait_to_receive(sessions, user_buffer, until).map(drop)
 }
 
 /// Which direction ends.
@@ -170,7 +170,7 @@ pub struct Accepted {
 /// A socket on the engine.
 pub struct Stream {
     socket: Arc<TcpSocket>,
-    /// Of a UDP socket on several engines its twins on the others (`parts`).
+    /// Of a UDP socket on several engines its per-core sockets on the others (`parts`).
     beside: Box<[Arc<TcpSocket>]>,
 }
 
@@ -368,8 +368,12 @@ impl Stream {
     }
 
     /// Lends what lies behind the first `filled` bytes of `slices` while the thread waits for bytes.
-    pub fn lend<'a, 'b>(&'a self, slices: &'a mut [IoSliceMut<'b>], filled: usize) -> Loan<'a, 'b> {
-        Loan::new(&self.socket, slices, filled)
+    pub fn lend<'a, 'b>(
+        &'a self,
+        slices: &'a mut [IoSliceMut<'b>],
+        filled: usize,
+    ) -> UserBuffer<'a, 'b> {
+        UserBuffer::new(&self.socket, slices, filled)
     }
 
     /// Throws away up to `max` bytes.

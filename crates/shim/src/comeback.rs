@@ -15,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::accelerated::{self, Undisturbed};
 use crate::datagram;
 use crate::descriptors;
-use crate::driven;
 use crate::file::File;
+use crate::sigio;
 use crate::socket::Socket;
 use crate::sys;
 
@@ -126,7 +126,7 @@ fn bring_back(fd: RawFd, file: &File) -> bool {
     };
     let is_whole = stream.listen_again(backing);
     socket.log.apply(&stream);
-    driven::apply(fd, socket, &stream);
+    sigio::apply(fd, socket, &stream);
     if !socket.watchers.is_empty() {
         stream.observe(&socket.watchers);
         socket.watchers.notify(u32::MAX);

@@ -12,11 +12,11 @@ use crate::accelerated::{self, Shut, Stream};
 use crate::datagram;
 use crate::descriptors;
 use crate::device::{self, Device};
-use crate::driven;
 use crate::name;
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::readiness::Phase;
+use crate::sigio;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys;
 use crate::transfer::{Call, Wait, with_stream};
@@ -241,7 +241,7 @@ fn begin_on(
     };
     let stream = Stream::open_towards(place, backing, local, destination)?;
     socket.log.apply(&stream);
-    driven::apply(backing.as_raw_fd(), socket, &stream);
+    sigio::apply(backing.as_raw_fd(), socket, &stream);
     let is_on_both = engines::stays_here(destination.ip(), &accelerated::stream_networks());
     if is_on_both && may_be_the_kernels(socket) {
         stream.connect_heard(local, destination)?;

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 
 use crate::datagram;
 use crate::descriptors;
-use crate::driven;
 use crate::outcome::Switched;
 use crate::readiness::Phase;
+use crate::sigio;
 use crate::transfer::with_stream;
 
 /// SIOCOUTQNSD: bytes not yet sent (linux/sockios.h).
@@ -23,18 +23,18 @@ pub fn after_fcntl(fd: RawFd, command: i32, argument: u64, result: i32) -> i32 {
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            crate::ending::duplicated(fd, result);
+            crate::close::duplicated(fd, result);
             result
         }
         libc::F_GETFL => hidden_flags(fd, result),
         libc::F_SETFL => {
             hide_nonblocking(fd, argument & u64::from(NONBLOCK) != 0);
-            driven::follow_flags(fd, hostif::descriptor::low(argument).cast_signed());
+            sigio::follow_flags(fd, hostif::descriptor::low(argument).cast_signed());
             result
         }
         _ => {
-            if driven::is_setting(command) {
-                driven::follow(fd);
+            if sigio::is_setting(command) {
+                sigio::follow(fd);
             }
             result
         }

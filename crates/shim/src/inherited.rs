@@ -21,7 +21,6 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::accelerated::{self, Stream};
 use crate::descriptors::{self, LIMIT};
-use crate::driven;
 use crate::file::{File, Kind};
 use crate::inline;
 use crate::name;
@@ -29,6 +28,7 @@ use crate::options;
 use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::report;
+use crate::sigio;
 use crate::socket::{Bound, Socket};
 use crate::{create, sys};
 
@@ -173,7 +173,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
             }
             let socket = Socket::inherited(family, stream);
             options::recover(fd, &socket);
-            driven::recover(fd, &socket);
+            sigio::recover(fd, &socket);
             Some(File::new(Kind::Socket(socket)))
         }
         Ok(_) => None,
@@ -243,7 +243,7 @@ fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
         });
     }
     options::recover(fd, &socket);
-    driven::recover(fd, &socket);
+    sigio::recover(fd, &socket);
     Some(File::new(Kind::Socket(socket)))
 }
 

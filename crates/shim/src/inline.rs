@@ -7,7 +7,7 @@
 //! program while a connection or TIME-WAIT needs the engine, a forked child goes on running it, with no
 //! descriptor but the engine's; see `sys`. A process that a signal kills takes its engine along.
 //!
-//! When a turn is taken is decided in `engine::Inline` and `client::crank`.
+//! When a turn is taken is decided in `engine::Inline` and `client::inline_engine`.
 
 mod settings;
 mod sys;
@@ -19,8 +19,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use client::crank::{Answer, Crank, Quiet, Watch};
-use engine::{Beside, Config, Inline, Kept, Loan, Watched};
+use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
+use engine::{Config, Inline, Kept, LocalPeerDriver, UserBuffer, Watched};
 use hostif::SocketId;
 use hostif::control::Request;
 use nic::Driver;
@@ -74,7 +74,7 @@ pub fn start() -> Result<(), String> {
         }
         Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
     };
-    hostif::home::set(client::settle);
+    hostif::host_hooks::set(client::settle);
     let claims = claim(&settings)?;
     let (driver, instead) = open(&settings)?;
     if let Some(instead) = &instead {
@@ -92,14 +92,14 @@ pub fn start() -> Result<(), String> {
     };
     OWNER.store(own_pid(), Ordering::Release);
     // The helper hears no signal of the program.
-    let helper = client::crank::with_signals_blocked(|| {
+    let helper = client::inline_engine::with_signals_blocked(|| {
         std::thread::Builder::new()
             .name("shunt-inline".to_owned())
             .spawn(help)
     });
     match helper {
         Ok(_) => {
-            client::crank::set(&HANDLE);
+            client::inline_engine::set(&HANDLE);
             Ok(())
         }
         Err(error) => Err(format!("cannot start the helper thread: {error}")),
@@ -171,9 +171,9 @@ fn beside(
     settings: &Settings,
     device: Box<dyn Driver>,
     index: u32,
-) -> Result<Beside<Box<dyn Driver>>, String> {
+) -> Result<LocalPeerDriver<Box<dyn Driver>>, String> {
     let own = settings.addresses.iter().map(|own| own.address).collect();
-    Beside::new(device, &format!("@shunt/wire/{index}"), own)
+    LocalPeerDriver::new(device, &format!("@shunt/wire/{index}"), own)
         .map_err(|errno| format!("cannot wait for {}: {errno}", settings.nic))
 }
 
@@ -202,7 +202,7 @@ struct Handle;
 
 static HANDLE: Handle = Handle;
 
-impl Crank for Handle {
+impl InlineEngine for Handle {
     fn turn(&self) {
         if let Some(running) = ENGINE.get() {
             running.engine.turn();
@@ -216,24 +216,24 @@ impl Crank for Handle {
         slices: &mut [IoSliceMut<'_>],
         skipped: usize,
     ) -> Option<usize> {
-        let mut loan = Loan::new(socket, start, slices, skipped);
-        let turned = ENGINE.get()?.engine.turn_into(&mut loan);
-        turned.then(|| loan.placed())
+        let mut user_buffer = UserBuffer::new(socket, start, slices, skipped);
+        let turned = ENGINE.get()?.engine.turn_into(&mut user_buffer);
+        turned.then(|| user_buffer.placed())
     }
 
-    fn prompt(&self) -> bool {
-        ENGINE.get().is_some_and(|running| running.engine.prompt())
+    fn notify(&self) -> bool {
+        ENGINE.get().is_some_and(|running| running.engine.notify())
     }
 
-    fn prompt_small(&self, socket: SocketId) -> bool {
+    fn notify_small(&self, socket: SocketId) -> bool {
         ENGINE
             .get()
-            .is_some_and(|running| running.engine.prompt_small(socket.to_bits()))
+            .is_some_and(|running| running.engine.notify_small(socket.to_bits()))
     }
 
-    fn catch_up(&self) {
+    fn flush_small(&self) {
         if let Some(running) = ENGINE.get() {
-            running.engine.catch_up();
+            running.engine.flush_small();
         }
     }
 
@@ -261,24 +261,24 @@ impl Crank for Handle {
 /// The engine stands still, with the thread's signals held back.
 pub struct Standstill {
     kept: Kept<'static>,
-    _quiet: Quiet,
+    _deferral: SignalDeferral,
 }
 
 /// Before fork(2), with all other preparations made.
 pub fn fork_prepare() -> Option<Standstill> {
-    let quiet = Quiet::begin();
+    let quiet = SignalDeferral::begin();
     let kept = engine()?.keep(Duration::MAX)?;
     Some(Standstill {
         kept,
-        _quiet: quiet,
+        _deferral: quiet,
     })
 }
 
 /// After it, in the child.
 pub fn fork_child(standstill: Option<Standstill>) {
     OWNER.store(0, Ordering::Release);
-    client::crank::clear();
-    if let Some(Standstill { kept, _quiet }) = standstill {
+    client::inline_engine::clear();
+    if let Some(Standstill { kept, _deferral }) = standstill {
         for fd in kept.forget() {
             client::close_settled(fd);
         }

@@ -14,13 +14,13 @@ use crate::accelerated::{self, Accepted, Stream};
 use crate::comeback;
 use crate::descriptors;
 use crate::device::{self, Device};
-use crate::driven;
 use crate::file::{File, Kind};
 use crate::name;
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::report;
+use crate::sigio;
 use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{Owner, Place, Socket};
 use crate::sys;
@@ -111,7 +111,7 @@ fn prepare(fd: RawFd, socket: &Socket, place: Place) -> Result<Arc<Stream>, Errn
     let stream = Stream::open(place, backing)?;
     // Before it listens, so that the first connection has them; after, for the engine's other cores.
     socket.log.apply(&stream);
-    driven::apply(fd, socket, &stream);
+    sigio::apply(fd, socket, &stream);
     stream.prepare_to_listen(backing, name::local_of(backing)?)?;
     Ok(stream)
 }
@@ -126,7 +126,7 @@ fn start(
     let backing = sys::borrow(fd)?;
     stream.listen(backing, name::local_of(backing)?, backlog, device)?;
     socket.log.apply(&stream);
-    driven::apply(fd, socket, &stream);
+    sigio::apply(fd, socket, &stream);
     Ok(stream)
 }
 

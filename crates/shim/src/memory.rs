@@ -3,7 +3,7 @@
 //!
 //! Pieces of a power of two up to [`LARGEST`] are cut off blocks of [`BLOCK`] bytes and used again; what is larger is mapped by
 //! itself. Handlers of the program never run while a thread of it is here: allocations are made within calls, which hold
-//! them back (`client::Quiet`).
+//! them back (`client::SignalDeferral`).
 
 mod sys;
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use client::Quiet;
+use client::SignalDeferral;
 use client::address::Emitted;
 use rustix::io::Errno;
 
@@ -83,12 +83,12 @@ pub fn set_errno(value: c_int) {
 
 /// Marks the thread as executing the library's own code while it lives. Handlers of the program wait until the outermost
 /// is dropped, and run then: last, when nothing else is held.
-pub struct Inside(Quiet);
+pub struct Inside(SignalDeferral);
 
 impl Inside {
     /// Enters; the drop of the value leaves again.
     pub fn enter() -> Self {
-        Self(Quiet::begin())
+        Self(SignalDeferral::begin())
     }
 
     /// Leaves. What handlers have run by that, if any.
@@ -103,7 +103,7 @@ impl Inside {
 
     /// Whether a call that arrives at an exported symbol comes from the library itself.
     pub fn is_active() -> bool {
-        Quiet::is_active()
+        SignalDeferral::is_active()
     }
 }
 

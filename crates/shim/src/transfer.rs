@@ -239,9 +239,9 @@ impl Call<'_> {
                 let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
                 wait.sleep(self, &news, timeout)
             } else {
-                let loan = self.stream.lend(slices, copied);
-                let slept = wait.sleep_lending(self, &loan, timeout);
-                copied += loan.placed();
+                let user_buffer = self.stream.lend(slices, copied);
+                let slept = wait.sleep_lending(self, &user_buffer, timeout);
+                copied += user_buffer.placed();
                 slept
             };
             match slept {
@@ -401,13 +401,13 @@ impl Call<'_> {
                 send_part(slices, done, &|part| self.stream.try_send(part, mode))
             });
         }
-        let by_lane = self.stream.sends_by_lane();
+        let by_byte_channel = self.stream.sends_by_byte_channel();
         let sent = self.push(total, signal, dont_wait, &mut |done, _| {
             send_part(slices, done, &|part| {
                 self.stream.try_send_stamped(part, mode, stamps)
             })
         })?;
-        if sent > 0 && (sent < total || by_lane || self.stream.sends_by_lane()) {
+        if sent > 0 && (sent < total || by_byte_channel || self.stream.sends_by_byte_channel()) {
             self.stream.stamp_written(stamps);
         }
         Ok(sent)

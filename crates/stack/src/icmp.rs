@@ -187,10 +187,10 @@ impl Stack<'_> {
             return;
         }
         let mss = mtu.saturating_sub(headers_len(quote.tuple.remote()));
-        let events = self.fly(index, |record, rooms| {
+        let events = self.fly(index, |record, blocks| {
             record.path_mtu = mtu;
             record.path_mtu_until = now + PATH_MTU_LIFETIME;
-            record.tcp.handle_packet_too_big(now, mss, rooms)
+            record.tcp.handle_packet_too_big(now, mss, blocks)
         });
         self.counters.pmtu_lowered += 1;
         if events.contains(Events::TRANSMIT) && !self.is_waiting(at(index)) {

@@ -58,7 +58,7 @@ pub(crate) struct Arrival<'a> {
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug)]
-struct Came {
+struct FrameContext {
     interface: InterfaceId,
     config: InterfaceConfig,
     station: ethernet::Address,
@@ -155,7 +155,7 @@ impl Stack<'_> {
             self.counters.frames_ignored += 1;
             return;
         }
-        let came = Came {
+        let came = FrameContext {
             interface,
             config,
             station: header.source,
@@ -225,7 +225,7 @@ impl Stack<'_> {
     fn handle_ipv4(
         &mut self,
         now: Instant,
-        came: &Came,
+        came: &FrameContext,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,
@@ -307,7 +307,7 @@ impl Stack<'_> {
     fn handle_ipv6(
         &mut self,
         now: Instant,
-        came: &Came,
+        came: &FrameContext,
         packet: &[u8],
         host: &mut dyn Host,
         egress: &mut dyn Egress,

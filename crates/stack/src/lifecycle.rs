@@ -171,7 +171,7 @@ impl Stack<'_> {
     /// Gives the row back.
     pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
         self.forget_path(at(index));
-        self.take_rooms(index);
+        self.take_blocks(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change(index, |record| {
             record.set(Flags::all(), false);
@@ -232,7 +232,9 @@ impl Stack<'_> {
             .is_some_and(|deadline| deadline <= now)
         {
             let before = record.tcp.state();
-            let events = self.fly(index, |record, rooms| record.tcp.handle_timeout(now, rooms));
+            let events = self.fly(index, |record, blocks| {
+                record.tcp.handle_timeout(now, blocks)
+            });
             self.apply(now, index, before, events, host);
             self.watch_fast_open(now, index);
         } else {

@@ -41,7 +41,7 @@ impl<'m> Stack<'m> {
         stack.rebuild_listeners(&mut found);
         stack.rebuild_time_waits(&mut found);
         stack.rebuild_connections(&mut found);
-        stack.rebuild_rooms();
+        stack.rebuild_blocks();
         let (udp_sockets, interrupted) = stack.rebuild_udp();
         found.udp_sockets = udp_sockets;
         found.interrupted += interrupted;

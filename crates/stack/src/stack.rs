@@ -93,8 +93,8 @@ pub struct Stack<'m> {
     /// Per connection: where its packets go.
     pub(crate) paths: Vec<Path>,
     pub(crate) free_connections: Vec<u32>,
-    pub(crate) free_range_rooms: Vec<u32>,
-    pub(crate) free_flight_rooms: Vec<u32>,
+    pub(crate) free_range_blocks: Vec<u32>,
+    pub(crate) free_flight_blocks: Vec<u32>,
     pub(crate) orphans: u32,
     /// Connections to be told of their failure by the next [`Stack::handle_timeouts`].
     pub(crate) failed: TurnQueue,
@@ -167,8 +167,8 @@ impl<'m> Stack<'m> {
             transmit_turns: 0,
             paths: zeroed(connections),
             free_connections: Vec::with_capacity(connections),
-            free_range_rooms: Vec::with_capacity(tables.range_rooms.len()),
-            free_flight_rooms: Vec::with_capacity(tables.flight_rooms.len()),
+            free_range_blocks: Vec::with_capacity(tables.range_blocks.len()),
+            free_flight_blocks: Vec::with_capacity(tables.flight_blocks.len()),
             orphans: 0,
             failed: TurnQueue::new(connections),
             listening: Listening::new(&config.secret),

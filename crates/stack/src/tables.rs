@@ -26,14 +26,14 @@ pub const LISTENERS_DEFAULT: usize = 1_024;
 /// Rows for TIME-WAIT unless the caller wants others.
 pub const TIME_WAITS_DEFAULT: usize = 131_072;
 
-/// Rooms for ranges: 32 MiB of addresses, of which only what was ever used costs memory.
+/// Blocks for ranges: 32 MiB of addresses, of which only what was ever used costs memory.
 pub const RANGE_ROOMS_DEFAULT: usize = 256;
 /// Ranges in one room: every other segment of a window of 32 MiB is missing.
-pub const RANGE_ROOM_SLOTS: usize = 16_384;
-/// Rooms for what is in flight: 48 MiB of addresses, of which only what was ever used costs memory.
+pub const RANGE_BLOCK_SLOTS: usize = 16_384;
+/// Blocks for what is in flight: 48 MiB of addresses, of which only what was ever used costs memory.
 pub const FLIGHT_ROOMS_DEFAULT: usize = 4_096;
 /// Runs in one room. Each ACK in recovery looks at all that are in use: this bounds what it costs.
-pub const FLIGHT_ROOM_RUNS: usize = 1_024;
+pub const FLIGHT_BLOCK_RUNS: usize = 1_024;
 
 /// Names a connection; stale once the row was given to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,23 +89,23 @@ pub struct TablesHeader {
     pub(crate) listeners_used: u32,
     pub(crate) time_waits_used: u32,
     pub(crate) udp_used: u32,
-    pub(crate) range_rooms_used: u32,
-    pub(crate) flight_rooms_used: u32,
+    pub(crate) range_blocks_used: u32,
+    pub(crate) flight_blocks_used: u32,
 }
 
 /// What a connection is lent while more arrives beyond holes than its row can say
-/// ([`tcp::ReceiveWindow::claim_room`]).
+/// ([`tcp::ReceiveWindow::claim_block`]).
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RangeRoom {
-    pub(crate) slots: [RangeSlot; RANGE_ROOM_SLOTS],
+pub struct RangeBlock {
+    pub(crate) slots: [RangeSlot; RANGE_BLOCK_SLOTS],
 }
 
-/// What a connection is lent while it has more in flight than its row can say ([`tcp::FlightRooms`]).
+/// What a connection is lent while it has more in flight than its row can say ([`tcp::FlightPool`]).
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct FlightRoom {
-    pub(crate) runs: [Run; FLIGHT_ROOM_RUNS],
+pub struct FlightBlock {
+    pub(crate) runs: [Run; FLIGHT_BLOCK_RUNS],
 }
 
 /// A connection.
@@ -280,9 +280,9 @@ pub struct Tables<'m> {
     /// UDP sockets.
     pub udp: &'m mut [UdpRecord],
     /// Room for connections that receive beyond many holes.
-    pub range_rooms: &'m mut [RangeRoom],
+    pub range_blocks: &'m mut [RangeBlock],
     /// Room for connections that send more than a little.
-    pub flight_rooms: &'m mut [FlightRoom],
+    pub flight_blocks: &'m mut [FlightBlock],
 }
 
 impl Tables<'_> {
@@ -293,8 +293,8 @@ impl Tables<'_> {
             (self.header.listeners_used, self.listeners.len()),
             (self.header.time_waits_used, self.time_waits.len()),
             (self.header.udp_used, self.udp.len()),
-            (self.header.range_rooms_used, self.range_rooms.len()),
-            (self.header.flight_rooms_used, self.flight_rooms.len()),
+            (self.header.range_blocks_used, self.range_blocks.len()),
+            (self.header.flight_blocks_used, self.flight_blocks.len()),
         ];
         // All timers share one index space of 31 bits.
         let fits = tables.iter().map(|(_, len)| len).sum::<usize>() < 1 << 30;
@@ -317,8 +317,8 @@ pub struct HeapTables {
     listeners: Vec<ListenerRecord>,
     time_waits: Vec<TimeWaitRecord>,
     udp: Vec<UdpRecord>,
-    range_rooms: Vec<RangeRoom>,
-    flight_rooms: Vec<FlightRoom>,
+    range_blocks: Vec<RangeBlock>,
+    flight_blocks: Vec<FlightBlock>,
 }
 
 impl HeapTables {
@@ -334,9 +334,9 @@ impl HeapTables {
             listeners: ListenerRecord::new_vec_zeroed(listeners).map_err(|_| Error::NoMemory)?,
             time_waits: TimeWaitRecord::new_vec_zeroed(time_waits).map_err(|_| Error::NoMemory)?,
             udp: Vec::new(),
-            range_rooms: RangeRoom::new_vec_zeroed(connections.min(RANGE_ROOMS_DEFAULT))
+            range_blocks: RangeBlock::new_vec_zeroed(connections.min(RANGE_ROOMS_DEFAULT))
                 .map_err(|_| Error::NoMemory)?,
-            flight_rooms: FlightRoom::new_vec_zeroed(connections.min(FLIGHT_ROOMS_DEFAULT))
+            flight_blocks: FlightBlock::new_vec_zeroed(connections.min(FLIGHT_ROOMS_DEFAULT))
                 .map_err(|_| Error::NoMemory)?,
         })
     }
@@ -358,8 +358,8 @@ impl HeapTables {
             listeners: &mut self.listeners,
             time_waits: &mut self.time_waits,
             udp: &mut self.udp,
-            range_rooms: &mut self.range_rooms,
-            flight_rooms: &mut self.flight_rooms,
+            range_blocks: &mut self.range_blocks,
+            flight_blocks: &mut self.flight_blocks,
         }
     }
 }

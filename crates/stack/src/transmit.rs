@@ -132,8 +132,8 @@ impl Stack<'_> {
         };
         let limits = self.limits(now, index, open.map(|(interface, _)| interface), egress);
         for _ in 0..quantum {
-            let Some(transmit) = self.fly(index, |record, rooms| {
-                record.tcp.poll_transmit(now, &limits, rooms)
+            let Some(transmit) = self.fly(index, |record, blocks| {
+                record.tcp.poll_transmit(now, &limits, blocks)
             }) else {
                 return Turn::Over;
             };

@@ -123,8 +123,8 @@ impl Supervisor {
 
     fn own_addresses(&mut self, call: &Call, fd: BorrowedFd<'_>) -> Vec<Own> {
         // Without an engine there are none; whether sockets may be made then is not asked here.
-        let _ = self.door.open(call.caller);
-        let networks = self.door.networks();
+        let _ = self.engine_access.open(call.caller);
+        let networks = self.engine_access.networks();
         networks.map_or_else(Vec::new, |networks| addresses::own(&networks, fd))
     }
 

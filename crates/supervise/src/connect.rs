@@ -79,13 +79,13 @@ impl Supervisor {
         if address.ip().is_unspecified() || address.ip().is_loopback() {
             return Ok(Outcome::Continue);
         }
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
         match engines::owner(address.ip(), &engines.stream_networks()) {
             Some((Owner::Engine, _)) => {}
             // Of what is bound already the kernel says so.
-            None if self.door.is_engine_only() && local_of(fd.as_fd())?.port() == 0 => {
+            None if self.engine_access.is_engine_only() && local_of(fd.as_fd())?.port() == 0 => {
                 return Err(Errno::ADDRNOTAVAIL);
             }
             Some((Owner::Any, _)) | None => return Ok(Outcome::Continue),
@@ -136,13 +136,13 @@ impl Supervisor {
         };
         let is_local = route::is_loopback(destination.ip());
         // Asked first: a program whose peers are all on this host never needs an engine, unless it wants loopback there.
-        if is_local && !self.door.has_loopback() {
+        if is_local && !self.engine_access.has_loopback() {
             return Ok(Outcome::Continue);
         }
         if family == Family::V6 && destination.is_ipv4() && sockopt::ipv6_v6only(&fd)? {
             return Ok(Outcome::Continue); // The kernel says why not.
         }
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
         let all = engines.stream_networks();
@@ -150,12 +150,13 @@ impl Supervisor {
             candidates: candidates_for(fd.as_fd(), destination, &all),
             destination: route::resolved(destination),
             stays_here: engines::stays_here(destination.ip(), &all),
-            may_be_the_kernels: !self.door.is_engine_only() && !is_an_engines(fd.as_fd(), &all),
+            may_be_the_kernels: !self.engine_access.is_engine_only()
+                && !is_an_engines(fd.as_fd(), &all),
         };
         match towards.candidates.first() {
             Some(place) if !towards.is_heard(engines.session(place)?) => Ok(Outcome::Continue),
             Some(_) => self.begin(call, engines, &towards, fd),
-            None if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
+            None if self.engine_access.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
             None => Ok(Outcome::Continue),
         }
     }
@@ -180,15 +181,15 @@ impl Supervisor {
             return Ok(());
         };
         let is_local = route::is_loopback(destination.ip());
-        if is_local && !self.door.has_loopback() {
+        if is_local && !self.engine_access.has_loopback() {
             return Ok(());
         }
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(());
         };
         match candidates_for(fd, destination, &engines.stream_networks()).is_empty() {
             false => Err(Errno::OPNOTSUPP),
-            true if self.door.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
+            true if self.engine_access.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
             true => Ok(()),
         }
     }

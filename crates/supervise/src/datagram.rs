@@ -336,13 +336,13 @@ impl Datagrams {
             let Ok(Some(mut inbox)) = socket.inbox() else {
                 return false;
             };
-            let Ok(Some(letter)) = inbox.next(&mut [IoSliceMut::new(buffer)], true) else {
+            let Ok(Some(delivered)) = inbox.next(&mut [IoSliceMut::new(buffer)], true) else {
                 return false;
             };
             if self.peer != Peer::Kernel {
-                self.note(letter.record.source, HeardBy::Engine(self.place));
-                let facts = self.facts_of(&letter.record);
-                if !self.deliver(facts, &buffer[..letter.copied]) {
+                self.note(delivered.record.source, HeardBy::Engine(self.place));
+                let facts = self.facts_of(&delivered.record);
+                if !self.deliver(facts, &buffer[..delivered.copied]) {
                     return false;
                 }
             }

@@ -164,7 +164,8 @@ impl Supervisor {
     /// Whether a name is one of an engine's own addresses, which the kernel would call foreign.
     fn is_engines_name(&self, name: &[u8], backing: BorrowedFd<'_>) -> bool {
         let parsed = family_of(backing).and_then(|family| address::parse(name, family));
-        let (Ok(Name::Ip(address)), Some(networks)) = (parsed, self.door.networks()) else {
+        let (Ok(Name::Ip(address)), Some(networks)) = (parsed, self.engine_access.networks())
+        else {
             return false;
         };
         let mut interfaces = networks.iter().flat_map(|one| &one.interfaces);

@@ -16,7 +16,7 @@ mod caller;
 mod calls;
 mod connect;
 mod datagram;
-mod door;
+mod engine_access;
 mod filter;
 mod holders;
 mod interest;

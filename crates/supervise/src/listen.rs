@@ -39,15 +39,15 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         }
         let local = local_of(fd.as_fd())?;
-        if local.ip().is_loopback() && !self.door.has_loopback() {
+        if local.ip().is_loopback() && !self.engine_access.has_loopback() {
             return Ok(Outcome::Continue);
         }
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
         let all = engines.stream_networks();
         let Some((owner, place)) = owner_of(fd.as_fd(), local.ip(), &all) else {
-            return if self.door.is_engine_only() {
+            return if self.engine_access.is_engine_only() {
                 Err(Errno::ADDRNOTAVAIL)
             } else {
                 Ok(Outcome::Continue)
@@ -74,7 +74,7 @@ impl Supervisor {
         };
         // Who knows the port already shall not be heard by the kernel in between.
         let prepared = (local.port() != 0).then(prepare);
-        if prepared.is_some() && owner == Owner::Any && self.door.has_loopback() {
+        if prepared.is_some() && owner == Owner::Any && self.engine_access.has_loopback() {
             std::thread::sleep(GRACE);
         }
         rustix::net::listen(&fd, backlog)?;
@@ -88,7 +88,9 @@ impl Supervisor {
                 self.serve_listener(call, fd, socket, settings, owner == Owner::Any)?;
                 Ok(Outcome::Return(0))
             }
-            (Err(error), owner) if owner == Owner::Engine || self.door.is_engine_only() => {
+            (Err(error), owner)
+                if owner == Owner::Engine || self.engine_access.is_engine_only() =>
+            {
                 Err(error)
             }
             (Err(error), _) => {
@@ -347,7 +349,7 @@ impl Supervisor {
             self.settled = changes;
             return;
         }
-        self.door.look_for_lost();
+        self.engine_access.look_for_lost();
         for served in self.served.values() {
             if let Served::Queue(queue) = served
                 && queue.misses_engine()

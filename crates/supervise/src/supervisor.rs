@@ -20,7 +20,7 @@ use crate::addresses::Questions;
 use crate::bell::News;
 use crate::caller::Caller;
 use crate::datagram::Datagrams;
-use crate::door::Door;
+use crate::engine_access::EngineAccess;
 use crate::filter::EPOLL_CREATE;
 use crate::holders::Holders;
 use crate::interest::{self, Sets};
@@ -79,7 +79,7 @@ pub struct Supervisor {
     /// Where calls are heard.
     pub listener: OwnedFd,
     /// The engines.
-    pub door: Door,
+    pub engine_access: EngineAccess,
     /// What has news.
     pub news: Arc<News>,
     /// What is served.
@@ -116,7 +116,7 @@ impl Supervisor {
         sys::wake_in_step(listener.as_fd());
         Ok(Supervisor {
             listener,
-            door: Door::new(settings),
+            engine_access: EngineAccess::new(settings),
             news: Arc::default(),
             served: HashMap::new(),
             undelivered: HashMap::new(),
@@ -183,7 +183,7 @@ impl Supervisor {
             revents: 0,
         };
         let mut set = [entry(listener), entry(self.epoll.as_raw_fd())];
-        match self.door.sessions() {
+        match self.engine_access.sessions() {
             [] => set[0].revents = wait_without_engine(&self.listener, &self.epoll, longest),
             sessions => {
                 let deadline = longest.map(|longest| Instant::now() + longest);

@@ -4,9 +4,9 @@
 use crate::{
     chrono::Doing,
     connection::{Connection, Events},
+    flight_pool::FlightPool,
     receive::Arrival,
     recovery::Phase,
-    rooms::FlightRooms,
     state::State,
     time::Instant,
 };
@@ -36,7 +36,7 @@ impl Connection {
         header: &Header,
         arrival: &Arrival,
         ack: u64,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Events {
         let mut events = Events::empty();
         if self.state == State::SynReceived {
@@ -48,18 +48,18 @@ impl Connection {
         let before = self.delivery_mark();
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
-        let mut feedback = self.take_feedback(now, header, ack, rooms);
+        let mut feedback = self.take_feedback(now, header, ack, pool);
         feedback.is_duplicate = ack == self.snd.una
             && arrival.end == arrival.seq
             && self.snd.max > ack
             && (feedback.sacked > 0 || self.snd.window == window_before)
             && !header.flags.intersects(Flags::SYN | Flags::FIN);
         if feedback.acked > 0 {
-            self.handle_new_ack(now, ack, rooms);
+            self.handle_new_ack(now, ack, pool);
             events |= Events::WRITABLE | Events::TRANSMIT;
         }
         if feedback.acked > 0 || feedback.is_duplicate || feedback.has_blocks {
-            self.recover(now, &feedback, &before, rooms);
+            self.recover(now, &feedback, &before, pool);
             self.arm_probe(now);
             // RFC 3042: the pipe may have shrunk.
             events |= Events::TRANSMIT;
@@ -71,11 +71,11 @@ impl Connection {
             events |= self.on_window_opened(now);
         }
         // Last, when all is known about what arrived and what was lost.
-        self.congestion_on_ack(now, header, &before, rooms);
+        self.congestion_on_ack(now, header, &before, pool);
         events
     }
 
-    fn handle_new_ack(&mut self, now: Instant, ack: u64, rooms: &mut dyn FlightRooms) {
+    fn handle_new_ack(&mut self, now: Instant, ack: u64, pool: &mut dyn FlightPool) {
         if self.snd.una == 0 {
             self.rtt.on_syn_acknowledged(now);
         }
@@ -83,11 +83,11 @@ impl Connection {
         self.snd.una = ack;
         self.end_path_probe_if_arrived();
         self.snd.nxt = self.snd.nxt.max(ack);
-        if let Some(first) = self.snd.sent.table(rooms).oldest(now) {
+        if let Some(first) = self.snd.sent.table(pool).oldest(now) {
             self.timers.oldest_sent = self.timers.oldest_sent.max(first);
         }
         if self.timers.retries > 0 && !self.timers.persisting {
-            self.tally.end_timeouts(now);
+            self.counters.end_timeouts(now);
         }
         self.timers.retries = 0;
         self.soft_error_code = 0;

@@ -165,9 +165,9 @@ impl Connection {
         let syn_lost = self.timers.syn_retransmitted;
         self.start_congestion(now, syn_lost);
         self.timers.retries = 0;
-        if self.tally.data_segments_in == 0 {
+        if self.counters.data_segments_in == 0 {
             // As Linux counts (`icsk_ack.lrcvtime`): from the handshake on.
-            self.tally.last_data_in = now;
+            self.counters.last_data_in = now;
         }
         self.finish_fast_open();
         self.state = if self.snd.fin_requested {

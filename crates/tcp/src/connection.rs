@@ -7,8 +7,10 @@ use crate::{
     chrono::Chrono,
     config::{Config, SocketOptions},
     congestion::Congestion,
+    counters::Counters,
     ecn::EcnState,
     fast_open::{FastOpen, TellsCookie},
+    flight_pool::FlightPool,
     pmtud::PathSearch,
     probe::Probe,
     prr::Prr,
@@ -17,11 +19,9 @@ use crate::{
     rate::Rate,
     receiver::{RECENT, Receiver},
     recovery::Recovery,
-    rooms::FlightRooms,
     rtt::RttEstimator,
     sender::Sender,
     state::State,
-    tally::Tally,
     time::Instant,
     timers::Timers,
     undo::Undo,
@@ -38,21 +38,21 @@ pub trait ReceiveWindow {
 
     /// Lends room for more ranges of data beyond holes than fit beside the connection, and names it;
     /// `None`: there is none. A connection holds one at most.
-    fn claim_room(&mut self) -> Option<u32> {
+    fn claim_block(&mut self) -> Option<u32> {
         None
     }
 
     /// The slots of the room that this connection holds. `None`: nothing is known of it.
-    fn room(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
+    fn block(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
         None
     }
 
     /// The room is not needed any more. What a connection still holds at its end, its owner takes with
-    /// [`Connection::leave_room`].
-    fn give_back_room(&mut self, _room: u32) {}
+    /// [`Connection::leave_block`].
+    fn give_back_block(&mut self, _room: u32) {}
 
     /// Where the connection finds room for what it has in flight.
-    fn flights(&mut self) -> &mut dyn FlightRooms;
+    fn flights(&mut self) -> &mut dyn FlightPool;
 }
 
 bitflags! {
@@ -220,7 +220,7 @@ pub struct Connection {
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
     pub(crate) options: SocketOptions,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) chrono: Chrono,
 }
 
@@ -279,28 +279,28 @@ impl Connection {
         self.rcv.fin_reached
     }
 
-    /// The room for ranges that the connection holds (see [`ReceiveWindow::claim_room`]); 0: none.
-    pub const fn room(&self) -> u32 {
-        self.rcv.out_of_order.room()
+    /// The room for ranges that the connection holds (see [`ReceiveWindow::claim_block`]); 0: none.
+    pub const fn block(&self) -> u32 {
+        self.rcv.out_of_order.block()
     }
 
     /// The connection is over, or its room is lost: names the room, which is the caller's again.
-    pub fn leave_room(&mut self) -> u32 {
-        let room = self.rcv.out_of_order.leave_room();
+    pub fn leave_block(&mut self) -> u32 {
+        let room = self.rcv.out_of_order.leave_block();
         if room > 0 {
             self.rcv.recent = [RangeSlot::default(); RECENT];
         }
         room
     }
 
-    /// The room for what is in flight that the connection holds (see [`FlightRooms`]); 0: none.
-    pub const fn flight_room(&self) -> u32 {
-        self.snd.sent.room()
+    /// The room for what is in flight that the connection holds (see [`FlightPool`]); 0: none.
+    pub const fn flight_block(&self) -> u32 {
+        self.snd.sent.block()
     }
 
     /// The connection is over, or its room is lost: names the room, which is the caller's again.
-    pub fn leave_flight_room(&mut self) -> u32 {
-        self.snd.sent.leave_room()
+    pub fn leave_flight_block(&mut self) -> u32 {
+        self.snd.sent.leave_block()
     }
 
     /// Stream offset one past the peer's urgent byte, if it announced one (RFC 9293 §3.8.5).

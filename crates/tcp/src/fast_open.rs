@@ -6,7 +6,7 @@
 
 use crate::{
     connection::{Connection, Events, ReceiveWindow},
-    rooms::FlightRooms,
+    flight_pool::FlightPool,
     state::State,
     time::Instant,
     transmit::{Transmit, TransmitLimits},
@@ -113,7 +113,7 @@ impl Connection {
             window.write(0, taken);
             self.syn_data_came = true;
             self.rcv.nxt += u64::try_from(taken.len()).unwrap_or(0);
-            self.tally
+            self.counters
                 .count_in(self.timers.last_received, taken.len(), u16::MAX);
             events |= Events::READABLE;
         }
@@ -125,10 +125,10 @@ impl Connection {
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         if self.fast_open == FastOpen::Serving
-            && let Some(data) = self.transmit_data(now, limits, rooms)
+            && let Some(data) = self.transmit_data(now, limits, pool)
         {
             return Some(data);
         }

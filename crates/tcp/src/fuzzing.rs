@@ -3,7 +3,7 @@
 use crate::{
     Algorithm, Config, Connection, Duration, EcnMode, FastOpen, Instant, ReceiveWindow, SeqNumber,
     SocketOptions, TransmitLimits,
-    rooms::{FlightRooms, OneRoom},
+    flight_pool::{FlightPool, OneBlock},
 };
 use wire::tcp::{Flags, Header};
 
@@ -11,7 +11,7 @@ use wire::tcp::{Flags, Header};
 struct Bounded {
     consumed: u64,
     capacity: u64,
-    flights: OneRoom,
+    flights: OneBlock,
 }
 
 impl ReceiveWindow for Bounded {
@@ -20,7 +20,7 @@ impl ReceiveWindow for Bounded {
         assert!(offset >= self.consumed && end <= self.consumed + self.capacity);
     }
 
-    fn flights(&mut self) -> &mut dyn FlightRooms {
+    fn flights(&mut self) -> &mut dyn FlightPool {
         &mut self.flights
     }
 }
@@ -95,7 +95,7 @@ impl Liar {
                 consumed: 0,
                 capacity: 0,
                 // None, one that is soon full, one for every segment.
-                flights: OneRoom::of([0, 12, 40, 1_024][usize::from(choice >> 3 & 3)]),
+                flights: OneBlock::of([0, 12, 40, 1_024][usize::from(choice >> 3 & 3)]),
             },
             now,
             written: 0,
@@ -196,9 +196,8 @@ impl Liar {
     fn transmit(&mut self) {
         for sent in 0.. {
             assert!(sent < 4_096, "transmission never ends");
-            let rooms = &mut self.nowhere.flights;
-            let Some(transmit) = self.connection.poll_transmit(self.now, &self.limits, rooms)
-            else {
+            let pool = &mut self.nowhere.flights;
+            let Some(transmit) = self.connection.poll_transmit(self.now, &self.limits, pool) else {
                 break;
             };
             let end = transmit.offset + u64::from(transmit.len);
@@ -261,7 +260,7 @@ impl Scene {
         let mut window = Bounded {
             consumed: 0,
             capacity: u64::from(WINDOW),
-            flights: OneRoom::default(),
+            flights: OneBlock::default(),
         };
         let connection = if choice & 0x60 == 0x60 {
             let syn = Header {

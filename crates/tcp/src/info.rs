@@ -4,9 +4,9 @@ use crate::{
     chrono::Chrono,
     congestion::{Algorithm, CongestionInfo},
     connection::Connection,
+    counters::Counters,
     recovery::Phase,
     state::State,
-    tally::Tally,
     time::Instant,
 };
 
@@ -102,7 +102,7 @@ pub struct Info {
     /// The peer's SYN opened the connection, with data or without.
     pub passive: (bool, bool),
     /// Counts of segments.
-    pub tally: Tally,
+    pub counters: Counters,
     /// Times that the sender was busy.
     pub chrono: Chrono,
 }
@@ -207,7 +207,7 @@ impl Connection {
             max_pacing_rate: self.options.max_pacing_rate,
             ecn: self.ecn.in_use(),
             passive: (self.passive, self.passive && self.is_syn_data_taken()),
-            tally: self.tally,
+            counters: self.counters,
             chrono: self.chrono,
         }
     }

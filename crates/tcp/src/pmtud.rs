@@ -8,8 +8,8 @@
 
 use crate::{
     connection::Connection,
+    flight_pool::FlightPool,
     recovery::Phase,
-    rooms::FlightRooms,
     time::Instant,
     transmit::{Stretch, Transmit, TransmitLimits},
     undo::Undo,
@@ -165,7 +165,7 @@ impl Connection {
         segment: u64,
         usable: u64,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> PathProbe {
         let full = self.snd.mss.min(limits.mss);
         let is_calm = self.recovery.phase == Phase::Open
@@ -202,7 +202,7 @@ impl Connection {
             end: start + len,
         };
         let small_end = self.snd.small_end;
-        self.on_sent(now, stretch, segment, rooms);
+        self.on_sent(now, stretch, segment, pool);
         self.snd.small_end = small_end; // It is not what Nagle means.
         self.recovery.path_probe = size;
         self.snd.sent.path_probe_end = low_half(stretch.end);
@@ -218,11 +218,11 @@ impl Connection {
 
     /// Something was found lost that was not lost until now. True: it was the probe alone, and is sent
     /// again, smaller, without a word to congestion control.
-    pub(crate) fn was_only_the_probe(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> bool {
+    pub(crate) fn was_only_the_probe(&mut self, now: Instant, pool: &mut dyn FlightPool) -> bool {
         if self.recovery.path_probe == 0 {
             return false;
         }
-        let Some((start, end)) = self.snd.sent.next_lost(rooms) else {
+        let Some((start, end)) = self.snd.sent.next_lost(pool) else {
             return false;
         };
         let probe_end = self.path_probe_end_from(start);
@@ -234,7 +234,7 @@ impl Connection {
         }
         if let Some(probe_end) = probe_end.filter(|_| start == self.snd.una) {
             // It was one packet, whatever part of it was seen to be lost.
-            let rest = self.snd.sent.table(rooms).mark_front_lost(now, probe_end);
+            let rest = self.snd.sent.table(pool).mark_front_lost(now, probe_end);
             self.note_lost(rest);
         }
         self.undo = Undo::new_zeroed();

@@ -5,7 +5,7 @@
 
 use crate::{
     connection::{Connection, Events},
-    rooms::FlightRooms,
+    flight_pool::FlightPool,
     sent::{Marks, Piece},
     time::{Duration, Instant},
 };
@@ -173,11 +173,11 @@ impl Connection {
 
     /// RACK_detect_loss (RFC 8985 §6.2 step 5). Returns how much is newly lost; sets the timer for what
     /// may turn out to be.
-    pub(crate) fn detect_loss(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> u64 {
+    pub(crate) fn detect_loss(&mut self, now: Instant, pool: &mut dyn FlightPool) -> u64 {
         let patience = self.rack.rtt + self.reordering_window();
         let rack = &self.rack;
         let mut wait_until = Instant::ZERO;
-        let lost = self.snd.sent.table(rooms).mark_lost(now, |piece| {
+        let lost = self.snd.sent.table(pool).mark_lost(now, |piece| {
             if !rack.is_older(piece) {
                 return false;
             }
@@ -200,13 +200,13 @@ impl Connection {
     pub(crate) fn on_reordering_timeout(
         &mut self,
         now: Instant,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Events {
-        let lost = self.detect_loss(now, rooms);
+        let lost = self.detect_loss(now, pool);
         if lost == 0 {
             return Events::empty();
         }
-        if !self.recovery.is_active() && !self.was_only_the_probe(now, rooms) {
+        if !self.recovery.is_active() && !self.was_only_the_probe(now, pool) {
             self.enter_fast_recovery(&crate::sack::Feedback::default());
         }
         self.arm_retransmit(now);
@@ -214,9 +214,9 @@ impl Connection {
     }
 
     /// RACK_mark_losses_on_RTO (RFC 8985 §6.3): the first segment, and what is overdue.
-    pub(crate) fn mark_lost_on_timeout(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
+    pub(crate) fn mark_lost_on_timeout(&mut self, now: Instant, pool: &mut dyn FlightPool) {
         let patience = self.rack.rtt + self.reordering_window();
-        let mut table = self.snd.sent.table(rooms);
+        let mut table = self.snd.sent.table(pool);
         let lost = table.mark_lost(now, |piece| piece.sent + patience <= now);
         let head_end = self.snd.una + u64::from(self.snd.segment_payload);
         let head = table.mark_front_lost(now, head_end);

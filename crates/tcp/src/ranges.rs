@@ -1,8 +1,8 @@
 //! A set of disjoint ranges of absolute positions: received data beyond a hole (RFC 2018 §4).
 //!
 //! A few ranges fit beside the connection. When a whole window arrives with every other segment missing, as
-//! after a slow start that met the end of a queue, thousands are needed: then the set moves to a room that
-//! the owner of the receive window lends, and back when few are left. Bounded: without room, a range that
+//! after a slow start that met the end of a queue, thousands are needed: then the set moves to a block that
+//! the owner of the receive window lends, and back when few are left. Bounded: without a block, a range that
 //! would need a new entry is refused, which costs a retransmission and never memory. What is in flight the
 //! other way is `sent`'s.
 
@@ -65,8 +65,8 @@ struct Extent {
 #[repr(C)]
 pub struct RangeSet {
     extent: Extent,
-    /// The room that holds the ranges; 0: they are here.
-    room: u32,
+    /// The block that holds the ranges; 0: they are here.
+    block: u32,
     slots: [RangeSlot; RANGES],
 }
 
@@ -86,18 +86,18 @@ impl RangeSet {
         self.extent = Extent::default();
     }
 
-    /// The room that the set holds, which is the caller's again; 0: none. The ranges are gone with it.
-    pub fn leave_room(&mut self) -> u32 {
-        let room = core::mem::take(&mut self.room);
-        if room > 0 {
+    /// The block that the set holds, which is the caller's again; 0: none. The ranges are gone with it.
+    pub fn leave_block(&mut self) -> u32 {
+        let block = core::mem::take(&mut self.block);
+        if block > 0 {
             self.clear();
         }
-        room
+        block
     }
 
-    /// The room that the set holds; 0: none.
-    pub const fn room(&self) -> u32 {
-        self.room
+    /// The block that the set holds; 0: none.
+    pub const fn block(&self) -> u32 {
+        self.block
     }
 
     /// The first part of `[start, end)` that is covered.
@@ -117,7 +117,7 @@ impl RangeSet {
     }
 
     /// Adds `[start, end)`, which is not empty, and returns what it became with all that it overlaps or
-    /// touches. `None`: no room, nothing changed.
+    /// touches. `None`: no block, nothing changed.
     pub fn insert(
         &mut self,
         start: u64,
@@ -125,7 +125,7 @@ impl RangeSet {
         window: &mut dyn ReceiveWindow,
     ) -> Option<Range> {
         let mut inserted = self.view(window).insert(start, end);
-        if inserted == Err(Refused::Full) && self.room == 0 && self.move_out(window) {
+        if inserted == Err(Refused::Full) && self.block == 0 && self.move_out(window) {
             inserted = self.view(window).insert(start, end);
         }
         inserted.ok()
@@ -135,38 +135,38 @@ impl RangeSet {
     /// that begins there.
     pub fn advance(&mut self, position: u64, window: &mut dyn ReceiveWindow) -> u64 {
         let reached = self.view(window).advance(position);
-        if self.room > 0 && usize::try_from(self.extent.len).is_ok_and(|len| len <= RANGES / 2) {
+        if self.block > 0 && usize::try_from(self.extent.len).is_ok_and(|len| len <= RANGES / 2) {
             self.move_in(window);
         }
         reached
     }
 
     fn view<'a>(&'a mut self, window: &'a mut dyn ReceiveWindow) -> View<'a> {
-        if self.room > 0 {
-            if let Some(slots) = window.room(self.room) {
+        if self.block > 0 {
+            if let Some(slots) = window.block(self.block) {
                 return View::new(&mut self.extent, slots);
             }
             // Whoever lent it knows nothing of it: what it held is as if it had never arrived.
-            self.leave_room();
+            self.leave_block();
         }
         View::new(&mut self.extent, &mut self.slots)
     }
 
     fn move_out(&mut self, window: &mut dyn ReceiveWindow) -> bool {
-        let Some(room) = window.claim_room() else {
+        let Some(block) = window.claim_block() else {
             return false;
         };
         let held = View::new(&mut self.extent, &mut self.slots).held();
         let Some(target) = window
-            .room(room)
+            .block(block)
             .and_then(|slots| slots.get_mut(..held.len()))
         else {
-            window.give_back_room(room);
+            window.give_back_block(block);
             return false;
         };
         target.copy_from_slice(&self.slots[held]);
         self.extent.head = 0;
-        self.room = room;
+        self.block = block;
         true
     }
 
@@ -176,7 +176,7 @@ impl RangeSet {
         few[..held.len()].copy_from_slice(&view.slots[held]);
         self.slots = few;
         self.extent.head = 0;
-        window.give_back_room(core::mem::take(&mut self.room));
+        window.give_back_block(core::mem::take(&mut self.block));
     }
 
     /// How many there are.
@@ -334,20 +334,20 @@ fn low(position: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FlightRooms;
+    use crate::FlightPool;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     /// Ranges lie on both sides of 2^32.
     const BASE: u64 = (1 << 32) - 100;
 
-    /// Lends at most one room of so many slots.
-    struct Lender {
+    /// Lends at most one block of so many slots.
+    struct BlockPool {
         slots: Vec<RangeSlot>,
         is_lent: bool,
     }
 
-    impl Lender {
+    impl BlockPool {
         fn of(slots: usize) -> Self {
             Self {
                 slots: vec![RangeSlot::default(); slots],
@@ -356,68 +356,68 @@ mod tests {
         }
     }
 
-    impl ReceiveWindow for Lender {
+    impl ReceiveWindow for BlockPool {
         fn write(&mut self, _offset: u64, _data: &[u8]) {}
 
-        fn claim_room(&mut self) -> Option<u32> {
+        fn claim_block(&mut self) -> Option<u32> {
             let is_free = !self.is_lent && !self.slots.is_empty();
             self.is_lent |= is_free;
             is_free.then_some(7)
         }
 
-        fn room(&mut self, room: u32) -> Option<&mut [RangeSlot]> {
-            (self.is_lent && room == 7).then_some(&mut self.slots)
+        fn block(&mut self, block: u32) -> Option<&mut [RangeSlot]> {
+            (self.is_lent && block == 7).then_some(&mut self.slots)
         }
 
-        fn give_back_room(&mut self, room: u32) {
-            assert_eq!((room, self.is_lent), (7, true));
+        fn give_back_block(&mut self, block: u32) {
+            assert_eq!((block, self.is_lent), (7, true));
             self.is_lent = false;
         }
 
-        fn flights(&mut self) -> &mut dyn FlightRooms {
+        fn flights(&mut self) -> &mut dyn FlightPool {
             unreachable!("ranges do not fly")
         }
     }
 
     #[test]
     fn a_span_that_32_bits_cannot_tell_is_refused() {
-        let (mut set, mut none) = (RangeSet::default(), Lender::of(0));
+        let (mut set, mut none) = (RangeSet::default(), BlockPool::of(0));
         assert!(set.insert(5, 10, &mut none).is_some());
         assert_eq!(set.insert(1 << 33, (1 << 33) + 1, &mut none), None);
         assert_eq!(set.ranges(&mut none), [(5, 10)]);
     }
 
     #[test]
-    fn every_other_segment_of_a_window_finds_room_and_leaves_it_when_the_holes_are_filled() {
-        let (mut set, mut lender) = (RangeSet::default(), Lender::of(1_000));
+    fn every_other_segment_of_a_window_finds_block_and_leaves_it_when_the_holes_are_filled() {
+        let (mut set, mut block_pool) = (RangeSet::default(), BlockPool::of(1_000));
         for nth in 0..1_000 {
             assert!(
-                set.insert(10 + 20 * nth, 20 + 20 * nth, &mut lender)
+                set.insert(10 + 20 * nth, 20 + 20 * nth, &mut block_pool)
                     .is_some()
             );
         }
-        assert_eq!((set.total(), lender.is_lent), (10_000, true));
+        assert_eq!((set.total(), block_pool.is_lent), (10_000, true));
         assert_eq!(
-            set.insert(90_000, 90_010, &mut lender),
+            set.insert(90_000, 90_010, &mut block_pool),
             None,
             "all slots are taken"
         );
         for nth in 0..1_000 {
-            assert_eq!(set.advance(10 + 20 * nth, &mut lender), 20 + 20 * nth);
+            assert_eq!(set.advance(10 + 20 * nth, &mut block_pool), 20 + 20 * nth);
         }
-        assert_eq!((set.total(), lender.is_lent), (0, false));
+        assert_eq!((set.total(), block_pool.is_lent), (0, false));
     }
 
     #[test]
-    fn a_room_that_is_gone_is_as_if_nothing_had_arrived() {
-        let (mut set, mut lender) = (RangeSet::default(), Lender::of(100));
+    fn a_block_that_is_gone_is_as_if_nothing_had_arrived() {
+        let (mut set, mut block_pool) = (RangeSet::default(), BlockPool::of(100));
         for nth in 0..50 {
-            set.insert(10 + 20 * nth, 20 + 20 * nth, &mut lender);
+            set.insert(10 + 20 * nth, 20 + 20 * nth, &mut block_pool);
         }
-        lender.is_lent = false;
-        assert_eq!(set.advance(10, &mut lender), 10);
+        block_pool.is_lent = false;
+        assert_eq!(set.advance(10, &mut block_pool), 10);
         assert!(set.is_empty());
-        assert!(set.insert(40, 50, &mut lender).is_some());
+        assert!(set.insert(40, 50, &mut block_pool).is_some());
     }
 
     fn model_ranges(model: &BTreeSet<u64>) -> Vec<(u64, u64)> {
@@ -437,13 +437,13 @@ mod tests {
             slots in prop_oneof![Just(0_usize), Just(12), Just(64)],
             ops in proptest::collection::vec((0_u64..200, 1_u64..9, any::<bool>()), 1..120),
         ) {
-            let (mut set, mut lender) = (RangeSet::default(), Lender::of(slots));
+            let (mut set, mut block_pool) = (RangeSet::default(), BlockPool::of(slots));
             let mut model = BTreeSet::new();
             for (start, len, is_insert) in ops {
                 let start = start + BASE;
                 if is_insert {
                     let full = model_ranges(&model).len() >= slots.max(RANGES);
-                    if let Some(merged) = set.insert(start, start + len, &mut lender) {
+                    if let Some(merged) = set.insert(start, start + len, &mut block_pool) {
                         model.extend(start..start + len);
                         prop_assert!((merged.start..merged.end).all(|p| model.contains(&p)));
                         prop_assert!(!model.contains(&merged.end));
@@ -452,7 +452,7 @@ mod tests {
                     }
                 } else if len == 1 {
                     let below = BASE + (start - BASE) / 4;
-                    let reached = set.advance(below, &mut lender);
+                    let reached = set.advance(below, &mut block_pool);
                     model = model.split_off(&below);
                     let mut expected = below;
                     while model.remove(&expected) {
@@ -460,11 +460,11 @@ mod tests {
                     }
                     prop_assert_eq!(reached, expected);
                 } else {
-                    let held = set.overlap(start, start + len, &mut lender);
+                    let held = set.overlap(start, start + len, &mut block_pool);
                     let first = (start..start + len).find(|p| model.contains(p));
                     prop_assert_eq!(held.map(|range| range.start), first);
                 }
-                prop_assert_eq!(set.ranges(&mut lender), model_ranges(&model));
+                prop_assert_eq!(set.ranges(&mut block_pool), model_ranges(&model));
                 prop_assert_eq!(set.total(), model.len() as u64);
             }
         }

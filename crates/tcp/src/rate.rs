@@ -8,8 +8,8 @@
 use crate::{
     congestion::{AckSample, Cause, CongestionEvent, RateSample},
     connection::Connection,
+    flight_pool::FlightPool,
     recovery::Phase,
-    rooms::FlightRooms,
     sent::Table,
     time::{Duration, Instant},
     transmit::Stretch,
@@ -244,7 +244,7 @@ impl Connection {
         now: Instant,
         header: &Header,
         before: &DeliveryMark,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) {
         let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
@@ -263,7 +263,7 @@ impl Connection {
         let cwnd = self.congestion.cwnd();
         let in_slow_start = cwnd < self.congestion.ssthresh();
         let cwnd_limited = self.rate.is_window_used(before.una, cwnd, in_slow_start);
-        let rate = self.rate_sample(now, delivered, rooms);
+        let rate = self.rate_sample(now, delivered, pool);
         let is_timed = self.rtt.samples() != before.rtt_samples;
         let sample = AckSample {
             now,
@@ -293,7 +293,7 @@ impl Connection {
         &mut self,
         now: Instant,
         delivered: u64,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<RateSample> {
         let rate = &mut self.rate;
         rate.delivered += delivered;
@@ -302,7 +302,7 @@ impl Connection {
         }
         let una = self.snd.una;
         let holds_some = self.snd.sent.sacked() > 0;
-        let table = holds_some.then(|| self.snd.sent.table(rooms));
+        let table = holds_some.then(|| self.snd.sent.table(pool));
         let taken = rate.take_newest(|end| {
             let ahead = end.wrapping_sub(low(una));
             // Negative: at or below SND.UNA.

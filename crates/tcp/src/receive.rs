@@ -70,7 +70,7 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        self.tally
+        self.counters
             .count_in(now, payload.len(), self.rcv.segment_payload);
         match self.state {
             State::Closed => Events::empty(),
@@ -339,7 +339,7 @@ impl Connection {
             self.rcv.note_duplicate(held.start, held.end);
         }
         self.rcv.since_due = 0;
-        self.tally.out_of_order_in = self.tally.out_of_order_in.wrapping_add(1);
+        self.counters.out_of_order_in = self.counters.out_of_order_in.wrapping_add(1);
         if let Some(range) = self.rcv.out_of_order.insert(start, end, window) {
             window.write(start - 1, bytes);
             self.rcv.touch_recent(range);

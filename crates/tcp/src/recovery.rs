@@ -4,10 +4,10 @@
 use crate::{
     congestion::Cause,
     connection::{Connection, Events},
+    flight_pool::FlightPool,
     prr::{Prr, PrrAck},
     rack::DUP_THRESH,
     rate::DeliveryMark,
-    rooms::FlightRooms,
     sack::Feedback,
     time::{Duration, Instant},
     transmit::{Stretch, TransmitLimits},
@@ -84,7 +84,7 @@ impl Connection {
         now: Instant,
         feedback: &Feedback,
         before: &DeliveryMark,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) {
         let was_probe = self.judge_probe(feedback);
         let is_calm = self.recovery.phase == Phase::Open
@@ -104,19 +104,19 @@ impl Connection {
                 self.rack.on_duplicate(self.snd.una, self.snd.max);
             }
         }
-        self.undo_if_spurious(now, feedback, rooms);
+        self.undo_if_spurious(now, feedback, pool);
         if self.recovery.phase == Phase::Loss {
-            self.step_frto(now, feedback, rooms);
+            self.step_frto(now, feedback, pool);
         }
         self.leave_recovery_if_done(now);
         let lost = if self.rcv.sack {
-            self.detect_loss(now, rooms)
+            self.detect_loss(now, pool)
         } else {
-            self.infer_loss(now, feedback, rooms)
+            self.infer_loss(now, feedback, pool)
         };
-        self.watch_for_renouncing(now, rooms);
+        self.watch_for_renouncing(now, pool);
         let is_new_episode = self.recovery.phase == Phase::Open && self.snd.sent.lost() > 0;
-        if is_new_episode && !self.was_only_the_probe(now, rooms) {
+        if is_new_episode && !self.was_only_the_probe(now, pool) {
             self.enter_fast_recovery(feedback);
         }
         if self.recovery.phase == Phase::Fast {
@@ -127,12 +127,7 @@ impl Connection {
 
     /// Without SACK: three duplicate ACKs, then each partial ACK, give up the first segment
     /// (RFC 6582 §3.2 steps 2 and 3).
-    fn infer_loss(
-        &mut self,
-        now: Instant,
-        feedback: &Feedback,
-        rooms: &mut dyn FlightRooms,
-    ) -> u64 {
+    fn infer_loss(&mut self, now: Instant, feedback: &Feedback, pool: &mut dyn FlightPool) -> u64 {
         let duplicates = &mut self.snd.duplicate_acks;
         *duplicates = duplicates.saturating_add(u32::from(feedback.is_duplicate));
         if feedback.acked > 0 {
@@ -153,7 +148,7 @@ impl Connection {
             return 0;
         }
         let end = self.snd.una + u64::from(self.snd.segment_payload);
-        let lost = self.snd.sent.table(rooms).mark_front_lost(now, end);
+        let lost = self.snd.sent.table(pool).mark_front_lost(now, end);
         self.recovery.first_owed |= is_partial;
         self.recovery.partial_seen |= is_partial;
         self.note_lost(lost);
@@ -236,7 +231,7 @@ impl Connection {
     }
 
     /// The retransmission timer fired with data in flight (RFC 5681 §3.1, RFC 8985 §6.3).
-    pub(crate) fn enter_loss_recovery(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
+    pub(crate) fn enter_loss_recovery(&mut self, now: Instant, pool: &mut dyn FlightPool) {
         let event = self.congestion_event(Cause::Loss, 0);
         // A loss that fast recovery did not repair belongs to the window that it has reduced already: as Linux,
         // the threshold stays.
@@ -254,14 +249,14 @@ impl Connection {
         if self.recovery.phase != Phase::Loss {
             self.undo = Undo::begin(self.snd.una);
         }
-        if self.snd.sent.is_renounced(rooms) || !self.rcv.sack {
+        if self.snd.sent.is_renounced(pool) || !self.rcv.sack {
             // RFC 2018 §8: nothing that was said to be held can be relied on.
-            let mut table = self.snd.sent.table(rooms);
+            let mut table = self.snd.sent.table(pool);
             table.forget_sacks();
             let lost = table.mark_lost(now, |_| true);
             self.note_lost(lost);
         } else {
-            self.mark_lost_on_timeout(now, rooms);
+            self.mark_lost_on_timeout(now, pool);
         }
         self.begin_loss_phase();
     }
@@ -282,7 +277,7 @@ impl Connection {
         &mut self,
         now: Instant,
         mss: u16,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Events {
         if !self.state.is_synchronized() {
             return Events::empty();
@@ -291,7 +286,7 @@ impl Connection {
         let options_len = if self.rcv.timestamps { 12 } else { 0 };
         let fits = u64::from(mss.saturating_sub(options_len));
         // Neighbours of one burst are one run, so a run that is longer may hold small segments too.
-        let mut table = self.snd.sent.table(rooms);
+        let mut table = self.snd.sent.table(pool);
         let lost = table.mark_lost(now, |piece| piece.len() > fits);
         if lost == 0 {
             return Events::empty();
@@ -304,7 +299,7 @@ impl Connection {
     }
 
     /// RFC 5682 §3.1 steps 2 and 3. `snd.una` is new.
-    fn step_frto(&mut self, now: Instant, feedback: &Feedback, rooms: &mut dyn FlightRooms) {
+    fn step_frto(&mut self, now: Instant, feedback: &Feedback, pool: &mut dyn FlightPool) {
         let segment = u64::from(self.snd.segment_payload);
         match self.recovery.frto {
             Frto::Off => {}
@@ -325,7 +320,7 @@ impl Connection {
             }
             Frto::SendsNew if feedback.original_arrived => {
                 // Step 3 b: what was never sent again arrived after all.
-                self.undo_reduction(now, rooms);
+                self.undo_reduction(now, pool);
             }
             Frto::SendsNew => {
                 // Step 3 a: only the new data arrived.
@@ -338,8 +333,8 @@ impl Connection {
 
     /// RFC 2018 §8: an ACK stops where the peer said that it holds data. It may be about to say more;
     /// if not, the retransmission timer, now short, will find it renounced.
-    fn watch_for_renouncing(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
-        if !self.snd.sent.is_renounced(rooms) {
+    fn watch_for_renouncing(&mut self, now: Instant, pool: &mut dyn FlightPool) {
+        if !self.snd.sent.is_renounced(pool) {
             return;
         }
         let half = self
@@ -356,12 +351,12 @@ impl Connection {
         segment: u64,
         usable: u64,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Stretch> {
         if self.recovery.frto == Frto::SendsNew {
             return None;
         }
-        let (start, end) = self.snd.sent.next_lost(rooms)?;
+        let (start, end) = self.snd.sent.next_lost(pool)?;
         let end = self.snd.record_end(start).unwrap_or(end).min(end);
         let end = self.snd.trains.end_of(start).unwrap_or(end).min(end);
         let is_first = start == self.snd.una;
@@ -400,13 +395,13 @@ impl Connection {
         now: Instant,
         stretch: Stretch,
         segment: u64,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) {
         let Stretch { start, end } = stretch;
         self.recovery.first_owed = false;
         self.recovery.retransmissions += (end - start).div_ceil(segment);
         let at = self.rack.depart(now, end);
-        self.snd.sent.table(rooms).resend(at, start, end);
+        self.snd.sent.table(pool).resend(at, start, end);
         self.rate.on_sent_again(start, end);
         self.on_departed(now, end - start);
         if self.recovery.is_active() {

@@ -3,9 +3,9 @@
 
 use crate::{
     connection::Connection,
+    flight_pool::FlightPool,
     rack::Evidence,
     recovery::Phase,
-    rooms::FlightRooms,
     sent::{Marks, Piece},
     seq::SeqNumber,
     time::{Duration, Instant},
@@ -53,7 +53,7 @@ impl Connection {
         now: Instant,
         header: &Header,
         ack: u64,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Feedback {
         let mut feedback = Feedback {
             acked: ack.saturating_sub(self.snd.una),
@@ -75,7 +75,7 @@ impl Connection {
         let is_known = |piece: &Piece| piece.marks.contains(Marks::SACKED);
         let resent = |piece: &Piece| piece.marks.contains(Marks::RETRANSMITTED);
         let mut released_rtt = None;
-        self.snd.sent.table(rooms).release(now, ack, |piece| {
+        self.snd.sent.table(pool).release(now, ack, |piece| {
             feedback.resent_acked |= resent(piece);
             if !is_known(piece) {
                 rack.on_arrival(&evidence, piece);
@@ -90,11 +90,11 @@ impl Connection {
             let (blocks, duplicate) = self.sort_blocks(&header.options.sack, ack);
             feedback.duplicate = duplicate;
             let reports = u32::from(duplicate.is_some());
-            let tally = &mut self.tally;
-            tally.duplicates_reported = tally.duplicates_reported.wrapping_add(reports);
+            let counters = &mut self.counters;
+            counters.duplicates_reported = counters.duplicates_reported.wrapping_add(reports);
             let rack = &mut self.rack;
             for (start, end) in blocks.into_iter().flatten() {
-                let mut table = self.snd.sent.table(rooms);
+                let mut table = self.snd.sent.table(pool);
                 feedback.sacked += table.sack(now, start, end, |piece| {
                     rack.on_arrival(&evidence, piece);
                     if !resent(piece) {
@@ -111,7 +111,7 @@ impl Connection {
             // Without SACK the hole may have been filled by what was sent again.
             feedback.original_arrived = false;
         }
-        self.snd.sent.settle(rooms);
+        self.snd.sent.settle(pool);
         self.measure_round_trip(now, &feedback, &latest, ack);
         feedback
     }

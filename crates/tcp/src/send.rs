@@ -4,10 +4,10 @@
 use crate::{
     chrono::Doing,
     connection::Connection,
+    flight_pool::FlightPool,
     pmtud::PathProbe,
     rate::Flight,
     recovery::Phase,
-    rooms::FlightRooms,
     state::State,
     time::{Duration, Instant},
     timers::CORK_LIMIT,
@@ -17,17 +17,17 @@ use wire::tcp::Header;
 
 impl Connection {
     /// The next segment to send at `now`, or `None`. Call until `None` or until the device is busy.
-    /// `rooms` lends what the connection needs to remember a long flight.
+    /// `blocks` lends what the connection needs to remember a long flight.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         let may_transmit = self.may_transmit();
-        let transmit = self.next_transmit(now, limits, rooms)?;
+        let transmit = self.next_transmit(now, limits, pool)?;
         debug_assert!(may_transmit, "invariant: who owes nothing sends nothing");
-        self.tally.count_out(&transmit);
+        self.counters.count_out(&transmit);
         Some(transmit)
     }
 
@@ -44,7 +44,7 @@ impl Connection {
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         if self.reset_owed || self.reset_reply_owed {
             return self.transmit_reset(now);
@@ -54,10 +54,10 @@ impl Connection {
             State::SynSent => self.transmit_syn(now, limits.mss),
             State::SynReceived => self
                 .transmit_syn(now, limits.mss)
-                .or_else(|| self.transmit_early(now, limits, rooms)),
+                .or_else(|| self.transmit_early(now, limits, pool)),
             State::TimeWait => self.transmit_owed_ack(now),
             _ => self
-                .transmit_data(now, limits, rooms)
+                .transmit_data(now, limits, pool)
                 .or_else(|| self.transmit_probe(now))
                 .or_else(|| self.transmit_owed_ack(now)),
         }
@@ -67,7 +67,7 @@ impl Connection {
         &mut self,
         now: Instant,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         if self.snd.end() <= self.snd.una {
             return None;
@@ -80,7 +80,7 @@ impl Connection {
         }
         let segment = self.segment_room(now, limits);
         if self.probe.owed
-            && let Some(probe) = self.transmit_tail_probe(now, segment, limits, rooms)
+            && let Some(probe) = self.transmit_tail_probe(now, segment, limits, pool)
         {
             return Some(probe);
         }
@@ -91,16 +91,16 @@ impl Connection {
         let usable = u64::from(self.congestion.cwnd())
             .saturating_sub(self.pipe())
             .min(allowance);
-        if let Some(stretch) = self.next_retransmission(segment, usable, limits, rooms) {
-            self.on_retransmitted(now, stretch, segment, rooms);
+        if let Some(stretch) = self.next_retransmission(segment, usable, limits, pool) {
+            self.on_retransmitted(now, stretch, segment, pool);
             return Some(self.transmit_stretch(now, stretch, segment));
         }
-        let mut transmit = match self.transmit_path_probe(now, segment, usable, limits, rooms) {
+        let mut transmit = match self.transmit_path_probe(now, segment, usable, limits, pool) {
             PathProbe::Leaves(probe) => probe,
             PathProbe::Waits => return None,
             PathProbe::No => {
                 let stretch = self.next_new_data(now, segment, usable, limits)?;
-                self.on_sent(now, stretch, segment, rooms);
+                self.on_sent(now, stretch, segment, pool);
                 self.transmit_stretch(now, stretch, segment)
             }
         };
@@ -125,15 +125,15 @@ impl Connection {
         now: Instant,
         segment: u64,
         limits: &TransmitLimits,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         self.probe.owed = false;
         let new_data = self.next_new_data(now, segment, segment, limits);
         let (stretch, is_new) = self.next_tail_probe(new_data, segment)?;
         if is_new {
-            self.on_sent(now, stretch, segment, rooms);
+            self.on_sent(now, stretch, segment, pool);
         } else {
-            self.on_retransmitted(now, stretch, segment, rooms);
+            self.on_retransmitted(now, stretch, segment, pool);
         }
         Some(self.transmit_stretch(now, stretch, segment))
     }
@@ -295,7 +295,7 @@ impl Connection {
         now: Instant,
         stretch: Stretch,
         segment: u64,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) {
         let quantum = self.rtt.srtt().map_or(Duration::ZERO, run_quantum);
         let flight = Flight {
@@ -313,7 +313,7 @@ impl Connection {
             self.timers.oldest_sent = now;
         }
         snd.sent
-            .table(rooms)
+            .table(pool)
             .append(at, stretch.start, stretch.end, quantum);
         snd.nxt = stretch.end;
         snd.max = stretch.end;

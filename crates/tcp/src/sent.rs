@@ -2,8 +2,8 @@
 //!
 //! The table that RACK (RFC 8985 §5.2) keeps for each segment and RFC 6675 §2 calls the scoreboard, in one:
 //! runs of neighbouring positions with the time of their last transmission and three marks. A segment of
-//! 64 KiB is one run until an ACK splits it. [`RUNS`] are beside the connection, many more in a room that its
-//! owner lends (`rooms`); when both run out, neighbours merge so that the table knows less, never something
+//! 64 KiB is one run until an ACK splits it. [`RUNS`] are beside the connection, many more in a block that its
+//! owner lends (`blocks`); when both run out, neighbours merge so that the table knows less, never something
 //! false: a merged run was sent between two times, and counts as selectively acknowledged, or as lost, only
 //! if both parts were. What to conclude from the times is `rack`'s business, what to send again
 //! `recovery`'s.
@@ -14,7 +14,7 @@ mod run;
 mod tests;
 
 use crate::{
-    rooms::FlightRooms,
+    flight_pool::FlightPool,
     time::{Duration, Instant},
 };
 use run::low;
@@ -49,8 +49,8 @@ struct Extent {
 #[repr(C)]
 pub(crate) struct Sent {
     extent: Extent,
-    /// The room that holds the runs; 0: they are here.
-    room: u32,
+    /// The block that holds the runs; 0: they are here.
+    block: u32,
     /// One past the probe of the path MTU in flight, the low half of its position; see `pmtud`.
     pub path_probe_end: u32,
     runs: [Run; RUNS],
@@ -84,58 +84,59 @@ impl Sent {
     }
 
     /// The lowest stretch that counts as lost.
-    pub fn next_lost(&mut self, rooms: &mut dyn FlightRooms) -> Option<(u64, u64)> {
+    pub fn next_lost(&mut self, pool: &mut dyn FlightPool) -> Option<(u64, u64)> {
         if self.extent.lost == 0 {
             return None;
         }
-        self.table(rooms).next_lost()
+        self.table(pool).next_lost()
     }
 
     /// Whether the receiver said that it holds what it now asks for: it has renounced (RFC 2018 §8).
-    pub fn is_renounced(&mut self, rooms: &mut dyn FlightRooms) -> bool {
-        self.extent.sacked > 0 && self.table(rooms).is_renounced()
+    pub fn is_renounced(&mut self, pool: &mut dyn FlightPool) -> bool {
+        self.extent.sacked > 0 && self.table(pool).is_renounced()
     }
 
-    /// The runs, wherever they are; before they become too many for here, in a room.
-    pub fn table<'a>(&'a mut self, rooms: &'a mut dyn FlightRooms) -> Table<'a> {
-        if self.room == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE >= RUNS) {
-            self.move_out(rooms);
+    /// The runs, wherever they are; before they become too many for here, in a block.
+    pub fn table<'a>(&'a mut self, pool: &'a mut dyn FlightPool) -> Table<'a> {
+        if self.block == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE >= RUNS)
+        {
+            self.move_out(pool);
         }
-        if self.room > 0 {
-            if let Some(runs) = rooms.flight(self.room).filter(|runs| !runs.is_empty()) {
+        if self.block > 0 {
+            if let Some(runs) = pool.flight(self.block).filter(|runs| !runs.is_empty()) {
                 return Table::new(&mut self.extent, runs);
             }
             // Whoever lent it knows nothing of it.
-            self.leave_room();
+            self.leave_block();
         }
         Table::new(&mut self.extent, &mut self.runs)
     }
 
-    /// Gives the room back if the few runs that are left fit here with some to spare.
-    pub fn settle(&mut self, rooms: &mut dyn FlightRooms) {
-        if self.room == 0 || usize::try_from(self.extent.len).is_ok_and(|len| len > RUNS / 4) {
+    /// Gives the block back if the few runs that are left fit here with some to spare.
+    pub fn settle(&mut self, pool: &mut dyn FlightPool) {
+        if self.block == 0 || usize::try_from(self.extent.len).is_ok_and(|len| len > RUNS / 4) {
             return;
         }
         let mut few = [Run::default(); RUNS];
-        let table = self.table(rooms);
+        let table = self.table(pool);
         for (index, run) in few.iter_mut().enumerate().take(table.count()) {
             *run = table.run(index);
         }
         self.runs = few;
         self.extent.head = 0;
-        rooms.give_back_flight(core::mem::take(&mut self.room));
+        pool.give_back_flight(core::mem::take(&mut self.block));
     }
 
-    /// The room that the table holds; 0: none.
-    pub const fn room(&self) -> u32 {
-        self.room
+    /// The block that the table holds; 0: none.
+    pub const fn block(&self) -> u32 {
+        self.block
     }
 
-    /// The room that the table holds, which is the caller's again; 0: none. Of what is in flight nothing is
+    /// The block that the table holds, which is the caller's again; 0: none. Of what is in flight nothing is
     /// known then: it counts as sent long ago, and is sent again on the first evidence.
-    pub fn leave_room(&mut self) -> u32 {
-        let room = core::mem::take(&mut self.room);
-        if room > 0 {
+    pub fn leave_block(&mut self) -> u32 {
+        let block = core::mem::take(&mut self.block);
+        if block > 0 {
             self.runs[0] = Run::unknown(low(self.extent.end));
             self.extent = Extent {
                 sacked: 0,
@@ -146,15 +147,15 @@ impl Sent {
                 ..self.extent
             };
         }
-        room
+        block
     }
 
-    fn move_out(&mut self, rooms: &mut dyn FlightRooms) {
-        let Some(room) = rooms.claim_flight() else {
+    fn move_out(&mut self, pool: &mut dyn FlightPool) {
+        let Some(block) = pool.claim_flight() else {
             return;
         };
-        let Some(runs) = rooms.flight(room).filter(|runs| runs.len() > RUNS) else {
-            rooms.give_back_flight(room);
+        let Some(runs) = pool.flight(block).filter(|runs| runs.len() > RUNS) else {
+            pool.give_back_flight(block);
             return;
         };
         let here = Table::new(&mut self.extent, &mut self.runs);
@@ -162,7 +163,7 @@ impl Sent {
             *run = here.run(index);
         }
         self.extent.head = 0;
-        self.room = room;
+        self.block = block;
     }
 }
 
@@ -210,7 +211,7 @@ impl<'a> Table<'a> {
         self.extent.len += 1;
     }
 
-    /// No room at all, which `compact` leaves only when marks alternate: the last run grows, and what
+    /// No block at all, which `compact` leaves only when marks alternate: the last run grows, and what
     /// it was known to be is forgotten.
     fn widen_tail(&mut self, fresh: Run, end: u64) {
         let last = self.count() - 1;

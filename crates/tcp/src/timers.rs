@@ -3,7 +3,7 @@
 use crate::{
     connection::{Connection, Events},
     fast_open::FastOpen,
-    rooms::FlightRooms,
+    flight_pool::FlightPool,
     state::State,
     time::{Duration, Instant},
 };
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     /// Acts on every timer that has expired at `now`.
-    pub fn handle_timeout(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> Events {
+    pub fn handle_timeout(&mut self, now: Instant, pool: &mut dyn FlightPool) -> Events {
         let mut events = Events::empty();
         if self.timers.delayed_ack <= now {
             self.timers.delayed_ack = Instant::NEVER;
@@ -116,7 +116,7 @@ impl Connection {
             return events | Events::CLOSED;
         }
         if self.timers.reordering <= now {
-            events |= self.on_reordering_timeout(now, rooms);
+            events |= self.on_reordering_timeout(now, pool);
         }
         if self.timers.probe <= now {
             events |= self.on_probe_timeout(now);
@@ -125,7 +125,7 @@ impl Connection {
             events |= if self.timers.persisting {
                 self.on_persist_timeout(now)
             } else {
-                self.on_retransmit_timeout(now, rooms)
+                self.on_retransmit_timeout(now, pool)
             };
         }
         if self.timers.keepalive <= now && self.state != State::Closed {
@@ -135,17 +135,17 @@ impl Connection {
     }
 
     /// RFC 6298 §5.4–5.7 and RFC 5681 §3.1 equation (4).
-    fn on_retransmit_timeout(&mut self, now: Instant, rooms: &mut dyn FlightRooms) -> Events {
+    fn on_retransmit_timeout(&mut self, now: Instant, pool: &mut dyn FlightPool) -> Events {
         self.timers.retries = self.timers.retries.saturating_add(1);
         if self.gives_up(now) {
             return self.time_out();
         }
         if !self.is_waiting_for_first_data() {
-            self.tally.count_timeout(now, self.timers.retries == 1);
+            self.counters.count_timeout(now, self.timers.retries == 1);
         }
         if self.state.is_synchronized() || self.snd.una > 0 {
             self.suspect_black_hole(now);
-            self.enter_loss_recovery(now, rooms);
+            self.enter_loss_recovery(now, pool);
         } else if self.is_waiting_for_first_data() {
             self.timers.retransmit = self.retransmit_deadline(now);
             return Events::empty();

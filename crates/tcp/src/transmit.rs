@@ -180,8 +180,8 @@ impl Connection {
         }
         let len = data_end - stretch.start;
         self.timers.last_sent = now;
-        self.rcv.answers |=
-            self.tally.data_segments_in > 0 && now.since(self.tally.last_data_in) < DELAYED_ACK;
+        self.rcv.answers |= self.counters.data_segments_in > 0
+            && now.since(self.counters.last_data_in) < DELAYED_ACK;
         Transmit {
             header,
             offset: stretch.start - 1,

@@ -2,7 +2,7 @@
 //! RFC 3522), by D-SACKs for everything that was sent again (RFC 3708), by F-RTO (RFC 5682, in `recovery`).
 
 use crate::{
-    connection::Connection, recovery::Phase, rooms::FlightRooms, sack::Feedback, time::Instant,
+    connection::Connection, flight_pool::FlightPool, recovery::Phase, sack::Feedback, time::Instant,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
@@ -77,7 +77,7 @@ impl Connection {
         &mut self,
         now: Instant,
         feedback: &Feedback,
-        rooms: &mut dyn FlightRooms,
+        pool: &mut dyn FlightPool,
     ) {
         if let Some((start, end)) = feedback.duplicate {
             self.undo.on_duplicate(start, end);
@@ -85,14 +85,14 @@ impl Connection {
         let proven = self.undo.is_answer_to_original(self.snd.una, feedback.echo)
             || (feedback.duplicate.is_some() && self.undo.all_reported());
         if proven {
-            self.undo_reduction(now, rooms);
+            self.undo_reduction(now, pool);
         }
     }
 
     /// RFC 4015 §3.2, RFC 5682 §4: window and threshold as before; nothing counts as lost any more.
-    pub(crate) fn undo_reduction(&mut self, now: Instant, rooms: &mut dyn FlightRooms) {
+    pub(crate) fn undo_reduction(&mut self, now: Instant, pool: &mut dyn FlightPool) {
         self.undo = Undo::new_zeroed();
-        self.snd.sent.table(rooms).forget_lost();
+        self.snd.sent.table(pool).forget_lost();
         self.rack.restart(self.rtt.latest());
         self.congestion.undo(now);
         if self.recovery.phase != Phase::Open {

@@ -98,20 +98,20 @@ attempt('reached', lambda one: one.sendto(b'x', reached))
 attempt('loopback', lambda one: one.sendto(b'x', ('127.0.0.1', 9)))
 ";
 
-struct Bed {
+struct Testbed {
     lab: Lab,
     _echo: Program,
 }
 
-impl Bed {
-    fn new(test: &str) -> Option<Bed> {
+impl Testbed {
+    fn new(test: &str) -> Option<Testbed> {
         if !world::can_run(test, &["python3"]) {
             return None;
         }
         let lab = Lab::temporary(&format!("t-{test}"), &LabSpec::default()).unwrap();
         let mut echo = testkit::start(host(&lab, "b"), "python3", &["-c", ECHO]);
         echo.wait_listening(8000, PATIENCE).unwrap();
-        Some(Bed { lab, _echo: echo })
+        Some(Testbed { lab, _echo: echo })
     }
 
     fn a(&self) -> &Host {
@@ -153,10 +153,10 @@ fn shunt() -> &'static str {
 
 #[test]
 fn connections_that_a_full_engine_refuses_are_the_kernels() {
-    let Some(bed) = Bed::new("kernel-full") else {
+    let Some(testbed) = Testbed::new("kernel-full") else {
         return;
     };
-    let (own, kernels, peer) = (bed.own(), bed.kernels(), bed.peer());
+    let (own, kernels, peer) = (testbed.own(), testbed.kernels(), testbed.peer());
     let handed_back = format!(
         "first {own} {peer}\nsecond {own} {peer}\nthird {kernels} {peer}\nfourth {kernels} {peer}\nown ENOBUFS\n"
     );
@@ -164,28 +164,31 @@ fn connections_that_a_full_engine_refuses_are_the_kernels() {
         "first {own} {peer}\nsecond {own} {peer}\nthird ENOBUFS\nfourth ENOBUFS\nown ENOBUFS\n"
     );
     let (strict, supervised) = (["--policy", "engine-only"], ["--supervise", "only"]);
-    assert_eq!(bed.more_than_fit(&[]), handed_back);
-    assert_eq!(bed.more_than_fit(&strict), refused);
-    assert_eq!(bed.more_than_fit(&supervised), handed_back);
-    assert_eq!(bed.more_than_fit(&[strict, supervised].concat()), refused);
+    assert_eq!(testbed.more_than_fit(&[]), handed_back);
+    assert_eq!(testbed.more_than_fit(&strict), refused);
+    assert_eq!(testbed.more_than_fit(&supervised), handed_back);
+    assert_eq!(
+        testbed.more_than_fit(&[strict, supervised].concat()),
+        refused
+    );
 }
 
 #[test]
 fn datagrams_to_where_no_engine_reaches_are_the_kernels_unless_only_the_engine_may_carry_them() {
     const KERNELS: &str = "192.0.2.1";
-    let Some(bed) = Bed::new("kernel-datagrams") else {
+    let Some(testbed) = Testbed::new("kernel-datagrams") else {
         return;
     };
-    let _engine = bed.engine(&[]);
+    let _engine = testbed.engine(&[]);
     let words = ["addr", "add", KERNELS, "dev", "lo"];
-    testkit::run(bed.a(), "ip", &words);
-    let peer = bed.peer();
+    testkit::run(testbed.a(), "ip", &words);
+    let peer = testbed.peer();
     for supervise in ["auto", "only"] {
         for (policy, result) in [("auto", "ok"), ("engine-only", "ENETUNREACH")] {
             let flags = ["run", "--policy", policy, "--supervise", supervise, "--"];
             let program = ["python3", "-c", DATAGRAMS, KERNELS, &peer];
             let line = [&flags[..], &program].concat();
-            let printed = testkit::run(bed.a(), shunt(), &line).stdout;
+            let printed = testkit::run(testbed.a(), shunt(), &line).stdout;
             let expected = format!(
                 "sendto {result}\nconnect {result}\nafter another {result}\nreached ok\nloopback ok\n"
             );
@@ -196,14 +199,14 @@ fn datagrams_to_where_no_engine_reaches_are_the_kernels_unless_only_the_engine_m
 
 /// A program that was started while engines ran, of which these end before its first socket and come again after it.
 fn used_later(test: &str, engines: &[&str], gone: &[&str], expected: &str) {
-    let Some(bed) = Bed::new(test) else {
+    let Some(testbed) = Testbed::new(test) else {
         return;
     };
-    let (peer, first_own) = (bed.peer(), bed.own());
+    let (peer, first_own) = (testbed.peer(), testbed.own());
     let own = format!("{SECOND_OWN}/24");
     let start = |name: &&str| match *name {
-        FIRST => bed.engine(&[]),
-        second => bed.engine(&["--name", second, "--address", &own]),
+        FIRST => testbed.engine(&[]),
+        second => testbed.engine(&["--name", second, "--address", &own]),
     };
     let mut running: Vec<(&str, Program)> =
         engines.iter().map(|name| (*name, start(name))).collect();
@@ -217,7 +220,7 @@ fn used_later(test: &str, engines: &[&str], gone: &[&str], expected: &str) {
     line.extend(named);
     line.extend(["--placement", "round-robin", "--"]);
     line.extend(["python3", "-c", LATE, &peer, wanted]);
-    let mut program = testkit::start(bed.a(), shunt(), &line);
+    let mut program = testkit::start(testbed.a(), shunt(), &line);
     let wait_for = |program: &mut Program, text: &str| {
         let printed = |program: &Program| program.stdout() == text;
         program.wait_until(text, PATIENCE, printed).unwrap();

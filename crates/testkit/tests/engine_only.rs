@@ -72,13 +72,13 @@ const SERVED: &[&str] = &[
     "unix",
 ];
 
-struct Bed {
+struct Testbed {
     lab: Lab,
     _engine: Program,
 }
 
-impl Bed {
-    fn new(test: &str) -> Option<Bed> {
+impl Testbed {
+    fn new(test: &str) -> Option<Testbed> {
         if !world::can_run(test, &["python3"]) {
             return None;
         }
@@ -87,7 +87,7 @@ impl Bed {
         let serves = |engine: &Program| engine.stderr().contains("serving");
         engine.wait_until("engine", PATIENCE, serves).unwrap();
         let _engine = engine;
-        Some(Bed { lab, _engine })
+        Some(Testbed { lab, _engine })
     }
 
     fn a(&self) -> &Host {
@@ -132,16 +132,16 @@ fn expected(of_kernels: impl Fn(&'static str) -> &'static str) -> Vec<(String, S
 
 #[test]
 fn what_would_stay_with_the_kernel_is_an_error_where_the_engine_alone_is_wanted() {
-    let Some(bed) = Bed::new("engine-only") else {
+    let Some(testbed) = Testbed::new("engine-only") else {
         return;
     };
-    let own = bed.a().spec().engine_address.address.to_string();
+    let own = testbed.a().spec().engine_address.address.to_string();
     for supervise in ["auto", "always", "only"] {
         let flags = ["--supervise", supervise];
-        let sockets = bed.sockets(&flags, &own);
+        let sockets = testbed.sockets(&flags, &own);
         assert_eq!(sockets, expected(|_| "ok"), "auto, {supervise}");
         let flags = [&flags[..], &["--policy", "engine-only"]].concat();
-        let sockets = bed.sockets(&flags, &own);
+        let sockets = testbed.sockets(&flags, &own);
         assert_eq!(sockets, expected(|errno| errno), "engine-only, {supervise}");
     }
     let inside = "10.77.0.90";
@@ -152,15 +152,15 @@ fn what_would_stay_with_the_kernel_is_an_error_where_the_engine_alone_is_wanted(
         "--policy",
         "engine-only",
     ];
-    assert_eq!(bed.sockets(&flags, inside), expected(|errno| errno));
+    assert_eq!(testbed.sockets(&flags, inside), expected(|errno| errno));
 }
 
 #[test]
 fn a_program_without_an_engine_has_no_socket_where_the_engine_alone_is_wanted() {
-    let Some(bed) = Bed::new("engine-only-none") else {
+    let Some(testbed) = Testbed::new("engine-only-none") else {
         return;
     };
-    let environment = format!("LD_PRELOAD={}", library(&bed));
+    let environment = format!("LD_PRELOAD={}", library(&testbed));
     let words = [
         &environment,
         "SHUNT_POLICY=engine-only",
@@ -169,15 +169,15 @@ fn a_program_without_an_engine_has_no_socket_where_the_engine_alone_is_wanted() 
         "-c",
         "import socket\ntry: socket.socket()\nexcept OSError as error: print(error.strerror)",
     ];
-    let printed = testkit::run(bed.a(), "env", &words);
+    let printed = testkit::run(testbed.a(), "env", &words);
     assert_eq!(printed.stdout, "Network is down\n");
     assert!(printed.stderr.contains("no engine"), "{}", printed.stderr);
 }
 
 /// The library that `shunt run` preloads.
-fn library(bed: &Bed) -> String {
+fn library(testbed: &Testbed) -> String {
     let words = ["run", "--", "sh", "-c", "echo $LD_PRELOAD"];
-    testkit::run(bed.a(), shunt(), &words)
+    testkit::run(testbed.a(), shunt(), &words)
         .stdout
         .trim()
         .to_owned()
@@ -196,7 +196,7 @@ fn a_set_user_id_program_of_a_preloaded_one_is_told_of_and_refused_where_the_eng
         world::skip("engine-only-privileged", "another user takes root");
         return;
     }
-    let Some(bed) = Bed::new("engine-only-privileged") else {
+    let Some(testbed) = Testbed::new("engine-only-privileged") else {
         return;
     };
     let file = std::env::temp_dir().join(format!("shunt-privileged-{}", std::process::id()));
@@ -207,7 +207,7 @@ fn a_set_user_id_program_of_a_preloaded_one_is_told_of_and_refused_where_the_eng
         let line = [
             "run", "--policy", policy, "--", "python3", "-c", PRIVILEGED, path,
         ];
-        world::finish(testkit::start(bed.a(), shunt(), &line))
+        world::finish(testkit::start(testbed.a(), shunt(), &line))
     });
     std::fs::remove_file(&file).unwrap();
     for (ended, code) in ended.iter().zip([0, 2]) {

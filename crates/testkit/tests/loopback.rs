@@ -26,14 +26,14 @@ const LIMIT: Duration = Duration::from_secs(480);
 /// turn is that a length of a name is none, and leaves the datagram.
 const WITHOUT: &[&str] = &["fast_open", "socket_options", "udp_corners"];
 
-struct Bed {
+struct Testbed {
     lab: Lab,
     folder: PathBuf,
     _engine: Program,
 }
 
-impl Bed {
-    fn new(test: &str, needs: &[&str], flags: &[&str]) -> Option<Bed> {
+impl Testbed {
+    fn new(test: &str, needs: &[&str], flags: &[&str]) -> Option<Testbed> {
         if !world::can_run(test, needs) {
             return None;
         }
@@ -43,7 +43,7 @@ impl Bed {
         engine.wait_until("engine", PATIENCE, serves).unwrap();
         let folder = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        Some(Bed {
+        Some(Testbed {
             lab,
             folder,
             _engine: engine,
@@ -81,7 +81,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -93,11 +93,11 @@ fn shunt() -> &'static str {
 
 /// The programs on host `a` with loopback on the engine, compared with those on the kernel of host `b`.
 fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], without: &[&str]) {
-    let Some(bed) = Bed::new(test, &["cc", "python3"], flags) else {
+    let Some(testbed) = Testbed::new(test, &["cc", "python3"], flags) else {
         return;
     };
     let runner = parity::runner();
-    let file = bed.folder.join("expected.json");
+    let file = testbed.folder.join("expected.json");
     let file = file.to_str().unwrap();
     let programs = parity::names(|name| WITHOUT.contains(&name) || without.contains(&name));
     let runner = runner.to_str().unwrap();
@@ -106,7 +106,7 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
         line.extend(linking);
         line.extend(arguments);
         line.extend(programs.iter().map(String::as_str));
-        let done = testkit::start(host(&bed.lab, on), "python3", &line)
+        let done = testkit::start(host(&testbed.lab, on), "python3", &line)
             .finish(LIMIT, || false)
             .unwrap();
         assert!(
@@ -120,7 +120,7 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
     };
     // An engine speaks to everybody on its link without one.
     let route = ["route", "add", "255.255.255.255/32", "dev", "eth0"];
-    testkit::run(host(&bed.lab, "b"), "ip", &route);
+    testkit::run(host(&testbed.lab, "b"), "ip", &route);
     run("b", &["--kernel", "--save", file]);
     let command = [&[shunt()][..], &STRICT].concat().join(" ");
     let mut arguments = vec!["--command", &command, "--expected", file];
@@ -128,7 +128,7 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
     let told = run("a", &arguments);
     let same = told.lines().filter(|line| line.starts_with("same")).count();
     assert!(same >= programs.len(), "{told}");
-    bed.assert_silent_kernel();
+    testbed.assert_silent_kernel();
 }
 
 #[test]
@@ -164,33 +164,33 @@ fn programs_print_over_loopback_on_two_cores_what_they_print_over_the_kernel() {
 #[test]
 fn redis_and_its_clients_say_nothing_to_the_kernel() {
     let needs = ["redis-server", "redis-cli", "redis-benchmark"];
-    let Some(bed) = Bed::new("loopback-redis", &needs, &[]) else {
+    let Some(testbed) = Testbed::new("loopback-redis", &needs, &[]) else {
         return;
     };
     let line = ["redis-server", "--save", "", "--bind", "127.0.0.1", "::1"];
-    let _server = bed.serve(&STRICT, &line, 6379);
-    assert_eq!(bed.ask(&STRICT, &["redis-cli", "PING"]), "PONG\n");
-    let six = bed.ask(&STRICT, &["redis-cli", "-h", "::1", "PING"]);
+    let _server = testbed.serve(&STRICT, &line, 6379);
+    assert_eq!(testbed.ask(&STRICT, &["redis-cli", "PING"]), "PONG\n");
+    let six = testbed.ask(&STRICT, &["redis-cli", "-h", "::1", "PING"]);
     assert_eq!(six, "PONG\n");
     let line = ["redis-benchmark", "-c", "50", "-n", "5000"];
     let line = [&line[..], &["-t", "set,get,lpush", "--csv"]].concat();
-    let told = bed.ask(&STRICT, &line);
+    let told = testbed.ask(&STRICT, &line);
     for test in ["SET", "GET", "LPUSH"] {
         assert!(told.contains(&format!("\"{test}\"")), "{told}");
     }
-    let count = bed.ask(&STRICT, &["redis-cli", "LLEN", "mylist"]);
+    let count = testbed.ask(&STRICT, &["redis-cli", "LLEN", "mylist"]);
     assert_eq!(count, "5000\n");
-    bed.assert_silent_kernel();
+    testbed.assert_silent_kernel();
 }
 
 #[test]
 fn nginx_and_curl_say_nothing_to_the_kernel() {
-    let Some(bed) = Bed::new("loopback-nginx", &["nginx", "curl", "sha256sum"], &[]) else {
+    let Some(testbed) = Testbed::new("loopback-nginx", &["nginx", "curl", "sha256sum"], &[]) else {
         return;
     };
-    let folder = bed.folder.to_str().unwrap().to_owned();
+    let folder = testbed.folder.to_str().unwrap().to_owned();
     let content = vec![b'x'; 4 << 20];
-    std::fs::write(bed.folder.join("file"), &content).unwrap();
+    std::fs::write(testbed.folder.join("file"), &content).unwrap();
     let configuration = format!(
         "daemon off; worker_processes 2; user root; pid {folder}/pid; error_log stderr;
         events {{ worker_connections 64; }}
@@ -198,22 +198,22 @@ fn nginx_and_curl_say_nothing_to_the_kernel() {
         fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
         server {{ listen 127.0.0.1:8080; listen [::1]:8080; root {folder}; }} }}"
     );
-    let file = bed.folder.join("nginx.conf");
+    let file = testbed.folder.join("nginx.conf");
     std::fs::write(&file, configuration).unwrap();
     let line = ["nginx", "-c", file.to_str().unwrap(), "-p", &folder];
-    let _server = bed.serve(&STRICT, &line, 8080);
+    let _server = testbed.serve(&STRICT, &line, 8080);
     for name in ["127.0.0.1", "[::1]"] {
         let url = format!("http://{name}:8080/file");
-        let out = bed.folder.join("got");
+        let out = testbed.folder.join("got");
         let out = out.to_str().unwrap();
         let line = ["curl", "-sS", "--noproxy", "*", "-o", out, "-w"];
         let line = [&line[..], &["%{http_code} %{local_ip} %{remote_ip}", &url]].concat();
-        let told = bed.ask(&STRICT, &line);
+        let told = testbed.ask(&STRICT, &line);
         let ip = name.trim_matches(['[', ']']);
         assert_eq!(told, format!("200 {ip} {ip}"));
         assert!(std::fs::read(out).unwrap() == content);
     }
-    bed.assert_silent_kernel();
+    testbed.assert_silent_kernel();
 }
 
 /// Asks the server of the text protocol for what it has just been given, and how it and we are called.
@@ -233,27 +233,27 @@ for family, name in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::ffff:12
 #[test]
 fn memcached_and_pythons_server_say_nothing_to_the_kernel() {
     let needs = ["memcached", "python3", "curl"];
-    let Some(bed) = Bed::new("loopback-others", &needs, &[]) else {
+    let Some(testbed) = Testbed::new("loopback-others", &needs, &[]) else {
         return;
     };
     let user = ["memcached", "-u", "root", "-U", "0", "-l", "0.0.0.0"];
-    let _server = bed.serve(&STRICT, &user, 11211);
+    let _server = testbed.serve(&STRICT, &user, 11211);
     assert_eq!(
-        bed.ask(&STRICT, &["python3", "-c", MEMCACHED]),
+        testbed.ask(&STRICT, &["python3", "-c", MEMCACHED]),
         "127.0.0.1 127.0.0.1 11211\n::ffff:127.0.0.1 ::ffff:127.0.0.1 11211\n"
     );
-    let folder = bed.folder.to_str().unwrap();
-    std::fs::write(bed.folder.join("word"), "served").unwrap();
+    let folder = testbed.folder.to_str().unwrap();
+    std::fs::write(testbed.folder.join("word"), "served").unwrap();
     let line = ["python3", "-m", "http.server", "-b", "127.0.0.1", "-d"];
     let line = [&line[..], &[folder, "8000"]].concat();
-    let _web = bed.serve(&STRICT, &line, 8000);
+    let _web = testbed.serve(&STRICT, &line, 8000);
     // Of a whole network of addresses the listener has one, and one that is not named is it too.
     for name in ["127.0.0.1", "localhost", "0.0.0.0"] {
         let url = format!("http://{name}:8000/word");
         let line = ["curl", "-sS", "-4", "--noproxy", "*", &url];
-        assert_eq!(bed.ask(&STRICT, &line), "served", "{name}");
+        assert_eq!(testbed.ask(&STRICT, &line), "served", "{name}");
     }
-    bed.assert_silent_kernel();
+    testbed.assert_silent_kernel();
 }
 
 /// Echoes on a port of loopback, each address twice told: whom it serves.
@@ -301,7 +301,7 @@ fn where_one_end_is_not_run_so_the_kernels_loopback_joins_supervised_ones() {
 
 /// Where each program that is run so is run with these flags.
 fn kernels_loopback_joins(test: &str, flags: &[&str]) {
-    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
+    let Some(testbed) = Testbed::new(test, &["python3"], &[]) else {
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
@@ -309,23 +309,24 @@ fn kernels_loopback_joins(test: &str, flags: &[&str]) {
     let strict = [&strict, flags, &["--"]].concat();
     let plain = ["run", "--policy", "kernel-only", "--"];
     let echoed = "word 127.0.0.1 127.0.0.1\n".repeat(2);
-    let call = |prefix: &[&str], port| bed.ask(prefix, &["python3", "-c", CALL, "127.0.0.1", port]);
-    let _first = bed.serve(&both, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
-    let _second = bed.serve(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"], 7002);
+    let call =
+        |prefix: &[&str], port| testbed.ask(prefix, &["python3", "-c", CALL, "127.0.0.1", port]);
+    let _first = testbed.serve(&both, &["python3", "-c", ECHO, "127.0.0.1", "7001"], 7001);
+    let _second = testbed.serve(&plain, &["python3", "-c", ECHO, "0.0.0.0", "7002"], 7002);
     assert_eq!(call(&both, "7001"), echoed);
-    bed.assert_silent_kernel();
+    testbed.assert_silent_kernel();
     assert_eq!(call(&plain, "7001"), echoed);
     assert_eq!(call(&both, "7002"), echoed);
-    assert_eq!(bed.opens(), 4);
+    assert_eq!(testbed.opens(), 4);
     assert_eq!(call(&strict, "7002"), "ECONNREFUSED\n".repeat(2));
-    assert_eq!(bed.opens(), 4);
+    assert_eq!(testbed.opens(), 4);
     assert_eq!(call(&both, "7003"), "ECONNREFUSED\n".repeat(2));
-    assert_eq!(bed.opens(), 6);
+    assert_eq!(testbed.opens(), 6);
     // What is bound there reaches nothing else.
     let bound = "import socket
 one = socket.socket()
 one.bind(('127.0.0.1', 0))
 print(one.connect_ex(('10.77.0.2', 7001)))";
-    let on_kernel = bed.ask(&plain, &["python3", "-c", bound]);
-    assert_eq!(bed.ask(&both, &["python3", "-c", bound]), on_kernel);
+    let on_kernel = testbed.ask(&plain, &["python3", "-c", bound]);
+    assert_eq!(testbed.ask(&both, &["python3", "-c", bound]), on_kernel);
 }

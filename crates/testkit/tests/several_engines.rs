@@ -92,14 +92,14 @@ print('all asked', flush=True)
 signal.pause()
 ";
 
-struct Bed {
+struct Testbed {
     lab: Lab,
     engines: Vec<Program>,
     _echo: Program,
 }
 
-impl Bed {
-    fn new(test: &str) -> Option<Bed> {
+impl Testbed {
+    fn new(test: &str) -> Option<Testbed> {
         let name = format!("engines-{test}");
         if !world::can_run(&name, &["python3", "ip"]) {
             return None;
@@ -129,7 +129,7 @@ impl Bed {
         });
         let mut echo = testkit::start(b, "python3", &["-c", ECHO]);
         echo.wait_listening(8000, PATIENCE).unwrap();
-        Some(Bed {
+        Some(Testbed {
             engines: engines.into(),
             _echo: echo,
             lab,
@@ -207,12 +207,12 @@ fn ended(program: &Program) -> usize {
 
 #[test]
 fn a_program_holds_connections_over_the_kernel_and_two_engines_and_explain_shows_it() {
-    let Some(bed) = Bed::new("explain") else {
+    let Some(testbed) = Testbed::new("explain") else {
         return;
     };
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let program = bed.start(&[], "stay", &[&peer, SECOND_PEER]);
-    let _asker = bed.ask(&[&kernels, &first, SECOND_OWN, SECOND_BESIDE]);
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let program = testbed.start(&[], "stay", &[&peer, SECOND_PEER]);
+    let _asker = testbed.ask(&[&kernels, &first, SECOND_OWN, SECOND_BESIDE]);
     let all = format!("kernel + {FIRST} + {SECOND}");
     let expected: BTreeMap<String, Vec<String>> = [
         ("0.0.0.0:7000".to_owned(), &all[..]),
@@ -226,22 +226,22 @@ fn a_program_holds_connections_over_the_kernel_and_two_engines_and_explain_shows
     .into_iter()
     .map(|(name, stack)| (name, vec![stack.to_owned()]))
     .collect();
-    assert_eq!(bed.explain(program.pid()), expected);
+    assert_eq!(testbed.explain(program.pid()), expected);
 }
 
 #[test]
 fn an_engine_that_is_gone_takes_its_connections_along_and_no_others() {
-    let Some(mut bed) = Bed::new("gone") else {
+    let Some(mut testbed) = Testbed::new("gone") else {
         return;
     };
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let program = bed.start(&[], "stay", &[&peer, SECOND_PEER]);
-    let _asker = bed.ask(&[&kernels, &first, SECOND_OWN]);
-    bed.engines.pop().unwrap().stop();
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let program = testbed.start(&[], "stay", &[&peer, SECOND_PEER]);
+    let _asker = testbed.ask(&[&kernels, &first, SECOND_OWN]);
+    testbed.engines.pop().unwrap().stop();
     // One was connected to, one has come.
     wait_for("both connections", PATIENCE, || ended(&program) == 2);
-    let _again = bed.ask(&[&kernels, &first]);
-    let stacks = bed.explain(program.pid());
+    let _again = testbed.ask(&[&kernels, &first]);
+    let stacks = testbed.explain(program.pid());
     assert_eq!(stacks[&format!("{peer}:8000")], [FIRST]);
     assert_eq!(stacks[&format!("{first}:7000")], [FIRST, FIRST]);
     assert_eq!(stacks[&format!("{kernels}:7000")], ["kernel", "kernel"]);
@@ -250,18 +250,18 @@ fn an_engine_that_is_gone_takes_its_connections_along_and_no_others() {
 
 #[test]
 fn connections_that_both_engines_could_carry_go_by_turns_and_to_the_one_that_is_left() {
-    let Some(mut bed) = Bed::new("turns") else {
+    let Some(mut testbed) = Testbed::new("turns") else {
         return;
     };
-    let peer = bed.peer();
+    let peer = testbed.peer();
     let name = format!("{peer}:8000");
     let four = [&peer[..]; 4];
-    let program = bed.start(&["--placement", "round-robin"], "stay", &four);
-    let spread = bed.explain(program.pid());
+    let program = testbed.start(&["--placement", "round-robin"], "stay", &four);
+    let spread = testbed.explain(program.pid());
     assert_eq!(spread[&name], [FIRST, FIRST, SECOND, SECOND]);
     drop(program);
-    let program = bed.start(&[], "stay", &four);
-    assert_eq!(bed.explain(program.pid())[&name], [FIRST; 4]);
+    let program = testbed.start(&[], "stay", &four);
+    assert_eq!(testbed.explain(program.pid())[&name], [FIRST; 4]);
     drop(program);
     // The second is asked for by name, so it is there; the first ends before anything connects.
     let late = "import os, signal, sys, time, socket
@@ -274,12 +274,12 @@ for _ in range(2):
     one.sendall(b'word')
     assert one.recv(4) == b'word'
     print(one.getsockname()[0], flush=True)";
-    let engine = bed.engines.remove(0);
+    let engine = testbed.engines.remove(0);
     let pid = engine.pid().to_string();
     let line = [
         "run", "--engine", FIRST, "--engine", SECOND, "--", "python3", "-c", late, &pid, &peer,
     ];
-    let left = testkit::run(bed.a(), shunt(), &line);
+    let left = testkit::run(testbed.a(), shunt(), &line);
     assert_eq!(
         left.stdout,
         format!("{SECOND_BESIDE}\n").repeat(2),
@@ -290,15 +290,15 @@ for _ in range(2):
 
 #[test]
 fn a_supervised_program_is_on_both_engines_too() {
-    let Some(bed) = Bed::new("supervised") else {
+    let Some(testbed) = Testbed::new("supervised") else {
         return;
     };
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let program = bed.start(&["--supervise", "only"], "stay", &[&peer, SECOND_PEER]);
-    let _asker = bed.ask(&[&kernels, &first, SECOND_OWN]);
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let program = testbed.start(&["--supervise", "only"], "stay", &[&peer, SECOND_PEER]);
+    let _asker = testbed.ask(&[&kernels, &first, SECOND_OWN]);
     assert_eq!(ended(&program), 0);
     for (engine, peer) in [(FIRST, &peer[..]), (SECOND, SECOND_PEER)] {
-        let told = testkit::run(bed.a(), shunt(), &["ss", "--engine", engine, "--json"]);
+        let told = testkit::run(testbed.a(), shunt(), &["ss", "--engine", engine, "--json"]);
         let rows: Value = serde_json::from_str(&told.stdout).unwrap();
         let to_peer = format!("{peer}:8000");
         let mut rows = rows.as_array().unwrap().iter();
@@ -308,11 +308,11 @@ fn a_supervised_program_is_on_both_engines_too() {
 
 #[test]
 fn a_forked_child_goes_on_with_the_connections_of_every_engine() {
-    let Some(bed) = Bed::new("fork") else {
+    let Some(testbed) = Testbed::new("fork") else {
         return;
     };
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let program = bed.start(&[], "fork", &[&peer, SECOND_PEER]);
-    let _asker = bed.ask(&[&kernels, &first, SECOND_OWN]);
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let program = testbed.start(&[], "fork", &[&peer, SECOND_PEER]);
+    let _asker = testbed.ask(&[&kernels, &first, SECOND_OWN]);
     assert_eq!(ended(&program), 0);
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     load::requests::Seen,
     statistics::Summary,
-    trial::{Bed, Say, Server, Stack, Work, quiet::quiet},
+    trial::{Say, Server, Stack, Testbed, Work, quiet::quiet},
 };
 
 /// Connections of the trials: a lone one, few and many.
@@ -94,7 +94,7 @@ fn asked_of(stack: Stack, work: Work) -> Work {
 }
 
 /// Measures one stack.
-pub fn measure(bed: &Bed, stack: Stack, batches: u8, say: &Say) -> anyhow::Result<Found> {
+pub fn measure(testbed: &Testbed, stack: Stack, batches: u8, say: &Say) -> anyhow::Result<Found> {
     let mut seen = Vec::new();
     for work in WORKS.map(|work| asked_of(stack, work)) {
         say.say(&format!(
@@ -107,11 +107,11 @@ pub fn measure(bed: &Bed, stack: Stack, batches: u8, say: &Say) -> anyhow::Resul
                 ""
             }
         ));
-        let server = bed.serve(stack, work)?;
+        let server = testbed.serve(stack, work)?;
         for connections in CONNECTIONS {
             let batches = usize::from(batches);
             let found = quiet(batches, 2 * batches, || {
-                bed.with_others(&server, || bed.ask(&server, work, connections, BATCH))
+                testbed.with_others(&server, || testbed.ask(&server, work, connections, BATCH))
             })?;
             seen.push((work, connections, middle(found.runs)?));
         }
@@ -119,12 +119,12 @@ pub fn measure(bed: &Bed, stack: Stack, batches: u8, say: &Say) -> anyhow::Resul
     let mut device_ns = Vec::new();
     if stack == Stack::Engine {
         say.say("engine: its own processor time");
-        let server = bed.serve_beside_sleeper(SMALL)?;
+        let server = testbed.serve_beside_sleeper(SMALL)?;
         for _ in 0..batches {
-            device_ns.extend(device(bed, &server)?);
+            device_ns.extend(device(testbed, &server)?);
         }
-        let server = bed.serve(stack, SMALL)?;
-        let seen = bed.ask(&server, SMALL, MANY, BATCH)?;
+        let server = testbed.serve(stack, SMALL)?;
+        let seen = testbed.ask(&server, SMALL, MANY, BATCH)?;
         // What it has kept up with it can do: its own time has its waking in it, which is none here.
         for ns in &mut device_ns {
             *ns = ns.min(1e9 / seen.rate_per_s);
@@ -141,12 +141,12 @@ fn middle(mut batches: Vec<Seen>) -> anyhow::Result<Seen> {
 }
 
 /// Processor time of the engine per request, where one runs beside the program.
-fn device(bed: &Bed, server: &Server) -> anyhow::Result<Option<f64>> {
+fn device(testbed: &Testbed, server: &Server) -> anyhow::Result<Option<f64>> {
     let Some(pid) = server.engine_pid() else {
         return Ok(None);
     };
     let before = crate::observe::processor_s(pid);
-    let seen = bed.ask(server, SMALL, MANY, 4 * BATCH)?;
+    let seen = testbed.ask(server, SMALL, MANY, 4 * BATCH)?;
     let used_s = crate::observe::processor_s(pid) - before;
     let requests = seen.rate_per_s * (4 * BATCH).as_secs_f64();
     ensure!(

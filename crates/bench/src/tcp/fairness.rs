@@ -4,7 +4,7 @@ use anyhow::bail;
 use serde::Serialize;
 use std::time::Instant;
 
-use super::{bed::Bed, estimate::Estimate, grid::Cell};
+use super::{estimate::Estimate, grid::Cell, testbed::Testbed};
 use crate::{
     interrupt::Interrupt,
     load::transfer::{Order, Span},
@@ -25,7 +25,7 @@ pub struct Share {
     pub failures: Vec<String>,
 }
 
-/// Measures all bottlenecks for one congestion control, one after the other on one bed; what there is until
+/// Measures all bottlenecks for one congestion control, one after the other on one testbed; what there is until
 /// somebody interrupts.
 pub fn measure(
     congestion: &str,
@@ -34,7 +34,7 @@ pub fn measure(
     begun: Instant,
 ) -> anyhow::Result<Vec<Share>> {
     let name = format!("tcp-{}-share-{congestion}", std::process::id());
-    let mut bed = Bed::create(&name, &[], interrupt)?;
+    let mut testbed = Testbed::create(&name, &[], interrupt)?;
     let mut shares = Vec::new();
     for (rate_mbit, rtt_ms) in BOTTLENECKS {
         let cell = Cell::new(0.0, rtt_ms, rate_mbit);
@@ -42,7 +42,7 @@ pub fn measure(
         let mut together = Vec::new();
         let mut failures = Vec::new();
         for seed in 0..seeds {
-            match once(&mut bed, congestion, &cell, seed) {
+            match once(&mut testbed, congestion, &cell, seed) {
                 Ok((share, mbit)) => {
                     samples.push(share);
                     together.push(mbit);
@@ -50,8 +50,8 @@ pub fn measure(
                 Err(_) if interrupt.came() => return Ok(shares),
                 Err(error) => {
                     failures.push(format!("{error:#}"));
-                    drop(bed);
-                    bed = Bed::create(&name, &[], interrupt)?;
+                    drop(testbed);
+                    testbed = Testbed::create(&name, &[], interrupt)?;
                 }
             }
         }
@@ -76,7 +76,12 @@ pub fn measure(
 }
 
 /// Our share of the bytes that came after the start, and both rates together.
-fn once(bed: &mut Bed, congestion: &str, cell: &Cell, seed: u64) -> anyhow::Result<(f64, f64)> {
+fn once(
+    testbed: &mut Testbed,
+    congestion: &str,
+    cell: &Cell,
+    seed: u64,
+) -> anyhow::Result<(f64, f64)> {
     // Long enough for the two to find each other, with the buffer full: counted in round trips.
     let rtt_s = (cell.rtt_ms as f64 / 1000.0) * 2.0;
     let span = Span {
@@ -90,7 +95,7 @@ fn once(bed: &mut Bed, congestion: &str, cell: &Cell, seed: u64) -> anyhow::Resu
         patience_seconds: (span.skip_seconds + span.seconds) * 2.0 + 10.0,
         span: Some(span),
     };
-    let outcomes = bed.share(cell.settings(seed), &order)?;
+    let outcomes = testbed.share(cell.settings(seed), &order)?;
     for outcome in &outcomes {
         if let Some(error) = &outcome.error {
             bail!("{error}");

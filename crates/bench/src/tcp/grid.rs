@@ -147,9 +147,9 @@ impl Cell {
 /// How much of the machine a transfer takes, and so how many are made at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Load {
-    /// Losses keep it slow: three times as many as there are beds.
+    /// Losses keep it slow: three times as many as there are testbeds.
     Idle,
-    /// As many as there are beds.
+    /// As many as there are testbeds.
     Light,
     /// Three at once.
     Third,
@@ -168,13 +168,13 @@ impl Load {
         Self::Whole,
     ];
 
-    /// Beds for transfers like this, where `beds` carry light ones.
-    pub fn beds(self, beds: usize) -> usize {
+    /// Beds for transfers like this, where `testbeds` carry light ones.
+    pub fn testbeds(self, testbeds: usize) -> usize {
         match self {
-            Self::Idle => 3 * beds,
-            Self::Light => beds,
-            Self::Third => beds.min(3),
-            Self::Half => beds.min(2),
+            Self::Idle => 3 * testbeds,
+            Self::Light => testbeds,
+            Self::Third => testbeds.min(3),
+            Self::Half => testbeds.min(2),
             Self::Whole => 1,
         }
     }

@@ -6,9 +6,9 @@ use serde::Serialize;
 use std::time::Instant;
 
 use super::{
-    bed::Bed,
     estimate::Estimate,
     grid::{Cell, Combination, Job, Stack},
+    testbed::Testbed,
 };
 use crate::interrupt::Interrupt;
 
@@ -28,7 +28,7 @@ pub struct Marked {
     pub failures: Vec<String>,
 }
 
-/// Measures the cables of which `is_wanted` approves, one after the other on one bed; what there is until
+/// Measures the cables of which `is_wanted` approves, one after the other on one testbed; what there is until
 /// somebody interrupts.
 pub fn measure(
     seeds: u64,
@@ -40,7 +40,7 @@ pub fn measure(
         return Ok(Vec::new());
     }
     let name = format!("tcp-{}-mark", std::process::id());
-    let mut bed = Bed::create(&name, &ENGINE_FLAGS, interrupt)?;
+    let mut testbed = Testbed::create(&name, &ENGINE_FLAGS, interrupt)?;
     let mut all = Vec::new();
     for (rate_mbit, rtt_ms) in CABLES {
         let cell = Cell {
@@ -58,7 +58,7 @@ pub fn measure(
                 combination: Combination::of(Stack::Shunt, Stack::Shunt),
                 seed,
             };
-            let outcome = bed.transfer(&job);
+            let outcome = testbed.transfer(&job);
             if interrupt.came() {
                 return Ok(all);
             }
@@ -72,8 +72,8 @@ pub fn measure(
                 Err(error) => format!("{error:#}"),
             };
             failures.push(error);
-            drop(bed);
-            bed = Bed::create(&name, &ENGINE_FLAGS, interrupt)?;
+            drop(testbed);
+            testbed = Testbed::create(&name, &ENGINE_FLAGS, interrupt)?;
         }
         note!(
             "[{:>4} s] DCTCP: {rate_mbit} Mbit/s, {rtt_ms} ms",

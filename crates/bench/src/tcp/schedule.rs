@@ -1,4 +1,4 @@
-//! Runs the jobs on several test beds at once, in the order of the list as far as that goes.
+//! Runs the jobs on several testbeds at once, in the order of the list as far as that goes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,16 +8,16 @@ use std::{
 };
 
 use super::{
-    bed::Bed,
     grid::{Combination, Job, Stack},
     report::Row,
     seeds,
+    testbed::Testbed,
 };
 use crate::{interrupt::Interrupt, load::transfer::Outcome};
 
 /// How often progress is said.
 const PROGRESS: Duration = Duration::from_secs(5);
-/// How often a bed without work looks whether somebody interrupts.
+/// How often a testbed without work looks whether somebody interrupts.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A job and what became of it.
@@ -41,7 +41,7 @@ struct Shared {
     done: Vec<Done>,
     /// Transfers of this stage.
     made: usize,
-    /// Why beds could not be built; the others go on.
+    /// Why testbeds could not be built; the others go on.
     failures: Vec<String>,
     said: Instant,
     total: usize,
@@ -56,7 +56,7 @@ pub struct Further {
     pub until: Instant,
 }
 
-/// What all beds of one `run` know.
+/// What all testbeds of one `run` know.
 struct Plan<'a> {
     label: &'a str,
     further: Option<Further>,
@@ -72,7 +72,7 @@ pub struct Stage<'a> {
     pub label: &'a str,
     pub jobs: Vec<Job>,
     /// How many at once.
-    pub beds: usize,
+    pub testbeds: usize,
     /// Transfers of the same rows that were made before.
     pub earlier: Vec<Done>,
     /// With what complete rows are continued.
@@ -80,12 +80,12 @@ pub struct Stage<'a> {
 }
 
 /// Does all jobs of a stage and says each row of the table when it is complete. The result has the earlier ones too. Fails
-/// if no bed can be built; where somebody interrupts, what was done until then is the result.
+/// if no testbed can be built; where somebody interrupts, what was done until then is the result.
 pub fn run(stage: Stage<'_>, interrupt: &Interrupt, begun: Instant) -> anyhow::Result<Vec<Done>> {
     let Stage {
         label,
         jobs,
-        beds,
+        testbeds,
         earlier,
         further,
     } = stage;
@@ -112,7 +112,7 @@ pub fn run(stage: Stage<'_>, interrupt: &Interrupt, begun: Instant) -> anyhow::R
         changed: Condvar::new(),
     };
     thread::scope(|scope| {
-        for number in 0..beds.min(total) {
+        for number in 0..testbeds.min(total) {
             let plan = &plan;
             scope.spawn(move || {
                 if let Err(error) = work(number, plan) {
@@ -124,7 +124,7 @@ pub fn run(stage: Stage<'_>, interrupt: &Interrupt, begun: Instant) -> anyhow::R
     let shared = plan.shared.into_inner();
     let shared = shared.unwrap_or_else(PoisonError::into_inner);
     if !shared.jobs.is_empty() && !interrupt.came() {
-        anyhow::bail!("no test bed works: {}", shared.failures.join("; "));
+        anyhow::bail!("no test testbed works: {}", shared.failures.join("; "));
     }
     Ok(shared.done)
 }
@@ -153,13 +153,13 @@ fn next(plan: &Plan<'_>) -> anyhow::Result<Option<Job>> {
     }
 }
 
-/// One bed's life: after a failed transfer it is built anew, because what failed may still be there.
+/// One testbed's life: after a failed transfer it is built anew, because what failed may still be there.
 fn work(number: usize, plan: &Plan<'_>) -> anyhow::Result<()> {
     let interrupt = plan.interrupt;
     let name = format!("tcp-{}-{number}", std::process::id());
-    let mut bed = Bed::create(&name, &[], interrupt)?;
+    let mut testbed = Testbed::create(&name, &[], interrupt)?;
     while let Some(job) = next(plan)? {
-        let result = bed.transfer(&job);
+        let result = testbed.transfer(&job);
         interrupt.check()?;
         let outcome = result.unwrap_or_else(|error| Outcome {
             error: Some(format!("{error:#}")),
@@ -169,8 +169,8 @@ fn work(number: usize, plan: &Plan<'_>) -> anyhow::Result<()> {
         finish(plan, &mut lock(&plan.shared), Done { job, outcome });
         plan.changed.notify_all();
         if failed {
-            drop(bed);
-            bed = Bed::create(&name, &[], interrupt)?;
+            drop(testbed);
+            testbed = Testbed::create(&name, &[], interrupt)?;
         }
     }
     Ok(())

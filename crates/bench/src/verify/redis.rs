@@ -10,7 +10,7 @@ use super::{Extra, Row, measured, one_thread, predicted};
 use crate::{
     interrupt::Interrupt,
     observe::observe,
-    trial::{Bed, Say, Server, Stack},
+    trial::{Say, Server, Stack, Testbed},
 };
 
 const PORT: u16 = 6379;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Adds redis's rows; why there are none where it is not installed.
 pub fn measure(
-    bed: &Bed,
+    testbed: &Testbed,
     stacks: &[Stack],
     preset: &Preset,
     interrupt: &Interrupt,
@@ -41,14 +41,14 @@ pub fn measure(
         ));
     };
     say.say("redis on the kernel is recorded");
-    let seen = record(bed, &server, &client, interrupt)?;
+    let seen = record(testbed, &server, &client, interrupt)?;
     let (workload, extra) = told_apart(seen, preset)?;
     for &stack in stacks {
-        let running = start(bed, stack, &server)?;
+        let running = start(testbed, stack, &server)?;
         for (clients, requests) in CLIENTS {
             say.say(&format!("redis, {stack}, {clients} clients"));
-            let measured = measured(bed, &running, || {
-                benchmark(bed, &client, &running, clients, requests)
+            let measured = measured(testbed, &running, || {
+                benchmark(testbed, &client, &running, clients, requests)
             })?;
             rows.push(Row {
                 workload: "redis GET",
@@ -68,15 +68,22 @@ pub fn measure(
 /// Watches redis on the kernel, and its clients in their own network beside it. That redis's event loop writes all answers before it sleeps is known of
 /// it, no counter shows it.
 fn record(
-    bed: &Bed,
+    testbed: &Testbed,
     server: &PathBuf,
     client: &PathBuf,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Workload> {
-    let running = start(bed, Stack::Kernel, server)?;
+    let running = start(testbed, Stack::Kernel, server)?;
     let observed = thread::scope(|scope| {
-        let load =
-            scope.spawn(|| benchmark(bed, client, &running, RECORDED_CLIENTS, RECORDED_REQUESTS));
+        let load = scope.spawn(|| {
+            benchmark(
+                testbed,
+                client,
+                &running,
+                RECORDED_CLIENTS,
+                RECORDED_REQUESTS,
+            )
+        });
         // The clients connect first.
         thread::sleep(RECORDING / 8);
         let observed = observe(running.pid(), RECORDING, interrupt);
@@ -117,8 +124,8 @@ fn told_apart(seen: Workload, preset: &Preset) -> anyhow::Result<(Workload, Extr
     Ok((workload, extra))
 }
 
-fn start(bed: &Bed, stack: Stack, server: &PathBuf) -> anyhow::Result<Server> {
-    bed.serve_program(stack, PORT, "redis-server", |address| {
+fn start(testbed: &Testbed, stack: Stack, server: &PathBuf) -> anyhow::Result<Server> {
+    testbed.serve_program(stack, PORT, "redis-server", |address| {
         let mut words: Vec<OsString> = vec![server.into()];
         let host = address.ip().to_string();
         let rest = ["--bind", &host, "--save", "", "--protected-mode", "no"];
@@ -130,7 +137,7 @@ fn start(bed: &Bed, stack: Stack, server: &PathBuf) -> anyhow::Result<Server> {
 /// Requests per second, and by Little's law the mean time of an exchange in microseconds. The mean that
 /// redis-benchmark prints starts when it writes: it leaves out what waits inside redis-benchmark.
 fn benchmark(
-    bed: &Bed,
+    testbed: &Testbed,
     client: &PathBuf,
     server: &Server,
     clients: usize,
@@ -143,7 +150,7 @@ fn benchmark(
         "-h", &host, "-t", "get", "--csv", "-c", &count, "-n", &total,
     ];
     words.extend(rest.map(OsString::from));
-    let csv = bed.client("redis-benchmark", &words, PATIENCE)?;
+    let csv = testbed.client("redis-benchmark", &words, PATIENCE)?;
     let rate = rate(&csv)?;
     Ok((rate, clients as f64 / rate * 1e6))
 }

@@ -64,7 +64,7 @@ pub mod want {
 
 /// What a call wants besides the payload: from control messages (ip(7), udp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct SendAncillary {
     /// The address of IP_PKTINFO or IPV6_PKTINFO.
     pub source: Option<IpAddr>,
     /// The interface of IP_PKTINFO or IPV6_PKTINFO; 0: none.
@@ -94,31 +94,31 @@ pub struct StampWishes {
 ///
 /// # Errors
 /// EINVAL for a malformed or unknown message, as `ip_cmsg_send` and `ip6_datagram_send_ctl`.
-pub fn parse(mut control: &[u8], family: Family) -> Result<Wishes, Errno> {
-    let mut wishes = Wishes::default();
+pub fn parse(mut control: &[u8], family: Family) -> Result<SendAncillary, Errno> {
+    let mut ancillary = SendAncillary::default();
     while let Some(message) = next(&mut control)? {
         let Message { level, kind, data } = message;
         match (level, family) {
-            (libc::SOL_SOCKET, _) => wishes.stamps.read(kind, data)?,
+            (libc::SOL_SOCKET, _) => ancillary.stamps.read(kind, data)?,
             (libc::IPPROTO_UDP, _) if kind == UDP_SEGMENT => {
                 let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
-                wishes.segment_bytes = Some(u16::from_ne_bytes(bytes));
+                ancillary.segment_bytes = Some(u16::from_ne_bytes(bytes));
             }
             (libc::IPPROTO_UDP, _) => return Err(Errno::INVAL),
-            (libc::IPPROTO_IP, Family::V4) => parse_v4(&mut wishes, kind, data)?,
-            (libc::IPPROTO_IPV6, Family::V6) => parse_v6(&mut wishes, kind, data)?,
+            (libc::IPPROTO_IP, Family::V4) => parse_v4(&mut ancillary, kind, data)?,
+            (libc::IPPROTO_IPV6, Family::V6) => parse_v6(&mut ancillary, kind, data)?,
             // A socket of AF_INET6 may say so of its IPv4 packets.
             (libc::IPPROTO_IPV6, Family::V4) if kind == libc::IPV6_PKTINFO => {
-                parse_v6(&mut wishes, kind, data)?;
+                parse_v6(&mut ancillary, kind, data)?;
                 let mapped = |ip: &IpAddr| ip.to_canonical().is_ipv4();
-                let source = wishes.source.filter(mapped).ok_or(Errno::INVAL)?;
-                wishes.source = Some(source.to_canonical());
+                let source = ancillary.source.filter(mapped).ok_or(Errno::INVAL)?;
+                ancillary.source = Some(source.to_canonical());
             }
             // Linux passes over what is for another family.
             _ => {}
         }
     }
-    Ok(wishes)
+    Ok(ancillary)
 }
 
 /// One control message.
@@ -153,16 +153,16 @@ fn next<'a>(control: &mut &'a [u8]) -> Result<Option<Message<'a>>, Errno> {
 /// # Errors
 /// EINVAL.
 pub fn parse_for_stream(mut control: &[u8]) -> Result<Option<u32>, Errno> {
-    let mut wishes = StampWishes::default();
+    let mut ancillary = StampWishes::default();
     while let Some(message) = next(&mut control)? {
         if message.level == libc::SOL_SOCKET {
-            wishes.read(message.kind, message.data)?;
+            ancillary.read(message.kind, message.data)?;
         }
     }
-    match wishes.key {
+    match ancillary.key {
         // Bytes have names already.
         Some(_) => Err(Errno::INVAL),
-        None => Ok(wishes.flags),
+        None => Ok(ancillary.flags),
     }
 }
 
@@ -199,7 +199,7 @@ impl StampWishes {
 }
 
 /// A message of `ip_cmsg_send`.
-fn parse_v4(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
+fn parse_v4(ancillary: &mut SendAncillary, kind: i32, data: &[u8]) -> Result<(), Errno> {
     /// linux/in.h.
     const IP_PROTOCOL: i32 = 52;
     let number = || {
@@ -212,14 +212,14 @@ fn parse_v4(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
             let info: &[u8; 12] = data.try_into().map_err(|_| Errno::INVAL)?;
             let [a, b, c, d, source @ .., _, _, _, _] = info;
             let source = Ipv4Addr::from(*source);
-            wishes.source = (!source.is_unspecified()).then_some(IpAddr::V4(source));
-            wishes.interface = u32::from_ne_bytes([*a, *b, *c, *d]);
+            ancillary.source = (!source.is_unspecified()).then_some(IpAddr::V4(source));
+            ancillary.interface = u32::from_ne_bytes([*a, *b, *c, *d]);
         }
         libc::IP_TTL => {
-            wishes.ttl = Some(number().ok().filter(|ttl| *ttl > 0).ok_or(Errno::INVAL)?)
+            ancillary.ttl = Some(number().ok().filter(|ttl| *ttl > 0).ok_or(Errno::INVAL)?)
         }
-        libc::IP_TOS if data.len() == 1 => wishes.tos = Some(data[0]),
-        libc::IP_TOS => wishes.tos = Some(number()?),
+        libc::IP_TOS if data.len() == 1 => ancillary.tos = Some(data[0]),
+        libc::IP_TOS => ancillary.tos = Some(number()?),
         // It is a raw socket's.
         IP_PROTOCOL if number().is_ok_and(|protocol| protocol > 0) => {}
         _ => return Err(Errno::INVAL),
@@ -228,7 +228,7 @@ fn parse_v4(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
 }
 
 /// A message of `ip6_datagram_send_ctl` (RFC 3542 §6).
-fn parse_v6(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
+fn parse_v6(ancillary: &mut SendAncillary, kind: i32, data: &[u8]) -> Result<(), Errno> {
     let first = || {
         let bytes = data.first_chunk().ok_or(Errno::INVAL)?;
         Ok::<i32, Errno>(i32::from_ne_bytes(*bytes))
@@ -243,12 +243,12 @@ fn parse_v6(wishes: &mut Wishes, kind: i32, data: &[u8]) -> Result<(), Errno> {
             let (address, rest) = data.split_first_chunk::<16>().ok_or(Errno::INVAL)?;
             let index = rest.first_chunk().ok_or(Errno::INVAL)?;
             let source = Ipv6Addr::from_octets(*address);
-            wishes.source = (!source.is_unspecified()).then_some(IpAddr::V6(source));
-            wishes.interface = u32::from_ne_bytes(*index);
+            ancillary.source = (!source.is_unspecified()).then_some(IpAddr::V6(source));
+            ancillary.interface = u32::from_ne_bytes(*index);
         }
-        libc::IPV6_HOPLIMIT => wishes.ttl = octet(first()?)?,
-        libc::IPV6_TCLASS => wishes.tos = octet(first()?)?,
-        IPV6_DONTFRAG => wishes.whole = first()? != 0,
+        libc::IPV6_HOPLIMIT => ancillary.ttl = octet(first()?)?,
+        libc::IPV6_TCLASS => ancillary.tos = octet(first()?)?,
+        IPV6_DONTFRAG => ancillary.whole = first()? != 0,
         _ => return Err(Errno::INVAL),
     }
     Ok(())
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read_from_any_number_of_messages() {
+    fn ancillary_are_read_from_any_number_of_messages() {
         let info = [[5, 0, 0, 0], [10, 0, 0, 2], [0; 4]].concat();
         let control = [
             cmsg(libc::IPPROTO_IP, libc::IP_PKTINFO, &info),
@@ -314,16 +314,16 @@ mod tests {
             cmsg(libc::IPPROTO_UDP, UDP_SEGMENT, &500_u16.to_ne_bytes()),
         ]
         .concat();
-        let expected = Wishes {
+        let expected = SendAncillary {
             source: Some("10.0.0.2".parse().unwrap()),
             interface: u32::from_ne_bytes([5, 0, 0, 0]),
             tos: Some(0x10),
             ttl: Some(7),
             segment_bytes: Some(500),
-            ..Wishes::default()
+            ..SendAncillary::default()
         };
         assert_eq!(parse(&control, Family::V4), Ok(expected));
-        assert_eq!(parse(&[], Family::V4), Ok(Wishes::default()));
+        assert_eq!(parse(&[], Family::V4), Ok(SendAncillary::default()));
     }
 
     #[test]
@@ -340,11 +340,11 @@ mod tests {
             cmsg(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &9_i32.to_ne_bytes()),
         ]
         .concat();
-        let expected = Wishes {
+        let expected = SendAncillary {
             source: Some(source.into()),
             interface: 3,
             tos: Some(9),
-            ..Wishes::default()
+            ..SendAncillary::default()
         };
         assert_eq!(parse(&control, Family::V6), Ok(expected));
         // To an IPv4 peer the same message needs a mapped address.
@@ -352,8 +352,8 @@ mod tests {
         let mapped = Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped();
         let info = [&mapped.octets()[..], &[0; 4]].concat();
         let control = cmsg(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
-        let wishes = parse(&control, Family::V4).unwrap();
-        assert_eq!(wishes.source, Some("10.0.0.2".parse().unwrap()));
+        let ancillary = parse(&control, Family::V4).unwrap();
+        assert_eq!(ancillary.source, Some("10.0.0.2".parse().unwrap()));
     }
 
     #[test]

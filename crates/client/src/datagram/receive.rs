@@ -22,7 +22,7 @@ pub struct Inbox<'a> {
 
 /// A record and how much of its payload was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Letter<T> {
+pub struct Delivered<T> {
     /// All but the payload.
     pub record: T,
     /// Bytes copied; fewer than `record.len` where the buffers were shorter.
@@ -77,7 +77,7 @@ impl TcpSocket {
     pub fn take_failure(
         &self,
         slices: &mut [IoSliceMut<'_>],
-    ) -> Result<Option<Letter<Failure>>, Errno> {
+    ) -> Result<Option<Delivered<Failure>>, Errno> {
         if !self.has_failures() {
             return Ok(None);
         }
@@ -100,7 +100,7 @@ impl TcpSocket {
             // With the last entry the pending error is gone too (sock_dequeue_err_skb).
             let _ = header.program_take_soft_error();
         }
-        Ok(Some(Letter { record, copied }))
+        Ok(Some(Delivered { record, copied }))
     }
 }
 
@@ -130,7 +130,7 @@ impl Inbox<'_> {
         &mut self,
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
-    ) -> Result<Option<Letter<Received>>, Errno> {
+    ) -> Result<Option<Delivered<Received>>, Errno> {
         let Some(record) = self.look()? else {
             return Ok(None);
         };
@@ -138,7 +138,7 @@ impl Inbox<'_> {
         if !peek {
             self.taken += u64::from(record.room);
         }
-        Ok(Some(Letter { record, copied }))
+        Ok(Some(Delivered { record, copied }))
     }
 }
 

@@ -286,7 +286,7 @@ impl Core {
 
     fn welcome(&mut self, session: u32, version: u16) {
         let region = Region::create(self.layout, session, session).unwrap();
-        let doorbell::Bell { rope, ear } = doorbell::between().unwrap();
+        let doorbell::Bell { tx, rx } = doorbell::between().unwrap();
         let welcome = Welcome {
             version,
             core: 0,
@@ -295,7 +295,7 @@ impl Core {
             region: session,
         };
         let program = self.programs.get_mut(&session).unwrap();
-        let fds = [region.file(), ear.as_fd(), self.bell.as_fd()];
+        let fds = [region.file(), rx.as_fd(), self.bell.as_fd()];
         let packet = Reply::Welcome(welcome).encode();
         let _ = control::send(program.channel.as_fd(), &packet, &fds);
         program.attached = Some(Attached {
@@ -306,7 +306,7 @@ impl Core {
             pending: VecDeque::new(),
             engine_word: region.engine_sleep_word(),
             program_word: region.program_sleep_word(),
-            program_bell: rope,
+            program_bell: tx,
             region,
             next_header: 0,
         });

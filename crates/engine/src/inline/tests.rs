@@ -62,7 +62,7 @@ fn the_helper_answers_programs_and_ends_with_the_engine() {
     engine.keep(PATIENCE).unwrap().forget();
     let hung_up = receive(channel.as_fd(), RecvFlags::empty());
     assert!(!hung_up.is_ok_and(|received| !received.bytes.is_empty()));
-    assert!(!engine.prompt());
+    assert!(!engine.notify());
     assert_eq!(engine.watch(), Watched::Ended);
     engine.unwatch();
     // Asleep on a control channel that is gone, it wakes within its usual second; this is quicker.
@@ -77,7 +77,7 @@ fn a_kept_engine_stands_still_and_makes_up_for_it_afterwards() {
     let helper = helper(engine);
     let channel = greet(&name);
     engine.turn();
-    assert!(engine.prompt(), "it will be found");
+    assert!(engine.notify(), "it will be found");
     assert!(!kept.is_needed(), "nobody has been let in");
     drop(kept);
     assert!(matches!(answer(&channel), Reply::Welcome(_)));
@@ -116,7 +116,7 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
         engine.try_run::<()>(|_| panic!("as a bug of ours would"));
     });
     assert!(panics.join().is_err());
-    assert!(!engine.prompt());
+    assert!(!engine.notify());
     assert_eq!(engine.watch(), Watched::Ended);
     assert!(engine.keep(PATIENCE).is_none());
     let hung_up = receive(channel.as_fd(), RecvFlags::empty());
@@ -126,14 +126,14 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
 #[test]
 fn the_helper_sends_what_a_program_held_back_and_then_computed() {
     let (engine, _) = engine("holds");
-    // As `prompt_small`, but for the clock: sends of a machine this slow would be no row.
+    // As `notify_small`, but for the clock: sends of a machine this slow would be no row.
     let hold = || {
         let offer = || engine.batch.offer(7, u64::MAX, || engine.now_us());
         while offer() == Offer::Send {}
         doorbell::ring(engine.kick.as_fd());
     };
     hold();
-    engine.catch_up();
+    engine.flush_small();
     assert!(!engine.batch.holds(), "a call of another kind");
     engine.batch.on_wait();
     hold();
@@ -149,7 +149,7 @@ fn the_helper_sends_what_a_program_held_back_and_then_computed() {
         }
     }
     engine.keep(PATIENCE).unwrap().forget();
-    assert!(!engine.prompt_small(7));
+    assert!(!engine.notify_small(7));
     doorbell::ring(engine.kick.as_fd());
     assert_eq!(helper.join().unwrap(), Ok(()));
 }

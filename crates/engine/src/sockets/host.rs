@@ -221,7 +221,7 @@ impl Host for Sockets {
         // A socket that has connected again since is not this connection's any more.
         let is_its =
             self.row(row).connection() == Some(connection) || self.row(row).kind == Kind::Arriving;
-        let is_held = !self.holders(row).is_empty() || self.companions[at(row)].is_stray;
+        let is_held = !self.holders(row).is_empty() || self.companions[at(row)].is_orphan;
         if !is_its || is_held {
             return;
         }
@@ -235,7 +235,7 @@ impl Host for Sockets {
     }
 
     fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.is_home(local, remote)
+        self.is_own(local, remote)
     }
 
     fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {

@@ -8,8 +8,8 @@ use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use stack::Tables;
 use stack::tables::{
-    ConnectionRecord, FLIGHT_ROOMS_DEFAULT, FlightRoom, ListenerRecord, RANGE_ROOMS_DEFAULT,
-    RangeRoom, TablesHeader, TimeWaitRecord,
+    ConnectionRecord, FLIGHT_ROOMS_DEFAULT, FlightBlock, ListenerRecord, RANGE_ROOMS_DEFAULT,
+    RangeBlock, TablesHeader, TimeWaitRecord,
 };
 use stack::udp::UdpRecord;
 use zerocopy::FromZeros;
@@ -73,14 +73,14 @@ impl State {
         let sockets_at = place(sizes.sockets.checked_mul(size_of::<SocketRow>()))?;
         let udp_at = place(sizes.datagrams.checked_mul(size_of::<UdpRecord>()))?;
         let datagrams_at = place(sizes.datagrams.checked_mul(size_of::<DatagramRow>()))?;
-        let range_rooms = sizes.connections.min(RANGE_ROOMS_DEFAULT);
-        let range_rooms_at = place(range_rooms.checked_mul(size_of::<RangeRoom>()))?;
-        let flight_rooms = sizes.connections.min(FLIGHT_ROOMS_DEFAULT);
-        let flight_rooms_at = place(flight_rooms.checked_mul(size_of::<FlightRoom>()))?;
+        let range_blocks = sizes.connections.min(RANGE_ROOMS_DEFAULT);
+        let range_blocks_at = place(range_blocks.checked_mul(size_of::<RangeBlock>()))?;
+        let flight_blocks = sizes.connections.min(FLIGHT_ROOMS_DEFAULT);
+        let flight_blocks_at = place(flight_blocks.checked_mul(size_of::<FlightBlock>()))?;
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
             .map_err(system("create"))?;
-        let file = hostif::home::settle(file);
+        let file = hostif::host_hooks::relocate_fd(file);
         let bytes = u64::try_from(end).map_err(|_| StateError::TooLarge)?;
         rustix::fs::ftruncate(&file, bytes).map_err(system("size"))?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
@@ -108,8 +108,8 @@ impl State {
                     listeners: slice_at(base, listeners_at, sizes.listeners),
                     time_waits: slice_at(base, time_waits_at, sizes.time_waits),
                     udp: slice_at(base, udp_at, sizes.datagrams),
-                    range_rooms: slice_at(base, range_rooms_at, range_rooms),
-                    flight_rooms: slice_at(base, flight_rooms_at, flight_rooms),
+                    range_blocks: slice_at(base, range_blocks_at, range_blocks),
+                    flight_blocks: slice_at(base, flight_blocks_at, flight_blocks),
                 },
                 sockets: slice_at(base, sockets_at, sizes.sockets),
                 datagrams: slice_at(base, datagrams_at, sizes.datagrams),

@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Program, Wired, small_limits};
-use crate::seat::Seat;
+use crate::shard::Shard;
 use core::net::{IpAddr, SocketAddr};
 use hostif::control::{QueryKind, Reply, Request};
 use hostif::{Op, Steering};
@@ -23,7 +23,7 @@ const STEERING: Steering = Steering { cores: 2, key: 5 };
 /// The cores' frames come out at the returned end, and what enters there reaches the first core.
 fn engine() -> (Wired, Bundle) {
     let now = Instant::from_us(1_000_000);
-    let mut seats = Seat::all(STEERING).unwrap().into_iter();
+    let mut shards = Shard::all(STEERING).unwrap().into_iter();
     let to_first: Steer = Arc::new(|_| 0);
     let steer = [Arc::clone(&to_first), to_first];
     let [queues, mut loose] = Bundle::pair(&Cable::default(), [2, 1], steer).unwrap();
@@ -35,10 +35,10 @@ fn engine() -> (Wired, Bundle) {
             limits: small_limits(),
             ..Config::new("test", "wire", vec![own])
         };
-        let seat = seats.next().unwrap();
+        let shard = shards.next().unwrap();
         EngineCore::seated(
             config,
-            seat,
+            shard,
             crate::users::Users::direct(),
             Box::new(end),
             [7; 16],

@@ -63,7 +63,7 @@ impl Desk {
     /// No descriptor for its bell.
     pub fn new() -> Result<Self, Errno> {
         let (sender, receiver) = channel();
-        let bell = hostif::home::settle(doorbell::create()?);
+        let bell = hostif::host_hooks::relocate_fd(doorbell::create()?);
         let answers = Answers {
             sender,
             bell: Arc::new(bell),

@@ -208,7 +208,9 @@ impl Request {
             Request::Share { socket } => Writer::new(SHARE)
                 .u64(socket.map_or(0, SocketId::to_bits))
                 .finish(),
-            Request::MapArea { area } => Writer::new(MAP_AREA).u32(area).finish(),
+            Request::MapArea { channel_region } => {
+                Writer::new(MAP_AREA).u32(channel_region).finish()
+            }
             Request::MapHolders => Writer::new(MAP_HOLDERS).finish(),
             Request::Signals { socket } => Writer::new(SIGNALS).u64(socket.to_bits()).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
@@ -259,7 +261,7 @@ impl Request {
                 },
             },
             MAP_AREA => Request::MapArea {
-                area: reader.u32()?,
+                channel_region: reader.u32()?,
             },
             MAP_HOLDERS => Request::MapHolders,
             SIGNALS => Request::Signals {
@@ -321,7 +323,9 @@ impl Reply {
                 .finish(),
             Reply::Shared => Writer::new(REPLY | SHARE).finish(),
             Reply::Region { region } => Writer::new(REPLY | MAP_REGION).u32(*region).finish(),
-            Reply::Area { area } => Writer::new(REPLY | MAP_AREA).u32(*area).finish(),
+            Reply::ChannelRegion { channel_region } => {
+                Writer::new(REPLY | MAP_AREA).u32(*channel_region).finish()
+            }
             Reply::Holders => Writer::new(REPLY | MAP_HOLDERS).finish(),
             Reply::Signals => Writer::new(REPLY | SIGNALS).finish(),
             Reply::Addresses(own) => {
@@ -423,8 +427,8 @@ impl Reply {
             MAP_REGION => Reply::Region {
                 region: reader.u32()?,
             },
-            MAP_AREA => Reply::Area {
-                area: reader.u32()?,
+            MAP_AREA => Reply::ChannelRegion {
+                channel_region: reader.u32()?,
             },
             MAP_HOLDERS => Reply::Holders,
             SIGNALS => Reply::Signals,

@@ -71,11 +71,11 @@ pub enum Request {
         /// Which socket; `None`: all of them.
         socket: Option<SocketId>,
     },
-    /// The memory between the engine and a neighbour (`area`), where this session holds a socket with a slot. No
+    /// The memory between the engine and a neighbour (`channel_region`), where this session holds a socket with a slot. No
     /// descriptors.
     MapArea {
         /// From the socket's header.
-        area: u32,
+        channel_region: u32,
     },
     /// The memory that says which local ends listeners and UDP sockets have (`holders`). No descriptors.
     MapHolders,
@@ -252,9 +252,9 @@ pub enum Reply {
     /// To `Share`.
     Shared,
     /// To `MapArea`: one descriptor, the memory.
-    Area {
+    ChannelRegion {
         /// Which.
-        area: u32,
+        channel_region: u32,
     },
     /// To `MapHolders`: one descriptor, the memory.
     Holders,

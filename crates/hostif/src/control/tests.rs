@@ -38,7 +38,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<(u32, u32)>().prop_map(|(index, generation)| Request::Share {
             socket: SocketId::new(index, generation),
         }),
-        any::<u32>().prop_map(|area| Request::MapArea { area }),
+        any::<u32>().prop_map(|channel_region| Request::MapArea { channel_region }),
         Just(Request::MapHolders),
         (any::<u32>(), 1u32..).prop_map(|(index, generation)| Request::Signals {
             socket: SocketId { index, generation },
@@ -92,7 +92,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         ),
         any::<u32>().prop_map(|session| Reply::Forked { session }),
         any::<u32>().prop_map(|region| Reply::Region { region }),
-        any::<u32>().prop_map(|area| Reply::Area { area }),
+        any::<u32>().prop_map(|channel_region| Reply::ChannelRegion { channel_region }),
         (
             proptest::collection::vec(address, 0..=150),
             proptest::collection::vec(any_ip(), 0..=2),

@@ -21,8 +21,8 @@ use crate::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::sleep::Deadline;
 use crate::{
-    datagram, ending, fast_open, listen as listening, options, poll as polling,
-    select as selecting, sys, transfer,
+    close, datagram, fast_open, listen as listening, options, poll as polling, select as selecting,
+    sys, transfer,
 };
 
 /// A count as C returns it.
@@ -108,7 +108,7 @@ pub(super) fn accepted(
         && let Err(error) = sys::give_result(peer.as_bytes(), addr.cast(), len, true)
     {
         // The connection goes with the call.
-        ending::close(new)?;
+        close::close(new)?;
         // SAFETY: the number is new, and the program does not know it.
         unsafe { libc::close(new) };
         return Err(error);

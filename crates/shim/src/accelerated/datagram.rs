@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
 
 use client::engines::Place;
-use client::{DatagramOptions, Failure, Letter, Outgoing, Readiness, Received, TcpSocket};
+use client::{DatagramOptions, Delivered, Failure, Outgoing, Readiness, Received, TcpSocket};
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
@@ -14,7 +14,7 @@ use crate::datagram::groups::Membership;
 /// What came, and to which engine.
 pub struct Arrived<T> {
     /// What came.
-    pub letter: Letter<T>,
+    pub letter: Delivered<T>,
     /// The engine.
     pub place: Place,
 }

@@ -80,15 +80,15 @@ impl Stream {
         let _ = self.socket.stamp_written(stamps);
     }
 
-    /// Whether what is sent goes to a neighbour by a lane.
-    pub fn sends_by_lane(&self) -> bool {
-        self.socket.sends_by_lane()
+    /// Whether what is sent goes to a neighbour by a byte channel.
+    pub fn sends_by_byte_channel(&self) -> bool {
+        self.socket.sends_by_byte_channel()
     }
 
     /// The byte that is called 0 from now on (`sock_set_timestamping`): the next one, or else the first that the peer does
     /// not have.
     pub fn key_base(&self, is_next: bool) -> u64 {
-        if is_next || self.sends_by_lane() {
+        if is_next || self.sends_by_byte_channel() {
             self.socket.sent_end()
         } else {
             self.socket.acknowledged_bytes()

@@ -19,10 +19,10 @@ use super::options::options_at;
 use crate::accelerated::{self, Stream};
 use crate::descriptors;
 use crate::device::Device;
-use crate::driven;
 use crate::name;
 use crate::policy::policy;
 use crate::report;
+use crate::sigio;
 use crate::socket::{Bound, Owner, Place, Socket};
 use crate::sys as system;
 
@@ -272,7 +272,7 @@ fn part(
     if options != client::DatagramOptions::default() {
         stream.set_datagram_options(|_, _| options);
     }
-    driven::apply(fd, socket, &stream);
+    sigio::apply(fd, socket, &stream);
     stream.bind(local)?;
     for membership in socket.memberships().iter() {
         if membership.place != place {

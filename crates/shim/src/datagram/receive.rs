@@ -20,7 +20,7 @@ use crate::sys as system;
 /// The next thing that a receiving call has to do.
 pub enum Step {
     /// A datagram.
-    Letter(Arrived<Received>),
+    Delivered(Arrived<Received>),
     /// An entry of the error queue.
     Failure(Arrived<Failure>),
     /// Ask the kernel without sleeping; say with [`Receiving::kernel_was_empty`] if it had nothing, and with
@@ -152,7 +152,7 @@ impl Receiving {
                 let stack = HeardBy::Engine(arrived.place);
                 socket.heard.note(arrived.letter.record.source, stack);
             }
-            return Ok(Some(Step::Letter(arrived)));
+            return Ok(Some(Step::Delivered(arrived)));
         }
         Ok((both && !self.kernel_asked).then_some(Step::AskKernel))
     }

@@ -16,7 +16,7 @@ use crate::sleep::{Deadline, after_interruption};
 use crate::socket::{NoFragments, Owner, Place, Socket};
 use crate::stamping::{self, Wanted};
 use client::address::{self, Family};
-use client::datagram_messages::{self as message, Wishes};
+use client::datagram_messages::{self as message, SendAncillary};
 use client::engines::{self, Candidates};
 
 /// linux/socket.h.
@@ -64,26 +64,26 @@ pub fn send(
         return Ok(None);
     }
     let family = address::family(peer);
-    let wishes = message::parse(control, family)?;
-    let candidates = as_wished(candidates, socket, &wishes);
+    let ancillary = message::parse(control, family)?;
+    let candidates = as_wished(candidates, socket, &ancillary);
     if candidates.is_empty() {
-        return match (policy().is_engine_only(), wishes.source) {
+        return match (policy().is_engine_only(), ancillary.source) {
             (false, _) => Ok(None),
             // As of an address that is nobody's here.
             (true, Some(_)) => Err(Errno::INVAL),
             (true, None) => Err(Errno::NETUNREACH),
         };
     }
-    check(socket, to, &wishes, (family, flags))?;
+    check(socket, to, &ancillary, (family, flags))?;
     let datagram = Datagram {
         call: &call,
         socket,
         to,
         peer,
-        wishes,
+        ancillary,
         wanted: socket
             .stamping
-            .of_datagram(wishes.stamps.flags, wishes.stamps.key),
+            .of_datagram(ancillary.stamps.flags, ancillary.stamps.key),
         flags,
     };
     let len = slices.iter().map(|slice| slice.len()).sum();
@@ -109,10 +109,10 @@ pub fn send(
 fn check(
     socket: &Socket,
     to: Option<SocketAddr>,
-    wishes: &Wishes,
+    ancillary: &SendAncillary,
     (family, flags): (Family, i32),
 ) -> Result<(), Errno> {
-    if wishes.stamps.key.is_some() && socket.stamping.flags() & stamping::OPT_ID == 0 {
+    if ancillary.stamps.key.is_some() && socket.stamping.flags() & stamping::OPT_ID == 0 {
         return Err(Errno::INVAL);
     }
     // Only `udp_sendmsg` looks at it.
@@ -128,8 +128,8 @@ fn check(
 /// Who has spoken first, on one of several stacks, is answered by that one, wherever the routes lead: from the
 /// address that was asked. Not where it says itself from which.
 fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[u8]) -> Candidates {
-    let wishes = message::parse(control, address::family(to));
-    let has_chosen = wishes.is_ok_and(|one| one.interface != 0 || one.source.is_some());
+    let ancillary = message::parse(control, address::family(to));
+    let has_chosen = ancillary.is_ok_and(|one| one.interface != 0 || one.source.is_some());
     let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
     // Of who is on this host it is known which stack has him.
     if has_chosen || !is_on_all || places::is_on_both(to.ip()) {
@@ -164,8 +164,8 @@ fn is_for_the_kernel(error: Errno, socket: &Socket) -> bool {
 
 /// Where the program names the interface and the address to send from, the engines that have them, those among the
 /// candidates if there are some; none: they are the kernel's.
-fn as_wished(candidates: Candidates, socket: &Socket, wishes: &Wishes) -> Candidates {
-    if wishes.interface == 0 && wishes.source.is_none() {
+fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary) -> Candidates {
+    if ancillary.interface == 0 && ancillary.source.is_none() {
         return candidates;
     }
     let all = accelerated::datagram_networks();
@@ -173,8 +173,8 @@ fn as_wished(candidates: Candidates, socket: &Socket, wishes: &Wishes) -> Candid
         let Some(networks) = all.get(place.index()) else {
             return false;
         };
-        (wishes.interface == 0 || networks.has_interface(wishes.interface))
-            && wishes.source.is_none_or(|source| networks.has(source))
+        (ancillary.interface == 0 || networks.has_interface(ancillary.interface))
+            && ancillary.source.is_none_or(|source| networks.has(source))
     };
     let among: Candidates = candidates.iter().filter(has_both).collect();
     let bound = socket.bound();
@@ -194,7 +194,7 @@ struct Datagram<'a> {
     to: Option<SocketAddr>,
     /// Whom it reaches.
     peer: SocketAddr,
-    wishes: Wishes,
+    ancillary: SendAncillary,
     wanted: Wanted,
     flags: i32,
 }
@@ -202,11 +202,11 @@ struct Datagram<'a> {
 impl Datagram<'_> {
     /// Sends it by an engine; the outer error is that the engine cannot, and another may.
     fn send_by(&self, place: Place, slices: &[IoSlice<'_>]) -> Result<Result<usize, Errno>, Errno> {
-        let (socket, wishes) = (self.socket, &self.wishes);
+        let (socket, ancillary) = (self.socket, &self.ancillary);
         let family = address::family(self.peer);
-        let segment_bytes = wishes.segment_bytes.unwrap_or(socket.segment_bytes());
+        let segment_bytes = ancillary.segment_bytes.unwrap_or(socket.segment_bytes());
         let len = slices.iter().map(|slice| slice.len()).sum();
-        let whole = wishes.whole || forbids_fragments(socket, family);
+        let whole = ancillary.whole || forbids_fragments(socket, family);
         let mtu = match self.peer.ip().is_loopback() {
             true => usize::from(u16::MAX),
             false => accelerated::networks_of(place).mtu_bytes,
@@ -218,10 +218,10 @@ impl Datagram<'_> {
         is_short?;
         let outgoing = Outgoing {
             destination: self.to,
-            source: wishes.source,
-            interface: wishes.interface,
-            tos: wishes.tos,
-            ttl: wishes.ttl,
+            source: ancillary.source,
+            interface: ancillary.interface,
+            tos: ancillary.tos,
+            ttl: ancillary.ttl,
             segment_bytes: if len > usize::from(segment_bytes) {
                 segment_bytes
             } else {

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
-use client::{Failure, Letter, Received, SentStamp, stamp};
+use client::{Delivered, Failure, Received, SentStamp, stamp};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, timespec};
 use rustix::io::Errno;
@@ -178,7 +178,7 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
                 return Ok(Some(0));
             }
             // SAFETY: name and control buffers are the caller's.
-            Some(Step::Letter(letter)) => unsafe {
+            Some(Step::Delivered(letter)) => unsafe {
                 return Ok(Some(give_letter(fd, message, &letter, flags)));
             },
             // SAFETY: as above.
@@ -308,7 +308,7 @@ unsafe fn give_failure(
 unsafe fn give_stamp(
     fd: RawFd,
     message: &mut msghdr,
-    letter: &Letter<Failure>,
+    letter: &Delivered<Failure>,
     place: Place,
 ) -> usize {
     let record = &letter.record;

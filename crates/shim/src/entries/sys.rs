@@ -18,7 +18,7 @@ use super::{Displaced, JUMP_BYTES, REPLACED, Refusal, displaced, refuse, replace
 use crate::descriptors::{is_kept_open, is_tracked};
 use crate::outcome::{at_the_edge, count};
 use crate::sys::Symbol;
-use crate::{ending, transfer};
+use crate::{close, transfer};
 
 /// The longest function start that is looked at: no pattern reaches beyond.
 const LOOKED_AT: usize = 16;
@@ -311,5 +311,5 @@ pub unsafe extern "C" fn write_nocancel(fd: c_int, buf: *const c_void, len: size
 /// # Safety
 /// None.
 pub unsafe extern "C" fn close_nocancel(fd: c_int) -> c_int {
-    nocancel!(c"__close_nocancel", is_tracked(fd) || is_kept_open(fd) => ending::close(fd), (fd: c_int) -> c_int)
+    nocancel!(c"__close_nocancel", is_tracked(fd) || is_kept_open(fd) => close::close(fd), (fd: c_int) -> c_int)
 }

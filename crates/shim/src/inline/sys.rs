@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use client::crank::Quiet;
+use client::inline_engine::SignalDeferral;
 use engine::Kept;
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -66,15 +66,15 @@ fn leave() -> Option<Left> {
     let engine = super::engine()?;
     let _inside = Inside::enter();
     // Also when the process ends in a panic: nothing here depends on what it was about.
-    let quiet = Quiet::begin();
+    let quiet = SignalDeferral::begin();
     let kept = engine.keep(PATIENCE)?;
     if !kept.is_needed() {
         return None;
     }
-    let (ear, pipe) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    let (rx, pipe) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     LEAVING.with(|leaving| leaving.set(true));
     // The handlers of the program are not to run in the child.
-    let (child, kept) = client::crank::with_signals_blocked(move || {
+    let (child, kept) = client::inline_engine::with_signals_blocked(move || {
         // SAFETY: the child goes on in this function and never returns to the program.
         let child = unsafe { libc::fork() };
         if child != 0 {
@@ -82,7 +82,7 @@ fn leave() -> Option<Left> {
         }
         // SAFETY: as above; the process in between ends at once, so that init adopts the other.
         if unsafe { libc::fork() } == 0 {
-            carry_on(kept, ear);
+            carry_on(kept, rx);
         }
         end(0)
     });
@@ -98,11 +98,11 @@ fn leave() -> Option<Left> {
 }
 
 /// In the child: waits until the parent is gone, and runs its engine.
-fn carry_on(kept: Kept<'static>, ear: OwnedFd) -> ! {
+fn carry_on(kept: Kept<'static>, rx: OwnedFd) -> ! {
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
     let _ = rustix::thread::set_name(c"shunt-inline");
-    close_others(ear.as_raw_fd());
+    close_others(rx.as_raw_fd());
     // SAFETY: both sets are valid; the handlers of the program are not to run here, but the process can be
     // told to end.
     unsafe {
@@ -112,8 +112,8 @@ fn carry_on(kept: Kept<'static>, ear: OwnedFd) -> ! {
         libc::sigaddset(&raw mut only, libc::SIGTERM);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
     }
-    if rustix::io::read(&ear, &mut [0_u8; 1]) == Ok(0) {
-        drop(ear);
+    if rustix::io::read(&rx, &mut [0_u8; 1]) == Ok(0) {
+        drop(rx);
         // There is nobody left to tell.
         let _ = kept.run_alone();
     }

@@ -118,7 +118,7 @@ fn as_installed(action: Action) -> libc::sigaction {
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let errno = sys::errno();
     // SAFETY: these are the arguments of a handler with SA_SIGINFO and a full mask.
-    let waits = unsafe { client::crank::defer(signal, info, context) };
+    let waits = unsafe { client::inline_engine::defer(signal, info, context) };
     if !waits && let Some(action) = wish(signal).map(Wish::load) {
         // SAFETY: as above; the context's mask is what the thread had.
         unsafe { run(signal, info, context, action) };

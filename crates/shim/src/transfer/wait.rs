@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::Call;
-use crate::accelerated::{self, Loan};
+use crate::accelerated::{self, UserBuffer};
 use crate::file::Sleeper;
 use crate::sleep::{Deadline, after_interruption};
 
@@ -63,21 +63,22 @@ impl Wait {
         }
     }
 
-    /// Sleeps until something has arrived, perhaps in the buffer of the loan, or nothing more comes. EAGAIN as of
+    /// Sleeps until something has arrived, perhaps in the buffer of the user buffer, or nothing more comes. EAGAIN as of
     /// `sleep`.
     pub fn sleep_lending(
         &mut self,
         call: &Call<'_>,
-        loan: &Loan<'_, '_>,
+        user_buffer: &UserBuffer<'_, '_>,
         timeout: Option<Duration>,
     ) -> Result<(), Errno> {
         let deadline = self.deadline(call, timeout)?;
         self.open.get_or_insert_with(|| call.file.sleeper());
         let stream = call.stream;
-        let mut news = || loan.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
+        let mut news =
+            || user_buffer.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| stream.awaits_data());
-        let slept = accelerated::sleep_lending(loan, deadline, &mut news);
+        let slept = accelerated::sleep_lending(user_buffer, deadline, &mut news);
         drop(awaits);
         match slept {
             // As above.

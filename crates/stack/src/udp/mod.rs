@@ -5,8 +5,8 @@
 //! here, but for packets that wait for a neighbour (`held`).
 
 mod errors;
+mod fields;
 mod held;
-mod letter;
 mod path_mtu;
 mod receive;
 mod record;

@@ -14,7 +14,7 @@ use crate::neighbour::Readiness;
 use crate::output::ip_header_len;
 use crate::path::path_mtu_min;
 use crate::stack::Stack;
-use crate::udp::letter::{Letter, Part, put_checksum};
+use crate::udp::fields::{HeaderFields, Part, put_checksum};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
@@ -72,7 +72,7 @@ impl Stack<'_> {
         let destination = outgoing.destination.or_else(|| ends.remote());
         let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
         let options = all.of(destination.ip());
-        let (way, letter) = self
+        let (way, fields) = self
             .address(&ends, &all, outgoing, destination)
             .map_err(SendError::Refused)?;
         let mtu = self.datagram_mtu(now, &way, options, destination.ip());
@@ -103,9 +103,9 @@ impl Stack<'_> {
         loop {
             let piece = &payload[sent..payload.len().min(sent + pieces)];
             let result = if fits {
-                self.send_whole(&way, delivery, &letter, piece, egress)
+                self.send_whole(&way, delivery, &fields, piece, egress)
             } else {
-                self.send_fragments(&way, delivery, &letter, piece, mtu, egress)
+                self.send_fragments(&way, delivery, &fields, piece, mtu, egress)
             };
             match result {
                 Ok(()) => sent += piece.len(),
@@ -126,7 +126,7 @@ impl Stack<'_> {
         all: &UdpOptions,
         outgoing: &Outgoing,
         destination: SocketAddr,
-    ) -> Result<(Way, Letter), Error> {
+    ) -> Result<(Way, HeaderFields), Error> {
         let options = all.of(destination.ip());
         let (local, target) = (ends.local(), destination.ip());
         if destination.port() == 0 || target.is_unspecified() {
@@ -164,7 +164,7 @@ impl Stack<'_> {
             way.leaves = ttl > 0 && !is_within_node(target);
         }
         let flow = FourTuple::new(source, local.port(), target, destination.port());
-        let letter = Letter {
+        let fields = HeaderFields {
             source: SocketAddr::new(source, local.port()),
             flow_label: self.flow_label(&flow),
             destination,
@@ -172,7 +172,7 @@ impl Stack<'_> {
             tos: outgoing.tos.unwrap_or(options.ip.tos),
             dont_fragment: options.mtu_discovery.forbids_fragments(),
         };
-        Ok((way, letter))
+        Ok((way, fields))
     }
 
     /// The way to an address: of a host, of everybody on a link, or of a group.
@@ -303,24 +303,24 @@ impl Stack<'_> {
         &mut self,
         way: &Way,
         delivery: Delivery,
-        letter: &Letter,
+        fields: &HeaderFields,
         payload: &[u8],
         egress: &mut dyn Egress,
     ) -> Result<(), SendError> {
-        let ip_len = ip_header_len(letter.destination.ip());
+        let ip_len = ip_header_len(fields.destination.ip());
         let start = IP_START + usize::from(ip_len);
         let datagram_len = udp::Header::LEN + payload.len();
         let headers = self.scratch.bytes();
-        letter.emit_udp(payload.len(), &mut headers[start..]);
-        let partial = letter.pseudo_header(datagram_len).fold();
+        fields.emit_udp(payload.len(), &mut headers[start..]);
+        let partial = fields.pseudo_header(datagram_len).fold();
         put_checksum(&mut headers[start..], partial);
         // RFC 6864 §4: with DF set nobody looks at the identification.
-        let identification = if letter.dont_fragment {
+        let identification = if fields.dont_fragment {
             0
         } else {
-            self.udp.identifications.next(letter.destination.ip())
+            self.udp.identifications.next(fields.destination.ip())
         };
-        letter.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
+        fields.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
         let checksum = PartialChecksum {
             start: 14 + ip_len,
             offset: udp::CHECKSUM_OFFSET,
@@ -334,18 +334,18 @@ impl Stack<'_> {
         &mut self,
         way: &Way,
         delivery: Delivery,
-        letter: &Letter,
+        fields: &HeaderFields,
         payload: &[u8],
         mtu: usize,
         egress: &mut dyn Egress,
     ) -> Result<(), SendError> {
-        let identification = self.udp.identifications.next(letter.destination.ip());
+        let identification = self.udp.identifications.next(fields.destination.ip());
         let datagram_len = udp::Header::LEN + payload.len();
-        let before = letter.fragment_headers_len();
+        let before = fields.fragment_headers_len();
         let step = (mtu - before) & !7;
         let mut header = [0; udp::Header::LEN];
-        letter.emit_udp(payload.len(), &mut header);
-        let sum = letter.pseudo_header(datagram_len).add(&header).add(payload);
+        fields.emit_udp(payload.len(), &mut header);
+        let sum = fields.pseudo_header(datagram_len).add(&header).add(payload);
         put_checksum(&mut header, wire::virtio::finish_partial(sum));
         let mut at = 0;
         while at < datagram_len {
@@ -356,7 +356,7 @@ impl Stack<'_> {
                 identification,
             };
             let headers = self.scratch.bytes();
-            letter.emit_fragment(part, end - at, &mut headers[IP_START..]);
+            fields.emit_fragment(part, end - at, &mut headers[IP_START..]);
             // The UDP header stands in the first fragment only.
             let (first, start) = (at == 0, IP_START + before);
             let headers_len = if first {

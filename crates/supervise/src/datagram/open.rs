@@ -63,11 +63,11 @@ impl Supervisor {
         if self.left.contains(&crate::sys::cookie(&fd)?) {
             return Ok(None);
         }
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(None);
         };
         let Some(place) = engines.first_for(SocketKinds::DATAGRAM) else {
-            return if self.door.is_engine_only() {
+            return if self.engine_access.is_engine_only() {
                 Err(Errno::PROTONOSUPPORT)
             } else {
                 Ok(None)
@@ -89,7 +89,7 @@ impl Supervisor {
         (fd, family): (OwnedFd, Family),
         address: SocketAddr,
     ) -> Result<Outcome, Errno> {
-        let is_kernels = address.ip().is_loopback() && !self.door.has_loopback();
+        let is_kernels = address.ip().is_loopback() && !self.engine_access.has_loopback();
         if is_kernels || address.ip().is_multicast() || address.ip() == LOOPBACK_BROADCAST {
             return Ok(Outcome::Continue);
         }
@@ -98,7 +98,7 @@ impl Supervisor {
         };
         let owner = client::route::owner(address.ip(), &candidate.networks);
         let Some(owner) = owner else {
-            return if self.door.is_engine_only() {
+            return if self.engine_access.is_engine_only() {
                 Err(Errno::ADDRNOTAVAIL)
             } else {
                 Ok(Outcome::Continue)
@@ -122,7 +122,7 @@ impl Supervisor {
         } = candidate;
         let options = Options::of(backing.as_fd(), family);
         let nonblocking = is_nonblocking(backing.as_fd());
-        let Some(engines) = self.door.open(call.caller)? else {
+        let Some(engines) = self.engine_access.open(call.caller)? else {
             return Err(Errno::NETDOWN);
         };
         let socket = engines.session(place)?.open(backing.as_fd())?;
@@ -145,7 +145,7 @@ impl Supervisor {
         let parts = ((socket, place), (backing, family));
         let (mut datagrams, programs) =
             Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
-        datagrams.engine_only = self.door.is_engine_only();
+        datagrams.engine_only = self.engine_access.is_engine_only();
         self.watch(datagrams.ours(), key)?;
         self.watch_kernels(datagrams.backing.as_fd(), key)?;
         let at = (call.caller, call.fd);
@@ -167,7 +167,7 @@ impl Supervisor {
         let local = local_of(fd.as_fd())?;
         let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
         let is_loopback = is_local(destination.ip()) || local.ip().is_loopback();
-        if is_loopback && !self.door.has_loopback() {
+        if is_loopback && !self.engine_access.has_loopback() {
             return Ok(None);
         }
         let Some(candidate) = self.candidate(call, (fd, family))? else {
@@ -176,7 +176,7 @@ impl Supervisor {
         if !reaches(destination, &candidate.networks) {
             // Groups, and what loopback does not have, are the kernel's whatever the policy is.
             let is_kernels = destination.ip().is_multicast() || is_loopback;
-            let is_refused = self.door.is_engine_only() && !is_kernels;
+            let is_refused = self.engine_access.is_engine_only() && !is_kernels;
             return if is_refused {
                 Err(Errno::NETUNREACH)
             } else {
@@ -236,7 +236,10 @@ impl Supervisor {
         let Some(Served::Datagrams(datagrams)) = self.served.get(&key) else {
             return Err(Errno::BADF);
         };
-        let all = self.door.datagram_networks().ok_or(Errno::NETDOWN)?;
+        let all = self
+            .engine_access
+            .datagram_networks()
+            .ok_or(Errno::NETDOWN)?;
         let own = all.get(datagrams.place.index());
         own.map(Arc::clone).ok_or(Errno::NETDOWN)
     }

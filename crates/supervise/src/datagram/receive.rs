@@ -143,15 +143,15 @@ impl Datagrams {
         let mut buffer = vec![0; place.len().min(usize::from(u16::MAX))];
         let parts = &mut [IoSliceMut::new(&mut buffer)];
         let (len, copied, facts) = match self.socket.take_failure(parts)? {
-            Some(letter) => {
-                let failure = letter.record;
+            Some(delivered) => {
+                let failure = delivered.record;
                 let mut control = Control::new(usize::MAX);
                 control.stamp(failure.timestamp_ns, self.options.wanted);
                 control.explain(&failure, self.family, 0);
                 let name = address::emit(failure.destination, self.family, 0);
                 let len = usize::try_from(failure.len).unwrap_or(0);
                 let facts = Facts::new(name.as_bytes(), control.bytes());
-                (len, letter.copied, facts)
+                (len, delivered.copied, facts)
             }
             None => {
                 let from = self.backing.as_fd();

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use client::address::{self, Family, Name};
-use client::datagram_messages::{self as messages, Wishes};
+use client::datagram_messages::{self as messages, SendAncillary};
 use client::route::{self, EngineNetworks, Owner, Stack};
 use client::{HeardBy, Outgoing, Readiness};
 use hostif::Transport;
@@ -67,8 +67,8 @@ impl Datagrams {
             return Err(Errno::DESTADDRREQ);
         };
         let family = address::family(remote);
-        let wishes = messages::parse(&control, family)?;
-        if !is_of_engine(&wishes, networks) {
+        let ancillary = messages::parse(&control, family)?;
+        if !is_of_engine(&ancillary, networks) {
             self.leave_to_kernel(remote)?;
             return sys::send(self.backing.as_fd(), &payload, &name, &control, flags);
         }
@@ -81,14 +81,16 @@ impl Datagrams {
         {
             return Err(Errno::ACCESS);
         }
-        let segment_bytes = wishes.segment_bytes.unwrap_or(self.options.segment_bytes);
-        self.check_length(&payload, segment_bytes, &wishes, (remote, to), networks)?;
+        let segment_bytes = ancillary
+            .segment_bytes
+            .unwrap_or(self.options.segment_bytes);
+        self.check_length(&payload, segment_bytes, &ancillary, (remote, to), networks)?;
         let outgoing = Outgoing {
             destination: to,
-            source: wishes.source,
-            interface: wishes.interface,
-            tos: wishes.tos,
-            ttl: wishes.ttl,
+            source: ancillary.source,
+            interface: ancillary.interface,
+            tos: ancillary.tos,
+            ttl: ancillary.ttl,
             segment_bytes: if payload.len() > usize::from(segment_bytes) {
                 segment_bytes
             } else {
@@ -186,7 +188,7 @@ impl Datagrams {
         &self,
         payload: &[u8],
         segment_bytes: u16,
-        wishes: &Wishes,
+        ancillary: &SendAncillary,
         (remote, named): (SocketAddr, Option<SocketAddr>),
         networks: &EngineNetworks,
     ) -> Result<(), Errno> {
@@ -197,7 +199,7 @@ impl Datagrams {
         };
         let discovery = i32::from(options.mtu_discovery);
         let whole =
-            wishes.whole || [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE].contains(&discovery);
+            ancillary.whole || [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE].contains(&discovery);
         let mtu = match remote.ip().is_loopback() {
             true => usize::from(u16::MAX),
             false => networks.mtu_bytes,
@@ -252,8 +254,8 @@ impl Datagrams {
     /// The stack at whose address a peer has asked, where there is more than one: the answer is from there, wherever the
     /// routes lead. Not where the program says itself from which.
     fn asked(&self, to: SocketAddr, control: &[u8]) -> Option<HeardBy> {
-        let wishes = messages::parse(control, address::family(to));
-        let has_chosen = wishes.is_ok_and(|one| one.interface != 0 || one.source.is_some());
+        let ancillary = messages::parse(control, address::family(to));
+        let has_chosen = ancillary.is_ok_and(|one| one.interface != 0 || one.source.is_some());
         if has_chosen || self.owner != Owner::Any || self.peer != Peer::None {
             return None;
         }
@@ -348,7 +350,7 @@ pub fn parse(name: &[u8], family: Family) -> Result<Name, Errno> {
 }
 
 /// Whether the interface and the address to send from are the engine's, where a program names them.
-fn is_of_engine(wishes: &Wishes, networks: &EngineNetworks) -> bool {
-    (wishes.interface == 0 || networks.has_interface(wishes.interface))
-        && wishes.source.is_none_or(|source| networks.has(source))
+fn is_of_engine(ancillary: &SendAncillary, networks: &EngineNetworks) -> bool {
+    (ancillary.interface == 0 || networks.has_interface(ancillary.interface))
+        && ancillary.source.is_none_or(|source| networks.has(source))
 }

@@ -12,7 +12,7 @@ const RESERVE: usize = 4;
 impl Table<'_> {
     /// The peer holds `[start, end)`; `visit` sees what was not known to be held. Returns how much.
     ///
-    /// Where the table has no room for a new border, less is taken: it is sent again at worst.
+    /// Where the table has no block for a new border, less is taken: it is sent again at worst.
     pub fn sack(
         &mut self,
         now: Instant,
@@ -101,7 +101,7 @@ impl Table<'_> {
             self.compact();
         }
         let mut index = self.find(start);
-        // Without room for a border the whole run counts as sent at some time until now.
+        // Without a block for a border the whole run counts as sent at some time until now.
         if self.start_of(index) < start && self.split(index, start, 0) {
             index += 1;
         }
@@ -212,14 +212,14 @@ impl Table<'_> {
         });
     }
 
-    /// Makes room: every second border between runs that are alike goes. `false`: there was none.
+    /// Makes space: every second border between runs that are alike goes. `false`: there was none.
     fn compact_equal(&mut self) -> bool {
         self.join_where(0, usize::MAX, 2, |lower, upper| {
             lower.marks() == upper.marks()
         })
     }
 
-    /// Makes room at any price but forgetting what is held. `false`: marks alternate everywhere.
+    /// Makes space at any price but forgetting what is held. `false`: marks alternate everywhere.
     pub(super) fn compact(&mut self) -> bool {
         self.compact_equal()
             || self.join_where(0, usize::MAX, 2, |lower, upper| {

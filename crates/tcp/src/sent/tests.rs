@@ -1,7 +1,7 @@
 //! The table against what is true of every single byte.
 
 use super::*;
-use crate::rooms::{NoRooms, OneRoom};
+use crate::flight_pool::{NoPool, OneBlock};
 use proptest::prelude::*;
 use zerocopy::FromZeros as _;
 
@@ -12,7 +12,7 @@ fn at(us: u64) -> Instant {
 const NO_JOIN: Duration = Duration::ZERO;
 
 fn pieces(sent: &mut Sent, now: Instant) -> Vec<(u64, u64, Marks)> {
-    sent.table(&mut NoRooms)
+    sent.table(&mut NoPool)
         .pieces(now)
         .map(|p| (p.start, p.end, p.marks))
         .collect()
@@ -21,14 +21,12 @@ fn pieces(sent: &mut Sent, now: Instant) -> Vec<(u64, u64, Marks)> {
 #[test]
 fn a_large_segment_is_one_run_until_an_ack_splits_it() {
     let mut sent = Sent::new_zeroed();
-    sent.table(&mut NoRooms).append(at(10), 1, 64_001, NO_JOIN);
+    sent.table(&mut NoPool).append(at(10), 1, 64_001, NO_JOIN);
     assert_eq!(pieces(&mut sent, at(20)), [(1, 64_001, Marks::empty())]);
     let mut seen = Vec::new();
-    let held = sent
-        .table(&mut NoRooms)
-        .sack(at(30), 1_001, 3_001, |piece| {
-            seen.push((piece.start, piece.sent))
-        });
+    let held = sent.table(&mut NoPool).sack(at(30), 1_001, 3_001, |piece| {
+        seen.push((piece.start, piece.sent))
+    });
     assert_eq!((held, seen), (2_000, vec![(1_001, at(10))]));
     assert_eq!(
         pieces(&mut sent, at(30)),
@@ -40,7 +38,7 @@ fn a_large_segment_is_one_run_until_an_ack_splits_it() {
     );
     assert_eq!(sent.in_flight(), 62_000);
     assert_eq!(
-        sent.table(&mut NoRooms)
+        sent.table(&mut NoPool)
             .sack(at(40), 1_501, 3_001, |_| panic!("it is known")),
         0
     );
@@ -49,14 +47,14 @@ fn a_large_segment_is_one_run_until_an_ack_splits_it() {
 #[test]
 fn what_is_sent_again_keeps_its_neighbours_as_they_were() {
     let mut sent = Sent::new_zeroed();
-    sent.table(&mut NoRooms).append(at(10), 1, 10_001, NO_JOIN);
-    assert_eq!(sent.table(&mut NoRooms).mark_lost(at(50), |_| true), 10_000);
-    assert_eq!(sent.next_lost(&mut NoRooms), Some((1, 10_001)));
-    sent.table(&mut NoRooms).resend(at(60), 1, 1_001);
-    assert_eq!(sent.next_lost(&mut NoRooms), Some((1_001, 10_001)));
-    sent.table(&mut NoRooms).resend(at(60), 1_001, 2_001);
+    sent.table(&mut NoPool).append(at(10), 1, 10_001, NO_JOIN);
+    assert_eq!(sent.table(&mut NoPool).mark_lost(at(50), |_| true), 10_000);
+    assert_eq!(sent.next_lost(&mut NoPool), Some((1, 10_001)));
+    sent.table(&mut NoPool).resend(at(60), 1, 1_001);
+    assert_eq!(sent.next_lost(&mut NoPool), Some((1_001, 10_001)));
+    sent.table(&mut NoPool).resend(at(60), 1_001, 2_001);
     let again: Vec<_> = sent
-        .table(&mut NoRooms)
+        .table(&mut NoPool)
         .pieces(at(70))
         .map(|p| (p.end, p.sent))
         .collect();
@@ -64,26 +62,26 @@ fn what_is_sent_again_keeps_its_neighbours_as_they_were() {
     assert_eq!((sent.lost(), sent.in_flight()), (8_000, 2_000));
     assert_eq!(sent.resent(), 2_000);
     // Again lost, or held: it waits for no answer to what was sent again.
-    sent.table(&mut NoRooms).mark_front_lost(at(80), 1_001);
+    sent.table(&mut NoPool).mark_front_lost(at(80), 1_001);
     assert_eq!((sent.lost(), sent.resent()), (9_000, 1_000));
-    sent.table(&mut NoRooms).sack(at(90), 1_501, 2_001, |_| ());
+    sent.table(&mut NoPool).sack(at(90), 1_501, 2_001, |_| ());
     assert_eq!(sent.resent(), 500);
-    sent.table(&mut NoRooms).release(at(95), 1_701, |_| ());
+    sent.table(&mut NoPool).release(at(95), 1_701, |_| ());
     assert_eq!(sent.resent(), 0);
 }
 
 #[test]
 fn an_ack_inside_a_run_leaves_the_rest_in_flight() {
     let mut sent = Sent::new_zeroed();
-    sent.table(&mut NoRooms).append(at(10), 1, 3_001, NO_JOIN);
-    sent.table(&mut NoRooms)
+    sent.table(&mut NoPool).append(at(10), 1, 3_001, NO_JOIN);
+    sent.table(&mut NoPool)
         .append(at(20), 3_001, 6_001, NO_JOIN);
     let mut seen = Vec::new();
-    sent.table(&mut NoRooms)
+    sent.table(&mut NoPool)
         .release(at(90), 4_001, |piece| seen.push((piece.end, piece.sent)));
     assert_eq!(seen, [(3_001, at(10)), (4_001, at(20))]);
     assert_eq!(pieces(&mut sent, at(90)), [(4_001, 6_001, Marks::empty())]);
-    sent.table(&mut NoRooms).release(at(95), 6_001, |_| ());
+    sent.table(&mut NoPool).release(at(95), 6_001, |_| ());
     assert!(sent.is_empty());
     assert_eq!(sent.in_flight(), 0);
 }
@@ -91,44 +89,41 @@ fn an_ack_inside_a_run_leaves_the_rest_in_flight() {
 #[test]
 fn a_receiver_that_asks_for_what_it_held_has_renounced() {
     let mut sent = Sent::new_zeroed();
-    sent.table(&mut NoRooms).append(at(10), 1, 3_001, NO_JOIN);
-    sent.table(&mut NoRooms).sack(at(20), 1_001, 3_001, |_| ());
-    assert!(!sent.is_renounced(&mut NoRooms));
-    sent.table(&mut NoRooms).release(at(30), 1_001, |_| ());
-    assert!(sent.is_renounced(&mut NoRooms));
-    sent.table(&mut NoRooms).forget_sacks();
+    sent.table(&mut NoPool).append(at(10), 1, 3_001, NO_JOIN);
+    sent.table(&mut NoPool).sack(at(20), 1_001, 3_001, |_| ());
+    assert!(!sent.is_renounced(&mut NoPool));
+    sent.table(&mut NoPool).release(at(30), 1_001, |_| ());
+    assert!(sent.is_renounced(&mut NoPool));
+    sent.table(&mut NoPool).forget_sacks();
     assert_eq!(
-        (sent.is_renounced(&mut NoRooms), sent.in_flight()),
+        (sent.is_renounced(&mut NoPool), sent.in_flight()),
         (false, 2_000)
     );
 }
 
 #[test]
-fn every_other_segment_of_a_long_flight_is_remembered_and_the_room_comes_back() {
-    let (mut sent, mut rooms) = (Sent::new_zeroed(), OneRoom::of(1_024));
+fn every_other_segment_of_a_long_flight_is_remembered_and_the_block_comes_back() {
+    let (mut sent, mut pool) = (Sent::new_zeroed(), OneBlock::of(1_024));
     for nth in 0..100 {
         let start = 1 + 1_000 * nth;
-        sent.table(&mut rooms)
+        sent.table(&mut pool)
             .append(at(10 * nth), start, start + 1_000, NO_JOIN);
     }
-    assert!(rooms.is_lent);
+    assert!(pool.is_lent);
     for nth in (1..100).step_by(2) {
         let start = 1 + 1_000 * nth;
-        let mut table = sent.table(&mut rooms);
+        let mut table = sent.table(&mut pool);
         assert_eq!(
             table.sack(at(2_000), start, start + 1_000, |_| ()),
             1_000,
             "{nth}"
         );
     }
-    assert_eq!(
-        sent.table(&mut rooms).mark_lost(at(3_000), |_| true),
-        50_000
-    );
-    assert_eq!(sent.next_lost(&mut rooms), Some((1, 1_001)));
-    sent.table(&mut rooms).release(at(4_000), 98_001, |_| ());
-    sent.settle(&mut rooms);
-    assert!(!rooms.is_lent);
+    assert_eq!(sent.table(&mut pool).mark_lost(at(3_000), |_| true), 50_000);
+    assert_eq!(sent.next_lost(&mut pool), Some((1, 1_001)));
+    sent.table(&mut pool).release(at(4_000), 98_001, |_| ());
+    sent.settle(&mut pool);
+    assert!(!pool.is_lent);
     assert_eq!(
         pieces(&mut sent, at(4_000)),
         [
@@ -139,15 +134,15 @@ fn every_other_segment_of_a_long_flight_is_remembered_and_the_room_comes_back() 
 }
 
 #[test]
-fn of_a_flight_whose_room_is_gone_nothing_is_known_but_that_it_left() {
-    let (mut sent, mut rooms) = (Sent::new_zeroed(), OneRoom::of(1_024));
+fn of_a_flight_whose_block_is_gone_nothing_is_known_but_that_it_left() {
+    let (mut sent, mut pool) = (Sent::new_zeroed(), OneBlock::of(1_024));
     for nth in 0..20 {
         let start = 1 + 1_000 * nth;
-        sent.table(&mut rooms)
+        sent.table(&mut pool)
             .append(at(10 * nth), start, start + 1_000, NO_JOIN);
     }
-    sent.table(&mut rooms).sack(at(500), 5_001, 6_001, |_| ());
-    assert_eq!((sent.leave_room(), sent.leave_room()), (1, 0));
+    sent.table(&mut pool).sack(at(500), 5_001, 6_001, |_| ());
+    assert_eq!((sent.leave_block(), sent.leave_block()), (1, 0));
     assert_eq!(
         pieces(&mut sent, at(600)),
         [(1, 20_001, Marks::RETRANSMITTED)]
@@ -194,7 +189,7 @@ fn step(acks: u32) -> impl Strategy<Value = Step> {
 
 struct Model {
     sent: Sent,
-    rooms: OneRoom,
+    pool: OneBlock,
     una: u64,
     bytes: std::collections::VecDeque<Byte>,
     now: Instant,
@@ -225,7 +220,7 @@ impl Model {
             Step::Lose { older_than_us } => {
                 let limit = now - Duration::from_us(older_than_us);
                 self.sent
-                    .table(&mut self.rooms)
+                    .table(&mut self.pool)
                     .mark_lost(now, |piece| piece.sent <= limit);
                 self.range(una, max)
                     .for_each(|byte| byte.may_be_lost |= byte.sent <= limit);
@@ -234,28 +229,28 @@ impl Model {
                 // Room for the border is not promised: then the whole run is given up.
                 let before = self
                     .sent
-                    .table(&mut self.rooms)
+                    .table(&mut self.pool)
                     .pieces(now)
                     .next()
                     .map_or(una, |piece| piece.end);
                 self.sent
-                    .table(&mut self.rooms)
+                    .table(&mut self.pool)
                     .mark_front_lost(now, una + len);
                 self.range(una, before)
                     .for_each(|byte| byte.may_be_lost = true);
             }
             Step::Resend { from, len } => self.resend(clip(from, len)),
             Step::ResendLost { len } => {
-                if let Some((start, end)) = self.sent.next_lost(&mut self.rooms) {
+                if let Some((start, end)) = self.sent.next_lost(&mut self.pool) {
                     self.resend((start, end.min(start + len)));
                     assert_ne!(
-                        self.sent.next_lost(&mut self.rooms).map(|next| next.0),
+                        self.sent.next_lost(&mut self.pool).map(|next| next.0),
                         Some(start)
                     );
                 }
             }
             Step::Forget => {
-                self.sent.table(&mut self.rooms).forget_sacks();
+                self.sent.table(&mut self.pool).forget_sacks();
                 self.range(una, max).for_each(|byte| byte.sacked = false);
             }
             Step::Wait { us } => self.now += Duration::from_us(us),
@@ -266,7 +261,7 @@ impl Model {
         let (now, max) = (self.now, self.max());
         let quantum = Duration::from_us(quantum_us);
         self.sent
-            .table(&mut self.rooms)
+            .table(&mut self.pool)
             .append(now, max, max + len, quantum);
         let byte = Byte {
             sent: now,
@@ -281,7 +276,7 @@ impl Model {
         let mut next = self.una;
         self.una += len;
         self.sent
-            .table(&mut self.rooms)
+            .table(&mut self.pool)
             .release(self.now, self.una, |piece| {
                 assert_eq!(piece.start, next, "each byte once, in order");
                 next = piece.end;
@@ -294,7 +289,7 @@ impl Model {
         let mut reported = 0;
         let held = self
             .sent
-            .table(&mut self.rooms)
+            .table(&mut self.pool)
             .sack(self.now, start, end, |piece| {
                 assert!(start <= piece.start && piece.end <= end);
                 assert!(!piece.marks.contains(Marks::SACKED));
@@ -307,7 +302,7 @@ impl Model {
     fn resend(&mut self, (start, end): (u64, u64)) {
         let now = self.now;
         // What the table knows to be held does not leave again.
-        let pieces: Vec<Piece> = self.sent.table(&mut self.rooms).pieces(now).collect();
+        let pieces: Vec<Piece> = self.sent.table(&mut self.pool).pieces(now).collect();
         let not_held = |piece: &&Piece| !piece.marks.contains(Marks::SACKED);
         for piece in pieces.iter().filter(not_held) {
             let (from, to) = (piece.start.max(start), piece.end.min(end));
@@ -315,15 +310,15 @@ impl Model {
                 (byte.sent, byte.retransmitted, byte.may_be_lost) = (now, true, false);
             }
         }
-        self.sent.table(&mut self.rooms).resend(now, start, end);
+        self.sent.table(&mut self.pool).resend(now, start, end);
     }
 
     fn check(&mut self) {
-        let pieces: Vec<Piece> = self.sent.table(&mut self.rooms).pieces(self.now).collect();
-        let size = self.rooms.runs.len().max(RUNS);
+        let pieces: Vec<Piece> = self.sent.table(&mut self.pool).pieces(self.now).collect();
+        let size = self.pool.runs.len().max(RUNS);
         assert!(pieces.len() <= size);
         self.crowded |= pieces.len() + 6 > size;
-        self.sent.table(&mut self.rooms).check();
+        self.sent.table(&mut self.pool).check();
         let (mut next, mut sacked, mut lost) = (self.una, 0, 0);
         for piece in &pieces {
             assert_eq!(piece.start, next, "no gap");
@@ -347,7 +342,7 @@ impl Model {
                 }
                 assert!(
                     crowded || has(Marks::SACKED) == byte.sacked,
-                    "room, and forgotten"
+                    "block, and forgotten"
                 );
             }
         }
@@ -360,11 +355,11 @@ impl Model {
     }
 }
 
-/// The table with a room for so many runs.
+/// The table with a block for so many runs.
 fn run(steps: &[Step], runs: usize) {
     let mut model = Model {
         sent: Sent::new_zeroed(),
-        rooms: OneRoom::of(runs),
+        pool: OneBlock::of(runs),
         una: (1 << 32) - 300,
         bytes: [].into(),
         now: at((1 << 32) - 500),
@@ -372,25 +367,25 @@ fn run(steps: &[Step], runs: usize) {
     };
     for step in steps {
         model.act(step);
-        model.sent.settle(&mut model.rooms);
+        model.sent.settle(&mut model.pool);
         model.check();
     }
 }
 
 /// None, one that is soon full, one for everything.
-fn rooms() -> impl Strategy<Value = usize> {
+fn pool() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), Just(40), Just(1_024)]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 800, ..ProptestConfig::default() })]
     #[test]
-    fn never_claims_more_than_is_true_of_every_byte(steps in proptest::collection::vec(step(1), 1..160), runs in rooms()) {
+    fn never_claims_more_than_is_true_of_every_byte(steps in proptest::collection::vec(step(1), 1..160), runs in pool()) {
         run(&steps, runs);
     }
 
     #[test]
-    fn claims_no_more_when_there_is_no_room(steps in proptest::collection::vec(step(0), 150..300), runs in rooms()) {
+    fn claims_no_more_when_there_is_no_block(steps in proptest::collection::vec(step(0), 150..300), runs in pool()) {
         run(&steps, runs);
     }
 }

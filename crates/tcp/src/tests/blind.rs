@@ -5,7 +5,7 @@
 
 use super::harness::{IRS, Script, Segment, plain, seg};
 use crate::{
-    Config, Connection, EcnMode, Instant, SocketOptions, State, TimeWaitAction, tally::Tally,
+    Config, Connection, EcnMode, Instant, SocketOptions, State, TimeWaitAction, counters::Counters,
 };
 use wire::ecn::Ecn;
 use wire::tcp::Flags;
@@ -52,7 +52,7 @@ fn victim() -> Script {
 /// All that the connection is, but for what it owes as an answer and what `TCP_INFO` counts.
 fn essence(conn: &Connection) -> String {
     let mut conn = *conn;
-    conn.tally = Tally::default();
+    conn.counters = Counters::default();
     conn.rcv.ack_now = false;
     conn.rcv.duplicate_acks_owed = 0;
     conn.rcv.challenge_acks = 0;

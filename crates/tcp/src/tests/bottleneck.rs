@@ -5,7 +5,7 @@ use super::harness::{IRS, ISS};
 use crate::{
     Algorithm, Config, Connection, Duration, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
-    rooms::{FlightRooms, NoRooms, OneRoom},
+    flight_pool::{FlightPool, NoPool, OneBlock},
 };
 use std::collections::BTreeMap;
 use wire::ecn::Ecn;
@@ -15,26 +15,26 @@ const HEADERS: u64 = 66;
 const WINDOW: u32 = 16 << 20;
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
-/// Forgets bytes; lends room for ranges.
+/// Forgets bytes; lends a block for ranges.
 #[derive(Default)]
 struct Sink {
     slots: Vec<RangeSlot>,
-    flights: OneRoom,
+    flights: OneBlock,
 }
 
 impl ReceiveWindow for Sink {
     fn write(&mut self, _offset: u64, _data: &[u8]) {}
 
-    fn claim_room(&mut self) -> Option<u32> {
+    fn claim_block(&mut self) -> Option<u32> {
         self.slots.resize(1_024, RangeSlot::default());
         Some(1)
     }
 
-    fn room(&mut self, _room: u32) -> Option<&mut [RangeSlot]> {
+    fn block(&mut self, _block: u32) -> Option<&mut [RangeSlot]> {
         Some(&mut self.slots)
     }
 
-    fn flights(&mut self) -> &mut dyn FlightRooms {
+    fn flights(&mut self) -> &mut dyn FlightPool {
         &mut self.flights
     }
 }
@@ -133,13 +133,13 @@ impl Network {
         let limits = self.limits();
         let mut client = Connection::connect(config, SeqNumber(ISS), starts);
         let syn = client
-            .poll_transmit(starts, &limits, &mut NoRooms)
+            .poll_transmit(starts, &limits, &mut NoPool)
             .expect("SYN");
         let one_way = Duration::from_us(self.link.rtt_ms * 500);
         let there = starts + one_way;
         let mut server = Connection::accept(config, SeqNumber(IRS), there, &syn.header);
         let syn_ack = server
-            .poll_transmit(there, &limits, &mut NoRooms)
+            .poll_transmit(there, &limits, &mut NoPool)
             .expect("SYN-ACK");
         let back = there + one_way;
         let _ = client.handle_segment(back, &syn_ack.header, &[], &mut Sink::default());
@@ -227,20 +227,20 @@ impl Network {
         if self.now < flow.starts {
             return;
         }
-        let room = flow.ends[0].acknowledged() + u64::from(WINDOW);
+        let block = flow.ends[0].acknowledged() + u64::from(WINDOW);
         match flow.program {
-            Program::Bulk => flow.written = room,
+            Program::Bulk => flow.written = block,
             Program::Paced { bytes, every_ms } => {
                 if flow.next_write > self.now {
                     return;
                 }
                 flow.next_write = self.now + Duration::from_ms(every_ms);
-                flow.written = (flow.written + bytes).min(room);
+                flow.written = (flow.written + bytes).min(block);
             }
         }
         flow.ends[0]
             .handle_written(self.now, flow.written)
-            .expect("the send window has room");
+            .expect("the send window has block");
         let readable = flow.ends[1].readable_end();
         flow.ends[1]
             .handle_consumed(self.now, readable)

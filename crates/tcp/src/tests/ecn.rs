@@ -143,7 +143,7 @@ fn the_codepoint_of_the_syn_is_told_in_the_syn_ack() {
         );
         conn.note_handshake_mark(mark);
         let sent = conn
-            .poll_transmit(Instant::ZERO, &super::harness::LIMITS, &mut crate::NoRooms)
+            .poll_transmit(Instant::ZERO, &super::harness::LIMITS, &mut crate::NoPool)
             .unwrap();
         assert_eq!(ace(&sent), code);
     }

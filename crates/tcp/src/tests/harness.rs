@@ -4,14 +4,14 @@
 use crate::{
     Algorithm, Config, Connection, Duration, Events, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
-    rooms::{FlightRooms, OneRoom},
+    flight_pool::{FlightPool, OneBlock},
 };
 use wire::tcp::{Flags, Header, Options, SackBlocks};
 
 pub const ISS: u32 = 1_000;
 pub const IRS: u32 = 0xffff_ff00;
 
-/// Ranges for which [`Memory`] has room.
+/// Ranges for which [`Memory`] has a block.
 pub const ROOM_SLOTS: usize = 1_024;
 
 /// A receive window that grows without end and remembers what is where.
@@ -21,7 +21,7 @@ pub struct Memory {
     /// What it lends for ranges; empty while nobody has asked.
     pub slots: Vec<RangeSlot>,
     /// What it lends for a flight.
-    pub flights: OneRoom,
+    pub flights: OneBlock,
 }
 
 impl ReceiveWindow for Memory {
@@ -33,23 +33,26 @@ impl ReceiveWindow for Memory {
         self.bytes[start..start + data.len()].copy_from_slice(data);
     }
 
-    fn claim_room(&mut self) -> Option<u32> {
-        assert!(self.slots.is_empty(), "a connection holds one room at most");
+    fn claim_block(&mut self) -> Option<u32> {
+        assert!(
+            self.slots.is_empty(),
+            "a connection holds one block at most"
+        );
         self.slots = vec![RangeSlot::default(); ROOM_SLOTS];
         Some(1)
     }
 
-    fn room(&mut self, room: u32) -> Option<&mut [RangeSlot]> {
-        assert_eq!((room, self.slots.len()), (1, ROOM_SLOTS));
+    fn block(&mut self, block: u32) -> Option<&mut [RangeSlot]> {
+        assert_eq!((block, self.slots.len()), (1, ROOM_SLOTS));
         Some(&mut self.slots)
     }
 
-    fn give_back_room(&mut self, room: u32) {
-        assert_eq!((room, self.slots.len()), (1, ROOM_SLOTS));
+    fn give_back_block(&mut self, block: u32) {
+        assert_eq!((block, self.slots.len()), (1, ROOM_SLOTS));
         self.slots.clear();
     }
 
-    fn flights(&mut self) -> &mut dyn FlightRooms {
+    fn flights(&mut self) -> &mut dyn FlightPool {
         &mut self.flights
     }
 }
@@ -253,8 +256,8 @@ impl Script {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        let rooms = &mut self.memory.flights;
-        self.conn.poll_transmit(self.now, &self.limits, rooms)
+        let pool = &mut self.memory.flights;
+        self.conn.poll_transmit(self.now, &self.limits, pool)
     }
 
     pub fn sent(&mut self) -> Vec<Transmit> {
@@ -294,7 +297,7 @@ impl Script {
         let end = self.conn.snd.written_offset() + bytes;
         self.conn
             .handle_written(self.now, end)
-            .expect("the send window has room")
+            .expect("the send window has block")
     }
 
     pub fn consumes_all(&mut self) -> Events {

@@ -185,13 +185,16 @@ fn segments_are_counted_as_the_wire_sees_them() {
     let info = script.conn.info();
     // SYN, ACK, three with data; SYN-ACK, two with data.
     assert_eq!(
-        (info.tally.segments_out, info.tally.data_segments_out),
+        (info.counters.segments_out, info.counters.data_segments_out),
         (5, 3)
     );
     assert_eq!(
-        (info.tally.segments_in, info.tally.data_segments_in),
+        (info.counters.segments_in, info.counters.data_segments_in),
         (3, 2)
     );
-    assert_eq!((info.tally.bytes_out, info.bytes_acked), (2_500, 2_501));
-    assert_eq!((info.tally.out_of_order_in, info.bytes_received), (1, 10));
+    assert_eq!((info.counters.bytes_out, info.bytes_acked), (2_500, 2_501));
+    assert_eq!(
+        (info.counters.out_of_order_in, info.bytes_received),
+        (1, 10)
+    );
 }

@@ -221,7 +221,7 @@ fn what_is_done_about_loss_can_be_asked() {
     let mut script = with_sack();
     let asked = |script: &Script| {
         let info = script.conn.info();
-        (info.repair, info.tally.duplicates_reported)
+        (info.repair, info.counters.duplicates_reported)
     };
     assert_eq!(asked(&script), (Repair::Open, 0));
     assert_eq!(script.conn.info().min_rtt_us, Some(1_000), "the handshake");

@@ -5,7 +5,7 @@ use super::{
     cable::{Pair, Weather},
     pair::exchange_over,
 };
-use crate::{Config, Connection, Duration, State, TransmitLimits, rooms::OneRoom};
+use crate::{Config, Connection, Duration, State, TransmitLimits, flight_pool::OneBlock};
 
 /// The longest back-off there is.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -57,7 +57,7 @@ fn pair(seed: u64) -> (Pair, [u64; 2]) {
     let bytes = [draw(120_000), draw(20_000)];
     for memory in &mut pair.memories {
         // No room for the flight, one that is soon full, one for every segment.
-        memory.flights = OneRoom::of([0, 16, 1_024][usize::try_from(draw(3)).unwrap()]);
+        memory.flights = OneBlock::of([0, 16, 1_024][usize::try_from(draw(3)).unwrap()]);
     }
     (pair, bytes)
 }

@@ -3,7 +3,7 @@
 
 use testkit::{PATIENCE, kernel_tcp};
 
-use super::Bed;
+use super::Testbed;
 
 /// Echoes what comes, until it is told to end.
 const ECHO: &str = "
@@ -63,8 +63,8 @@ with socket.socket(family, socket.SOCK_DGRAM) as one:
 ";
 
 /// Datagrams that programs have received from the kernel of host `a`.
-fn kernels_datagrams(bed: &Bed) -> u64 {
-    kernel_tcp::datagrams(bed.a())
+fn kernels_datagrams(testbed: &Testbed) -> u64 {
+    kernel_tcp::datagrams(testbed.a())
 }
 
 /// Programs without the library.
@@ -83,7 +83,7 @@ fn supervised_programs_of_both_loopbacks_lose_nothing_and_hear_nothing_twice() {
 
 /// Where each program that is run so is run with these flags; what a call says at a port that nobody has.
 fn nothing_is_lost_or_twice(test: &str, flags: &[&str], refused: &str) {
-    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
+    let Some(testbed) = Testbed::new(test, &["python3"], &[]) else {
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
@@ -97,7 +97,7 @@ fn nothing_is_lost_or_twice(test: &str, flags: &[&str], refused: &str) {
         port += 1;
         let port = port.to_string();
         let server_line = server;
-        let mut server = bed.start(server, &["python3", "-c", ECHO, address, &port]);
+        let mut server = testbed.start(server, &["python3", "-c", ECHO, address, &port]);
         let is_bound = |server: &testkit::Program| server.stdout().contains("bound");
         server.wait_until("bound", PATIENCE, is_bound).unwrap();
         let asked = match address {
@@ -105,7 +105,7 @@ fn nothing_is_lost_or_twice(test: &str, flags: &[&str], refused: &str) {
             "::" => "::1",
             address => address,
         };
-        let told = bed.ask(client, &["python3", "-c", ASK, asked, &port]);
+        let told = testbed.ask(client, &["python3", "-c", ASK, asked, &port]);
         let answered = match client == plain {
             true => answered.replace(refused, "ECONNREFUSED"),
             false => answered.clone(),
@@ -118,13 +118,13 @@ fn nothing_is_lost_or_twice(test: &str, flags: &[&str], refused: &str) {
         echoed(address, &strict, &strict);
     }
     // Nobody hears the kernel's: what finds no socket there is counted as something else.
-    assert_eq!(kernels_datagrams(&bed), 0);
+    assert_eq!(kernels_datagrams(&testbed), 0);
     for address in ["127.0.0.1", "0.0.0.0", "::1", "::"] {
         for (server, client) in [(&both[..], &plain[..]), (&plain, &both)] {
             echoed(address, server, client);
         }
     }
-    assert!(kernels_datagrams(&bed) > 0);
+    assert!(kernels_datagrams(&testbed) > 0);
 }
 
 /// A client with a peer that is served by the kernel first, then by the engine, and by the kernel again.
@@ -150,21 +150,21 @@ fn the_peer_of_a_supervised_program_may_change_its_stack() {
 }
 
 fn peer_changes_its_stack(test: &str, flags: &[&str]) {
-    let Some(bed) = Bed::new(test, &["python3"], &[]) else {
+    let Some(testbed) = Testbed::new(test, &["python3"], &[]) else {
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
     let plain = ["run", "--policy", "kernel-only", "--"];
-    let fifo = bed.folder.join("words");
+    let fifo = testbed.folder.join("words");
     let fifo = fifo.to_str().unwrap();
-    testkit::run(bed.a(), "mkfifo", &[fifo]);
-    let mut client = bed.start(&both, &["python3", "-c", STAYS, fifo]);
+    testkit::run(testbed.a(), "mkfifo", &[fifo]);
+    let mut client = testbed.start(&both, &["python3", "-c", STAYS, fifo]);
     let mut told = "connected\n".to_owned();
     for (turn, prefix) in [&plain[..], &both, &plain, &both].into_iter().enumerate() {
-        let mut server = bed.start(prefix, &["python3", "-c", ECHO, "127.0.0.1", "7200"]);
+        let mut server = testbed.start(prefix, &["python3", "-c", ECHO, "127.0.0.1", "7200"]);
         let is_bound = |server: &testkit::Program| server.stdout().contains("bound");
         server.wait_until("bound", PATIENCE, is_bound).unwrap();
-        let before = kernels_datagrams(&bed);
+        let before = kernels_datagrams(&testbed);
         for word in [format!("{turn}"), "end".to_owned()] {
             std::fs::write(fifo, format!("{word}\n")).unwrap();
             told += &format!("{word}\n");
@@ -172,7 +172,7 @@ fn peer_changes_its_stack(test: &str, flags: &[&str]) {
             client.wait_until("an answer", PATIENCE, is_told).unwrap();
         }
         assert!(server.finish(PATIENCE, || false).unwrap().status.success());
-        let is_kernels = kernels_datagrams(&bed) > before;
+        let is_kernels = kernels_datagrams(&testbed) > before;
         assert_eq!(is_kernels, turn % 2 == 0, "turn {turn}");
     }
 }
@@ -195,10 +195,10 @@ for name, value in (
 
 #[test]
 fn a_group_that_no_route_leads_to_is_on_no_interface() {
-    let Some(bed) = Bed::new("loopback-groups", &["python3"], &[]) else {
+    let Some(testbed) = Testbed::new("loopback-groups", &["python3"], &[]) else {
         return;
     };
-    let told = |prefix: &[&str]| bed.ask(prefix, &["python3", "-c", JOINS]);
+    let told = |prefix: &[&str]| testbed.ask(prefix, &["python3", "-c", JOINS]);
     let plain = told(&["run", "--policy", "kernel-only", "--"]);
     assert_eq!(plain, "ENODEV\n".repeat(3));
     assert_eq!(told(&["run", "--loopback", "--"]), plain);

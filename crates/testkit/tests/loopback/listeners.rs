@@ -1,6 +1,6 @@
 //! Listeners and clients over loopback on an engine that come and go: each connection is the engine's, whenever it is begun.
 
-use super::Bed;
+use super::Testbed;
 
 /// Listens on a port, takes a connection, and closes, over and over.
 const COMES_AND_GOES: &str = "
@@ -56,19 +56,19 @@ fn a_supervised_listener_in_the_making_leaves_no_connection_to_the_kernel() {
 }
 
 fn listeners_leave_nothing_to_the_kernel(test: &str, engine: &[&str], flags: &[&str]) {
-    let Some(bed) = Bed::new(test, &["python3"], engine) else {
+    let Some(testbed) = Testbed::new(test, &["python3"], engine) else {
         return;
     };
     let both = [&["run", "--loopback"], flags, &["--"]].concat();
     for address in ["127.0.0.1", "0.0.0.0"] {
         let line = ["python3", "-c", COMES_AND_GOES, address, ROUNDS];
-        let server = bed.start(&both, &line);
+        let server = testbed.start(&both, &line);
         let line = ["python3", "-c", TRIES, "127.0.0.1", ROUNDS];
-        assert_eq!(bed.ask(&both, &line), "connected\n", "{address}");
+        assert_eq!(testbed.ask(&both, &line), "connected\n", "{address}");
         let served = server.finish(testkit::PATIENCE, || false).unwrap();
         assert_eq!(served.stdout, "served\n", "{}", served.stderr);
     }
-    let counters = testkit::kernel_tcp::counters(bed.a());
+    let counters = testkit::kernel_tcp::counters(testbed.a());
     assert!(counters["PassiveOpens"] <= INTERRUPTED_MAX, "{counters:?}");
 }
 
@@ -102,17 +102,17 @@ with socket.socket() as other:
 fn an_automatic_port_on_one_address_of_loopback_is_free_on_others() {
     for cores in ["1", "2"] {
         let test = format!("loopback-ports-{cores}");
-        let Some(bed) = Bed::new(&test, &["python3"], &["--cores", cores]) else {
+        let Some(testbed) = Testbed::new(&test, &["python3"], &["--cores", cores]) else {
             return;
         };
         let plain = ["run", "--policy", "kernel-only", "--"];
         // The kernel's own address of host `a`, and host `b`, where nobody listens.
         let line = ["python3", "-c", PORTS, "10.77.0.1", "10.77.0.2"];
-        let expected = bed.ask(&plain, &line);
+        let expected = testbed.ask(&plain, &line);
         assert!(
             expected.starts_with("127.0.0.1\nbound\nEADDRINUSE"),
             "{expected}"
         );
-        assert_eq!(bed.ask(&["run", "--loopback", "--"], &line), expected);
+        assert_eq!(testbed.ask(&["run", "--loopback", "--"], &line), expected);
     }
 }

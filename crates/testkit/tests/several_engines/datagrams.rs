@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{PATIENCE, Program, host, wait_for};
 
-use super::{Bed, FIRST, SECOND, SECOND_OWN, SECOND_PEER, shunt};
+use super::{FIRST, SECOND, SECOND_OWN, SECOND_PEER, Testbed, shunt};
 
 /// Answers whatever comes to ANY, and waits for it in another way each time; forks first where it is told.
 const HEARING: &str = "
@@ -190,7 +190,7 @@ for word, to in zip((b'first', b'second', b'kernel'), sys.argv[2:]):
     one.sendto(word, (to, 7006))
 ";
 
-impl Bed {
+impl Testbed {
     /// A Python program on both engines that has said `word`.
     fn run(&self, program: &str, words: &[&str], word: &str) -> Program {
         let line = ["run", "--engine", FIRST, "--engine", SECOND, "--"];
@@ -234,43 +234,43 @@ impl Bed {
 
 #[test]
 fn a_udp_socket_on_any_hears_from_all_stacks_however_it_waits_and_answers_each() {
-    let Some(mut bed) = Bed::new("udp") else {
+    let Some(mut testbed) = Testbed::new("udp") else {
         return;
     };
-    let (first, peer) = (bed.first_own(), bed.peer());
+    let (first, peer) = (testbed.first_own(), testbed.peer());
     for mode in ["stay", "fork"] {
-        let program = bed.run(HEARING, &[mode], "bound");
+        let program = testbed.run(HEARING, &[mode], "bound");
         let by_engines = [(&peer[..], &first[..]), (SECOND_PEER, SECOND_OWN)];
-        let heard = bed.answers("b", &by_engines);
+        let heard = testbed.answers("b", &by_engines);
         assert_eq!(
             heard,
             format!("{first} {first}\n{SECOND_OWN} {SECOND_OWN}\n")
         );
         let loopback = [("127.0.0.1", "127.0.0.1")];
-        assert_eq!(bed.answers("a", &loopback), "127.0.0.1 127.0.0.1\n");
+        assert_eq!(testbed.answers("a", &loopback), "127.0.0.1 127.0.0.1\n");
         if mode == "fork" {
             continue;
         }
         let all = format!("kernel + {FIRST} + {SECOND}");
-        assert_eq!(bed.explain(program.pid())["0.0.0.0:7001"], [all]);
+        assert_eq!(testbed.explain(program.pid())["0.0.0.0:7001"], [all]);
     }
-    let _program = bed.run(HEARING, &["stay"], "bound");
-    bed.engines.pop().unwrap().stop();
-    let left = bed.answers("b", &[(&peer, &first)]);
+    let _program = testbed.run(HEARING, &["stay"], "bound");
+    testbed.engines.pop().unwrap().stop();
+    let left = testbed.answers("b", &[(&peer, &first)]);
     assert_eq!(left, format!("{first} {first}\n"));
-    let loopback = bed.answers("a", &[("127.0.0.1", "127.0.0.1")]);
+    let loopback = testbed.answers("a", &[("127.0.0.1", "127.0.0.1")]);
     assert_eq!(loopback, "127.0.0.1 127.0.0.1\n");
 }
 
 #[test]
 fn each_datagram_goes_where_the_routes_lead_at_that_moment() {
-    let Some(bed) = Bed::new("udp-routes") else {
+    let Some(testbed) = Testbed::new("udp-routes") else {
         return;
     };
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let _peer = bed.peers_program(TELLING, "listening");
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let _peer = testbed.peers_program(TELLING, "listening");
     let flipping = [SEEN, FLIPPING].concat();
-    let program = bed.run(&flipping, &[&peer, SECOND_PEER, SECOND_OWN], "back");
+    let program = testbed.run(&flipping, &[&peer, SECOND_PEER, SECOND_OWN], "back");
     let told = program.stdout();
     let expected =
         format!("unbound {first} {SECOND_OWN}\nflipped {kernels}\nback {first} {SECOND_OWN}\n");
@@ -279,13 +279,13 @@ fn each_datagram_goes_where_the_routes_lead_at_that_moment() {
 
 #[test]
 fn udp_sockets_with_a_peer_or_an_address_are_on_its_engine_and_leave_nothing_behind() {
-    let Some(bed) = Bed::new("udp-peers") else {
+    let Some(testbed) = Testbed::new("udp-peers") else {
         return;
     };
-    let (first, peer) = (bed.first_own(), bed.peer());
-    let _peer = bed.peers_program(TELLING, "listening");
+    let (first, peer) = (testbed.first_own(), testbed.peer());
+    let _peer = testbed.peers_program(TELLING, "listening");
     let connecting = [SEEN, CONNECTING].concat();
-    let mut program = bed.run(&connecting, &[&peer, SECOND_PEER, SECOND_OWN], "holds");
+    let mut program = testbed.run(&connecting, &[&peer, SECOND_PEER, SECOND_OWN], "holds");
     let second = format!("to {SECOND_PEER} by {SECOND_OWN} ('{SECOND_OWN}', 7003)");
     let expected = [
         second.clone(),
@@ -299,7 +299,7 @@ fn udp_sockets_with_a_peer_or_an_address_are_on_its_engine_and_leave_nothing_beh
     ];
     let told = program.stdout();
     assert_eq!(told.lines().collect::<Vec<_>>(), expected);
-    let stacks = bed.explain(program.pid());
+    let stacks = testbed.explain(program.pid());
     let all = format!("kernel + {FIRST} + {SECOND}");
     assert_eq!(stacks["0.0.0.0:7003"], [all]);
     assert_eq!(stacks[&format!("{SECOND_OWN}:7004")], [SECOND]);
@@ -309,26 +309,26 @@ fn udp_sockets_with_a_peer_or_an_address_are_on_its_engine_and_leave_nothing_beh
     program.wait_until("close", PATIENCE, closed).unwrap();
     for engine in [FIRST, SECOND] {
         wait_for("the sockets' end", PATIENCE, || {
-            bed.udp_sockets(engine) == 0
+            testbed.udp_sockets(engine) == 0
         });
     }
 }
 
 #[test]
 fn what_is_for_a_group_or_everybody_comes_once_however_many_stacks_hear_it() {
-    let Some(bed) = Bed::new("udp-once") else {
+    let Some(testbed) = Testbed::new("udp-once") else {
         return;
     };
     // Without a route to it a group is on no interface that anybody means (ENODEV).
     testkit::run(
-        bed.a(),
+        testbed.a(),
         "ip",
         &["route", "add", "239.0.0.0/8", "dev", "eth0"],
     );
-    let (first, kernels, peer) = (bed.first_own(), bed.kernels(), bed.peer());
-    let counting = bed.run(COUNTING, &[], "listening");
+    let (first, kernels, peer) = (testbed.first_own(), testbed.kernels(), testbed.peer());
+    let counting = testbed.run(COUNTING, &[], "listening");
     let line = ["-c", CALLING, &peer, &first, SECOND_OWN, &kernels];
-    let called = testkit::run(host(&bed.lab, "b"), "python3", &line);
+    let called = testkit::run(host(&testbed.lab, "b"), "python3", &line);
     assert_eq!(called.stderr, "");
     let done = counting.finish(PATIENCE, || false).unwrap();
     let expected = "listening\neverybody first group kernel second\n";

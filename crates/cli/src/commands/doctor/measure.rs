@@ -1,12 +1,12 @@
 //! `shunt doctor --measure IFACE`: round trips and bulk over an interface by each way that an engine could reach
 //! it, in turns, and which way serves which profile best; remembered for engines to come.
 //!
-//! The peer takes part without knowing (`volley.rs`). What the measurement does not take stays the
+//! The peer takes part without knowing (`probe_traffic.rs`). What the measurement does not take stays the
 //! kernel's: it claims one flow, as an engine that shares an address does.
 
+mod probe_traffic;
 mod receive;
 mod target;
-mod volley;
 
 use std::{
     collections::BTreeMap,
@@ -31,8 +31,8 @@ use crate::{
     commands::engine::{checks, drivers::offer_the_lab},
     sys,
 };
+use probe_traffic::ProbeTraffic;
 use target::Target;
-use volley::Volley;
 
 /// Each round measures every way for so long, half round trips and half bulk.
 const PART: Duration = Duration::from_millis(400);
@@ -156,10 +156,10 @@ fn measure(interface: &str, way: Way, target: &Target) -> anyhow::Result<Sample>
         remote: target.ends.peer.into(),
     })?;
     let mut driver = open(interface, way, sharing)?;
-    let mut volley = Volley::new(driver.as_mut(), target.ends);
-    volley.first_answer()?;
-    let mut taken = volley.round_trips(PART)?;
-    let gbit_s = volley.bulk(PART)?;
+    let mut probe_traffic = ProbeTraffic::new(driver.as_mut(), target.ends);
+    probe_traffic.first_answer()?;
+    let mut taken = probe_traffic.round_trips(PART)?;
+    let gbit_s = probe_traffic.bulk(PART)?;
     taken.sort_by(f64::total_cmp);
     let at = |per_mille: usize| taken.get(taken.len() * per_mille / 1000).copied();
     let (Some(p50_us), Some(p99_us)) = (at(500), at(990)) else {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use netlink::{Monitor, Neighbour};
 
-use super::volley::Ends;
+use super::probe_traffic::Ends;
 use crate::{commands::doctor::interfaces::default_route_interface, sys};
 
 /// How long an interface is watched for traffic.

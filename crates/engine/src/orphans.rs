@@ -1,0 +1,323 @@
+//! Descriptors that leave the sight of the sessions: through exec(3), posix_spawn(3), SCM_RIGHTS. Whoever has one and
+//! passes it to the engine holds its socket from then on. See docs/decisions/0037-descriptors-that-are-handed-on.md.
+//!
+//! A socket that no session holds lives on as long as its descriptor is open anywhere, as in the kernel. The system
+//! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
+//! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
+
+use crate::control::Answer;
+use crate::core::EngineCore;
+use crate::sockets::Identity;
+use crate::users::ProgramFd;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicBool, Ordering};
+use hostif::SocketId;
+use hostif::control::{Adopted, Reply};
+use hostif::id::IdSet;
+use rustix::event::epoll;
+use rustix::fd::{AsRawFd as _, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::sync::Arc;
+use tcp::{Duration, Instant};
+
+/// Sockets that may be without a session at a time; what comes after them is closed.
+const STRAYS_MAX: usize = 4_096;
+/// A program that ends closes its descriptors a moment after its channel.
+const FIRST_PAUSE: Duration = Duration::from_ms(1);
+/// The longest time between two looks.
+const LAST_PAUSE: Duration = Duration::from_ms(128);
+/// How long a socket without a session lives where the system does not tell of its descriptors.
+const BLIND: Duration = Duration::from_secs(5);
+
+/// Sockets that lost their last session at the same time.
+struct OrphanBatch {
+    /// Has an entry for each of them, once `is_entered`, unless its descriptors are all closed.
+    set: Arc<OwnedFd>,
+    is_entered: Arc<AtomicBool>,
+    sockets: Vec<SocketId>,
+    since: Instant,
+    next_look: Instant,
+    pause: Duration,
+}
+
+/// All of them; every batch has at least one socket.
+#[derive(Default)]
+pub struct Orphans {
+    flocks: Vec<OrphanBatch>,
+}
+
+impl Orphans {
+    /// When to look again.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.flocks.iter().map(|batch| batch.next_look).min()
+    }
+
+    fn count(&self) -> usize {
+        self.flocks.iter().map(|batch| batch.sockets.len()).sum()
+    }
+}
+
+impl EngineCore {
+    /// The session has a descriptor: it holds the socket behind it from now on.
+    pub(crate) fn adopt(
+        &mut self,
+        slot: usize,
+        descriptors: Vec<ProgramFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let unknown = || (Errno::NOENT, "not a socket of this engine".to_owned());
+        let backing = descriptors.into_iter().next().ok_or_else(unknown)?;
+        let identity = Identity::of(&*backing).map_err(|_| unknown())?;
+        let row = self.sockets.backed_by(identity).ok_or_else(unknown)?;
+        let is_orphan = self.sockets.companion(row).is_orphan;
+        // One that its last holder has closed is on its way out.
+        if !is_orphan && self.sockets.holders(row).is_empty() {
+            return Err(unknown());
+        }
+        let record = *self.sockets.row(row);
+        let id = self.sockets.id(row).ok_or_else(unknown)?;
+        let session = self.sessions[slot].as_mut().ok_or_else(unknown)?;
+        let owner = self.sockets.regions.owner(record.region);
+        // Root too: whoever shares the memory can keep its locks.
+        if owner.is_some_and(|owner| owner.uid != session.user.uid) {
+            let text =
+                "this socket belongs to another user's program, whose memory it lies in".to_owned();
+            return Err((Errno::ACCESS, text));
+        }
+        if session.sockets.insert(row) {
+            self.sockets.companion(row).holders.push(slot);
+        }
+        let companion = self.sockets.companion(row);
+        companion.is_shared = true;
+        if core::mem::take(&mut companion.is_orphan) {
+            companion.backing = Some(backing);
+            self.forget_orphan(id);
+        }
+        let adopted = Adopted {
+            socket: id,
+            region: record.region,
+            header: record.header,
+        };
+        Ok((Reply::Adopted(adopted), Vec::new()))
+    }
+
+    /// The session's sockets, or one of them, may be open elsewhere from now on.
+    pub(crate) fn share(
+        &mut self,
+        slot: usize,
+        socket: Option<SocketId>,
+    ) -> Result<Answer, (Errno, String)> {
+        let session = self.sessions[slot]
+            .as_ref()
+            .ok_or((Errno::BADF, String::new()))?;
+        let rows: Vec<u32> = match socket {
+            // A stale name is a socket that was closed meanwhile.
+            Some(id) => self.sockets.held_by(id, slot).into_iter().collect(),
+            None => session.sockets.iter().copied().collect(),
+        };
+        for row in rows {
+            self.sockets.companion(row).is_shared = true;
+        }
+        Ok((Reply::Shared, Vec::new()))
+    }
+
+    /// A session has closed its descriptor of a socket.
+    pub(crate) fn on_hold_released(&mut self, now: Instant, row: u32) {
+        if !self.sockets.holders(row).is_empty() {
+            return;
+        }
+        if self.sockets.companion(row).is_shared {
+            self.let_orphan(now, vec![row]);
+        } else {
+            self.close(now, row);
+        }
+    }
+
+    /// No session holds these any more: they are closed unless their descriptors are open somewhere.
+    pub(crate) fn let_orphan(&mut self, now: Instant, rows: Vec<u32>) {
+        if hostif::host_hooks::is_inline() {
+            // The descriptors are open in this very process, whose end closes them.
+            for row in rows {
+                self.close(now, row);
+            }
+            return;
+        }
+        if rows.is_empty() {
+            return;
+        }
+        // While their backing sockets can still be asked.
+        self.sockets.read_identities();
+        let mut room = STRAYS_MAX.saturating_sub(self.orphans.count());
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map(hostif::host_hooks::relocate_fd);
+        let mut entries = Vec::new();
+        for row in rows {
+            let backing = self.sockets.companion(row).backing.take();
+            match (&set, backing, self.sockets.id(row)) {
+                (Ok(_), Some(backing), Some(id)) if room > 0 => {
+                    room -= 1;
+                    self.sockets.companion(row).is_orphan = true;
+                    entries.push((id, backing));
+                }
+                (_, backing, _) => {
+                    self.sockets.companion(row).backing = backing;
+                    self.close(now, row);
+                }
+            }
+        }
+        let (Ok(set), Some((_, first))) = (set, entries.first()) else {
+            return;
+        };
+        let (set, is_entered) = (Arc::new(set), Arc::new(AtomicBool::new(false)));
+        let user = Arc::clone(first.user());
+        self.orphans.flocks.push(OrphanBatch {
+            set: Arc::clone(&set),
+            is_entered: Arc::clone(&is_entered),
+            sockets: entries.iter().map(|(id, _)| *id).collect(),
+            since: now,
+            next_look: now,
+            pause: FIRST_PAUSE,
+        });
+        // To enter what is in somebody's set already takes a lock of the whole system, which may be kept.
+        user.run(move || {
+            for (id, backing) in &entries {
+                let data = epoll::EventData::new_u64(id.to_bits());
+                // Without an entry it counts as closed.
+                let _ = epoll::add(&*set, &**backing, data, epoll::EventFlags::empty());
+            }
+            is_entered.store(true, Ordering::Release);
+            for (_, backing) in entries {
+                backing.close_here();
+            }
+        });
+        self.look_for_orphans(now);
+    }
+
+    /// As when the next look is due.
+    pub(crate) fn look_for_orphans_now(&mut self, now: Instant) {
+        for batch in &mut self.orphans.flocks {
+            batch.next_look = now;
+        }
+        self.look_for_orphans(now);
+    }
+
+    /// Closes those whose descriptors are all closed.
+    pub(crate) fn look_for_orphans(&mut self, now: Instant) {
+        let mut flocks = core::mem::take(&mut self.orphans.flocks);
+        for batch in &mut flocks {
+            if batch.next_look > now {
+                continue;
+            }
+            batch.next_look = now + batch.pause;
+            batch.pause = (batch.pause + batch.pause).min(LAST_PAUSE);
+            // The user's thread may be kept for as long as its programs like: it is looked at no more often for that.
+            if !batch.is_entered.load(Ordering::Acquire) {
+                continue;
+            }
+            let open = entries_of(&batch.set).unwrap_or_else(|| {
+                let is_over = now >= batch.since + BLIND;
+                let all = batch.sockets.iter().filter(|_| !is_over);
+                all.map(|id| id.to_bits()).collect()
+            });
+            batch.sockets.retain(|id| {
+                if open.contains(&id.to_bits()) {
+                    return true;
+                }
+                if let Some(row) = self.sockets.row_of(id.to_bits()) {
+                    self.sockets.companion(row).is_orphan = false;
+                    self.hold_port_again(row);
+                    self.close(now, row);
+                }
+                false
+            });
+        }
+        flocks.retain(|batch| !batch.sockets.is_empty());
+        self.orphans.flocks = flocks;
+    }
+
+    /// While a connection ends, and in TIME-WAIT, the kernel is not to give its port to another program. Somebody who
+    /// was given it since the last descriptor closed keeps it.
+    fn hold_port_again(&mut self, row: u32) {
+        let record = self.sockets.row(row);
+        let connection = record.connection().filter(|_| record.active);
+        let ends = connection.and_then(|connection| self.stack.addresses(connection).ok());
+        if let Some((local, _)) = ends {
+            let own = self.users.user(rustix::process::geteuid().as_raw());
+            let socket = bound_to(local).ok().zip(own.ok());
+            self.sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
+        }
+    }
+
+    fn forget_orphan(&mut self, id: SocketId) {
+        for batch in &mut self.orphans.flocks {
+            batch.sockets.retain(|one| *one != id);
+        }
+        self.orphans
+            .flocks
+            .retain(|batch| !batch.sockets.is_empty());
+    }
+}
+
+/// A socket of the kernel on the same port of any address.
+fn bound_to(local: SocketAddr) -> Result<OwnedFd, Errno> {
+    let (family, any): (_, IpAddr) = match local {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, local.port()))?;
+    Ok(socket)
+}
+
+/// The data of the entries of an epoll set of this process; `None`: the system does not say.
+fn entries_of(set: &OwnedFd) -> Option<IdSet<u64>> {
+    let path = format!("/proc/self/fdinfo/{}", set.as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(parse(&text))
+}
+
+/// Lines like `tfd:        5 events:       19 data:         2a00000007  pos:0 ino:1f sdev:8`.
+fn parse(text: &str) -> IdSet<u64> {
+    let entries = text.lines().filter(|line| line.starts_with("tfd:"));
+    let data = entries.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.find(|word| *word == "data:")?;
+        u64::from_str_radix(words.next()?, 16).ok()
+    });
+    data.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entries_of_a_set_are_read_from_what_the_system_shows() {
+        let text = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t42\n\
+                    tfd:        5 events:       19 data:         2a00000007  pos:0 ino:1f sdev:8\n\
+                    tfd:       11 events:        0 data:                 9  pos:0 ino:2f sdev:8\n";
+        let read: Vec<u64> = {
+            let mut read: Vec<u64> = parse(text).into_iter().collect();
+            read.sort_unstable();
+            read
+        };
+        assert_eq!(read, [9, 0x2a_0000_0007]);
+    }
+
+    #[test]
+    fn an_entry_lives_as_long_as_any_descriptor_of_its_file() {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let file = rustix::net::socket(
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::STREAM,
+            None,
+        )
+        .unwrap();
+        let data = epoll::EventData::new_u64(7);
+        epoll::add(&set, &file, data, epoll::EventFlags::empty()).unwrap();
+        let elsewhere = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
+        drop(file);
+        assert!(entries_of(&set).unwrap().contains(&7));
+        drop(elsewhere);
+        assert!(entries_of(&set).unwrap().is_empty());
+    }
+}

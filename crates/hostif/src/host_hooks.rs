@@ -1,0 +1,48 @@
+//! What an engine does differently where it is a guest. One with a process of its own leaves descriptors
+//! where the kernel puts them; one that lives inside a program moves each descriptor out
+//! of the program's way as soon as it has it.
+//!
+//! Everything in the engine that keeps a descriptor passes it through [`relocate_fd`]. Where to is decided
+//! by whoever starts the engine.
+
+use std::sync::OnceLock;
+
+use rustix::fd::OwnedFd;
+
+/// Moves a descriptor to where it stays.
+pub type Home = fn(OwnedFd) -> OwnedFd;
+
+static HOME: OnceLock<Home> = OnceLock::new();
+
+/// From now on this has the last word. Only the first call counts.
+pub fn set(home: Home) {
+    let _ = HOME.set(home);
+}
+
+/// Whether the engine of this process lives inside a program.
+#[must_use]
+pub fn is_inline() -> bool {
+    HOME.get().is_some()
+}
+
+/// A descriptor that the engine is going to keep.
+#[must_use]
+pub fn relocate_fd(fd: OwnedFd) -> OwnedFd {
+    match HOME.get() {
+        Some(home) => home(fd),
+        None => fd,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsRawFd as _;
+
+    #[test]
+    fn without_a_home_a_descriptor_stays_where_it_is() {
+        let fd = crate::doorbell::create().unwrap();
+        let number = fd.as_raw_fd();
+        assert_eq!(relocate_fd(fd).as_raw_fd(), number);
+    }
+}

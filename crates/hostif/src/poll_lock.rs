@@ -1,0 +1,56 @@
+//! Who polls an engine that several threads may poll: one at a time, and no note is left lying.
+//!
+//! A thread that has pushed a note requests a poll and tries to take the lock. If another thread has it, that thread
+//! may have looked at the rings before the note was there; but on releasing it asks whether a poll was requested,
+//! and then tries once more. Of the two fences (after the request, after the release) one comes first: either the
+//! requesting thread finds the lock free, or the releasing one sees the request. The tests model it with loom.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// The right to run, and whether somebody wants it run.
+pub struct PollLock {
+    taken: AtomicU64,
+    owed: AtomicU64,
+}
+
+impl Default for PollLock {
+    fn default() -> PollLock {
+        PollLock {
+            taken: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
+        }
+    }
+}
+
+impl PollLock {
+    /// Something was pushed that the next turn has to find.
+    pub fn request(&self) {
+        self.owed.swap(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the turn unless another thread has it. What was pushed before a `request` that this or an
+    /// earlier poll answers is visible from here on.
+    #[must_use]
+    pub fn try_take(&self) -> bool {
+        let taken = self
+            .taken
+            .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if taken {
+            self.owed.swap(0, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Lets go of the turn. True: somebody owes one, and whoever lets go has to try again.
+    #[must_use]
+    pub fn let_go(&self) -> bool {
+        self.taken.swap(0, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        self.owed.load(Ordering::Relaxed) == 1
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests;
