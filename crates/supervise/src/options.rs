@@ -272,6 +272,21 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
+    /// Its length counts instructions: a buffer of three bytes would get twenty-four.
+    #[test]
+    fn a_filter_is_not_read_into_a_buffer_that_is_too_small_for_it() {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        // BPF_RET | BPF_K: the whole packet.
+        let filter = [[0x06, 0, 0, 0, 0xff, 0xff, 0, 0_u8]; 3];
+        let at = (filter.as_ptr() as usize).to_ne_bytes();
+        let program = [&3_u16.to_ne_bytes()[..], &[0; 6], &at].concat();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+        sys::set_option(socket.as_fd(), level, name, &program).unwrap();
+        let mut value = [0xaa; 64];
+        let asked = sys::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut value[..3]);
+        assert_eq!((asked, value), (Err(Errno::NOPROTOOPT), [0xaa; 64]));
+    }
+
     #[test]
     fn what_was_set_is_carried_over_and_nothing_else() {
         let make = || socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -225,9 +225,16 @@ unsafe fn copy_memory(
 }
 
 /// getsockopt(2): how many bytes the value has.
+///
+/// # Errors
+/// ENOPROTOOPT also for SO_GET_FILTER: its length counts instructions, and the kernel writes eight bytes for each.
 pub fn option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize, Errno> {
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_GET_FILTER) {
+        return Err(Errno::NOPROTOOPT);
+    }
     let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the buffer and its length are ours and live through the call.
+    // SAFETY: the buffer and its length are ours and live through the call; of every option but the one above the
+    // kernel writes no more bytes than the length says.
     check(unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
