@@ -110,7 +110,7 @@ impl Connection {
         // Linux answers what comes while its buffer is full at once (`ICSK_ACK_NOMEM`), and has no delay before the first
         // data that comes after the SYN (`icsk_ack.ato`).
         let is_full = self.rcv.advertised_edge <= self.rcv.nxt;
-        let has_delay = self.counters.data_segments_in > u32::from(self.syn_data_came);
+        let has_delay = self.counters.data_segments_in > u32::from(self.rcv.syn_data_came);
         self.rcv.nxt += 1;
         self.rcv.since_due = 0;
         self.rcv.fin_reached = true;

@@ -200,8 +200,6 @@ pub struct Connection {
     pub(crate) tells_cookie: TellsCookie,
     /// The program wants nothing more that the peer sends.
     pub(crate) read_shut: bool,
-    /// The peer's SYN brought data that was taken.
-    pub(crate) syn_data_came: bool,
     pub(crate) search: PathSearch,
     pub(crate) reset_reply_seq: u32,
     pub(crate) timestamp_offset: u32,

@@ -111,7 +111,7 @@ impl Connection {
         let mut events = Events::ESTABLISHED | Events::WRITABLE | Events::TRANSMIT;
         if !taken.is_empty() {
             window.write(0, taken);
-            self.syn_data_came = true;
+            self.rcv.syn_data_came = true;
             self.rcv.nxt += u64::try_from(taken.len()).unwrap_or(0);
             self.counters
                 .count_in(self.timers.last_received, taken.len(), u16::MAX);
@@ -144,7 +144,7 @@ impl Connection {
 
     /// Whether data went with a SYN in either direction and arrived (TCPI_OPT_SYN_DATA).
     pub(crate) const fn is_syn_data_taken(&self) -> bool {
-        matches!(self.fast_open, FastOpen::Accepted) || self.syn_data_came
+        matches!(self.fast_open, FastOpen::Accepted) || self.rcv.syn_data_came
     }
 
     /// Whether something on the path may swallow what belongs to Fast Open: the connection used it, and nothing

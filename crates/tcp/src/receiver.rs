@@ -64,6 +64,8 @@ pub(crate) struct Receiver {
     pub advertised_mss: u16,
     /// An ACK was due before the last segment came, of so many bytes, and has not left; 0: none was.
     pub since_due: u16,
+    /// The peer's SYN brought data that was taken.
+    pub syn_data_came: bool,
     /// What the segment that gave `ts_recent` echoed.
     pub ts_echo: u32,
     /// The ranges that grew last, newest first (RFC 2018 §4); empty, or below `nxt`: none.

@@ -45,10 +45,10 @@ pub(crate) struct Sender {
     pub is_pushed: bool,
     /// The last bytes were written with `MSG_MORE`.
     pub is_tail_unpushed: bool,
+    /// Records that are not acknowledged, of `record_ends`.
+    pub records: u8,
     /// Duplicate acknowledgements in a row.
     pub duplicate_acks: u32,
-    /// Records that are not acknowledged, of `record_ends`.
-    pub records: u32,
     /// One past their last positions, modulo 2^32, in order.
     pub record_ends: [u32; RECORDS],
     /// The trains that left last.
@@ -115,13 +115,13 @@ impl Sender {
         let una = low(self.una);
         let is_open = |end: &u32| end.wrapping_sub(una).wrapping_sub(1) < u32::MAX / 2;
         let mut open = [0; RECORDS];
-        let mut count = 0;
-        let known = self.record_ends.iter().take(at(self.records));
+        let mut count = 0_u8;
+        let known = self.record_ends.iter().take(usize::from(self.records));
         for (place, end) in open.iter_mut().zip(known.filter(|end| is_open(end))) {
             *place = *end;
             count += 1;
         }
-        if let Some(place) = open.get_mut(at(count)) {
+        if let Some(place) = open.get_mut(usize::from(count)) {
             *place = low(self.written);
             count += 1;
         }
@@ -139,7 +139,7 @@ impl Sender {
 
     #[cold]
     fn find_record_end(&self, start: u64) -> Option<u64> {
-        let ends = self.record_ends.iter().take(at(self.records));
+        let ends = self.record_ends.iter().take(usize::from(self.records));
         let ahead = |end: &u32| end.wrapping_sub(low(start));
         ends.map(ahead)
             .filter(|ahead| (1..u32::MAX / 2).contains(ahead))
@@ -156,8 +156,4 @@ impl Sender {
 fn low(position: u64) -> u32 {
     let [a, b, c, d, ..] = position.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
-}
-
-fn at(count: u32) -> usize {
-    usize::try_from(count).unwrap_or(RECORDS)
 }

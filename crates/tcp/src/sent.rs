@@ -36,9 +36,10 @@ struct Extent {
     start: u64,
     /// Highest position sent, plus one.
     end: u64,
-    sacked: u64,
-    lost: u64,
-    resent: u64,
+    /// Bytes of the flight, which the sequence space bounds.
+    sacked: u32,
+    lost: u32,
+    resent: u32,
     /// Index of the first run in the ring of all.
     head: u32,
     len: u32,
@@ -56,6 +57,11 @@ pub(crate) struct Sent {
     runs: [Run; RUNS],
 }
 
+/// Bytes of the flight, as [`Extent`] counts them.
+fn bytes(len: u64) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
 impl Sent {
     /// Whether nothing is in flight.
     pub const fn is_empty(&self) -> bool {
@@ -64,23 +70,24 @@ impl Sent {
 
     /// Positions selectively acknowledged.
     pub const fn sacked(&self) -> u64 {
-        self.extent.sacked
+        self.extent.sacked as u64
     }
 
     /// Positions that count as lost and were not sent again since.
     pub const fn lost(&self) -> u64 {
-        self.extent.lost
+        self.extent.lost as u64
     }
 
     /// Positions that counted as lost and were sent again since, which nothing has answered.
     pub const fn resent(&self) -> u64 {
-        self.extent.resent
+        self.extent.resent as u64
     }
 
     /// Positions that are thought to be in the network (RFC 8985 §9.3, the pipe of RFC 6675 §4).
     pub fn in_flight(&self) -> u64 {
         let extent = &self.extent;
-        (extent.end - extent.start).saturating_sub(extent.sacked + extent.lost)
+        (extent.end - extent.start)
+            .saturating_sub(u64::from(extent.sacked) + u64::from(extent.lost))
     }
 
     /// The lowest stretch that counts as lost.
@@ -294,9 +301,9 @@ impl<'a> Table<'a> {
             (start, sacked, lost, resent),
             (
                 self.extent.end,
-                self.extent.sacked,
-                self.extent.lost,
-                self.extent.resent
+                u64::from(self.extent.sacked),
+                u64::from(self.extent.lost),
+                u64::from(self.extent.resent)
             )
         );
     }

@@ -5,8 +5,9 @@ use std::io::IoSlice;
 use std::os::fd::RawFd;
 
 use client::{HeardBy, Outgoing, SocketKinds};
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
 
 use super::{Call, cork, destination, is_forbidden_broadcast, places};
 use crate::accelerated::{self, Stream};
@@ -69,9 +70,9 @@ pub fn send(
     if candidates.is_empty() {
         return match (policy().is_engine_only(), ancillary.source) {
             (false, _) => Ok(None),
-            // As of an address that is nobody's here.
-            (true, Some(_)) => Err(Errno::INVAL),
-            (true, None) => Err(Errno::NETUNREACH),
+            // As Linux says of an address that is nobody's here.
+            (true, Some(source)) if !is_of_this_host(source) => Err(Errno::INVAL),
+            (true, _) => Err(Errno::NETUNREACH),
         };
     }
     check(socket, to, &ancillary, (family, flags))?;
@@ -185,6 +186,16 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
         return serving.iter().filter(has_both).collect();
     }
     among
+}
+
+/// Whether the kernel has this address.
+fn is_of_this_host(address: IpAddr) -> bool {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket(family, SocketType::DGRAM, None);
+    socket.is_ok_and(|socket| rustix::net::bind(&socket, &SocketAddr::new(address, 0)).is_ok())
 }
 
 /// One datagram, but for its bytes.

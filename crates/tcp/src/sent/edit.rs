@@ -1,7 +1,7 @@
 //! Changing the middle of the table: marks, splits, merges. Only loss and reordering come here.
 
 use super::{
-    Marks, Piece, SPARE, Table,
+    Marks, Piece, SPARE, Table, bytes,
     run::{Run, low},
 };
 use crate::time::{Duration, Instant};
@@ -51,13 +51,13 @@ impl Table<'_> {
                 self.forget_marks(run, piece.len());
                 let others = run.marks() - Marks::LOST - Marks::RESENT;
                 *self.run_mut(index) = run.marked(others | Marks::SACKED);
-                self.extent.sacked += piece.len();
+                self.extent.sacked += bytes(piece.len());
                 visit(&piece);
             }
             index += 1;
         }
         self.join_sacked(first.saturating_sub(1), index);
-        self.extent.sacked - before
+        u64::from(self.extent.sacked - before)
     }
 
     /// Marks as lost what `is_lost` names among what is neither held nor lost. Returns how much.
@@ -72,10 +72,10 @@ impl Table<'_> {
             if !settled && is_lost(&piece) {
                 self.forget_marks(run, piece.len());
                 *self.run_mut(index) = run.marked((run.marks() - Marks::RESENT) | Marks::LOST);
-                self.extent.lost += piece.len();
+                self.extent.lost += bytes(piece.len());
             }
         }
-        self.extent.lost - before
+        u64::from(self.extent.lost - before)
     }
 
     /// Marks as lost what begins at SND.UNA and ends at `end`, if it is not held. Returns how much.
@@ -119,7 +119,7 @@ impl Table<'_> {
                 if old.marks().intersects(Marks::LOST | Marks::RESENT) {
                     // A probe of the tail is sent again without having been lost.
                     marks |= Marks::RESENT;
-                    self.extent.resent += len;
+                    self.extent.resent += bytes(len);
                 }
                 *self.run_mut(index) = run.marked(marks);
             }
@@ -154,13 +154,13 @@ impl Table<'_> {
             return;
         }
         if marks.contains(Marks::SACKED) {
-            self.extent.sacked = self.extent.sacked.saturating_sub(len);
+            self.extent.sacked = self.extent.sacked.saturating_sub(bytes(len));
         }
         if marks.contains(Marks::LOST) {
-            self.extent.lost = self.extent.lost.saturating_sub(len);
+            self.extent.lost = self.extent.lost.saturating_sub(bytes(len));
         }
         if marks.contains(Marks::RESENT) {
-            self.extent.resent = self.extent.resent.saturating_sub(len);
+            self.extent.resent = self.extent.resent.saturating_sub(bytes(len));
         }
     }
 
