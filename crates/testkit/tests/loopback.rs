@@ -140,8 +140,10 @@ fn programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
 fn static_programs_print_over_loopback_on_an_engine_what_they_print_over_the_kernel() {
     // How often a send has to sleep, and is left, depends on how fast its pair is emptied meanwhile.
     // Times of sending are not told, in two families otherwise.
+    // An edge of room may come once more than there was one: of a hundred runs in about two.
     // What is for everybody is refused under this policy where no route leads there, as on the kernel of host `a`.
     let without = [
+        "epoll_edge",
         "epoll_room",
         "handler_jumps",
         "udp_errors",

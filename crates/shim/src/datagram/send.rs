@@ -7,7 +7,6 @@ use std::os::fd::RawFd;
 use client::{HeardBy, Outgoing, SocketKinds};
 use core::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
 
 use super::{Call, cork, destination, is_forbidden_broadcast, places};
 use crate::accelerated::{self, Stream};
@@ -70,8 +69,8 @@ pub fn send(
     if candidates.is_empty() {
         return match (policy().is_engine_only(), ancillary.source) {
             (false, _) => Ok(None),
-            // As Linux says of an address that is nobody's here.
-            (true, Some(source)) if !is_of_this_host(source) => Err(Errno::INVAL),
+            // As Linux says of an IPv6 address that is nobody's here (`ip6_datagram_send_ctl`); of the kernel's own too.
+            (true, Some(IpAddr::V6(_))) => Err(Errno::INVAL),
             (true, _) => Err(Errno::NETUNREACH),
         };
     }
@@ -186,16 +185,6 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
         return serving.iter().filter(has_both).collect();
     }
     among
-}
-
-/// Whether the kernel has this address.
-fn is_of_this_host(address: IpAddr) -> bool {
-    let family = match address {
-        IpAddr::V4(_) => AddressFamily::INET,
-        IpAddr::V6(_) => AddressFamily::INET6,
-    };
-    let socket = rustix::net::socket(family, SocketType::DGRAM, None);
-    socket.is_ok_and(|socket| rustix::net::bind(&socket, &SocketAddr::new(address, 0)).is_ok())
 }
 
 /// One datagram, but for its bytes.
