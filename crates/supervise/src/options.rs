@@ -281,6 +281,8 @@ mod tests {
         let at = (filter.as_ptr() as usize).to_ne_bytes();
         let program = [&3_u16.to_ne_bytes()[..], &[0; 6], &at].concat();
         let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+        let none = sys::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut [0; 3]);
+        assert_eq!(none, Ok(0));
         sys::set_option(socket.as_fd(), level, name, &program).unwrap();
         let mut value = [0xaa; 64];
         let asked = sys::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut value[..3]);

@@ -227,11 +227,12 @@ unsafe fn copy_memory(
 /// getsockopt(2): how many bytes the value has.
 ///
 /// # Errors
-/// ENOPROTOOPT also for SO_GET_FILTER: its length counts instructions, and the kernel writes eight bytes for each.
+/// ENOPROTOOPT also for SO_GET_FILTER where there is one: its length counts instructions, and the kernel writes eight
+/// bytes for each.
 pub fn option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize, Errno> {
-    if (level, name) == (libc::SOL_SOCKET, libc::SO_GET_FILTER) {
-        return Err(Errno::NOPROTOOPT);
-    }
+    let is_filter = (level, name) == (libc::SOL_SOCKET, libc::SO_GET_FILTER);
+    // Asked with no room it only tells how many instructions there are.
+    let value = if is_filter { &mut [] } else { value };
     let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: the buffer and its length are ours and live through the call; of every option but the one above the
     // kernel writes no more bytes than the length says.
@@ -244,7 +245,10 @@ pub fn option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Re
             &raw mut len,
         )
     })?;
-    usize::try_from(len).map_err(|_| Errno::IO)
+    match usize::try_from(len) {
+        Ok(1..) if is_filter => Err(Errno::NOPROTOOPT),
+        told => told.map_err(|_| Errno::IO),
+    }
 }
 
 /// setsockopt(2).
