@@ -146,6 +146,8 @@ fn static_programs_print_over_loopback_on_an_engine_what_they_print_over_the_ker
         "epoll_edge",
         "epoll_room",
         "handler_jumps",
+        // That a datagram was too long is told by one of the next calls, whichever it is.
+        "udp_basic",
         "udp_errors",
         "tx_stamps",
         "udp_tx_stamps",

@@ -107,8 +107,9 @@ fn static_programs_print_under_a_supervisor_what_they_print_over_the_kernel() {
     }
     // Fast Open is refused, and how soon the connect then stands is no measure.
     // While a pair is emptied that a connect had filled, each piece can be an edge of room; one edge more than there was
-    // comes in about two of a hundred runs of `epoll_edge`.
-    let without = ["epoll_edge", "epoll_room", "fast_open"];
+    // comes in about two of a hundred runs of `epoll_edge`. That a datagram of `udp_basic` was too long is told by one of the
+    // next calls, whichever comes after the supervisor has tried to send it.
+    let without = ["epoll_edge", "epoll_room", "fast_open", "udp_basic"];
     run_all(a, &arguments, &|name| without.contains(&name), 60);
 }
 
