@@ -33,7 +33,7 @@ static void answer(int fd) {
     close(fd);
 }
 
-/* A listener of its own at the port after that of the given one. */
+/* A listener of its own beside the given one. */
 static int listener_at(address_t address) {
     int fd = multipath(SOCK_CLOEXEC), on = 1;
     result("reuse", setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
@@ -47,10 +47,12 @@ static void server(int listener) {
     address_t address;
     socklen_t len = sizeof address;
     getsockname(listener, (struct sockaddr *)&address, &len);
-    address.PORT = htons((unsigned short)(ntohs(address.PORT) + 1));
+    address.PORT = 0;
     int second = listener_at(address);
+    len = sizeof address;
+    getsockname(second, (struct sockaddr *)&address, &len);
     int first = accepted(listener);
-    step(first);
+    send(first, &address.PORT, sizeof address.PORT, 0);
     address_t name;
     for (int i = 0; i < 2; i++) {
         len = sizeof name;
@@ -68,8 +70,7 @@ static void server(int listener) {
 static void client(address_t peer) {
     int first = multipath(0);
     result("connect", connect(first, (struct sockaddr *)&peer, sizeof peer));
-    await(first);
-    peer.PORT = htons((unsigned short)(ntohs(peer.PORT) + 1));
+    recv(first, &peer.PORT, sizeof peer.PORT, MSG_WAITALL);
     for (int i = 0; i < 2; i++) {
         int fd = i ? multipath(SOCK_CLOEXEC) : socket(FAMILY, SOCK_STREAM, 0);
         say("kind %d, cloexec %d", kind_of(fd) == SOCK_STREAM, fcntl(fd, F_GETFD));
