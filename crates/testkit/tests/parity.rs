@@ -109,7 +109,14 @@ fn static_programs_print_under_a_supervisor_what_they_print_over_the_kernel() {
     // While a pair is emptied that a connect had filled, each piece can be an edge of room; one edge more than there was
     // comes in about two of a hundred runs of `epoll_edge`. That a datagram of `udp_basic` was too long is told by one of the
     // next calls, whichever comes after the supervisor has tried to send it.
-    let without = ["epoll_edge", "epoll_room", "fast_open", "udp_basic"];
+    // How much of what waits `table_tcp` sees at once depends on how fast the supervisor has moved it.
+    let without = [
+        "epoll_edge",
+        "epoll_room",
+        "fast_open",
+        "table_tcp",
+        "udp_basic",
+    ];
     run_all(a, &arguments, &|name| without.contains(&name), 60);
 }
 
