@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     row::{Row, from},
     samples::Values,
-    setup::{Idle, Plan, Setup, Unavailable},
+    setup::{Plan, Setup, Unavailable},
     testbed::{On, Placement, Stack, Testbed},
 };
 use crate::{apps::case::Better, tools};
@@ -105,11 +105,8 @@ const fn setup(
     measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
-        key,
-        title,
-        idle: Idle::Held,
         tools: &["iperf3"],
-        measure,
+        ..Setup::new(key, title, measure)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     row::{Row, from},
     samples::Values,
-    setup::{Idle, Plan, Setup},
+    setup::{Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
 use crate::{
@@ -90,17 +90,17 @@ const REQUESTS: [[&str; 3]; 4] = [
 ];
 
 const SETUPS: [Setup; 15] = [
-    setup("kernel-0", "kernel", |testbed| {
+    Setup::new("kernel-0", "kernel", |testbed| {
         both(testbed, Stack::Kernel, "0")
     }),
-    setup("inline-0", "inline both ends", |testbed| {
+    Setup::new("inline-0", "inline both ends", |testbed| {
         both(testbed, INLINE, "0")
     }),
-    setup("engine-0", "engine serves, client kernel", |testbed| {
+    Setup::new("engine-0", "engine serves, client kernel", |testbed| {
         let _engine = testbed.start_engine(On::A, &[])?;
         connections(testbed, Stack::Engine, Stack::Kernel, "0")
     }),
-    setup(
+    Setup::new(
         "engine-client",
         "client on an engine, server kernel",
         |testbed| {
@@ -108,55 +108,41 @@ const SETUPS: [Setup; 15] = [
             connections(testbed, Stack::Kernel, Stack::Engine, "0")
         },
     ),
-    setup("kernel-create", "kernel, never connected", |testbed| {
+    Setup::new("kernel-create", "kernel, never connected", |testbed| {
         create(testbed, Stack::Kernel)
     }),
-    setup("inline-create", "inline, never connected", |testbed| {
+    Setup::new("inline-create", "inline, never connected", |testbed| {
         create(testbed, INLINE)
     }),
-    setup("engine-create", "engine, never connected", |testbed| {
+    Setup::new("engine-create", "engine, never connected", |testbed| {
         let _engine = testbed.start_engine(On::B, &[])?;
         create(testbed, Stack::Engine)
     }),
-    setup("kernel-1", "kernel, 1 request", |testbed| {
+    Setup::new("kernel-1", "kernel, 1 request", |testbed| {
         both(testbed, Stack::Kernel, "1")
     }),
-    setup("inline-1", "inline, 1 request", |testbed| {
+    Setup::new("inline-1", "inline, 1 request", |testbed| {
         both(testbed, INLINE, "1")
     }),
-    setup("kernel-2", "kernel, 2 requests", |testbed| {
+    Setup::new("kernel-2", "kernel, 2 requests", |testbed| {
         both(testbed, Stack::Kernel, "2")
     }),
-    setup("inline-2", "inline, 2 requests", |testbed| {
+    Setup::new("inline-2", "inline, 2 requests", |testbed| {
         both(testbed, INLINE, "2")
     }),
-    setup("kernel-5", "kernel, 5 requests", |testbed| {
+    Setup::new("kernel-5", "kernel, 5 requests", |testbed| {
         both(testbed, Stack::Kernel, "5")
     }),
-    setup("inline-5", "inline, 5 requests", |testbed| {
+    Setup::new("inline-5", "inline, 5 requests", |testbed| {
         both(testbed, INLINE, "5")
     }),
-    setup("kernel-10", "kernel, 10 requests", |testbed| {
+    Setup::new("kernel-10", "kernel, 10 requests", |testbed| {
         both(testbed, Stack::Kernel, "10")
     }),
-    setup("inline-10", "inline, 10 requests", |testbed| {
+    Setup::new("inline-10", "inline, 10 requests", |testbed| {
         both(testbed, INLINE, "10")
     }),
 ];
-
-const fn setup(
-    key: &'static str,
-    title: &'static str,
-    measure: fn(&Testbed) -> anyhow::Result<Values>,
-) -> Setup {
-    Setup {
-        key,
-        title,
-        idle: Idle::Held,
-        tools: &[],
-        measure,
-    }
-}
 
 fn both(testbed: &Testbed, stack: Stack, requests: &str) -> anyhow::Result<Values> {
     connections(testbed, stack, stack, requests)

@@ -164,11 +164,8 @@ const fn setup(
     measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
-        key,
-        title,
         idle,
-        tools: &[],
-        measure,
+        ..Setup::new(key, title, measure)
     }
 }
 

@@ -41,25 +41,25 @@ pub fn plan() -> Plan {
 }
 
 const SETUPS: [Setup; 11] = [
-    probe("kernel-spin", "kernel, both spin", |testbed| {
+    Setup::new("kernel-spin", "kernel, both spin", |testbed| {
         echo(testbed, Stack::Kernel, Stack::Kernel)
     }),
-    probe("inline", "inline both ends", |testbed| {
+    Setup::new("inline", "inline both ends", |testbed| {
         echo(testbed, PACKET, PACKET)
     }),
-    probe("inline-xdp", "inline both ends, AF_XDP", |testbed| {
+    Setup::new("inline-xdp", "inline both ends, AF_XDP", |testbed| {
         echo(testbed, XDP, XDP)
     }),
-    probe("server-inline", "server inline, client kernel", |testbed| {
+    Setup::new("server-inline", "server inline, client kernel", |testbed| {
         echo(testbed, PACKET, Stack::Kernel)
     }),
-    probe("loopback", "kernel loopback, both spin", |testbed| {
+    Setup::new("loopback", "kernel loopback, both spin", |testbed| {
         same_host(testbed, Stack::Kernel)
     }),
-    probe("same-inline", "same host, both inline", |testbed| {
+    Setup::new("same-inline", "same host, both inline", |testbed| {
         same_host(testbed, PACKET)
     }),
-    probe("same-engine", "same host, one engine", |testbed| {
+    Setup::new("same-engine", "same host, one engine", |testbed| {
         same_host(testbed, Stack::Engine)
     }),
     sockperf(
@@ -88,20 +88,6 @@ const SETUPS: [Setup; 11] = [
     ),
 ];
 
-const fn probe(
-    key: &'static str,
-    title: &'static str,
-    measure: fn(&Testbed) -> anyhow::Result<Values>,
-) -> Setup {
-    Setup {
-        key,
-        title,
-        idle: Idle::Held,
-        tools: &[],
-        measure,
-    }
-}
-
 const fn sockperf(
     key: &'static str,
     title: &'static str,
@@ -109,11 +95,9 @@ const fn sockperf(
     measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
-        key,
-        title,
         idle,
         tools: &["sockperf"],
-        measure,
+        ..Setup::new(key, title, measure)
     }
 }
 

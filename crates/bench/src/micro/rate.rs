@@ -3,7 +3,7 @@
 use super::{
     row::{Row, from},
     samples::Values,
-    setup::{Idle, Plan, Setup},
+    setup::{Plan, Setup},
     testbed::{LOAD, On, Stack, Testbed},
 };
 use crate::{
@@ -96,11 +96,8 @@ const fn setup(
     measure: fn(&Testbed) -> anyhow::Result<Values>,
 ) -> Setup {
     Setup {
-        key,
-        title,
-        idle: Idle::Held,
         tools,
-        measure,
+        ..Setup::new(key, title, measure)
     }
 }
 

@@ -20,12 +20,29 @@ pub struct Setup {
     pub key: &'static str,
     /// What happens, in a few words.
     pub title: &'static str,
-    /// See there.
+    /// How deeply processors may idle meanwhile.
     pub idle: Idle,
     /// Programs that must be installed.
     pub tools: &'static [&'static str],
     /// Measures once.
     pub measure: fn(&Testbed) -> anyhow::Result<Values>,
+}
+
+impl Setup {
+    /// One that needs no program but this one, with processors held from deep idle.
+    pub const fn new(
+        key: &'static str,
+        title: &'static str,
+        measure: fn(&Testbed) -> anyhow::Result<Values>,
+    ) -> Self {
+        Self {
+            key,
+            title,
+            idle: Idle::Held,
+            tools: &[],
+            measure,
+        }
+    }
 }
 
 /// What one of the commands measures.
