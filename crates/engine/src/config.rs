@@ -1,6 +1,6 @@
 //! What an engine is started with.
 
-use crate::sharing::Sharing;
+use crate::kernel::sharing::Sharing;
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;

@@ -160,8 +160,8 @@ impl Wired {
 
 /// A user whose descriptors are closed at once.
 #[cfg(test)]
-pub(crate) fn user() -> std::sync::Arc<crate::users::User> {
-    let users = crate::users::Users::direct();
+pub(crate) fn user() -> std::sync::Arc<crate::programs::users::User> {
+    let users = crate::programs::users::Users::direct();
     users.user(1_000).expect("no thread is needed")
 }
 

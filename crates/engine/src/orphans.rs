@@ -5,10 +5,10 @@
 //! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
-use crate::control::Answer;
 use crate::core::EngineCore;
+use crate::core::control::Answer;
+use crate::programs::users::ProgramFd;
 use crate::sockets::Identity;
-use crate::users::ProgramFd;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use hostif::SocketId;

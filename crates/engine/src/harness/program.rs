@@ -160,7 +160,7 @@ impl Wired {
         let (file, bells) = (next(), [next(), next()]);
         let region =
             Region::map(rustix::io::dup(&file).expect("a descriptor")).expect("a good region");
-        let is_its = |session: &Option<crate::session::Session>| {
+        let is_its = |session: &Option<crate::programs::session::Session>| {
             session
                 .as_ref()
                 .is_some_and(|session| session.number == welcome.session)

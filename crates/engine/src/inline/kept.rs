@@ -5,8 +5,8 @@ use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 use super::Inline;
-use crate::latency::IdleLatency;
-use crate::run::StartError;
+use crate::process::latency::IdleLatency;
+use crate::process::run::StartError;
 
 /// How long an engine that was left behind stays without being needed.
 const PATIENCE: tcp::Duration = tcp::Duration::from_secs(1);

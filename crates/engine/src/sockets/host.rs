@@ -3,7 +3,7 @@
 
 use super::{Sockets, at};
 use crate::errno;
-use crate::rows::Kind;
+use crate::sockets::rows::Kind;
 use core::net::SocketAddr;
 use hostif::Flags;
 use stack::{

@@ -3,8 +3,8 @@
 //! Seldom asked for, so a socket is entered when somebody asks, not when it is made.
 
 use super::Sockets;
-use crate::rows::Kind;
-use crate::users::ProgramFd;
+use crate::programs::users::ProgramFd;
+use crate::sockets::rows::Kind;
 use hostif::SocketId;
 use hostif::id::IdMap;
 use rustix::fd::AsFd;

@@ -1,8 +1,8 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
-use crate::datagrams::DatagramRow;
-use crate::rows::SocketRow;
+use crate::sockets::datagrams::DatagramRow;
+use crate::sockets::rows::SocketRow;
 use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};

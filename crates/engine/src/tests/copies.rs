@@ -1,7 +1,7 @@
 //! How many copies a byte costs, between programs on two engines and on one.
 
-use crate::copies::Copies;
 use crate::harness::{Program, Socket, Wired, small_limits};
+use crate::sockets::copies::Copies;
 use nic::wire::{self, WireEnd};
 use nic::{Caps, Counters, Driver, RxFrame, SharedSlice, TxFrame};
 use rustix::fd::BorrowedFd;

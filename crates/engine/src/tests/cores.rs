@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::core::EngineCore;
 use crate::harness::{ADDRESSES, Program, Wired, small_limits};
-use crate::shard::Shard;
+use crate::shards::Shard;
 use core::net::{IpAddr, SocketAddr};
 use hostif::control::{QueryKind, Reply, Request};
 use hostif::{Op, Steering};
@@ -39,7 +39,7 @@ fn engine() -> (Wired, Bundle) {
         EngineCore::seated(
             config,
             shard,
-            crate::users::Users::direct(),
+            crate::programs::users::Users::direct(),
             Box::new(end),
             [7; 16],
             now,

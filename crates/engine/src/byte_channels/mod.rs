@@ -1,0 +1,387 @@
+//! Connections to neighbours whose bytes pass through memory that both programs map (`hostif::byte_channel`), not as segments.
+//! Handshake, FIN, RST, urgent data, options, timers stay the stack's; here is who gets which slot, and what
+//! one side's program has to be told of the other's. Why: docs/decisions/0039-bytes-between-neighbours.md.
+//!
+//! The side that accepted offers a slot, in a note to the neighbour, which takes it where the connection stands. Each
+//! tells its program by the socket's header. Whether a byte channel is used is the programs' affair: who receives says
+//! that it looks there, and who sends opens it then. A program that sends to one that waits asks its engine, that asks
+//! the neighbour, and that wakes its program: by a note, which wakes the neighbour as a frame would.
+
+mod note;
+
+use std::collections::VecDeque;
+
+use hostif::control::Reply;
+use hostif::header::SlotName;
+use hostif::{ChannelPair, ChannelRegion, LaneNews};
+use nic::ControlMessage;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use tcp::Instant;
+
+use crate::core::EngineCore;
+use crate::core::control::Answer;
+use note::Said;
+
+/// The memory between this engine and a neighbour.
+struct Known {
+    number: u32,
+    neighbour: u64,
+    side: u8,
+    channel_region: ChannelRegion,
+    /// Who uses each slot on this side, as the stack names its owners; 0: nobody.
+    owners: Box<[u64; hostif::channel_region::SLOTS as usize]>,
+}
+
+impl Known {
+    fn owner(&mut self, slot: u32) -> Option<&mut u64> {
+        self.owners.get_mut(usize::try_from(slot).ok()?)
+    }
+}
+
+/// All slots of a core.
+#[derive(Default)]
+pub struct ByteChannels {
+    known: Vec<Known>,
+    last_number: u32,
+    /// Notes that have not left; one for each slot and kind at most.
+    unsaid: VecDeque<(u64, ControlMessage)>,
+}
+
+impl ByteChannels {
+    fn by_number(&mut self, number: u32) -> Option<&mut Known> {
+        self.known.iter_mut().find(|one| one.number == number)
+    }
+
+    fn by_neighbour(&mut self, neighbour: u64) -> Option<&mut Known> {
+        self.known.iter_mut().find(|one| one.neighbour == neighbour)
+    }
+
+    /// Whether notes wait for room.
+    pub fn has_backlog(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    fn say(&mut self, neighbour: u64, said: &Said) {
+        let note = (neighbour, said.emit());
+        if !self.unsaid.contains(&note) {
+            self.unsaid.push_back(note);
+        }
+    }
+
+    fn channel_pairs(&self, name: SlotName) -> Option<(ChannelPair, ChannelPair)> {
+        let known = self
+            .known
+            .iter()
+            .find(|one| one.number == name.channel_region)?;
+        known.channel_region.channel_pairs(name.slot, name.side)
+    }
+}
+
+impl EngineCore {
+    /// Everything about byte channels that a turn has to do. Returns how much that was.
+    pub(crate) fn follow_byte_channels(&mut self, now: Instant) -> usize {
+        if self.link.driver.local_peers().is_none() {
+            self.sockets.established.clear();
+            return 0;
+        }
+        for at in 0..self.sockets.established.len() {
+            let row = self.sockets.established[at];
+            self.offer_slot(row);
+        }
+        self.sockets.established.clear();
+        let mut work = 0;
+        while let Some((neighbour, note)) = self.hear_note() {
+            work += 1;
+            if let Some(said) = Said::parse(&note) {
+                self.on_said(now, neighbour, said);
+            }
+        }
+        if !self.sockets.left_slots.is_empty() {
+            while let Some(name) = self.sockets.left_slots.pop() {
+                self.leave_slot(name);
+            }
+            self.forget_channel_regions();
+        }
+        self.say_all();
+        work
+    }
+
+    fn hear_note(&mut self) -> Option<(u64, ControlMessage)> {
+        self.link.driver.local_peers()?.hear()
+    }
+
+    fn say_all(&mut self) {
+        while let Some((neighbour, note)) = self.byte_channels.unsaid.front() {
+            let Some(neighbours) = self.link.driver.local_peers() else {
+                return;
+            };
+            match neighbours.tell(*neighbour, note) {
+                Ok(true) => drop(self.byte_channels.unsaid.pop_front()),
+                Ok(false) => return,
+                Err(error) => {
+                    self.link.device.on_failure(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The memory shared with a neighbour; mapped when it is first needed.
+    fn known(&mut self, neighbour: u64) -> Option<&mut Known> {
+        if self.byte_channels.by_neighbour(neighbour).is_none() {
+            let (file, is_maker) = self.link.driver.local_peers()?.take_memory(neighbour)?;
+            // A neighbour whose memory is something else gets segments.
+            let channel_region = ChannelRegion::adopt(file).ok()?;
+            let number = self.byte_channels.last_number.wrapping_add(1).max(1);
+            self.byte_channels.last_number = number;
+            self.byte_channels.known.push(Known {
+                number,
+                neighbour,
+                side: u8::from(!is_maker),
+                channel_region,
+                owners: Box::new([0; hostif::channel_region::SLOTS as usize]),
+            });
+        }
+        self.byte_channels.by_neighbour(neighbour)
+    }
+
+    /// A connection that this side has accepted stands.
+    fn offer_slot(&mut self, row: u32) {
+        let record = self.sockets.row(row);
+        let Some(connection) = record.connection() else {
+            return;
+        };
+        // What arrives by a byte channel has no time of arrival.
+        if record.active || record.tells_arrival || self.sockets.companion(row).slot.is_some() {
+            return;
+        }
+        let (Ok((local, remote)), Some(owner)) =
+            (self.stack.addresses(connection), self.sockets.id(row))
+        else {
+            return;
+        };
+        let Some(neighbour) = self
+            .link
+            .driver
+            .local_peers()
+            .and_then(|all| all.find(remote.ip()))
+        else {
+            return;
+        };
+        let Some(known) = self.known(neighbour) else {
+            return;
+        };
+        let side = known.side;
+        let is_free = |slot: &u32| {
+            let at = usize::try_from(*slot).unwrap_or(usize::MAX);
+            known.owners[at] == 0
+                && known
+                    .channel_region
+                    .uses(*slot)
+                    .is_some_and(|uses| uses.try_offer(side))
+        };
+        let own_half = (u32::from(side)..hostif::channel_region::SLOTS).step_by(2);
+        let Some(slot) = own_half.into_iter().find(is_free) else {
+            return;
+        };
+        if let Some((out, back)) = known.channel_region.channel_pairs(slot, side) {
+            out.byte_channel.reset();
+            back.byte_channel.reset();
+        }
+        self.use_slot(neighbour, slot, row, owner.to_bits());
+        let said = Said::Offer {
+            slot,
+            acceptor: local,
+            opener: remote,
+        };
+        self.byte_channels.say(neighbour, &said);
+    }
+
+    /// A socket has a slot from now on.
+    fn use_slot(&mut self, neighbour: u64, slot: u32, row: u32, socket: u64) {
+        let Some(known) = self.byte_channels.by_neighbour(neighbour) else {
+            return;
+        };
+        let name = SlotName {
+            channel_region: known.number,
+            slot,
+            side: known.side,
+        };
+        if let Some(owner) = known.owner(slot) {
+            *owner = socket;
+        }
+        self.sockets.companion(row).slot = Some(name);
+        self.sockets
+            .with_header(row, |header| header.engine_set_slot(name));
+    }
+
+    fn on_said(&mut self, now: Instant, neighbour: u64, said: Said) {
+        match said {
+            Said::Offer {
+                slot,
+                acceptor,
+                opener,
+            } => {
+                let Some(known) = self.known(neighbour) else {
+                    return;
+                };
+                let (side, is_used) = (known.side, known.owner(slot).is_none_or(|it| *it != 0));
+                let Some(uses) = known.channel_region.uses(slot) else {
+                    return;
+                };
+                let is_theirs = slot % 2 != u32::from(side);
+                let is_its_own = |core: &mut Self| {
+                    let neighbours = core.link.driver.local_peers();
+                    neighbours.is_some_and(|all| all.has(neighbour, acceptor.ip()))
+                };
+                let row = if is_theirs && !is_used && is_its_own(self) {
+                    let owner = self.stack.owner_between(opener, acceptor);
+                    owner.and_then(|owner| Some((self.sockets.row_of(owner)?, owner)))
+                } else {
+                    None
+                };
+                let row = row.filter(|(row, _)| {
+                    let is_plain = !self.sockets.row(*row).tells_arrival;
+                    is_plain && self.sockets.companion(*row).slot.is_none()
+                });
+                uses.hear(side, row.is_some());
+                if let Some((row, owner)) = row {
+                    self.use_slot(neighbour, slot, row, owner);
+                }
+            }
+            Said::News { slot, news } => {
+                let owner = self
+                    .byte_channels
+                    .by_neighbour(neighbour)
+                    .and_then(|known| known.owner(slot).copied());
+                let Some(row) = owner.and_then(|owner| self.sockets.row_of(owner)) else {
+                    return;
+                };
+                self.sockets.set_now(now);
+                match news {
+                    LaneNews::Bytes => self.sockets.count_rx(row),
+                    LaneNews::Room => self.sockets.count_tx(row),
+                    LaneNews::Nonsense => {}
+                }
+            }
+        }
+    }
+
+    /// A program speaks of its byte channels.
+    pub(crate) fn tell_byte_channel(
+        &mut self,
+        now: Instant,
+        row: u32,
+        news: LaneNews,
+    ) -> Result<u64, Errno> {
+        let name = self.sockets.companion(row).slot.ok_or(Errno::INVAL)?;
+        if news == LaneNews::Nonsense {
+            let connection = self.sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
+            tracing::warn!("a neighbour's memory makes no sense: its connection is reset");
+            let _ = self.stack.abort(now, connection, &mut self.sockets);
+            self.sockets.fail(row, Errno::CONNRESET);
+            return Ok(0);
+        }
+        let known = self
+            .byte_channels
+            .by_number(name.channel_region)
+            .ok_or(Errno::INVAL)?;
+        let neighbour = known.neighbour;
+        let slot = name.slot;
+        self.byte_channels
+            .say(neighbour, &Said::News { slot, news });
+        Ok(0)
+    }
+
+    /// The last holder closes a socket: nobody reads its byte channel any more. Whether there is something in it that nobody
+    /// has read.
+    pub(crate) fn stop_reading_byte_channel(&mut self, row: u32) -> bool {
+        let Some(name) = self.sockets.companion(row).slot else {
+            return false;
+        };
+        let consumed = self
+            .sockets
+            .with_header(row, |header| header.byte_channel_consumed())
+            .unwrap_or(0);
+        self.byte_channels
+            .channel_pairs(name)
+            .is_some_and(|(_, back)| {
+                back.byte_channel.leave();
+                back.byte_channel.available(consumed) != Ok(0)
+            })
+    }
+
+    /// What of a connection's stream went by its byte_channels: sent and received bytes.
+    pub(crate) fn byte_channel_bytes(&self, row: u32) -> [u64; 2] {
+        let read = |header: hostif::SocketHeader<'_>| {
+            let there = header
+                .slot()
+                .map(|name| self.byte_channels.channel_pairs(name));
+            let consumed = header.byte_channel_consumed();
+            let waiting = there
+                .flatten()
+                .and_then(|(_, back)| back.byte_channel.available(consumed).ok());
+            [
+                header.byte_channel_written(),
+                consumed + waiting.unwrap_or(0),
+            ]
+        };
+        self.sockets.with_header(row, read).unwrap_or_default()
+    }
+
+    /// A socket with a slot is gone.
+    fn leave_slot(&mut self, name: SlotName) {
+        let Some(known) = self.byte_channels.by_number(name.channel_region) else {
+            return;
+        };
+        if let Some(owner) = known.owner(name.slot) {
+            *owner = 0;
+        }
+        if let Some(uses) = known.channel_region.uses(name.slot) {
+            uses.release(name.side);
+        }
+    }
+
+    /// The memory of a neighbour that is gone goes with the last connection that has a slot in it.
+    pub(crate) fn forget_channel_regions(&mut self) {
+        let Some(neighbours) = self.link.driver.local_peers() else {
+            return;
+        };
+        self.byte_channels.known.retain(|one| {
+            one.owners.iter().any(|owner| *owner != 0) || neighbours.knows(one.neighbour)
+        });
+    }
+
+    /// The memory behind a slot, for a session that holds a socket with one there.
+    pub(crate) fn map_channel_region(
+        &mut self,
+        slot: usize,
+        channel_region: u32,
+    ) -> Result<Answer, (Errno, String)> {
+        match self.channel_region_file(slot, channel_region) {
+            Ok(file) => Ok((Reply::ChannelRegion { channel_region }, vec![file])),
+            Err(errno) => Err((errno, "no memory for this program".to_owned())),
+        }
+    }
+
+    fn channel_region_file(&mut self, slot: usize, number: u32) -> Result<OwnedFd, Errno> {
+        let rows: Vec<u32> = self.sessions[slot]
+            .as_ref()
+            .map(|session| session.sockets.iter().copied().collect())
+            .unwrap_or_default();
+        let is_there = |row: u32| {
+            let name = self.sockets.companion(row).slot;
+            name.is_some_and(|name| name.channel_region == number)
+        };
+        if !rows.into_iter().any(is_there) {
+            return Err(Errno::ACCESS);
+        }
+        let known = self.byte_channels.by_number(number).ok_or(Errno::NOENT)?;
+        let file = known.channel_region.file().ok_or(Errno::BADF)?;
+        rustix::io::fcntl_dupfd_cloexec(file, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

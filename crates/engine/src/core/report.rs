@@ -1,0 +1,207 @@
+//! What `status`, `ss` and `doctor` print, as JSON. For people and scripts; walks whole tables.
+
+use crate::core::EngineCore;
+use crate::programs::session::Session;
+use crate::sockets::rows::Kind;
+use rustix::fd::OwnedFd;
+use rustix::fs::{MemfdFlags, SeekFrom};
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+use stack::Resolution;
+use stack::tables::{ConnectionRecord, ListenerRecord, TimeWaitRecord};
+use std::sync::atomic::Ordering;
+
+/// The engine as a whole.
+pub fn status(core: &EngineCore) -> Value {
+    let counters: Map<String, Value> = core
+        .stack
+        .counters()
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    let caps = core.link.driver.caps();
+    json!({
+        "name": core.config.name,
+        "pid": std::process::id(),
+        "core": core.shard.core,
+        "cores": core.shard.steering.cores,
+        "interface": core.config.interface,
+        "driver": core.config.driver,
+        "driver_mode": core.link.driver.mode(),
+        "complaints": complaints(core),
+        "lost_log_lines": core.config.lost_log_lines.load(Ordering::Relaxed),
+        "sharing": format!("{:?}", core.sharing()).to_lowercase(),
+        "congestion_control": core.config.socket_options.congestion.name(),
+        "ecn": core.config.socket_options.ecn as u8,
+        "protocols": core.config.protocols.names().collect::<Vec<_>>(),
+        "caps": {
+            "tx_checksum": caps.tx_checksum,
+            "rx_checksum": caps.rx_checksum,
+            "tso_max_bytes": caps.tso_max_bytes,
+            "gro": caps.gro,
+            "mtu_bytes": caps.mtu,
+            "payload_align_bytes": caps.align,
+        },
+        "driver_counters": core.link.driver.counters(),
+        "lost_at_stopped_queue": core.link.queues.lost_frames(),
+        "stack_counters": counters,
+        "copies": core.copies().to_json(),
+        "programs": core.sessions.iter().flatten().filter(|session| is_program(session)).count(),
+        "sockets": core.sockets.count(),
+        "connections": core.stack.connections().count(),
+        "listeners": core.stack.listeners().count(),
+        "time_waits": core.stack.time_waits().count(),
+        "datagram_sockets": core.stack.udp_sockets(),
+        "regions": core.sockets.regions.len(),
+        "memory_kib": resident_kib(),
+        "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::sockets::rows::SocketRow>(),
+        "bytes_per_listener": size_of::<ListenerRecord>(),
+        "bytes_per_time_wait": size_of::<TimeWaitRecord>(),
+    })
+}
+
+/// What of the device is not as was asked for or found.
+fn complaints(core: &EngineCore) -> Vec<String> {
+    let found = core.complaints();
+    core.config
+        .driver_note
+        .iter()
+        .cloned()
+        .chain(found)
+        .collect()
+}
+
+/// Resident memory of this process by kind, from /proc/self/status; windows are in `RssShmem`.
+fn resident_kib() -> Value {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    json!({ "total": field("VmRSS:"), "shared": field("RssShmem:"), "private": field("RssAnon:") })
+}
+
+fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
+    core.sockets
+        .holders(row)
+        .iter()
+        .filter_map(|&slot| core.sessions[slot].as_ref())
+        .map(|session| session.pid)
+        .collect()
+}
+
+/// Every socket, listener and TIME-WAIT record; the queues of UDP sockets count whole records.
+pub fn sockets(core: &EngineCore) -> Value {
+    let owners = |owner: u64| {
+        hostif::SocketId::from_bits(owner).map_or(Vec::new(), |id| pids(core, id.row()))
+    };
+    let inode = |owner: u64| {
+        let id = hostif::SocketId::from_bits(owner)?;
+        core.sockets.backing_inode(id.row())
+    };
+    // Small steps of a program come without a note, so its own word counts.
+    let unread = |owner: u64| {
+        let left = |header: hostif::SocketHeader<'_>| {
+            header.received_end().saturating_sub(header.consumed())
+        };
+        let row = core.sockets.row_of(owner);
+        row.and_then(|row| core.sockets.with_header(row, left))
+            .unwrap_or(u64::MAX)
+    };
+    let here = core.shard.core;
+    let mut rows = Vec::new();
+    for row in core.stack.listeners() {
+        rows.push(json!({
+            "core": here, "protocol": "tcp", "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner), "inode": inode(row.owner),
+            "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
+        }));
+    }
+    for row in core.stack.connections() {
+        rows.push(json!({
+            "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
+            "receive_queue": row.info.receive_queue.min(unread(row.owner)), "send_queue": row.info.send_queue,
+            "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
+            "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
+            "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,
+            "retransmissions": row.info.retransmissions, "sack": row.info.sack, "timestamps": row.info.timestamps,
+        }));
+    }
+    for row in core.stack.time_waits() {
+        rows.push(
+            json!({ "core": here, "protocol": "tcp", "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
+            "receive_queue": 0, "send_queue": 0 }),
+        );
+    }
+    for row in core.stack.udp_rows() {
+        let positions = core.sockets.datagram(row.socket);
+        // As ss(8) names them.
+        let state = row.remote.map_or("UNCONN", |_| "ESTAB");
+        rows.push(json!({
+            "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
+            "receive_queue": positions.received_end - positions.consumed,
+            "send_queue": positions.written - positions.sent, "drops": positions.drops, "groups": row.groups,
+        }));
+    }
+    Value::Array(rows)
+}
+
+/// Whoever only asks for a report is no program; a forked child is one before it says hello.
+fn is_program(session: &Session) -> bool {
+    session.rings.is_some() || !session.sockets.is_empty()
+}
+
+/// Every attached program.
+pub fn sessions(core: &EngineCore) -> Value {
+    let row = |session: &Session| {
+        let kinds = |kind: Kind| {
+            session
+                .sockets
+                .iter()
+                .filter(|&&row| core.sockets.row(row).kind == kind)
+                .count()
+        };
+        json!({
+            "session": session.number, "pid": session.pid, "uid": session.user.uid,
+            "attached": session.rings.is_some(), "connections": kinds(Kind::Connection),
+            "listeners": kinds(Kind::Listener), "prepared": session.backings.len(),
+            "notify": session.moderator.policy().to_string(),
+            "events": session.notifications()[0], "rings": session.notifications()[1],
+        })
+    };
+    let programs = core.sessions.iter().flatten();
+    Value::Array(
+        programs
+            .filter(|session| is_program(session))
+            .map(row)
+            .collect(),
+    )
+}
+
+/// Interfaces with addresses, routes, neighbours.
+pub fn interfaces(core: &EngineCore) -> Value {
+    let caps = core.link.driver.caps();
+    // What the stack has rather than what was configured: routers may have announced more.
+    let of_links = core.stack.interfaces();
+    let of_links = of_links.filter(|(_, link, _)| link.resolution != Resolution::Loopback);
+    let addresses: Vec<String> = of_links
+        .flat_map(|(_, _, addresses)| addresses)
+        .map(|own| format!("{}/{}", own.address, own.prefix_len))
+        .collect();
+    json!([{
+        "interface": core.config.interface, "driver": core.config.driver, "driver_mode": core.link.driver.mode(), "mtu_bytes": caps.mtu,
+        "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.gateways(),
+    }])
+}
+
+/// A memory file with the JSON in it, to be passed to whoever asked.
+pub fn to_file(json: &Value) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create(c"shunt-report", MemfdFlags::CLOEXEC)?;
+    let text = json.to_string();
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let written = rustix::io::write(&file, rest)?;
+        rest = &rest[written..];
+    }
+    rustix::fs::seek(&file, SeekFrom::Start(0))?;
+    Ok(file)
+}

@@ -1,0 +1,413 @@
+//! From the stack's frames to the driver: payload goes from the send window to the device by address,
+//! without a copy here, and bytes of files from where they are mapped. Replies made while frames are being received wait in [`Replies`], since the
+//! driver is busy handing them out.
+
+pub use super::files::SourceFile;
+use super::files::{self, FileRanges, Tickets};
+pub use super::loopback::{LOOPBACK_ADDRESSES, LOOPBACK_INDEX, Loopback};
+use super::{Device, sys};
+use crate::device::queues::Queues;
+use crate::stamps::Shown;
+use core::net::IpAddr;
+use hostif::Region;
+use hostif::window::WindowSpan;
+use nic::{Aligner, Driver, SharedSlice, TxFrame};
+use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Replies that may wait at most; more are lost, as on a full device.
+const REPLIES_MAX: usize = 256;
+
+/// Neighbours that are asked for in one turn at most.
+const UNRESOLVED_MAX: usize = 64;
+
+/// Where a connection's send window is.
+pub struct SendWindow {
+    /// Its region.
+    pub region: Region,
+    /// The window in it.
+    pub span: WindowSpan,
+}
+
+/// What a socket sends from.
+struct Source {
+    window: SendWindow,
+    files: FileRanges,
+}
+
+/// The driver, with what it takes to send.
+pub struct Link {
+    /// The driver.
+    pub driver: Box<dyn Driver>,
+    /// By socket row.
+    sources: Vec<Option<Source>>,
+    tickets: Tickets,
+    /// The way back to this engine's own addresses.
+    pub loopback: Loopback,
+    /// Bytes of files that were read into windows.
+    read_bytes: u64,
+    /// For a device that is particular about addresses.
+    aligner: Aligner,
+    /// Neighbours that the kernel is to be asked for.
+    pub unresolved: Vec<IpAddr>,
+    /// Whether the device's queues move.
+    pub queues: Queues,
+    /// How the device is.
+    pub device: Device,
+}
+
+impl Link {
+    /// A link over `driver` for sockets in `rows` rows.
+    pub fn new(driver: Box<dyn Driver>, rows: usize, loopback: InterfaceId) -> Self {
+        let mut sources = Vec::new();
+        sources.resize_with(rows, || None);
+        let aligner = Aligner::new(driver.caps().align);
+        Self {
+            aligner,
+            driver,
+            sources,
+            tickets: Tickets::default(),
+            loopback: Loopback::new(loopback),
+            read_bytes: 0,
+            unresolved: Vec::new(),
+            queues: Queues::default(),
+            device: Device::default(),
+        }
+    }
+
+    /// Sets or forgets the send window of a socket.
+    pub fn set_window(&mut self, row: u32, window: Option<SendWindow>) {
+        if let Some(slot) = usize::try_from(row)
+            .ok()
+            .and_then(|row| self.sources.get_mut(row))
+        {
+            *slot = window.map(|window| Source {
+                window,
+                files: FileRanges::default(),
+            });
+        }
+    }
+
+    /// The bytes of a socket's stream from `start` to `end`, which follows all others, are in a file
+    /// from `offset` on. They are mapped if the driver can take them there, else read into the window.
+    ///
+    /// # Errors
+    /// [`FileTooShort`].
+    pub fn add_file(
+        &mut self,
+        row: u32,
+        file: &Arc<SourceFile>,
+        offset: u64,
+        start: u64,
+        end: u64,
+    ) -> Result<IsMapped, FileTooShort> {
+        // Heads of spans are copied here where a device wants them aligned, but a mapped file is for the kernel alone.
+        let caps = self.driver.caps();
+        let by_address = caps.payload_by_address && caps.align <= 1;
+        let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
+        let mapped = if by_address {
+            source.files.add(&self.tickets, file, offset, start, end)
+        } else {
+            start
+        };
+        let is_mapped = IsMapped(!source.files.is_empty());
+        if mapped < end {
+            self.read_file(row, file, offset + (mapped - start), mapped, end)?;
+        }
+        Ok(is_mapped)
+    }
+
+    /// Reads bytes of a file into the window, where the program has left room for them.
+    ///
+    /// # Errors
+    /// [`FileTooShort`].
+    pub fn read_file(
+        &mut self,
+        row: u32,
+        file: &SourceFile,
+        offset: u64,
+        start: u64,
+        end: u64,
+    ) -> Result<(), FileTooShort> {
+        let source = source(&mut self.sources, row).ok_or(FileTooShort)?;
+        let window = source.window.region.window(source.window.span);
+        let window = window.ok_or(FileTooShort)?;
+        if files::read(file, offset, &window, start, end) {
+            self.read_bytes += end - start;
+            Ok(())
+        } else {
+            Err(FileTooShort)
+        }
+    }
+
+    /// The peer has acknowledged bytes of a socket with mapped files.
+    pub fn release_files(&mut self, row: u32, acknowledged: u64) -> IsMapped {
+        let Some(source) = source(&mut self.sources, row) else {
+            return IsMapped(false);
+        };
+        source.files.release(acknowledged);
+        IsMapped(!source.files.is_empty())
+    }
+
+    /// Bytes to be sent that were copied here.
+    pub fn copied_bytes(&self) -> u64 {
+        self.read_bytes + self.loopback.copied_bytes + self.aligner.copied_bytes()
+    }
+
+    /// Pieces of files that are mapped.
+    #[cfg(test)]
+    pub fn mapped_pieces(&self) -> usize {
+        self.tickets.count()
+    }
+
+    /// Hands on what the driver has held back.
+    pub fn flush(&mut self) {
+        if let Err(error) = self.driver.flush_tx() {
+            self.device.on_failure(error);
+        }
+    }
+
+    fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), Busy> {
+        send(&mut *self.driver, &mut self.queues, &mut self.device, frame)
+    }
+
+    /// The first bytes of a frame, at most `max`, and its length.
+    pub(crate) fn head_of(&self, frame: &Frame<'_>, max: usize) -> Shown {
+        let mut head = frame.headers[..frame.headers.len().min(max)].to_vec();
+        let left = max - head.len();
+        let payload_len = match frame.payload {
+            Payload::None => 0,
+            Payload::Bytes(bytes) => {
+                head.extend_from_slice(&bytes[..bytes.len().min(left)]);
+                bytes.len()
+            }
+            Payload::Window {
+                owner, offset, len, ..
+            } => {
+                let len = usize::try_from(len).unwrap_or(0);
+                let row = hostif::SocketId::from_bits(owner).map(hostif::SocketId::row);
+                let source = row
+                    .and_then(|row| self.sources.get(usize::try_from(row).ok()?)?.as_ref())
+                    .filter(|source| source.files.is_empty());
+                let window =
+                    source.and_then(|source| source.window.region.window(source.window.span));
+                if let Some(window) = window {
+                    let mut copy = vec![0; len.min(left)];
+                    window.copy_out(offset, &mut copy);
+                    head.extend_from_slice(&copy);
+                }
+                len
+            }
+        };
+        let len = frame.headers.len() + payload_len;
+        Shown {
+            bytes: head,
+            headers: frame.headers.len(),
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Sends the replies that waited; what the device does not take is lost, and the peer asks again.
+    pub fn send_replies(&mut self, replies: &mut Replies) {
+        while let Some(reply) = replies.waiting.pop_front() {
+            let frame = TxFrame {
+                checksum: reply.checksum,
+                ..TxFrame::plain(&reply.bytes)
+            };
+            let _ = if reply.interface == self.loopback.interface() {
+                self.loopback.push(&frame)
+            } else {
+                self.send(&frame)
+            };
+            replies.spare.push(reply.bytes);
+        }
+    }
+}
+
+/// Whether a socket has bytes in mapped files, so that the link must hear of acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IsMapped(pub bool);
+
+/// The file does not have the bytes that were promised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileTooShort;
+
+fn source(sources: &mut [Option<Source>], row: u32) -> Option<&mut Source> {
+    sources.get_mut(usize::try_from(row).ok()?)?.as_mut()
+}
+
+fn send(
+    driver: &mut dyn Driver,
+    queues: &mut Queues,
+    device: &mut Device,
+    frame: &TxFrame<'_>,
+) -> Result<(), Busy> {
+    match driver.tx_burst(core::slice::from_ref(frame)) {
+        Ok(taken) => queues.on_offered(taken == 1),
+        Err(error) => {
+            let is_passing = device.on_failure(error);
+            // What is lost as on a cut cable is not offered again: who waited for room would wait for ever.
+            if is_passing { Ok(()) } else { Err(Busy) }
+        }
+    }
+}
+
+fn caps(driver: &dyn Driver) -> EgressCaps {
+    // The driver counts payload, the stack whole IP packets: headers of 20 + 60 bytes lie between.
+    let payload = driver.caps().tso_max_bytes;
+    EgressCaps {
+        max_segment_bytes: if payload == 0 { 0 } else { payload + 80 },
+    }
+}
+
+fn partial(frame: &Frame<'_>) -> Option<nic::PartialChecksum> {
+    frame.checksum.map(|checksum| nic::PartialChecksum {
+        start: checksum.start,
+        offset: checksum.offset,
+    })
+}
+
+impl Egress for Link {
+    fn caps(&self, interface: InterfaceId) -> EgressCaps {
+        if interface == self.loopback.interface() {
+            Loopback::CAPS
+        } else {
+            caps(&*self.driver)
+        }
+    }
+
+    fn resolve(&mut self, _interface: InterfaceId, address: IpAddr) {
+        // Who is not asked for now is asked for again by the neighbour's timer.
+        if self.unresolved.len() < UNRESOLVED_MAX {
+            self.unresolved.push(address);
+        }
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
+        let (checksum, segment_size) = (partial(frame), frame.segment_size);
+        let payload = match frame.payload {
+            Payload::None => TxFrame::spans([]),
+            Payload::Bytes(bytes) => TxFrame::spans([SharedSlice::from(bytes)]),
+            Payload::Window {
+                owner, offset, len, ..
+            } => {
+                let row = hostif::SocketId::from_bits(owner).map(hostif::SocketId::row);
+                // A connection has a window before it has anything to send; without one its bytes
+                // could not be told, so the frame is dropped and retransmission finds the same.
+                let Some(source) = row.and_then(|row| source(&mut self.sources, row)) else {
+                    return Ok(());
+                };
+                let Some(window) = source.window.region.window(source.window.span) else {
+                    return Ok(());
+                };
+                let len = usize::try_from(len).unwrap_or(0);
+                let spans = if source.files.is_empty() {
+                    window.spans(offset, len).map(sys::shared)
+                } else {
+                    // A file that was cut short: lost like a frame on the wire, until the program or
+                    // the retransmission limit ends the connection.
+                    let Some(spans) = source.files.spans(&window, offset, len) else {
+                        return Ok(());
+                    };
+                    spans
+                };
+                TxFrame::spans(spans)
+            }
+        };
+        let interface = frame.interface;
+        let frame = TxFrame {
+            headers: frame.headers,
+            payload,
+            checksum,
+            segment_size,
+        };
+        if interface == self.loopback.interface() {
+            return self.loopback.push(&frame);
+        }
+        let frame = self.aligner.align(&frame);
+        send(
+            &mut *self.driver,
+            &mut self.queues,
+            &mut self.device,
+            &frame,
+        )
+    }
+}
+
+/// The link, for a datagram that is to be shown to its program again.
+pub(crate) struct Copying<'a> {
+    pub(crate) link: &'a mut Link,
+    pub(crate) max: usize,
+    /// The head of the first frame, once it has left.
+    pub(crate) copy: Option<Vec<u8>>,
+}
+
+impl Egress for Copying<'_> {
+    fn caps(&self, interface: InterfaceId) -> EgressCaps {
+        self.link.caps(interface)
+    }
+
+    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
+        self.link.resolve(interface, address);
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
+        self.link.transmit(frame)?;
+        if self.copy.is_none() {
+            self.copy = Some(self.link.head_of(frame, self.max).bytes);
+        }
+        Ok(())
+    }
+}
+
+struct Reply {
+    interface: InterfaceId,
+    bytes: Vec<u8>,
+    checksum: Option<nic::PartialChecksum>,
+}
+
+/// Frames made while others are received: resets, ARP and ICMP answers.
+pub struct Replies {
+    caps: EgressCaps,
+    waiting: VecDeque<Reply>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Replies {
+    /// An empty queue for a driver's link.
+    pub fn new(driver: &dyn Driver) -> Self {
+        Self {
+            caps: caps(driver),
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl Egress for Replies {
+    fn caps(&self, _interface: InterfaceId) -> EgressCaps {
+        self.caps
+    }
+
+    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
+        if self.waiting.len() >= REPLIES_MAX {
+            return Err(Busy);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame.headers);
+        match frame.payload {
+            Payload::None => {}
+            Payload::Bytes(payload) => bytes.extend_from_slice(payload),
+            // Connections answer in `poll_transmit`, never while frames are received.
+            Payload::Window { .. } => return Err(Busy),
+        }
+        self.waiting.push_back(Reply {
+            interface: frame.interface,
+            bytes,
+            checksum: partial(frame),
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,442 @@
+//! An engine core inside a program, run by whichever of the program's threads waits.
+//!
+//! A thread that waits, or that has left a note, takes a `turn`; one that sleeps `watch`es the device and
+//! turns when it wakes; small sends in a row share turns (`batch`). A helper thread (`help`) answers the control channels, which nobody else does, and
+//! takes turns where no thread of the program has for a millisecond: while the program computes,
+//! its peers are answered and its timers fire. While threads turn without pause the helper only looks
+//! at the clock, less and less often: each look takes a processor from somebody for some microseconds,
+//! and once in a millisecond would be every hundredth round trip.
+//!
+//! No wake-up is lost, for three reasons. A note is found by whoever has the turn (`hostif::turns`, modelled
+//! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
+//! else the helper; while nobody sleeps so the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
+//! long it may; a thread that has turned, or stops watching, looks at that afterwards and kicks it (the
+//! order of `hostif::doorbell`: of the two fences one comes first, so either the helper sees what the
+//! thread has done, or the thread sees that the helper sleeps).
+//!
+//! Which descriptors are whose, fork and exec are not decided here: see the shim.
+
+mod batch;
+mod kept;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use hostif::control::{Reply, Request};
+use hostif::{PollLock, doorbell, host_hooks};
+use nic::Driver;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+use self::batch::{Batch, Offer};
+pub use self::kept::Kept;
+use crate::config::Config;
+use crate::core::EngineCore;
+use crate::process::core_loop::{CoreLoop, STARTED};
+use crate::process::latency::IdleLatency;
+use crate::process::run::StartError;
+use crate::sockets::user_buffer::UserBuffer;
+use crate::sysctl::Sysctls;
+
+/// As long as threads turn at least this often, the helper leaves the device to them.
+const TICK_US: u64 = 1_000;
+/// A thread that has just turned is likely to turn again: the helper looks by half as often as before, down
+/// to the second of these.
+const JUST_US: u64 = 100;
+const TICK_MAX_US: u64 = 8_000;
+/// However busy the threads are, so often the helper sees to everything itself.
+const ATTEND_US: u64 = 250_000;
+/// Polls that one thread makes because others request them, before it lets the helper see to it.
+const TURNS_FOR_OTHERS: u32 = 16;
+
+/// What a thread that is about to sleep waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// Nothing: there is something to do.
+    Work,
+    /// The device's descriptor, for so many microseconds at most.
+    Device(RawFd, u64),
+    /// The engine has ended.
+    Ended,
+}
+
+/// See the file's head.
+pub struct Inline {
+    /// Who may touch `core`.
+    turns: PollLock,
+    /// Locked only by whoever has the turn. Empty once the engine has ended or was left behind.
+    core: Mutex<Option<CoreLoop>>,
+    origin: StdInstant,
+    /// When a thread of the program last took a turn, microseconds since `origin`.
+    turned_us: AtomicU64,
+    batch: Batch,
+    /// Threads that sleep on the device.
+    watching: AtomicU32,
+    /// The helper sleeps until it is kicked.
+    parked: AtomicBool,
+    /// Held from the start: a descriptor that the helper opened later would for a moment have a number that
+    /// the program expects to get.
+    latency: Option<IdleLatency>,
+    kick: OwnedFd,
+    control: OwnedFd,
+    device: OwnedFd,
+    ended: AtomicBool,
+}
+
+/// How the helper sleeps.
+enum Nap {
+    /// Somebody else sees to the device, for so many microseconds.
+    Tick(u64),
+    /// Until something happens, for so many microseconds at most; on the device too?
+    Park(u64, bool),
+}
+
+impl Inline {
+    /// An engine with one core over `driver`, to which programs come by the `listener`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        config: Config,
+        listener: OwnedFd,
+        driver: Box<dyn Driver>,
+    ) -> Result<Self, StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        let mut secret = [0; 16];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(system("get random numbers"))?;
+        let latency = config.hold_idle_latency.then(IdleLatency::hold).flatten();
+        let config = Config {
+            hold_idle_latency: false,
+            ..config
+        };
+        let origin = StdInstant::now();
+        let mut core = EngineCore::new(config, driver, secret, STARTED)?;
+        // Their descriptors would be the program's.
+        core.sysctls = Sysctls::default();
+        let mut core = CoreLoop::new(core, Some(host_hooks::relocate_fd(listener)), origin)?;
+        let kick = doorbell::create().map_err(system("make an eventfd"))?;
+        let [control, device] = core
+            .take_apart()
+            .map_err(system("wait for the device"))?
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(host_hooks::relocate_fd));
+        Ok(Self {
+            turns: PollLock::default(),
+            control: control.map_err(system("duplicate a descriptor"))?,
+            device: device.map_err(system("duplicate a descriptor"))?,
+            core: Mutex::new(Some(core)),
+            origin,
+            turned_us: AtomicU64::new(0),
+            batch: Batch::default(),
+            watching: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
+            latency,
+            kick: host_hooks::relocate_fd(kick),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs `work` on the core if the turn is free, and then pays what others request. `None`: it is not free,
+    /// or the engine has ended.
+    fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
+        if !self.turns.try_take() {
+            return None;
+        }
+        let _panic = EndsByPanic(self);
+        let result = self.run(work);
+        for _ in 0..TURNS_FOR_OTHERS {
+            if !self.turns.let_go() || !self.turns.try_take() {
+                return result;
+            }
+            self.run(|core| self.turn_core(core, None));
+        }
+        // They request faster than one thread can pay: the helper turns as well.
+        if self.turns.let_go() {
+            doorbell::ring(self.kick.as_fd());
+        }
+        result
+    }
+
+    /// Runs `work` with the turn in hand.
+    fn run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
+        let mut place = self.place();
+        match work(place.as_mut()?) {
+            Ok(result) => Some(result),
+            Err(_) => {
+                self.end(&mut place);
+                None
+            }
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<CoreLoop>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs see their control channels hang up, as when any engine dies.
+    fn end(&self, place: &mut Option<CoreLoop>) {
+        self.ended.store(true, Ordering::Release);
+        *place = None;
+    }
+
+    /// As `try_run`, waiting for the turn.
+    fn run_surely<T>(
+        &self,
+        mut work: impl FnMut(&mut CoreLoop) -> Result<T, StartError>,
+    ) -> Option<T> {
+        while !self.ended.load(Ordering::Acquire) {
+            if let Some(result) = self.try_run(&mut work) {
+                return Some(result);
+            }
+            rustix::thread::sched_yield();
+        }
+        None
+    }
+
+    /// After anything that changes how long the helper may sleep.
+    fn rouse(&self) {
+        fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
+            doorbell::ring(self.kick.as_fd());
+        }
+    }
+
+    /// A turn of a core: when it was.
+    fn turn_core(
+        &self,
+        core: &mut CoreLoop,
+        user_buffer: Option<&mut UserBuffer<'_, '_>>,
+    ) -> Result<tcp::Instant, StartError> {
+        self.batch.on_turn();
+        let now = core.now();
+        let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
+        if core.turn_into(now, user_buffer)? && !sleeps {
+            core.on_awake()?;
+        }
+        Ok(now)
+    }
+
+    fn turn_of_thread(&self) {
+        if let Some(now) = self.try_run(|core| self.turn_core(core, None)) {
+            self.turned_us.store(now.as_us(), Ordering::Relaxed);
+            self.rouse();
+        }
+    }
+
+    /// A thread waits: takes a turn, unless another thread has it.
+    pub fn turn(&self) {
+        self.batch.on_wait();
+        self.turn_of_thread();
+    }
+
+    /// As `turn`, for a thread that lends its buffer to what arrives on one socket. False: another thread has the
+    /// turn.
+    pub fn turn_into(&self, user_buffer: &mut UserBuffer<'_, '_>) -> bool {
+        self.batch.on_wait();
+        let turned = self.try_run(|core| self.turn_core(core, Some(&mut *user_buffer)));
+        if let Some(now) = turned {
+            self.turned_us.store(now.as_us(), Ordering::Relaxed);
+            self.rouse();
+        }
+        turned.is_some()
+    }
+
+    /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the
+    /// engine has ended.
+    pub fn notify(&self) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return false;
+        }
+        self.turns.request();
+        self.turn_of_thread();
+        true
+    }
+
+    /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
+    /// a turn.
+    pub fn notify_small(&self, socket: u64) -> bool {
+        if self.ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let turned_us = self.turned_us.load(Ordering::Relaxed);
+        match self.batch.offer(socket, turned_us, || self.now_us()) {
+            Offer::Send => return self.notify(),
+            Offer::Kick => doorbell::ring(self.kick.as_fd()),
+            Offer::Wait => {}
+        }
+        true
+    }
+
+    /// A thread calls for anything else: what was held back is sent.
+    pub fn flush_small(&self) {
+        if self.batch.holds() {
+            self.notify();
+        }
+    }
+
+    /// Answers a request of a session of the program's. `None`: the
+    /// engine has ended, or knows no such session.
+    pub fn ask(
+        &self,
+        session: u32,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<(Reply, Vec<OwnedFd>)> {
+        let mut asked = Some((request, descriptors));
+        let answer = self.run_surely(|core| {
+            let asked = asked.take();
+            Ok(asked.and_then(|(request, descriptors)| {
+                core.ask(core.now(), session, request, descriptors)
+            }))
+        })?;
+        self.rouse();
+        answer
+    }
+
+    /// A thread is about to sleep. Unless there is work it counts as watching until it says otherwise.
+    pub fn watch(&self) -> Watched {
+        self.watching.fetch_add(1, Ordering::SeqCst);
+        match self.run_surely(|core| core.prepare_watch(core.now())) {
+            Some(Some(longest_us)) => Watched::Device(self.device.as_raw_fd(), longest_us),
+            Some(None) => {
+                self.unwatch();
+                Watched::Work
+            }
+            None => Watched::Ended,
+        }
+    }
+
+    /// The thread sleeps no longer.
+    pub fn unwatch(&self) {
+        self.watching.fetch_sub(1, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// The helper thread. Returns when the engine has ended.
+    ///
+    /// # Errors
+    /// A system call that cannot fail failed.
+    pub fn help(&self) -> Result<(), Errno> {
+        let (mut tick_us, mut attended_us) = (TICK_US, 0);
+        let mut called = true;
+        loop {
+            let now_us = self.now_us();
+            if self.batch.is_overdue(now_us) {
+                self.turns.request();
+                self.try_run(|core| self.turn_core(core, None));
+            }
+            let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
+            let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
+                Some(nap) => nap,
+                None => {
+                    attended_us = now_us;
+                    match self.prepare_nap() {
+                        Some(nap) => nap,
+                        None => return Ok(()),
+                    }
+                }
+            };
+            let (timeout_us, on_device) = match nap {
+                Nap::Tick(us) => (us, false),
+                Nap::Park(longest_us, on_device) => (longest_us, on_device),
+            };
+            tick_us = timeout_us.clamp(TICK_US, TICK_MAX_US);
+            let guard_us = self.batch.guard_us(self.now_us()).unwrap_or(u64::MAX);
+            called = self.nap(timeout_us.min(guard_us), on_device)?;
+            self.parked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the helper may leave everything to the threads, judged by when one has turned last; `None`:
+    /// not at all. The engine has not ended, else nobody would have turned.
+    fn busy_nap(&self, now_us: u64, tick_us: u64) -> Option<Nap> {
+        let last_us = self.turned_us.load(Ordering::Relaxed);
+        match now_us.saturating_sub(last_us) {
+            _ if last_us == 0 => None,
+            0..JUST_US => Some(Nap::Tick((2 * tick_us).min(TICK_MAX_US))),
+            JUST_US..TICK_US => Some(Nap::Tick(TICK_US)),
+            _ => None,
+        }
+    }
+
+    /// Does what is to do and says how to sleep; `None`: the engine has ended.
+    fn prepare_nap(&self) -> Option<Nap> {
+        loop {
+            let worked = self.run_surely(|core| {
+                let now = core.now();
+                core.attend(now)?;
+                self.batch.on_turn();
+                core.turn(now)
+            })?;
+            self.parked.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let longest_us = self.run_surely(|core| core.prepare_sleep(core.now()))?;
+            if let Some(nap) = self.busy_nap(self.now_us(), TICK_US / 2) {
+                self.parked.store(false, Ordering::Relaxed);
+                return Some(nap);
+            }
+            if !worked && longest_us > 0 {
+                let is_alone = self.watching.load(Ordering::SeqCst) == 0;
+                return Some(Nap::Park(longest_us, is_alone));
+            }
+            self.parked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps; true if something happened.
+    fn nap(&self, timeout_us: u64, on_device: bool) -> Result<bool, Errno> {
+        let timeout = Duration::from_micros(timeout_us);
+        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+        let mut fds =
+            [&self.kick, &self.control, &self.device].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let watched = if on_device {
+            &mut fds[..]
+        } else {
+            &mut fds[..2]
+        };
+        let news = match rustix::event::poll(watched, Some(&timeout)) {
+            Ok(news) => news > 0,
+            Err(Errno::INTR) => true,
+            Err(errno) => return Err(errno),
+        };
+        if !fds[0].revents().is_empty() {
+            doorbell::drain(self.kick.as_fd());
+        }
+        Ok(news)
+    }
+
+    /// Takes the turn for good or until the value is dropped: across a fork, an exec, an exit. `None`: the
+    /// engine has ended, or the turn was not free within `patience`. A thread that crashes in the middle of
+    /// a turn, and ends the process from its signal handler, waits for itself.
+    pub fn keep(&self, patience: Duration) -> Option<Kept<'_>> {
+        let start = StdInstant::now();
+        while !self.ended.load(Ordering::Acquire) && start.elapsed() <= patience {
+            if self.turns.try_take() {
+                return Some(Kept { engine: self });
+            }
+            rustix::thread::sched_yield();
+        }
+        None
+    }
+}
+
+/// A turn that panics is the engine's last: nothing more is to be had from a core in the middle of one.
+struct EndsByPanic<'a>(&'a Inline);
+
+impl Drop for EndsByPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(&mut self.0.place());
+            let _ = self.0.turns.let_go();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

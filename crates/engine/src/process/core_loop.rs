@@ -1,0 +1,505 @@
+//! The thread around one engine core: when to poll, when to spin, when to sleep, and on what.
+//!
+//! Busy, it polls without pause and looks at control channels now and then. Idle, it spins as long
+//! as `pace.rs` allows, then announces its sleep in every region, looks once more, and waits in epoll for the
+//! device, the doorbells, the control channels or the next timer. See epoll(7).
+
+use crate::core::EngineCore;
+use crate::core::control::{self, Answer};
+use crate::device::Watch;
+use crate::kernel::sharing::Shared;
+use crate::process::idle_exit::Guests;
+use crate::process::latency::IdleLatency;
+use crate::process::pace::Pace;
+use crate::process::run::StartError;
+use crate::programs::session::Session;
+use crate::sockets::user_buffer::UserBuffer;
+use hostif::control::Request;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+use tcp::Instant;
+
+/// How often a busy engine looks at its control channels, microseconds.
+const CONTROL_INTERVAL_US: u64 = 50;
+/// An idle engine wakes at least this often, for housekeeping.
+const MAX_SLEEP_US: u64 = 1_000_000;
+/// How long an idle engine lets news wait that found a program's ring full.
+const FULL_RING_SLEEP_US: u64 = 1_000;
+/// PollLock that did something, without a sleep between them, after which the device is not watched.
+const WATCHED_TURNS: u32 = 8;
+
+const TAG_LISTENER: u64 = 0;
+const TAG_DRIVER: u64 = 1;
+const TAG_STOP: u64 = 2;
+const TAG_INBOX: u64 = 3;
+const TAG_KERNEL: u64 = 4;
+const TAG_FINISHED: u64 = 5;
+/// A core's time when it starts.
+pub const STARTED: Instant = Instant::from_us(1);
+/// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
+const TAG_SESSIONS: u64 = 16;
+
+/// Of the control channel of a slot; that of its doorbell is the next.
+fn tag_of(slot: usize) -> u64 {
+    TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4)
+}
+
+impl EngineCore {
+    /// Watches the doorbell of a slot, if there is a loop.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn watch_bell(&self, slot: usize, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+        let Some(epoll) = &self.epoll else {
+            return Ok(());
+        };
+        let data = EventData::new_u64(tag_of(slot) + 1);
+        epoll::add(&**epoll, bell, data, EventFlags::IN | EventFlags::ET)
+    }
+}
+
+/// A core, ready to run.
+pub struct CoreLoop {
+    pub(crate) core: EngineCore,
+    /// The control socket, at the first core.
+    listener: Option<OwnedFd>,
+    /// Programs wait to be accepted until a descriptor is free.
+    accept_owed: bool,
+    epoll: Arc<OwnedFd>,
+    origin: StdInstant,
+    latency: Option<IdleLatency>,
+    /// Present where the engine ends when nobody needs it any more.
+    idle_exit: Option<Guests>,
+    /// It also stays while a connection is in TIME-WAIT.
+    keeps_time_wait: bool,
+    /// PollLock that did something since somebody was about to sleep.
+    awake_turns: u32,
+    /// The device's descriptor is others' to watch.
+    is_apart: bool,
+}
+
+impl CoreLoop {
+    /// A loop around `core`; programs come to the first core's `listener`. `origin` is when the core's
+    /// time was 1 µs.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn new(
+        mut core: EngineCore,
+        listener: Option<OwnedFd>,
+        origin: StdInstant,
+    ) -> Result<Self, StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
+        let epoll = Arc::new(hostif::host_hooks::relocate_fd(epoll));
+        core.epoll = Some(Arc::clone(&epoll));
+        let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
+            Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
+                .map_err(system("watch a descriptor")),
+            None => Ok(()),
+        };
+        // Edge-triggered: a program that cannot be accepted for want of descriptors must not keep the
+        // engine awake.
+        let (listening, edge) = (listener.as_ref(), EventFlags::IN | EventFlags::ET);
+        watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
+        watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
+        watch(core.shard.bell(), TAG_INBOX, EventFlags::IN)?;
+        watch(Some(core.desk.bell()), TAG_FINISHED, EventFlags::IN)?;
+        let kernel = core.shared.as_ref().map(Shared::news_fd);
+        watch(kernel, TAG_KERNEL, EventFlags::IN)?;
+        let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
+        Ok(Self {
+            listener,
+            accept_owed: false,
+            epoll,
+            origin,
+            latency: None,
+            idle_exit: patience.map(|patience| Guests::new(patience, STARTED)),
+            keeps_time_wait: false,
+            awake_turns: 0,
+            is_apart: false,
+            core,
+        })
+    }
+
+    /// Of a loop that others run (see `inline`): the descriptor that becomes readable for everything but
+    /// the device, and the device's.
+    ///
+    /// # Errors
+    /// The device cannot be waited for.
+    pub(crate) fn take_apart(&mut self) -> Result<[BorrowedFd<'_>; 2], Errno> {
+        self.is_apart = true;
+        let device = self.core.link.driver.wait_fd().ok_or(Errno::OPNOTSUPP)?;
+        epoll::delete(&self.epoll, device)?;
+        Ok([self.epoll.as_fd(), device])
+    }
+
+    /// Makes a loop that was taken apart whole again, to be `run` until nobody needs it any more.
+    ///
+    /// # Errors
+    /// The device cannot be watched.
+    pub(crate) fn make_whole(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
+        let now = self.now();
+        self.idle_exit = Some(Guests::new(patience, now));
+        self.keeps_time_wait = true;
+        self.is_apart = false;
+        match self.core.link.driver.wait_fd() {
+            Some(device) => {
+                let tag = EventData::new_u64(TAG_DRIVER);
+                epoll::add(&self.epoll, device, tag, EventFlags::IN)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether another turn would send more, at once.
+    fn has_more(&self) -> bool {
+        self.core.has_backlog() && self.core.link.driver.wait_deadline_us().is_none()
+    }
+
+    /// Moves the core once. Whether there was something to do.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn turn(&mut self, now: Instant) -> Result<bool, StartError> {
+        self.turn_into(now, None)
+    }
+
+    /// As `turn`, for a thread that lends its buffer to what arrives on one socket.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn turn_into(
+        &mut self,
+        now: Instant,
+        user_buffer: Option<&mut UserBuffer<'_, '_>>,
+    ) -> Result<bool, StartError> {
+        let worked = self.core.poll_into(now, user_buffer) > 0;
+        match self.core.failure() {
+            Some(error) => Err(StartError::Device(error)),
+            None => Ok(worked || self.has_more()),
+        }
+    }
+
+    /// After a turn that did something, where nobody sleeps on the device's descriptor.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn on_awake(&mut self) -> Result<(), StartError> {
+        self.awake_turns = self.awake_turns.saturating_add(1);
+        if self.awake_turns == WATCHED_TURNS {
+            let device = &mut self.core.link.driver;
+            device.stop_watch().map_err(StartError::Device)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody is about to sleep. False: there are frames already.
+    fn watch_device(&mut self) -> Result<bool, StartError> {
+        self.awake_turns = 0;
+        let link = &mut self.core.link;
+        let ready = link.driver.prepare_wait();
+        ready.or_else(|error| {
+            link.device.on_failure(error);
+            // The device is looked at before anybody sleeps.
+            let failure = link.device.failure.take();
+            failure.map_or(Ok(false), |error| Err(StartError::Device(error)))
+        })
+    }
+
+    /// As `EngineCore::answer_session`.
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        session: u32,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<Answer> {
+        self.core.sockets.set_now(now);
+        let answer = self.core.answer_session(now, session, request, descriptors);
+        self.follow_sessions(now);
+        answer
+    }
+
+    /// Looks after everything but the data: control channels, memory that can go back.
+    ///
+    /// # Errors
+    /// A system call that cannot fail failed.
+    pub(crate) fn attend(&mut self, now: Instant) -> Result<(), StartError> {
+        self.core.keep_house(now);
+        self.wait(now, 0, true).map(drop)
+    }
+
+    /// For whoever is going to wait for the device: how long at most; `None`: there is something to do.
+    ///
+    /// # Errors
+    /// [`StartError::Device`].
+    pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
+        let has_more = self.has_more();
+        let has_work = has_more || self.core.awake().any(Session::has_work);
+        if has_work || !self.watch_device()? {
+            return Ok(None);
+        }
+        let core = &self.core;
+        let device = core.link.driver.wait_deadline_us();
+        let device = device.unwrap_or(MAX_SLEEP_US);
+        let timer = core
+            .next_deadline()
+            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
+        let longest = timer.min(device);
+        Ok((longest > 0).then_some(longest))
+    }
+
+    /// Whether a connection, a TIME-WAIT or another process needs this core.
+    pub(crate) fn is_needed(&self, own_pid: i32) -> bool {
+        let stack = &self.core.stack;
+        let of_others = |session: &Session| session.pid != own_pid;
+        stack.connections().next().is_some()
+            || stack.time_waits().next().is_some()
+            || self.core.sessions.iter().flatten().any(of_others)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        let us = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Instant::from_us(us.saturating_add(1))
+    }
+
+    /// Runs until one of `stops` becomes readable, or, at the first core, nobody needs the engine (see
+    /// [`crate::Config::until_idle_s`]).
+    ///
+    /// # Errors
+    /// [`StartError::Device`], or a system call that cannot fail failed.
+    pub fn run(mut self, stops: [BorrowedFd<'_>; 2]) -> Result<(), StartError> {
+        for stop in stops {
+            let tag = EventData::new_u64(TAG_STOP);
+            epoll::add(&self.epoll, stop, tag, EventFlags::IN)
+                .map_err(|errno| StartError::System("watch for the end", errno))?;
+        }
+        let mut pace = Pace::new(self.core.config.spin_us);
+        let mut control_at = self.now();
+        loop {
+            let now = self.now();
+            pace.on_turn(now);
+            let worked = self.core.poll(now) > 0;
+            pace.on_done(now, worked, self.core.has_served());
+            if let Some(error) = self.core.failure() {
+                return Err(StartError::Device(error));
+            }
+            if worked {
+                self.on_awake()?;
+            }
+            let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
+            if is_idle || now >= control_at {
+                self.core.keep_house(now);
+                self.core.let_doze(now);
+                let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
+                if self.wait(now, timeout_us, is_idle)? {
+                    return self.take_leave();
+                }
+                if is_idle && self.is_deserted() {
+                    return Ok(());
+                }
+                pace.on_waited();
+                control_at = self.now() + tcp::Duration::from_us(CONTROL_INTERVAL_US);
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
+    pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
+        let mut has_work = false;
+        for session in self.core.awake() {
+            if let Some(rings) = &session.rings {
+                rings.engine_word.announce();
+                has_work |= session.has_work();
+            }
+        }
+        // Who broke the protocol is let go at once.
+        has_work |= !self.core.attention.faulty.is_empty();
+        if has_work || !self.watch_device()? {
+            return Ok(0);
+        }
+        let timer = self
+            .core
+            .next_deadline()
+            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
+        let device = self
+            .core
+            .link
+            .driver
+            .wait_deadline_us()
+            .unwrap_or(MAX_SLEEP_US);
+        let longest = if self.core.has_waiting_news() {
+            FULL_RING_SLEEP_US
+        } else {
+            MAX_SLEEP_US
+        };
+        Ok(timer.min(device).min(longest))
+    }
+
+    /// The device has gone, or another has taken its place: its descriptor is watched no more, or again.
+    fn follow_device(&self, watch: Watch) {
+        let Some(device) = self.core.link.driver.wait_fd().filter(|_| !self.is_apart) else {
+            return;
+        };
+        // A descriptor that is closed was watched no more, one that stayed the same still is.
+        let _ = match watch {
+            Watch::End => epoll::delete(&self.epoll, device),
+            Watch::Begin => {
+                let tag = EventData::new_u64(TAG_DRIVER);
+                epoll::add(&self.epoll, device, tag, EventFlags::IN)
+            }
+        };
+    }
+
+    /// Waits for events and acts on those of the control channels. `true`: the end was asked for.
+    pub(crate) fn wait(
+        &mut self,
+        now: Instant,
+        timeout_us: u64,
+        has_announced: bool,
+    ) -> Result<bool, StartError> {
+        let mut events = [epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; 64];
+        if let Some(watch) = self.core.link.device.watch.take() {
+            self.follow_device(watch);
+        }
+        let timeout = StdDuration::from_micros(timeout_us);
+        let timeout = rustix::fs::Timespec::try_from(timeout).ok();
+        let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(StartError::System("wait for events", errno)),
+        };
+        if has_announced {
+            for session in self.core.awake() {
+                if let Some(rings) = &session.rings {
+                    rings.engine_word.withdraw();
+                }
+            }
+        }
+        let mut ends = false;
+        for event in &events[..count] {
+            match event.data.u64() {
+                TAG_LISTENER => self.accept_programs(),
+                TAG_INBOX => self.core.take_messages(now),
+                TAG_KERNEL => self.core.follow_kernel(now),
+                TAG_DRIVER => {}
+                TAG_FINISHED => drop(self.core.take_finished(now)),
+                TAG_STOP => ends = true,
+                tag => self.handle_session_event(now, tag - TAG_SESSIONS),
+            }
+        }
+        self.core.drop_faulty(now);
+        if self.accept_owed {
+            self.accept_programs();
+        }
+        self.follow_sessions(now);
+        Ok(ends)
+    }
+
+    fn accept_programs(&mut self) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        loop {
+            match control::accept(listener.as_fd()) {
+                Ok(Some(control)) => {
+                    if let Some(idle_exit) = &mut self.idle_exit {
+                        idle_exit.welcome(control.as_fd());
+                    }
+                    self.core.accept_session(control);
+                }
+                Ok(None) => {
+                    self.accept_owed = false;
+                    return;
+                }
+                Err(errno) => {
+                    if !std::mem::replace(&mut self.accept_owed, true) {
+                        tracing::warn!("programs wait to attach: {errno}; raise `ulimit -n`");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Nobody is left for whom the engine was started, and nothing that they left to be sent. Only the
+    /// first core decides; the others tell it whether they are needed.
+    fn is_deserted(&mut self) -> bool {
+        let now = self.now();
+        let core = &self.core;
+        let is_first = self.listener.is_some();
+        let keeps_time_wait = self.keeps_time_wait;
+        self.idle_exit.as_mut().is_some_and(|idle_exit| {
+            let gone = idle_exit.are_gone(now, || {
+                let is_used = core.sessions.iter().any(Option::is_some)
+                    || core.stack.connections().next().is_some()
+                    || keeps_time_wait && core.stack.time_waits().next().is_some();
+                core.shard.publish_use(is_used);
+                is_used || core.shard.others_are_used()
+            });
+            gone && is_first
+        })
+    }
+
+    fn handle_session_event(&mut self, now: Instant, tag: u64) {
+        let Ok(slot) = usize::try_from(tag / 2) else {
+            return;
+        };
+        // A doorbell is watched edge-triggered and never read: its program shares the open file and
+        // could make a read of ours block.
+        if slot >= self.core.sessions.len() {
+            return;
+        }
+        if tag.is_multiple_of(2) {
+            self.core.handle_control(now, slot);
+        } else {
+            self.core.wake(now, slot);
+        }
+    }
+
+    /// Follows the coming and going of sessions. What cannot be watched is its program's loss alone.
+    fn follow_sessions(&mut self, now: Instant) {
+        let core = &mut self.core;
+        for fd in core.closing.drain(..) {
+            // It may never have been watched.
+            let _ = epoll::delete(&self.epoll, &*fd);
+        }
+        let watch = |fd: BorrowedFd<'_>, tag: u64, flags: EventFlags| {
+            epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
+        };
+        let mut unwatched = Vec::new();
+        for slot in core.new_sessions.drain(..) {
+            if let Some(session) = &core.sessions[slot] {
+                let watched = rustix::io::ioctl_fionbio(&*session.control, true)
+                    .and_then(|()| watch(session.control.as_fd(), tag_of(slot), EventFlags::IN));
+                // In the list twice when a slot changed hands meanwhile.
+                if !matches!(watched, Ok(()) | Err(Errno::EXIST)) {
+                    unwatched.push(slot);
+                }
+            }
+        }
+        for slot in unwatched {
+            core.end_session(now, slot);
+        }
+        let attached = core
+            .sessions
+            .iter()
+            .flatten()
+            .any(|session| session.rings.is_some());
+        if attached != self.latency.is_some() {
+            self.latency = (attached && core.config.hold_idle_latency)
+                .then(IdleLatency::hold)
+                .flatten();
+        }
+    }
+}

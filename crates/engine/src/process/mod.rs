@@ -1,0 +1,8 @@
+//! The engine as a process: a thread for each core, when it polls, spins and sleeps, and how it ends.
+
+pub mod core_loop;
+pub mod idle_exit;
+pub mod latency;
+pub mod pace;
+pub mod run;
+pub mod stop;

@@ -1,0 +1,205 @@
+//! An engine: its cores, each on a thread of its own, and their common beginning and end.
+//!
+//! The first core runs on the caller's thread. When one core ends, whatever the reason, all do: half an
+//! engine would serve half of its connections.
+
+use crate::config::{Config, Limits};
+use crate::core::EngineCore;
+use crate::process::core_loop::{CoreLoop, STARTED};
+use crate::programs::users::Users;
+use crate::shards::Shard;
+use crate::state::StateError;
+use hostif::{Steering, doorbell};
+use nic::Driver;
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
+use std::time::Instant as StdInstant;
+
+/// Why an engine did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No memory for the tables.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The stack refused an address, a route or a size.
+    #[error("the configuration is refused: {0}")]
+    Stack(#[from] stack::Error),
+    /// The control socket's name is taken.
+    #[error("an engine already answers at {0}: stop it, or choose another name with --name")]
+    AlreadyRunning(String),
+    /// A system call failed.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, Errno),
+    /// The kernel cannot be followed.
+    #[error("cannot follow the kernel's addresses and routes: {0}")]
+    Kernel(std::io::Error),
+    /// The device is gone or failed.
+    #[error("the device failed: {0}")]
+    Device(std::io::Error),
+    /// No thread for a core.
+    #[error("cannot start a thread for another core: {0}")]
+    Thread(std::io::Error),
+    /// One of several cores ended.
+    #[error("core {0} of the engine ended, and the others with it: {1}")]
+    Core(u16, Box<StartError>),
+}
+
+/// An engine with its control socket, ready to run.
+pub struct Engine {
+    /// In the order of the cores.
+    loops: Vec<CoreLoop>,
+    cpus: Vec<usize>,
+    /// Becomes readable when a core has ended.
+    ending: OwnedFd,
+}
+
+/// Every socket of every program costs the engine a descriptor, and the usual soft limit is 1024.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // With a lower limit the engine refuses sockets earlier, and says why.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+impl Engine {
+    /// Opens the control socket and prepares a core for each driver; programs may connect from now on. The
+    /// drivers are queues of one device, in the order of the cores, and receive what `steering` says.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        config: Config,
+        steering: Steering,
+        drivers: Vec<Box<dyn Driver>>,
+    ) -> Result<Self, StartError> {
+        let system = |what| move |errno| StartError::System(what, errno);
+        if drivers.len() != usize::from(steering.cores) {
+            return Err(StartError::Stack(stack::Error::InvalidArgument));
+        }
+        raise_descriptor_limit();
+        let listener = hostif::control::listen(&config.name).map_err(|errno| match errno {
+            Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
+            errno => StartError::System("open the control socket", errno),
+        })?;
+        let mut secret = [0; 16];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(system("get random numbers"))?;
+        let ending = doorbell::create().map_err(system("make an eventfd"))?;
+        let shards = Shard::all(steering).map_err(system("make an eventfd"))?;
+        let cpus = config.cpus.clone();
+        let config = Config {
+            limits: share(&config.limits, steering.cores),
+            ..config
+        };
+        let origin = StdInstant::now();
+        let users = Users::with_threads();
+        let mut listener = Some(listener);
+        let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
+            let core = EngineCore::seated(
+                config.clone(),
+                shard,
+                Arc::clone(&users),
+                driver,
+                secret,
+                STARTED,
+            )?;
+            CoreLoop::new(core, listener.take(), origin)
+        });
+        Ok(Self {
+            loops: loops.collect::<Result<_, StartError>>()?,
+            cpus,
+            ending,
+        })
+    }
+
+    /// Runs until `stop` becomes readable, or nobody needs the engine (see [`Config::until_idle_s`]).
+    ///
+    /// # Errors
+    /// [`StartError::Device`], or a system call that cannot fail failed; of one of several cores in
+    /// [`StartError::Core`].
+    pub fn run(self, stop: BorrowedFd<'_>) -> Result<(), StartError> {
+        let Self {
+            loops,
+            cpus,
+            ending,
+        } = self;
+        let is_single = loops.len() == 1;
+        let ending = &ending;
+        let run = |core: u16, turns: CoreLoop, cpu: Option<&usize>| {
+            let _ends_others = RingWhenDropped(ending.as_fd());
+            let result = cpu
+                .map_or(Ok(()), |cpu| pin(*cpu))
+                .and_then(|()| turns.run([stop, ending.as_fd()]));
+            match result {
+                Err(error) if !is_single => Err(StartError::Core(core, Box::new(error))),
+                result => result,
+            }
+        };
+        let run = &run;
+        let mut numbered = (0_u16..).zip(loops);
+        let first = numbered.next();
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (core, turns) in numbered {
+                let cpu = cpus.get(usize::from(core));
+                let thread = std::thread::Builder::new()
+                    .name(format!("shunt-core-{core}"))
+                    .spawn_scoped(scope, move || run(core, turns, cpu));
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        doorbell::ring(ending.as_fd());
+                        return Err(StartError::Thread(error));
+                    }
+                }
+            }
+            let mut result = match first {
+                Some((core, turns)) => run(core, turns, cpus.first()),
+                None => Ok(()),
+            };
+            for thread in threads {
+                match thread.join() {
+                    Ok(ended) => result = result.and(ended),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            result
+        })
+    }
+}
+
+/// Tells the other cores that one has ended, even by a panic.
+struct RingWhenDropped<'a>(BorrowedFd<'a>);
+
+impl Drop for RingWhenDropped<'_> {
+    fn drop(&mut self) {
+        doorbell::ring(self.0);
+    }
+}
+
+/// What each of several cores may hold. Connections spread evenly over them; listeners and programs are
+/// at all of them.
+fn share(limits: &Limits, cores: u16) -> Limits {
+    let cores = usize::from(cores);
+    Limits {
+        connections: limits.connections.div_ceil(cores),
+        time_waits: limits.time_waits.div_ceil(cores),
+        ..*limits
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), StartError> {
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set)
+        .map_err(|errno| StartError::System("run on the processor that was named", errno))
+}

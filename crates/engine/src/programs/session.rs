@@ -1,0 +1,291 @@
+//! An attached process: its control channel, its rings, the sockets it holds.
+
+use crate::device::link::SourceFile;
+use crate::programs::moderation::Moderator;
+use crate::programs::users::{ProgramFd, User};
+use hostif::id::{IdMap, IdSet};
+use hostif::{
+    Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
+    SocketId, Written, doorbell,
+};
+use rustix::fd::{AsFd as _, OwnedFd};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tcp::Instant;
+
+/// Backing sockets that one process may have prepared at a time.
+pub const BACKINGS_MAX: usize = 1_024;
+/// Files that one process may share at a time.
+const FILES_MAX: usize = 64;
+/// Completions that may wait for room in the ring before no more commands are taken.
+const COMPLETIONS_MAX: usize = 1_024;
+
+/// Rings and doorbells of an attached process.
+pub struct Rings {
+    /// The region's number.
+    pub region: u32,
+    /// Commands.
+    pub commands: Consumer<Command>,
+    /// Notes of bytes written.
+    pub written: Consumer<Written>,
+    /// Notes of bytes consumed.
+    pub consumed: Consumer<Consumed>,
+    completions: Producer<Completion>,
+    /// Says that the engine sleeps.
+    pub engine_word: SleepWord,
+    program_word: SleepWord,
+    /// The program watches it.
+    program_bell: ProgramFd,
+    /// Rung by the program.
+    pub engine_bell: ProgramFd,
+    /// Times that the program was rung.
+    rung: u64,
+}
+
+impl Rings {
+    /// The engine's ends of a fresh region.
+    pub fn new(region: &Region, program_bell: ProgramFd, engine_bell: ProgramFd) -> Self {
+        Self {
+            region: region.id(),
+            commands: region.command_consumer(),
+            written: region.send_consumer(),
+            consumed: region.receive_consumer(),
+            completions: region.completion_producer(),
+            engine_word: region.engine_sleep_word(),
+            program_word: region.program_sleep_word(),
+            program_bell,
+            engine_bell,
+            rung: 0,
+        }
+    }
+}
+
+/// What a process was told of a socket. One entry for each row of the table, which bounds it.
+#[derive(Clone, Copy, Default)]
+struct Notice {
+    /// Which socket in its row; 0: none.
+    generation: u32,
+    /// Its event waits for the ring.
+    is_queued: bool,
+    /// One past where in the ring its last event was put; 0: there was none.
+    after: u64,
+}
+
+/// A process.
+pub struct Session {
+    /// Names the holder of a lock; never 0.
+    pub number: u32,
+    /// Process number at the time of attaching.
+    pub pid: i32,
+    /// User, from the kernel.
+    pub user: Arc<User>,
+    /// The control channel; its end of file is the end of the process.
+    pub control: ProgramFd,
+    /// Rings, once the process has said hello.
+    pub rings: Option<Rings>,
+    /// Prepared backing sockets by handle.
+    pub backings: IdMap<u32, ProgramFd>,
+    /// Files to send from by handle; what is under way keeps its file by itself.
+    pub files: IdMap<u32, Arc<SourceFile>>,
+    /// A note that another holder of the socket has to precede; its ring waits with it.
+    pub early: Option<Written>,
+    /// A command that waits for the name of a backing socket; those behind it wait as well.
+    pub unnamed: Option<Command>,
+    next_handle: u32,
+    /// Rows of the sockets it holds.
+    pub sockets: IdSet<u32>,
+    /// Completions that did not fit; at [`COMPLETIONS_MAX`] commands wait in their ring.
+    completions: VecDeque<Completion>,
+    /// Sockets whose event did not fit, without duplicates.
+    events: VecDeque<SocketId>,
+    /// By row, as far as there was any.
+    notices: Vec<Notice>,
+    /// When it is rung.
+    pub moderator: Moderator,
+    /// Events that were put into its ring.
+    told: u64,
+    /// It broke the protocol and is to be dropped.
+    pub is_faulty: bool,
+    /// In the lists of `attention`.
+    pub is_awake: bool,
+    /// As there.
+    pub has_news: bool,
+    /// When it last had something to do.
+    pub worked_at: Instant,
+}
+
+impl Session {
+    /// A process that has connected.
+    pub fn new(number: u32, pid: i32, user: Arc<User>, control: OwnedFd) -> Self {
+        Self {
+            number,
+            pid,
+            control: user.keep(control),
+            user,
+            rings: None,
+            backings: IdMap::default(),
+            files: IdMap::default(),
+            early: None,
+            unnamed: None,
+            next_handle: 1,
+            sockets: IdSet::default(),
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            notices: Vec::new(),
+            moderator: Moderator::default(),
+            told: 0,
+            is_faulty: false,
+            is_awake: false,
+            has_news: false,
+            worked_at: Instant::ZERO,
+        }
+    }
+
+    /// Keeps prepared backing sockets; `None`: too many. Returns the first handle.
+    pub fn keep_backings(&mut self, descriptors: Vec<ProgramFd>) -> Option<u32> {
+        if self.backings.len() + descriptors.len() > BACKINGS_MAX {
+            return None;
+        }
+        let first = self.next_handle;
+        for descriptor in descriptors {
+            self.backings.insert(self.next_handle, descriptor);
+            self.next_handle = self.next_handle.wrapping_add(1).max(1);
+        }
+        Some(first)
+    }
+
+    /// Keeps a file to send from; `None`: too many. Returns its handle.
+    pub fn keep_file(&mut self, file: ProgramFd) -> Option<u32> {
+        if self.files.len() == FILES_MAX {
+            return None;
+        }
+        let handle = self.next_handle;
+        self.files.insert(handle, Arc::new(SourceFile::new(file)));
+        self.next_handle = handle.wrapping_add(1).max(1);
+        Some(handle)
+    }
+
+    /// Says that a command is done.
+    pub fn complete(&mut self, completion: Completion) {
+        self.completions.push_back(completion);
+    }
+
+    /// Says that the header of a socket has changed.
+    pub fn notify(&mut self, socket: SocketId) {
+        let notice = notice_of(&mut self.notices, socket);
+        if !std::mem::replace(&mut notice.is_queued, true) {
+            self.events.push_back(socket);
+        }
+    }
+
+    /// Forgets a socket that is gone.
+    pub fn forget(&mut self, socket: SocketId) {
+        let known = self.notices.get_mut(crate::sockets::at(socket.row()));
+        let Some(notice) = known.filter(|one| one.generation == socket.generation) else {
+            return;
+        };
+        if std::mem::take(notice).is_queued {
+            self.events.retain(|queued| *queued != socket);
+        }
+    }
+
+    /// Whether completions or events wait for room in the ring. A forked child that has not said hello
+    /// has no ring; what waits for it waits without haste.
+    pub fn has_backlog(&self) -> bool {
+        self.rings.is_some() && !(self.completions.is_empty() && self.events.is_empty())
+    }
+
+    /// When it has to be rung for what is in its ring already.
+    pub fn ring_deadline(&self) -> Option<Instant> {
+        self.moderator.deadline()
+    }
+
+    /// Events that were put into its ring, and how often it was rung.
+    pub fn notifications(&self) -> [u64; 2] {
+        [self.told, self.rings.as_ref().map_or(0, |rings| rings.rung)]
+    }
+
+    /// Whether its commands are taken: none waits for an answer, and the program fetches its completions, so that what
+    /// it makes the engine hold is bounded.
+    pub fn takes_commands(&self) -> bool {
+        self.unnamed.is_none() && self.completions.len() < COMPLETIONS_MAX
+    }
+
+    /// Whether the program has left something to do that can be done.
+    pub fn has_work(&self) -> bool {
+        !self.is_faulty
+            && self.rings.as_ref().is_some_and(|rings| {
+                (rings.commands.has_next() && self.takes_commands())
+                    || (rings.written.has_next() && self.early.is_none())
+                    || rings.consumed.has_next()
+            })
+    }
+
+    /// Moves what waits into the ring, as far as it goes, and rings a sleeping program. What is left
+    /// afterwards waits until the program has taken something.
+    ///
+    /// # Errors
+    /// The program has written an impossible index.
+    pub fn flush(&mut self, now: Instant) -> Result<(), Corrupt> {
+        let Some(rings) = &mut self.rings else {
+            return Ok(());
+        };
+        let moderator = &mut self.moderator;
+        while let Some(completion) = self.completions.front() {
+            match rings.completions.push(completion) {
+                Ok(_) => {}
+                Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
+                Err(_) => break,
+            }
+            moderator.on_completion();
+            self.completions.pop_front();
+        }
+        while self.completions.is_empty()
+            && let Some(&socket) = self.events.front()
+        {
+            // One event that the program has not taken yet says all there is to say: the header it
+            // will read is already written. The fence orders that header before the look at the ring.
+            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+            let notice = notice_of(&mut self.notices, socket);
+            let waits = notice.after.checked_sub(1);
+            if waits.is_some_and(|position| !rings.completions.is_taken(position)) {
+                moderator.on_repeated_event(now);
+            } else {
+                let position = match rings.completions.push(&Completion::Event { socket }) {
+                    Ok(position) => position,
+                    Err(PushError::Corrupt(corrupt)) => return Err(corrupt),
+                    Err(_) => {
+                        moderator.on_full();
+                        break;
+                    }
+                };
+                notice.after = position + 1;
+                moderator.on_event(now);
+                self.told += 1;
+            }
+            self.events.pop_front();
+            notice.is_queued = false;
+        }
+        if moderator.take_due(now) && rings.program_word.must_ring() {
+            doorbell::ring(rings.program_bell.as_fd());
+            rings.rung += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What was told of a socket, or will be.
+fn notice_of(notices: &mut Vec<Notice>, socket: SocketId) -> &mut Notice {
+    let row = crate::sockets::at(socket.row());
+    if notices.len() <= row {
+        notices.resize(row + 1, Notice::default());
+    }
+    let notice = &mut notices[row];
+    if notice.generation != socket.generation {
+        *notice = Notice {
+            generation: socket.generation,
+            ..Notice::default()
+        };
+    }
+    notice
+}

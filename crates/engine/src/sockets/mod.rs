@@ -1,0 +1,467 @@
+//! The engine's sockets: rows, who holds them, their headers and windows. What the stack tells them is in
+//! `host.rs`.
+
+pub mod copies;
+pub mod datagrams;
+mod host;
+mod identity;
+pub mod notify;
+mod place;
+pub mod region;
+mod room;
+pub mod rows;
+pub mod signals;
+pub mod user_buffer;
+
+use crate::device::link::SendWindow;
+use crate::errno;
+use crate::programs::users::{Answers, ProgramFd};
+use crate::shards::ShardOwner;
+use crate::sockets::copies::Copies;
+use crate::sockets::datagrams::DatagramRow;
+use crate::sockets::identity::Identities;
+pub use crate::sockets::identity::Identity;
+use crate::sockets::notify::Dirty;
+use crate::sockets::region::{Regions, SMALL_BYTES};
+use crate::sockets::rows::{Kind, SocketRow};
+use core::net::SocketAddr;
+use hostif::datagram::Rings;
+use hostif::header::SlotName;
+use hostif::window::WindowSpan;
+use hostif::{DatagramOptions, FastOpenKeys, Flags, HeaderPlace, SocketHeader, SocketId};
+use rustix::fd::AsFd as _;
+use rustix::io::Errno;
+use stack::ConnectionId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tcp::{Instant, SocketOptions};
+
+/// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
+const LINGERING_MAX: usize = 4_096;
+
+/// What is derived or belongs to this process only, beside each [`SocketRow`].
+#[derive(Default)]
+pub struct Companion {
+    /// Where its header lies.
+    place: Option<HeaderPlace>,
+    /// Slots of the sessions that hold the socket.
+    pub holders: Vec<usize>,
+    /// The engine's duplicate of the backing socket.
+    pub backing: Option<ProgramFd>,
+    /// Descriptors of it may be open where no session says so.
+    pub is_shared: bool,
+    /// No session holds it, and such a descriptor is looked for.
+    pub is_orphan: bool,
+    /// Its connection is in TIME-WAIT.
+    in_time_wait: bool,
+    /// The backing socket of a connection listens, so that the kernel says nothing to its peer.
+    pub backing_listens: bool,
+    /// The receive window.
+    receive: Option<WindowSpan>,
+    /// How much of it the program was told to be offered.
+    offered: u32,
+    /// The program waits for room in its send window.
+    lacked_room: bool,
+    /// Who has to hear of acknowledgements: bits of [`hears_acks`].
+    pub hears_acks: u8,
+    /// The rings of a datagram socket.
+    pub rings: Option<Rings>,
+    /// What the program chose for a datagram socket.
+    pub datagram_options: DatagramOptions,
+    /// `TCP_FASTOPEN_KEY`, for when the socket listens.
+    pub fast_open_keys: Option<Box<FastOpenKeys>>,
+    /// Headers of the SYN that opened the connection (`TCP_SAVE_SYN`).
+    pub saved_syn: Option<Box<[u8]>>,
+    /// What of the kernel's is claimed for it.
+    pub claim: Option<nic::sharing::Claim>,
+    /// The slot of a connection to a neighbour; see `byte_channels`.
+    pub slot: Option<SlotName>,
+    /// Where the program is signalled of events; see `signals`.
+    pub(crate) signals: Option<Box<crate::sockets::signals::Pair>>,
+    /// What the housekeeping saw last; see there.
+    pub seen: crate::core::housekeeping::Seen,
+}
+
+/// Who has to hear of acknowledgements.
+pub mod hears_acks {
+    /// The link, which has files mapped.
+    pub const FILES: u8 = 1;
+    /// A program, of the time (`stamps`).
+    pub const STAMPS: u8 = 1 << 1;
+}
+
+/// All sockets of a core.
+pub struct Sockets {
+    /// Which core; part of their names.
+    core: u16,
+    home: ShardOwner,
+    defaults: SocketOptions,
+    rows: &'static mut [SocketRow],
+    /// Positions of datagram sockets.
+    pub datagrams: &'static mut [DatagramRow],
+    companions: Vec<Companion>,
+    /// By their backing sockets.
+    identities: Identities,
+    free: Vec<u32>,
+    used: u32,
+    /// Regions that hold headers and windows.
+    pub regions: Regions,
+    /// Sockets whose holders are to be told.
+    pub dirty: Dirty,
+    /// Of those whose holders are told, the ones with a pair for signals.
+    pub(crate) signalled: Vec<u32>,
+    /// Every pair holds a reference.
+    pub(crate) pairs: Arc<()>,
+    /// Send windows that the link has to learn of.
+    pub new_windows: Vec<(u32, Option<SendWindow>)>,
+    /// Sockets of which somebody has to hear that, and how far their peers have acknowledged since the link heard last.
+    pub acknowledged: Vec<(u32, u64)>,
+    /// Connections that stand since the last turn, and slots that are used no more, for `byte_channels`.
+    pub established: Vec<u32>,
+    /// See there.
+    pub left_slots: Vec<SlotName>,
+    /// What was copied.
+    pub copies: Copies,
+    /// Backing sockets of connections in TIME-WAIT, until when.
+    lingering: VecDeque<(Instant, ProgramFd)>,
+    now: Instant,
+    /// The time of day in this turn, once somebody has asked.
+    wall_clock_ns: Option<u64>,
+    /// What new receive windows are offered with.
+    first_offer: u32,
+    /// No window is opened further: memory is short.
+    window_ceiling: u32,
+}
+
+pub fn at(row: u32) -> usize {
+    usize::try_from(row).expect("invariant: usize has at least 32 bits")
+}
+
+impl Sockets {
+    /// No sockets yet, over these rows of a core.
+    pub fn new(
+        home: ShardOwner,
+        answers: Answers,
+        defaults: SocketOptions,
+        first_offer: u32,
+        rows: &'static mut [SocketRow],
+        datagrams: &'static mut [DatagramRow],
+    ) -> Self {
+        let mut companions = Vec::new();
+        companions.resize_with(rows.len(), Companion::default);
+        let core = home.core();
+        Self {
+            core,
+            home,
+            defaults,
+            dirty: Dirty::new(rows.len()),
+            companions,
+            identities: Identities::default(),
+            free: Vec::new(),
+            used: 0,
+            regions: Regions::new(core, answers),
+            signalled: Vec::new(),
+            pairs: Arc::default(),
+            new_windows: Vec::new(),
+            acknowledged: Vec::new(),
+            established: Vec::new(),
+            left_slots: Vec::new(),
+            copies: Copies::default(),
+            lingering: VecDeque::new(),
+            now: Instant::ZERO,
+            wall_clock_ns: None,
+            first_offer,
+            window_ceiling: u32::MAX,
+            rows,
+            datagrams,
+        }
+    }
+
+    /// Sets the time for what callbacks do.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        self.wall_clock_ns = None;
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The time of day, nanoseconds since 1970: of the turn rather than of the packet.
+    pub fn wall_clock_ns(&mut self) -> u64 {
+        *self.wall_clock_ns.get_or_insert_with(|| {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            let part = |number: i64| u64::try_from(number).unwrap_or(0);
+            part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+        })
+    }
+
+    /// Rows that were ever used.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Rows in use.
+    pub fn count(&self) -> usize {
+        at(self.used) - self.free.len()
+    }
+
+    /// A row by number.
+    pub fn row(&self, row: u32) -> &SocketRow {
+        &self.rows[at(row)]
+    }
+
+    /// Changes a row; one that a crash interrupts stays recognisable by its odd sequence number.
+    pub fn change<R>(&mut self, row: u32, change: impl FnOnce(&mut SocketRow) -> R) -> R {
+        let record = &mut self.rows[at(row)];
+        record.sequence = record.sequence.wrapping_add(1);
+        let result = change(record);
+        record.sequence = record.sequence.wrapping_add(1);
+        result
+    }
+
+    /// What is beside a row.
+    pub fn companion(&mut self, row: u32) -> &mut Companion {
+        &mut self.companions[at(row)]
+    }
+
+    /// The inode of the kernel socket behind a socket: by it /proc/PID/fd names it, see proc(5).
+    pub fn backing_inode(&self, row: u32) -> Option<u64> {
+        let backing = self.companions[at(row)].backing.as_ref()?;
+        rustix::fs::fstat(&**backing).ok().map(|file| file.st_ino)
+    }
+
+    /// Holders of a socket.
+    pub fn holders(&self, row: u32) -> &[usize] {
+        &self.companions[at(row)].holders
+    }
+
+    /// The name under which programs know the socket in `row`.
+    pub fn id(&self, row: u32) -> Option<SocketId> {
+        SocketId::of_core(self.core, row, self.row(row).generation)
+    }
+
+    /// The row of a socket that the session in `slot` holds; stale names and those of others are nothing.
+    pub fn held_by(&self, id: SocketId, slot: usize) -> Option<u32> {
+        let row = self.find(id)?;
+        self.holders(row).contains(&slot).then_some(row)
+    }
+
+    /// What sockets begin with from now on.
+    pub fn set_defaults(&mut self, options: SocketOptions, first_offer: u32) {
+        self.defaults = options;
+        self.first_offer = first_offer;
+    }
+
+    /// A new socket in `region`, held by nobody yet.
+    pub fn create(&mut self, region: u32, kind: Kind) -> Option<u32> {
+        if self.free.is_empty() && at(self.used) == self.rows.len() {
+            return None;
+        }
+        let header = self.regions.take_header(region)?;
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        let options = self.defaults;
+        self.change(row, |record| {
+            *record = SocketRow {
+                sequence: record.sequence,
+                generation: record.generation.max(1),
+                kind,
+                region,
+                header,
+                ..zerocopy::FromZeros::new_zeroed()
+            };
+            record.options = options;
+        });
+        let region = self.regions.find(region);
+        self.companions[at(row)] = Companion {
+            place: region.and_then(|region| region.header_place(header)),
+            ..Companion::default()
+        };
+        let id = self
+            .id(row)
+            .expect("invariant: generations of rows in use are not 0");
+        self.with_header(row, |header| header.engine_reset(id));
+        self.publish_congestion(row);
+        Some(row)
+    }
+
+    /// Acts on the shared header of a socket.
+    pub fn with_header<R>(&self, row: u32, act: impl FnOnce(SocketHeader<'_>) -> R) -> Option<R> {
+        let place = self.companions[at(row)].place.as_ref()?;
+        Some(act(place.header()))
+    }
+
+    /// Publishes flags on top of those published before.
+    pub fn publish(&mut self, row: u32, flags: Flags) {
+        let published = self.change(row, |record| {
+            record.published |= flags.bits();
+            record.published
+        });
+        self.with_header(row, |header| {
+            header.engine_set_flags(Flags::from_bits_truncate(published))
+        });
+    }
+
+    /// Takes back flags that no longer hold.
+    pub fn unpublish(&mut self, row: u32, flags: Flags) {
+        let published = self.change(row, |record| {
+            record.published &= !flags.bits();
+            record.published
+        });
+        self.with_header(row, |header| {
+            header.engine_set_flags(Flags::from_bits_truncate(published))
+        });
+    }
+
+    /// Gives a socket its windows; `None`: the region has no more.
+    pub fn give_windows(&mut self, row: u32) -> Option<(u32, u32)> {
+        let (region_number, header) = (self.row(row).region, self.row(row).header);
+        let pair = match self.row(row).pair() {
+            Some(pair) => pair,
+            None => self.regions.take_pair(region_number)?,
+        };
+        let region = self.regions.find(region_number)?.clone();
+        let (send, receive) = region.window_pair(pair)?;
+        region
+            .socket_header(header)?
+            .engine_set_windows(send, receive);
+        self.change(row, |record| {
+            record.pair_plus_one = pair + 1;
+            (record.receive_base, record.send_room) = (0, 0);
+        });
+        self.companions[at(row)].receive = Some(receive);
+        self.offer_first(row, receive.size);
+        self.publish_room(row);
+        self.new_windows
+            .push((row, Some(SendWindow { region, span: send })));
+        Some((receive.size, send.size))
+    }
+
+    /// The windows of a connection: for sending and for receiving.
+    fn windows(&self, row: u32) -> Option<(WindowSpan, WindowSpan)> {
+        let record = self.row(row);
+        let region = self.regions.find(record.region)?;
+        region.window_pair(record.pair()?)
+    }
+
+    /// The stack has named the connection of a socket.
+    pub fn adopt(&mut self, row: u32, connection: ConnectionId) {
+        self.change(row, |record| {
+            record.kind = Kind::Connection;
+            record.object_index = connection.index;
+            record.object_generation = connection.generation;
+        });
+    }
+
+    /// Publishes both addresses of a connection.
+    pub fn set_addresses(&self, row: u32, local: SocketAddr, remote: SocketAddr) {
+        self.with_header(row, |header| {
+            header.engine_set_addresses(Some(local), Some(remote));
+        });
+    }
+
+    /// The socket is gone: its name becomes stale, its memory free.
+    pub fn destroy(&mut self, row: u32) {
+        let record = *self.row(row);
+        self.release_backing(row);
+        if let Some(pair) = record.pair() {
+            let is_small = self.with_header(row, |header| {
+                header.received_end().max(header.written()) <= SMALL_BYTES
+            });
+            let is_small = is_small.unwrap_or(false);
+            self.regions.free_pair(record.region, pair, is_small);
+            self.new_windows.push((row, None));
+        }
+        self.regions.free_header(record.region, record.header);
+        self.left_slots.extend(self.companions[at(row)].slot);
+        self.change(row, |record| {
+            record.kind = Kind::Free;
+            record.pair_plus_one = 0;
+            record.generation = record.generation.wrapping_add(1).max(1);
+        });
+        self.companions[at(row)] = Companion::default();
+        self.free.push(row);
+    }
+
+    /// The socket's connection was ended for a reason that only the program can be told.
+    pub fn fail(&mut self, row: u32, errno: Errno) {
+        self.with_header(row, |header| header.engine_set_error(errno::code(errno)));
+        self.publish(row, Flags::ERROR | Flags::HUP | Flags::CLOSED);
+        self.count_rx(row);
+        self.count_tx(row);
+    }
+
+    /// The program may connect again, elsewhere: its backing socket is as it was.
+    fn release_backing(&mut self, row: u32) {
+        let companion = &mut self.companions[at(row)];
+        if std::mem::take(&mut companion.backing_listens)
+            && let Some(backing) = &companion.backing
+        {
+            // A socket that has been closed meanwhile needs neither.
+            let _ = rustix::net::connect_unspec(&**backing);
+            let _ = nic::sharing::restore(backing.as_fd());
+        }
+    }
+
+    /// Keeps a backing socket until its connection's TIME-WAIT has ended.
+    fn keep_lingering(&mut self, backing: ProgramFd) {
+        if self.lingering.len() == LINGERING_MAX {
+            self.lingering.pop_front();
+        }
+        self.lingering.push_back((self.now + TIME_WAIT, backing));
+    }
+
+    /// Drops the backing sockets whose TIME-WAIT has ended.
+    pub fn drop_lingering(&mut self, now: Instant) {
+        while self
+            .lingering
+            .front()
+            .is_some_and(|(until, _)| *until <= now)
+        {
+            self.lingering.pop_front();
+        }
+    }
+
+    /// Whether the packets of this connection arrive at this core.
+    pub fn is_own(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.home.is_own(local, remote)
+    }
+
+    /// Something made the socket readable.
+    pub fn count_rx(&mut self, row: u32) {
+        let count = self.change(row, |record| {
+            record.rx_events = record.rx_events.wrapping_add(1);
+            record.rx_events
+        });
+        self.with_header(row, |header| header.engine_set_rx_events(count));
+        self.dirty.mark(row);
+    }
+
+    /// Something made the socket writable.
+    pub fn count_tx(&mut self, row: u32) {
+        let count = self.change(row, |record| {
+            record.tx_events = record.tx_events.wrapping_add(1);
+            record.tx_events
+        });
+        self.with_header(row, |header| header.engine_set_tx_events(count));
+        self.dirty.mark(row);
+    }
+
+    /// The row behind a token that the stack was given.
+    pub fn row_of(&self, owner: u64) -> Option<u32> {
+        self.find(SocketId::from_bits(owner)?)
+    }
+
+    fn find(&self, id: SocketId) -> Option<u32> {
+        let row = self.rows.get(at(id.row()))?;
+        let is_it = row.kind != Kind::Free && row.generation == id.generation;
+        (is_it && id.core() == self.core).then_some(id.row())
+    }
+}
+
+/// As long as the stack's TIME-WAIT.
+const TIME_WAIT: tcp::Duration = tcp::Duration::from_secs(60);

@@ -1,0 +1,240 @@
+//! A buffer that a thread of the program lends for one turn: what arrives in order on its socket meanwhile is
+//! placed there, and not in the receive window, so that it is copied once.
+//!
+//! The stack hears nothing of it: the bytes count as arrived as ever. That they are consumed as well the header says
+//! before the turn is over, so that whoever holds the socket besides reads on behind them, even if the process ends
+//! the moment after. The thread holds the receive lock of the socket meanwhile, and notes afterwards what it
+//! has consumed. Everything that is not simply the next bytes goes to the window: what comes behind a hole, a segment
+//! with the urgent bit and all that follows it, what the buffer has no room for.
+
+use std::io::IoSliceMut;
+
+use core::net::SocketAddr;
+use hostif::SocketId;
+use stack::{
+    ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
+};
+use tcp::{Events, Instant};
+
+use crate::core::{EngineCore, RX_BUDGET};
+use crate::programs::session::Session;
+use crate::sockets::Sockets;
+
+/// See the file's head.
+pub struct UserBuffer<'a, 'b> {
+    /// Session of the thread's process, and its socket.
+    session: u32,
+    socket: SocketId,
+    /// Stream offset up to which everything has arrived and was consumed.
+    start: u64,
+    slices: &'a mut [IoSliceMut<'b>],
+    /// Bytes at the slices' start that are not lent.
+    skipped: usize,
+    room: usize,
+    placed: usize,
+    /// Bytes of the last segment that was placed.
+    last: usize,
+    is_closed: bool,
+}
+
+impl<'a, 'b> UserBuffer<'a, 'b> {
+    /// What lies behind the first `skipped` bytes of `slices`, for what arrives at stream offset `start` and after it.
+    pub fn new(
+        (session, socket): (u32, SocketId),
+        start: u64,
+        slices: &'a mut [IoSliceMut<'b>],
+        skipped: usize,
+    ) -> Self {
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        Self {
+            session,
+            socket,
+            start,
+            slices,
+            skipped,
+            room: total.saturating_sub(skipped),
+            placed: 0,
+            last: 0,
+            is_closed: false,
+        }
+    }
+
+    /// How many bytes lie there now.
+    #[must_use]
+    pub fn placed(&self) -> usize {
+        self.placed
+    }
+
+    pub(crate) fn session(&self) -> u32 {
+        self.session
+    }
+
+    pub(crate) fn socket(&self) -> SocketId {
+        self.socket
+    }
+
+    /// Stream offset behind what was placed.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.placed as u64
+    }
+
+    /// Nothing (more) is placed.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Another segment like the last would not fit: it is better left where it is, for the next user buffer.
+    pub(crate) fn is_spent(&self) -> bool {
+        let left = self.room - self.placed;
+        left == 0 || self.placed > 0 && (self.is_closed || left < self.last)
+    }
+
+    /// Places as much of the bytes at stream offset `offset` as belongs here; how many those were.
+    fn place(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        if self.is_closed || offset != self.end() {
+            return 0;
+        }
+        let mut before = self.skipped + self.placed;
+        let mut rest = bytes;
+        for slice in self.slices.iter_mut() {
+            let Some(free) = slice.get_mut(before..) else {
+                before -= slice.len();
+                continue;
+            };
+            before = 0;
+            let (now, later) = rest.split_at(rest.len().min(free.len()));
+            free[..now.len()].copy_from_slice(now);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let done = bytes.len() - rest.len();
+        self.placed += done;
+        self.last = bytes.len();
+        self.is_closed = !rest.is_empty();
+        done
+    }
+}
+
+/// The sockets, with a buffer that one of them has lent.
+pub struct WithUserBuffer<'s, 'l, 'a, 'b> {
+    pub sockets: &'s mut Sockets,
+    pub user_buffer: &'l mut UserBuffer<'a, 'b>,
+}
+
+impl Host for WithUserBuffer<'_, '_, '_, '_> {
+    fn receive(&mut self, owner: u64, offset: u64, data: &[u8]) {
+        let taken = if owner == self.user_buffer.socket.to_bits() {
+            self.user_buffer.place(offset, data)
+        } else {
+            0
+        };
+        if taken < data.len() {
+            let offset = offset + taken as u64;
+            self.sockets.receive(owner, offset, &data[taken..]);
+        }
+    }
+
+    fn on_urgent(&mut self, owner: u64) {
+        if owner == self.user_buffer.socket.to_bits() {
+            self.user_buffer.close();
+        }
+    }
+
+    fn on_events(
+        &mut self,
+        connection: ConnectionId,
+        owner: u64,
+        events: Events,
+        view: &ConnectionView,
+    ) {
+        self.sockets.on_events(connection, owner, events, view);
+    }
+
+    fn on_incoming(
+        &mut self,
+        listener: ListenerId,
+        listener_owner: u64,
+        peer: SocketAddr,
+    ) -> Option<Incoming> {
+        self.sockets.on_incoming(listener, listener_owner, peer)
+    }
+
+    fn on_syn(&mut self, owner: u64, headers: &[u8]) {
+        self.sockets.on_syn(owner, headers);
+    }
+
+    fn on_sent(&mut self, owner: u64, sent: u64) {
+        self.sockets.on_sent(owner, sent);
+    }
+
+    fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: u32) {
+        self.sockets
+            .on_accept_ready(listener, listener_owner, ready);
+    }
+
+    fn on_released(&mut self, connection: ConnectionId, owner: u64) {
+        self.sockets.on_released(connection, owner);
+    }
+
+    fn on_datagram(&mut self, owner: u64, datagram: &Datagram<'_>) -> bool {
+        self.sockets.on_datagram(owner, datagram)
+    }
+
+    fn on_datagram_error(&mut self, owner: u64, error: &DatagramError<'_>) {
+        self.sockets.on_datagram_error(owner, error);
+    }
+
+    fn try_hold_port(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.sockets.try_hold_port(local, remote)
+    }
+
+    fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {
+        self.sockets.try_pass_on(detour)
+    }
+}
+
+impl EngineCore {
+    /// Takes frames, one by one, until the buffer that was lent is full.
+    pub(crate) fn receive_into(
+        &mut self,
+        now: Instant,
+        user_buffer: &mut UserBuffer<'_, '_>,
+    ) -> usize {
+        let row = self.row_to_lend_to(user_buffer);
+        if row.is_none() {
+            user_buffer.close();
+        }
+        let mut frames = 0;
+        while frames < RX_BUDGET && !user_buffer.is_spent() {
+            let received = self.receive(now, 1, Some(user_buffer));
+            frames += received;
+            if received == 0 {
+                break;
+            }
+        }
+        if let Some(row) = row
+            && user_buffer.placed() > 0
+        {
+            self.sockets
+                .with_header(row, |header| header.program_set_consumed(user_buffer.end()));
+        }
+        frames
+    }
+
+    /// The row of the socket, if the session holds it and its connection stands where the user buffer says.
+    fn row_to_lend_to(&self, user_buffer: &UserBuffer<'_, '_>) -> Option<u32> {
+        let is_its = |one: &Option<Session>| {
+            one.as_ref()
+                .is_some_and(|one| one.number == user_buffer.session() && !one.is_faulty)
+        };
+        let slot = self.sessions.iter().position(is_its)?;
+        let row = self.sockets.held_by(user_buffer.socket(), slot)?;
+        let view = self.stack.view(self.sockets.row(row).connection()?).ok()?;
+        (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)
+    }
+}
+
+#[cfg(test)]
+mod tests;
