@@ -103,7 +103,7 @@ impl Scene {
     /// The engine may have dropped the hostile program.
     fn see_end(&mut self) {
         let lives = |program: &mut Program| {
-            let session = self.wired.cores[0].sessions[program.slot].as_ref();
+            let session = self.wired.cores[0].programs.get(program.slot);
             session.is_some_and(|session| session.number == program.session)
         };
         if !self.hostile.as_mut().is_some_and(lives) {

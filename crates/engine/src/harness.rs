@@ -167,15 +167,15 @@ pub(crate) fn user() -> std::sync::Arc<crate::programs::users::User> {
 
 /// See [`Wired::serve`].
 pub fn serve(core: &mut EngineCore, now: Instant) {
-    for slot in 0..core.sessions.len() {
+    for slot in 0..core.programs.slots() {
         core.handle_control(now, slot);
     }
     core.drop_faulty(now);
     core.keep_house(now);
     // As before a sleep; whatever it finds, the next turn sees to.
     let _ = core.link.driver.prepare_wait();
-    core.new_sessions.clear();
-    core.closing.clear();
+    core.programs.new.clear();
+    core.programs.closing.clear();
 }
 
 /// See [`Wired::holdings`].
@@ -183,7 +183,7 @@ pub fn holdings(core: &EngineCore) -> [usize; 6] {
     [
         core.sockets.count(),
         core.sockets.regions.len(),
-        core.sessions.iter().flatten().count(),
+        core.programs.iter().count(),
         core.stack.connections().count(),
         core.stack.listeners().count(),
         core.stack.time_waits().count(),

@@ -6,7 +6,7 @@
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
 use crate::core::EngineCore;
-use crate::core::control::Answer;
+use crate::programs::Answer;
 use crate::programs::users::ProgramFd;
 use crate::sockets::Identity;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ impl EngineCore {
         }
         let record = *self.sockets.row(row);
         let id = self.sockets.id(row).ok_or_else(unknown)?;
-        let session = self.sessions[slot].as_mut().ok_or_else(unknown)?;
+        let session = self.programs.get_mut(slot).ok_or_else(unknown)?;
         let owner = self.sockets.regions.owner(record.region);
         // Root too: whoever shares the memory can keep its locks.
         if owner.is_some_and(|owner| owner.uid != session.user.uid) {
@@ -107,9 +107,7 @@ impl EngineCore {
         slot: usize,
         socket: Option<SocketId>,
     ) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         let rows: Vec<u32> = match socket {
             // A stale name is a socket that was closed meanwhile.
             Some(id) => self.sockets.held_by(id, slot).into_iter().collect(),
@@ -241,7 +239,7 @@ impl EngineCore {
         let connection = record.connection().filter(|_| record.active);
         let ends = connection.and_then(|connection| self.stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
-            let own = self.users.user(rustix::process::geteuid().as_raw());
+            let own = self.programs.own_user();
             let socket = bound_to(local).ok().zip(own.ok());
             self.sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
         }

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use tcp::Instant;
 
 use crate::core::EngineCore;
-use crate::core::control::Answer;
+use crate::programs::Answer;
 use note::Said;
 
 /// The memory between this engine and a neighbour.
@@ -366,8 +366,9 @@ impl EngineCore {
     }
 
     fn channel_region_file(&mut self, slot: usize, number: u32) -> Result<OwnedFd, Errno> {
-        let rows: Vec<u32> = self.sessions[slot]
-            .as_ref()
+        let rows: Vec<u32> = self
+            .programs
+            .get(slot)
             .map(|session| session.sockets.iter().copied().collect())
             .unwrap_or_default();
         let is_there = |row: u32| {

@@ -60,7 +60,7 @@ impl EngineCore {
     }
 
     fn place(&mut self, slot: usize, words: &[u64]) -> Result<u64, Errno> {
-        let number = self.rings_of(slot).ok_or(Errno::BADF)?.region;
+        let number = self.programs.rings_of(slot).ok_or(Errno::BADF)?.region;
         let region = self.sockets.regions.find(number).ok_or(Errno::BADF)?;
         region.engine_set_answer(words);
         Ok(words.len() as u64 * 8)

@@ -21,10 +21,10 @@ impl EngineCore {
         let mut work = 0;
         for _ in 0..RING_BUDGET {
             let takes = |session: &Session| session.takes_commands();
-            if !self.sessions[slot].as_ref().is_some_and(takes) {
+            if !self.programs.get(slot).is_some_and(takes) {
                 break;
             }
-            let Some(rings) = self.rings_of(slot) else {
+            let Some(rings) = self.programs.rings_of(slot) else {
                 return work;
             };
             let Some(command) = rings.commands.pop().transpose() else {
@@ -38,7 +38,7 @@ impl EngineCore {
         }
         work += self.drain_written(now, slot);
         for _ in 0..RING_BUDGET {
-            let Some(rings) = self.rings_of(slot) else {
+            let Some(rings) = self.programs.rings_of(slot) else {
                 return work;
             };
             let Some(consumed) = rings.consumed.pop().transpose() else {
@@ -58,8 +58,10 @@ impl EngineCore {
         // One ringful each: a program that only closed its channel may go on filling them.
         let entries = self.config.limits.region.ring_entries;
         for _ in 0..entries.command {
-            let Some(Ok(Some(command))) =
-                self.rings_of(slot).map(|rings| rings.commands.pop_final())
+            let Some(Ok(Some(command))) = self
+                .programs
+                .rings_of(slot)
+                .map(|rings| rings.commands.pop_final())
             else {
                 break;
             };
@@ -67,8 +69,10 @@ impl EngineCore {
         }
         self.drain_written_finally(now, slot);
         for _ in 0..entries.receive {
-            let Some(Ok(Some(consumed))) =
-                self.rings_of(slot).map(|rings| rings.consumed.pop_final())
+            let Some(Ok(Some(consumed))) = self
+                .programs
+                .rings_of(slot)
+                .map(|rings| rings.consumed.pop_final())
             else {
                 break;
             };
@@ -157,10 +161,7 @@ impl EngineCore {
             Op::CloseBacking { handle } => {
                 // What was to be sent from it is noted in another ring.
                 self.settle_written(now, slot);
-                if let Some(session) = &mut self.sessions[slot] {
-                    session.backings.remove(&handle);
-                    self.retired.extend(session.files.remove(&handle));
-                }
+                self.programs.drop_handle(slot, handle);
                 Ok(0)
             }
             op => match command.socket.and_then(|id| self.held(slot, id)) {
@@ -201,7 +202,7 @@ impl EngineCore {
                         self.settle_written_to(now, slot, row, written);
                         self.release_hold(now, slot, row, Some((written, consumed)));
                         self.on_hold_released(now, row);
-                        return self.closed(slot, command.token);
+                        return self.programs.closed(slot, command.token);
                     }
                     Op::SetOptions(changes) => {
                         self.set_options(now, row, &changes);
@@ -215,7 +216,7 @@ impl EngineCore {
                 },
             },
         };
-        self.done(slot, command.token, outcome);
+        self.programs.done(slot, command.token, outcome);
     }
 
     /// What was written before options were set leaves by the options of before.
@@ -223,23 +224,6 @@ impl EngineCore {
         if matches!(op, Op::SetOptions(_) | Op::SetOption { .. }) {
             self.settle_written(now, slot);
         }
-    }
-
-    pub(crate) fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
-        if token == 0 {
-            return;
-        }
-        let (errno, value) = match outcome {
-            Ok(value) => (0, value),
-            Err(errno) => (errno::code(errno), 0),
-        };
-        self.tell(slot, |session| {
-            session.complete(Completion::Done {
-                token,
-                errno,
-                value,
-            });
-        });
     }
 
     fn bind(&mut self, row: u32, local: SocketAddr) -> Result<u64, Errno> {
@@ -315,14 +299,14 @@ impl EngineCore {
     fn accept(&mut self, slot: usize, row: u32, token: u32, handle: u32) {
         let outcome = self.try_accept(slot, row, handle);
         match outcome {
-            Err(errno) => self.done(slot, token, Err(errno)),
+            Err(errno) => self.programs.done(slot, token, Err(errno)),
             Ok((new_row, peer)) => {
                 let record = *self.sockets.row(new_row);
                 let Some(socket) = self.sockets.id(new_row) else {
                     return;
                 };
                 let (region, header) = (record.region, record.header);
-                self.tell(slot, |session| {
+                self.programs.tell(slot, |session| {
                     session.complete(Completion::Accepted {
                         token,
                         socket,
@@ -342,7 +326,7 @@ impl EngineCore {
         handle: u32,
     ) -> Result<(u32, SocketAddr), Errno> {
         let listener = self.sockets.row(row).listener().ok_or(Errno::INVAL)?;
-        let session = self.sessions[slot].as_mut().ok_or(Errno::BADF)?;
+        let session = self.programs.get_mut(slot).ok_or(Errno::BADF)?;
         if !session.backings.contains_key(&handle) {
             return Err(Errno::BADF);
         }
@@ -420,7 +404,7 @@ impl EngineCore {
         row: u32,
         positions: Option<(u64, u64)>,
     ) {
-        let Some(session) = &mut self.sessions[slot] else {
+        let Some(session) = self.programs.get_mut(slot) else {
             return;
         };
         session.sockets.remove(&row);

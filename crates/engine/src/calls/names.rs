@@ -62,11 +62,11 @@ impl EngineCore {
             return false;
         };
         let copy = user.keep(copy);
-        let Some(session) = &mut self.sessions[slot] else {
+        let Some(session) = self.programs.get_mut(slot) else {
             return false;
         };
         session.unnamed = Some(*command);
-        let (session, answers) = (session.number, self.desk.answers());
+        let (session, answers) = (session.number, self.programs.desk.answers());
         user.run(move || {
             let name = name_of(&copy);
             copy.close_here();
@@ -87,10 +87,10 @@ impl EngineCore {
         socket: SocketId,
         name: Result<SocketAddr, Errno>,
     ) {
-        let Some(slot) = self.slot_of(session) else {
+        let Some(slot) = self.programs.slot_of(session) else {
             return;
         };
-        let waiting = self.sessions[slot].as_mut();
+        let waiting = self.programs.get_mut(slot);
         let Some(command) = waiting.and_then(|session| session.unnamed.take()) else {
             return;
         };
@@ -98,19 +98,6 @@ impl EngineCore {
         self.named = Some((socket, name));
         self.handle_command(now, slot, command);
         self.named = None;
-    }
-
-    /// A command has closed what it had to: who waits for that hears of it when the descriptors are closed as well.
-    pub(crate) fn closed(&mut self, slot: usize, token: u32) {
-        let Some(session) = &self.sessions[slot] else {
-            return;
-        };
-        if token == 0 || session.user.is_direct() {
-            return self.done(slot, token, Ok(0));
-        }
-        let (session, user) = (session.number, Arc::clone(&session.user));
-        let answers = self.desk.answers();
-        user.run(move || answers.tell(Finished::Closed { session, token }));
     }
 }
 

@@ -39,6 +39,7 @@ impl EngineCore {
             let note = match self.early_note(slot) {
                 Some(note) => Ok(note),
                 None => match self
+                    .programs
                     .rings_of(slot)
                     .and_then(|rings| rings.written.pop().transpose())
                 {
@@ -66,7 +67,10 @@ impl EngineCore {
         self.settle_written(now, slot);
         // One ringful: a program that only closed its channel may go on filling it.
         for _ in 0..self.config.limits.region.ring_entries.send {
-            let Some(Ok(Some(note))) = self.rings_of(slot).map(|rings| rings.written.pop_final())
+            let Some(Ok(Some(note))) = self
+                .programs
+                .rings_of(slot)
+                .map(|rings| rings.written.pop_final())
             else {
                 return;
             };
@@ -103,22 +107,22 @@ impl EngineCore {
     }
 
     fn drain_all_written(&mut self, now: Instant) -> usize {
-        (0..self.sessions.len())
+        (0..self.programs.slots())
             .map(|slot| self.drain_written(now, slot))
             .sum()
     }
 
     fn early_note(&mut self, slot: usize) -> Option<Written> {
-        self.sessions[slot]
-            .as_mut()
+        self.programs
+            .get_mut(slot)
             .filter(|session| !session.is_faulty)?
             .early
             .take()
     }
 
     fn has_early_note(&self, slot: usize) -> bool {
-        self.sessions[slot]
-            .as_ref()
+        self.programs
+            .get(slot)
             .is_some_and(|session| session.early.is_some() && !session.is_faulty)
     }
 
@@ -143,7 +147,7 @@ impl EngineCore {
             if self.sockets.holders(row).len() == 1 {
                 return Taken::Impossible;
             }
-            if let Some(session) = &mut self.sessions[slot] {
+            if let Some(session) = self.programs.get_mut(slot) {
                 session.early = Some(*note);
             }
             return Taken::Early;
@@ -186,7 +190,7 @@ impl EngineCore {
             Noted::Done => Taken::Done,
             Noted::Impossible => Taken::Impossible,
             Noted::Early => {
-                if let Some(session) = &mut self.sessions[slot] {
+                if let Some(session) = self.programs.get_mut(slot) {
                     session.early = Some(*note);
                 }
                 Taken::Early
@@ -202,7 +206,7 @@ impl EngineCore {
         note: &Written,
         source: FileSource,
     ) -> Taken {
-        let session = self.sessions[slot].as_ref();
+        let session = self.programs.get(slot);
         let file = session.and_then(|session| session.files.get(&source.handle).cloned());
         let reached = source.offset + (note.end - note.start);
         let added = match &file {

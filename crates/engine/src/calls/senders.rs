@@ -7,7 +7,7 @@
 use crate::core::EngineCore;
 use crate::device::link::Copying;
 use crate::errno;
-use crate::sockets::at;
+use crate::sockets::rows::at;
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, record_bytes};
 use hostif::{Written, stamp, window::WindowSpan};
 use rustix::io::Errno;

@@ -3,8 +3,9 @@
 use crate::core::EngineCore;
 use crate::core::report;
 use crate::programs::descriptors::{check_backings, is_file};
-use crate::programs::session::{Rings, Session};
+use crate::programs::session::Rings;
 use crate::programs::users::{Finished, ProgramFd};
+use crate::programs::{Answer, refusal};
 use crate::shards::Message;
 use crate::sockets::rows::Kind;
 use core::net::IpAddr;
@@ -24,9 +25,6 @@ use tcp::Instant;
 /// from its other work.
 const MESSAGES_PER_TURN: usize = 16;
 
-/// What goes back, with the descriptors beside it.
-pub(crate) type Answer = (Reply, Vec<OwnedFd>);
-
 impl EngineCore {
     /// Takes a new connection on the control socket.
     pub(crate) fn accept_session(&mut self, control: OwnedFd) {
@@ -34,78 +32,13 @@ impl EngineCore {
             return;
         };
         let pid = credentials.pid.as_raw_nonzero().get();
-        self.add_session(control, pid, credentials.uid.as_raw());
-    }
-
-    pub(crate) fn add_session(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
-        let user = match self.users.user(uid) {
-            Ok(user) => user,
-            Err(error) => {
-                let text = format!("the engine cannot start a thread for user {uid}: {error}");
-                tracing::warn!("{text}");
-                refuse(control.as_fd(), Errno::AGAIN, text);
-                return None;
-            }
-        };
-        if !self.has_room_for_user(uid) {
-            let text = format!("user {uid} has half of all the engine's sessions already");
-            refuse(user.keep(control).as_fd(), Errno::NFILE, text);
-            return None;
-        }
-        let slot = match self.sessions.iter().position(Option::is_none) {
-            Some(slot) => slot,
-            None if self.sessions.len() < self.config.limits.sessions => {
-                self.sessions.push(None);
-                self.sessions.len() - 1
-            }
-            None => {
-                let text = format!(
-                    "the engine serves {} programs already: raise its limit",
-                    self.sessions.len()
-                );
-                refuse(user.keep(control).as_fd(), Errno::NFILE, text);
-                return None;
-            }
-        };
-        self.last_session = self.next_session_number();
-        self.sessions[slot] = Some(Session::new(self.last_session, pid, user, control));
-        self.new_sessions.push(slot);
-        Some(slot)
-    }
-
-    /// Half of all sessions are for any one user at most, so that nobody keeps the others out; root and
-    /// whoever runs the engine could do worse anyway.
-    fn has_room_for_user(&self, uid: u32) -> bool {
-        let sessions = self.sessions.iter().flatten();
-        let held = sessions.filter(|session| session.user.uid == uid).count();
-        uid == 0
-            || uid == rustix::process::geteuid().as_raw()
-            || held < self.config.limits.sessions.div_ceil(2)
-    }
-
-    fn next_session_number(&self) -> u32 {
-        let mut number = self.last_session;
-        loop {
-            number = if number >= hostif::lock::MAX_SESSION {
-                1
-            } else {
-                number + 1
-            };
-            if !self
-                .sessions
-                .iter()
-                .flatten()
-                .any(|session| session.number == number)
-            {
-                return number;
-            }
-        }
+        self.programs.add(control, pid, credentials.uid.as_raw());
     }
 
     /// Answers what came over the control channel of `slot`; its end of file ends the session.
     pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(session) = &self.sessions[slot] else {
+            let Some(session) = self.programs.get(slot) else {
                 return;
             };
             let answer = match receive_any(session.control.as_fd(), RecvFlags::DONTWAIT) {
@@ -122,7 +55,7 @@ impl EngineCore {
                 .map(host_hooks::relocate_fd)
                 .collect();
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(OwnedFd::as_fd).collect();
-            let Some(session) = &self.sessions[slot] else {
+            let Some(session) = self.programs.get(slot) else {
                 return;
             };
             let control = session.control.as_fd();
@@ -150,8 +83,8 @@ impl EngineCore {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Option<Answer> {
-        let slot = self.slot_of(session)?;
-        let user = Arc::clone(&self.sessions[slot].as_ref()?.user);
+        let slot = self.programs.slot_of(session)?;
+        let user = Arc::clone(&self.programs.get(slot)?.user);
         let descriptors = descriptors.into_iter().map(|fd| user.keep(fd)).collect();
         let answer = self.answer(now, slot, request, descriptors);
         Some(answer.unwrap_or_else(|(errno, text)| (refusal(errno, text), Vec::new())))
@@ -163,9 +96,7 @@ impl EngineCore {
         slot: usize,
         received: Received,
     ) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         let keep = |fd| session.user.keep(host_hooks::relocate_fd(fd));
         let descriptors: Vec<ProgramFd> = received.descriptors.into_iter().map(keep).collect();
         // Of descriptors beside the message some were lost: no program's connections shall end for that.
@@ -230,12 +161,10 @@ impl EngineCore {
             Request::Adopt => self.adopt(slot, descriptors),
             Request::Share { socket } => self.share(slot, socket),
             Request::Prepare { count: 1 } if is_file(&descriptors) => {
-                self.share_file(slot, descriptors)
+                self.programs.share_file(slot, descriptors)
             }
             Request::Prepare { count } => {
-                let session = self.sessions[slot]
-                    .as_mut()
-                    .ok_or((Errno::BADF, String::new()))?;
+                let session = self.programs.answered(slot)?;
                 let first = session
                     .keep_backings(descriptors)
                     .ok_or((Errno::MFILE, "too many prepared backing sockets".to_owned()))?;
@@ -263,8 +192,9 @@ impl EngineCore {
     }
 
     fn moderate(&mut self, slot: usize, policy: Moderation) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_mut()
+        let session = self
+            .programs
+            .get_mut(slot)
             .filter(|_| policy.is_possible())
             .ok_or((Errno::INVAL, "no such policy of notifications".to_owned()))?;
         session.moderator.set(policy);
@@ -272,9 +202,7 @@ impl EngineCore {
     }
 
     fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         if session.rings.is_some() {
             return Err((Errno::ISCONN, "this program is attached already".to_owned()));
         }
@@ -285,13 +213,13 @@ impl EngineCore {
         let doorbell::Bell { tx, rx } = doorbell::between().map_err(system)?;
         let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
         // Before the program has it, which could have it watched otherwise: see `users`.
-        self.watch_bell(slot, engine_bell.as_fd()).map_err(system)?;
+        self.programs
+            .watch_bell(slot, engine_bell.as_fd())
+            .map_err(system)?;
         let file = region.file();
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
         let descriptors = vec![duplicate(file)?, rx, duplicate(engine_bell.as_fd())?];
-        let session = self.sessions[slot]
-            .as_mut()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         let user = Arc::clone(&session.user);
         let (program_bell, engine_bell) = (
             user.keep(host_hooks::relocate_fd(tx)),
@@ -309,9 +237,9 @@ impl EngineCore {
         };
         self.sockets.regions.insert(region, user);
         let now = self.sockets.now();
-        self.wake(now, slot);
+        self.programs.wake(now, slot);
         // What a child was to hear of before it said hello.
-        self.tell(slot, |_| {});
+        self.programs.tell(slot, |_| {});
         Ok((Reply::Welcome(welcome), descriptors))
     }
 
@@ -320,9 +248,7 @@ impl EngineCore {
         slot: usize,
         descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_mut()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         let region = session
             .rings
             .as_ref()
@@ -358,9 +284,7 @@ impl EngineCore {
     /// Makes a control channel to another core for the program.
     fn pass_on(&mut self, slot: usize, core: u16) -> Result<Answer, (Errno, String)> {
         let [control, theirs] = channel()?;
-        let session = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         let (pid, uid) = (session.pid, session.user.uid);
         self.shard
             .pass_session(core, Message::Session { control, pid, uid })
@@ -371,17 +295,13 @@ impl EngineCore {
     /// Makes a control channel for a child, which at once holds what the parent holds.
     fn fork(&mut self, slot: usize) -> Result<Answer, (Errno, String)> {
         let [control, theirs] = channel()?;
-        let parent = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let parent = self.programs.answered(slot)?;
         let (pid, uid, held) = (parent.pid, parent.user.uid, parent.sockets.clone());
-        let child = self.add_session(control, pid, uid).ok_or((
+        let child = self.programs.add(control, pid, uid).ok_or((
             Errno::NFILE,
             "the engine serves too many programs".to_owned(),
         ))?;
-        let session = self.sessions[child]
-            .as_mut()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(child)?;
         for &row in &held {
             self.sockets.companion(row).holders.push(child);
         }
@@ -395,9 +315,7 @@ impl EngineCore {
     }
 
     fn map_region(&mut self, slot: usize, region: u32) -> Result<Answer, (Errno, String)> {
-        let session = self.sessions[slot]
-            .as_ref()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.programs.answered(slot)?;
         if !session
             .sockets
             .iter()
@@ -459,7 +377,7 @@ impl EngineCore {
     /// sockets close as the kernel would close them.
     pub(crate) fn end_session(&mut self, now: Instant, slot: usize) {
         self.drain_rings_finally(now, slot);
-        let Some(session) = &self.sessions[slot] else {
+        let Some(session) = self.programs.get(slot) else {
             return;
         };
         let (number, held) = (session.number, session.sockets.clone());
@@ -477,14 +395,8 @@ impl EngineCore {
                 unheld.push(row);
             }
         }
-        self.attention.forget(slot);
-        if let Some(session) = self.sessions[slot].take() {
-            self.closing.push(session.control);
-            self.retired.extend(session.files.into_values());
-            if let Some(rings) = session.rings {
-                self.closing.push(rings.engine_bell);
-                self.sockets.regions.end_session(rings.region);
-            }
+        if let Some(region) = self.programs.remove(slot) {
+            self.sockets.regions.end_session(region);
         }
         self.let_orphan(now, unheld);
     }
@@ -492,12 +404,12 @@ impl EngineCore {
     /// Acts on what users' threads have done.
     pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
         let mut work = 0;
-        while let Some(finished) = self.desk.take() {
+        while let Some(finished) = self.programs.desk.take() {
             work += 1;
             match finished {
                 Finished::Closed { session, token } => {
-                    if let Some(slot) = self.slot_of(session) {
-                        self.done(slot, token, Ok(0));
+                    if let Some(slot) = self.programs.slot_of(session) {
+                        self.programs.done(slot, token, Ok(0));
                     }
                 }
                 Finished::Named {
@@ -512,14 +424,9 @@ impl EngineCore {
         work
     }
 
-    pub(crate) fn slot_of(&self, session: u32) -> Option<usize> {
-        let is_it = |one: &Option<Session>| one.as_ref().is_some_and(|one| one.number == session);
-        self.sessions.iter().position(is_it)
-    }
-
     /// Ends the sessions whose programs broke the protocol.
     pub(crate) fn drop_faulty(&mut self, now: Instant) {
-        for slot in core::mem::take(&mut self.attention.faulty) {
+        for slot in self.programs.take_faulty() {
             self.end_session(now, slot);
         }
     }
@@ -543,15 +450,4 @@ fn channel() -> Result<[OwnedFd; 2], (Errno, String)> {
     let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None)
         .map_err(|errno| (errno, "cannot make a control channel".to_owned()))?;
     Ok([host_hooks::relocate_fd(pair.0), pair.1])
-}
-
-fn refusal(errno: Errno, text: String) -> Reply {
-    Reply::Refused {
-        errno: crate::errno::code(errno),
-        text,
-    }
-}
-
-fn refuse(control: BorrowedFd<'_>, errno: Errno, text: String) {
-    let _ = send(control, &refusal(errno, text).encode(), &[]);
 }

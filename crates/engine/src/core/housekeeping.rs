@@ -10,8 +10,6 @@ use tcp::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Sockets looked at in one round.
 const ROWS_PER_ROUND: u32 = 4_096;
-/// Pieces of files that were given back, unmapped each time the loop comes by.
-const PIECES_PER_ROUND: usize = 32;
 /// Traffic since the last time that makes giving memory back worth two system calls.
 const WORTHWHILE_BYTES: u64 = 64 * 1024;
 
@@ -41,7 +39,7 @@ pub struct Housekeeping {
 impl EngineCore {
     /// Does a round if one is due.
     pub(crate) fn keep_house(&mut self, now: Instant) {
-        self.unmap_retired();
+        self.programs.unmap_retired();
         if self.link.device.is_doubted {
             self.follow_device(now);
         }
@@ -107,15 +105,6 @@ impl EngineCore {
             self.stack.set_window_ceiling(ceiling);
             self.sockets.set_window_ceiling(ceiling);
             tracing::warn!(is_short, "memory of windows");
-        }
-    }
-
-    /// Unmapping a large file at once would keep everybody waiting for milliseconds.
-    fn unmap_retired(&mut self) {
-        if let Some(file) = self.retired.last()
-            && file.let_go(PIECES_PER_ROUND)
-        {
-            self.retired.pop();
         }
     }
 

@@ -8,11 +8,11 @@ pub mod report;
 use crate::byte_channels::ByteChannels;
 use crate::calls::senders::Senders;
 use crate::config::Config;
-use crate::device::link::{IsMapped, LOOPBACK_ADDRESSES, Link, Loopback, Replies, SourceFile};
+use crate::device::link::{IsMapped, LOOPBACK_ADDRESSES, Link, Loopback, Replies};
 use crate::kernel::sharing::Shared;
 use crate::process::run::StartError;
-use crate::programs::session::{Rings, Session};
-use crate::programs::users::{Desk, ProgramFd, Users};
+use crate::programs::Programs;
+use crate::programs::users::{Desk, Users};
 use crate::shards::{Message, Packet, Shard};
 use crate::sockets::copies::Copies;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
@@ -51,25 +51,9 @@ pub struct EngineCore {
     pub(crate) interface: InterfaceId,
     /// Present where the addresses are the kernel's too.
     pub(crate) shared: Option<Shared>,
-    pub(crate) sessions: Vec<Option<Session>>,
-    /// Which of them are looked at.
-    pub(crate) attention: crate::programs::attention::Attention,
-    pub(crate) last_session: u32,
-    /// Sessions whose control channel the loop has to watch from now on.
-    pub(crate) new_sessions: Vec<usize>,
-    /// What the loop sleeps on.
-    pub(crate) epoll: Option<Arc<OwnedFd>>,
-    /// Whose programs these are.
-    pub(crate) users: Arc<Users>,
-    /// What they have done for the engine.
-    pub(crate) desk: Desk,
+    pub(crate) programs: Programs,
     /// The name of a backing socket, while the command that waited for it is carried out.
     pub(crate) named: Option<(SocketId, Result<SocketAddr, Errno>)>,
-    /// Descriptors of ended sessions, to be taken out of the loop's watch before they are closed: their
-    /// programs may hold them open.
-    pub(crate) closing: Vec<ProgramFd>,
-    /// Files that their programs have given back, to be unmapped little by little.
-    pub(crate) retired: Vec<Arc<SourceFile>>,
     pub(crate) housekeeping: crate::core::housekeeping::Housekeeping,
     pub(crate) sysctls: Sysctls,
     pub(crate) holders: crate::kernel::holders::Named,
@@ -151,16 +135,8 @@ impl EngineCore {
             byte_channels: ByteChannels::default(),
             interface,
             shared,
-            sessions: Vec::new(),
-            attention: crate::programs::attention::Attention::default(),
-            last_session: 0,
-            new_sessions: Vec::new(),
-            epoll: None,
-            users,
-            desk,
+            programs: Programs::new(users, desk, config.limits.sessions),
             named: None,
-            closing: Vec::new(),
-            retired: Vec::new(),
             housekeeping: crate::core::housekeeping::Housekeeping::default(),
             sysctls,
             holders: crate::kernel::holders::Named::default(),
@@ -340,7 +316,7 @@ impl EngineCore {
         while let Some(message) = self.shard.take() {
             match message {
                 Message::Session { control, pid, uid } => {
-                    self.add_session(control, pid, uid);
+                    self.programs.add(control, pid, uid);
                 }
                 Message::Frame { bytes, len } => {
                     let meta = RxMeta {
@@ -398,6 +374,20 @@ impl EngineCore {
         self.sockets.acknowledged.clear();
     }
 
+    /// Takes what awake programs have left. Returns how much that was.
+    fn drain_awake(&mut self, now: Instant) -> usize {
+        let (mut work, mut at) = (0, 0);
+        while let Some(slot) = self.programs.awake_slot(at) {
+            let done = self.drain_rings(now, slot);
+            if done > 0 {
+                self.programs.on_worked(now, slot);
+            }
+            work += done;
+            at += 1;
+        }
+        work
+    }
+
     /// Tells the holders of every socket that has changed.
     fn flush(&mut self, now: Instant) {
         while let Some(row) = self.sockets.dirty.pop() {
@@ -406,13 +396,13 @@ impl EngineCore {
             };
             for at in 0..self.sockets.holders(row).len() {
                 let slot = self.sockets.holders(row)[at];
-                self.tell(slot, |session| session.notify(id));
+                self.programs.tell(slot, |session| session.notify(id));
             }
             if self.sockets.companion(row).signals.is_some() {
                 self.sockets.signalled.push(row);
             }
         }
-        self.flush_news(now);
+        self.programs.flush(now);
         // A handler finds everything in its place.
         for at in 0..self.sockets.signalled.len() {
             let row = self.sockets.signalled[at];
@@ -421,23 +411,9 @@ impl EngineCore {
         self.sockets.signalled.clear();
     }
 
-    pub(crate) fn rings_of(&mut self, slot: usize) -> Option<&mut Rings> {
-        self.sessions
-            .get_mut(slot)?
-            .as_mut()
-            .filter(|session| !session.is_faulty)?
-            .rings
-            .as_mut()
-    }
-
-    /// The session broke the protocol: nothing more is taken from it, and it is dropped by the loop.
+    /// The session broke the protocol. Returns `work`.
     pub(crate) fn fault(&mut self, slot: usize, work: usize, what: &str) -> usize {
-        if let Some(session) = &mut self.sessions[slot] {
-            tracing::warn!(pid = session.pid, "dropping a program that sent {what}");
-            if !core::mem::replace(&mut session.is_faulty, true) {
-                self.attention.faulty.push(slot);
-            }
-        }
+        self.programs.fault(slot, what);
         work
     }
 
@@ -455,7 +431,7 @@ impl EngineCore {
 
     /// When `poll` has something to do by the clock.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let rings = self.told().filter_map(Session::ring_deadline);
+        let rings = self.programs.next_deadline().into_iter();
         rings
             .chain(self.stack.next_deadline())
             .chain(self.orphans.next_look())
@@ -468,12 +444,6 @@ impl EngineCore {
             || !self.senders.is_empty()
             || !self.link.loopback.is_empty()
             || self.byte_channels.has_backlog()
-    }
-
-    /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring
-    /// has to be looked at again after a while.
-    pub fn has_waiting_news(&self) -> bool {
-        self.told().any(Session::has_backlog)
     }
 }
 

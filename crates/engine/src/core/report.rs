@@ -46,7 +46,7 @@ pub fn status(core: &EngineCore) -> Value {
         "lost_at_stopped_queue": core.link.queues.lost_frames(),
         "stack_counters": counters,
         "copies": core.copies().to_json(),
-        "programs": core.sessions.iter().flatten().filter(|session| is_program(session)).count(),
+        "programs": core.programs.iter().filter(|session| is_program(session)).count(),
         "sockets": core.sockets.count(),
         "connections": core.stack.connections().count(),
         "listeners": core.stack.listeners().count(),
@@ -85,7 +85,7 @@ fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
     core.sockets
         .holders(row)
         .iter()
-        .filter_map(|&slot| core.sessions[slot].as_ref())
+        .filter_map(|&slot| core.programs.get(slot))
         .map(|session| session.pid)
         .collect()
 }
@@ -168,7 +168,7 @@ pub fn sessions(core: &EngineCore) -> Value {
             "events": session.notifications()[0], "rings": session.notifications()[1],
         })
     };
-    let programs = core.sessions.iter().flatten();
+    let programs = core.programs.iter();
     Value::Array(
         programs
             .filter(|session| is_program(session))

@@ -160,12 +160,7 @@ impl Wired {
         let (file, bells) = (next(), [next(), next()]);
         let region =
             Region::map(rustix::io::dup(&file).expect("a descriptor")).expect("a good region");
-        let is_its = |session: &Option<crate::programs::session::Session>| {
-            session
-                .as_ref()
-                .is_some_and(|session| session.number == welcome.session)
-        };
-        let slot = self.cores[side].sessions.iter().position(is_its);
+        let slot = self.cores[side].programs.slot_of(welcome.session);
         Ok(Program {
             side,
             slot: slot.expect("a session of that number"),

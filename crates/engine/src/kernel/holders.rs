@@ -6,7 +6,7 @@
 
 use crate::calls::names::is_asked_here;
 use crate::core::EngineCore;
-use crate::core::control::Answer;
+use crate::programs::Answer;
 use crate::programs::users::{Finished, User};
 use crate::sockets::rows::Kind;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -58,7 +58,7 @@ impl EngineCore {
     /// is refused here, and would be lost there.
     pub(crate) fn leave_name(&self, port: u16, user: &User) {
         if self.holders.shown.is_some() {
-            let answers = self.desk.answers();
+            let answers = self.programs.desk.answers();
             user.run(move || answers.tell(Finished::Left { port }));
         }
     }

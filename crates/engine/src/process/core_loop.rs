@@ -5,14 +5,16 @@
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
 use crate::core::EngineCore;
-use crate::core::control::{self, Answer};
+use crate::core::control;
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
 use crate::process::idle_exit::Guests;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
 use crate::process::run::StartError;
+use crate::programs::Answer;
 use crate::programs::session::Session;
+use crate::programs::{TAG_SESSIONS, tag_of};
 use crate::sockets::user_buffer::UserBuffer;
 use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -39,28 +41,6 @@ const TAG_KERNEL: u64 = 4;
 const TAG_FINISHED: u64 = 5;
 /// A core's time when it starts.
 pub const STARTED: Instant = Instant::from_us(1);
-/// From here on: control channel of slot n at 2n, doorbell at 2n + 1.
-const TAG_SESSIONS: u64 = 16;
-
-/// Of the control channel of a slot; that of its doorbell is the next.
-fn tag_of(slot: usize) -> u64 {
-    TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4)
-}
-
-impl EngineCore {
-    /// Watches the doorbell of a slot, if there is a loop.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub(crate) fn watch_bell(&self, slot: usize, bell: BorrowedFd<'_>) -> Result<(), Errno> {
-        let Some(epoll) = &self.epoll else {
-            return Ok(());
-        };
-        let data = EventData::new_u64(tag_of(slot) + 1);
-        epoll::add(&**epoll, bell, data, EventFlags::IN | EventFlags::ET)
-    }
-}
-
 /// A core, ready to run.
 pub struct CoreLoop {
     pub(crate) core: EngineCore,
@@ -96,7 +76,7 @@ impl CoreLoop {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("make an epoll instance"))?;
         let epoll = Arc::new(hostif::host_hooks::relocate_fd(epoll));
-        core.epoll = Some(Arc::clone(&epoll));
+        core.programs.watch_by(Arc::clone(&epoll));
         let watch = |fd: Option<BorrowedFd<'_>>, tag: u64, flags: EventFlags| match fd {
             Some(fd) => epoll::add(&epoll, fd, EventData::new_u64(tag), flags)
                 .map_err(system("watch a descriptor")),
@@ -108,7 +88,11 @@ impl CoreLoop {
         watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
         watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
         watch(core.shard.bell(), TAG_INBOX, EventFlags::IN)?;
-        watch(Some(core.desk.bell()), TAG_FINISHED, EventFlags::IN)?;
+        watch(
+            Some(core.programs.desk.bell()),
+            TAG_FINISHED,
+            EventFlags::IN,
+        )?;
         let kernel = core.shared.as_ref().map(Shared::news_fd);
         watch(kernel, TAG_KERNEL, EventFlags::IN)?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
@@ -240,7 +224,7 @@ impl CoreLoop {
     /// [`StartError::Device`].
     pub(crate) fn prepare_watch(&mut self, now: Instant) -> Result<Option<u64>, StartError> {
         let has_more = self.has_more();
-        let has_work = has_more || self.core.awake().any(Session::has_work);
+        let has_work = has_more || self.core.programs.awake().any(Session::has_work);
         if has_work || !self.watch_device()? {
             return Ok(None);
         }
@@ -260,7 +244,7 @@ impl CoreLoop {
         let of_others = |session: &Session| session.pid != own_pid;
         stack.connections().next().is_some()
             || stack.time_waits().next().is_some()
-            || self.core.sessions.iter().flatten().any(of_others)
+            || self.core.programs.iter().any(of_others)
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -295,7 +279,7 @@ impl CoreLoop {
             let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
             if is_idle || now >= control_at {
                 self.core.keep_house(now);
-                self.core.let_doze(now);
+                self.core.programs.let_doze(now);
                 let timeout_us = if is_idle { self.prepare_sleep(now)? } else { 0 };
                 if self.wait(now, timeout_us, is_idle)? {
                     return self.take_leave();
@@ -314,14 +298,14 @@ impl CoreLoop {
     /// Announces sleep everywhere; returns how long it may last, 0 when there is work after all.
     pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Result<u64, StartError> {
         let mut has_work = false;
-        for session in self.core.awake() {
+        for session in self.core.programs.awake() {
             if let Some(rings) = &session.rings {
                 rings.engine_word.announce();
                 has_work |= session.has_work();
             }
         }
         // Who broke the protocol is let go at once.
-        has_work |= !self.core.attention.faulty.is_empty();
+        has_work |= self.core.programs.has_faulty();
         if has_work || !self.watch_device()? {
             return Ok(0);
         }
@@ -335,7 +319,7 @@ impl CoreLoop {
             .driver
             .wait_deadline_us()
             .unwrap_or(MAX_SLEEP_US);
-        let longest = if self.core.has_waiting_news() {
+        let longest = if self.core.programs.has_waiting_news() {
             FULL_RING_SLEEP_US
         } else {
             MAX_SLEEP_US
@@ -380,7 +364,7 @@ impl CoreLoop {
             Err(errno) => return Err(StartError::System("wait for events", errno)),
         };
         if has_announced {
-            for session in self.core.awake() {
+            for session in self.core.programs.awake() {
                 if let Some(rings) = &session.rings {
                     rings.engine_word.withdraw();
                 }
@@ -441,7 +425,7 @@ impl CoreLoop {
         let keeps_time_wait = self.keeps_time_wait;
         self.idle_exit.as_mut().is_some_and(|idle_exit| {
             let gone = idle_exit.are_gone(now, || {
-                let is_used = core.sessions.iter().any(Option::is_some)
+                let is_used = core.programs.iter().next().is_some()
                     || core.stack.connections().next().is_some()
                     || keeps_time_wait && core.stack.time_waits().next().is_some();
                 core.shard.publish_use(is_used);
@@ -457,20 +441,20 @@ impl CoreLoop {
         };
         // A doorbell is watched edge-triggered and never read: its program shares the open file and
         // could make a read of ours block.
-        if slot >= self.core.sessions.len() {
+        if slot >= self.core.programs.slots() {
             return;
         }
         if tag.is_multiple_of(2) {
             self.core.handle_control(now, slot);
         } else {
-            self.core.wake(now, slot);
+            self.core.programs.wake(now, slot);
         }
     }
 
     /// Follows the coming and going of sessions. What cannot be watched is its program's loss alone.
     fn follow_sessions(&mut self, now: Instant) {
         let core = &mut self.core;
-        for fd in core.closing.drain(..) {
+        for fd in core.programs.closing.drain(..) {
             // It may never have been watched.
             let _ = epoll::delete(&self.epoll, &*fd);
         }
@@ -478,8 +462,8 @@ impl CoreLoop {
             epoll::add(&self.epoll, fd, EventData::new_u64(tag), flags)
         };
         let mut unwatched = Vec::new();
-        for slot in core.new_sessions.drain(..) {
-            if let Some(session) = &core.sessions[slot] {
+        for slot in std::mem::take(&mut core.programs.new) {
+            if let Some(session) = core.programs.get(slot) {
                 let watched = rustix::io::ioctl_fionbio(&*session.control, true)
                     .and_then(|()| watch(session.control.as_fd(), tag_of(slot), EventFlags::IN));
                 // In the list twice when a slot changed hands meanwhile.
@@ -491,11 +475,7 @@ impl CoreLoop {
         for slot in unwatched {
             core.end_session(now, slot);
         }
-        let attached = core
-            .sessions
-            .iter()
-            .flatten()
-            .any(|session| session.rings.is_some());
+        let attached = core.programs.iter().any(|session| session.rings.is_some());
         if attached != self.latency.is_some() {
             self.latency = (attached && core.config.hold_idle_latency)
                 .then(IdleLatency::hold)

@@ -2,8 +2,8 @@
 //! promised, as before a sleep of the engine, that its next note is heard by its doorbell (`hostif::doorbell`), and costs a turn
 //! nothing until then. So the work of a turn and of a sleep grows with the programs that do something.
 
-use crate::core::EngineCore;
-use crate::programs::session::Session;
+use super::Programs;
+use super::session::Session;
 use tcp::{Duration, Instant};
 
 /// How long a session stays awake after it had something to do: longer than most pauses between two requests, since a
@@ -12,30 +12,17 @@ const AWAKE: Duration = Duration::from_ms(10);
 /// So many stay awake in any case: to look at them costs less than a doorbell.
 const ALWAYS_AWAKE: usize = 8;
 
-/// Slots of sessions, each at most once in each list.
-#[derive(Debug, Default)]
-pub struct Attention {
-    /// Whose rings are looked at in every turn.
-    pub awake: Vec<usize>,
-    /// Who is to hear of something.
-    pub news: Vec<usize>,
-    /// Whose programs broke the protocol.
-    pub faulty: Vec<usize>,
-}
-
-impl Attention {
+impl Programs {
     /// The session of a slot is gone.
-    pub fn forget(&mut self, slot: usize) {
+    pub(super) fn forget(&mut self, slot: usize) {
         for list in [&mut self.awake, &mut self.news, &mut self.faulty] {
             list.retain(|one| *one != slot);
         }
     }
-}
 
-impl EngineCore {
     /// The program of a slot may have left a note: its rings are looked at from now on.
     pub(crate) fn wake(&mut self, now: Instant, slot: usize) {
-        let Some(Some(session)) = self.sessions.get_mut(slot) else {
+        let Some(session) = self.get_mut(slot) else {
             return;
         };
         let Some(rings) = &session.rings else {
@@ -44,44 +31,40 @@ impl EngineCore {
         session.worked_at = now;
         if !core::mem::replace(&mut session.is_awake, true) {
             rings.engine_word.withdraw();
-            self.attention.awake.push(slot);
+            self.awake.push(slot);
         }
     }
 
     /// The program of a slot is to hear of something in the next `flush`.
     pub(crate) fn tell(&mut self, slot: usize, what: impl FnOnce(&mut Session)) {
-        if let Some(Some(session)) = self.sessions.get_mut(slot) {
+        if let Some(session) = self.get_mut(slot) {
             what(session);
             if !core::mem::replace(&mut session.has_news, true) {
-                self.attention.news.push(slot);
+                self.news.push(slot);
             }
         }
     }
 
-    /// Takes what awake programs have left. Returns how much that was.
-    pub(crate) fn drain_awake(&mut self, now: Instant) -> usize {
-        let mut work = 0;
-        for at in 0..self.attention.awake.len() {
-            let slot = self.attention.awake[at];
-            let done = self.drain_rings(now, slot);
-            if done > 0
-                && let Some(session) = &mut self.sessions[slot]
-            {
-                session.worked_at = now;
-            }
-            work += done;
+    /// Slot number `at` of those that are awake.
+    pub(crate) fn awake_slot(&self, at: usize) -> Option<usize> {
+        self.awake.get(at).copied()
+    }
+
+    /// The program of a slot has had something to do.
+    pub(crate) fn on_worked(&mut self, now: Instant, slot: usize) {
+        if let Some(session) = self.get_mut(slot) {
+            session.worked_at = now;
         }
-        work
     }
 
     /// Lets those doze that have had nothing to do for a while. Only where their doorbells are heard.
     pub(crate) fn let_doze(&mut self, now: Instant) {
         let mut at = 0;
-        while at < self.attention.awake.len() && self.attention.awake.len() > ALWAYS_AWAKE {
-            let slot = self.attention.awake[at];
-            let session = self.sessions[slot].as_mut();
+        while at < self.awake.len() && self.awake.len() > ALWAYS_AWAKE {
+            let slot = self.awake[at];
+            let session = self.slots[slot].as_mut();
             if session.is_none_or(|session| session.try_doze(now, AWAKE)) {
-                self.attention.awake.swap_remove(at);
+                self.awake.swap_remove(at);
             } else {
                 at += 1;
             }
@@ -89,10 +72,10 @@ impl EngineCore {
     }
 
     /// Puts what waits into the rings of those who are to hear of it.
-    pub(crate) fn flush_news(&mut self, now: Instant) {
-        let mut news = core::mem::take(&mut self.attention.news);
+    pub(crate) fn flush(&mut self, now: Instant) {
+        let mut news = core::mem::take(&mut self.news);
         news.retain(|&slot| {
-            let Some(session) = &mut self.sessions[slot] else {
+            let Some(session) = &mut self.slots[slot] else {
                 return false;
             };
             let is_due = session.ring_deadline().is_some_and(|due| due <= now);
@@ -104,25 +87,25 @@ impl EngineCore {
             session.has_news = session.has_backlog() || session.ring_deadline().is_some();
             let keeps = session.has_news;
             if flushed.is_err() {
-                self.fault(slot, 0, "a completion index that cannot be");
+                self.fault(slot, "a completion index that cannot be");
             }
             keeps
         });
         // What came meanwhile is none of a flush's doing.
-        news.append(&mut self.attention.news);
-        self.attention.news = news;
+        news.append(&mut self.news);
+        self.news = news;
     }
 
     /// Sessions that are looked at.
     pub(crate) fn awake(&self) -> impl Iterator<Item = &Session> {
-        let slots = self.attention.awake.iter();
-        slots.filter_map(|&slot| self.sessions[slot].as_ref())
+        let slots = self.awake.iter();
+        slots.filter_map(|&slot| self.get(slot))
     }
 
     /// Sessions that are to hear of something.
     pub(crate) fn told(&self) -> impl Iterator<Item = &Session> {
-        let slots = self.attention.news.iter();
-        slots.filter_map(|&slot| self.sessions[slot].as_ref())
+        let slots = self.news.iter();
+        slots.filter_map(|&slot| self.get(slot))
     }
 }
 

@@ -5,8 +5,7 @@
 //! proc_pid_mountinfo(5) before the file is asked anything. A mount that the engine does not see, in
 //! another mount namespace, is refused: the program then copies by itself.
 
-use crate::core::EngineCore;
-use crate::core::control::Answer;
+use super::{Answer, Programs};
 use crate::programs::users::ProgramFd;
 use hostif::control::Reply;
 use rustix::fd::{AsRawFd as _, OwnedFd};
@@ -31,7 +30,7 @@ pub enum Refused {
     NotRegular,
 }
 
-impl EngineCore {
+impl Programs {
     /// A program lends a file to send from.
     pub(crate) fn share_file(
         &mut self,
@@ -43,9 +42,7 @@ impl EngineCore {
             .next()
             .ok_or((Errno::BADF, String::new()))?;
         check(&file).map_err(|refused| (Errno::OPNOTSUPP, refused.to_string()))?;
-        let session = self.sessions[slot]
-            .as_mut()
-            .ok_or((Errno::BADF, String::new()))?;
+        let session = self.answered(slot)?;
         let first = session
             .keep_file(file)
             .ok_or((Errno::MFILE, "too many shared files".to_owned()))?;

@@ -1,8 +1,316 @@
-//! Attached programs: their sessions, rings, doorbells, users, and what they pass to the engine.
+//! Attached programs: their sessions, rings, doorbells, users, and what they pass to the engine. What they ask of their
+//! sockets is carried out elsewhere (`calls`).
 
-pub mod attention;
+mod attention;
 pub mod descriptors;
 pub mod files;
 pub mod moderation;
 pub mod session;
 pub mod users;
+
+use crate::device::link::SourceFile;
+use crate::errno;
+use hostif::Completion;
+use hostif::control::{Reply, send};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use session::{Rings, Session};
+use std::sync::Arc;
+use tcp::Instant;
+use users::{Desk, Finished, ProgramFd, User, Users};
+
+/// Pieces of files that were given back, unmapped each time the loop comes by.
+const PIECES_PER_ROUND: usize = 32;
+/// From here on, in the loop's epoll set: control channel of slot n at 2n, doorbell at 2n + 1.
+pub const TAG_SESSIONS: u64 = 16;
+
+/// In the loop's epoll set, of the control channel of a slot; that of its doorbell is the next.
+pub fn tag_of(slot: usize) -> u64 {
+    TAG_SESSIONS + 2 * u64::try_from(slot).unwrap_or(u64::MAX / 4)
+}
+
+/// All sessions of a core, each in a slot while it lives.
+pub struct Programs {
+    slots: Vec<Option<Session>>,
+    /// Slots at most.
+    most: usize,
+    last_number: u32,
+    /// Slots whose rings are looked at in every poll, each at most once.
+    awake: Vec<usize>,
+    /// Slots whose programs are to hear of something, each at most once.
+    news: Vec<usize>,
+    /// Slots whose programs broke the protocol.
+    faulty: Vec<usize>,
+    /// Slots whose control channel the loop has to watch from now on.
+    pub new: Vec<usize>,
+    /// Descriptors of ended sessions, to be taken out of the loop's watch before they are closed: their
+    /// programs may hold them open.
+    pub closing: Vec<ProgramFd>,
+    /// Files that their programs have given back, to be unmapped little by little.
+    pub retired: Vec<Arc<SourceFile>>,
+    /// What the loop sleeps on.
+    epoll: Option<Arc<OwnedFd>>,
+    /// Whose programs these are.
+    users: Arc<Users>,
+    /// What users' threads have done for the engine.
+    pub desk: Desk,
+}
+
+impl Programs {
+    /// Nobody yet; at most `most` of these users' programs.
+    pub fn new(users: Arc<Users>, desk: Desk, most: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            most,
+            last_number: 0,
+            awake: Vec::new(),
+            news: Vec::new(),
+            faulty: Vec::new(),
+            new: Vec::new(),
+            closing: Vec::new(),
+            retired: Vec::new(),
+            epoll: None,
+            users,
+            desk,
+        }
+    }
+
+    /// A loop sleeps on `epoll` from now on.
+    pub fn watch_by(&mut self, epoll: Arc<OwnedFd>) {
+        self.epoll = Some(epoll);
+    }
+
+    /// Watches the doorbell of a slot, if there is a loop.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn watch_bell(&self, slot: usize, bell: BorrowedFd<'_>) -> Result<(), Errno> {
+        let Some(epoll) = &self.epoll else {
+            return Ok(());
+        };
+        let data = EventData::new_u64(tag_of(slot) + 1);
+        epoll::add(&**epoll, bell, data, EventFlags::IN | EventFlags::ET)
+    }
+
+    /// Slots that were ever used.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The session in a slot.
+    pub fn get(&self, slot: usize) -> Option<&Session> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    /// The session in a slot.
+    pub fn get_mut(&mut self, slot: usize) -> Option<&mut Session> {
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    /// The session in a slot, for an answer over its control channel.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn answered(&mut self, slot: usize) -> Result<&mut Session, (Errno, String)> {
+        self.get_mut(slot).ok_or((Errno::BADF, String::new()))
+    }
+
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.slots.iter().flatten()
+    }
+
+    /// The slot of the session with that number.
+    pub fn slot_of(&self, session: u32) -> Option<usize> {
+        let is_it = |one: &Option<Session>| one.as_ref().is_some_and(|one| one.number == session);
+        self.slots.iter().position(is_it)
+    }
+
+    /// The rings of a session that keeps to the protocol.
+    pub fn rings_of(&mut self, slot: usize) -> Option<&mut Rings> {
+        self.get_mut(slot)
+            .filter(|session| !session.is_faulty)?
+            .rings
+            .as_mut()
+    }
+
+    /// Whoever runs the engine.
+    ///
+    /// # Errors
+    /// No thread could be started for it.
+    pub fn own_user(&self) -> std::io::Result<Arc<User>> {
+        self.users.user(rustix::process::geteuid().as_raw())
+    }
+
+    /// A process of user `uid` has come, and is to speak by `control`. Its slot; `None`: it was refused and told why.
+    pub fn add(&mut self, control: OwnedFd, pid: i32, uid: u32) -> Option<usize> {
+        let user = match self.users.user(uid) {
+            Ok(user) => user,
+            Err(error) => {
+                let text = format!("the engine cannot start a thread for user {uid}: {error}");
+                tracing::warn!("{text}");
+                refuse(control.as_fd(), Errno::AGAIN, text);
+                return None;
+            }
+        };
+        if !self.has_room_for_user(uid) {
+            let text = format!("user {uid} has half of all the engine's sessions already");
+            refuse(user.keep(control).as_fd(), Errno::NFILE, text);
+            return None;
+        }
+        let slot = match self.slots.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if self.slots.len() < self.most => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => {
+                let text = format!(
+                    "the engine serves {} programs already: raise its limit",
+                    self.slots.len()
+                );
+                refuse(user.keep(control).as_fd(), Errno::NFILE, text);
+                return None;
+            }
+        };
+        self.last_number = self.next_number();
+        self.slots[slot] = Some(Session::new(self.last_number, pid, user, control));
+        self.new.push(slot);
+        Some(slot)
+    }
+
+    /// Half of all sessions are for any one user at most, so that nobody keeps the others out; root and
+    /// whoever runs the engine could do worse anyway.
+    fn has_room_for_user(&self, uid: u32) -> bool {
+        let held = self.iter().filter(|session| session.user.uid == uid);
+        uid == 0
+            || uid == rustix::process::geteuid().as_raw()
+            || held.count() < self.most.div_ceil(2)
+    }
+
+    fn next_number(&self) -> u32 {
+        let mut number = self.last_number;
+        loop {
+            number = if number >= hostif::lock::MAX_SESSION {
+                1
+            } else {
+                number + 1
+            };
+            if self.slot_of(number).is_none() {
+                return number;
+            }
+        }
+    }
+
+    /// The session in a slot has ended. Returns the number of its region, if it had one.
+    pub fn remove(&mut self, slot: usize) -> Option<u32> {
+        self.forget(slot);
+        let session = self.slots.get_mut(slot)?.take()?;
+        self.closing.push(session.control);
+        self.retired.extend(session.files.into_values());
+        let rings = session.rings?;
+        self.closing.push(rings.engine_bell);
+        Some(rings.region)
+    }
+
+    /// A session needs a backing socket or a file no more that it has named by a handle.
+    pub fn drop_handle(&mut self, slot: usize, handle: u32) {
+        if let Some(session) = self.get_mut(slot) {
+            session.backings.remove(&handle);
+            let file = session.files.remove(&handle);
+            self.retired.extend(file);
+        }
+    }
+
+    /// The session broke the protocol: nothing more is taken from it, and it is dropped by the loop.
+    pub fn fault(&mut self, slot: usize, what: &str) {
+        if let Some(session) = self.get_mut(slot) {
+            tracing::warn!(pid = session.pid, "dropping a program that sent {what}");
+            if !core::mem::replace(&mut session.is_faulty, true) {
+                self.faulty.push(slot);
+            }
+        }
+    }
+
+    /// Whether a session is to be dropped.
+    pub fn has_faulty(&self) -> bool {
+        !self.faulty.is_empty()
+    }
+
+    /// The slots of the sessions that are to be dropped.
+    pub fn take_faulty(&mut self) -> Vec<usize> {
+        core::mem::take(&mut self.faulty)
+    }
+
+    /// The command with that token was carried out; 0: nobody waits for that.
+    pub fn done(&mut self, slot: usize, token: u32, outcome: Result<u64, Errno>) {
+        if token == 0 {
+            return;
+        }
+        let (errno, value) = match outcome {
+            Ok(value) => (0, value),
+            Err(errno) => (errno::code(errno), 0),
+        };
+        self.tell(slot, |session| {
+            session.complete(Completion::Done {
+                token,
+                errno,
+                value,
+            });
+        });
+    }
+
+    /// A command has closed what it had to: who waits for that hears of it when the descriptors are closed as well.
+    pub fn closed(&mut self, slot: usize, token: u32) {
+        let Some(session) = self.get(slot) else {
+            return;
+        };
+        if token == 0 || session.user.is_direct() {
+            return self.done(slot, token, Ok(0));
+        }
+        let (session, answers) = (session, self.desk.answers());
+        let number = session.number;
+        session.user.run(move || {
+            answers.tell(Finished::Closed {
+                session: number,
+                token,
+            });
+        });
+    }
+
+    /// Unmapping a large file at once would keep everybody waiting for milliseconds.
+    pub fn unmap_retired(&mut self) {
+        if let Some(file) = self.retired.last()
+            && file.let_go(PIECES_PER_ROUND)
+        {
+            self.retired.pop();
+        }
+    }
+
+    /// When a sleeping program is to be rung.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.told().filter_map(Session::ring_deadline).min()
+    }
+
+    /// Whether news wait for room in a program's ring. It does not ring when it makes room, so the ring
+    /// has to be looked at again after a while.
+    pub fn has_waiting_news(&self) -> bool {
+        self.told().any(Session::has_backlog)
+    }
+}
+
+/// What goes back over a control channel, with the descriptors beside it.
+pub type Answer = (Reply, Vec<OwnedFd>);
+
+/// The answer that says no.
+pub fn refusal(errno: Errno, text: String) -> Reply {
+    Reply::Refused {
+        errno: errno::code(errno),
+        text,
+    }
+}
+
+fn refuse(control: BorrowedFd<'_>, errno: Errno, text: String) {
+    let _ = send(control, &refusal(errno, text).encode(), &[]);
+}

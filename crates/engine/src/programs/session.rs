@@ -180,7 +180,7 @@ impl Session {
 
     /// Forgets a socket that is gone.
     pub fn forget(&mut self, socket: SocketId) {
-        let known = self.notices.get_mut(crate::sockets::at(socket.row()));
+        let known = self.notices.get_mut(crate::sockets::rows::at(socket.row()));
         let Some(notice) = known.filter(|one| one.generation == socket.generation) else {
             return;
         };
@@ -276,7 +276,7 @@ impl Session {
 
 /// What was told of a socket, or will be.
 fn notice_of(notices: &mut Vec<Notice>, socket: SocketId) -> &mut Notice {
-    let row = crate::sockets::at(socket.row());
+    let row = crate::sockets::rows::at(socket.row());
     if notices.len() <= row {
         notices.resize(row + 1, Notice::default());
     }

@@ -3,9 +3,9 @@
 //!
 //! The engine keeps all positions itself; a program's word is compared with them and never taken for one.
 
+use super::Sockets;
+use super::rows::{Kind, at};
 use crate::errno;
-use crate::sockets::rows::Kind;
-use crate::sockets::{Sockets, at};
 use crate::stamps::clock_ns;
 use core::net::SocketAddr;
 use hostif::datagram::{Failure, RECORD_BYTES, Received, Rings, charged_bytes, record_bytes};

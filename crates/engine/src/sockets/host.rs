@@ -1,7 +1,8 @@
 //! The stack's [`Host`]: what happens to connections, listeners and datagrams, told to sockets and their
 //! headers.
 
-use super::{Sockets, at};
+use super::Sockets;
+use super::rows::at;
 use crate::errno;
 use crate::sockets::rows::Kind;
 use core::net::SocketAddr;

@@ -23,7 +23,7 @@ use crate::sockets::identity::Identities;
 pub use crate::sockets::identity::Identity;
 use crate::sockets::notify::Dirty;
 use crate::sockets::region::{Regions, SMALL_BYTES};
-use crate::sockets::rows::{Kind, SocketRow};
+use crate::sockets::rows::{Kind, SocketRow, at};
 use core::net::SocketAddr;
 use hostif::datagram::Rings;
 use hostif::header::SlotName;
@@ -131,10 +131,6 @@ pub struct Sockets {
     first_offer: u32,
     /// No window is opened further: memory is short.
     window_ceiling: u32,
-}
-
-pub fn at(row: u32) -> usize {
-    usize::try_from(row).expect("invariant: usize has at least 32 bits")
 }
 
 impl Sockets {

@@ -4,7 +4,8 @@
 //! uses the same few pages again and again, which stay in the caches, and a large window costs memory
 //! only while somebody lets it fill.
 
-use super::{Sockets, at};
+use super::Sockets;
+use super::rows::at;
 use stack::ReceiveUse;
 
 /// An empty window begins anew after this many bytes: the words that say so are shared.

@@ -5,7 +5,8 @@
 //! short paths a program takes longer to come back than a round trip; one that finds nothing left
 //! unsent when it does gets twice as much. What was given is never taken back. `SO_SNDBUF` fixes it.
 
-use super::{Sockets, at};
+use super::Sockets;
+use super::rows::at;
 
 /// What a connection begins with.
 const FIRST_BYTES: u32 = 256 * 1024;

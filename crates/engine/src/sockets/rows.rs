@@ -5,6 +5,11 @@ use stack::{ConnectionId, IpOptions, ListenerId, PackedAddress, UdpId};
 use tcp::SocketOptions;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
+/// Where a row is in its table.
+pub fn at(row: u32) -> usize {
+    usize::try_from(row).expect("invariant: usize has at least 32 bits")
+}
+
 /// What a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
 #[repr(u8)]

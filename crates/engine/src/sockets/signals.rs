@@ -7,7 +7,7 @@
 //! program: docs/decisions/0044-signals-by-a-pair.md.
 
 use crate::core::EngineCore;
-use crate::core::control::Answer;
+use crate::programs::Answer;
 use crate::programs::users::{ProgramFd, User};
 use crate::sockets::Sockets;
 use crate::sockets::rows::SocketRow;
@@ -202,7 +202,7 @@ impl EngineCore {
             if Arc::strong_count(&counted) > PAIRS_MAX + 1 {
                 return Err((Errno::NFILE, "too many sockets have signals".to_owned()));
             }
-            let session = self.sessions[slot].as_ref();
+            let session = self.programs.get(slot);
             let session = session.ok_or((Errno::BADF, String::new()))?;
             let record = self.sockets.row(row);
             let pair = Pair::new(record, &session.user, counted).map_err(system)?;

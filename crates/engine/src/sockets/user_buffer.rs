@@ -17,7 +17,6 @@ use stack::{
 use tcp::{Events, Instant};
 
 use crate::core::{EngineCore, RX_BUDGET};
-use crate::programs::session::Session;
 use crate::sockets::Sockets;
 
 /// See the file's head.
@@ -225,11 +224,10 @@ impl EngineCore {
 
     /// The row of the socket, if the session holds it and its connection stands where the user buffer says.
     fn row_to_lend_to(&self, user_buffer: &UserBuffer<'_, '_>) -> Option<u32> {
-        let is_its = |one: &Option<Session>| {
-            one.as_ref()
-                .is_some_and(|one| one.number == user_buffer.session() && !one.is_faulty)
-        };
-        let slot = self.sessions.iter().position(is_its)?;
+        let slot = self.programs.slot_of(user_buffer.session())?;
+        self.programs
+            .get(slot)
+            .filter(|session| !session.is_faulty)?;
         let row = self.sockets.held_by(user_buffer.socket(), slot)?;
         let view = self.stack.view(self.sockets.row(row).connection()?).ok()?;
         (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)

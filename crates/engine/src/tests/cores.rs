@@ -110,8 +110,8 @@ fn a_program_joins_another_core_by_way_of_the_first() {
     let now = wired.now;
     wired.cores[1].take_messages(now);
     let mut other = wired.greet(1, channel).unwrap();
-    let session = wired.cores[1].sessions[other.slot].as_ref().unwrap();
-    let parent = wired.cores[0].sessions[first.slot].as_ref().unwrap();
+    let session = wired.cores[1].programs.get(other.slot).unwrap();
+    let parent = wired.cores[0].programs.get(first.slot).unwrap();
     assert_eq!(session.user.uid, parent.user.uid);
     assert_ne!(first.region.id(), other.region.id());
 

@@ -262,7 +262,12 @@ fn a_program_that_consumes_what_never_came_is_dropped() {
     };
     scene.programs[0].consumed.push(&note).unwrap();
     scene.wired.settle();
-    assert!(scene.wired.cores[0].sessions[scene.programs[0].slot].is_none());
+    assert!(
+        scene.wired.cores[0]
+            .programs
+            .get(scene.programs[0].slot)
+            .is_none()
+    );
     assert_eq!(scene.wired.cores[0].stack.udp_sockets(), 0);
 }
 

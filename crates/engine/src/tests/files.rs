@@ -22,7 +22,7 @@ impl Scene {
     }
 
     fn is_dropped(&self) -> bool {
-        self.wired.cores[0].sessions[self.active.slot].is_none()
+        self.wired.cores[0].programs.get(self.active.slot).is_none()
     }
 }
 
@@ -114,7 +114,7 @@ fn a_close_or_a_forgotten_file_comes_after_what_was_noted_before() {
         assert!(scene.received(&far) == content);
         assert!(far.flags().contains(Flags::FIN));
     }
-    let session = scene.wired.cores[0].sessions[scene.active.slot].as_ref();
+    let session = scene.wired.cores[0].programs.get(scene.active.slot);
     assert!(session.unwrap().files.is_empty());
 }
 

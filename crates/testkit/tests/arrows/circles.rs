@@ -14,7 +14,7 @@ const CEILINGS: &[(&str, usize)] = &[
     ("bench", 11),
     ("cli", 11),
     ("client", 27),
-    ("engine", 26),
+    ("engine", 24),
     ("mover", 16),
     ("shim", 71),
     ("sim", 11),

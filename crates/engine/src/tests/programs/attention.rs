@@ -13,7 +13,7 @@ fn doze(wired: &mut Wired) {
     wired.now += Duration::from_ms(11);
     let now = wired.now;
     for core in &mut wired.cores {
-        core.let_doze(now);
+        core.programs.let_doze(now);
     }
 }
 
@@ -30,14 +30,14 @@ fn with_idle_programs() -> (Scene, Vec<Program>) {
 #[test]
 fn idle_programs_doze_and_eight_stay_awake() {
     let (mut scene, idle) = with_idle_programs();
-    assert_eq!(scene.wired.cores[0].awake().count(), IDLE + 1);
+    assert_eq!(scene.wired.cores[0].programs.awake().count(), IDLE + 1);
     doze(&mut scene.wired);
-    assert_eq!(scene.wired.cores[0].awake().count(), 8);
+    assert_eq!(scene.wired.cores[0].programs.awake().count(), 8);
     drop(idle);
     scene.wired.settle();
-    let sessions = scene.wired.cores[0].sessions.iter().flatten().count();
+    let sessions = scene.wired.cores[0].programs.iter().count();
     assert_eq!(sessions, 1);
-    assert!(scene.wired.cores[0].awake().count() <= 1);
+    assert!(scene.wired.cores[0].programs.awake().count() <= 1);
 }
 
 #[test]
@@ -45,17 +45,14 @@ fn one_that_dozes_is_promised_to_be_heard_and_is() {
     let (mut scene, mut idle) = with_idle_programs();
     doze(&mut scene.wired);
     let is_awake = |wired: &Wired, program: &Program| {
-        wired.cores[0].sessions[program.slot]
-            .as_ref()
-            .unwrap()
-            .is_awake
+        wired.cores[0].programs.get(program.slot).unwrap().is_awake
     };
     let dozing = idle.iter().position(|one| !is_awake(&scene.wired, one));
     let program = &mut idle[dozing.expect("most of them doze")];
     let word = program.region.engine_sleep_word();
     assert!(word.must_ring(), "who leaves a note has to ring");
     let now = scene.wired.now;
-    scene.wired.cores[0].wake(now, program.slot);
+    scene.wired.cores[0].programs.wake(now, program.slot);
     assert!(is_awake(&scene.wired, program) && !word.must_ring());
     let near = program.connect(&mut scene.wired, scene.listener.1).unwrap();
     scene.wired.settle();
@@ -69,8 +66,8 @@ fn a_note_that_was_left_before_the_promise_keeps_its_program_awake() {
     scene.wired.now += Duration::from_ms(11);
     assert_eq!(scene.active.send(&near, b"note"), 4);
     let now = scene.wired.now;
-    scene.wired.cores[0].let_doze(now);
-    let session = scene.wired.cores[0].sessions[scene.active.slot].as_ref();
+    scene.wired.cores[0].programs.let_doze(now);
+    let session = scene.wired.cores[0].programs.get(scene.active.slot);
     assert!(session.unwrap().is_awake);
     drop(idle);
 }

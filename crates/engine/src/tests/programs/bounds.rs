@@ -23,7 +23,7 @@ fn one_user_gets_half_of_the_sessions_and_another_still_attaches() {
             None,
         )
         .unwrap();
-        wired.cores[0].add_session(near, 1, uid).is_some()
+        wired.cores[0].programs.add(near, 1, uid).is_some()
     };
     // Numbers that neither root nor whoever runs the tests has.
     let attached = [65_532, 65_532, 65_532, 65_533, 65_533].map(&mut attach);
@@ -148,7 +148,7 @@ fn accepting_from_an_empty_queue_is_eagain_and_keeps_the_backing_socket() {
         let none = passive.accept(&mut wired, &listener.0);
         assert_eq!(none.err(), Some(Errno::AGAIN));
     }
-    let session = wired.cores[1].sessions[passive.slot].as_ref().unwrap();
+    let session = wired.cores[1].programs.get(passive.slot).unwrap();
     assert_eq!(session.backings.len(), 1);
 }
 

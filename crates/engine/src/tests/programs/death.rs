@@ -80,7 +80,7 @@ fn a_dead_program_leaves_nothing_behind() {
     scene.wired.turn();
     drop((near, scene.active));
     scene.wired.settle();
-    assert_eq!(scene.wired.cores[0].sessions.iter().flatten().count(), 0);
+    assert_eq!(scene.wired.cores[0].programs.iter().count(), 0);
     drop(scene.passive);
     scene.wired.advance(Duration::from_secs(600));
     assert_eq!(scene.wired.holdings(), [[0; 6]; 2]);
@@ -143,7 +143,7 @@ fn a_child_that_never_speaks_keeps_no_engine_busy_and_its_end_ends_its_holds() {
     let channel = scene.active.fork(&mut scene.wired).unwrap();
     scene.passive.send(&far, b"news");
     scene.wired.settle();
-    assert!(!scene.wired.cores[0].has_waiting_news());
+    assert!(!scene.wired.cores[0].programs.has_waiting_news());
     scene.active.receive(&near, &mut [0; 4]);
     scene.active.close(&near);
     scene.wired.settle();
@@ -156,7 +156,7 @@ fn a_child_that_never_speaks_keeps_no_engine_busy_and_its_end_ends_its_holds() {
     drop(channel);
     scene.wired.settle();
     assert!(far.flags().contains(Flags::FIN));
-    assert_eq!(scene.wired.cores[0].sessions.iter().flatten().count(), 1);
+    assert_eq!(scene.wired.cores[0].programs.iter().count(), 1);
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Scene {
 
     fn check(&mut self) {
         assert!(
-            !self.wired.cores[0].sessions[0].as_ref().unwrap().is_faulty,
+            !self.wired.cores[0].programs.get(0).unwrap().is_faulty,
             "old names are no fault"
         );
         assert_eq!(self.wired.cores[0].sockets.count(), self.live.len());
@@ -204,7 +204,7 @@ fn news_of_a_closed_socket_that_found_no_room_are_forgotten() {
     }
     passive.send(&far, b"news");
     wired.settle();
-    assert!(wired.cores[0].has_waiting_news());
+    assert!(wired.cores[0].programs.has_waiting_news());
     active.close(&near);
     wired.settle();
     active.reap();
@@ -213,5 +213,5 @@ fn news_of_a_closed_socket_that_found_no_room_are_forgotten() {
     let is_event = |completion: &Completion| matches!(completion, Completion::Event { socket } if *socket == near.id);
     assert!(!active.reaped.iter().any(is_event));
     assert_eq!(active.reaped.len(), 80);
-    assert!(!wired.cores[0].has_waiting_news());
+    assert!(!wired.cores[0].programs.has_waiting_news());
 }

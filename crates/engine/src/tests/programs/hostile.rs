@@ -37,7 +37,10 @@ impl Scene {
     }
 
     fn is_dropped(&self) -> bool {
-        self.wired.cores[0].sessions[self.hostile.slot].is_none()
+        self.wired.cores[0]
+            .programs
+            .get(self.hostile.slot)
+            .is_none()
     }
 
     fn honest_goes_on(&mut self) {
@@ -121,7 +124,7 @@ fn a_program_that_fetches_no_completions_makes_the_engine_hold_no_more_than_so_m
     assert!(posted < 2_000, "{posted} commands were taken");
     // Nothing that the engine could do: it may sleep.
     scene.wired.settle();
-    let session = scene.wired.cores[0].sessions[scene.hostile.slot].as_ref();
+    let session = scene.wired.cores[0].programs.get(scene.hostile.slot);
     assert!(!session.unwrap().has_work());
     scene.honest_goes_on();
     // All are answered as soon as the program fetches.
@@ -164,7 +167,7 @@ fn a_program_that_closes_its_channel_and_goes_on_filling_rings_is_soon_gone() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     scene.wired.settle();
-    assert_eq!(scene.wired.cores[0].sessions.iter().flatten().count(), 1);
+    assert_eq!(scene.wired.cores[0].programs.iter().count(), 1);
 }
 
 #[test]

@@ -53,7 +53,9 @@ impl Scene {
 
     /// How often the program was rung since this was asked last; it sleeps again then.
     fn rings(&mut self) -> usize {
-        let session = self.wired.cores[self.passive.side].sessions[self.passive.slot].as_ref();
+        let session = self.wired.cores[self.passive.side]
+            .programs
+            .get(self.passive.slot);
         let [_, rung] = session.unwrap().notifications();
         let before = core::mem::replace(&mut self.rung, rung);
         self.passive.region.program_sleep_word().announce();

@@ -158,7 +158,7 @@ fn a_program_of_another_user_adopts_nothing() {
     let own = rustix::process::geteuid().as_raw();
     // Nor does root: whose memory it is may keep the locks in it.
     for uid in [0, 65_534].into_iter().filter(|uid| *uid != own) {
-        let session = scene.wired.cores[0].sessions[other.slot].as_mut();
+        let session = scene.wired.cores[0].programs.get_mut(other.slot);
         let users = crate::programs::users::Users::direct();
         session.unwrap().user = users.user(uid).unwrap();
         let refused = adopt(&mut scene.wired, &other, &elsewhere);
