@@ -13,7 +13,7 @@ use hostif::control::Sharing;
 use rustix::fd::BorrowedFd;
 
 use crate::engines::Networks;
-use crate::route::EngineNetworks;
+use crate::engines::route::EngineNetworks;
 
 /// An address that only an engine has.
 #[derive(Clone, Debug, PartialEq, Eq)]

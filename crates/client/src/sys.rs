@@ -3,14 +3,11 @@
 #![allow(unsafe_code)]
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-
-use crate::receive::ReceivedBytes;
-use crate::send::SendSpace;
 
 /// Holds a reference to a value that is never freed, and can be replaced by another.
 pub struct Slot<T: 'static> {
@@ -36,27 +33,6 @@ impl<T: Send + Sync + 'static> Slot<T> {
         let pointer = value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut());
         self.value.store(pointer, Ordering::Release);
     }
-}
-
-/// The bytes of a window that are lent to the program.
-pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
-    bytes.spans().map(|(start, len)| {
-        // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `bytes` borrows
-        // it. Nobody writes there meanwhile: the engine, whom its programs trust, places nothing at positions
-        // that have arrived and are not consumed, and the receive lock keeps other holders from consuming. The same
-        // holds for a byte channel and its neighbour, which is root or of our own user (decision 23).
-        unsafe { core::slice::from_raw_parts(start.cast_const(), len) }
-    })
-}
-
-/// The room in a window that the program fills.
-pub fn reserved<'a>(space: &'a mut SendSpace<'_>) -> [&'a mut [u8]; 2] {
-    space.spans().map(|(start, len)| {
-        // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `space` borrows
-        // it; the two spans do not overlap. The send lock keeps other holders from writing there, the borrow
-        // this one, and the engine reads nothing beyond what was committed.
-        unsafe { core::slice::from_raw_parts_mut(start, len) }
-    })
 }
 
 /// Has these called around each fork(2) of the process, as pthread_atfork(3) says.
@@ -108,21 +84,11 @@ pub fn ppoll(
     unsafe { raw_ppoll(fds, timeout, mask) }
 }
 
-/// As `ppoll`, with a timeout that the thread's handlers and other threads may change until the sleep begins.
-pub(crate) fn ppoll_until(
-    fds: &mut [libc::pollfd],
-    timeout: &crate::signal_deferral::Timeout,
-    mask: Option<&libc::sigset_t>,
-) -> Result<usize, Errno> {
-    let timeout = ptr::from_ref(timeout).cast_mut().cast();
-    // SAFETY: two atomics in the layout of a timespec, which may be written at any time: by the kernel too, with the
-    // time that is left.
-    unsafe { raw_ppoll(fds, timeout, mask) }
-}
-
+/// As `ppoll`, with a timeout that the kernel writes the remaining time back into.
+///
 /// # Safety
 /// The timeout is null, or has room for a timespec.
-unsafe fn raw_ppoll(
+pub unsafe fn raw_ppoll(
     fds: &mut [libc::pollfd],
     timeout: *mut libc::timespec,
     mask: Option<&libc::sigset_t>,
@@ -144,76 +110,6 @@ unsafe fn raw_ppoll(
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// The kernel's number of the calling thread.
-pub(crate) fn thread_number() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
-}
-
-/// The signal by which glibc cancels a thread asynchronously (SIGCANCEL). Its handler does nothing in a thread that is
-/// cancelled where it waits only.
-const CANCEL_SIGNAL: libc::c_int = 32;
-
-/// Ends the sleep of a thread of this process that was cancelled.
-pub(crate) fn notify(thread: i32) {
-    // SAFETY: the call takes numbers. A thread with this number that is another by now is woken once for nothing.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, CANCEL_SIGNAL) };
-}
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
-}
-
-/// Whether the calling thread may be cancelled at all.
-pub(crate) fn is_cancellation_enabled() -> bool {
-    const ENABLE: libc::c_int = 0;
-    const DISABLE: libc::c_int = 1;
-    let mut before = ENABLE;
-    // SAFETY: a valid place for the state before, which is restored at once. No thread of which asynchronous
-    // cancellation is asked may call functions of this library (pthreads(7)).
-    unsafe {
-        pthread_setcancelstate(DISABLE, &raw mut before);
-        pthread_setcancelstate(before, ptr::null_mut());
-    }
-    before == ENABLE
-}
-
-/// How far the state of a thread (`signal_deferral.rs`) lies from what pthread_self(3) names; 0: not known.
-static STATE_OFFSET: AtomicUsize = AtomicUsize::new(0);
-
-/// Thread-local memory of a library that is there from the start lies at the same distance from what pthread_self(3)
-/// names in every thread. Called once, when the library is loaded.
-pub fn find_thread_states() {
-    let offset = crate::signal_deferral::address()
-        .addr()
-        .wrapping_sub(this_thread());
-    STATE_OFFSET.store(offset, Ordering::Relaxed);
-}
-
-fn this_thread() -> usize {
-    // SAFETY: no preconditions.
-    address_of(unsafe { libc::pthread_self() })
-}
-
-fn address_of(thread: libc::pthread_t) -> usize {
-    usize::from_ne_bytes(thread.to_ne_bytes())
-}
-
-/// Another thread was cancelled: a sleep of it in this library ends.
-///
-/// # Safety
-/// The thread exists, as pthread_cancel(3) demands.
-pub unsafe fn cancelled(thread: libc::pthread_t) {
-    let offset = STATE_OFFSET.load(Ordering::Relaxed);
-    if offset == 0 {
-        return;
-    }
-    let state: *const crate::signal_deferral::State =
-        ptr::with_exposed_provenance(address_of(thread).wrapping_add(offset));
-    // SAFETY: a thread has its thread-local memory until somebody has joined it, and ours there at that place: see
-    // `find_thread_states`. Whatever is written there are atomics.
-    unsafe { (*state).cancel() };
-}
-
 /// Signals whose handlers answer to what the thread itself does: blocked, they would end the process. And
 /// glibc's own two, with which it cancels threads and changes the user of all of them.
 const NEVER_BLOCKED: [libc::c_int; 9] = [
@@ -233,8 +129,8 @@ pub fn block_signals() -> u64 {
     change_mask(libc::SIG_BLOCK, blockable())
 }
 
-/// All but those, in the same form.
-fn blockable() -> u64 {
+/// All signals but those that are never blocked, in the same form.
+pub fn blockable() -> u64 {
     NEVER_BLOCKED
         .iter()
         .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
@@ -314,38 +210,6 @@ fn take_back(set: u64) {
 pub fn bits(set: &libc::sigset_t) -> u64 {
     // SAFETY: libc's set begins with the kernel's eight bytes, in its order.
     unsafe { ptr::from_ref(set).cast::<u64>().read() }
-}
-
-/// For whoever stands in front of a handler of the program: within a call of the library the signal is put off until
-/// that is over, and the handler is not to be run.
-///
-/// # Safety
-/// Called by a signal handler that was installed with SA_SIGINFO and all signals blocked, with the
-/// arguments that it got.
-pub unsafe fn defer(
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) -> bool {
-    // SAFETY: the kernel gave a valid context, whose mask has the kernel's eight bytes and is what
-    // becomes the thread's when the handler returns.
-    let mask =
-        unsafe { &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>() };
-    if !crate::signal_deferral::hold(*mask) {
-        return false;
-    }
-    *mask |= blockable();
-    // SAFETY: sends the thread a signal of its own, with the information that the kernel gave, which may
-    // say anything when it is for oneself.
-    unsafe {
-        let process = libc::getpid();
-        let thread = libc::syscall(libc::SYS_gettid);
-        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) < 0 {
-            // No room to queue it with what it says.
-            libc::syscall(libc::SYS_tgkill, process, thread, signal);
-        }
-    }
-    true
 }
 
 fn last_error() -> Errno {

@@ -1,35 +1,38 @@
 //! Blocking: spin a little, publish that we sleep, look once more, sleep in ppoll(2) (`wait_set`).
 //!
-//! Signals end a wait with EINTR; what they mean is the caller's affair.
+//! Signals end a wait with EINTR; what they mean is the caller's affair. Of sockets a wait knows what [`Awaited`] says.
+
+pub(crate) mod call;
+pub(crate) mod look;
+pub(crate) mod notifier;
+pub(crate) mod sleep;
+pub(crate) mod spin;
+pub(crate) mod wait_set;
 
 use std::time::{Duration, Instant};
 
-use rustix::fd::RawFd;
+use hostif::SocketId;
 use rustix::io::Errno;
 
-use crate::byte_channels;
-use crate::inline_engine::{self, DirectReceive, Spun};
+use crate::engines::inline_engine::{self, DirectReceive};
+use crate::engines::registry::Registry;
+use crate::engines::session::Session;
 use crate::lock::lock;
-use crate::receive::UserBuffer;
-use crate::registry::Registry;
-use crate::session::Session;
-use crate::signal_deferral;
-use crate::socket::TcpSocket;
-use crate::sys;
-use crate::wait_set::WaitSet;
+use crate::threads::signal_deferral::SignalMask;
+use crate::wait::sleep::{RECHECK, Sleep, Woken, wait_for_kernel};
+use crate::wait::spin::Spun;
+use crate::wait::wait_set::WaitSet;
 
-/// A signal mask for the length of a sleep, as ppoll(2) takes it.
-pub type SignalMask<'a> = Option<&'a libc::sigset_t>;
+/// A socket, as far as a thread that waits for it has to know it.
+pub trait Awaited {
+    /// Visits the sockets of engines behind it, each with the session whose registry knows it.
+    fn visit_parts(&self, visit: &mut dyn FnMut(&Session, SocketId));
 
-/// Why a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Woken {
-    /// The condition holds.
-    Ready,
-    /// A descriptor of the caller has news (`revents` is set).
-    Kernel,
-    /// The deadline has passed.
-    TimedOut,
+    /// Whether bytes may come to it past the engine, so that a thread that spins looks more often than the engine polls.
+    fn hears_past_engine(&self) -> bool;
+
+    /// A thread is about to sleep: what is told once only is asked for again.
+    fn before_sleep(&self);
 }
 
 /// What a wait is for.
@@ -42,48 +45,8 @@ pub struct Until<'a> {
     pub before_sleep: &'a mut dyn FnMut(),
 }
 
-/// How a thread sleeps.
-pub struct Sleep<'a> {
-    /// Descriptors of the caller.
-    pub kernel: &'a mut [libc::pollfd],
-    /// Signal mask.
-    pub mask: SignalMask<'a>,
-    /// When to give up.
-    pub deadline: Option<Instant>,
-    /// Whether a signal's handler and a cancellation end it (`signal_deferral.rs`).
-    pub is_interruptible: bool,
-    /// Lends its buffer while it takes turns of an engine inside this process.
-    pub(crate) direct_receive: Option<&'a dyn DirectReceive>,
-}
-
-impl Sleep<'_> {
-    /// One ppoll(2) on these descriptors, for so long at most.
-    pub(crate) fn poll(&self, fds: &mut [libc::pollfd], timeout: Duration) -> Result<usize, Errno> {
-        if self.is_interruptible {
-            signal_deferral::sleep(fds, timeout, self.mask)
-        } else {
-            sys::ppoll(fds, Some(timeout), self.mask)
-        }
-    }
-}
-
-/// Sleeps until the descriptor has one of these events (poll(2)); EINTR where a handler of a signal waits.
-pub fn wait_for_descriptor(fd: RawFd, events: i16) -> Result<(), Errno> {
-    let entry = libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    };
-    while signal_deferral::sleep(&mut [entry], RECHECK, None)? == 0 {}
-    Ok(())
-}
-
-/// Looks at the byte channels of neighbours between two turns of the engine: as long as one or two turns take.
+/// Looks at what comes past the engine between two turns of the engine: as long as one or two turns take.
 const LOOKS: u32 = 32;
-/// A lost wake-up would be our bug; look again this often so that it costs latency and not a hang. Also
-/// bounds how long an engine that died without closing its channel (stopped, say) goes unnoticed.
-pub const RECHECK: Duration = Duration::from_secs(10);
-
 /// How often a thread looks that has no bell, for want of a descriptor.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -91,7 +54,7 @@ impl Session {
     /// As [`wait_on`] for this session alone, with nobody to be told before the sleep.
     pub fn wait(
         &self,
-        sockets: &[&TcpSocket],
+        sockets: &[&dyn Awaited],
         kernel: &mut [libc::pollfd],
         mask: SignalMask<'_>,
         deadline: Option<Instant>,
@@ -112,7 +75,7 @@ impl Session {
 /// than [`hostif::ENGINES_MAX`], are those whose news may matter.
 pub fn wait_on(
     sessions: &[&Session],
-    sockets: &[&TcpSocket],
+    sockets: &[&dyn Awaited],
     kernel: &mut [libc::pollfd],
     mask: SignalMask<'_>,
     until: Until<'_>,
@@ -120,27 +83,10 @@ pub fn wait_on(
     wait_lending(sessions, sockets, kernel, mask, until, None)
 }
 
-/// As [`wait_on`], for the socket of a user_buffer: what arrives may already lie in its buffer afterwards, which `until` has
-/// to take for news ([`UserBuffer::placed`]).
-pub fn wait_to_receive(
+/// As [`wait_on`]; the thread may lend its buffer meanwhile.
+pub(crate) fn wait_lending(
     sessions: &[&Session],
-    user_buffer: &UserBuffer<'_, '_>,
-    until: Until<'_>,
-) -> Result<Woken, Errno> {
-    let direct_receive: &dyn DirectReceive = user_buffer;
-    wait_lending(
-        sessions,
-        &[user_buffer.socket()],
-        &mut [],
-        None,
-        until,
-        Some(direct_receive),
-    )
-}
-
-fn wait_lending(
-    sessions: &[&Session],
-    sockets: &[&TcpSocket],
+    sockets: &[&dyn Awaited],
     kernel: &mut [libc::pollfd],
     mask: SignalMask<'_>,
     until: Until<'_>,
@@ -201,9 +147,7 @@ fn wait_lending(
     };
     // What is told of once has to be asked for anew before each sleep.
     let result = wait_set.sleep(&waker, sleep, &mut || {
-        sockets
-            .iter()
-            .for_each(|socket| socket.await_byte_channel());
+        sockets.iter().for_each(|socket| socket.before_sleep());
         ready()
     });
     if wait_set.is_abandoned() {
@@ -217,15 +161,15 @@ fn wait_lending(
 }
 
 /// Of each of the sockets' parts, in its own session's registry.
-fn change_waiters(sockets: &[&TcpSocket], change: impl Fn(&mut Registry, hostif::SocketId)) {
-    for part in sockets.iter().flat_map(|socket| socket.parts()) {
-        change(&mut lock(&part.session().registry), part.id());
+fn change_waiters(sockets: &[&dyn Awaited], change: impl Fn(&mut Registry, SocketId)) {
+    for socket in sockets {
+        socket.visit_parts(&mut |session, id| change(&mut lock(&session.registry), id));
     }
 }
 
 fn spin(
     wait_set: &WaitSet<'_>,
-    sockets: &[&TcpSocket],
+    sockets: &[&dyn Awaited],
     (mask, direct_receive): (SignalMask<'_>, Option<&dyn DirectReceive>),
     ready: &mut dyn FnMut() -> bool,
 ) -> bool {
@@ -234,11 +178,9 @@ fn spin(
     };
     if let Some(inline_engine) = inline_engine::current() {
         // What is not reaped here waits in the ring for who sleeps: those look there once more.
-        let has_byte_channels = sockets
-            .iter()
-            .any(|socket| socket.meet_byte_channels().is_some());
-        let looks = if has_byte_channels { LOOKS } else { 0 };
-        let spun = inline_engine::spin(
+        let any_past_engine = sockets.iter().any(|socket| socket.hears_past_engine());
+        let looks = if any_past_engine { LOOKS } else { 0 };
+        let spun = spin::spin(
             inline_engine,
             session.inline_engine_budget,
             mask,
@@ -272,37 +214,10 @@ fn spin(
 
 /// Looks whether the wait is over, to look again before a sleep. A wait for no sockets in particular is told of them
 /// by their observers, which ask for that when they look.
-fn look(sockets: &[&TcpSocket], ready: &mut dyn FnMut() -> bool) -> bool {
+fn look(sockets: &[&dyn Awaited], ready: &mut dyn FnMut() -> bool) -> bool {
     if sockets.is_empty() {
         ready()
     } else {
-        byte_channels::look(ready)
-    }
-}
-
-/// A wait in which no engine wakes the thread.
-fn wait_for_kernel(
-    sleep: &mut Sleep<'_>,
-    longest: Duration,
-    ready: &mut dyn FnMut() -> bool,
-) -> Result<Woken, Errno> {
-    loop {
-        let left = sleep
-            .deadline
-            .map(|moment| moment.saturating_duration_since(Instant::now()));
-        let timeout = left.map_or(longest, |left| left.min(longest));
-        let news = signal_deferral::sleep(sleep.kernel, timeout, sleep.mask)?;
-        if news > 0 {
-            return Ok(Woken::Kernel);
-        }
-        if ready() {
-            return Ok(Woken::Ready);
-        }
-        if sleep
-            .deadline
-            .is_some_and(|moment| Instant::now() >= moment)
-        {
-            return Ok(Woken::TimedOut);
-        }
+        look::look(ready)
     }
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Instant;
 
 use client::engines::{Engines, Flow, Placement, closest};
-use client::{Readiness, Session, TcpSocket, Until, Woken, wait_on};
+use client::{Awaited, Readiness, Session, TcpSocket, Until, Woken, wait_on};
 use rustix::fd::AsFd as _;
 use support::engine::{FakeEngine, small_layout};
 use support::*;
@@ -18,13 +18,14 @@ fn wait_on_all(sessions: &[&Session], sockets: &[&TcpSocket], mut ready: impl Fn
         ready: &mut ready,
         before_sleep: &mut || {},
     };
-    let woken = wait_on(sessions, sockets, &mut [], None, until);
+    let sockets: Vec<&dyn Awaited> = sockets.iter().map(|one| *one as &dyn Awaited).collect();
+    let woken = wait_on(sessions, &sockets, &mut [], None, until);
     assert_eq!(woken, Ok(Woken::Ready));
 }
 
 #[test]
 fn threads_are_woken_by_whichever_engine_has_their_answer() {
-    // More than lead the sleep (`sleeping`).
+    // More than lead the sleep (`threads::wait_leaders`).
     const THREADS: usize = 12;
     const ROUNDS: usize = 100;
     let engines = [FakeEngine::start(), FakeEngine::start()];

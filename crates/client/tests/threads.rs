@@ -70,7 +70,7 @@ fn threads_that_share_a_socket_lose_and_duplicate_nothing() {
                     let mut ready = || socket.readiness().contains(Readiness::IN);
                     let session = socket.session();
                     session
-                        .wait(&[socket], &mut [], None, Some(deadline), &mut ready)
+                        .wait(&[&**socket], &mut [], None, Some(deadline), &mut ready)
                         .unwrap();
                 }
             });
@@ -158,7 +158,7 @@ fn each_connection_is_accepted_by_one_of_several_threads() {
                     let deadline = Instant::now() + Duration::from_millis(20);
                     let mut ready = || listener.has_connection();
                     session
-                        .wait(&[listener], &mut [], None, Some(deadline), &mut ready)
+                        .wait(&[&**listener], &mut [], None, Some(deadline), &mut ready)
                         .unwrap();
                 }
             });
@@ -186,7 +186,7 @@ fn a_wait_ends_at_its_deadline_and_not_before() {
     let start = Instant::now();
     let deadline = start + Duration::from_millis(30);
     let session = socket.session();
-    let woken = session.wait(&[&socket], &mut [], None, Some(deadline), &mut || false);
+    let woken = session.wait(&[&*socket], &mut [], None, Some(deadline), &mut || false);
     assert_eq!(woken, Ok(Woken::TimedOut));
     assert!(start.elapsed() >= Duration::from_millis(30));
 }
@@ -224,14 +224,14 @@ fn a_signal_ends_a_wait_unless_it_is_masked() {
             let interrupted =
                 socket
                     .session()
-                    .wait(&[socket], &mut [], None, deadline, &mut || false);
+                    .wait(&[&**socket], &mut [], None, deadline, &mut || false);
             // With the signal blocked for the sleep only the deadline ends it.
             let mask = sys::mask_with_usr1();
             let deadline = Some(Instant::now() + Duration::from_millis(50));
             let masked =
                 socket
                     .session()
-                    .wait(&[socket], &mut [], Some(&mask), deadline, &mut || false);
+                    .wait(&[&**socket], &mut [], Some(&mask), deadline, &mut || false);
             (interrupted, masked)
         });
         let thread = receive.recv().unwrap();

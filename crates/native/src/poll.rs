@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, Session, TcpSocket, Until};
+use client::{Awaited, Errno, Readiness, Session, TcpSocket, Until};
 use hostif::ENGINES_MAX;
 
 use crate::engine;
@@ -107,7 +107,8 @@ pub fn poll(polled: &mut [Polled<'_>], timeout: Option<Duration>) -> io::Result<
     if engines.len() > ENGINES_MAX {
         return Err(from_errno(Errno::INVAL));
     }
-    let sockets: Vec<&TcpSocket> = sockets.iter().map(Arc::as_ref).collect();
+    let awaited = |one| Arc::as_ref(one) as &dyn Awaited;
+    let sockets: Vec<&dyn Awaited> = sockets.iter().map(awaited).collect();
     let until = Until {
         deadline,
         ready: &mut || count(polled) > 0,

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 pub use client::UserBuffer;
 use client::engines::Place;
-use client::{ShutdownHow, State, TcpSocket, Until, Woken};
+use client::{Awaited, ShutdownHow, State, TcpSocket, Until, Woken};
 use rustix::io::Errno;
 
 use crate::comeback;
@@ -109,10 +109,11 @@ pub fn sleep_noted(
         };
         let woken = match streams {
             [stream] if stream.beside.is_empty() => {
-                client::wait_on(sessions, &[&stream.socket], kernel, mask, until)?
+                client::wait_on(sessions, &[&*stream.socket], kernel, mask, until)?
             }
             _ => {
-                let sockets: Vec<&TcpSocket> = streams.iter().flat_map(|one| one.parts()).collect();
+                let parts = streams.iter().flat_map(|one| one.parts());
+                let sockets: Vec<&dyn Awaited> = parts.map(|part| part as _).collect();
                 client::wait_on(sessions, &sockets, kernel, mask, until)?
             }
         };

@@ -11,9 +11,11 @@ use hostif::control::SocketKinds;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{AllNetworks, Candidates, Flow, Place, Placement, Remembered};
-use crate::route::EngineNetworks;
-use crate::session::Session;
+use crate::engines::networks::{AllNetworks, stays_here};
+use crate::engines::place::{Candidates, Place};
+use crate::engines::placement::{Flow, Placement, Remembered};
+use crate::engines::route::EngineNetworks;
+use crate::engines::session::Session;
 use crate::shared::Shared;
 
 /// How long an engine that was not there is not looked for again, milliseconds.
@@ -400,7 +402,7 @@ pub fn is_refusal(error: Errno) -> bool {
 /// listeners, and says itself that there is none.
 #[must_use]
 pub fn is_for_the_kernel(error: Errno, destination: SocketAddr, all: &AllNetworks) -> bool {
-    is_refusal(error) || super::stays_here(destination.ip(), all)
+    is_refusal(error) || stays_here(destination.ip(), all)
 }
 
 fn coarse_now_ms() -> u64 {

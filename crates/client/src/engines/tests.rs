@@ -1,7 +1,12 @@
 //! The engines against each other; against the kernel see `route`.
 
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use hostif::control::SocketKinds;
+
 use super::*;
-use crate::route::Network;
+use crate::engines::route::{Claim, EngineNetworks, Network, Owner};
 
 fn engine(networks: &[&str], has_gateway: bool) -> Arc<EngineNetworks> {
     let network = |text: &&str| {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, Session, State, TcpSocket, Woken};
+use client::{Awaited, Errno, Readiness, Session, State, TcpSocket, Woken};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -44,8 +44,9 @@ pub fn open(session: &'static Session) -> Arc<TcpSocket> {
 pub fn wait_until(sockets: &[&TcpSocket], mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     let session = sockets[0].session();
+    let sockets: Vec<&dyn Awaited> = sockets.iter().map(|one| *one as &dyn Awaited).collect();
     loop {
-        match session.wait(sockets, &mut [], None, Some(deadline), &mut ready) {
+        match session.wait(&sockets, &mut [], None, Some(deadline), &mut ready) {
             Ok(Woken::Ready) => return,
             Ok(Woken::TimedOut) => panic!("the condition never held"),
             Ok(Woken::Kernel) | Err(Errno::INTR) => {}

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, Session, State, TcpSocket, Woken};
+use client::{Awaited, Errno, Readiness, Session, State, TcpSocket, Woken};
 use hostif::Steering;
 use hostif::control::{QueryKind, Reply, Request};
 use netem::Bundle;
@@ -200,9 +200,10 @@ pub fn listener(session: &'static Session, address: Ipv4Addr) -> (Arc<TcpSocket>
 /// Waits for a condition on some sockets.
 pub fn wait_until(sockets: &[&TcpSocket], mut ready: impl FnMut() -> bool) {
     let deadline = Some(Instant::now() + PATIENCE);
+    let session = sockets[0].session();
+    let sockets: Vec<&dyn Awaited> = sockets.iter().map(|one| *one as &dyn Awaited).collect();
     loop {
-        let session = sockets[0].session();
-        match session.wait(sockets, &mut [], None, deadline, &mut ready) {
+        match session.wait(&sockets, &mut [], None, deadline, &mut ready) {
             Ok(Woken::Ready) => return,
             Ok(Woken::TimedOut) => panic!("the condition never held"),
             Ok(Woken::Kernel) | Err(Errno::INTR) => {}

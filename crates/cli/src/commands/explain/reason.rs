@@ -1,4 +1,4 @@
-//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`client/src/route.rs`);
+//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`client/src/engines/route.rs`);
 //! what is said here follows from what can be seen of it from outside.
 
 use super::process::KernelsView;

@@ -1,0 +1,154 @@
+//! An engine inside this process, which no core of its own runs: the threads that wait run it.
+//!
+//! Whoever starts such an engine registers it here. Then a thread that waits spins by running the engine,
+//! sleeps on the engine's device, and whoever has left a note runs the engine instead of ringing it. Handlers
+//! of signals wait meanwhile (`signal_deferral.rs`); a spin ends when one does. What a turn does, and who turns when
+//! nobody waits, is the engine's affair.
+
+use std::io::IoSliceMut;
+use std::time::Duration;
+
+use hostif::SocketId;
+use hostif::control::{Reply, Request};
+use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+use crate::private::settle_copy;
+use crate::sys::{self, Slot};
+
+pub use crate::threads::signal_deferral::{SignalDeferral, defer};
+
+/// The engine, as the threads of the program see it.
+pub trait InlineEngine: Send + Sync {
+    /// Runs the engine once, unless another thread is at it.
+    fn turn(&self);
+    /// As `turn`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
+    /// placed in what follows the first `skipped` bytes of `slices`, and is then consumed: how much that was. `None`:
+    /// another thread is at it.
+    fn turn_into(
+        &self,
+        socket: (u32, SocketId),
+        start: u64,
+        slices: &mut [IoSliceMut<'_>],
+        skipped: usize,
+    ) -> Option<usize>;
+    /// A note was left: runs the engine, or knows that another thread will. False: the engine has ended.
+    fn notify(&self) -> bool;
+    /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
+    /// a turn.
+    fn notify_small(&self, socket: SocketId) -> bool;
+    /// The program calls for anything but to send a little more: what waits for that is sent.
+    fn flush_small(&self);
+    /// Answers a request of one of this process's sessions, as over its control channel. `None`: the engine has
+    /// ended, or knows no such session. The descriptors become the engine's.
+    fn ask(&self, session: u32, request: Request, descriptors: Vec<OwnedFd>) -> Option<Answer>;
+    /// A thread is about to sleep.
+    fn watch(&self) -> Watch;
+    /// It no longer sleeps.
+    fn unwatch(&self);
+}
+
+/// What a request is answered with, and the descriptors beside it.
+pub type Answer = (Reply, Vec<OwnedFd>);
+
+/// What a thread that is about to sleep has to do for the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// There is something to do: turn, and do not sleep.
+    Turn,
+    /// Sleep until this descriptor is readable, or for so long, then turn.
+    Device(RawFd, Duration),
+    /// The engine has ended.
+    Nothing,
+}
+
+struct Registered(&'static dyn InlineEngine);
+
+static INLINE_ENGINE: Slot<Registered> = Slot::empty();
+
+/// Registers the engine of this process.
+pub fn set(inline_engine: &'static dyn InlineEngine) {
+    INLINE_ENGINE.set(Some(Box::leak(Box::new(Registered(inline_engine)))));
+}
+
+/// In a forked child: the engine is the parent's.
+pub fn clear() {
+    INLINE_ENGINE.set(None);
+}
+
+/// The engine of this process, if it has one.
+pub(crate) fn current() -> Option<&'static dyn InlineEngine> {
+    INLINE_ENGINE.current().map(|registered| registered.0)
+}
+
+/// Runs `work` with the thread's signals blocked, as a thread inherits it that is started meanwhile.
+pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let before = sys::block_signals();
+    let result = work();
+    sys::restore_signals(before);
+    result
+}
+
+/// Takes turns for a thread that lends its buffer meanwhile.
+pub(crate) trait DirectReceive {
+    /// One turn, with the thread's signals held back.
+    fn turn(&self, inline_engine: &dyn InlineEngine);
+}
+
+/// One turn.
+pub(crate) fn turn(inline_engine: &dyn InlineEngine, direct_receive: Option<&dyn DirectReceive>) {
+    let _deferral = SignalDeferral::begin();
+    match direct_receive {
+        Some(direct_receive) => direct_receive.turn(inline_engine),
+        None => inline_engine.turn(),
+    }
+}
+
+/// A note was left. False: it is left for an engine in another process.
+pub(crate) fn notify() -> bool {
+    let Some(inline_engine) = current() else {
+        return false;
+    };
+    let _deferral = SignalDeferral::begin();
+    inline_engine.notify()
+}
+
+/// As `notify`, of a note of a few bytes to be sent.
+pub(crate) fn notify_small(socket: SocketId) -> bool {
+    let Some(inline_engine) = current() else {
+        return false;
+    };
+    let _deferral = SignalDeferral::begin();
+    inline_engine.notify_small(socket)
+}
+
+/// Sends what waits for more of its kind.
+pub(crate) fn flush_small() {
+    if let Some(inline_engine) = current() {
+        let _deferral = SignalDeferral::begin();
+        inline_engine.flush_small();
+    }
+}
+
+/// Asks the engine of this process, which gets duplicates of the descriptors; `None`: the request has to go
+/// over the control channel.
+pub(crate) fn ask(
+    session: u32,
+    request: &Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> Option<Result<Answer, Errno>> {
+    let inline_engine = current()?;
+    let copies: Result<_, Errno> = descriptors.iter().map(|fd| settle_copy(*fd)).collect();
+    let copies = match copies {
+        Ok(copies) => copies,
+        Err(errno) => return Some(Err(errno)),
+    };
+    let _deferral = SignalDeferral::begin();
+    inline_engine.ask(session, request.clone(), copies).map(Ok)
+}
+
+/// A thread is about to sleep.
+pub(crate) fn watch(inline_engine: &dyn InlineEngine) -> Watch {
+    let _deferral = SignalDeferral::begin();
+    inline_engine.watch()
+}

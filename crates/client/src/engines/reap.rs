@@ -1,0 +1,144 @@
+//! Reaping: taking completions and events out of the ring and handing them to whom they concern, in the order in which
+//! the engine has reported them: one thread at a time takes and tells.
+
+use core::cell::Cell;
+use std::sync::MutexGuard;
+
+use hostif::{Completion, SocketId};
+
+use crate::engines::attachment::Attachment;
+use crate::engines::attachments::Attachments;
+use crate::engines::inline_engine;
+use crate::engines::registry::Notifications;
+use crate::engines::session::Session;
+use crate::lock::{lock, try_lock};
+
+/// Taken out of the ring at once, before anybody is told.
+const BATCH: usize = 32;
+
+type Batch = [Option<Completion>; BATCH];
+
+thread_local! {
+    /// This thread tells somebody of something.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to take completions and to tell of them. What is told may end in a call of this crate (the last reference to a
+/// socket goes): the thread does not wait for itself then.
+struct Turn<'a>(Option<MutexGuard<'a, ()>>);
+
+impl<'a> Turn<'a> {
+    fn wait(attachment: &'a Attachment) -> Self {
+        if IS_TELLING.get() {
+            return Self(None);
+        }
+        Self::begin(lock(&attachment.telling))
+    }
+
+    /// `None`: another thread has it.
+    fn try_now(attachment: &'a Attachment) -> Option<Self> {
+        if IS_TELLING.get() {
+            return Some(Self(None));
+        }
+        try_lock(&attachment.telling).map(Self::begin)
+    }
+
+    fn begin(guard: MutexGuard<'a, ()>) -> Self {
+        IS_TELLING.set(true);
+        Self(Some(guard))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            IS_TELLING.set(false);
+        }
+    }
+}
+
+impl Session {
+    /// Takes everything that the engine has reported and tells observers and waiters. Readiness does not
+    /// need this: it comes from the sockets' headers.
+    pub fn reap(&self) {
+        if let Some(inline_engine) = inline_engine::current() {
+            inline_engine::turn(inline_engine, None);
+        }
+        for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
+            self.reap_all(attachment);
+        }
+    }
+
+    /// As `reap` for one core; waits for a thread that does it already, so that afterwards everything that was in
+    /// the ring before has been taken out.
+    pub(crate) fn reap_all(&self, attachment: &Attachment) {
+        loop {
+            let _turn = Turn::wait(attachment);
+            let mut batch: Batch = [None; BATCH];
+            let full = {
+                let mut ring = lock(&attachment.completions);
+                self.fill(attachment, &mut ring, &mut batch)
+            };
+            self.dispatch(attachment, &batch);
+            if !full {
+                return;
+            }
+        }
+    }
+
+    /// As `reap_all`, unless another thread is at it. Whether there was anything.
+    pub(crate) fn reap_if_free(&self, attachment: &Attachment) -> bool {
+        // Those who spin come by often, and for nothing.
+        if !try_lock(&attachment.completions).is_some_and(|ring| ring.has_next()) {
+            return false;
+        }
+        let Some(_turn) = Turn::try_now(attachment) else {
+            return false;
+        };
+        let mut batch: Batch = [None; BATCH];
+        self.fill(attachment, &mut lock(&attachment.completions), &mut batch);
+        self.dispatch(attachment, &batch);
+        batch[0].is_some()
+    }
+
+    fn fill(
+        &self,
+        attachment: &Attachment,
+        ring: &mut hostif::Consumer<Completion>,
+        batch: &mut Batch,
+    ) -> bool {
+        for place in batch {
+            match ring.pop() {
+                Ok(Some(completion)) => *place = Some(completion),
+                Ok(None) => return false,
+                Err(_) => {
+                    self.on_engine_lost(attachment, "it wrote garbage into the completion ring");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
+    pub(crate) fn tell(&self, id: SocketId) {
+        let mut notifications = Notifications::default();
+        lock(&self.registry).gather(id, &mut notifications);
+        notifications.tell();
+    }
+
+    fn dispatch(&self, attachment: &Attachment, batch: &Batch) {
+        let mut notifications = Notifications::default();
+        for completion in batch.iter().flatten() {
+            match completion {
+                Completion::Done { token, .. } | Completion::Accepted { token, .. } => {
+                    attachment.calls.answer(*token, *completion);
+                }
+                Completion::Event { socket } => {
+                    lock(&self.registry).gather(*socket, &mut notifications);
+                }
+            }
+        }
+        notifications.tell();
+    }
+}

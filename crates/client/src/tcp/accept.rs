@@ -1,0 +1,103 @@
+//! Accepting: look at the header whether a connection waits, then ask the engine for it.
+
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use hostif::{Completion, Op};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
+
+use crate::lock::read;
+use crate::readiness::State;
+use crate::tcp::socket::TcpSocket;
+
+/// An accepted connection.
+pub struct Accepted {
+    /// The connection.
+    pub socket: Arc<TcpSocket>,
+    /// Its backing socket, close-on-exec, at a high number; the caller places it at the lowest free one.
+    pub backing: OwnedFd,
+    /// The peer.
+    pub peer: SocketAddr,
+}
+
+impl TcpSocket {
+    /// Takes a connection if one waits, of the engine's cores by turns. EINVAL: the socket does not listen.
+    /// Several threads and processes may try at once; who comes too late gets `None`.
+    pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
+        if self.state() != State::Listening {
+            return Err(self.take_error().unwrap_or(Errno::INVAL));
+        }
+        let family = if self.is_v6.load(Ordering::Relaxed) {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        for part in self.parts_by_turns() {
+            match part.try_accept_here(family) {
+                Ok(Some(accepted)) => return Ok(Some(accepted)),
+                Ok(None) => {}
+                // Its engine has ended meanwhile: the others, and the next one, go on.
+                Err(_) if part.is_reset() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// As `try_accept`, on the core of this very socket.
+    fn try_accept_here(&self, family: AddressFamily) -> Result<Option<Accepted>, Errno> {
+        if self.header().accept_ready() == 0 {
+            self.on_idle_call();
+            return Ok(None);
+        }
+        // A fork waits until the connection is known to this process (see `fork`).
+        let _opening = read(&self.session().opening);
+        self.living()?;
+        let backing = self.session().take_backing(self.id().core(), family)?;
+        match self.session().call(
+            self.id(),
+            Op::Accept {
+                handle: backing.handle,
+            },
+        )? {
+            Completion::Accepted {
+                socket,
+                region,
+                header,
+                peer,
+                ..
+            } => {
+                let made = self
+                    .session()
+                    .region(self.id().core(), region)
+                    .and_then(|region| self.session().make_socket(socket, region, header));
+                match made {
+                    Ok(socket) => Ok(Some(Accepted {
+                        socket,
+                        backing: backing.fd.into_owned(),
+                        peer,
+                    })),
+                    Err(error) => {
+                        let close = Op::Close {
+                            written: 0,
+                            consumed: 0,
+                        };
+                        let _ = self.session().post(socket, close);
+                        Err(error)
+                    }
+                }
+            }
+            Completion::Done { errno, .. } => {
+                self.session().return_backing(backing);
+                match Errno::from_raw_os_error(i32::from(errno)) {
+                    Errno::AGAIN => Ok(None),
+                    error => Err(error),
+                }
+            }
+            Completion::Event { .. } => Err(Errno::PROTO),
+        }
+    }
+}

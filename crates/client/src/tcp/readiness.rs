@@ -1,0 +1,260 @@
+//! What poll(2) and epoll(7) say about a socket, computed from its header: `tcp_poll` of Linux.
+
+use core::sync::atomic::Ordering;
+
+use hostif::header::{SHUT_READ, SHUT_WRITE};
+use hostif::window::is_writable;
+use hostif::{Flags, Op, SocketHeader, SocketOption};
+use rustix::io::Errno;
+
+use crate::readiness::{Readiness, State};
+use crate::tcp::socket::TcpSocket;
+
+impl TcpSocket {
+    /// Where the socket stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.is_reset() {
+            return if self.is_served_elsewhere() {
+                State::Listening
+            } else {
+                State::Closed
+            };
+        }
+        let flags = self.header().flags();
+        if flags.intersects(Flags::ERROR | Flags::HUP | Flags::CLOSED) {
+            State::Closed
+        } else if flags.contains(Flags::LISTENING) {
+            State::Listening
+        } else if flags.contains(Flags::CONNECTED) {
+            State::Connected
+        } else if flags.contains(Flags::CONNECTING) {
+            State::Connecting
+        } else {
+            State::Idle
+        }
+    }
+
+    /// The event bits that hold now. Where OUT does not, the engine is asked for an event.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let header = self.header();
+        if header.flags().contains(Flags::DATAGRAM) {
+            return self.datagram_readiness(&header);
+        }
+        let state = self.state();
+        let mut ready = Readiness::empty();
+        ready.set(Readiness::ERR, self.has_error());
+        match state {
+            State::Listening => {
+                ready.set(Readiness::IN, self.has_connection());
+                return ready;
+            }
+            State::Connecting => {
+                // As Linux: a sending call would be taken at once.
+                ready.set(Readiness::OUT, self.syn_room() > 0);
+                return ready;
+            }
+            State::Idle => return ready | Readiness::OUT | Readiness::HUP,
+            State::Connected | State::Closed => {}
+        }
+        let closed = state == State::Closed;
+        let receive_over = closed || self.is_receive_over();
+        let send_over = closed || header.shut() & SHUT_WRITE != 0;
+        ready.set(Readiness::IN, receive_over || self.readable_bytes() > 0);
+        ready.set(Readiness::RDHUP, receive_over);
+        ready.set(Readiness::HUP, receive_over && send_over);
+        ready.set(Readiness::OUT, send_over || self.is_writable());
+        ready.set(
+            Readiness::PRI,
+            self.urgent().is_some_and(|byte| byte.is_readable),
+        );
+        ready
+    }
+
+    /// Name of the congestion control that the engine uses.
+    #[must_use]
+    pub fn congestion(&self) -> Option<&'static str> {
+        self.header().congestion()
+    }
+
+    /// Whether the peer's FIN has arrived. Bytes before it may still be there.
+    #[must_use]
+    pub fn fin_received(&self) -> bool {
+        self.header().flags().contains(Flags::FIN)
+    }
+
+    /// Whether the peer has acknowledged our FIN, or never will.
+    #[must_use]
+    pub fn fin_is_done(&self) -> bool {
+        self.is_reset() || self.header().flags().contains(Flags::FIN_DONE)
+    }
+
+    /// Whether nothing more will come: FIN, or shut down for reading.
+    pub(crate) fn is_receive_over(&self) -> bool {
+        self.fin_received() || self.header().shut() & SHUT_READ != 0
+    }
+
+    /// Whether an error waits to be fetched.
+    #[must_use]
+    pub fn has_error(&self) -> bool {
+        let header = self.header();
+        let pending = if header.flags().contains(Flags::DATAGRAM) {
+            header.soft_error_pending()
+        } else {
+            header.error_pending()
+        };
+        pending || self.is_reset_unreported()
+    }
+
+    /// Whether enough of the send window is free (half of what is used, as in Linux). If not, the engine
+    /// is asked to tell when it is.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        let Some((send, _)) = self.spans() else {
+            return false;
+        };
+        let header = self.header();
+        let enough = |header: &SocketHeader<'_>| {
+            let written = header.written();
+            let has_room = is_writable(
+                header.send_limit(send.size),
+                written.saturating_sub(header.acknowledged()),
+            );
+            // Who waits is woken when half of it has left (Linux `tcp_stream_memory_free`).
+            has_room
+                && self
+                    .unsent(header)
+                    .is_none_or(|(unsent, limit)| unsent.saturating_mul(2) < limit)
+        };
+        if let Some(is_writable) = self.is_byte_channel_writable() {
+            return is_writable;
+        }
+        if enough(&header) {
+            return true;
+        }
+        header.program_want_tx();
+        enough(&header)
+    }
+
+    /// Bytes that were written and have not left, and TCP_NOTSENT_LOWAT; `None`: nothing bounds them.
+    pub(crate) fn unsent(&self, header: &SocketHeader<'_>) -> Option<(u64, u64)> {
+        let limit = self.unsent_limit.load(Ordering::Relaxed);
+        let unsent = header.written().saturating_sub(header.sent());
+        (limit > 0).then_some((unsent, u64::from(limit)))
+    }
+
+    /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
+    #[must_use]
+    pub fn rx_events(&self) -> u32 {
+        // Who asks for this wants to hear of the next bytes too.
+        self.await_byte_channel();
+        self.parts()
+            .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
+    }
+
+    /// Counts what made the socket writable, for edge-triggered writers. Wraps around.
+    #[must_use]
+    pub fn tx_events(&self) -> u32 {
+        self.header().tx_events()
+    }
+
+    /// Whether a connection waits to be accepted.
+    #[must_use]
+    pub fn has_connection(&self) -> bool {
+        let waits = |part: &TcpSocket| !part.is_reset() && part.header().accept_ready() > 0;
+        self.parts().any(waits)
+    }
+
+    /// Sets TCP_NOTSENT_LOWAT, in the engine and for this process. 0: no limit.
+    pub fn set_unsent_limit(&self, bytes: u32) -> Result<(), Errno> {
+        let (option, value) = (SocketOption::NotSentLowWater, u64::from(bytes));
+        if self.header().written() > 0 {
+            // How far it has sent is told from then on only.
+            self.session()
+                .call_plain(self.id(), Op::SetOption { option, value })?;
+        } else {
+            self.set_option(option, value)?;
+        }
+        self.unsent_limit.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes that a read would get, also beyond the urgent byte; that one itself is not counted at the
+    /// mark unless the program wants it in line (`tcp_poll`).
+    #[must_use]
+    pub fn readable_bytes(&self) -> usize {
+        let header = self.header();
+        let consumed = header.consumed();
+        let there = header.received_end().saturating_sub(consumed);
+        let skipped = there > 0 && self.is_skipped(consumed);
+        let there = there - u64::from(skipped) + self.byte_channel_bytes();
+        usize::try_from(there).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that wait to be read (FIONREAD): up to the urgent byte, if that lies ahead (`tcp_inq`).
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        let header = self.header();
+        let (consumed, end) = (header.consumed(), header.received_end());
+        let end = match self.urgent() {
+            Some(byte) if byte.position < end && !self.urgent_in_line() => byte.position,
+            _ => end,
+        };
+        let there = end.saturating_sub(consumed) + self.byte_channel_bytes();
+        usize::try_from(there).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes written and not acknowledged (SIOCOUTQ).
+    #[must_use]
+    pub fn unacknowledged_bytes(&self) -> usize {
+        let header = self.header();
+        let acknowledged = header.acknowledged();
+        usize::try_from(header.written().saturating_sub(acknowledged)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that fit into the send window now; 0 while there is none.
+    #[must_use]
+    pub fn send_room_bytes(&self) -> usize {
+        if let Some((capacity, used)) = self.byte_channel_use() {
+            return usize::try_from(capacity.saturating_sub(used)).unwrap_or(0);
+        }
+        let limit = usize::try_from(self.send_window_bytes()).unwrap_or(0);
+        limit.saturating_sub(self.unacknowledged_bytes())
+    }
+
+    /// Bytes of the send window that may be filled; 0 while there is none.
+    #[must_use]
+    pub fn send_window_bytes(&self) -> u32 {
+        self.spans()
+            .map_or(0, |(send, _)| self.header().send_limit(send.size))
+    }
+
+    /// Bytes of the receive window that the peer may fill; 0 while there is none.
+    #[must_use]
+    pub fn receive_window_bytes(&self) -> u32 {
+        self.spans().map_or(0, |(_, receive)| {
+            self.header().receive_place(0, receive.size).1
+        })
+    }
+
+    /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
+    #[must_use]
+    pub fn arrived_at_ns(&self) -> u64 {
+        self.header().arrived_at_ns()
+    }
+
+    /// Bytes that the peer has acknowledged since the connection stands.
+    #[must_use]
+    pub fn acknowledged_bytes(&self) -> u64 {
+        let header = self.header();
+        header.acknowledged() + header.byte_channel_written()
+    }
+
+    /// Bytes that have arrived since the connection stands.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        let header = self.header();
+        header.received_end() + header.byte_channel_consumed() + self.byte_channel_bytes()
+    }
+}

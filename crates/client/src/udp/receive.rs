@@ -1,0 +1,178 @@
+//! Receiving datagrams: records out of the receive ring and of the error queue.
+
+use std::io::IoSliceMut;
+
+use hostif::datagram::{Failure, RECORD_BYTES, RawRecord, Received, record_bytes};
+use hostif::{Consumed, SocketHeader, Window};
+use rustix::io::Errno;
+
+use crate::engines::attachment::Attachment;
+use crate::tcp::socket::{Held, TcpSocket};
+
+/// Records of a receive ring, with its lock held. The engine hears of those taken when it is dropped.
+pub struct Inbox<'a> {
+    socket: &'a TcpSocket,
+    attachment: &'static Attachment,
+    header: SocketHeader<'a>,
+    window: Window<'a>,
+    start: u64,
+    taken: u64,
+    _held: Held<'a>,
+}
+
+/// A record and how much of its payload was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered<T> {
+    /// All but the payload.
+    pub record: T,
+    /// Bytes copied; fewer than `record.len` where the buffers were shorter.
+    pub copied: usize,
+}
+
+impl TcpSocket {
+    /// A way into the receive ring; `None`: it is empty.
+    ///
+    /// # Errors
+    /// ECONNRESET: the engine is gone.
+    pub fn inbox(&self) -> Result<Option<Inbox<'_>>, Errno> {
+        if self.readable_bytes() == 0 {
+            return Ok(None);
+        }
+        let attachment = self.attachment()?;
+        let rings = self.rings()?;
+        let window = self.region().window(rings.receive).ok_or(Errno::PROTO)?;
+        if !attachment.is_dead() {
+            attachment.await_room(&attachment.receives)?;
+        }
+        let header = self.header();
+        let held = self.hold(attachment, header.receive_lock())?;
+        let start = header.consumed();
+        Ok(Some(Inbox {
+            socket: self,
+            attachment,
+            header,
+            window,
+            start,
+            taken: start,
+            _held: held,
+        }))
+    }
+
+    /// Bytes of the first datagram that waits; `None`: none does.
+    ///
+    /// # Errors
+    /// As [`Self::inbox`].
+    pub fn next_datagram_bytes(&self) -> Result<Option<usize>, Errno> {
+        let Some(inbox) = self.inbox()? else {
+            return Ok(None);
+        };
+        let next = inbox.look()?;
+        Ok(next.map(|record| usize::try_from(record.len).unwrap_or(0)))
+    }
+
+    /// Takes the oldest entry of the error queue; `None`: it is empty.
+    ///
+    /// # Errors
+    /// ECONNRESET: the engine is gone.
+    pub fn take_failure(
+        &self,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Delivered<Failure>>, Errno> {
+        if !self.has_failures() {
+            return Ok(None);
+        }
+        let attachment = self.attachment()?;
+        let errors = self.rings()?.errors;
+        let window = self.region().window(errors).ok_or(Errno::PROTO)?;
+        let header = self.header();
+        let _held = self.hold(attachment, header.receive_lock())?;
+        let (end, taken) = header.failures();
+        if end == taken {
+            return Ok(None);
+        }
+        let mut raw: RawRecord = [0; RECORD_BYTES];
+        window.copy_out(taken, &mut raw);
+        let record = Failure::decode(&raw).map_err(|_| Errno::PROTO)?;
+        let copied = copy(&window, taken, record.len, slices);
+        let next = taken + record_bytes(record.len);
+        header.program_set_failures_taken(next);
+        if next == end {
+            // With the last entry the pending error is gone too (sock_dequeue_err_skb).
+            let _ = header.program_take_soft_error();
+        }
+        Ok(Some(Delivered { record, copied }))
+    }
+}
+
+impl Inbox<'_> {
+    /// The next record without its payload.
+    fn look(&self) -> Result<Option<Received>, Errno> {
+        let left = self.header.received_end().saturating_sub(self.taken);
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut raw: RawRecord = [0; RECORD_BYTES];
+        self.window.copy_out(self.taken, &mut raw);
+        let record = Received::decode(&raw).map_err(|_| Errno::PROTO)?;
+        // Another holder of the socket may have scribbled there.
+        if u64::from(record.room) > left {
+            return Err(Errno::PROTO);
+        }
+        Ok(Some(record))
+    }
+
+    /// Copies the next datagram out, as far as there is room for it; `None`: there is none. With `peek`
+    /// it stays.
+    ///
+    /// # Errors
+    /// EPROTO: somebody spoiled the ring.
+    pub fn next(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> Result<Option<Delivered<Received>>, Errno> {
+        let Some(record) = self.look()? else {
+            return Ok(None);
+        };
+        let copied = copy(&self.window, self.taken, record.len, slices);
+        if !peek {
+            self.taken += u64::from(record.room);
+        }
+        Ok(Some(Delivered { record, copied }))
+    }
+}
+
+impl Drop for Inbox<'_> {
+    fn drop(&mut self) {
+        if self.taken == self.start {
+            return;
+        }
+        self.header.program_set_consumed(self.taken);
+        if self.attachment.is_dead() {
+            return;
+        }
+        let note = Consumed {
+            socket: self.socket.id(),
+            end: self.taken,
+            in_place: false,
+        };
+        // It fails only when the engine is gone. Nobody waits for the room: a sleeping engine reads the
+        // note when the next datagram wakes it.
+        let _ = self.attachment.push(&self.attachment.receives, &note);
+    }
+}
+
+/// Copies the payload of the record at `start`; returns how much of it there was room for.
+fn copy(window: &Window<'_>, start: u64, len: u32, slices: &mut [IoSliceMut<'_>]) -> usize {
+    let len = usize::try_from(len).unwrap_or(0);
+    let payload = start + RECORD_BYTES as u64;
+    let mut done = 0;
+    for slice in slices {
+        let part = slice.len().min(len - done);
+        done += window.copy_out(payload + done as u64, &mut slice[..part]);
+        if done == len {
+            break;
+        }
+    }
+    done
+}

@@ -1,0 +1,112 @@
+//! Sending datagrams: records into the send ring, one note for all that were written under one lock.
+
+use std::io::IoSlice;
+
+use hostif::datagram::{Outgoing, PAYLOAD_MAX, RECORD_BYTES, record_bytes};
+use hostif::header::SHUT_WRITE;
+use hostif::{SocketHeader, Window, Written};
+use rustix::io::Errno;
+
+use crate::engines::attachment::Attachment;
+use crate::tcp::socket::{Held, TcpSocket};
+
+/// Records on their way into a send ring, with its lock held. The engine hears of them when it is dropped.
+pub struct Outbox<'a> {
+    socket: &'a TcpSocket,
+    attachment: &'static Attachment,
+    header: SocketHeader<'a>,
+    window: Window<'a>,
+    start: u64,
+    end: u64,
+    _held: Held<'a>,
+}
+
+impl TcpSocket {
+    /// A way into the send ring.
+    ///
+    /// # Errors
+    /// The pending error; EPIPE after a shutdown; ECONNRESET: the engine is gone.
+    pub fn outbox(&self) -> Result<Outbox<'_>, Errno> {
+        if let Some(error) = self.take_error() {
+            return Err(error);
+        }
+        let header = self.header();
+        if header.shut() & SHUT_WRITE != 0 {
+            return Err(Errno::PIPE);
+        }
+        let attachment = self.attachment()?;
+        let rings = self.rings()?;
+        let window = self.region().window(rings.send).ok_or(Errno::PROTO)?;
+        attachment.await_room(&attachment.sends)?;
+        let held = self.hold(attachment, header.send_lock())?;
+        let start = header.written();
+        Ok(Outbox {
+            socket: self,
+            attachment,
+            header,
+            window,
+            start,
+            end: start,
+            _held: held,
+        })
+    }
+}
+
+impl Outbox<'_> {
+    /// Writes one datagram; its length is that of `slices`. Returns how long that is.
+    ///
+    /// # Errors
+    /// EAGAIN: no room now; EMSGSIZE: never.
+    pub fn push(&mut self, record: &Outgoing, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
+        let short = u32::try_from(len).ok().filter(|len| *len <= PAYLOAD_MAX);
+        let record = Outgoing {
+            len: short.ok_or(Errno::MSGSIZE)?,
+            ..*record
+        };
+        let bytes = record_bytes(record.len);
+        let size = self.window.size() as u64;
+        if bytes > size {
+            return Err(Errno::MSGSIZE);
+        }
+        let fits = |header: &SocketHeader<'_>| {
+            self.end.saturating_sub(header.acknowledged()) + bytes <= size
+        };
+        if !fits(&self.header) {
+            self.header.program_want_tx();
+            if !fits(&self.header) {
+                return Err(Errno::AGAIN);
+            }
+        }
+        self.window.copy_in(self.end, &record.encode());
+        let mut at = self.end + RECORD_BYTES as u64;
+        for slice in slices {
+            at += self.window.copy_in(at, slice) as u64;
+        }
+        self.end += bytes;
+        Ok(len)
+    }
+}
+
+impl Drop for Outbox<'_> {
+    fn drop(&mut self) {
+        if self.end == self.start {
+            return;
+        }
+        let note = Written {
+            socket: self.socket.id(),
+            start: self.start,
+            end: self.end,
+            source: None,
+            mode: hostif::WriteMode::Plain,
+            in_place: false,
+            stamps: 0,
+        };
+        // Still under the lock, as for streams: who sees the position finds the note in a ring. It fails
+        // only when the engine is gone, and then the next call says so.
+        if self.attachment.push(&self.attachment.sends, &note).is_ok() {
+            self.header.program_set_written(self.end);
+            self.attachment.ring_engine();
+        }
+    }
+}
