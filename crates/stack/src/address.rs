@@ -116,10 +116,18 @@ pub(crate) const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// The hardware address that an IPv6 group is sent to (RFC 2464 §7).
-pub(crate) const fn group_hardware(group: Ipv6Addr) -> wire::ethernet::Address {
-    let [.., a, b, c, d] = group.octets();
-    wire::ethernet::Address([0x33, 0x33, a, b, c, d])
+/// The hardware address that a group is sent to (RFC 1112 §6.4, RFC 2464 §7).
+pub(crate) fn group_hardware(group: impl Into<IpAddr>) -> wire::ethernet::Address {
+    wire::ethernet::Address(match group.into() {
+        IpAddr::V4(group) => {
+            let [_, b, c, d] = group.octets();
+            [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    })
 }
 
 #[cfg(test)]

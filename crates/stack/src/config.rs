@@ -1,9 +1,12 @@
 //! What a stack is given at start.
 
 use crate::protocols::Protocols;
-use crate::stack::Stack;
 use bitflags::bitflags;
+use siphasher::sip::SipHasher13;
 use wire::tcp::Header;
+
+/// A listener's keys: the one for new cookies, and an older one whose cookies are still good.
+pub const FAST_OPEN_KEYS_MAX: usize = 2;
 
 bitflags! {
     /// Who uses Fast Open (RFC 7413), with the bits of Linux's `net.ipv4.tcp_fastopen`.
@@ -111,7 +114,7 @@ pub struct Config {
     pub fast_open: FastOpenModes,
     /// Keys of the cookies of listeners without keys of their own (`net.ipv4.tcp_fastopen_key`), the newest first; none: a
     /// secret of the stack.
-    pub fast_open_keys: [Option<[u8; 16]>; crate::fast_open::FAST_OPEN_KEYS_MAX],
+    pub fast_open_keys: [Option<[u8; 16]>; FAST_OPEN_KEYS_MAX],
     /// Peers whose Fast Open cookies are kept, at most.
     pub fast_open_peers: usize,
     /// When SYNs are answered with cookies.
@@ -137,20 +140,32 @@ impl Config {
             shares_addresses: false,
             offers: Offers::ALL,
             fast_open: FastOpenModes::CLIENT,
-            fast_open_keys: [None; crate::fast_open::FAST_OPEN_KEYS_MAX],
+            fast_open_keys: [None; FAST_OPEN_KEYS_MAX],
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,
         }
     }
+
+    /// A key for one purpose, derived from the secret.
+    pub(crate) fn subkey(&self, purpose: &[u8]) -> [u8; 16] {
+        let hasher = SipHasher13::new_with_key(&self.secret);
+        let half = |n: u8| hasher.hash(&[&[n], purpose].concat());
+        (u128::from(half(1)) << 64 | u128::from(half(2))).to_le_bytes()
+    }
 }
 
-impl Stack<'_> {
-    /// From now on handshakes use, offer and answer as `config` says.
-    pub fn set_modes(&mut self, config: &Config) {
-        self.config.offers = config.offers;
-        self.config.fast_open = config.fast_open;
-        self.config.syn_cookies = config.syn_cookies;
-        self.config.receive_offer = config.receive_offer;
-        self.config.receive_buffer_max = config.receive_buffer_max;
+/// IP header fields that a program may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpOptions {
+    /// `IP_TTL`.
+    pub ttl: u8,
+    /// `IP_TOS`; the two ECN bits are ignored.
+    pub tos: u8,
+}
+
+impl Default for IpOptions {
+    fn default() -> Self {
+        // RFC 1122 §3.2.1.7 leaves the value open; 64 is what the assigned numbers recommend.
+        Self { ttl: 64, tos: 0 }
     }
 }

@@ -8,11 +8,11 @@ mod peers;
 
 pub(crate) use peers::Peers;
 
-use crate::config::FastOpenModes;
+use crate::config::{FAST_OPEN_KEYS_MAX, FastOpenModes};
+use crate::containers::intrusive::at;
 use crate::error::Error;
 use crate::handshake::Syn;
-use crate::intrusive::at;
-use crate::stack::{Stack, subkey};
+use crate::stack::Stack;
 use crate::tables::{Flags, ListenerId, Row as _};
 use core::hash::Hasher as _;
 use core::net::IpAddr;
@@ -22,8 +22,6 @@ use wire::tcp::{FastOpenCookie, Flags as TcpFlags, Header};
 
 /// How long a request that ended in a reset counts (Linux `reqsk_fastopen_remove`).
 const RESET_MEMORY: Duration = Duration::from_secs(60);
-/// A listener's keys: the one for new cookies, and an older one whose cookies are still good.
-pub const FAST_OPEN_KEYS_MAX: usize = 2;
 
 /// What a listener knows of requests beside its row.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
@@ -116,7 +114,7 @@ impl Stack<'_> {
         syn: &Syn<'_>,
     ) -> Verdict {
         let cookie = syn.header.options.fast_open;
-        let modes = self.config.fast_open;
+        let modes = self.ip.link.config.fast_open;
         let needs_cookie = !modes.contains(FastOpenModes::SERVER_WITHOUT_COOKIE);
         let is_asked = cookie.is_some() || !syn.payload.is_empty() && !needs_cookie;
         if !is_asked || !modes.contains(FastOpenModes::SERVER) {
@@ -129,7 +127,7 @@ impl Stack<'_> {
             return Verdict::Serve;
         }
         let Some(cookie) = cookie.filter(|cookie| !cookie.is_request()) else {
-            self.counters.fast_open_cookie_requests += 1;
+            self.ip.link.counters.fast_open_cookie_requests += 1;
             return Verdict::Grant;
         };
         let (local, remote) = (syn.tuple.local(), syn.tuple.remote());
@@ -144,13 +142,15 @@ impl Stack<'_> {
             return Verdict::Renew;
         }
         drop(keys);
-        self.counters.fast_open_passive_fail += 1;
+        self.ip.link.counters.fast_open_passive_fail += 1;
         Verdict::Grant
     }
 
     fn has_fast_open_room(&mut self, now: Instant, listener: u32) -> bool {
         let row = &self.tables.listeners[at(listener)];
         let without_option = self
+            .ip
+            .link
             .config
             .fast_open
             .contains(FastOpenModes::SERVER_WITHOUT_OPTION);
@@ -164,15 +164,15 @@ impl Stack<'_> {
         let has_room = self.listener_queues[at(listener)]
             .fast_open
             .has_room(now, most);
-        self.counters.fast_open_listen_overflows += u64::from(!has_room);
+        self.ip.link.counters.fast_open_listen_overflows += u64::from(!has_room);
         has_room
     }
 
     fn fast_open_keys(&self, listener: u32) -> impl Iterator<Item = [u8; 16]> + use<> {
         let row = &self.tables.listeners[at(listener)];
-        let common = match self.config.fast_open_keys {
+        let common = match self.ip.link.config.fast_open_keys {
             _ if row.fast_open_key_count > 0 => [None; FAST_OPEN_KEYS_MAX],
-            [None, ..] => [Some(subkey(&self.config, b"fast open")), None],
+            [None, ..] => [Some(self.ip.link.config.subkey(b"fast open")), None],
             keys => keys,
         };
         let given = row.fast_open_keys.into_iter();
@@ -184,7 +184,7 @@ impl Stack<'_> {
 
     /// The keys of all listeners without keys of their own, from now on.
     pub fn set_common_fast_open_keys(&mut self, keys: [Option<[u8; 16]>; FAST_OPEN_KEYS_MAX]) {
-        self.config.fast_open_keys = keys;
+        self.ip.link.config.fast_open_keys = keys;
     }
 
     /// Connection `index` may have been a request whose handshake is over now, one way or another.
@@ -212,7 +212,7 @@ impl Stack<'_> {
         has_data: bool,
     ) -> (FastOpen, u16) {
         let without = FastOpenModes::CLIENT_WITHOUT_COOKIE;
-        let needs_cookie = !self.config.fast_open.contains(without);
+        let needs_cookie = !self.ip.link.config.fast_open.contains(without);
         let Some(peer) = self.fast_open_peers.find(now, remote) else {
             return match (needs_cookie, has_data) {
                 (true, _) => (FastOpen::Asking, 0),
@@ -246,7 +246,7 @@ impl Stack<'_> {
             let cookie = known.and_then(|peer| peer.cookie());
             let is_asking = record.tcp.fast_open() == FastOpen::Asking;
             let without = FastOpenModes::CLIENT_WITHOUT_COOKIE;
-            if cookie.is_none() && (is_asking || !self.config.fast_open.contains(without)) {
+            if cookie.is_none() && (is_asking || !self.ip.link.config.fast_open.contains(without)) {
                 // It was forgotten meanwhile: the data counts as refused when the SYN-ACK is here.
                 transmit.len = 0;
                 Some(FastOpenCookie::REQUEST)
@@ -275,10 +275,10 @@ impl Stack<'_> {
         }
         match outcome {
             FastOpen::Accepted => {
-                self.counters.fast_open_active += 1;
+                self.ip.link.counters.fast_open_active += 1;
                 self.fast_open_peers.forgive(now, remote);
             }
-            FastOpen::Sent => self.counters.fast_open_active_fail += 1,
+            FastOpen::Sent => self.ip.link.counters.fast_open_active_fail += 1,
             _ => {}
         }
     }
@@ -288,7 +288,7 @@ impl Stack<'_> {
         let record = self.record(index);
         if record.tcp.suspects_fast_open() {
             let remote = record.tuple.remote();
-            self.counters.fast_open_blackholes +=
+            self.ip.link.counters.fast_open_blackholes +=
                 u64::from(self.fast_open_peers.avoid(now, remote));
         }
     }

@@ -5,14 +5,15 @@
 //! with a cookie, which costs no memory: the connection is made when the cookie comes back.
 
 use crate::config::SynCookies;
-use crate::demux::FourTuple;
-use crate::egress::{Egress, Host, Incoming, Payload};
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::at;
+use crate::egress::{Egress, Payload};
 use crate::fast_open::Verdict;
-use crate::input::Arrival;
-use crate::interface::InterfaceId;
-use crate::intrusive::at;
+use crate::host::Host;
+use crate::ip::arrival::Arrival;
+use crate::link::interface::InterfaceId;
+use crate::link::output::ip_header_len;
 use crate::listener::{ends, halves};
-use crate::output::ip_header_len;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, ListenerId};
 use core::net::IpAddr;
@@ -42,18 +43,18 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         if self.is_accept_queue_full(self.listener_id(listener)) {
-            self.counters.listen_overflows += 1;
-            self.counters.listen_drops += 1;
+            self.ip.link.counters.listen_overflows += 1;
+            self.ip.link.counters.listen_drops += 1;
             return;
         }
-        match self.config.syn_cookies {
+        match self.ip.link.config.syn_cookies {
             SynCookies::Always => return self.send_cookie(now, listener, arrival, syn, egress),
             _ if !self.is_half_open_full(listener) => {}
             SynCookies::WhenFull => {
                 return self.send_cookie(now, listener, arrival, syn, egress);
             }
             SynCookies::Never => {
-                self.counters.listen_drops += 1;
+                self.ip.link.counters.listen_drops += 1;
                 return;
             }
         }
@@ -86,7 +87,7 @@ impl Stack<'_> {
         syn: &Syn<'_>,
         host: &mut dyn Host,
     ) -> Events {
-        self.counters.fast_open_passive += 1;
+        self.ip.link.counters.fast_open_passive += 1;
         self.listener_queues[at(listener)].fast_open.add();
         self.receive(index, host, |record, window| {
             record.set(Flags::FAST_OPEN, true);
@@ -104,25 +105,27 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         let tuple = cookie_tuple(&syn.tuple);
-        let iss = cookies::cookie(&self.config.secret, &tuple, syn.header, now);
+        let iss = cookies::cookie(&self.ip.link.config.secret, &tuple, syn.header, now);
         let reply = cookies::cookie_syn_ack(
             iss,
             syn.header,
             self.receive_mss(syn.tuple.remote(), syn.tuple.zone()),
-            self.config.receive_buffer_max,
+            self.ip.link.config.receive_buffer_max,
             self.timestamp_offset(&syn.tuple),
             false,
             now,
         );
         let row = &self.tables.listeners[at(listener)];
         self.listening.expect_cookies(row, now + COOKIE_LIFETIME);
-        self.counters.syn_queue_overflows += 1;
+        self.ip.link.counters.syn_queue_overflows += 1;
         // A busy interface loses it as a cable would.
         if self
+            .ip
+            .link
             .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
             .is_ok()
         {
-            self.counters.syn_cookies_sent += 1;
+            self.ip.link.counters.syn_cookies_sent += 1;
         }
     }
 
@@ -142,17 +145,22 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<Option<u32>, NoCookie> {
         let offset = self.timestamp_offset(&tuple);
-        let redeemed =
-            cookies::redeem(&self.config.secret, &cookie_tuple(&tuple), ack, offset, now);
+        let redeemed = cookies::redeem(
+            &self.ip.link.config.secret,
+            &cookie_tuple(&tuple),
+            ack,
+            offset,
+            now,
+        );
         let Some(syn) = redeemed else {
-            self.counters.syn_cookies_failed += 1;
+            self.ip.link.counters.syn_cookies_failed += 1;
             return Err(NoCookie);
         };
-        self.counters.syn_cookies_received += 1;
+        self.ip.link.counters.syn_cookies_received += 1;
         if self.is_accept_queue_full(self.listener_id(listener)) {
             // The peer believes that it is connected; what it sends next brings the cookie again.
-            self.counters.listen_overflows += 1;
-            self.counters.listen_drops += 1;
+            self.ip.link.counters.listen_overflows += 1;
+            self.ip.link.counters.listen_drops += 1;
             return Ok(None);
         }
         let iss = SeqNumber(ack.ack.wrapping_sub(1));
@@ -182,10 +190,15 @@ impl Stack<'_> {
             host.on_incoming(id, listener_owner, peer)
         };
         let Some(incoming) = incoming else {
-            self.counters.listen_drops += 1;
+            self.ip.link.counters.listen_drops += 1;
             return None;
         };
-        let config = self.passive_config(&incoming, tuple);
+        let config = tcp::Config {
+            receive_capacity: incoming.receive_capacity,
+            send_capacity: incoming.send_capacity,
+            options: incoming.options,
+            ..self.connection_config(tuple)
+        };
         let fill = |record: &mut ConnectionRecord| {
             record.owner = incoming.owner;
             record.queued_at = now;
@@ -198,22 +211,21 @@ impl Stack<'_> {
         let index = self
             .insert(*tuple, fill)
             .expect("invariant: a row was left");
-        self.counters.tcp_passive_opens += 1;
+        self.ip.link.counters.tcp_passive_opens += 1;
         let queues = &mut self.listener_queues[at(listener)];
         self.listener_links.push_back(&mut queues.half_open, index);
         Some(index)
     }
 
-    fn passive_config(&self, incoming: &Incoming, tuple: &FourTuple) -> tcp::Config {
+    /// What every connection between the ends of `tuple` begins with.
+    pub(crate) fn connection_config(&self, tuple: &FourTuple) -> tcp::Config {
+        let config = &self.ip.link.config;
         tcp::Config {
             mss: self.receive_mss(tuple.remote(), tuple.zone()),
             default_mss: default_mss(tuple.remote()),
-            receive_capacity: incoming.receive_capacity,
-            receive_offer: self.config.receive_offer.min(self.window_ceiling),
-            receive_buffer_max: self.config.receive_buffer_max,
-            send_capacity: incoming.send_capacity,
+            receive_offer: config.receive_offer.min(self.window_ceiling),
+            receive_buffer_max: config.receive_buffer_max,
             timestamp_offset: self.timestamp_offset(tuple),
-            options: incoming.options,
             ..tcp::Config::default()
         }
     }
@@ -221,18 +233,23 @@ impl Stack<'_> {
     /// Largest payload that a packet of the interface towards `remote` carries.
     pub(crate) fn receive_mss(&self, remote: IpAddr, zone: Option<InterfaceId>) -> u16 {
         let interface = self
+            .ip
             .hop_to(remote, zone)
             .map_or(InterfaceId(0), |hop| hop.interface);
         let headers = ip_header_len(remote) + 20;
-        self.interfaces.find(interface).map_or(536, |interface| {
-            interface.mtu_for(remote.is_ipv6()) - headers
-        })
+        self.ip
+            .link
+            .interfaces
+            .find(interface)
+            .map_or(536, |interface| {
+                interface.mtu_for(remote.is_ipv6()) - headers
+            })
     }
 
     /// RFC 6528.
     pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
         let (local, remote) = ends(tuple);
-        tcp::initial_sequence(&self.config.secret, local, remote, now)
+        tcp::initial_sequence(&self.ip.link.config.secret, local, remote, now)
     }
 
     /// The same, and beyond what a connection of before has sent.
@@ -251,7 +268,7 @@ impl Stack<'_> {
 
     fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         let (local, remote) = ends(tuple);
-        tcp::isn::timestamp_offset(&self.config.secret, local, remote)
+        tcp::isn::timestamp_offset(&self.ip.link.config.secret, local, remote)
     }
 
     /// Rows that a new connection could take.
@@ -289,7 +306,7 @@ fn cookie_tuple(tuple: &FourTuple) -> CookieTuple {
 
 /// What a peer that names no MSS takes: the payload of the packets that every host of the family must
 /// (RFC 9293 §3.7.1).
-pub(crate) const fn default_mss(peer: IpAddr) -> u16 {
+const fn default_mss(peer: IpAddr) -> u16 {
     match peer {
         IpAddr::V4(_) => 536,
         IpAddr::V6(_) => 1_220,

@@ -3,49 +3,20 @@
 //!
 //! Source quench (RFC 6633) and everything else is ignored.
 
-use crate::demux::FourTuple;
-use crate::egress::{Egress, Host};
-use crate::icmp_meaning::connection_error;
-use crate::input::Arrival;
-use crate::interface::Resolution;
-use crate::intrusive::at;
-use crate::output::Envelope;
-use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use crate::containers::intrusive::at;
+use crate::egress::Egress;
+use crate::host::Host;
+use crate::ip::arrival::Arrival;
+use crate::ip::icmp_meaning::Report;
+use crate::ip::icmp_meaning::connection_error;
+use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use crate::link::interface::Resolution;
+use crate::link::output::Envelope;
+use crate::quote::Quote;
 use crate::stack::Stack;
-use crate::udp::Report;
 use core::net::{IpAddr, Ipv4Addr};
 use tcp::{Events, Instant};
 use wire::icmpv4::{Message, unreachable};
-use wire::ipv4::Protocol;
-
-/// The connection and the sequence number that an ICMP error quotes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Quote {
-    pub(crate) tuple: FourTuple,
-    pub(crate) seq: u32,
-    pub(crate) total_len: u16,
-}
-
-impl Quote {
-    /// Reads the start of a TCP packet that this host is said to have sent. Its length says nothing
-    /// about what is there, and its checksum may have been changed on the way (RFC 5927 §4).
-    pub(crate) fn parse(quoted: &[u8]) -> Option<Self> {
-        let ip = quoted.first_chunk::<20>()?;
-        let header_len = usize::from(ip[0] & 0x0f) * 4;
-        let offset = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff;
-        if ip[0] >> 4 != 4 || header_len < 20 || ip[9] != Protocol::TCP.0 || offset != 0 {
-            return None;
-        }
-        let tcp = quoted.get(header_len..)?.first_chunk::<8>()?;
-        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
-        let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-        Some(Self {
-            tuple: FourTuple::new(address(12).into(), port(0), address(16).into(), port(2)),
-            seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
-            total_len: u16::from_be_bytes([ip[2], ip[3]]),
-        })
-    }
-}
 
 impl Stack<'_> {
     pub(crate) fn handle_icmp(
@@ -55,9 +26,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        self.counters.icmp_in_msgs += 1;
+        self.ip.link.counters.icmp_in_msgs += 1;
         let Ok(message) = Message::parse(arrival.payload) else {
-            self.counters.icmp_in_errors += 1;
+            self.ip.link.counters.icmp_in_errors += 1;
             return;
         };
         match message {
@@ -66,7 +37,7 @@ impl Stack<'_> {
                 sequence,
                 data,
             } => {
-                self.counters.icmp_in_echos += 1;
+                self.ip.link.counters.icmp_in_echos += 1;
                 let reply = Message::EchoReply {
                     identifier,
                     sequence,
@@ -78,9 +49,9 @@ impl Stack<'_> {
                     ..arrival.reply()
                 };
                 if arrival.resolution != Resolution::External
-                    && self.send_icmp(&envelope, &reply, egress).is_ok()
+                    && self.ip.link.send_icmp(&envelope, &reply, egress).is_ok()
                 {
-                    self.counters.icmp_out_echo_reps += 1;
+                    self.ip.link.counters.icmp_out_echo_reps += 1;
                 }
             }
             Message::DestinationUnreachable {
@@ -88,7 +59,7 @@ impl Stack<'_> {
                 next_hop_mtu,
                 quoted,
             } => {
-                self.counters.icmp_in_dest_unreachs += 1;
+                self.ip.link.counters.icmp_in_dest_unreachs += 1;
                 let report = report(arrival, (3, code), next_hop_mtu, quoted);
                 if self.handle_udp_error(now, &report, host) {
                     return;
@@ -96,31 +67,52 @@ impl Stack<'_> {
                 if code == unreachable::FRAGMENTATION_NEEDED {
                     self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
                 } else {
-                    let quote = Quote::parse(quoted);
+                    let quote = Quote::parse_v4(quoted);
                     self.handle_unreachable(now, &report, quote, host);
                 }
             }
             Message::Redirect {
                 gateway, quoted, ..
             } => {
-                self.counters.icmp_in_redirects += 1;
-                self.handle_redirect_v4(now, arrival, gateway, quoted);
+                self.ip.link.counters.icmp_in_redirects += 1;
+                self.handle_redirect(now, arrival, gateway, quoted);
             }
             Message::TimeExceeded { code, quoted } => {
-                self.counters.icmp_in_time_excds += 1;
+                self.ip.link.counters.icmp_in_time_excds += 1;
                 let report = report(arrival, (11, code), 0, quoted);
                 if self.handle_udp_error(now, &report, host) {
                     return;
                 }
-                self.handle_unreachable(now, &report, Quote::parse(quoted), host);
+                self.handle_unreachable(now, &report, Quote::parse_v4(quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
                 let report = report(arrival, (12, code), 0, quoted);
                 if !self.handle_udp_error(now, &report, host) {
-                    self.handle_unreachable(now, &report, Quote::parse(quoted), host);
+                    self.handle_unreachable(now, &report, Quote::parse_v4(quoted), host);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// RFC 1122 §3.2.2.2. `quoted` is the packet that took the longer way.
+    fn handle_redirect(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        gateway: Ipv4Addr,
+        quoted: &[u8],
+    ) {
+        let Some(quote) = Quote::parse_v4(quoted) else {
+            return;
+        };
+        let destination = quote.tuple.remote();
+        if self.ip.is_better_hop(arrival, gateway, destination)
+            && self.quoted_connection(Some(&quote)).is_some()
+        {
+            let gateway = Some(gateway.into());
+            self.ip
+                .redirect(now, arrival.interface, destination, gateway);
         }
     }
 
@@ -137,7 +129,7 @@ impl Stack<'_> {
                 .then_some(index)
         });
         if found.is_none() {
-            self.counters.icmp_in_unmatched += 1;
+            self.ip.link.counters.icmp_in_unmatched += 1;
         }
         found
     }
@@ -160,8 +152,8 @@ impl Stack<'_> {
 
     /// RFC 1191 §4: a router could not forward a packet of this size.
     fn handle_fragmentation_needed(&mut self, now: Instant, next_hop_mtu: u16, quoted: &[u8]) {
-        let Some(quote) = Quote::parse(quoted) else {
-            self.counters.icmp_in_unmatched += 1;
+        let Some(quote) = Quote::parse_v4(quoted) else {
+            self.ip.link.counters.icmp_in_unmatched += 1;
             return;
         };
         let named = if next_hop_mtu == 0 {
@@ -192,9 +184,9 @@ impl Stack<'_> {
             record.path_mtu_until = now + PATH_MTU_LIFETIME;
             record.tcp.handle_packet_too_big(now, mss, blocks)
         });
-        self.counters.pmtu_lowered += 1;
-        if events.contains(Events::TRANSMIT) && !self.is_waiting(at(index)) {
-            self.senders.push(index);
+        self.ip.link.counters.pmtu_lowered += 1;
+        if events.contains(Events::TRANSMIT) && !self.ip.flows.is_waiting(at(index)) {
+            self.ip.flows.senders.push(index);
         }
     }
 }
@@ -241,13 +233,13 @@ mod tests {
         let mut quoted = [0_u8; 28];
         quoted[0] = 0x45;
         quoted[9] = 6;
-        assert!(Quote::parse(&quoted).is_some());
-        assert_eq!(Quote::parse(&quoted[..27]), None);
+        assert!(Quote::parse_v4(&quoted).is_some());
+        assert_eq!(Quote::parse_v4(&quoted[..27]), None);
         quoted[0] = 0x4f;
-        assert_eq!(Quote::parse(&quoted), None, "options that are not there");
+        assert_eq!(Quote::parse_v4(&quoted), None, "options that are not there");
         quoted[0] = 0x45;
         quoted[7] = 1;
-        assert_eq!(Quote::parse(&quoted), None, "not the first fragment");
+        assert_eq!(Quote::parse_v4(&quoted), None, "not the first fragment");
     }
 
     #[test]

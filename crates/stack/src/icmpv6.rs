@@ -3,19 +3,19 @@
 //!
 //! An error is never answered with an error: what is not understood is dropped.
 
-use crate::demux::FourTuple;
-use crate::egress::{Egress, Host};
-use crate::icmp::{Quote, report};
-use crate::input::Arrival;
-use crate::interface::{InterfaceId, Resolution};
-use crate::output::Envelope;
+use crate::egress::Egress;
+use crate::host::Host;
+use crate::icmp::report;
+use crate::ip::arrival::Arrival;
+use crate::ip::icmp_meaning::Report;
+use crate::link::interface::Resolution;
+use crate::link::output::Envelope;
 use crate::protocols::Protocols;
+use crate::quote::Quote;
 use crate::stack::Stack;
-use crate::udp::Report;
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::icmpv6::Message;
-use wire::ipv6::{Header, Protocol, extension};
 
 impl Stack<'_> {
     pub(crate) fn handle_icmpv6(
@@ -25,28 +25,32 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        self.counters.icmp6_in_msgs += 1;
+        self.ip.link.counters.icmp6_in_msgs += 1;
         let (IpAddr::V6(source), IpAddr::V6(destination)) = (arrival.source, arrival.destination)
         else {
             return;
         };
         let Ok(message) = Message::parse(source, destination, arrival.payload) else {
-            self.counters.icmp6_in_errors += 1;
+            self.ip.link.counters.icmp6_in_errors += 1;
             return;
         };
         let link = arrival.interface;
-        let is_spoken = self.config.protocols.contains(Protocols::ICMP);
+        let is_spoken = self.ip.link.config.protocols.contains(Protocols::ICMP);
         match message {
             // Without these there is no IPv6.
-            Message::Ndp(message) => self.handle_ndp(now, arrival, &message, egress),
-            Message::Other { kind, body, .. } => self.handle_mld(now, arrival, kind, body),
+            Message::Ndp(message) => self.ip.handle_ndp(now, arrival, &message, egress),
+            Message::Other { kind, body, .. } => {
+                self.ip
+                    .multicast
+                    .handle_mld(now, &mut self.ip.link, arrival, kind, body)
+            }
             _ if !is_spoken => {}
             Message::EchoRequest {
                 identifier,
                 sequence,
                 data,
             } => {
-                self.counters.icmp6_in_echos += 1;
+                self.ip.link.counters.icmp6_in_echos += 1;
                 let reply = Message::EchoReply {
                     identifier,
                     sequence,
@@ -55,24 +59,24 @@ impl Stack<'_> {
                 self.answer_echo(arrival, &reply, egress);
             }
             Message::PacketTooBig { mtu, quoted } => {
-                self.counters.icmp6_in_pkt_too_bigs += 1;
+                self.ip.link.counters.icmp6_in_pkt_too_bigs += 1;
                 let known = u16::try_from(mtu).unwrap_or(u16::MAX);
                 if self.handle_udp_error(now, &report(arrival, (2, 0), known, quoted), host) {
                     return;
                 }
-                if let Some(quote) = quote(quoted, link) {
+                if let Some(quote) = Quote::parse_v6(quoted, link) {
                     // RFC 8201 §4: never below the minimum, whatever a router says.
                     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
                     self.handle_too_big(now, mtu, &quote);
                 }
             }
             Message::DestinationUnreachable { code, quoted } => {
-                self.counters.icmp6_in_dest_unreachs += 1;
+                self.ip.link.counters.icmp6_in_dest_unreachs += 1;
                 let report = report(arrival, (1, code), 0, quoted);
                 self.handle_error(now, &report, host);
             }
             Message::TimeExceeded { code, quoted } => {
-                self.counters.icmp6_in_time_excds += 1;
+                self.ip.link.counters.icmp6_in_time_excds += 1;
                 self.handle_error(now, &report(arrival, (3, code), 0, quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
@@ -85,7 +89,7 @@ impl Stack<'_> {
     /// An error about a datagram or a segment that was sent (RFC 4443 §2.4 (d)).
     fn handle_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
         if !self.handle_udp_error(now, report, host) {
-            let quote = quote(report.quoted, report.interface);
+            let quote = Quote::parse_v6(report.quoted, report.interface);
             self.handle_unreachable(now, report, quote, host);
         }
     }
@@ -95,43 +99,15 @@ impl Stack<'_> {
         if arrival.resolution == Resolution::External || arrival.source.is_unspecified() {
             return;
         }
-        let Some(envelope) = self.reply_v6(arrival) else {
+        let Some(envelope) = self.ip.reply_v6(arrival) else {
             return;
         };
         let envelope = Envelope {
             tos: arrival.dscp_ecn & !3,
             ..envelope
         };
-        if self.send_icmpv6(&envelope, reply, egress).is_ok() {
-            self.counters.icmp6_out_echo_replies += 1;
+        if self.ip.link.send_icmpv6(&envelope, reply, egress).is_ok() {
+            self.ip.link.counters.icmp6_out_echo_replies += 1;
         }
     }
-}
-
-/// Reads the start of a TCP packet that this host is said to have sent on the link of `interface`.
-pub(crate) fn quote(quoted: &[u8], interface: InterfaceId) -> Option<Quote> {
-    let fixed = quoted.first_chunk::<{ Header::LEN }>()?;
-    // The quote is cut, so its own length says nothing about what is there.
-    let mut whole = *fixed;
-    whole[4..6].fill(0);
-    let (header, _) = Header::parse(&whole).ok()?;
-    let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
-    if chain.protocol != Protocol::TCP || chain.fragment.is_some_and(|part| part.header.offset != 0)
-    {
-        return None;
-    }
-    let tcp = chain.payload.first_chunk::<8>()?;
-    let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-    let payload_len = u16::from_be_bytes([fixed[4], fixed[5]]);
-    Some(Quote {
-        tuple: FourTuple::new(
-            header.source.into(),
-            port(0),
-            header.destination.into(),
-            port(2),
-        )
-        .on_link(interface),
-        seq: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
-        total_len: payload_len.saturating_add(40),
-    })
 }

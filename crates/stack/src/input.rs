@@ -7,54 +7,22 @@
 //! that delivered the packet, on the interface it came by: a stranger's packet then costs neither a
 //! route lookup nor an entry of the neighbour cache.
 
-use crate::address::needs_zone;
-use crate::egress::{Egress, Host, RxChecksum, RxMeta};
-use crate::interface::{InterfaceConfig, InterfaceId, Resolution};
-use crate::output::Envelope;
-use crate::prediction::Key;
+use crate::containers::prediction::Key;
+use crate::detour::pass_on;
+use crate::egress::{Egress, RxChecksum, RxMeta};
+use crate::host::Host;
+use crate::ip::arrival::Arrival;
+use crate::ip::reassembly::Partial;
+use crate::ip::refuse::Refusal;
+use crate::link::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::protocols::Protocols;
-use crate::refuse::Refusal;
 use crate::stack::Stack;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::Ipv4Addr;
 use tcp::Instant;
 use wire::ecn::Ecn;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, extension};
-
-/// A packet for this host, and how it came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
-    pub(crate) interface: InterfaceId,
-    pub(crate) resolution: Resolution,
-    /// The station that delivered it.
-    pub(crate) station: ethernet::Address,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    /// What `payload` is.
-    pub(crate) protocol: Protocol,
-    /// Where in `packet` the byte stands that says so.
-    pub(crate) next_header_at: usize,
-    pub(crate) hop_limit: u8,
-    pub(crate) dscp_ecn: u8,
-    /// Time to live, or hop limit.
-    pub(crate) ttl: u8,
-    /// From the IP header on.
-    pub(crate) packet: &'a [u8],
-    /// What follows the IP header with its options and extension headers.
-    pub(crate) payload: &'a [u8],
-    /// An option asks routers to look at it (RFC 2113, RFC 2711); told of IPv6 only.
-    pub(crate) router_alert: bool,
-    /// It came in fragments, or behind a fragment header.
-    pub(crate) is_marked_fragment: bool,
-    /// The device cannot have seen whose it is: it came in fragments or has extension headers.
-    pub(crate) is_detour: bool,
-    pub(crate) checksum: RxChecksum,
-    /// Payload of each of the packets that it was merged from.
-    pub(crate) segment_bytes: Option<u16>,
-    /// By which the next segment of its connection can be told, if it is plain enough.
-    pub(crate) key: Option<Key>,
-}
 
 /// How a frame came.
 #[derive(Clone, Copy, Debug)]
@@ -66,54 +34,6 @@ struct FrameContext {
     unicast: bool,
     meta: RxMeta,
     key: Option<Key>,
-}
-
-impl Arrival<'_> {
-    /// To be filled in.
-    pub(crate) const NOTHING: Self = Self {
-        interface: InterfaceId(0),
-        resolution: Resolution::Arp,
-        station: ethernet::Address::UNSPECIFIED,
-        source: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        destination: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        protocol: Protocol::NO_NEXT_HEADER,
-        next_header_at: 0,
-        hop_limit: 0,
-        dscp_ecn: 0,
-        ttl: 0,
-        packet: &[],
-        payload: &[],
-        router_alert: false,
-        is_marked_fragment: false,
-        is_detour: false,
-        checksum: RxChecksum::Unknown,
-        segment_bytes: None,
-        key: None,
-    };
-
-    /// The way back. Only for packets to an address of this host's own.
-    pub(crate) fn reply(&self) -> Envelope {
-        Envelope {
-            interface: self.interface,
-            hardware: self.station,
-            source: self.destination,
-            destination: self.source,
-            ttl: 64,
-            tos: 0,
-            identification: 0,
-            flow_label: 0,
-        }
-    }
-
-    /// Whether the transport checksum still has to be verified.
-    pub(crate) fn must_verify(&self) -> bool {
-        self.checksum == RxChecksum::Unknown
-    }
-
-    /// Whether the packet went to a group.
-    pub(crate) fn is_to_group(&self) -> bool {
-        self.destination.is_multicast()
-    }
 }
 
 impl Stack<'_> {
@@ -135,6 +55,8 @@ impl Stack<'_> {
             return;
         }
         let Some(config) = self
+            .ip
+            .link
             .interfaces
             .find(interface)
             .map(|interface| interface.config)
@@ -142,17 +64,17 @@ impl Stack<'_> {
             return;
         };
         let Ok((header, payload)) = ethernet::Header::parse(frame) else {
-            self.counters.frame_errors += 1;
+            self.ip.link.counters.frame_errors += 1;
             return;
         };
         if header.source.is_multicast() {
-            self.counters.frame_errors += 1;
+            self.ip.link.counters.frame_errors += 1;
             return;
         }
         let loopback = config.resolution == Resolution::Loopback;
         let unicast = loopback || header.destination == config.hardware;
         if !unicast && !header.destination.is_multicast() {
-            self.counters.frames_ignored += 1;
+            self.ip.link.counters.frames_ignored += 1;
             return;
         }
         let came = FrameContext {
@@ -164,12 +86,17 @@ impl Stack<'_> {
             key,
         };
         match header.ethertype {
-            EtherType::ARP => self.handle_arp(now, interface, header.source, payload, egress),
+            EtherType::ARP => {
+                let link = &mut self.ip.link;
+                if let Some(n) = link.handle_arp(now, interface, header.source, payload, egress) {
+                    self.ip.wake_waiters(n);
+                }
+            }
             EtherType::IPV4 => self.handle_ipv4(now, &came, payload, host, egress),
-            EtherType::IPV6 if self.config.protocols.contains(Protocols::IPV6) => {
+            EtherType::IPV6 if self.ip.link.config.protocols.contains(Protocols::IPV6) => {
                 self.handle_ipv6(now, &came, payload, host, egress);
             }
-            _ => self.counters.frames_ignored += 1,
+            _ => self.ip.link.counters.frames_ignored += 1,
         }
     }
 
@@ -177,7 +104,7 @@ impl Stack<'_> {
     fn predicted(&self, key: &Key) -> Option<u32> {
         self.demux
             .predictions
-            .find(key, self.interfaces.generation())
+            .find(key, self.ip.link.interfaces.generation())
     }
 
     /// The short way of a frame whose link and addresses were judged with an earlier one. False, with nothing
@@ -195,8 +122,8 @@ impl Stack<'_> {
             let Ok((ip, segment)) = parse_ipv4(packet, meta) else {
                 return false;
             };
-            self.counters.ip_in_receives += 1;
-            self.counters.ip_in_delivers += 1;
+            self.ip.link.counters.ip_in_receives += 1;
+            self.ip.link.counters.ip_in_delivers += 1;
             (
                 (ip.source.into(), ip.destination.into()),
                 ip.dscp_ecn,
@@ -206,8 +133,8 @@ impl Stack<'_> {
             let Ok((ip, segment)) = ipv6::Header::parse(packet) else {
                 return false;
             };
-            self.counters.ip6_in_receives += 1;
-            self.counters.ip6_in_delivers += 1;
+            self.ip.link.counters.ip6_in_receives += 1;
+            self.ip.link.counters.ip6_in_delivers += 1;
             (
                 (ip.source.into(), ip.destination.into()),
                 ip.traffic_class,
@@ -230,9 +157,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        self.counters.ip_in_receives += 1;
+        self.ip.link.counters.ip_in_receives += 1;
         let Ok((ip, payload)) = parse_ipv4(packet, came.meta) else {
-            self.counters.ip_in_hdr_errors += 1;
+            self.ip.link.counters.ip_in_hdr_errors += 1;
             return;
         };
         let arrival = Arrival {
@@ -261,9 +188,9 @@ impl Stack<'_> {
         let is_nobody = ip.source.is_unspecified()
             && (ip.protocol == Protocol::IGMP || ip.destination.is_broadcast());
         if !(is_nobody || self.is_possible_source(&arrival))
-            || !(is_for_all || self.interfaces.owns(arrival.destination))
+            || !(is_for_all || self.ip.link.interfaces.owns(arrival.destination))
         {
-            self.counters.ip_in_addr_errors += 1;
+            self.ip.link.counters.ip_in_addr_errors += 1;
             return;
         }
         // RFC 1122 §3.3.6: a unicast packet in a link-layer broadcast is a mistake of the sender.
@@ -271,7 +198,9 @@ impl Stack<'_> {
             return;
         }
         if ip.is_fragment() {
-            self.handle_fragment_v4(now, &arrival, &ip, host, egress);
+            if let Some(whole) = self.ip.handle_fragment_v4(now, &arrival, &ip) {
+                self.deliver_assembled(now, &arrival, whole, host, egress);
+            }
         } else {
             self.deliver(now, &arrival, host, egress);
         }
@@ -283,24 +212,13 @@ impl Stack<'_> {
         let is_local = arrival.resolution == Resolution::Loopback;
         match arrival.protocol {
             Protocol::UDP => {
-                let link = self.link_of_many(arrival);
-                self.interfaces.is_broadcast(destination)
+                let link = arrival.link_of_many(&self.ip.link.interfaces);
+                self.ip.link.interfaces.is_broadcast(destination)
                     || (destination.is_multicast()
-                        && self.multicast.listens(link, destination.into()))
+                        && self.ip.multicast.listens(link, destination.into()))
             }
             Protocol::IGMP => destination.is_multicast() && !is_local,
             _ => false,
-        }
-    }
-
-    /// The link of a packet for many: of what this host has sent, that of the sender.
-    pub(crate) fn link_of_many(&self, arrival: &Arrival<'_>) -> InterfaceId {
-        if arrival.resolution == Resolution::Loopback {
-            self.interfaces
-                .owner_of(arrival.source)
-                .unwrap_or(arrival.interface)
-        } else {
-            arrival.interface
         }
     }
 
@@ -312,9 +230,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        self.counters.ip6_in_receives += 1;
+        self.ip.link.counters.ip6_in_receives += 1;
         let Ok((ip, payload)) = ipv6::Header::parse(packet) else {
-            self.counters.ip6_in_hdr_errors += 1;
+            self.ip.link.counters.ip6_in_hdr_errors += 1;
             return;
         };
         let packet = &packet[..ipv6::Header::LEN + payload.len()];
@@ -339,7 +257,7 @@ impl Stack<'_> {
             key: came.key,
         };
         if !self.is_possible_source(&arrival) || !self.is_destination(&arrival) {
-            self.counters.ip6_in_addr_errors += 1;
+            self.ip.link.counters.ip6_in_addr_errors += 1;
             return;
         }
         if !came.unicast && !arrival.is_to_group() {
@@ -354,14 +272,19 @@ impl Stack<'_> {
                 arrival.is_marked_fragment = chain.is_marked_fragment;
                 arrival.is_detour = chain.payload_at != ipv6::Header::LEN;
                 if let Some(part) = chain.fragment {
-                    self.handle_fragment_v6(now, &arrival, &chain, &part, host, egress);
+                    let whole = self
+                        .ip
+                        .handle_fragment_v6(now, &arrival, &chain, &part, egress);
+                    if let Some(whole) = whole {
+                        self.deliver_assembled(now, &arrival, whole, host, egress);
+                    }
                 } else {
                     self.deliver(now, &arrival, host, egress);
                 }
             }
             Err(problem) => {
-                self.counters.ip6_in_hdr_errors += 1;
-                self.report_problem(now, &arrival, problem, egress);
+                self.ip.link.counters.ip6_in_hdr_errors += 1;
+                self.ip.report_problem(now, &arrival, problem, egress);
             }
         }
     }
@@ -375,45 +298,65 @@ impl Stack<'_> {
             ..
         } = *arrival;
         if arrival.resolution == Resolution::Loopback {
-            return self.interfaces.is_unicast(source);
+            return self.ip.link.interfaces.is_unicast(source);
         }
         let is_foreign = !source.is_loopback()
             && !destination.is_loopback()
-            && !self.interfaces.owns_on(arrival.interface, source);
+            && !self.ip.link.interfaces.owns_on(arrival.interface, source);
         // RFC 4861 §7.1.1, RFC 4862 §5.4: who has no address yet speaks to groups without one.
         let is_nobody = source.is_unspecified() && source.is_ipv6() && destination.is_multicast();
-        is_foreign && (is_nobody || self.interfaces.is_unicast(source))
+        is_foreign && (is_nobody || self.ip.link.interfaces.is_unicast(source))
     }
 
     /// Whether an IPv6 packet is for this host.
     fn is_destination(&self, arrival: &Arrival<'_>) -> bool {
         match arrival.destination {
-            group if group.is_multicast() => {
-                self.listens_to_group(self.link_of_many(arrival), group)
+            group if group.is_multicast() => self
+                .ip
+                .listens_to_group(arrival.link_of_many(&self.ip.link.interfaces), group),
+            address if arrival.resolution == Resolution::Loopback => {
+                self.ip.link.interfaces.owns(address)
             }
-            address if arrival.resolution == Resolution::Loopback => self.interfaces.owns(address),
-            address => self.interfaces.owns_on(arrival.interface, address),
+            address => self.ip.link.interfaces.owns_on(arrival.interface, address),
         }
     }
 
+    fn deliver_assembled(
+        &mut self,
+        now: Instant,
+        last: &Arrival<'_>,
+        whole: Partial,
+        host: &mut dyn Host,
+        egress: &mut dyn Egress,
+    ) {
+        // Taken out for the time, so that the stack can be used with what it holds.
+        let mut buffer = core::mem::take(&mut self.ip.assembled);
+        let assembled = self.ip.assemble(now, last, whole, &mut buffer, egress);
+        if let Some(arrival) = assembled {
+            self.deliver(now, &arrival, host, egress);
+        }
+        self.ip.assembled = buffer;
+    }
+
     /// Hands a whole packet to its protocol.
-    pub(crate) fn deliver(
+    fn deliver(
         &mut self,
         now: Instant,
         arrival: &Arrival<'_>,
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        if arrival.is_detour && self.pass_on(arrival, host) {
+        if arrival.is_detour && pass_on(arrival, self.ip.link.hardware_of(arrival.interface), host)
+        {
             return;
         }
         let is_v4 = arrival.source.is_ipv4();
         if is_v4 {
-            self.counters.ip_in_delivers += 1;
+            self.ip.link.counters.ip_in_delivers += 1;
         } else {
-            self.counters.ip6_in_delivers += 1;
+            self.ip.link.counters.ip6_in_delivers += 1;
         }
-        let speaks = |protocol| self.config.protocols.contains(protocol);
+        let speaks = |protocol| self.ip.link.config.protocols.contains(protocol);
         match arrival.protocol {
             Protocol::TCP if speaks(Protocols::TCP) => self.handle_tcp(now, arrival, host, egress),
             Protocol::ICMP if is_v4 && speaks(Protocols::ICMP) => {
@@ -421,48 +364,17 @@ impl Stack<'_> {
             }
             Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
             Protocol::UDP if speaks(Protocols::UDP) => self.handle_udp(now, arrival, host, egress),
-            Protocol::IGMP if is_v4 && arrival.is_to_group() => self.handle_igmp(now, arrival),
+            Protocol::IGMP if is_v4 && arrival.is_to_group() => {
+                self.ip
+                    .multicast
+                    .handle_igmp(now, &mut self.ip.link, arrival)
+            }
             Protocol::NO_NEXT_HEADER if !is_v4 => {}
             _ => {
-                self.counters.ip_in_unknown_protos += 1;
-                self.refuse(now, arrival, Refusal::Protocol, egress);
+                self.ip.link.counters.ip_in_unknown_protos += 1;
+                self.ip.refuse(now, arrival, Refusal::Protocol, egress);
             }
         }
-    }
-
-    /// The link that the link-local addresses of a packet lie on. What came by the loopback was sent to
-    /// an address of this host's own: that address's interface.
-    pub(crate) fn link_of(&self, arrival: &Arrival<'_>) -> InterfaceId {
-        let is_local = arrival.resolution == Resolution::Loopback;
-        if is_local && needs_zone(arrival.destination) {
-            self.interfaces
-                .owner_of(arrival.destination)
-                .unwrap_or(arrival.interface)
-        } else {
-            arrival.interface
-        }
-    }
-
-    /// The link that programs are told of a packet for one of this host's own addresses: what stayed on
-    /// the host came to the interface that has the address.
-    pub(crate) fn own_link_of(&self, arrival: &Arrival<'_>) -> InterfaceId {
-        if arrival.resolution == Resolution::Loopback {
-            self.interfaces
-                .owner_of(arrival.destination)
-                .unwrap_or(arrival.interface)
-        } else {
-            arrival.interface
-        }
-    }
-
-    /// Whether it reaches every host of some link; IPv6 has none such.
-    pub(crate) fn is_broadcast_ip(&self, address: IpAddr) -> bool {
-        matches!(address, IpAddr::V4(address) if self.interfaces.is_broadcast(address))
-    }
-
-    /// Whether `address` is one of this host's own.
-    pub fn owns_address(&self, address: IpAddr) -> bool {
-        self.interfaces.owns(address)
     }
 }
 

@@ -11,48 +11,35 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod arp;
-mod autoconf;
 pub mod config;
+mod containers;
 pub mod counters;
-mod demux;
 mod detour;
 pub mod egress;
 pub mod error;
 mod fast_open;
-mod fragments;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
 mod handshake;
+mod host;
 mod icmp;
-mod icmp_meaning;
 mod icmpv6;
 mod input;
-pub mod interface;
-mod intrusive;
+mod ip;
 mod lifecycle;
+mod link;
+mod links;
 mod listener;
 mod listening;
 mod listing;
 mod multicast;
-mod ndp;
-mod neighbour;
-mod output;
-mod own;
-mod path;
 pub mod pools;
 mod ports;
-mod prediction;
 mod protocols;
-mod rate;
-mod reassembly;
+mod quote;
 mod rebuild;
-mod redirect;
-mod refuse;
-mod route;
 mod segment;
 mod socket;
-mod source;
 mod stack;
 pub mod tables;
 #[cfg(test)]
@@ -60,28 +47,23 @@ mod tests;
 mod time_wait;
 mod transmit;
 pub mod udp;
-mod wheel;
 
 pub use address::PackedAddress;
-pub use config::{Config, FastOpenModes, Offers, SynCookies};
+pub use config::{Config, FAST_OPEN_KEYS_MAX, FastOpenModes, IpOptions, Offers, SynCookies};
+pub use containers::demux::FourTuple;
 pub use counters::Counters;
-pub use demux::FourTuple;
-pub use detour::Detour;
-pub use egress::{
-    Busy, ConnectionView, Egress, EgressCaps, Frame, Host, Incoming, IpOptions, PartialChecksum,
-    Payload, ReceiveUse, RxChecksum, RxMeta,
-};
+pub use egress::{Busy, Egress, EgressCaps, Frame, PartialChecksum, Payload, RxChecksum, RxMeta};
 pub use error::Error;
-pub use fast_open::FAST_OPEN_KEYS_MAX;
-pub use interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
-pub use listener::{Accepted, Listen, ReusePort};
+pub use host::{ConnectionView, Detour, Host, Incoming, ReceiveUse};
+pub use ip::route::Route;
+pub use link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
+pub use link::neighbour::{ExternalNeighbour, Neighbour, NeighbourState};
+pub use listener::{Accepted, Listen};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
-pub use neighbour::{ExternalNeighbour, Neighbour, NeighbourState};
 pub use protocols::Protocols;
 pub use rebuild::Rebuilt;
-pub use route::Route;
 pub use socket::Connect;
 pub use stack::{Stack, Work};
-pub use tables::{ConnectionId, HeapTables, ListenerId, Tables};
+pub use tables::{ConnectionId, HeapTables, ListenerId, ReusePort, Tables};
 pub use udp::{Datagram, DatagramError, FamilyOptions, SendError, UdpBind, UdpId, UdpOptions};

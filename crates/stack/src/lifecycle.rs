@@ -5,16 +5,16 @@
 //! last segments, and is neither owned nor waits to be accepted: a program is told of a connection that
 //! was reset in the queue by its first call on it, as in Linux.
 
-use crate::demux::FourTuple;
-use crate::egress::{ConnectionView, Host};
-use crate::interface::InterfaceId;
-use crate::intrusive::{at, slot};
-use crate::neighbour::ExternalNeighbour;
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::{at, slot};
+use crate::containers::timers::Timer;
+use crate::host::{ConnectionView, Host};
+use crate::link::interface::InterfaceId;
+use crate::link::neighbour::ExternalNeighbour;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, Row as _};
 use core::net::IpAddr;
 use tcp::{ConnectionError, Events, Instant, State};
-use zerocopy::IntoBytes as _;
 
 impl Stack<'_> {
     /// Takes a row for a connection, if there is one, and lets it be found.
@@ -31,7 +31,7 @@ impl Stack<'_> {
                 index
             })
         })?;
-        let flow_label = self.flow_label(&tuple);
+        let flow_label = self.ip.flow_label(&tuple);
         self.change(index, |record| {
             record.tuple = tuple;
             record.path_mtu = 0;
@@ -43,18 +43,6 @@ impl Stack<'_> {
         self.demux.insert(&tuple, index);
         self.ports.add_user(tuple.local_port());
         Some(index)
-    }
-
-    /// The label of the packets between two ends: random to an outsider, the same for all of them
-    /// (RFC 6437 §3); IPv4 has none.
-    pub(crate) fn flow_label(&self, tuple: &FourTuple) -> u32 {
-        if tuple.local().is_ipv4() {
-            return 0;
-        }
-        let hash = self.flow_hasher.hash(tuple.as_bytes());
-        let [a, b, c, d, ..] = hash.to_le_bytes();
-        // 0 would say that the packets are not labelled.
-        (u32::from_le_bytes([a, b, c, d]) & wire::ipv6::FLOW_LABEL_MASK).max(1)
     }
 
     /// Lets the TCP connection of a row do something and acts on what comes of it.
@@ -79,7 +67,8 @@ impl Stack<'_> {
         address: IpAddr,
         host: &mut dyn Host,
     ) {
-        self.hear_of_neighbour(interface, address, ExternalNeighbour::Forgotten);
+        self.ip
+            .hear_of_neighbour(interface, address, ExternalNeighbour::Forgotten);
         for index in 0..self.tables.header.connections_used {
             let record = self.record(index);
             let is_ended = record.has(Flags::DETACHED) || !record.has(Flags::USED);
@@ -103,9 +92,9 @@ impl Stack<'_> {
     ) {
         if events.contains(Events::TRANSMIT)
             && self.record(index).tcp.may_transmit()
-            && !self.is_waiting(at(index))
+            && !self.ip.flows.is_waiting(at(index))
         {
-            self.senders.push(index);
+            self.ip.flows.senders.push(index);
         }
         if events.contains(Events::ESTABLISHED) && self.record(index).has(Flags::HALF_OPEN) {
             self.enter_accept_queue(now, index, host);
@@ -135,16 +124,37 @@ impl Stack<'_> {
         }
     }
 
+    /// Tells connections what has failed since the last call. While connecting it is fatal, later it is
+    /// a loss from which retransmission may recover (RFC 1122 §4.2.3.9).
+    pub(crate) fn tell_failed(&mut self, now: Instant, host: &mut dyn Host) {
+        while let Some(index) = self.ip.flows.failed.pop() {
+            if !self.record(index).has(Flags::USED) {
+                continue;
+            }
+            if self.record(index).has(Flags::INTERRUPTED) {
+                self.run(now, index, host, |tcp| {
+                    tcp.handle_unreachable(ConnectionError::Reset, true)
+                });
+                continue;
+            }
+            self.change(index, |record| record.set(Flags::LOSE, true));
+            self.ip.flows.senders.push(index);
+            self.run(now, index, host, |tcp| {
+                tcp.handle_unreachable(ConnectionError::HostUnreachable, false)
+            });
+        }
+    }
+
     fn count_end(&mut self, index: u32, before: State) {
         match before {
-            State::SynSent | State::SynReceived => self.counters.tcp_attempt_fails += 1,
+            State::SynSent | State::SynReceived => self.ip.link.counters.tcp_attempt_fails += 1,
             State::Established | State::CloseWait
                 if matches!(
                     self.record(index).tcp.error(),
                     Some(ConnectionError::Reset | ConnectionError::BrokenPipe)
                 ) || self.record(index).tcp.is_orphan() =>
             {
-                self.counters.tcp_estab_resets += 1;
+                self.ip.link.counters.tcp_estab_resets += 1;
             }
             _ => {}
         }
@@ -161,16 +171,16 @@ impl Stack<'_> {
         self.change(index, |record| {
             record.set(Flags::DETACHED | Flags::DRAINING, true)
         });
-        self.wheel.cancel(index);
-        if self.is_waiting(at(index)) {
-            self.forget_path(at(index));
+        self.ip.link.timers.set(Timer::Connection(index), None);
+        if self.ip.flows.is_waiting(at(index)) {
+            self.ip.forget_path(at(index));
         }
-        self.senders.push(index);
+        self.ip.flows.senders.push(index);
     }
 
     /// Gives the row back.
     pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
-        self.forget_path(at(index));
+        self.ip.forget_path(at(index));
         self.take_blocks(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change(index, |record| {
@@ -206,13 +216,14 @@ impl Stack<'_> {
         } else {
             None
         };
-        let armed = self.wheel.deadline_us(index);
-        match wanted.map(Instant::as_us) {
-            Some(wanted) if armed.is_none_or(|armed| wanted < armed) => {
-                self.wheel.set(index, wanted)
-            }
-            None if armed.is_some() => self.wheel.cancel(index),
-            _ => {}
+        let timer = Timer::Connection(index);
+        let armed = self.ip.link.timers.deadline_us(timer);
+        let is_earlier = match wanted {
+            Some(wanted) => armed.is_none_or(|armed| wanted.as_us() < armed),
+            None => armed.is_some(),
+        };
+        if is_earlier {
+            self.ip.link.timers.set(timer, wanted);
         }
     }
 
@@ -244,7 +255,7 @@ impl Stack<'_> {
 
     /// Moves what must be remembered of connection `index` to the TIME-WAIT table.
     fn enter_time_wait(&mut self, now: Instant, index: u32) {
-        self.counters.time_waits += 1;
+        self.ip.link.counters.time_waits += 1;
         let time_wait = self.change(index, |record| record.tcp.time_wait(now));
         let record = self.record(index);
         let (tuple, ttl, tos) = (record.tuple, record.ttl, record.tos);
@@ -272,8 +283,7 @@ impl Stack<'_> {
         self.demux
             .insert(&tuple, slot(self.tables.connections.len()) + w);
         self.time_wait_links.push_back(&mut self.time_wait_order, w);
-        let timer = self.time_wait_timer(w);
-        self.wheel.set(timer, deadline.as_us());
+        self.ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
     }
 }
 

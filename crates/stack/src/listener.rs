@@ -4,13 +4,13 @@
 //! Bounds: backlog + 1 entries in each queue.
 
 use crate::address::{PackedAddress, socket_address};
-use crate::demux::FourTuple;
-use crate::egress::Host;
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::{ListHead, at};
 use crate::error::Error;
-use crate::intrusive::{ListHead, at};
+use crate::host::Host;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
-use crate::tables::{ConnectionId, Flags, ListenerId, Row as _};
+use crate::tables::{ConnectionId, Flags, ListenerId, ReusePort, Row as _};
 use core::net::SocketAddr;
 use tcp::Instant;
 
@@ -35,13 +35,6 @@ pub struct Listen {
     pub reuse_port: Option<ReusePort>,
 }
 
-/// Whose listeners share an end: those of one user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReusePort {
-    /// The user to whom the program's socket belongs.
-    pub user: u32,
-}
-
 /// A connection taken from an accept queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -63,13 +56,15 @@ impl Stack<'_> {
     /// [`Error::NoMemory`].
     pub fn listen(&mut self, listen: &Listen) -> Result<ListenerId, Error> {
         let (address, port) = (listen.local.ip().to_canonical(), listen.local.port());
-        self.config
+        self.ip
+            .link
+            .config
             .protocols
             .check_socket(Protocols::TCP, address)?;
         if port == 0 {
             return Err(Error::InvalidArgument);
         }
-        if !address.is_unspecified() && !self.interfaces.owns(address) {
+        if !address.is_unspecified() && !self.ip.link.interfaces.owns(address) {
             return Err(Error::AddressNotAvailable);
         }
         let is_v6_only = listen.v6_only;
@@ -211,7 +206,7 @@ impl Stack<'_> {
     #[must_use]
     pub fn is_heard(&self, local: SocketAddr) -> bool {
         let address = local.ip().to_canonical();
-        self.interfaces.owns(address) && self.listening.hears(address, local.port())
+        self.ip.link.interfaces.owns(address) && self.listening.hears(address, local.port())
     }
 
     /// The listener for a packet of these ends.
@@ -243,7 +238,9 @@ impl Stack<'_> {
     }
 
     fn scope_id(&self, tuple: &FourTuple) -> u32 {
-        let link = tuple.zone().and_then(|zone| self.interfaces.find(zone));
+        let link = tuple
+            .zone()
+            .and_then(|zone| self.ip.link.interfaces.find(zone));
         link.map_or(0, |interface| interface.config.scope_id)
     }
 

@@ -4,9 +4,9 @@
 //! Each end of a port is looked at, of which a program has a few; how many listeners share one costs a SYN nothing.
 
 use crate::address::same_family;
-use crate::demux::FourTuple;
-use crate::listener::ReusePort;
+use crate::containers::demux::FourTuple;
 use crate::tables::ListenerRecord;
+use crate::tables::ReusePort;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;

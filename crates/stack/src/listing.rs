@@ -2,7 +2,7 @@
 //!
 //! Listings walk the tables up to their high-water marks; they are for people, not for packets.
 
-use crate::intrusive::at;
+use crate::containers::intrusive::at;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId};
 use crate::udp::UdpId;
@@ -83,7 +83,7 @@ impl Stack<'_> {
                 owner: record.owner,
                 local: record.ends.local(),
                 remote: record.ends.remote(),
-                groups: self.multicast.groups_of(index),
+                groups: self.ip.multicast.groups_of(index),
             })
     }
 

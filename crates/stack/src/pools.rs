@@ -6,8 +6,8 @@
 //! Pool are named by their index plus one, so that connections go on with them after a restart. Which ones
 //! are free is derived.
 
-use crate::egress::Host;
-use crate::intrusive::{at, slot};
+use crate::containers::intrusive::{at, slot};
+use crate::host::Host;
 use crate::stack::Stack;
 use crate::tables::{ConnectionRecord, Flags, FlightBlock, RangeBlock, Row as _};
 use tcp::{FlightPool, RangeSlot, ReceiveWindow, Run};

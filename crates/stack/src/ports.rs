@@ -5,8 +5,8 @@
 //! port is reused as late as possible. Also counts who uses a local port, for bind conflicts; ports
 //! are counted over all own addresses together.
 
-use crate::demux::FourTuple;
-use crate::intrusive::zeroed;
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::zeroed;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use zerocopy::IntoBytes as _;

@@ -5,8 +5,8 @@
 //! with the next [`Stack::handle_timeouts`].
 
 use crate::config::Config;
+use crate::containers::intrusive::{at, slot};
 use crate::error::Error;
-use crate::intrusive::{at, slot};
 use crate::stack::Stack;
 use crate::tables::{Flags, Row as _, TABLES_VERSION, Tables};
 use tcp::State;
@@ -45,7 +45,7 @@ impl<'m> Stack<'m> {
         let (udp_sockets, interrupted) = stack.rebuild_udp();
         found.udp_sockets = udp_sockets;
         found.interrupted += interrupted;
-        stack.counters.interrupted = u64::from(found.interrupted);
+        stack.ip.link.counters.interrupted = u64::from(found.interrupted);
         Ok((stack, found))
     }
 
@@ -87,8 +87,7 @@ impl<'m> Stack<'m> {
         found.time_waits = slot(order.len());
         order.sort_unstable();
         for (_, w) in order {
-            let timer = self.time_wait_timer(w);
-            self.demux.remove(timer);
+            self.demux.remove(self.time_wait_number(w));
             self.ports
                 .add_user(self.tables.time_waits[at(w)].tuple.local_port());
             self.link_time_wait(w);
@@ -113,7 +112,7 @@ impl<'m> Stack<'m> {
             if interrupted {
                 found.interrupted += 1;
                 self.change(index, |record| record.set(Flags::INTERRUPTED, true));
-                self.failed.push(index);
+                self.ip.flows.failed.push(index);
             } else {
                 found.connections += 1;
             }
@@ -148,7 +147,7 @@ impl<'m> Stack<'m> {
             self.orphans += u32::from(orphan);
         }
         // Whoever has nothing to send leaves the queue at its first turn.
-        self.senders.push(index);
+        self.ip.flows.senders.push(index);
     }
 
     /// Puts connection `index` back into the queue of its listener; without one it is an orphan, and
@@ -164,7 +163,7 @@ impl<'m> Stack<'m> {
             if !flags.contains(Flags::DETACHED) {
                 self.orphans += 1;
                 self.change(index, |record| record.set(Flags::INTERRUPTED, true));
-                self.failed.push(index);
+                self.ip.flows.failed.push(index);
             }
             return;
         }

@@ -1,11 +1,12 @@
 //! A TCP segment arrives: checksum, whose it is, and the answer when it is nobody's
 //! (RFC 9293 §3.10.7.1).
 
-use crate::demux::FourTuple;
-use crate::egress::{Egress, Host, Payload};
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::at;
+use crate::egress::{Egress, Payload};
 use crate::handshake::{NoCookie, Syn};
-use crate::input::Arrival;
-use crate::intrusive::at;
+use crate::host::Host;
+use crate::ip::arrival::Arrival;
 use crate::stack::Stack;
 use crate::tables::Flags;
 use core::net::IpAddr;
@@ -24,7 +25,7 @@ impl Stack<'_> {
     ) {
         let (source, destination) = (arrival.source, arrival.destination);
         if arrival.is_to_group() {
-            self.counters.tcp_in_segs += 1;
+            self.ip.link.counters.tcp_in_segs += 1;
             return; // RFC 9293 §3.9.2.3: a connection has two ends.
         }
         let parsed = self.parse_tcp(
@@ -42,10 +43,10 @@ impl Stack<'_> {
             source,
             header.source_port,
         )
-        .on_link(self.link_of(arrival));
+        .on_link(arrival.link_of(&self.ip.link.interfaces));
         let mut iss_at_least = None;
         if let Some(found) = self.demux.find(&tuple) {
-            let connections = crate::intrusive::slot(self.tables.connections.len());
+            let connections = crate::containers::intrusive::slot(self.tables.connections.len());
             let Some(w) = found.checked_sub(connections) else {
                 self.handle_in_connection(now, found, mark, &header, payload, host);
                 self.expect_more(arrival, found);
@@ -58,7 +59,7 @@ impl Stack<'_> {
             if iss_at_least.is_none() || !self.find_listener(&tuple).is_some_and(has_room) {
                 return;
             }
-            self.counters.time_wait_recycled += 1;
+            self.ip.link.counters.time_wait_recycled += 1;
             self.forget_time_wait(w);
         }
         let kind = header.flags & (TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN);
@@ -66,7 +67,7 @@ impl Stack<'_> {
             // RFC 9293 §3.10.7.2; a SYN with FIN is a scan (Linux drops it as well).
             Some(listener) if kind == TcpFlags::SYN => {
                 let mut limited = header;
-                self.config.offers.limit(&mut limited);
+                self.ip.link.config.offers.limit(&mut limited);
                 let syn = Syn {
                     tuple,
                     header: &limited,
@@ -99,15 +100,15 @@ impl Stack<'_> {
         segment: &'p [u8],
         must_verify: bool,
     ) -> Option<(Header, &'p [u8])> {
-        self.counters.tcp_in_segs += 1;
+        self.ip.link.counters.tcp_in_segs += 1;
         if must_verify && !wire::checksum::verify(ends.0, ends.1, Protocol::TCP, segment) {
-            self.counters.tcp_in_csum_errors += 1;
-            self.counters.tcp_in_errs += 1;
+            self.ip.link.counters.tcp_in_csum_errors += 1;
+            self.ip.link.counters.tcp_in_errs += 1;
             return None;
         }
         let parsed = Header::parse(segment).ok();
         if parsed.is_none() {
-            self.counters.tcp_in_errs += 1;
+            self.ip.link.counters.tcp_in_errs += 1;
         }
         parsed
     }
@@ -119,7 +120,7 @@ impl Stack<'_> {
             && record.has(Flags::USED)
             && !record.has(Flags::DETACHED)
         {
-            let generation = self.interfaces.generation();
+            let generation = self.ip.link.interfaces.generation();
             self.demux.predictions.learn(key, generation, index);
         }
     }
@@ -140,8 +141,8 @@ impl Stack<'_> {
             && !header.flags.intersects(TcpFlags::RST | TcpFlags::SYN)
             && self.is_accept_queue_full(record.listener())
         {
-            self.counters.listen_overflows += 1;
-            self.counters.listen_drops += 1;
+            self.ip.link.counters.listen_overflows += 1;
+            self.ip.link.counters.listen_drops += 1;
             return;
         }
         if header.flags.contains(TcpFlags::URG) {
@@ -153,7 +154,7 @@ impl Stack<'_> {
                 .handle_marked_segment(now, mark, header, payload, window)
         });
         if self.record(index).tcp.acknowledged() > acknowledged {
-            self.confirm_path(now, at(index));
+            self.ip.confirm_path(now, at(index));
         }
         if before == State::SynSent
             && events.contains(Events::ESTABLISHED)
@@ -177,17 +178,19 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) {
         // Where the kernel has the same packet it answers for every port but ours.
-        if self.config.shares_addresses && !self.holds_port(header.destination_port) {
+        if self.ip.link.config.shares_addresses && !self.holds_port(header.destination_port) {
             return;
         }
         let Some(reply) = tcp::reset_reply(header, payload_len) else {
             return;
         };
         if self
+            .ip
+            .link
             .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
             .is_ok()
         {
-            self.counters.tcp_out_rsts += 1;
+            self.ip.link.counters.tcp_out_rsts += 1;
         }
     }
 }

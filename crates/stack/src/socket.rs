@@ -5,14 +5,14 @@
 
 use crate::address::{needs_zone, same_family, scope_id_of};
 use crate::config::FastOpenModes;
-use crate::demux::FourTuple;
-use crate::egress::{ConnectionView, Host, IpOptions, ReceiveUse};
+use crate::config::IpOptions;
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::{at, slot};
 use crate::error::Error;
-use crate::handshake::default_mss;
-use crate::interface::InterfaceId;
-use crate::intrusive::{at, slot};
+use crate::host::{ConnectionView, Host, ReceiveUse};
 use crate::lifecycle::view;
-use crate::listener::{ends, halves};
+use crate::link::interface::InterfaceId;
+use crate::listener::halves;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
@@ -71,7 +71,13 @@ impl Stack<'_> {
         has_data: bool,
         host: &mut dyn Host,
     ) -> Result<(ConnectionId, u32), Error> {
-        if !self.config.fast_open.contains(FastOpenModes::CLIENT) {
+        if !self
+            .ip
+            .link
+            .config
+            .fast_open
+            .contains(FastOpenModes::CLIENT)
+        {
             return Err(Error::NotSupported);
         }
         let remote = connect.remote.ip().to_canonical();
@@ -95,22 +101,29 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<ConnectionId, Error> {
         let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
-        self.config.protocols.check_socket(Protocols::TCP, remote)?;
+        self.ip
+            .link
+            .config
+            .protocols
+            .check_socket(Protocols::TCP, remote)?;
         if connect.local_port == Some(0) {
             return Err(Error::InvalidArgument);
         }
-        if !self.interfaces.is_unicast(remote) {
+        if !self.ip.link.interfaces.is_unicast(remote) {
             return Err(Error::NetworkUnreachable);
         }
         let zone = self.zone_for(connect)?;
-        let hop = self.hop_to(remote, zone).ok_or(Error::NetworkUnreachable)?;
+        let hop = self
+            .ip
+            .hop_to(remote, zone)
+            .ok_or(Error::NetworkUnreachable)?;
         let local = connect
             .local_address
             .or(hop.source)
             .ok_or(Error::AddressNotAvailable)?;
         let is_ours = match zone {
-            Some(zone) => self.interfaces.owns_on(zone, local),
-            None => self.interfaces.owns(local),
+            Some(zone) => self.ip.link.interfaces.owns_on(zone, local),
+            None => self.ip.link.interfaces.owns(local),
         };
         if !is_ours || !same_family(local, remote) {
             return Err(Error::AddressNotAvailable);
@@ -127,25 +140,17 @@ impl Stack<'_> {
             None => (self.choose_port(tuple, host)?, None),
         };
         let tuple = tuple(local_port);
-        let (local_end, remote_end) = ends(&tuple);
+        let offers = self.ip.link.config.offers;
         let config = tcp::Config {
-            mss: self.receive_mss(remote, zone),
-            default_mss: default_mss(remote),
             receive_capacity: connect.receive_capacity,
-            receive_offer: self.config.receive_offer.min(self.window_ceiling),
-            receive_buffer_max: self.config.receive_buffer_max,
             send_capacity: connect.send_capacity,
-            timestamp_offset: tcp::isn::timestamp_offset(
-                &self.config.secret,
-                local_end,
-                remote_end,
-            ),
             options: connect.options,
-            timestamps: self.config.offers.timestamps,
-            sack: self.config.offers.sack,
-            window_scaling: self.config.offers.window_scaling,
+            timestamps: offers.timestamps,
+            sack: offers.sack,
+            window_scaling: offers.window_scaling,
             fast_open,
             peer_mss,
+            ..self.connection_config(&tuple)
         };
         let iss = self.initial_sequence_after(iss_at_least, &tuple, now);
         let index = self
@@ -157,7 +162,7 @@ impl Stack<'_> {
                 record.tcp = tcp::Connection::connect(&config, iss, now);
             })
             .ok_or(Error::NoMemory)?;
-        self.counters.tcp_active_opens += 1;
+        self.ip.link.counters.tcp_active_opens += 1;
         self.apply(now, index, State::Closed, Events::TRANSMIT, host);
         Ok(self.record(index).id(index))
     }
@@ -171,7 +176,7 @@ impl Stack<'_> {
         let w = w.ok_or(Error::AddressNotAvailable)?;
         let iss_at_least = self.tables.time_waits[at(w)].tcp.reopen(now);
         let iss_at_least = iss_at_least.ok_or(Error::AddressNotAvailable)?;
-        self.counters.time_wait_recycled += 1;
+        self.ip.link.counters.time_wait_recycled += 1;
         self.forget_time_wait(w);
         Ok(Some(iss_at_least))
     }
@@ -205,13 +210,21 @@ impl Stack<'_> {
         let remote = connect.remote.ip();
         if let Some(local) = connect.local_address.filter(|local| needs_zone(*local)) {
             // The program has bound the link's own address: that says which one it is.
-            let named = self.interfaces.with_scope(scope_id_of(connect.remote));
-            return Ok(named.or_else(|| self.interfaces.owner_of(local)));
+            let named = self
+                .ip
+                .link
+                .interfaces
+                .with_scope(scope_id_of(connect.remote));
+            return Ok(named.or_else(|| self.ip.link.interfaces.owner_of(local)));
         }
         if !needs_zone(remote) {
             return Ok(None);
         }
-        let named = self.interfaces.with_scope(scope_id_of(connect.remote));
+        let named = self
+            .ip
+            .link
+            .interfaces
+            .with_scope(scope_id_of(connect.remote));
         named.map(Some).ok_or(Error::InvalidArgument)
     }
 
@@ -364,9 +377,9 @@ impl Stack<'_> {
             self.run(now, index, host, |tcp| tcp.close(now));
         }
         let is_orphan = self.disown(index, host);
-        if is_orphan && self.orphans > self.config.orphans_max {
+        if is_orphan && self.orphans > self.ip.link.config.orphans_max {
             // Linux `tcp_check_oom`: too many orphans cost the newest its orderly end.
-            self.counters.orphans_aborted += 1;
+            self.ip.link.counters.orphans_aborted += 1;
             self.run(now, index, host, tcp::Connection::abort);
         }
         Ok(())
@@ -407,7 +420,7 @@ impl Stack<'_> {
             return self.abort(now, id, host);
         }
         self.change(index, |record| record.set(Flags::RESETTING, true));
-        self.senders.push(index);
+        self.ip.flows.senders.push(index);
         self.disown(index, host);
         Ok(())
     }
@@ -458,9 +471,10 @@ impl Stack<'_> {
     pub fn path_mtu_of(&self, now: Instant, id: ConnectionId) -> Option<u16> {
         let record = self.find(id).ok()?;
         let interface = self
+            .ip
             .hop_to(record.tuple.remote(), record.tuple.zone())?
             .interface;
-        let mtu = self.interfaces.find(interface)?.config.mtu;
+        let mtu = self.ip.link.interfaces.find(interface)?.config.mtu;
         let is_lowered = record.path_mtu != 0 && now < record.path_mtu_until;
         Some(if is_lowered {
             mtu.min(record.path_mtu)

@@ -6,11 +6,10 @@
 //! to the caller (a mapped region, or [`HeapTables`]).
 
 use crate::address::PackedAddress;
-use crate::demux::FourTuple;
-use crate::egress::IpOptions;
+use crate::config::IpOptions;
+use crate::containers::demux::FourTuple;
 use crate::error::Error;
-use crate::listener::ReusePort;
-use crate::udp::UdpRecord;
+use crate::udp::record::UdpRecord;
 use bitflags::bitflags;
 use core::net::IpAddr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -51,6 +50,13 @@ pub struct ListenerId {
     pub index: u32,
     /// Which use of the row.
     pub generation: u32,
+}
+
+/// Whose listeners share an end: those of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReusePort {
+    /// The user to whom the program's socket belongs.
+    pub user: u32,
 }
 
 bitflags! {
@@ -156,7 +162,7 @@ pub struct ListenerRecord {
     /// Keys of Fast Open cookies in use; 0: the stack's own.
     pub(crate) fast_open_key_count: u32,
     /// `TCP_FASTOPEN_KEY`, the newest first.
-    pub(crate) fast_open_keys: [[u8; 16]; crate::fast_open::FAST_OPEN_KEYS_MAX],
+    pub(crate) fast_open_keys: [[u8; 16]; crate::config::FAST_OPEN_KEYS_MAX],
 }
 
 /// A connection in TIME-WAIT.

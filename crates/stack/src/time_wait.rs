@@ -3,16 +3,22 @@
 //!
 //! What a segment means to such a connection is `tcp::TimeWait`.
 
+use crate::containers::intrusive::{at, slot};
+use crate::containers::timers::Timer;
 use crate::egress::{Egress, Payload};
-use crate::input::Arrival;
-use crate::intrusive::at;
-use crate::output::Envelope;
+use crate::ip::arrival::Arrival;
+use crate::link::output::Envelope;
 use crate::stack::Stack;
 use crate::tables::Row as _;
 use tcp::{Instant, SeqNumber, TimeWaitAction};
 use wire::tcp::Header;
 
 impl Stack<'_> {
+    /// The number of TIME-WAIT row `w` among those whom a segment may be for: behind the connections.
+    pub(crate) fn time_wait_number(&self, w: u32) -> u32 {
+        slot(self.tables.connections.len()) + w
+    }
+
     /// A free row, the oldest one if there is no other; `None` if there are none at all.
     pub(crate) fn take_time_wait_row(&mut self) -> Option<u32> {
         if let Some(w) = self.free_time_waits.pop() {
@@ -24,7 +30,7 @@ impl Stack<'_> {
             return Some(*used - 1);
         }
         let oldest = self.time_wait_order.first()?;
-        self.counters.time_wait_overflows += 1;
+        self.ip.link.counters.time_wait_overflows += 1;
         self.forget_time_wait(oldest);
         self.free_time_waits.pop()
     }
@@ -32,10 +38,9 @@ impl Stack<'_> {
     /// Ends TIME-WAIT of row `w`.
     pub(crate) fn forget_time_wait(&mut self, w: u32) {
         let tuple = self.tables.time_waits[at(w)].tuple;
-        let timer = self.time_wait_timer(w);
         self.tables.time_waits[at(w)].change(|row| row.used = 0);
-        self.demux.remove(timer); // The two tables share their numbering.
-        self.wheel.cancel(timer);
+        self.demux.remove(self.time_wait_number(w));
+        self.ip.link.timers.set(Timer::TimeWait(w), None);
         self.time_wait_links.remove(&mut self.time_wait_order, w);
         self.ports.remove_user(tuple.local_port());
         self.note_end(tuple);
@@ -51,8 +56,7 @@ impl Stack<'_> {
         if deadline <= now {
             self.forget_time_wait(w);
         } else {
-            let timer = self.time_wait_timer(w);
-            self.wheel.set(timer, deadline.as_us());
+            self.ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
         }
     }
 
@@ -86,7 +90,10 @@ impl Stack<'_> {
                     ..reply
                 };
                 // Lost if the interface is busy: the peer repeats its FIN.
-                let _ = self.send_tcp(&envelope, &reply, Payload::None, 0, None, egress);
+                let _ = self
+                    .ip
+                    .link
+                    .send_tcp(&envelope, &reply, Payload::None, 0, None, egress);
             }
         }
         None

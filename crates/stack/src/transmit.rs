@@ -5,11 +5,12 @@
 //! woken. A segment that the interface refused is kept (one for the whole stack) and goes first next
 //! time, so that a busy interface reorders nothing. A busy interface holds up the others.
 
-use crate::egress::{Busy, Egress, Host, Payload};
-use crate::interface::InterfaceId;
-use crate::intrusive::at;
-use crate::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
-use crate::path::Gate;
+use crate::containers::intrusive::at;
+use crate::egress::{Busy, Egress, Payload};
+use crate::host::Host;
+use crate::ip::path::Gate;
+use crate::link::interface::InterfaceId;
+use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags};
 use tcp::{Instant, Transmit, TransmitLimits};
@@ -47,10 +48,12 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
         budget: usize,
     ) -> usize {
-        self.send_questions(egress);
-        self.send_held(now, egress);
-        self.send_reports(now, egress);
-        self.give_up_fragments(now, egress);
+        self.ip.link.send_questions(egress);
+        self.ip.link.send_held(now, egress);
+        self.ip
+            .multicast
+            .send_reports(now, &mut self.ip.link, egress);
+        self.ip.give_up_fragments(now, egress);
         let mut sent = 0;
         if let Some(refused) = self.refused.take()
             && self.send_refused(now, &refused, &mut sent, egress).is_err()
@@ -59,7 +62,7 @@ impl Stack<'_> {
             return sent;
         }
         while sent < budget {
-            let Some(index) = self.senders.pop() else {
+            let Some(index) = self.ip.flows.senders.pop() else {
                 break;
             };
             self.transmit_turns += 1;
@@ -71,9 +74,9 @@ impl Stack<'_> {
             }
             match turn {
                 Turn::Over => self.end_of_sending(now, index, host),
-                Turn::More => self.senders.push(index),
+                Turn::More => self.ip.flows.senders.push(index),
                 Turn::Busy => {
-                    self.senders.push(index);
+                    self.ip.flows.senders.push(index);
                     self.arm(index);
                     break;
                 }
@@ -81,7 +84,7 @@ impl Stack<'_> {
             self.arm(index);
         }
         // What was asked for on the way leaves with the same burst.
-        self.send_questions(egress);
+        self.ip.link.send_questions(egress);
         sent
     }
 
@@ -96,11 +99,14 @@ impl Stack<'_> {
         let record = self.record(index);
         if record.generation != refused.connection.generation
             || !record.has(Flags::USED)
-            || self.is_waiting(at(index))
+            || self.ip.flows.is_waiting(at(index))
         {
             return Ok(());
         }
-        if let Gate::Open(interface, hardware) = self.gate(now, at(index)) {
+        if let Gate::Open(interface, hardware) =
+            self.ip
+                .gate(now, at(index), &self.tables.connections[at(index)].tuple)
+        {
             let envelope = self.envelope(index, interface, hardware);
             self.send_from(now, index, &envelope, &refused.transmit, egress)?;
             *sent += 1;
@@ -117,13 +123,14 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) -> Turn {
         let flags = self.record(index).flags();
-        if !flags.contains(Flags::USED) || self.is_waiting(at(index)) {
+        if !flags.contains(Flags::USED) || self.ip.flows.is_waiting(at(index)) {
             return Turn::Over;
         }
         let gate = if flags.contains(Flags::LOSE) {
             Gate::Lost
         } else {
-            self.gate(now, at(index))
+            self.ip
+                .gate(now, at(index), &self.tables.connections[at(index)].tuple)
         };
         let open = match gate {
             Gate::Open(interface, hardware) => Some((interface, hardware)),
@@ -139,7 +146,7 @@ impl Stack<'_> {
             };
             *sent += 1;
             let Some((interface, hardware)) = open else {
-                self.counters.ip_out_discards += 1;
+                self.ip.link.counters.ip_out_discards += 1;
                 continue;
             };
             let envelope = self.envelope(index, interface, hardware);
@@ -181,7 +188,7 @@ impl Stack<'_> {
                 }
             }
             None => TransmitLimits {
-                mss: crate::path::path_mtu_min(remote) - ip_header - TCP_HEADER_MIN,
+                mss: crate::ip::path::path_mtu_min(remote) - ip_header - TCP_HEADER_MIN,
                 max_payload: PACKET_MAX - headers_max,
             },
         }
@@ -202,7 +209,7 @@ impl Stack<'_> {
         }
         if flags.contains(Flags::USED | Flags::DRAINING) {
             self.change(index, |record| record.set(Flags::DRAINING, false));
-            self.forget_path(at(index));
+            self.ip.forget_path(at(index));
             if !flags.intersects(Flags::OWNED | Flags::READY) {
                 self.release(index, host);
             }
@@ -262,7 +269,7 @@ impl Stack<'_> {
                 len,
             },
         };
-        self.send_tcp(
+        self.ip.link.send_tcp(
             envelope,
             &header,
             payload,
@@ -275,5 +282,19 @@ impl Stack<'_> {
         let record = &mut self.tables.connections[at(index)];
         record.identification = record.identification.wrapping_add(packets);
         Ok(())
+    }
+
+    /// Largest packet towards the peer of connection `index`.
+    fn path_mtu(&mut self, now: Instant, index: usize, interface: InterfaceId) -> u16 {
+        let record = &mut self.tables.connections[index];
+        let mtu = self.ip.link_mtu(interface, record.tuple.remote());
+        if record.path_mtu == 0 {
+            return mtu;
+        }
+        if record.path_mtu_until <= now {
+            record.path_mtu = 0;
+            return mtu;
+        }
+        record.path_mtu.min(mtu)
     }
 }

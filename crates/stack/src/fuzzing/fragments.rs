@@ -2,10 +2,10 @@
 //! memory. Checked: what is put together is what the oracle has, and all memory comes back.
 
 use crate::config::Config;
+use crate::containers::demux::FourTuple;
 use crate::counters::Counters;
-use crate::demux::FourTuple;
-use crate::interface::InterfaceId;
-use crate::reassembly::{ASSEMBLED_MAX, Piece, Reassembly};
+use crate::ip::reassembly::{ASSEMBLED_MAX, Piece, Reassembly};
+use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::HashMap;
 use tcp::{Duration, Instant};

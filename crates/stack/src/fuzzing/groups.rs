@@ -268,7 +268,7 @@ impl<'m> Scene<'m> {
     fn deliver(&mut self, from: IpAddr, to: IpAddr, protocol: Protocol, hops: u8, payload: &[u8]) {
         let mut frame = vec![0; 14];
         let ethernet = ethernet::Header {
-            destination: crate::udp::multicast_hardware(to),
+            destination: crate::address::group_hardware(to),
             source: ethernet::Address([2, 0, 0, 0, 0, 9]),
             ethertype: if to.is_ipv4() {
                 EtherType::IPV4
@@ -331,7 +331,7 @@ impl<'m> Scene<'m> {
             self.stack.udp_close(id).expect("a socket that is there");
         }
         for n in [0, 2, 3] {
-            assert!(!self.stack.listens_to_group(NIC, group(n)));
+            assert!(!self.stack.ip.listens_to_group(NIC, group(n)));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The words of IPv6 (RFC 3810, RFC 2710 for the older version). When they are said is decided in `reports`.
 
+use super::Multicast;
 use super::reports::{ASKED_MAX, Question, Statement};
+use crate::address::group_hardware;
 use crate::egress::{Egress, Frame, Payload};
-use crate::input::Arrival;
-use crate::interface::{InterfaceId, Resolution};
-use crate::stack::Stack;
-use crate::udp::multicast_hardware;
+use crate::ip::arrival::Arrival;
+use crate::link::Link;
+use crate::link::interface::{InterfaceId, Resolution};
 use core::net::{IpAddr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet::{self, EtherType};
@@ -23,25 +24,26 @@ pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1
 /// RFC 2711 §2.1: a router alert for MLD, and padding to eight bytes, behind the next header.
 const ROUTER_ALERT: [u8; 8] = [Protocol::ICMPV6.0, 0, 5, 2, 0, 0, 1, 0];
 
-impl Stack<'_> {
+impl Multicast {
     /// Takes in a message that came by the link (RFC 3810 §5.1.14, §6.2): from a link-local address, with a
     /// hop limit of 1 and a router alert. Others are forged or strayed.
     pub(crate) fn handle_mld(
         &mut self,
         now: Instant,
+        link: &mut Link,
         arrival: &Arrival<'_>,
         kind: u8,
         body: &[u8],
     ) {
-        self.counters.mld_in_msgs += 1;
+        link.counters.mld_in_msgs += 1;
         let is_near =
             matches!(arrival.source, IpAddr::V6(source) if source.is_unicast_link_local());
         if !is_near || arrival.hop_limit != 1 || !arrival.router_alert {
-            self.counters.mld_in_errors += 1;
+            link.counters.mld_in_errors += 1;
             return;
         }
         match Message::parse(kind, body) {
-            Err(_) => self.counters.mld_in_errors += 1,
+            Err(_) => link.counters.mld_in_errors += 1,
             Ok(Message::Query(query)) => {
                 let sources = query.sources().take(ASKED_MAX + 1);
                 let question = Question {
@@ -50,92 +52,96 @@ impl Stack<'_> {
                     max_response_ms: query.max_response_ms,
                     sources: sources.map(IpAddr::V6).collect(),
                 };
-                self.handle_query(now, arrival.interface, &question);
+                self.handle_query(now, &mut link.timers, arrival.interface, &question);
             }
             Ok(Message::Report(group)) => {
-                self.handle_foreign_report(now, (arrival.interface, group.into()));
+                self.handle_foreign_report(
+                    now,
+                    &mut link.timers,
+                    (arrival.interface, group.into()),
+                );
             }
             Ok(Message::Other(_)) => {}
         }
     }
+}
 
-    pub(super) fn say_mld(
-        &mut self,
-        interface: InterfaceId,
-        group: Ipv6Addr,
-        statement: &Statement,
-        egress: &mut dyn Egress,
-    ) {
-        // RFC 3810 §6: nor of groups within the node.
-        let is_within_node = group.octets()[1] & 0xf <= 1;
-        if group == ALL_NODES || is_within_node {
-            return;
-        }
-        if statement.version < Version::V3 {
-            let leaves = statement.leaves;
-            let destination = if leaves { ALL_ROUTERS } else { group };
-            self.send_mld(interface, destination, egress, |ends, out| {
-                mld::emit_old_report(ends, leaves, group, out)
-            });
-            return;
-        }
-        for (kind, sources) in &statement.records {
-            let sources: Vec<Ipv6Addr> = sources.iter().copied().filter_map(v6).collect();
-            self.send_mld(interface, REPORTS_TO, egress, |ends, out| {
-                mld::emit_report(ends, *kind, group, &sources, out)
-            });
-        }
+pub(super) fn say(
+    link: &mut Link,
+    interface: InterfaceId,
+    group: Ipv6Addr,
+    statement: &Statement,
+    egress: &mut dyn Egress,
+) {
+    // RFC 3810 §6: nor of groups within the node.
+    let is_within_node = group.octets()[1] & 0xf <= 1;
+    if group == ALL_NODES || is_within_node {
+        return;
     }
+    if statement.version < Version::V3 {
+        let leaves = statement.leaves;
+        let destination = if leaves { ALL_ROUTERS } else { group };
+        send(link, interface, destination, egress, |ends, out| {
+            mld::emit_old_report(ends, leaves, group, out)
+        });
+        return;
+    }
+    for (kind, sources) in &statement.records {
+        let sources: Vec<Ipv6Addr> = sources.iter().copied().filter_map(v6).collect();
+        send(link, interface, REPORTS_TO, egress, |ends, out| {
+            mld::emit_report(ends, *kind, group, &sources, out)
+        });
+    }
+}
 
-    fn send_mld(
-        &mut self,
-        id: InterfaceId,
-        destination: Ipv6Addr,
-        egress: &mut dyn Egress,
-        build: impl FnOnce((Ipv6Addr, Ipv6Addr), &mut [u8]) -> usize,
-    ) {
-        const IP_START: usize = ethernet::Header::LEN;
-        const OPTIONS_START: usize = IP_START + ipv6::Header::LEN;
-        const START: usize = OPTIONS_START + ROUTER_ALERT.len();
-        let Some(interface) = self.interfaces.find(id) else {
-            return;
-        };
-        if interface.config.resolution != Resolution::Arp {
-            return;
-        }
-        // RFC 3810 §5.2.13: a valid link-local address, or none.
-        let source = interface.valid_link_local();
-        let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
-        let header = ethernet::Header {
-            destination: multicast_hardware(destination.into()),
-            source: interface.config.hardware,
-            ethertype: EtherType::IPV6,
-        };
-        let packet = self.scratch.bytes();
-        let len = build((source, destination), &mut packet[START..]);
-        packet[OPTIONS_START..START].copy_from_slice(&ROUTER_ALERT);
-        // RFC 3810 §5: a hop limit of 1.
-        let ip = ipv6::Header {
-            source,
-            destination,
-            next_header: Protocol::HOP_BY_HOP,
-            hop_limit: 1,
-            traffic_class: 0,
-            flow_label: 0,
-        };
-        ip.emit(ROUTER_ALERT.len() + len, &mut packet[IP_START..]);
-        header.emit(packet);
-        let frame = Frame {
-            interface: id,
-            headers: &packet[..START + len],
-            payload: Payload::None,
-            checksum: None,
-            segment_size: None,
-        };
-        if egress.transmit(&frame).is_ok() {
-            self.counters.ip_out_requests += 1;
-            self.counters.mld_out_msgs += 1;
-        }
+fn send(
+    link: &mut Link,
+    id: InterfaceId,
+    destination: Ipv6Addr,
+    egress: &mut dyn Egress,
+    build: impl FnOnce((Ipv6Addr, Ipv6Addr), &mut [u8]) -> usize,
+) {
+    const IP_START: usize = ethernet::Header::LEN;
+    const OPTIONS_START: usize = IP_START + ipv6::Header::LEN;
+    const START: usize = OPTIONS_START + ROUTER_ALERT.len();
+    let Some(interface) = link.interfaces.find(id) else {
+        return;
+    };
+    if interface.config.resolution != Resolution::Arp {
+        return;
+    }
+    // RFC 3810 §5.2.13: a valid link-local address, or none.
+    let source = interface.valid_link_local();
+    let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
+    let header = ethernet::Header {
+        destination: group_hardware(destination),
+        source: interface.config.hardware,
+        ethertype: EtherType::IPV6,
+    };
+    let packet = link.scratch.bytes();
+    let len = build((source, destination), &mut packet[START..]);
+    packet[OPTIONS_START..START].copy_from_slice(&ROUTER_ALERT);
+    // RFC 3810 §5: a hop limit of 1.
+    let ip = ipv6::Header {
+        source,
+        destination,
+        next_header: Protocol::HOP_BY_HOP,
+        hop_limit: 1,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    ip.emit(ROUTER_ALERT.len() + len, &mut packet[IP_START..]);
+    header.emit(packet);
+    let frame = Frame {
+        interface: id,
+        headers: &packet[..START + len],
+        payload: Payload::None,
+        checksum: None,
+        segment_size: None,
+    };
+    if egress.transmit(&frame).is_ok() {
+        link.counters.ip_out_requests += 1;
+        link.counters.mld_out_msgs += 1;
     }
 }
 

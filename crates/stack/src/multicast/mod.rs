@@ -10,11 +10,11 @@ mod igmp;
 mod mld;
 mod reports;
 
-use crate::address::solicited_node;
+use crate::address::{group_hardware, solicited_node};
 use crate::error::Error;
-use crate::interface::{InterfaceId, Resolution};
-use crate::stack::Stack;
-use crate::udp::{UdpId, multicast_hardware};
+use crate::link::Link;
+use crate::link::interface::{InterfaceId, Interfaces, Resolution};
+
 use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr};
 pub(crate) use filter::Filter;
@@ -124,7 +124,7 @@ impl Multicast {
         groups
     }
 
-    /// Whether [`Stack::poll_transmit`] has something to say.
+    /// Whether there is something to say.
     pub(crate) const fn wants_transmit(&self) -> bool {
         self.is_due
     }
@@ -134,24 +134,18 @@ impl Multicast {
         self.draws += 1;
         self.hasher.hash(&self.draws.to_le_bytes()) % limit
     }
-}
 
-impl Stack<'_> {
     /// Makes a socket a member of a group.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`]: no group, or a source beside a membership for everybody;
-    /// [`Error::NotFound`]: no such interface; [`Error::AddressInUse`]: it is a member;
-    /// [`Error::AddressNotAvailable`]: it listens to that source; [`Error::NoMemory`].
-    pub fn udp_join(&mut self, id: UdpId, join: &Membership) -> Result<(), Error> {
-        let (socket, place) = self.place_of(id, join)?;
-        let multicast = &mut self.multicast;
-        let held = multicast
-            .members
-            .keys()
-            .filter(|(other, _)| *other == socket);
-        let is_full = held.count() >= PER_SOCKET_MAX || multicast.members.len() >= MEMBERSHIPS_MAX;
-        match (multicast.members.get_mut(&(socket, place)), join.source) {
+    pub(crate) fn join(
+        &mut self,
+        interfaces: &Interfaces,
+        socket: u32,
+        join: &Membership,
+    ) -> Result<(), Error> {
+        let place = place_of(interfaces, join)?;
+        let held = self.members.keys().filter(|(other, _)| *other == socket);
+        let is_full = held.count() >= PER_SOCKET_MAX || self.members.len() >= MEMBERSHIPS_MAX;
+        match (self.members.get_mut(&(socket, place)), join.source) {
             (None, _) if is_full => return Err(Error::NoMemory),
             (None, source) => {
                 let filter = match source {
@@ -161,7 +155,7 @@ impl Stack<'_> {
                         sources: vec![source],
                     },
                 };
-                multicast.members.insert((socket, place), filter);
+                self.members.insert((socket, place), filter);
             }
             (Some(_), None) => return Err(Error::AddressInUse),
             (Some(filter), Some(_)) if filter.excludes => return Err(Error::InvalidArgument),
@@ -174,18 +168,20 @@ impl Stack<'_> {
                 }
             }
         }
-        self.group_changed(place);
+        self.group_changed(interfaces, place);
         Ok(())
     }
 
     /// Ends a membership, or takes a source out of it.
-    ///
-    /// # Errors
-    /// [`Error::AddressNotAvailable`]: there is no such membership; else as [`Stack::udp_join`].
-    pub fn udp_leave(&mut self, id: UdpId, leave: &Membership) -> Result<(), Error> {
-        let (socket, place) = self.place_of(id, leave)?;
+    pub(crate) fn leave(
+        &mut self,
+        interfaces: &Interfaces,
+        socket: u32,
+        leave: &Membership,
+    ) -> Result<(), Error> {
+        let place = place_of(interfaces, leave)?;
         let key = (socket, place);
-        let filter = self.multicast.members.get_mut(&key);
+        let filter = self.members.get_mut(&key);
         let filter = filter.ok_or(Error::AddressNotAvailable)?;
         let is_over = match leave.source {
             None => true,
@@ -194,19 +190,20 @@ impl Stack<'_> {
             Some(_) => return Err(Error::AddressNotAvailable),
         };
         if is_over {
-            self.multicast.members.remove(&key);
+            self.members.remove(&key);
         }
-        self.group_changed(place);
+        self.group_changed(interfaces, place);
         Ok(())
     }
 
     /// Of a group that the socket hears as a whole, no more what this source sends (RFC 3678 §3).
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`]: it does not hear the group, or only single sources of it;
-    /// [`Error::AddressNotAvailable`]: the source is blocked already; [`Error::NoMemory`].
-    pub fn udp_block(&mut self, id: UdpId, block: &Membership) -> Result<(), Error> {
-        self.change_blocked(id, block, |filter, source| {
+    pub(crate) fn block(
+        &mut self,
+        interfaces: &Interfaces,
+        socket: u32,
+        block: &Membership,
+    ) -> Result<(), Error> {
+        self.change_blocked(interfaces, socket, block, |filter, source| {
             if !filter.takes(source) {
                 Err(Error::AddressNotAvailable)
             } else if filter.add(source) {
@@ -217,12 +214,14 @@ impl Stack<'_> {
         })
     }
 
-    /// Takes [`Stack::udp_block`] back.
-    ///
-    /// # Errors
-    /// As there; [`Error::AddressNotAvailable`]: the source is not blocked.
-    pub fn udp_unblock(&mut self, id: UdpId, unblock: &Membership) -> Result<(), Error> {
-        self.change_blocked(id, unblock, |filter, source| {
+    /// Takes [`Multicast::block`] back.
+    pub(crate) fn unblock(
+        &mut self,
+        interfaces: &Interfaces,
+        socket: u32,
+        unblock: &Membership,
+    ) -> Result<(), Error> {
+        self.change_blocked(interfaces, socket, unblock, |filter, source| {
             let found = filter.remove(source);
             found.then_some(()).ok_or(Error::AddressNotAvailable)
         })
@@ -230,95 +229,88 @@ impl Stack<'_> {
 
     fn change_blocked(
         &mut self,
-        id: UdpId,
+        interfaces: &Interfaces,
+        socket: u32,
         about: &Membership,
         change: impl FnOnce(&mut Filter, IpAddr) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (socket, place) = self.place_of(id, about)?;
+        let place = place_of(interfaces, about)?;
         let source = about.source.ok_or(Error::InvalidArgument)?;
-        let filter = self.multicast.members.get_mut(&(socket, place));
+        let filter = self.members.get_mut(&(socket, place));
         let filter = filter.filter(|filter| filter.excludes);
         change(filter.ok_or(Error::InvalidArgument)?, source)?;
-        self.group_changed(place);
+        self.group_changed(interfaces, place);
         Ok(())
     }
 
     /// The socket is gone, and its memberships with it.
-    pub(crate) fn leave_all(&mut self, socket: u32) {
-        let keys = self.multicast.members.keys();
+    pub(crate) fn leave_all(&mut self, interfaces: &Interfaces, socket: u32) {
+        let keys = self.members.keys();
         let places = keys.filter(|(other, _)| *other == socket);
         let places: Vec<Place> = places.map(|(_, place)| *place).collect();
         for place in places {
-            self.multicast.members.remove(&(socket, place));
-            self.group_changed(place);
+            self.members.remove(&(socket, place));
+            self.group_changed(interfaces, place);
         }
-    }
-
-    fn place_of(&self, id: UdpId, membership: &Membership) -> Result<(u32, Place), Error> {
-        let socket = self.check_udp(id)?;
-        let group = membership.group;
-        let same = |source: IpAddr| source.is_ipv4() == group.is_ipv4();
-        if !group.is_multicast() || !membership.source.is_none_or(same) {
-            return Err(Error::InvalidArgument);
-        }
-        let interface = match membership.interface {
-            Some(interface) => self.interfaces.find(interface).map(|_| interface),
-            None => self
-                .interfaces
-                .speaking_to_many(group, None)
-                .map(|(interface, _)| interface),
-        };
-        Ok((socket, (interface.ok_or(Error::NotFound)?, group)))
     }
 
     /// An own address has come or gone, and with it perhaps the groups of every node (RFC 4291 §2.8).
-    pub(crate) fn address_changed(&mut self, interface: InterfaceId, address: IpAddr) {
-        let speaks = self.interfaces.find(interface).is_some_and(|interface| {
-            interface.config.resolution == Resolution::Arp && self.config.announces_addresses
+    pub(crate) fn address_changed(&mut self, link: &Link, interface: InterfaceId, address: IpAddr) {
+        let speaks = link.interfaces.find(interface).is_some_and(|interface| {
+            interface.config.resolution == Resolution::Arp && link.config.announces_addresses
         });
         if let (IpAddr::V6(address), true) = (address, speaks) {
-            self.group_changed((interface, solicited_node(address).into()));
-            self.group_changed((interface, mld::ALL_NODES.into()));
+            self.group_changed(
+                &link.interfaces,
+                (interface, solicited_node(address).into()),
+            );
+            self.group_changed(&link.interfaces, (interface, mld::ALL_NODES.into()));
         }
     }
 
     /// What devices have to be told since the last time.
-    pub fn take_group_changes(&mut self) -> impl Iterator<Item = GroupChange> {
-        self.multicast.changes.drain(..)
-    }
-
-    /// Whether this host takes what is sent to a group by the link of an interface.
-    pub(crate) fn listens_to_group(&self, interface: InterfaceId, group: IpAddr) -> bool {
-        let is_own = match group {
-            IpAddr::V4(_) => false,
-            IpAddr::V6(group) => self.interfaces.listens_to(interface, group),
-        };
-        is_own || self.multicast.listens(interface, group)
+    pub(crate) fn take_changes(&mut self) -> impl Iterator<Item = GroupChange> {
+        self.changes.drain(..)
     }
 
     /// What sockets want of a group has changed: what the interface listens to follows, and routers hear.
-    fn group_changed(&mut self, place: Place) {
+    fn group_changed(&mut self, interfaces: &Interfaces, place: Place) {
         let own = match place.1 {
-            IpAddr::V6(group) => self.interfaces.listens_to(place.0, group),
+            IpAddr::V6(group) => interfaces.listens_to(place.0, group),
             IpAddr::V4(_) => false,
         };
-        let multicast = &mut self.multicast;
-        let members = multicast.members.iter();
+        let members = self.members.iter();
         let here = members.filter(|((_, other), _)| *other == place);
         let everybody = Filter::EVERYBODY;
         let own = own.then_some(&everybody);
         let wanted = Filter::together(here.map(|(_, filter)| filter).chain(own));
-        let reports = multicast.groups.entry(place).or_default();
+        let reports = self.groups.entry(place).or_default();
         let before = reports.listens();
         reports.change(wanted);
         let listen = reports.listens();
-        multicast.is_due = true;
+        self.is_due = true;
         if before != listen {
-            multicast.changes.push(GroupChange {
+            self.changes.push(GroupChange {
                 interface: place.0,
-                hardware: multicast_hardware(place.1),
+                hardware: group_hardware(place.1),
                 listen,
             });
         }
     }
+}
+
+/// The group of a membership, on the link that it names or the one that speaks to groups.
+fn place_of(interfaces: &Interfaces, membership: &Membership) -> Result<Place, Error> {
+    let group = membership.group;
+    let same = |source: IpAddr| source.is_ipv4() == group.is_ipv4();
+    if !group.is_multicast() || !membership.source.is_none_or(same) {
+        return Err(Error::InvalidArgument);
+    }
+    let interface = match membership.interface {
+        Some(interface) => interfaces.find(interface).map(|_| interface),
+        None => interfaces
+            .speaking_to_many(group, None)
+            .map(|(interface, _)| interface),
+    };
+    Ok((interface.ok_or(Error::NotFound)?, group))
 }

@@ -5,10 +5,11 @@
 //! Queries come from the link only, the two readers see to that; a forged one costs one report per group
 //! within its response time, and switches to an older version for as long as RFC 3376 §8.12 says.
 
-use super::{Filter, Multicast, Place};
+use super::{Filter, Multicast, Place, igmp, mld};
+use crate::containers::timers::{Timer, Timers};
 use crate::egress::Egress;
-use crate::interface::InterfaceId;
-use crate::stack::Stack;
+use crate::link::Link;
+use crate::link::interface::InterfaceId;
 use core::net::IpAddr;
 use tcp::{Duration, Instant};
 use wire::igmp::{RecordKind, Version};
@@ -201,29 +202,37 @@ impl Multicast {
             Version::V3 => {}
         }
     }
-}
 
-impl Stack<'_> {
     /// Another host has said in an older version's words that it is in a group: then this one need not
     /// (RFC 2236 §3, RFC 3376 §7.2.2, RFC 3810 §8.2.2).
-    pub(super) fn handle_foreign_report(&mut self, now: Instant, place: Place) {
-        let version = self.multicast.version(now, place.0, place.1.is_ipv6());
-        if let Some(reports) = self.multicast.groups.get_mut(&place)
+    pub(super) fn handle_foreign_report(
+        &mut self,
+        now: Instant,
+        timers: &mut Timers,
+        place: Place,
+    ) {
+        let version = self.version(now, place.0, place.1.is_ipv6());
+        if let Some(reports) = self.groups.get_mut(&place)
             && version < Version::V3
         {
             reports.answer_at = Instant::NEVER;
         }
-        self.arm_multicast();
+        self.arm(timers);
     }
 
-    pub(super) fn handle_query(&mut self, now: Instant, interface: InterfaceId, query: &Question) {
-        let multicast = &mut self.multicast;
+    pub(super) fn handle_query(
+        &mut self,
+        now: Instant,
+        timers: &mut Timers,
+        interface: InterfaceId,
+        query: &Question,
+    ) {
         let is_v6 = query.group.is_ipv6();
-        multicast.heard(now, (interface, is_v6), query.version);
+        self.heard(now, (interface, is_v6), query.version);
         let window_us = u64::from(query.max_response_ms.max(1)) * 1_000;
-        let delay = Duration::from_us(multicast.random(window_us));
+        let delay = Duration::from_us(self.random(window_us));
         let asked = &query.sources;
-        for ((on, group), reports) in &mut multicast.groups {
+        for ((on, group), reports) in &mut self.groups {
             let is_asked =
                 group.is_ipv6() == is_v6 && (query.group.is_unspecified() || *group == query.group);
             if *on != interface || !is_asked {
@@ -242,60 +251,61 @@ impl Stack<'_> {
             }
             reports.answer_at = reports.answer_at.min(now + delay);
         }
-        self.arm_multicast();
+        self.arm(timers);
     }
 
     /// An interface has a valid link-local address now: what was said without one is said again
     /// (RFC 3810 §5.2.13).
     pub(crate) fn repeat_reports(&mut self, interface: InterfaceId) {
-        for ((on, group), reports) in &mut self.multicast.groups {
+        for ((on, group), reports) in &mut self.groups {
             if *on == interface && group.is_ipv6() {
                 reports.repeat();
             }
         }
-        self.multicast.is_due = true;
+        self.is_due = true;
     }
 
     /// The timer of groups has expired.
-    pub(crate) fn handle_multicast_timer(&mut self) {
-        self.multicast.is_due = true;
+    pub(crate) fn handle_timer(&mut self) {
+        self.is_due = true;
     }
 
-    fn arm_multicast(&mut self) {
-        let timer = self.multicast_timer();
-        let dues = self.multicast.groups.values().map(Reports::due_at);
-        match dues.min().and_then(Instant::if_set) {
-            Some(due) => self.wheel.set(timer, due.as_us()),
-            None => self.wheel.cancel(timer),
-        }
+    fn arm(&self, timers: &mut Timers) {
+        let dues = self.groups.values().map(Reports::due_at);
+        let due = dues.min().and_then(Instant::if_set);
+        timers.set(Timer::Multicast, due);
     }
 
     /// Says what is due.
-    pub(crate) fn send_reports(&mut self, now: Instant, egress: &mut dyn Egress) {
-        if !core::mem::take(&mut self.multicast.is_due) {
+    pub(crate) fn send_reports(&mut self, now: Instant, link: &mut Link, egress: &mut dyn Egress) {
+        if !core::mem::take(&mut self.is_due) {
             return;
         }
-        let groups = self.multicast.groups.iter();
+        let groups = self.groups.iter();
         let due: Vec<Place> = groups
             .filter(|(_, reports)| reports.due_at() <= now)
             .map(|(place, _)| *place)
             .collect();
         for place in due {
-            self.send_report(now, place, egress);
+            self.send_report(now, place, link, egress);
         }
-        self.multicast
-            .groups
-            .retain(|_, reports| !reports.is_over());
-        self.arm_multicast();
+        self.groups.retain(|_, reports| !reports.is_over());
+        self.arm(&mut link.timers);
     }
 
     /// Says what is due of one group; what the interface does not take is lost, and said again or asked
     /// for again.
-    fn send_report(&mut self, now: Instant, place: Place, egress: &mut dyn Egress) {
+    fn send_report(
+        &mut self,
+        now: Instant,
+        place: Place,
+        link: &mut Link,
+        egress: &mut dyn Egress,
+    ) {
         let (interface, group) = place;
-        let version = self.multicast.version(now, interface, group.is_ipv6());
-        let pause = Duration::from_us(self.multicast.random(UNSOLICITED.as_us()));
-        let Some(reports) = self.multicast.groups.get_mut(&place) else {
+        let version = self.version(now, interface, group.is_ipv6());
+        let pause = Duration::from_us(self.random(UNSOLICITED.as_us()));
+        let Some(reports) = self.groups.get_mut(&place) else {
             return;
         };
         let statement = reports.take_due(now, pause, version);
@@ -303,8 +313,8 @@ impl Stack<'_> {
             return;
         }
         match group {
-            IpAddr::V4(group) => self.say_igmp(interface, group, statement, egress),
-            IpAddr::V6(group) => self.say_mld(interface, group, &statement, egress),
+            IpAddr::V4(group) => igmp::say(link, interface, group, statement, egress),
+            IpAddr::V6(group) => mld::say(link, interface, group, &statement, egress),
         }
     }
 }

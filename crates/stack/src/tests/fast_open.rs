@@ -424,7 +424,7 @@ fn two_stacks_open_fast_the_second_time() {
     let mut memory = [memory(), memory()];
     let mut pair = Pair::new(&mut memory, 1);
     for node in &mut pair.nodes {
-        node.stack.config.fast_open = BOTH;
+        node.stack.ip.link.config.fast_open = BOTH;
     }
     let listener = pair.nodes[1].listen(80, 8);
     pair.nodes[1].stack.set_fast_open(listener, 8).unwrap();

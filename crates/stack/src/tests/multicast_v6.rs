@@ -109,7 +109,7 @@ fn packet(from: Ipv6Addr, to: Ipv6Addr, hops: u8, alert: bool, message: &[u8]) -
     let options: &[u8] = if alert { &option } else { &[] };
     let mut bytes = vec![0; 54];
     EthernetHeader {
-        destination: crate::udp::multicast_hardware(to.into()),
+        destination: crate::address::group_hardware(to),
         source: hardware(PEER),
         ethertype: EtherType::IPV6,
     }
@@ -231,7 +231,7 @@ fn an_own_address_is_in_its_solicited_node_group() {
     node.stack.remove_address(NIC, OURS.into()).unwrap();
     assert_eq!(said_of_all(&mut node, at), []);
     node.stack.remove_address(NIC, LINK_LOCAL.into()).unwrap();
-    assert!(!node.stack.listens_to_group(NIC, group.into()));
+    assert!(!node.stack.ip.listens_to_group(NIC, group.into()));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn devices_let_in_each_group_once() {
         let changes = node.stack.take_group_changes();
         changes.map(|one| (one.hardware.0, one.listen)).collect()
     };
-    let solicited = crate::udp::multicast_hardware(solicited_node(OURS).into()).0;
+    let solicited = crate::address::group_hardware(solicited_node(OURS)).0;
     let everybody_here = [0x33, 0x33, 0, 0, 0, 1];
     assert_eq!(all(&mut node), [(solicited, true), (everybody_here, true)]);
     let (first, second) = (bind(&mut node, 7), bind(&mut node, 8));

@@ -107,9 +107,10 @@ impl<'m> World<'m> {
         }
         if self.goes_long {
             self.node.stack.demux.predictions.forget_all();
-        } else if let Some(key) = prediction::Key::of(InterfaceId(flying.interface), &flying.bytes)
+        } else if let Some(key) =
+            containers::prediction::Key::of(InterfaceId(flying.interface), &flying.bytes)
         {
-            let generation = self.node.stack.interfaces.generation();
+            let generation = self.node.stack.ip.link.interfaces.generation();
             let found = self.node.stack.demux.predictions.find(&key, generation);
             self.predicted += u32::from(found.is_some());
         }

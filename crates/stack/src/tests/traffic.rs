@@ -348,7 +348,7 @@ fn a_small_answer_is_not_held_up_by_a_bulk_transfer() {
 fn too_many_orphans_are_reset() {
     let mut memory = memory(16, 16);
     let mut pair = Pair::new(&mut memory, 1);
-    pair.nodes[0].stack.config.orphans_max = 3;
+    pair.nodes[0].stack.ip.link.config.orphans_max = 3;
     let listener = pair.nodes[1].listen(80, 16);
     let clients: Vec<u64> = (0..6)
         .map(|_| pair.nodes[0].connect(pair.now, ip(2), 80))

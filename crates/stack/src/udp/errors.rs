@@ -5,28 +5,14 @@
 //! call fail, fill a bounded queue and lower the path MTU to no less than the minimum.
 
 use super::{DatagramError, DatagramErrorKind as Kind, MtuDiscovery};
-use crate::egress::Host;
-use crate::icmp_meaning::meaning;
-use crate::interface::InterfaceId;
-use crate::intrusive::at;
+use crate::containers::intrusive::at;
+use crate::host::Host;
+use crate::ip::icmp_meaning::{Report, meaning};
 use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tcp::Instant;
 use wire::ipv4::Protocol;
 use wire::ipv6::{self, extension};
-
-/// An ICMP error about something that this host is said to have sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Report<'a> {
-    /// Who says so.
-    pub(crate) offender: IpAddr,
-    /// By which link.
-    pub(crate) interface: InterfaceId,
-    pub(crate) kind: u8,
-    pub(crate) code: u8,
-    pub(crate) next_hop_mtu: u16,
-    pub(crate) quoted: &'a [u8],
-}
 
 struct Quote<'a> {
     source: SocketAddr,
@@ -130,7 +116,7 @@ impl Stack<'_> {
                 }
                 let named = if mtu == 0 { quote.total_len / 2 } else { mtu };
                 mtu = self.udp.path_mtus.lower(now, quote.destination.ip(), named);
-                self.counters.pmtu_lowered += 1;
+                self.ip.link.counters.pmtu_lowered += 1;
             }
             is_hard = true;
         }

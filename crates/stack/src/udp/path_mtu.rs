@@ -2,7 +2,7 @@
 //! that another destination needs is overwritten; a lost one costs a refused datagram and another ICMP
 //! message.
 
-use crate::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use tcp::Instant;

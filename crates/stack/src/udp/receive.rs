@@ -3,10 +3,11 @@
 use super::Datagram;
 use super::table::Entry;
 use crate::address::{same_family, socket_address};
-use crate::egress::{Egress, Host};
-use crate::input::Arrival;
-use crate::intrusive::at;
-use crate::refuse::Refusal;
+use crate::containers::intrusive::at;
+use crate::egress::Egress;
+use crate::host::Host;
+use crate::ip::arrival::Arrival;
+use crate::ip::refuse::Refusal;
 use crate::stack::Stack;
 use core::net::SocketAddr;
 use tcp::Instant;
@@ -23,23 +24,23 @@ impl Stack<'_> {
     ) {
         let (source, destination) = (arrival.source, arrival.destination);
         let Ok((header, payload)) = wire::udp::Header::parse(arrival.payload) else {
-            self.counters.udp_in_errors += 1;
+            self.ip.link.counters.udp_in_errors += 1;
             return;
         };
         let bytes = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
         // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
         if arrival.must_verify() && !wire::checksum::verify_udp(source, destination, bytes) {
-            self.counters.udp_in_csum_errors += 1;
-            self.counters.udp_in_errors += 1;
+            self.ip.link.counters.udp_in_csum_errors += 1;
+            self.ip.link.counters.udp_in_errors += 1;
             return;
         }
-        let is_ours = self.owns_address(destination);
+        let is_ours = self.ip.link.interfaces.owns(destination);
         let link = if is_ours {
-            self.own_link_of(arrival)
+            arrival.own_link_of(&self.ip.link.interfaces)
         } else {
-            self.link_of_many(arrival)
+            arrival.link_of_many(&self.ip.link.interfaces)
         };
-        let scope_id = self.interfaces.find(link);
+        let scope_id = self.ip.link.interfaces.find(link);
         let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
         let datagram = Datagram {
             interface: link,
@@ -59,8 +60,8 @@ impl Stack<'_> {
             if self.deliver_to_one(&datagram, host) {
                 return;
             }
-            self.counters.udp_no_ports += 1;
-            self.refuse(now, arrival, Refusal::Port, egress);
+            self.ip.link.counters.udp_no_ports += 1;
+            self.ip.refuse(now, arrival, Refusal::Port, egress);
         } else {
             // RFC 1122 §3.2.2: no error message answers a broadcast or multicast.
             self.deliver_to_all(&datagram, host);
@@ -86,6 +87,7 @@ impl Stack<'_> {
             let entry = self.udp.table.on_port(port)[place];
             let (group, source) = (datagram.destination.ip(), datagram.source.ip());
             let member = self
+                .ip
                 .multicast
                 .takes(entry.index, datagram.interface, group, source);
             let hears = member.unwrap_or_else(|| {
@@ -100,7 +102,7 @@ impl Stack<'_> {
             }
         }
         if !anybody {
-            self.counters.udp_no_ports += 1;
+            self.ip.link.counters.udp_no_ports += 1;
         }
     }
 
@@ -123,10 +125,10 @@ impl Stack<'_> {
 
     fn count(&mut self, was_taken: bool) {
         if was_taken {
-            self.counters.udp_in_datagrams += 1;
+            self.ip.link.counters.udp_in_datagrams += 1;
         } else {
-            self.counters.udp_rcvbuf_errors += 1;
-            self.counters.udp_in_errors += 1;
+            self.ip.link.counters.udp_rcvbuf_errors += 1;
+            self.ip.link.counters.udp_in_errors += 1;
         }
     }
 }

@@ -1,12 +1,21 @@
 //! A UDP socket as plain data, and the names of its two ends.
 
-use super::{FamilyOptions, MtuDiscovery, UdpId, UdpOptions};
+use super::options::{FamilyOptions, MtuDiscovery, UdpOptions};
 use crate::address::{PackedAddress, needs_zone};
-use crate::egress::IpOptions;
-use crate::interface::InterfaceId;
+use crate::config::IpOptions;
+use crate::link::interface::InterfaceId;
 use crate::tables::Row;
 use core::net::{IpAddr, SocketAddr};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Names a UDP socket; stale once the row was given to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UdpId {
+    /// Row.
+    pub index: u32,
+    /// Which use of the row.
+    pub generation: u32,
+}
 
 /// Local end and, for a connected socket, the remote one.
 #[derive(

@@ -4,15 +4,14 @@
 //! whole. A payload to be cut (`UDP_SEGMENT`) leaves as one frame per datagram.
 
 use super::{FamilyOptions, Outgoing, SendError, UdpId, UdpOptions};
-use crate::address::same_family;
-use crate::demux::FourTuple;
+use crate::address::{group_hardware, same_family};
+use crate::containers::demux::FourTuple;
+use crate::containers::intrusive::at;
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
 use crate::error::Error;
-use crate::interface::InterfaceId;
-use crate::intrusive::at;
-use crate::neighbour::Readiness;
-use crate::output::ip_header_len;
-use crate::path::path_mtu_min;
+use crate::ip::path::path_mtu_min;
+use crate::link::interface::InterfaceId;
+use crate::link::output::ip_header_len;
 use crate::stack::Stack;
 use crate::udp::fields::{HeaderFields, Part, put_checksum};
 use crate::udp::record::Ends;
@@ -112,7 +111,7 @@ impl Stack<'_> {
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(busy) => return Err(busy),
             }
-            self.counters.udp_out_datagrams += 1;
+            self.ip.link.counters.udp_out_datagrams += 1;
             if sent == payload.len() {
                 return Ok(sent);
             }
@@ -132,7 +131,7 @@ impl Stack<'_> {
         if destination.port() == 0 || target.is_unspecified() {
             return Err(Error::InvalidArgument);
         }
-        if self.is_broadcast_ip(target) && !all.broadcast {
+        if self.ip.link.interfaces.is_broadcast(target) && !all.broadcast {
             return Err(Error::AccessDenied);
         }
         let multicast = target.is_multicast();
@@ -142,10 +141,10 @@ impl Stack<'_> {
             .or(ends.zone())
             .or(options.multicast_interface.filter(|_| multicast));
         let mut way = self.udp_way(target, interface)?;
-        let bound = Some(local.ip()).filter(|ip| self.owns_address(*ip));
+        let bound = Some(local.ip()).filter(|ip| self.ip.link.interfaces.owns(*ip));
         let source = outgoing.source.or(bound).or(way.source);
         let source = source.ok_or(Error::AddressNotAvailable)?;
-        if !self.owns_address(source) {
+        if !self.ip.link.interfaces.owns(source) {
             return Err(Error::InvalidArgument);
         }
         if !same_family(source, target) {
@@ -158,7 +157,7 @@ impl Stack<'_> {
         };
         let ttl = outgoing.ttl.unwrap_or(ttl);
         if multicast {
-            way.loops = options.multicast_loop && self.listens_to_group(way.link, target);
+            way.loops = options.multicast_loop && self.ip.listens_to_group(way.link, target);
             // RFC 1112 §6.1: a time to live of 0 keeps it on this host; RFC 4291 §2.7: so does the scope
             // of the node.
             way.leaves = ttl > 0 && !is_within_node(target);
@@ -166,7 +165,7 @@ impl Stack<'_> {
         let flow = FourTuple::new(source, local.port(), target, destination.port());
         let fields = HeaderFields {
             source: SocketAddr::new(source, local.port()),
-            flow_label: self.flow_label(&flow),
+            flow_label: self.ip.flow_label(&flow),
             destination,
             ttl,
             tos: outgoing.tos.unwrap_or(options.ip.tos),
@@ -182,13 +181,18 @@ impl Stack<'_> {
         interface: Option<InterfaceId>,
     ) -> Result<Way, Error> {
         let everybody = if destination.is_multicast() {
-            Some(multicast_hardware(destination))
+            Some(group_hardware(destination))
         } else {
-            self.is_broadcast_ip(destination)
+            self.ip
+                .link
+                .interfaces
+                .is_broadcast(destination)
                 .then_some(ethernet::Address::BROADCAST)
         };
         if let Some(hardware) = everybody {
             let (interface, source) = self
+                .ip
+                .link
                 .interfaces
                 .speaking_to_many(destination, interface)
                 .ok_or(Error::NetworkUnreachable)?;
@@ -203,10 +207,11 @@ impl Stack<'_> {
             });
         }
         let hop = self
+            .ip
             .hop_to(destination, interface)
             .ok_or(Error::NetworkUnreachable)?;
         let own = hop.next_hop.is_none().then_some(destination);
-        let link = interface.or(own.and_then(|own| self.interfaces.owner_of(own)));
+        let link = interface.or(own.and_then(|own| self.ip.link.interfaces.owner_of(own)));
         Ok(Way {
             interface: hop.interface,
             link: link.unwrap_or(hop.interface),
@@ -226,7 +231,7 @@ impl Stack<'_> {
         options: &FamilyOptions,
         destination: IpAddr,
     ) -> usize {
-        let link = self.interfaces.find(way.interface);
+        let link = self.ip.link.interfaces.find(way.interface);
         let link = link.map_or(path_mtu_min(destination), |interface| interface.config.mtu);
         usize::from(if options.mtu_discovery.believes_path() {
             self.udp.path_mtus.find(now, destination, link)
@@ -277,26 +282,10 @@ impl Stack<'_> {
         let Some(next_hop) = way.next_hop else {
             return Ok(Delivery::Now(way.hardware));
         };
-        let Some(n) = self.neighbours.want(now, way.interface, next_hop) else {
-            self.counters.neighbour_table_full += 1;
-            return Err(Error::NoMemory);
-        };
-        match self.neighbours.ready(now, n) {
-            Readiness::Ready(hardware) => {
-                self.arm_neighbour(n);
-                Ok(Delivery::Now(hardware))
-            }
-            Readiness::Waiting(probe) => {
-                if let Some(probe) = probe {
-                    self.ask(probe);
-                    self.arm_neighbour(n);
-                    if let Some(oldest) = self.neighbours.excess_incomplete() {
-                        self.neighbour_failed(oldest);
-                    }
-                }
-                Ok(Delivery::Held(n))
-            }
-        }
+        let n = self.ip.want_neighbour(now, way.interface, next_hop);
+        let n = n.ok_or(Error::NoMemory)?;
+        let ready = self.ip.resolve(now, n);
+        Ok(ready.map_or(Delivery::Held(n), Delivery::Now))
     }
 
     fn send_whole(
@@ -310,7 +299,7 @@ impl Stack<'_> {
         let ip_len = ip_header_len(fields.destination.ip());
         let start = IP_START + usize::from(ip_len);
         let datagram_len = udp::Header::LEN + payload.len();
-        let headers = self.scratch.bytes();
+        let headers = self.ip.link.scratch.bytes();
         fields.emit_udp(payload.len(), &mut headers[start..]);
         let partial = fields.pseudo_header(datagram_len).fold();
         put_checksum(&mut headers[start..], partial);
@@ -318,7 +307,7 @@ impl Stack<'_> {
         let identification = if fields.dont_fragment {
             0
         } else {
-            self.udp.identifications.next(fields.destination.ip())
+            self.ip.link.identifications.next(fields.destination.ip())
         };
         fields.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
         let checksum = PartialChecksum {
@@ -339,7 +328,7 @@ impl Stack<'_> {
         mtu: usize,
         egress: &mut dyn Egress,
     ) -> Result<(), SendError> {
-        let identification = self.udp.identifications.next(fields.destination.ip());
+        let identification = self.ip.link.identifications.next(fields.destination.ip());
         let datagram_len = udp::Header::LEN + payload.len();
         let before = fields.fragment_headers_len();
         let step = (mtu - before) & !7;
@@ -355,7 +344,7 @@ impl Stack<'_> {
                 more: end < datagram_len,
                 identification,
             };
-            let headers = self.scratch.bytes();
+            let headers = self.ip.link.scratch.bytes();
             fields.emit_fragment(part, end - at, &mut headers[IP_START..]);
             // The UDP header stands in the first fragment only.
             let (first, start) = (at == 0, IP_START + before);
@@ -372,7 +361,7 @@ impl Stack<'_> {
                 Err(busy) if first => return Err(busy),
                 // The first are gone; the rest is lost, as on a full device queue.
                 Err(_) => {
-                    self.counters.ip_out_discards += 1;
+                    self.ip.link.counters.ip_out_discards += 1;
                     return Ok(());
                 }
             }
@@ -391,7 +380,7 @@ impl Stack<'_> {
         checksum: Option<PartialChecksum>,
         egress: &mut dyn Egress,
     ) -> Result<(), SendError> {
-        let interface = self.interfaces.find(way.interface);
+        let interface = self.ip.link.interfaces.find(way.interface);
         let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
             interface.config.hardware
         });
@@ -400,7 +389,7 @@ impl Stack<'_> {
             Delivery::Held(_) => ethernet::Address([0; 6]),
         };
         let mut headers = [0; HEADERS_MAX];
-        headers.copy_from_slice(&self.scratch.bytes()[..HEADERS_MAX]);
+        headers.copy_from_slice(&self.ip.link.scratch.bytes()[..HEADERS_MAX]);
         let is_v4 = headers[IP_START] >> 4 == 4;
         let header = ethernet::Header {
             destination,
@@ -423,14 +412,14 @@ impl Stack<'_> {
             Delivery::Now(_) => {
                 if way.leaves {
                     egress.transmit(&frame).map_err(|_| SendError::Busy)?;
-                    self.counters.ip_out_requests += 1;
+                    self.ip.link.counters.ip_out_requests += 1;
                 }
-                if let Some(interface) = self.interfaces.loopback().filter(|_| way.loops) {
+                if let Some(interface) = self.ip.link.interfaces.loopback().filter(|_| way.loops) {
                     // Lost where there is no room, as on a full queue of the device.
                     let _ = egress.transmit(&Frame { interface, ..frame });
                 }
             }
-            Delivery::Held(n) => self.hold(&frame, n),
+            Delivery::Held(n) => self.ip.link.hold(&frame, n),
         }
         Ok(())
     }
@@ -438,18 +427,4 @@ impl Stack<'_> {
 
 fn is_within_node(group: IpAddr) -> bool {
     matches!(group, IpAddr::V6(group) if group.octets()[1] & 0xf <= 1)
-}
-
-/// RFC 1112 §6.4: the low 23 bits of the group in a prefix of their own; RFC 2464 §7: the low 32.
-pub(crate) const fn multicast_hardware(group: IpAddr) -> ethernet::Address {
-    match group {
-        IpAddr::V4(group) => {
-            let [_, b, c, d] = group.octets();
-            ethernet::Address([0x01, 0x00, 0x5e, b & 0x7f, c, d])
-        }
-        IpAddr::V6(group) => {
-            let [.., a, b, c, d] = group.octets();
-            ethernet::Address([0x33, 0x33, a, b, c, d])
-        }
-    }
 }

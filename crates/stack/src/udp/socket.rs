@@ -4,9 +4,9 @@ use super::record::Ends;
 use super::table::{Entry, unspecified};
 use super::{UdpId, UdpOptions};
 use crate::address::{needs_zone, same_family, scope_id_of};
+use crate::containers::intrusive::{at, slot};
 use crate::error::Error;
-use crate::interface::InterfaceId;
-use crate::intrusive::{at, slot};
+use crate::link::interface::InterfaceId;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::Row as _;
@@ -32,7 +32,9 @@ impl Stack<'_> {
     /// [`Error::AddressNotAvailable`], [`Error::AddressInUse`], [`Error::NoMemory`].
     pub fn udp_bind(&mut self, bind: &UdpBind) -> Result<UdpId, Error> {
         let address = bind.local.ip();
-        self.config
+        self.ip
+            .link
+            .config
             .protocols
             .check_socket(Protocols::UDP, address)?;
         if !address.is_unspecified() && !self.is_bindable(address) {
@@ -47,8 +49,8 @@ impl Stack<'_> {
         let mut ends = Ends::bound(SocketAddr::new(address, port));
         if needs_zone(address) {
             // RFC 4007 §6: the program names the link; without a name it is the one that has the address.
-            let named = self.interfaces.with_scope(scope_id_of(bind.local));
-            let link = named.or_else(|| self.interfaces.owner_of(address));
+            let named = self.ip.link.interfaces.with_scope(scope_id_of(bind.local));
+            let link = named.or_else(|| self.ip.link.interfaces.owner_of(address));
             ends = ends.on_link(link.ok_or(Error::InvalidArgument)?);
         }
         self.udp.bindings += 1;
@@ -67,7 +69,9 @@ impl Stack<'_> {
 
     /// Multicast and broadcast addresses may be bound too: they filter what arrives.
     fn is_bindable(&self, address: IpAddr) -> bool {
-        self.owns_address(address) || address.is_multicast() || self.is_broadcast_ip(address)
+        self.ip.link.interfaces.owns(address)
+            || address.is_multicast()
+            || self.ip.link.interfaces.is_broadcast(address)
     }
 
     fn choose_udp_port(&mut self, address: IpAddr) -> Result<u16, Error> {
@@ -123,7 +127,9 @@ impl Stack<'_> {
     /// [`Error::AccessDenied`] for broadcast without permission.
     pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<SocketAddr, Error> {
         let index = self.check_udp(id)?;
-        self.config
+        self.ip
+            .link
+            .config
             .protocols
             .check_socket(Protocols::UDP, remote.ip())?;
         let record = &self.tables.udp[at(index)];
@@ -131,7 +137,7 @@ impl Stack<'_> {
         if remote.ip().is_unspecified() {
             return Err(Error::InvalidArgument);
         }
-        if self.is_broadcast_ip(remote.ip()) && !options.broadcast {
+        if self.ip.link.interfaces.is_broadcast(remote.ip()) && !options.broadcast {
             return Err(Error::AccessDenied);
         }
         let zone = self.zone_of(remote).or(record.bound.zone());
@@ -200,7 +206,7 @@ impl Stack<'_> {
         let index = self.check_udp(id)?;
         self.unlink_udp(index);
         self.tables.udp[at(index)].change(|record| record.used = 0);
-        self.leave_all(index);
+        self.ip.multicast.leave_all(&self.ip.link.interfaces, index);
         self.udp.free.push(index);
         Ok(())
     }
@@ -233,7 +239,7 @@ impl Stack<'_> {
     /// The link that a program names with a link-local address.
     pub(super) fn zone_of(&self, address: SocketAddr) -> Option<InterfaceId> {
         needs_zone(address.ip())
-            .then(|| self.interfaces.with_scope(scope_id_of(address)))
+            .then(|| self.ip.link.interfaces.with_scope(scope_id_of(address)))
             .flatten()
     }
 

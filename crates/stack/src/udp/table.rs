@@ -6,7 +6,7 @@
 //! sockets of the port that match. Memory grows with sockets, never with packets.
 
 use super::record::Ends;
-use crate::interface::InterfaceId;
+use crate::link::interface::InterfaceId;
 use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use siphasher::sip::SipHasher13;

@@ -17,7 +17,6 @@ const CEILINGS: &[(&str, usize)] = &[
     ("mover", 16),
     ("shim", 71),
     ("sim", 11),
-    ("stack", 40),
     ("supervise", 13),
     ("tcp", 20),
 ];

@@ -1,7 +1,7 @@
 //! What a neighbour advertisement changes in the cache (RFC 4861 §7.2.5).
 
 use super::{NeighbourState, Neighbours};
-use crate::intrusive::at;
+use crate::containers::intrusive::at;
 use tcp::Instant;
 use wire::ethernet;
 

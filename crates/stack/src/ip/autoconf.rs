@@ -5,11 +5,12 @@
 //! not taken. The advertised times of neighbour discovery and the hop limit are not taken over, and the
 //! flags M and O (DHCPv6) are ignored.
 
-use crate::input::Arrival;
-use crate::interface::{AddressState, Interface, InterfaceId};
-use crate::redirect::{REDIRECTS_MAX, Redirect};
-use crate::route::Route;
-use crate::stack::Stack;
+use super::Ip;
+use super::arrival::Arrival;
+use super::discovery::{TimedRoute, forget};
+use super::route::Route;
+use crate::link::interface::{AddressState, Interface, InterfaceId};
+use crate::link::questions::Question;
 use core::net::{IpAddr, Ipv6Addr};
 use tcp::{Duration, Instant};
 use wire::icmpv6::ndp::{PrefixInformation, RouterAdvertisement};
@@ -19,8 +20,7 @@ use wire::ipv6::MINIMUM_MTU;
 const LEARNED_MAX: usize = 16;
 /// Addresses made on one interface at most, the link-local one not counted.
 const MADE_MAX: usize = 8;
-/// RFC 4861 §10, MAX_RTR_SOLICITATIONS and RTR_SOLICITATION_INTERVAL.
-pub(crate) const SOLICITATIONS: u8 = 3;
+/// RFC 4861 §10, RTR_SOLICITATION_INTERVAL.
 const SOLICITATION_INTERVAL: Duration = Duration::from_secs(4);
 /// RFC 4862 §5.5.3 (e): an unauthenticated advertisement shortens a lifetime to no less than this.
 const LIFETIME_FLOOR: Duration = Duration::from_secs(2 * 60 * 60);
@@ -28,54 +28,7 @@ const LIFETIME_FLOOR: Duration = Duration::from_secs(2 * 60 * 60);
 const PREFIX_METRIC: u32 = 256;
 const ROUTER_METRIC: u32 = 1_024;
 
-/// What an interface has learned from its routers.
-#[derive(Debug)]
-pub(crate) struct Discovery {
-    /// When the next solicitation leaves.
-    pub(crate) solicit_at: Instant,
-    pub(crate) solicitations_left: u8,
-    learned: Vec<Learned>,
-    /// Better first hops that routers have told of, the oldest first.
-    pub(crate) redirects: Vec<Redirect>,
-    /// The link's MTU for IPv6, where it is below the interface's (RFC 4861 §4.6.4).
-    pub(crate) mtu: Option<u16>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Learned {
-    route: Route,
-    until: Instant,
-}
-
-impl Discovery {
-    /// Nothing learned; asks for routers if the interface is to listen to them.
-    pub(crate) fn new(listens: bool) -> Self {
-        Self {
-            solicit_at: if listens {
-                Instant::ZERO
-            } else {
-                Instant::NEVER
-            },
-            solicitations_left: if listens { SOLICITATIONS } else { 0 },
-            learned: Vec::new(),
-            redirects: Vec::with_capacity(REDIRECTS_MAX),
-            mtu: None,
-        }
-    }
-
-    /// When something is due.
-    pub(crate) fn next_event(&self) -> Instant {
-        let expiries = self.learned.iter().map(|learned| learned.until);
-        let redirects = self.redirects.first().map(|oldest| oldest.until);
-        expiries
-            .chain(redirects)
-            .min()
-            .unwrap_or(Instant::NEVER)
-            .min(self.solicit_at)
-    }
-}
-
-impl Stack<'_> {
+impl Ip {
     /// Takes in a router advertisement; false: it must not be believed (RFC 4861 §6.1.2).
     pub(crate) fn handle_router_advertisement(
         &mut self,
@@ -90,21 +43,22 @@ impl Stack<'_> {
             return false;
         }
         let id = arrival.interface;
-        let Some(interface) = self.interfaces.find_mut(id) else {
+        let Some(interface) = self.link.interfaces.find_mut(id) else {
             return true;
         };
         if !interface.config.router_discovery || arrival.station == interface.config.hardware {
             return true;
         }
         let link_mtu = interface.config.mtu;
-        let discovery = &mut interface.discovery;
-        // A router has spoken: no more questions (§6.3.7).
-        (discovery.solicit_at, discovery.solicitations_left) = (Instant::NEVER, 0);
         if let Some(mtu) = advertisement.options.mtu() {
             let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
             if (MINIMUM_MTU..=link_mtu).contains(&mtu) {
-                discovery.mtu = Some(mtu);
+                interface.learned_mtu = Some(mtu);
             }
+        }
+        if let Some(discovery) = self.discoveries.get_mut(usize::from(id.0)) {
+            // A router has spoken: no more questions (§6.3.7).
+            (discovery.solicit_at, discovery.solicitations_left) = (Instant::NEVER, 0);
         }
         if let Some(hardware) = advertisement.options.source_link_layer()
             && hardware.is_unicast()
@@ -150,7 +104,7 @@ impl Stack<'_> {
     }
 
     fn take_address(&mut self, now: Instant, id: InterfaceId, prefix: &PrefixInformation) {
-        let Some(interface) = self.interfaces.find(id) else {
+        let Some(interface) = self.link.interfaces.find(id) else {
             return;
         };
         let made = |interface: &Interface| {
@@ -168,7 +122,7 @@ impl Stack<'_> {
         {
             return;
         }
-        let Some(interface) = self.interfaces.find_mut(id) else {
+        let Some(interface) = self.link.interfaces.find_mut(id) else {
             return;
         };
         for owned in &mut interface.addresses {
@@ -199,10 +153,10 @@ impl Stack<'_> {
         metric: u32,
         lifetime_s: u32,
     ) {
-        let Some(place) = self.interfaces.find_mut(interface) else {
+        let Some(discovery) = self.discoveries.get_mut(usize::from(interface.0)) else {
             return;
         };
-        let learned = &mut place.discovery.learned;
+        let learned = &mut discovery.learned;
         let destination = crate::address::masked(destination, prefix_len);
         let known = learned.iter().position(|one| {
             one.route.destination == destination
@@ -228,7 +182,7 @@ impl Stack<'_> {
                     metric,
                     source: None,
                 };
-                learned.push(Learned {
+                learned.push(TimedRoute {
                     route,
                     until: until(now, lifetime_s),
                 });
@@ -237,37 +191,30 @@ impl Stack<'_> {
         }
     }
 
-    /// `router` says that it is none any more (RFC 4861 §7.2.5).
+    /// A neighbour is no router any more (RFC 4861 §7.2.5): its routes go.
     pub(crate) fn forget_router(&mut self, id: InterfaceId, router: Ipv6Addr) {
-        self.forget(id, |one| one.route.gateway == Some(router.into()));
+        let discovery = self.discoveries.get_mut(usize::from(id.0));
+        let learned = discovery.map(|discovery| &mut discovery.learned);
+        forget(&mut self.routes, learned, |one| {
+            one.route.gateway == Some(router.into())
+        });
     }
 
-    /// What was learned and has had its time.
-    pub(crate) fn forget_learned(&mut self, now: Instant, id: InterfaceId) {
-        self.forget(id, |one| one.until <= now);
-    }
-
-    fn forget(&mut self, id: InterfaceId, is_over: impl Fn(&Learned) -> bool) {
-        let Self {
-            interfaces, routes, ..
-        } = self;
-        if let Some(interface) = interfaces.find_mut(id) {
-            interface.discovery.learned.retain(|one| {
-                let over = is_over(one);
-                if over {
-                    let _ = routes.remove(&one.route);
-                }
-                !over
-            });
+    /// What routers said holds no longer than they said.
+    pub(super) fn forget_expired(&mut self, now: Instant, id: InterfaceId) {
+        let Some(discovery) = self.discoveries.get_mut(usize::from(id.0)) else {
+            return;
+        };
+        for list in [&mut discovery.learned, &mut discovery.redirects] {
+            forget(&mut self.routes, Some(list), |one| one.until <= now);
         }
     }
 
     /// Asks for routers when it is time (RFC 4861 §6.3.7).
     pub(crate) fn solicit_routers(&mut self, now: Instant, id: InterfaceId) {
-        let Some(interface) = self.interfaces.find_mut(id) else {
+        let Some(discovery) = self.discoveries.get_mut(usize::from(id.0)) else {
             return;
         };
-        let discovery = &mut interface.discovery;
         if discovery.solicit_at > now {
             return;
         }
@@ -277,7 +224,7 @@ impl Stack<'_> {
         };
         discovery.solicitations_left = left;
         discovery.solicit_at = now + SOLICITATION_INTERVAL;
-        self.question(crate::arp::Question::Routers(id));
+        self.link.question(Question::Routers(id));
     }
 }
 

@@ -5,7 +5,7 @@
 //! knows a lower bound of its deadlines, so that the wheel says precisely when it must be asked next
 //! and nothing ever fires early. Cascading touches an index at most five times.
 
-use crate::intrusive::{at, zeroed};
+use crate::containers::intrusive::{at, zeroed};
 use zerocopy::FromZeros;
 
 const LEVELS: usize = 6;

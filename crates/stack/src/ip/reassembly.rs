@@ -13,11 +13,10 @@
 
 use crate::address::{masked, needs_zone};
 use crate::config::Config;
+use crate::containers::demux::{Demux, FourTuple};
+use crate::containers::intrusive::{Links, ListHead, at, slot, zeroed};
 use crate::counters::Counters;
-use crate::demux::{Demux, FourTuple};
-use crate::interface::InterfaceId;
-use crate::intrusive::{Links, ListHead, at, slot, zeroed};
-use crate::stack::subkey;
+use crate::link::interface::InterfaceId;
 use core::net::IpAddr;
 use row::{BLOCK, HEADERS_MAX, Overlap, PAYLOAD_MAX, Row, UNIT};
 use siphasher::sip::SipHasher13;
@@ -104,7 +103,7 @@ impl Reassembly {
         let blocks = u16::try_from(config.fragment_bytes_max / BLOCK).unwrap_or(u16::MAX - 1);
         Self {
             rows: zeroed(rows),
-            index: Demux::new(rows, &subkey(config, b"fragments")),
+            index: Demux::new(rows, &config.subkey(b"fragments")),
             // Popped from the end: the low ones first, so that the rest is never touched.
             free_rows: (0..slot(rows)).rev().collect(),
             pool: zeroed(usize::from(blocks) * BLOCK),
@@ -113,7 +112,7 @@ impl Reassembly {
             share_links: Links::new(rows),
             ages: [ListHead::EMPTY; 2],
             age_links: Links::new(rows),
-            hasher: SipHasher13::new_with_key(&subkey(config, b"fragment peers")),
+            hasher: SipHasher13::new_with_key(&config.subkey(b"fragment peers")),
         }
     }
 

@@ -3,10 +3,9 @@
 //! Hosts are weak here (RFC 1122 §3.3.4.2, as Linux): a packet for any own address is taken on any
 //! interface. Bounds: [`INTERFACES_MAX`] interfaces with [`ADDRESSES_MAX`] addresses each.
 
+use super::source::{self, Candidate};
 use crate::address::{is_in_prefix, mask_v4, needs_zone, solicited_node};
-use crate::autoconf::Discovery;
 use crate::error::Error;
-use crate::source::{self, Candidate};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet;
@@ -138,8 +137,8 @@ impl Owned {
 pub(crate) struct Interface {
     pub(crate) config: InterfaceConfig,
     pub(crate) addresses: Vec<Owned>,
-    /// What its routers have announced.
-    pub(crate) discovery: Discovery,
+    /// The link's MTU for IPv6 as routers tell it, where it is below the interface's (RFC 4861 §4.6.4).
+    pub(crate) learned_mtu: Option<u16>,
 }
 
 impl Interface {
@@ -172,15 +171,14 @@ impl Interface {
 
     /// Largest packet of a family.
     pub(crate) fn mtu_for(&self, is_v6: bool) -> u16 {
-        let learned = self.discovery.mtu.filter(|_| is_v6);
+        let learned = self.learned_mtu.filter(|_| is_v6);
         learned.map_or(self.config.mtu, |mtu| mtu.min(self.config.mtu))
     }
 
     /// When something is due.
     pub(crate) fn next_event(&self) -> Instant {
         let own = self.addresses.iter().map(Owned::next_event);
-        let own = own.min().unwrap_or(Instant::NEVER);
-        own.min(self.discovery.next_event())
+        own.min().unwrap_or(Instant::NEVER)
     }
 
     pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
@@ -235,7 +233,7 @@ impl Interfaces {
         self.list.push(Interface {
             config,
             addresses: Vec::with_capacity(ADDRESSES_MAX),
-            discovery: Discovery::new(config.router_discovery),
+            learned_mtu: None,
         });
         Ok(id)
     }
@@ -320,7 +318,10 @@ impl Interfaces {
     }
 
     /// Whether `address` reaches every host of some link.
-    pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn is_broadcast(&self, address: impl Into<IpAddr>) -> bool {
+        let IpAddr::V4(address) = address.into() else {
+            return false;
+        };
         let mut owned = self.list.iter().flat_map(|interface| &interface.addresses);
         address.is_broadcast() || owned.any(|owned| owned.address.is_broadcast(address))
     }

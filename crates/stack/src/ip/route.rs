@@ -5,7 +5,7 @@
 
 use crate::address::{bits_of_family, is_in_prefix, masked, same_family};
 use crate::error::Error;
-use crate::interface::InterfaceId;
+use crate::link::interface::InterfaceId;
 use core::net::IpAddr;
 
 /// Routes at most.

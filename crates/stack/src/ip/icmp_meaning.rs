@@ -3,14 +3,27 @@
 //!
 //! Whether the error is believed is not decided here: see `udp/errors.rs`, `icmp.rs` and `icmpv6.rs`.
 
-use crate::udp::DatagramErrorKind as Kind;
-use crate::udp::Report;
+use crate::link::interface::InterfaceId;
+use crate::udp::datagram::DatagramErrorKind as Kind;
 use core::net::IpAddr;
 use tcp::ConnectionError;
 use wire::icmpv4::unreachable;
 
 const DESTINATION_UNREACHABLE: u8 = 3;
 const PARAMETER_PROBLEM: u8 = 12;
+
+/// An ICMP error about something that this host is said to have sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report<'a> {
+    /// Who says so.
+    pub(crate) offender: IpAddr,
+    /// By which link.
+    pub(crate) interface: InterfaceId,
+    pub(crate) kind: u8,
+    pub(crate) code: u8,
+    pub(crate) next_hop_mtu: u16,
+    pub(crate) quoted: &'a [u8],
+}
 
 /// What a message means, and whether it is fatal.
 pub(crate) fn meaning(report: &Report<'_>) -> Option<(Kind, bool)> {

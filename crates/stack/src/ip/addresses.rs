@@ -5,16 +5,18 @@
 //! an operator chose it, and an engine that starts for one program must not stand still for a second.
 //! An address made up here is tentative until the test is over. A duplicate is not used any more.
 
+use super::Ip;
+use super::discovery::Discovery;
+use super::route::Route;
 use crate::address::{bits_of_family, needs_zone};
-use crate::arp::Question;
+use crate::containers::timers::Timer;
 use crate::error::Error;
-use crate::interface::{
+use crate::link::interface::{
     ADDRESSES_MAX, AddressState, InterfaceAddress, InterfaceConfig, InterfaceId, Origin, Owned,
     Resolution,
 };
+use crate::link::questions::Question;
 use crate::protocols::Protocols;
-use crate::route::Route;
-use crate::stack::Stack;
 use core::net::{IpAddr, Ipv6Addr};
 use tcp::{Duration, Instant};
 use wire::ipv6::MINIMUM_MTU;
@@ -30,15 +32,27 @@ const IDENTIFIER_RETRIES: u8 = 3;
 
 const LINK_LOCAL_PREFIX: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
 
-impl Stack<'_> {
+impl Ip {
+    /// Adds an interface; it has no address yet.
+    pub(crate) fn add_interface(&mut self, config: InterfaceConfig) -> Result<InterfaceId, Error> {
+        // RFC 791 §3.1.
+        if config.mtu < 576 {
+            return Err(Error::InvalidArgument);
+        }
+        self.routes.touch();
+        let id = self.link.interfaces.add(config)?;
+        self.discoveries
+            .push(Discovery::new(config.router_discovery));
+        if config.router_discovery && self.link.config.protocols.contains(Protocols::IPV6) {
+            self.ensure_link_local(Instant::ZERO, id)?;
+        }
+        Ok(id)
+    }
+
     /// Gives an interface an own address and a route to its prefix, and announces it (RFC 5227 §3) or
     /// looks for duplicates (RFC 4862 §5.4). With its first IPv6 address an interface gets a link-local
     /// one too (RFC 4291 §2.8).
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::NoMemory`], [`Error::InvalidArgument`]; among the latter IPv6 on a
-    /// link whose packets are too small for it (RFC 8200 §5).
-    pub fn add_address(
+    pub(crate) fn add_address(
         &mut self,
         now: Instant,
         id: InterfaceId,
@@ -59,7 +73,7 @@ impl Stack<'_> {
         address: InterfaceAddress,
         origin: Origin,
     ) -> Result<(), Error> {
-        let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
+        let interface = self.link.interfaces.find_mut(id).ok_or(Error::NotFound)?;
         let InterfaceConfig {
             mtu, resolution, ..
         } = interface.config;
@@ -67,14 +81,14 @@ impl Stack<'_> {
         interface
             .addresses
             .retain(|owned| owned.address.address != address.address);
-        if (is_v6 && !self.config.protocols.contains(Protocols::IPV6))
+        if (is_v6 && !self.link.config.protocols.contains(Protocols::IPV6))
             || address.prefix_len > bits_of_family(address.address)
             || interface.addresses.len() >= ADDRESSES_MAX
             || (is_v6 && mtu < MINIMUM_MTU)
         {
             return Err(Error::InvalidArgument);
         }
-        let speaks = resolution == Resolution::Arp && self.config.announces_addresses;
+        let speaks = resolution == Resolution::Arp && self.link.config.announces_addresses;
         let tested = speaks && is_v6 && origin != Origin::Configured;
         interface.addresses.push(Owned {
             address,
@@ -95,7 +109,8 @@ impl Stack<'_> {
             valid_until: Instant::NEVER,
         });
         self.schedule_interfaces();
-        self.address_changed(id, address.address);
+        self.multicast
+            .address_changed(&self.link, id, address.address);
         // Every link has the link-local prefix: `hop_to` goes by the interface there. A learned prefix
         // has a route of its own if its router says that it is on the link.
         if needs_zone(address.address) || matches!(origin, Origin::Autoconfigured { .. }) {
@@ -106,18 +121,15 @@ impl Stack<'_> {
     }
 
     /// Takes an own address away. Connections that use it stay until they fail, as in Linux.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn remove_address(&mut self, id: InterfaceId, address: IpAddr) -> Result<(), Error> {
-        let interface = self.interfaces.find_mut(id).ok_or(Error::NotFound)?;
+    pub(crate) fn remove_address(&mut self, id: InterfaceId, address: IpAddr) -> Result<(), Error> {
+        let interface = self.link.interfaces.find_mut(id).ok_or(Error::NotFound)?;
         let place = interface
             .addresses
             .iter()
             .position(|owned| owned.address.address == address);
         let owned = interface.addresses.remove(place.ok_or(Error::NotFound)?);
         self.routes.touch();
-        self.address_changed(id, address);
+        self.multicast.address_changed(&self.link, id, address);
         // The host may have removed the route itself.
         let _ = self.routes.remove(&connected_route(id, owned.address));
         Ok(())
@@ -125,7 +137,7 @@ impl Stack<'_> {
 
     /// RFC 4291 §2.8: an interface that speaks IPv6 has a link-local address.
     pub(crate) fn ensure_link_local(&mut self, now: Instant, id: InterfaceId) -> Result<(), Error> {
-        let interface = self.interfaces.find(id).ok_or(Error::NotFound)?;
+        let interface = self.link.interfaces.find(id).ok_or(Error::NotFound)?;
         let has_one = interface
             .addresses
             .iter()
@@ -157,6 +169,7 @@ impl Stack<'_> {
     /// (RFC 7217 §5, with the stack's secret as key).
     fn identifier(&self, id: InterfaceId, prefix: Ipv6Addr, tried: u8) -> u64 {
         let hardware = self
+            .link
             .interfaces
             .find(id)
             .map_or([0; 6], |interface| interface.config.hardware.0);
@@ -175,26 +188,23 @@ impl Stack<'_> {
 
     /// Sets the timer for what is due next on any interface.
     pub(crate) fn schedule_interfaces(&mut self) {
-        let interfaces = self.interfaces.iter();
-        let first = interfaces
-            .map(|(_, interface)| interface.next_event())
+        let own = self.link.interfaces.iter();
+        let own = own.map(|(_, interface)| interface.next_event());
+        let first = own
+            .chain(self.discoveries.iter().map(Discovery::next_event))
             .min();
-        let timer = self.announcement_timer();
-        match first.and_then(Instant::if_set) {
-            Some(first) => self.wheel.set(timer, first.as_us()),
-            None => self.wheel.cancel(timer),
-        }
+        let first = first.and_then(Instant::if_set);
+        self.link.timers.set(Timer::Interfaces, first);
     }
 
     /// Does what is due on the interfaces.
     pub(crate) fn handle_interface_timer(&mut self, now: Instant) {
-        for id in self.interfaces.ids() {
+        for id in self.link.interfaces.ids() {
             self.solicit_routers(now, id);
-            self.forget_learned(now, id);
-            self.forget_old_redirects(now, id);
+            self.forget_expired(now, id);
             let mut place = 0;
             while let Some(question) = self.next_act(now, id, &mut place) {
-                self.question(question);
+                self.link.question(question);
             }
         }
         self.schedule_interfaces();
@@ -202,13 +212,13 @@ impl Stack<'_> {
 
     /// Goes on through the addresses of an interface from `place`: the next thing to say.
     fn next_act(&mut self, now: Instant, id: InterfaceId, place: &mut usize) -> Option<Question> {
-        let interface = self.interfaces.find_mut(id)?;
+        let interface = self.link.interfaces.find_mut(id)?;
         while let Some(owned) = interface.addresses.get_mut(*place) {
             if owned.valid_until <= now {
                 // RFC 4862 §5.5.4.
                 let gone = interface.addresses.remove(*place).address.address;
                 self.routes.touch();
-                self.address_changed(id, gone);
+                self.multicast.address_changed(&self.link, id, gone);
                 return self.next_act(now, id, place);
             }
             *place += 1;
@@ -228,7 +238,7 @@ impl Stack<'_> {
                     let is_link_local = needs_zone(owned.address.address);
                     self.routes.touch();
                     if is_link_local {
-                        self.repeat_reports(id);
+                        self.multicast.repeat_reports(id);
                         return self.next_act(now, id, place);
                     }
                 }
@@ -255,8 +265,8 @@ impl Stack<'_> {
 
     /// Somebody else has an own address too (RFC 4862 §5.4.5): it is not used any more.
     pub(crate) fn handle_duplicate(&mut self, now: Instant, id: InterfaceId, address: Ipv6Addr) {
-        self.counters.duplicate_addresses += 1;
-        let Some(interface) = self.interfaces.find_mut(id) else {
+        self.link.counters.duplicate_addresses += 1;
+        let Some(interface) = self.link.interfaces.find_mut(id) else {
             return;
         };
         let Some(owned) = interface.owned_mut(address.into()) else {

@@ -3,11 +3,12 @@
 //!
 //! The table is `reassembly.rs`.
 
-use crate::demux::FourTuple;
-use crate::egress::{Egress, Host, RxChecksum};
-use crate::input::Arrival;
-use crate::reassembly::{ASSEMBLED_MAX, Partial, Piece};
-use crate::stack::Stack;
+use super::Ip;
+use super::arrival::Arrival;
+use super::reassembly::{Partial, Piece};
+use crate::containers::demux::FourTuple;
+use crate::containers::timers::Timer;
+use crate::egress::{Egress, RxChecksum};
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::checksum::Sum;
@@ -22,23 +23,21 @@ const REASSEMBLY: u8 = 1;
 /// As much of a packet as an error quotes (RFC 1812 §4.3.2.3, RFC 4443 §2.4 (c)).
 const QUOTE_MAX: usize = 1_280;
 
-impl Stack<'_> {
-    /// Takes in a fragment of IPv4.
+impl Ip {
+    /// Takes in a fragment of IPv4. Returns the packet when all of it is there, for [`Ip::assemble`].
     pub(crate) fn handle_fragment_v4(
         &mut self,
         now: Instant,
         arrival: &Arrival<'_>,
         ip: &ipv4::Header,
-        host: &mut dyn Host,
-        egress: &mut dyn Egress,
-    ) {
-        self.counters.ip_reasm_reqds += 1;
+    ) -> Option<Partial> {
+        self.link.counters.ip_reasm_reqds += 1;
         // RFC 791 §3.2: all but the last end where another can begin.
         if arrival.payload.is_empty()
             || (ip.more_fragments && !arrival.payload.len().is_multiple_of(8))
         {
-            self.counters.ip_reasm_fails += 1;
-            return;
+            self.link.counters.ip_reasm_fails += 1;
+            return None;
         }
         let (local, remote) = (arrival.destination, arrival.source);
         let piece = Piece {
@@ -53,24 +52,23 @@ impl Stack<'_> {
             interface: arrival.interface,
             station: arrival.station,
         };
-        self.take_piece(now, arrival, &piece, host, egress);
+        self.take_piece(now, &piece)
     }
 
-    /// Takes in a fragment of IPv6.
+    /// Takes in a fragment of IPv6, as [`Ip::handle_fragment_v4`].
     pub(crate) fn handle_fragment_v6(
         &mut self,
         now: Instant,
         arrival: &Arrival<'_>,
         chain: &Chain<'_>,
         part: &Part,
-        host: &mut dyn Host,
         egress: &mut dyn Egress,
-    ) {
-        self.counters.ip6_reasm_reqds += 1;
+    ) -> Option<Partial> {
+        self.link.counters.ip6_reasm_reqds += 1;
         if let Err(problem) = check_part(chain, part) {
-            self.counters.ip6_reasm_fails += 1;
+            self.link.counters.ip6_reasm_fails += 1;
             self.report_problem(now, arrival, problem, egress);
-            return;
+            return None;
         }
         let (local, remote) = (arrival.destination, arrival.source);
         let [a, b, c, d] = part.header.identification.to_be_bytes();
@@ -86,36 +84,26 @@ impl Stack<'_> {
             interface: arrival.interface,
             station: arrival.station,
         };
-        self.take_piece(now, arrival, &piece, host, egress);
+        self.take_piece(now, &piece)
     }
 
-    fn take_piece(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival<'_>,
-        piece: &Piece<'_>,
-        host: &mut dyn Host,
-        egress: &mut dyn Egress,
-    ) {
-        let whole = self.reassembly.take(now, piece, &mut self.counters);
-        if let Some(whole) = whole {
-            // Taken out for the time, so that the stack can be used with what it holds.
-            let mut buffer = core::mem::take(&mut self.assembled);
-            self.deliver_assembled(now, arrival, whole, &mut buffer, host, egress);
-            self.assembled = buffer;
+    fn take_piece(&mut self, now: Instant, piece: &Piece<'_>) -> Option<Partial> {
+        let whole = self.reassembly.take(now, piece, &mut self.link.counters);
+        if whole.is_none() {
+            self.schedule_fragments();
         }
-        self.schedule_fragments();
+        whole
     }
 
-    fn deliver_assembled(
+    /// Puts a packet together in `buffer`; `last` is the fragment that came last. `None`: it is not one to deliver.
+    pub(crate) fn assemble<'b>(
         &mut self,
         now: Instant,
-        last: &Arrival<'_>,
+        last: &Arrival<'b>,
         whole: Partial,
-        buffer: &mut [u8],
-        host: &mut dyn Host,
+        buffer: &'b mut [u8],
         egress: &mut dyn Egress,
-    ) {
+    ) -> Option<Arrival<'b>> {
         let is_v4 = last.source.is_ipv4();
         let arrival = self
             .reassembly
@@ -133,10 +121,12 @@ impl Stack<'_> {
                     )
                 }
             });
+        self.schedule_fragments();
         let Some(restored) = arrival else {
             self.count_failed(is_v4);
-            return;
+            return None;
         };
+        let buffer: &'b [u8] = buffer;
         let packet = &buffer[restored.start..restored.end];
         let mut arrival = Arrival {
             packet,
@@ -153,9 +143,8 @@ impl Stack<'_> {
             ..*last
         };
         if is_v4 {
-            self.counters.ip_reasm_oks += 1;
-            self.deliver(now, &arrival, host, egress);
-            return;
+            self.link.counters.ip_reasm_oks += 1;
+            return Some(arrival);
         }
         let start = Start {
             protocol: restored.protocol,
@@ -168,34 +157,32 @@ impl Stack<'_> {
                 fragment: Some(_), ..
             }) => self.count_failed(false),
             Ok(chain) => {
-                self.counters.ip6_reasm_oks += 1;
+                self.link.counters.ip6_reasm_oks += 1;
                 arrival.protocol = chain.protocol;
                 arrival.next_header_at = chain.next_header_at;
                 arrival.payload = chain.payload;
-                self.deliver(now, &arrival, host, egress);
+                return Some(arrival);
             }
             Err(problem) => {
-                self.counters.ip6_in_hdr_errors += 1;
+                self.link.counters.ip6_in_hdr_errors += 1;
                 self.report_problem(now, &arrival, problem, egress);
             }
         }
+        None
     }
 
     fn count_failed(&mut self, is_v4: bool) {
         if is_v4 {
-            self.counters.ip_reasm_fails += 1;
+            self.link.counters.ip_reasm_fails += 1;
         } else {
-            self.counters.ip6_reasm_fails += 1;
+            self.link.counters.ip6_reasm_fails += 1;
         }
     }
 
     /// Sets the timer for the packet that is given up next.
     pub(crate) fn schedule_fragments(&mut self) {
-        let timer = self.fragment_timer();
-        match self.reassembly.next_deadline() {
-            Some(deadline) => self.wheel.set(timer, deadline.as_us()),
-            None => self.wheel.cancel(timer),
-        }
+        let deadline = self.reassembly.next_deadline();
+        self.link.timers.set(Timer::Fragments, deadline);
     }
 
     /// The time of a packet may be over. Its sender is told with what is sent next.
@@ -220,7 +207,7 @@ impl Stack<'_> {
                 continue; // It was given up long ago.
             }
             self.count_timeout(tuple.remote());
-            let Some(resolution) = self.interfaces.find(interface) else {
+            let Some(resolution) = self.link.interfaces.find(interface) else {
                 continue;
             };
             let arrival = Arrival {
@@ -241,11 +228,11 @@ impl Stack<'_> {
 
     fn count_timeout(&mut self, peer: IpAddr) {
         if peer.is_ipv4() {
-            self.counters.ip_reasm_timeout += 1;
-            self.counters.ip_reasm_fails += 1;
+            self.link.counters.ip_reasm_timeout += 1;
+            self.link.counters.ip_reasm_fails += 1;
         } else {
-            self.counters.ip6_reasm_timeout += 1;
-            self.counters.ip6_reasm_fails += 1;
+            self.link.counters.ip6_reasm_timeout += 1;
+            self.link.counters.ip6_reasm_fails += 1;
         }
     }
 
@@ -261,7 +248,7 @@ impl Stack<'_> {
         let code = REASSEMBLY;
         let message = |quoted| icmpv4::Message::TimeExceeded { code, quoted };
         if self.send_error_v4(now, arrival, message, egress) {
-            self.counters.icmp_out_time_excds += 1;
+            self.link.counters.icmp_out_time_excds += 1;
         }
     }
 }
@@ -383,9 +370,4 @@ fn holds_all_headers(chain: &Chain<'_>) -> bool {
         (protocol, rest) = (Protocol(next), behind);
     }
     true
-}
-
-/// The buffer that packets are put together in.
-pub(crate) fn buffer() -> Vec<u8> {
-    crate::intrusive::zeroed(ASSEMBLED_MAX)
 }

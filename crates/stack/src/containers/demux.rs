@@ -6,9 +6,9 @@
 //! of connection slots is one, the rest are the other.
 
 use crate::address::{PackedAddress, needs_zone};
-use crate::interface::InterfaceId;
-use crate::intrusive::{at, zeroed};
-use crate::prediction::Predictions;
+use crate::containers::intrusive::{at, zeroed};
+use crate::containers::prediction::Predictions;
+use crate::link::interface::InterfaceId;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

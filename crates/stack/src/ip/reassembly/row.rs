@@ -3,7 +3,7 @@
 //!
 //! Plain rows: whose they are, how old, and what they cost is the table's.
 
-use crate::interface::InterfaceId;
+use crate::link::interface::InterfaceId;
 use wire::ecn::Ecn;
 use wire::ethernet;
 use zerocopy::FromZeros;

@@ -6,49 +6,30 @@
 //! [`REDIRECTS_MAX`] of an interface hold for ten minutes each, the oldest goes first; one whose router
 //! does not answer goes at once.
 
-use crate::icmp::Quote;
-use crate::input::Arrival;
-use crate::interface::{InterfaceId, Resolution};
-use crate::path::PATH_MTU_LIFETIME;
-use crate::route::Route;
-use crate::stack::Stack;
+use super::Ip;
+use super::arrival::Arrival;
+use super::discovery::{REDIRECTS_MAX, TimedRoute, forget};
+use super::path::PATH_MTU_LIFETIME;
+use super::route::Route;
+use crate::link::interface::{InterfaceId, Resolution};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tcp::Instant;
 use wire::ethernet;
 
-/// Redirects kept on one interface at most.
-pub(crate) const REDIRECTS_MAX: usize = 32;
-
-/// A better first hop to one destination.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Redirect {
-    pub(crate) route: Route,
-    pub(crate) until: Instant,
-}
-
-impl Stack<'_> {
-    /// RFC 1122 §3.2.2.2. `quoted` is the packet that took the longer way.
-    pub(crate) fn handle_redirect_v4(
-        &mut self,
-        now: Instant,
+impl Ip {
+    /// Whether a redirect over IPv4 (RFC 1122 §3.2.2.2) comes from the router in use for `destination`, and names one
+    /// that can be reached.
+    pub(crate) fn is_better_hop(
+        &self,
         arrival: &Arrival<'_>,
         gateway: Ipv4Addr,
-        quoted: &[u8],
-    ) {
-        let Some(quote) = Quote::parse(quoted) else {
-            return;
-        };
-        let destination = quote.tuple.remote();
-        let is_near = self.interfaces.find(arrival.interface).is_some_and(|link| {
+        destination: IpAddr,
+    ) -> bool {
+        let link = self.link.interfaces.find(arrival.interface);
+        let is_near = link.is_some_and(|link| {
             link.config.resolution == Resolution::Arp && link.is_on_link(gateway.into())
         });
-        if is_near
-            && self.is_usable_hop(gateway.into())
-            && self.is_first_hop(arrival, destination)
-            && self.quoted_connection(Some(&quote)).is_some()
-        {
-            self.redirect(now, arrival.interface, destination, Some(gateway.into()));
-        }
+        is_near && self.is_usable_hop(gateway.into()) && self.is_first_hop(arrival, destination)
     }
 
     /// RFC 4861 §8.3; false: it must not be believed (§8.1).
@@ -83,7 +64,7 @@ impl Stack<'_> {
     }
 
     fn is_usable_hop(&self, hop: IpAddr) -> bool {
-        self.interfaces.is_unicast(hop) && !self.interfaces.owns(hop)
+        self.link.interfaces.is_unicast(hop) && !self.link.interfaces.owns(hop)
     }
 
     /// Whether who sent this is who gets the packets for `destination`.
@@ -94,7 +75,8 @@ impl Stack<'_> {
         })
     }
 
-    fn redirect(
+    /// Packets for `destination` go by another router, or to itself, for a while.
+    pub(crate) fn redirect(
         &mut self,
         now: Instant,
         interface: InterfaceId,
@@ -110,10 +92,10 @@ impl Stack<'_> {
             metric: u32::MAX,
             source: None,
         };
-        let Some(link) = self.interfaces.find_mut(interface) else {
+        let Some(discovery) = self.discoveries.get_mut(usize::from(interface.0)) else {
             return;
         };
-        let redirects = &mut link.discovery.redirects;
+        let redirects = &mut discovery.redirects;
         redirects.retain(|one| one.route.destination != destination);
         if redirects.len() >= REDIRECTS_MAX {
             let oldest = redirects.remove(0);
@@ -121,37 +103,18 @@ impl Stack<'_> {
         }
         let until = now + PATH_MTU_LIFETIME;
         if self.routes.add(route).is_ok() {
-            redirects.push(Redirect { route, until });
-            self.counters.redirects_taken += 1;
+            redirects.push(TimedRoute { route, until });
+            self.link.counters.redirects_taken += 1;
         }
         self.schedule_interfaces();
     }
 
-    /// The neighbour `router` does not answer: what was redirected to it takes the old way
-    /// (RFC 1122 §3.3.1.6).
-    pub(crate) fn forget_redirects_to(&mut self, interface: InterfaceId, router: IpAddr) {
-        self.forget_redirects(interface, |one| {
+    /// What is known to lie behind a router that does not answer goes another way.
+    pub(super) fn forget_redirects_to(&mut self, interface: InterfaceId, router: IpAddr) {
+        let discovery = self.discoveries.get_mut(usize::from(interface.0));
+        let redirects = discovery.map(|discovery| &mut discovery.redirects);
+        forget(&mut self.routes, redirects, |one| {
             one.route.gateway.unwrap_or(one.route.destination) == router
         });
-    }
-
-    /// Redirects that have had their time.
-    pub(crate) fn forget_old_redirects(&mut self, now: Instant, interface: InterfaceId) {
-        self.forget_redirects(interface, |one| one.until <= now);
-    }
-
-    fn forget_redirects(&mut self, interface: InterfaceId, is_over: impl Fn(&Redirect) -> bool) {
-        let Self {
-            interfaces, routes, ..
-        } = self;
-        if let Some(link) = interfaces.find_mut(interface) {
-            link.discovery.redirects.retain(|one| {
-                let over = is_over(one);
-                if over {
-                    let _ = routes.remove(&one.route);
-                }
-                !over
-            });
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! at are checked each time. A prediction ends with its connection, and when an interface or its
 //! addresses change, on which the checks rested that it stands for. Frames of any other kind go the long way.
 
-use crate::interface::InterfaceId;
+use crate::link::interface::InterfaceId;
 use wire::ethernet;
 use wire::ipv4::{self, Protocol};
 use wire::ipv6;

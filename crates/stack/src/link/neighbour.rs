@@ -6,9 +6,9 @@
 //! and that was confirmed is replaced only after it was idle for [`IDLE`]. Packets do not wait here:
 //! connections do, and send when they are woken. This file sends nothing; `arp.rs` and `ndp.rs` do.
 
-use crate::demux::{Demux, FourTuple};
-use crate::interface::InterfaceId;
-use crate::intrusive::{Links, ListHead, at, slot};
+use crate::containers::demux::{Demux, FourTuple};
+use crate::containers::intrusive::{Links, ListHead, at, slot};
+use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, Ipv6Addr};
 use tcp::{Duration, Instant};
 use wire::ethernet;

@@ -1,12 +1,12 @@
 //! ICMP errors that this host sends, of both families, at a limited rate (RFC 1122 §3.2.2, RFC 1812
 //! §4.3.2, RFC 4443 §2.4).
 
+use super::Ip;
+use super::arrival::Arrival;
 use crate::egress::Egress;
-use crate::input::Arrival;
-use crate::interface::Resolution;
-use crate::output::Envelope;
+use crate::link::interface::Resolution;
+use crate::link::output::Envelope;
 use crate::protocols::Protocols;
-use crate::stack::Stack;
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::ipv6::extension::Problem;
@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     Port,
 }
 
-impl Stack<'_> {
+impl Ip {
     /// Answers that a packet cannot be delivered.
     pub(crate) fn refuse(
         &mut self,
@@ -41,7 +41,7 @@ impl Stack<'_> {
                 quoted,
             };
             if self.send_error_v4(now, arrival, message, egress) {
-                self.counters.icmp_out_dest_unreachs += 1;
+                self.link.counters.icmp_out_dest_unreachs += 1;
             }
             return;
         }
@@ -103,11 +103,11 @@ impl Stack<'_> {
             return false; // The kernel has the same packet and answers for itself.
         }
         // RFC 1122 §3.2.2: no error message answers a broadcast or multicast.
-        if !self.owns_address(arrival.destination) {
+        if !self.link.interfaces.owns(arrival.destination) {
             return false;
         }
         if !self.may_send_error(now, arrival) {
-            self.counters.icmp_out_rate_limit += 1;
+            self.link.counters.icmp_out_rate_limit += 1;
             return false;
         }
         // RFC 1812 §4.3.2.3: as much of the packet as fits into 576 bytes.
@@ -118,7 +118,9 @@ impl Stack<'_> {
             tos: 0xc0,
             ..arrival.reply()
         };
-        self.send_icmp(&envelope, &message(quoted), egress).is_ok()
+        self.link
+            .send_icmp(&envelope, &message(quoted), egress)
+            .is_ok()
     }
 
     pub(crate) fn send_error_v6<'a>(
@@ -140,22 +142,23 @@ impl Stack<'_> {
         };
         // RFC 4443 §2.4 (f).
         if !self.may_send_error(now, arrival) {
-            self.counters.icmp_out_rate_limit += 1;
+            self.link.counters.icmp_out_rate_limit += 1;
             return;
         }
         // RFC 4443 §2.4 (c): as much of the packet as fits into the minimum MTU.
         const QUOTED_MAX: usize = 1_280 - ipv6::Header::LEN - icmpv6::HEADER_LEN;
         let quoted = &arrival.packet[..arrival.packet.len().min(QUOTED_MAX)];
         if self
+            .link
             .send_icmpv6(&envelope, &message(quoted), egress)
             .is_ok()
         {
-            self.counters.icmp6_out_errors += 1;
+            self.link.counters.icmp6_out_errors += 1;
         }
     }
 
     fn speaks_icmp(&self) -> bool {
-        self.config.protocols.contains(Protocols::ICMP)
+        self.link.config.protocols.contains(Protocols::ICMP)
     }
 
     /// The way back for an answer to an IPv6 packet that may have gone to a group (RFC 4443 §2.2).
@@ -164,7 +167,7 @@ impl Stack<'_> {
         if !arrival.is_to_group() {
             return Some(envelope);
         }
-        let interface = self.interfaces.find(arrival.interface)?;
+        let interface = self.link.interfaces.find(arrival.interface)?;
         let source = interface.source_for(arrival.source, arrival.source);
         source
             .filter(IpAddr::is_ipv6)

@@ -3,9 +3,9 @@
 //! TCP checksums are left partial: the field holds the sum of the pseudo header, and the driver or the
 //! device adds the rest.
 
+use super::Link;
+use super::interface::InterfaceId;
 use crate::egress::{Busy, Egress, Frame, PartialChecksum, Payload};
-use crate::interface::InterfaceId;
-use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType};
@@ -43,7 +43,7 @@ pub(crate) struct Scratch(Vec<u8>);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self(crate::intrusive::zeroed(
+        Self(crate::containers::intrusive::zeroed(
             IP_START + ipv6::Header::LEN + 65_535,
         ))
     }
@@ -164,7 +164,7 @@ impl Envelope {
     }
 }
 
-impl Stack<'_> {
+impl Link {
     /// Sends a TCP segment whose payload is `len` bytes.
     pub(crate) fn send_tcp(
         &mut self,
@@ -180,7 +180,7 @@ impl Stack<'_> {
         let headers = &mut self.scratch.0;
         let tcp = &mut headers[start..];
         let header_len = header.emit(tcp);
-        let tcp_len = header_len + crate::intrusive::at(len);
+        let tcp_len = header_len + crate::containers::intrusive::at(len);
         let (source, destination) = (envelope.source, envelope.destination);
         let partial = Sum::new()
             .pseudo_header(source, destination, Protocol::TCP, tcp_len)
@@ -245,8 +245,14 @@ impl Stack<'_> {
         let is_v6 = envelope.destination.is_ipv6();
         let link = self.interfaces.find(envelope.interface);
         let mtu = link.map_or(PACKET_MAX, |link| link.mtu_for(is_v6).into());
-        if crate::intrusive::at(mtu) < start - IP_START + len {
-            return self.send_cut(envelope, protocol, len, crate::intrusive::at(mtu), egress);
+        if crate::containers::intrusive::at(mtu) < start - IP_START + len {
+            return self.send_cut(
+                envelope,
+                protocol,
+                len,
+                crate::containers::intrusive::at(mtu),
+                egress,
+            );
         }
         envelope.emit(hardware, protocol, len, packet);
         egress.transmit(&Frame {
@@ -270,7 +276,7 @@ impl Stack<'_> {
         mtu: usize,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
-        let identification = self.udp.identifications.next(envelope.destination);
+        let identification = self.identifications.next(envelope.destination);
         let hardware = self.hardware_of(envelope.interface);
         let from = usize::from(envelope.payload_start());
         let payload = &self.scratch.0[from..from + len];

@@ -4,10 +4,10 @@
 //! Bounded in packets and bytes over all neighbours; the oldest go first. Memory is taken when a packet
 //! is held, which happens before a neighbour is known and not per packet.
 
+use super::Link;
+use super::interface::InterfaceId;
+use super::neighbour::{NeighbourState, Readiness};
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
-use crate::interface::InterfaceId;
-use crate::neighbour::{NeighbourState, Readiness};
-use crate::stack::Stack;
 use std::collections::VecDeque;
 use tcp::Instant;
 
@@ -56,14 +56,14 @@ impl Held {
     }
 }
 
-impl Stack<'_> {
+impl Link {
     /// Keeps a frame until neighbour `n` is known.
-    pub(super) fn hold(&mut self, frame: &Frame<'_>, n: u32) {
+    pub(crate) fn hold(&mut self, frame: &Frame<'_>, n: u32) {
         let mut bytes = frame.headers.to_vec();
         if let Payload::Bytes(payload) = frame.payload {
             bytes.extend_from_slice(payload);
         }
-        let held = &mut self.udp.held;
+        let held = &mut self.held;
         while held.packets.len() >= PACKETS_MAX || held.bytes + bytes.len() > BYTES_MAX {
             if !held.drop_oldest() {
                 break;
@@ -82,14 +82,14 @@ impl Stack<'_> {
 
     /// Sends what no longer has to wait and drops what waited in vain.
     pub(crate) fn send_held(&mut self, now: Instant, egress: &mut dyn Egress) {
-        if !core::mem::take(&mut self.udp.held.has_news) {
+        if !core::mem::take(&mut self.held.has_news) {
             return;
         }
-        for _ in 0..self.udp.held.packets.len() {
-            let Some(mut packet) = self.udp.held.packets.pop_front() else {
+        for _ in 0..self.held.packets.len() {
+            let Some(mut packet) = self.held.packets.pop_front() else {
                 return;
             };
-            self.udp.held.bytes -= packet.bytes.len();
+            self.held.bytes -= packet.bytes.len();
             let entry = self.neighbours.entry(packet.neighbour);
             let is_gone = entry.generation != packet.generation;
             if is_gone || entry.state == NeighbourState::Failed {
@@ -110,10 +110,10 @@ impl Stack<'_> {
                     self.counters.ip_out_requests += 1;
                     continue;
                 }
-                self.udp.held.has_news = true;
+                self.held.has_news = true;
             }
-            self.udp.held.bytes += packet.bytes.len();
-            self.udp.held.packets.push_back(packet);
+            self.held.bytes += packet.bytes.len();
+            self.held.packets.push_back(packet);
         }
     }
 }

@@ -1,0 +1,100 @@
+//! The internet layer: routes, the addresses of this host and how they come about, the way of each flow, fragments,
+//! what is refused. Groups are below it (`multicast/`), ports above.
+
+mod addresses;
+pub(crate) mod arrival;
+mod autoconf;
+mod discovery;
+pub(crate) mod flows;
+mod fragments;
+pub(crate) mod icmp_meaning;
+mod ndp;
+mod neighbours;
+pub(crate) mod path;
+mod rate;
+pub(crate) mod reassembly;
+mod redirect;
+pub(crate) mod refuse;
+pub(crate) mod route;
+
+use crate::config::Config;
+use crate::containers::demux::FourTuple;
+use crate::containers::timers::Timers;
+use crate::link::Link;
+use crate::link::interface::InterfaceId;
+use crate::multicast::Multicast;
+use core::net::IpAddr;
+use discovery::Discovery;
+use flows::Flows;
+use rate::TokenBucket;
+use reassembly::{ASSEMBLED_MAX, Reassembly};
+use route::Routes;
+use siphasher::sip::SipHasher13;
+use zerocopy::IntoBytes as _;
+
+/// IPv4 and IPv6 of this host.
+#[derive(Debug)]
+pub(crate) struct Ip {
+    pub(crate) link: Link,
+    pub(crate) multicast: Multicast,
+    pub(crate) routes: Routes,
+    /// The way of each connection.
+    pub(crate) flows: Flows,
+    /// Per interface: what its routers have said.
+    discoveries: Vec<Discovery>,
+    reassembly: Reassembly,
+    /// Where a packet whose fragments are all there is put together.
+    pub(crate) assembled: Vec<u8>,
+    /// Senders of fragments wait to be told that the rest never came.
+    has_late_fragments: bool,
+    icmp_bucket: TokenBucket,
+    flow_hasher: SipHasher13,
+    identifier_hasher: SipHasher13,
+}
+
+impl Ip {
+    /// No interface and no route yet; ways for as many connections.
+    pub(crate) fn new(config: &Config, timers: Timers, connections: usize) -> Self {
+        Self {
+            link: Link::new(*config, timers),
+            multicast: Multicast::new(&config.subkey(b"multicast")),
+            routes: Routes::new(),
+            flows: Flows::new(connections),
+            discoveries: Vec::new(),
+            reassembly: Reassembly::new(config),
+            assembled: crate::containers::intrusive::zeroed(ASSEMBLED_MAX),
+            has_late_fragments: false,
+            icmp_bucket: TokenBucket::new(
+                config.icmp_errors_per_second,
+                config.icmp_errors_burst,
+                &config.subkey(b"icmp"),
+            ),
+            flow_hasher: SipHasher13::new_with_key(&config.subkey(b"flow labels")),
+            identifier_hasher: SipHasher13::new_with_key(&config.subkey(b"identifiers")),
+        }
+    }
+
+    /// The flow label of a flow (RFC 6437 §3): one for all its packets, unrelated to the next one's.
+    pub(crate) fn flow_label(&self, tuple: &FourTuple) -> u32 {
+        if tuple.local().is_ipv4() {
+            return 0;
+        }
+        let hash = self.flow_hasher.hash(tuple.as_bytes());
+        let [a, b, c, d, ..] = hash.to_le_bytes();
+        (u32::from_le_bytes([a, b, c, d]) & wire::ipv6::FLOW_LABEL_MASK).max(1)
+    }
+
+    /// Whether this host takes what is sent to a group by the link of an interface.
+    pub(crate) fn listens_to_group(&self, interface: InterfaceId, group: IpAddr) -> bool {
+        let is_own = match group {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(group) => self.link.interfaces.listens_to(interface, group),
+        };
+        is_own || self.multicast.listens(interface, group)
+    }
+
+    /// Whether something of this layer or below waits to be sent.
+    pub(crate) fn wants_transmit(&self) -> bool {
+        self.has_late_fragments || self.link.wants_transmit() || self.multicast.wants_transmit()
+    }
+}
