@@ -1,9 +1,9 @@
 //! What an engine is started with.
 
-use crate::kernel::sharing::Sharing;
 use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use hostif::Layout;
+use nic::sharing::Claims;
 use stack::{FastOpenModes, InterfaceAddress, Offers, SynCookies};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -100,6 +100,14 @@ impl Default for Limits {
             ephemeral_ports: stack::Config::new([0; 16]).ephemeral_ports,
         }
     }
+}
+
+/// How an engine shares the kernel's addresses.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// Takes the engine's packets out of the kernel's way; without it the kernel gets them too, and the
+    /// backing sockets have to keep it silent.
+    pub claims: Option<Arc<dyn Claims>>,
 }
 
 /// What an engine is started with, besides its driver.

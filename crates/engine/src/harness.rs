@@ -97,7 +97,7 @@ impl Wired {
     pub fn turn(&mut self) -> usize {
         let mut work = 0;
         for core in &mut self.cores {
-            work += core.poll(self.now);
+            work += core.poll(self.now, None);
             if let Some(error) = core.failure() {
                 panic!("the driver failed: {error}");
             }
@@ -173,7 +173,7 @@ pub fn serve(core: &mut EngineCore, now: Instant) {
     core.drop_faulty(now);
     core.keep_house(now);
     // As before a sleep; whatever it finds, the next turn sees to.
-    let _ = core.link.driver.prepare_wait();
+    let _ = core.layer.link.driver.prepare_wait();
     core.programs.new.clear();
     core.programs.closing.clear();
 }
@@ -181,11 +181,11 @@ pub fn serve(core: &mut EngineCore, now: Instant) {
 /// See [`Wired::holdings`].
 pub fn holdings(core: &EngineCore) -> [usize; 6] {
     [
-        core.sockets.count(),
-        core.sockets.regions.len(),
+        core.layer.sockets.count(),
+        core.layer.sockets.regions.len(),
         core.programs.iter().count(),
-        core.stack.connections().count(),
-        core.stack.listeners().count(),
-        core.stack.time_waits().count(),
+        core.layer.stack.connections().count(),
+        core.layer.stack.listeners().count(),
+        core.layer.stack.time_waits().count(),
     ]
 }

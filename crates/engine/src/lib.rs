@@ -9,7 +9,6 @@
 //! One core serves one driver queue. A second process that takes over is not here yet.
 
 mod byte_channels;
-mod calls;
 mod config;
 mod core;
 mod device;
@@ -27,21 +26,23 @@ mod orphans;
 mod process;
 mod programs;
 mod shards;
+mod socket_layer;
 mod sockets;
 mod stamps;
+mod start_error;
 mod state;
 pub mod sysctl;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Address, Config, Limits};
+pub use config::{Address, Config, Limits, Sharing};
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
-pub use kernel::sharing::Sharing;
 pub use local_peers::LocalPeerDriver;
-pub use process::run::{Engine, StartError};
+pub use process::run::Engine;
 pub use shards::steering::core_of_frame;
 pub use sockets::rows::SOCKET_ROW_BYTES;
 pub use sockets::user_buffer::UserBuffer;
 pub use stack::{FastOpenModes, Protocols, SynCookies};
+pub use start_error::StartError;
 pub use tcp::{Algorithm as CongestionControl, EcnMode};

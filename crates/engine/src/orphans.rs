@@ -5,10 +5,10 @@
 //! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
-use crate::core::EngineCore;
 use crate::programs::Answer;
-use crate::programs::users::ProgramFd;
-use crate::sockets::Identity;
+use crate::programs::session::Session;
+use crate::programs::users::{ProgramFd, Users};
+use crate::sockets::{Identity, Sockets};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use hostif::SocketId;
@@ -18,11 +18,12 @@ use rustix::event::epoll;
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use stack::Stack;
 use std::sync::Arc;
 use tcp::{Duration, Instant};
 
 /// Sockets that may be without a session at a time; what comes after them is closed.
-const STRAYS_MAX: usize = 4_096;
+const ORPHANS_MAX: usize = 4_096;
 /// A program that ends closes its descriptors a moment after its channel.
 const FIRST_PAUSE: Duration = Duration::from_ms(1);
 /// The longest time between two looks.
@@ -42,42 +43,50 @@ struct OrphanBatch {
 }
 
 /// All of them; every batch has at least one socket.
-#[derive(Default)]
 pub struct Orphans {
-    flocks: Vec<OrphanBatch>,
+    batches: Vec<OrphanBatch>,
+    users: Arc<Users>,
 }
 
 impl Orphans {
     /// When to look again.
     pub fn next_look(&self) -> Option<Instant> {
-        self.flocks.iter().map(|batch| batch.next_look).min()
+        self.batches.iter().map(|batch| batch.next_look).min()
     }
 
     fn count(&self) -> usize {
-        self.flocks.iter().map(|batch| batch.sockets.len()).sum()
+        self.batches.iter().map(|batch| batch.sockets.len()).sum()
     }
 }
 
-impl EngineCore {
+impl Orphans {
+    /// None yet.
+    pub fn new(users: Arc<Users>) -> Self {
+        Self {
+            batches: Vec::new(),
+            users,
+        }
+    }
+
     /// The session has a descriptor: it holds the socket behind it from now on.
     pub(crate) fn adopt(
         &mut self,
-        slot: usize,
+        sockets: &mut Sockets,
+        (slot, session): (usize, &mut Session),
         descriptors: Vec<ProgramFd>,
     ) -> Result<Answer, (Errno, String)> {
         let unknown = || (Errno::NOENT, "not a socket of this engine".to_owned());
         let backing = descriptors.into_iter().next().ok_or_else(unknown)?;
         let identity = Identity::of(&*backing).map_err(|_| unknown())?;
-        let row = self.sockets.backed_by(identity).ok_or_else(unknown)?;
-        let is_orphan = self.sockets.companion(row).is_orphan;
+        let row = sockets.backed_by(identity).ok_or_else(unknown)?;
+        let is_orphan = sockets.companion(row).is_orphan;
         // One that its last holder has closed is on its way out.
-        if !is_orphan && self.sockets.holders(row).is_empty() {
+        if !is_orphan && sockets.holders(row).is_empty() {
             return Err(unknown());
         }
-        let record = *self.sockets.row(row);
-        let id = self.sockets.id(row).ok_or_else(unknown)?;
-        let session = self.programs.get_mut(slot).ok_or_else(unknown)?;
-        let owner = self.sockets.regions.owner(record.region);
+        let record = *sockets.row(row);
+        let id = sockets.id(row).ok_or_else(unknown)?;
+        let owner = sockets.regions.owner(record.region);
         // Root too: whoever shares the memory can keep its locks.
         if owner.is_some_and(|owner| owner.uid != session.user.uid) {
             let text =
@@ -85,9 +94,9 @@ impl EngineCore {
             return Err((Errno::ACCESS, text));
         }
         if session.sockets.insert(row) {
-            self.sockets.companion(row).holders.push(slot);
+            sockets.companion(row).holders.push(slot);
         }
-        let companion = self.sockets.companion(row);
+        let companion = sockets.companion(row);
         companion.is_shared = true;
         if core::mem::take(&mut companion.is_orphan) {
             companion.backing = Some(backing);
@@ -101,73 +110,46 @@ impl EngineCore {
         Ok((Reply::Adopted(adopted), Vec::new()))
     }
 
-    /// The session's sockets, or one of them, may be open elsewhere from now on.
-    pub(crate) fn share(
+    /// No session holds these any more. Returns those that are to be closed; the others may have descriptors somewhere.
+    #[must_use]
+    pub(crate) fn begin(
         &mut self,
-        slot: usize,
-        socket: Option<SocketId>,
-    ) -> Result<Answer, (Errno, String)> {
-        let session = self.programs.answered(slot)?;
-        let rows: Vec<u32> = match socket {
-            // A stale name is a socket that was closed meanwhile.
-            Some(id) => self.sockets.held_by(id, slot).into_iter().collect(),
-            None => session.sockets.iter().copied().collect(),
-        };
-        for row in rows {
-            self.sockets.companion(row).is_shared = true;
-        }
-        Ok((Reply::Shared, Vec::new()))
-    }
-
-    /// A session has closed its descriptor of a socket.
-    pub(crate) fn on_hold_released(&mut self, now: Instant, row: u32) {
-        if !self.sockets.holders(row).is_empty() {
-            return;
-        }
-        if self.sockets.companion(row).is_shared {
-            self.let_orphan(now, vec![row]);
-        } else {
-            self.close(now, row);
-        }
-    }
-
-    /// No session holds these any more: they are closed unless their descriptors are open somewhere.
-    pub(crate) fn let_orphan(&mut self, now: Instant, rows: Vec<u32>) {
+        now: Instant,
+        sockets: &mut Sockets,
+        rows: Vec<u32>,
+    ) -> Vec<u32> {
         if hostif::host_hooks::is_inline() {
             // The descriptors are open in this very process, whose end closes them.
-            for row in rows {
-                self.close(now, row);
-            }
-            return;
+            return rows;
         }
         if rows.is_empty() {
-            return;
+            return rows;
         }
         // While their backing sockets can still be asked.
-        self.sockets.read_identities();
-        let mut room = STRAYS_MAX.saturating_sub(self.orphans.count());
+        sockets.read_identities();
+        let mut room = ORPHANS_MAX.saturating_sub(self.count());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map(hostif::host_hooks::relocate_fd);
-        let mut entries = Vec::new();
+        let (mut entries, mut closed) = (Vec::new(), Vec::new());
         for row in rows {
-            let backing = self.sockets.companion(row).backing.take();
-            match (&set, backing, self.sockets.id(row)) {
+            let backing = sockets.companion(row).backing.take();
+            match (&set, backing, sockets.id(row)) {
                 (Ok(_), Some(backing), Some(id)) if room > 0 => {
                     room -= 1;
-                    self.sockets.companion(row).is_orphan = true;
+                    sockets.companion(row).is_orphan = true;
                     entries.push((id, backing));
                 }
                 (_, backing, _) => {
-                    self.sockets.companion(row).backing = backing;
-                    self.close(now, row);
+                    sockets.companion(row).backing = backing;
+                    closed.push(row);
                 }
             }
         }
         let (Ok(set), Some((_, first))) = (set, entries.first()) else {
-            return;
+            return closed;
         };
         let (set, is_entered) = (Arc::new(set), Arc::new(AtomicBool::new(false)));
         let user = Arc::clone(first.user());
-        self.orphans.flocks.push(OrphanBatch {
+        self.batches.push(OrphanBatch {
             set: Arc::clone(&set),
             is_entered: Arc::clone(&is_entered),
             sockets: entries.iter().map(|(id, _)| *id).collect(),
@@ -187,21 +169,20 @@ impl EngineCore {
                 backing.close_here();
             }
         });
-        self.look_for_orphans(now);
+        closed
     }
 
-    /// As when the next look is due.
-    pub(crate) fn look_for_orphans_now(&mut self, now: Instant) {
-        for batch in &mut self.orphans.flocks {
+    /// Looks at all of them the next time.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        for batch in &mut self.batches {
             batch.next_look = now;
         }
-        self.look_for_orphans(now);
     }
 
-    /// Closes those whose descriptors are all closed.
-    pub(crate) fn look_for_orphans(&mut self, now: Instant) {
-        let mut flocks = core::mem::take(&mut self.orphans.flocks);
-        for batch in &mut flocks {
+    /// Returns the rows of those whose descriptors are all closed, as far as a look is due: they are to be closed.
+    pub(crate) fn poll(&mut self, now: Instant, sockets: &mut Sockets) -> Vec<u32> {
+        let mut closed = Vec::new();
+        for batch in &mut self.batches {
             if batch.next_look > now {
                 continue;
             }
@@ -220,38 +201,35 @@ impl EngineCore {
                 if open.contains(&id.to_bits()) {
                     return true;
                 }
-                if let Some(row) = self.sockets.row_of(id.to_bits()) {
-                    self.sockets.companion(row).is_orphan = false;
-                    self.hold_port_again(row);
-                    self.close(now, row);
+                if let Some(row) = sockets.row_of(id.to_bits()) {
+                    sockets.companion(row).is_orphan = false;
+                    closed.push(row);
                 }
                 false
             });
         }
-        flocks.retain(|batch| !batch.sockets.is_empty());
-        self.orphans.flocks = flocks;
+        self.batches.retain(|batch| !batch.sockets.is_empty());
+        closed
     }
 
     /// While a connection ends, and in TIME-WAIT, the kernel is not to give its port to another program. Somebody who
     /// was given it since the last descriptor closed keeps it.
-    fn hold_port_again(&mut self, row: u32) {
-        let record = self.sockets.row(row);
+    pub(crate) fn hold_port_again(&self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
+        let record = sockets.row(row);
         let connection = record.connection().filter(|_| record.active);
-        let ends = connection.and_then(|connection| self.stack.addresses(connection).ok());
+        let ends = connection.and_then(|connection| stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
-            let own = self.programs.own_user();
+            let own = self.users.user(rustix::process::geteuid().as_raw());
             let socket = bound_to(local).ok().zip(own.ok());
-            self.sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
+            sockets.companion(row).backing = socket.map(|(socket, own)| own.keep(socket));
         }
     }
 
     fn forget_orphan(&mut self, id: SocketId) {
-        for batch in &mut self.orphans.flocks {
+        for batch in &mut self.batches {
             batch.sockets.retain(|one| *one != id);
         }
-        self.orphans
-            .flocks
-            .retain(|batch| !batch.sockets.is_empty());
+        self.batches.retain(|batch| !batch.sockets.is_empty());
     }
 }
 

@@ -12,7 +12,6 @@ use stack::{FastOpenModes, SynCookies};
 use tcp::{Duration, EcnMode, Retries};
 
 use crate::config::Config;
-use crate::core::EngineCore;
 use key::FastOpenKey;
 
 /// Where they are.
@@ -271,6 +270,13 @@ impl Sysctls {
         }
     }
 
+    /// Takes over what differs from what it was, and says what that is. Whether there was anything.
+    pub(crate) fn follow(&mut self, core: u16, config: &mut Config) -> bool {
+        let taken = self.look(config);
+        tell(core, &taken);
+        !taken.is_empty()
+    }
+
     /// Takes over what differs from what it was; at the first look, from a kernel's defaults. What means nothing here is
     /// passed over.
     pub(crate) fn look(&mut self, config: &mut Config) -> Vec<Taken> {
@@ -310,24 +316,6 @@ fn tell(core: u16, taken: &[Taken]) {
     if core == 0 && !taken.is_empty() {
         let taken: Vec<_> = taken.iter().map(Taken::to_string).collect();
         tracing::info!("as the kernel's net.ipv4: {}", taken.join(", "));
-    }
-}
-
-impl EngineCore {
-    /// Looks at the settings; connections and listeners that begin from now on obey them.
-    pub(crate) fn follow_sysctls(&mut self) {
-        let taken = self.sysctls.look(&mut self.config);
-        if taken.is_empty() {
-            return;
-        }
-        tell(self.shard.core, &taken);
-        let config = &self.config;
-        // Neither secret nor core is looked at.
-        self.stack
-            .set_modes(&config.of_stack(self.shard.core, [0; 16]));
-        self.stack.set_common_fast_open_keys(config.fast_open_keys);
-        self.sockets
-            .set_defaults(config.socket_options, config.receive_offer);
     }
 }
 

@@ -11,16 +11,16 @@ mod note;
 
 use std::collections::VecDeque;
 
-use hostif::control::Reply;
 use hostif::header::SlotName;
 use hostif::{ChannelPair, ChannelRegion, LaneNews};
 use nic::ControlMessage;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use stack::Stack;
 use tcp::Instant;
 
-use crate::core::EngineCore;
-use crate::programs::Answer;
+use crate::device::link::Link;
+use crate::sockets::Sockets;
 use note::Said;
 
 /// The memory between this engine and a neighbour.
@@ -78,49 +78,51 @@ impl ByteChannels {
     }
 }
 
-impl EngineCore {
+impl ByteChannels {
     /// Everything about byte channels that a turn has to do. Returns how much that was.
-    pub(crate) fn follow_byte_channels(&mut self, now: Instant) -> usize {
-        if self.link.driver.local_peers().is_none() {
-            self.sockets.established.clear();
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        stack: &mut Stack<'_>,
+        sockets: &mut Sockets,
+        link: &mut Link,
+    ) -> usize {
+        if link.driver.local_peers().is_none() {
+            sockets.established.clear();
             return 0;
         }
-        for at in 0..self.sockets.established.len() {
-            let row = self.sockets.established[at];
-            self.offer_slot(row);
+        for at in 0..sockets.established.len() {
+            let row = sockets.established[at];
+            self.offer_slot(row, stack, sockets, link);
         }
-        self.sockets.established.clear();
+        sockets.established.clear();
         let mut work = 0;
-        while let Some((neighbour, note)) = self.hear_note() {
+        while let Some((neighbour, note)) = hear_note(link) {
             work += 1;
             if let Some(said) = Said::parse(&note) {
-                self.on_said(now, neighbour, said);
+                self.on_said(now, neighbour, said, stack, sockets, link);
             }
         }
-        if !self.sockets.left_slots.is_empty() {
-            while let Some(name) = self.sockets.left_slots.pop() {
+        if !sockets.left_slots.is_empty() {
+            while let Some(name) = sockets.left_slots.pop() {
                 self.leave_slot(name);
             }
-            self.forget_channel_regions();
+            self.forget_regions(link);
         }
-        self.say_all();
+        self.say_all(link);
         work
     }
 
-    fn hear_note(&mut self) -> Option<(u64, ControlMessage)> {
-        self.link.driver.local_peers()?.hear()
-    }
-
-    fn say_all(&mut self) {
-        while let Some((neighbour, note)) = self.byte_channels.unsaid.front() {
-            let Some(neighbours) = self.link.driver.local_peers() else {
+    fn say_all(&mut self, link: &mut Link) {
+        while let Some((neighbour, note)) = self.unsaid.front() {
+            let Some(neighbours) = link.driver.local_peers() else {
                 return;
             };
             match neighbours.tell(*neighbour, note) {
-                Ok(true) => drop(self.byte_channels.unsaid.pop_front()),
+                Ok(true) => drop(self.unsaid.pop_front()),
                 Ok(false) => return,
                 Err(error) => {
-                    self.link.device.on_failure(error);
+                    link.device.on_failure(error);
                     return;
                 }
             }
@@ -128,14 +130,14 @@ impl EngineCore {
     }
 
     /// The memory shared with a neighbour; mapped when it is first needed.
-    fn known(&mut self, neighbour: u64) -> Option<&mut Known> {
-        if self.byte_channels.by_neighbour(neighbour).is_none() {
-            let (file, is_maker) = self.link.driver.local_peers()?.take_memory(neighbour)?;
+    fn known(&mut self, neighbour: u64, link: &mut Link) -> Option<&mut Known> {
+        if self.by_neighbour(neighbour).is_none() {
+            let (file, is_maker) = link.driver.local_peers()?.take_memory(neighbour)?;
             // A neighbour whose memory is something else gets segments.
             let channel_region = ChannelRegion::adopt(file).ok()?;
-            let number = self.byte_channels.last_number.wrapping_add(1).max(1);
-            self.byte_channels.last_number = number;
-            self.byte_channels.known.push(Known {
+            let number = self.last_number.wrapping_add(1).max(1);
+            self.last_number = number;
+            self.known.push(Known {
                 number,
                 neighbour,
                 side: u8::from(!is_maker),
@@ -143,33 +145,31 @@ impl EngineCore {
                 owners: Box::new([0; hostif::channel_region::SLOTS as usize]),
             });
         }
-        self.byte_channels.by_neighbour(neighbour)
+        self.by_neighbour(neighbour)
     }
 
     /// A connection that this side has accepted stands.
-    fn offer_slot(&mut self, row: u32) {
-        let record = self.sockets.row(row);
+    fn offer_slot(&mut self, row: u32, stack: &Stack<'_>, sockets: &mut Sockets, link: &mut Link) {
+        let record = sockets.row(row);
         let Some(connection) = record.connection() else {
             return;
         };
         // What arrives by a byte channel has no time of arrival.
-        if record.active || record.tells_arrival || self.sockets.companion(row).slot.is_some() {
+        if record.active || record.tells_arrival || sockets.companion(row).slot.is_some() {
             return;
         }
-        let (Ok((local, remote)), Some(owner)) =
-            (self.stack.addresses(connection), self.sockets.id(row))
+        let (Ok((local, remote)), Some(owner)) = (stack.addresses(connection), sockets.id(row))
         else {
             return;
         };
-        let Some(neighbour) = self
-            .link
+        let Some(neighbour) = link
             .driver
             .local_peers()
             .and_then(|all| all.find(remote.ip()))
         else {
             return;
         };
-        let Some(known) = self.known(neighbour) else {
+        let Some(known) = self.known(neighbour, link) else {
             return;
         };
         let side = known.side;
@@ -189,18 +189,24 @@ impl EngineCore {
             out.byte_channel.reset();
             back.byte_channel.reset();
         }
-        self.use_slot(neighbour, slot, row, owner.to_bits());
+        self.use_slot(neighbour, slot, sockets, (row, owner.to_bits()));
         let said = Said::Offer {
             slot,
             acceptor: local,
             opener: remote,
         };
-        self.byte_channels.say(neighbour, &said);
+        self.say(neighbour, &said);
     }
 
     /// A socket has a slot from now on.
-    fn use_slot(&mut self, neighbour: u64, slot: u32, row: u32, socket: u64) {
-        let Some(known) = self.byte_channels.by_neighbour(neighbour) else {
+    fn use_slot(
+        &mut self,
+        neighbour: u64,
+        slot: u32,
+        sockets: &mut Sockets,
+        (row, socket): (u32, u64),
+    ) {
+        let Some(known) = self.by_neighbour(neighbour) else {
             return;
         };
         let name = SlotName {
@@ -211,19 +217,26 @@ impl EngineCore {
         if let Some(owner) = known.owner(slot) {
             *owner = socket;
         }
-        self.sockets.companion(row).slot = Some(name);
-        self.sockets
-            .with_header(row, |header| header.engine_set_slot(name));
+        sockets.companion(row).slot = Some(name);
+        sockets.with_header(row, |header| header.engine_set_slot(name));
     }
 
-    fn on_said(&mut self, now: Instant, neighbour: u64, said: Said) {
+    fn on_said(
+        &mut self,
+        now: Instant,
+        neighbour: u64,
+        said: Said,
+        stack: &mut Stack<'_>,
+        sockets: &mut Sockets,
+        link: &mut Link,
+    ) {
         match said {
             Said::Offer {
                 slot,
                 acceptor,
                 opener,
             } => {
-                let Some(known) = self.known(neighbour) else {
+                let Some(known) = self.known(neighbour, link) else {
                     return;
                 };
                 let (side, is_used) = (known.side, known.owner(slot).is_none_or(|it| *it != 0));
@@ -231,37 +244,36 @@ impl EngineCore {
                     return;
                 };
                 let is_theirs = slot % 2 != u32::from(side);
-                let is_its_own = |core: &mut Self| {
-                    let neighbours = core.link.driver.local_peers();
+                let is_its_own = |link: &mut Link| {
+                    let neighbours = link.driver.local_peers();
                     neighbours.is_some_and(|all| all.has(neighbour, acceptor.ip()))
                 };
-                let row = if is_theirs && !is_used && is_its_own(self) {
-                    let owner = self.stack.owner_between(opener, acceptor);
-                    owner.and_then(|owner| Some((self.sockets.row_of(owner)?, owner)))
+                let row = if is_theirs && !is_used && is_its_own(link) {
+                    let owner = stack.owner_between(opener, acceptor);
+                    owner.and_then(|owner| Some((sockets.row_of(owner)?, owner)))
                 } else {
                     None
                 };
                 let row = row.filter(|(row, _)| {
-                    let is_plain = !self.sockets.row(*row).tells_arrival;
-                    is_plain && self.sockets.companion(*row).slot.is_none()
+                    let is_plain = !sockets.row(*row).tells_arrival;
+                    is_plain && sockets.companion(*row).slot.is_none()
                 });
                 uses.hear(side, row.is_some());
                 if let Some((row, owner)) = row {
-                    self.use_slot(neighbour, slot, row, owner);
+                    self.use_slot(neighbour, slot, sockets, (row, owner));
                 }
             }
             Said::News { slot, news } => {
                 let owner = self
-                    .byte_channels
                     .by_neighbour(neighbour)
                     .and_then(|known| known.owner(slot).copied());
-                let Some(row) = owner.and_then(|owner| self.sockets.row_of(owner)) else {
+                let Some(row) = owner.and_then(|owner| sockets.row_of(owner)) else {
                     return;
                 };
-                self.sockets.set_now(now);
+                sockets.set_now(now);
                 match news {
-                    LaneNews::Bytes => self.sockets.count_rx(row),
-                    LaneNews::Room => self.sockets.count_tx(row),
+                    LaneNews::Bytes => sockets.count_rx(row),
+                    LaneNews::Room => sockets.count_tx(row),
                     LaneNews::Nonsense => {}
                 }
             }
@@ -269,55 +281,48 @@ impl EngineCore {
     }
 
     /// A program speaks of its byte channels.
-    pub(crate) fn tell_byte_channel(
+    pub(crate) fn tell(
         &mut self,
         now: Instant,
+        stack: &mut Stack<'_>,
+        sockets: &mut Sockets,
         row: u32,
         news: LaneNews,
     ) -> Result<u64, Errno> {
-        let name = self.sockets.companion(row).slot.ok_or(Errno::INVAL)?;
+        let name = sockets.companion(row).slot.ok_or(Errno::INVAL)?;
         if news == LaneNews::Nonsense {
-            let connection = self.sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
+            let connection = sockets.row(row).connection().ok_or(Errno::NOTCONN)?;
             tracing::warn!("a neighbour's memory makes no sense: its connection is reset");
-            let _ = self.stack.abort(now, connection, &mut self.sockets);
-            self.sockets.fail(row, Errno::CONNRESET);
+            let _ = stack.abort(now, connection, sockets);
+            sockets.fail(row, Errno::CONNRESET);
             return Ok(0);
         }
-        let known = self
-            .byte_channels
-            .by_number(name.channel_region)
-            .ok_or(Errno::INVAL)?;
+        let known = self.by_number(name.channel_region).ok_or(Errno::INVAL)?;
         let neighbour = known.neighbour;
         let slot = name.slot;
-        self.byte_channels
-            .say(neighbour, &Said::News { slot, news });
+        self.say(neighbour, &Said::News { slot, news });
         Ok(0)
     }
 
     /// The last holder closes a socket: nobody reads its byte channel any more. Whether there is something in it that nobody
     /// has read.
-    pub(crate) fn stop_reading_byte_channel(&mut self, row: u32) -> bool {
-        let Some(name) = self.sockets.companion(row).slot else {
+    pub(crate) fn stop_reading(&self, sockets: &mut Sockets, row: u32) -> bool {
+        let Some(name) = sockets.companion(row).slot else {
             return false;
         };
-        let consumed = self
-            .sockets
+        let consumed = sockets
             .with_header(row, |header| header.byte_channel_consumed())
             .unwrap_or(0);
-        self.byte_channels
-            .channel_pairs(name)
-            .is_some_and(|(_, back)| {
-                back.byte_channel.leave();
-                back.byte_channel.available(consumed) != Ok(0)
-            })
+        self.channel_pairs(name).is_some_and(|(_, back)| {
+            back.byte_channel.leave();
+            back.byte_channel.available(consumed) != Ok(0)
+        })
     }
 
     /// What of a connection's stream went by its byte_channels: sent and received bytes.
-    pub(crate) fn byte_channel_bytes(&self, row: u32) -> [u64; 2] {
+    pub(crate) fn bytes(&self, sockets: &Sockets, row: u32) -> [u64; 2] {
         let read = |header: hostif::SocketHeader<'_>| {
-            let there = header
-                .slot()
-                .map(|name| self.byte_channels.channel_pairs(name));
+            let there = header.slot().map(|name| self.channel_pairs(name));
             let consumed = header.byte_channel_consumed();
             let waiting = there
                 .flatten()
@@ -327,12 +332,12 @@ impl EngineCore {
                 consumed + waiting.unwrap_or(0),
             ]
         };
-        self.sockets.with_header(row, read).unwrap_or_default()
+        sockets.with_header(row, read).unwrap_or_default()
     }
 
     /// A socket with a slot is gone.
     fn leave_slot(&mut self, name: SlotName) {
-        let Some(known) = self.byte_channels.by_number(name.channel_region) else {
+        let Some(known) = self.by_number(name.channel_region) else {
             return;
         };
         if let Some(owner) = known.owner(name.slot) {
@@ -344,44 +349,40 @@ impl EngineCore {
     }
 
     /// The memory of a neighbour that is gone goes with the last connection that has a slot in it.
-    pub(crate) fn forget_channel_regions(&mut self) {
-        let Some(neighbours) = self.link.driver.local_peers() else {
+    pub(crate) fn forget_regions(&mut self, link: &mut Link) {
+        let Some(neighbours) = link.driver.local_peers() else {
             return;
         };
-        self.byte_channels.known.retain(|one| {
+        self.known.retain(|one| {
             one.owners.iter().any(|owner| *owner != 0) || neighbours.knows(one.neighbour)
         });
     }
 
-    /// The memory behind a slot, for a session that holds a socket with one there.
-    pub(crate) fn map_channel_region(
+    /// The memory of that number behind slots, for a program that holds sockets in these rows.
+    ///
+    /// # Errors
+    /// None of them has a slot there, or no descriptor is free.
+    pub(crate) fn region_file(
         &mut self,
-        slot: usize,
-        channel_region: u32,
-    ) -> Result<Answer, (Errno, String)> {
-        match self.channel_region_file(slot, channel_region) {
-            Ok(file) => Ok((Reply::ChannelRegion { channel_region }, vec![file])),
-            Err(errno) => Err((errno, "no memory for this program".to_owned())),
-        }
-    }
-
-    fn channel_region_file(&mut self, slot: usize, number: u32) -> Result<OwnedFd, Errno> {
-        let rows: Vec<u32> = self
-            .programs
-            .get(slot)
-            .map(|session| session.sockets.iter().copied().collect())
-            .unwrap_or_default();
+        sockets: &mut Sockets,
+        mut rows: impl Iterator<Item = u32>,
+        number: u32,
+    ) -> Result<OwnedFd, Errno> {
         let is_there = |row: u32| {
-            let name = self.sockets.companion(row).slot;
+            let name = sockets.companion(row).slot;
             name.is_some_and(|name| name.channel_region == number)
         };
-        if !rows.into_iter().any(is_there) {
+        if !rows.any(is_there) {
             return Err(Errno::ACCESS);
         }
-        let known = self.byte_channels.by_number(number).ok_or(Errno::NOENT)?;
+        let known = self.by_number(number).ok_or(Errno::NOENT)?;
         let file = known.channel_region.file().ok_or(Errno::BADF)?;
         rustix::io::fcntl_dupfd_cloexec(file, 0)
     }
+}
+
+fn hear_note(link: &mut Link) -> Option<(u64, ControlMessage)> {
+    link.driver.local_peers()?.hear()
 }
 
 #[cfg(test)]

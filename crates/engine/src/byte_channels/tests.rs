@@ -1,10 +1,12 @@
 //! Slots and byte channels between two engines that are neighbours: programs that speak headers and byte channels by hand.
 
 use super::*;
+use crate::core::EngineCore;
 use crate::harness::{Program, Socket, Wired};
 use crate::local_peers::tests::wired;
 use core::net::SocketAddr;
 use hostif::byte_channel::Reader;
+use hostif::control::Reply;
 use hostif::control::Request;
 use hostif::{Op, OptionChanges};
 use rustix::fd::AsFd as _;
@@ -170,7 +172,7 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     let [near, far] = scene.connected();
     let name = near.header().slot().unwrap();
     let (now, core) = (scene.wired.now, &mut scene.wired.cores[0]);
-    let neighbour = core.byte_channels.known[0].neighbour;
+    let neighbour = core.layer.byte_channels.known[0].neighbour;
     let (local, remote) = near.header().addresses();
     let (opener, acceptor) = (local.unwrap(), remote.unwrap());
     let theirs = name.slot + 2;
@@ -188,10 +190,10 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
             acceptor,
             opener,
         };
-        core.on_said(now, neighbour, offer);
-        core.on_said(now, neighbour + 1, offer);
+        on_said(core, now, neighbour, offer);
+        on_said(core, now, neighbour + 1, offer);
     }
-    let used = core.byte_channels.known[0]
+    let used = core.layer.byte_channels.known[0]
         .owners
         .iter()
         .filter(|owner| **owner != 0);
@@ -199,7 +201,16 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     assert_eq!(near.header().slot(), Some(name));
     let news = LaneNews::Bytes;
     for slot in [theirs, u32::MAX] {
-        core.on_said(now, neighbour, Said::News { slot, news });
+        on_said(core, now, neighbour, Said::News { slot, news });
     }
     assert!(!far.flags().contains(hostif::Flags::ERROR));
+}
+
+/// A neighbour says something.
+fn on_said(core: &mut EngineCore, now: Instant, neighbour: u64, said: Said) {
+    let layer = &mut core.layer;
+    let (stack, sockets, link) = (&mut layer.stack, &mut layer.sockets, &mut layer.link);
+    layer
+        .byte_channels
+        .on_said(now, neighbour, said, stack, sockets, link);
 }

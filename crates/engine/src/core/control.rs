@@ -13,7 +13,7 @@ use hostif::control::{
     Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, Welcome,
     negotiate, receive_any, send,
 };
-use hostif::{Moderation, Region, doorbell, host_hooks};
+use hostif::{Moderation, Region, SocketId, doorbell, host_hooks};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair, sockopt};
@@ -191,6 +191,64 @@ impl EngineCore {
         }
     }
 
+    /// The end of a socket's pair on which a session that holds it says what it wants to hear.
+    fn signals_of(&mut self, slot: usize, socket: SocketId) -> Result<Answer, (Errno, String)> {
+        let row = self.layer.sockets.held_by(socket, slot);
+        let row = row.ok_or((Errno::BADF, "not a socket of this program".to_owned()))?;
+        let user = &self.programs.answered(slot)?.user;
+        let end = self.layer.sockets.signals_of(row, user)?;
+        Ok((Reply::Signals, vec![end]))
+    }
+
+    /// What is shown of who hears on which port.
+    fn map_holders(&mut self) -> Result<Answer, (Errno, String)> {
+        let file = self
+            .layer
+            .holders
+            .map(&self.layer.stack, &self.layer.sockets)?;
+        Ok((Reply::Holders, vec![file]))
+    }
+
+    /// The memory behind a slot, for a session that holds a socket with one there.
+    fn map_channel_region(
+        &mut self,
+        slot: usize,
+        channel_region: u32,
+    ) -> Result<Answer, (Errno, String)> {
+        let rows = self.programs.answered(slot)?.sockets.iter().copied();
+        self.layer
+            .byte_channels
+            .region_file(&mut self.layer.sockets, rows, channel_region)
+            .map(|file| (Reply::ChannelRegion { channel_region }, vec![file]))
+            .map_err(|errno| (errno, "no memory for this program".to_owned()))
+    }
+
+    /// The session has a descriptor: it holds the socket behind it from now on.
+    fn adopt(
+        &mut self,
+        slot: usize,
+        descriptors: Vec<ProgramFd>,
+    ) -> Result<Answer, (Errno, String)> {
+        let session = self.programs.answered(slot)?;
+        self.layer
+            .orphans
+            .adopt(&mut self.layer.sockets, (slot, session), descriptors)
+    }
+
+    /// The session's sockets, or one of them, may be open elsewhere from now on.
+    fn share(&mut self, slot: usize, socket: Option<SocketId>) -> Result<Answer, (Errno, String)> {
+        let session = self.programs.answered(slot)?;
+        let rows: Vec<u32> = match socket {
+            // A stale name is a socket that was closed meanwhile.
+            Some(id) => self.layer.sockets.held_by(id, slot).into_iter().collect(),
+            None => session.sockets.iter().copied().collect(),
+        };
+        for row in rows {
+            self.layer.sockets.companion(row).is_shared = true;
+        }
+        Ok((Reply::Shared, Vec::new()))
+    }
+
     fn moderate(&mut self, slot: usize, policy: Moderation) -> Result<Answer, (Errno, String)> {
         let session = self
             .programs
@@ -206,7 +264,7 @@ impl EngineCore {
         if session.rings.is_some() {
             return Err((Errno::ISCONN, "this program is attached already".to_owned()));
         }
-        let number = self.sockets.regions.next_number();
+        let number = self.layer.sockets.regions.next_number();
         let region = Region::create(self.config.limits.region, number, session.number)
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
@@ -235,8 +293,8 @@ impl EngineCore {
             session: session.number,
             region: number,
         };
-        self.sockets.regions.insert(region, user);
-        let now = self.sockets.now();
+        self.layer.sockets.regions.insert(region, user);
+        let now = self.layer.sockets.now();
         self.programs.wake(now, slot);
         // What a child was to hear of before it said hello.
         self.programs.tell(slot, |_| {});
@@ -260,7 +318,7 @@ impl EngineCore {
                 Ok(SocketType::DGRAM) => Kind::FreshDatagram,
                 _ => Kind::Fresh,
             };
-            let Some(row) = self.sockets.create(region, kind) else {
+            let Some(row) = self.layer.sockets.create(region, kind) else {
                 let text = "the engine's socket table is full: close sockets or raise its limits"
                     .to_owned();
                 if opened.is_empty() {
@@ -268,14 +326,18 @@ impl EngineCore {
                 }
                 break;
             };
-            let companion = self.sockets.companion(row);
+            let companion = self.layer.sockets.companion(row);
             companion.holders.push(slot);
-            self.sockets.set_backing(row, backing);
+            self.layer.sockets.set_backing(row, backing);
             session.sockets.insert(row);
-            let socket = self.sockets.id(row).ok_or((Errno::NFILE, String::new()))?;
+            let socket = self
+                .layer
+                .sockets
+                .id(row)
+                .ok_or((Errno::NFILE, String::new()))?;
             opened.push(Opened {
                 socket,
-                header: self.sockets.row(row).header,
+                header: self.layer.sockets.row(row).header,
             });
         }
         Ok((Reply::Opened(opened), Vec::new()))
@@ -303,7 +365,7 @@ impl EngineCore {
         ))?;
         let session = self.programs.answered(child)?;
         for &row in &held {
-            self.sockets.companion(row).holders.push(child);
+            self.layer.sockets.companion(row).holders.push(child);
         }
         session.sockets = held;
         Ok((
@@ -319,14 +381,14 @@ impl EngineCore {
         if !session
             .sockets
             .iter()
-            .any(|&row| self.sockets.row(row).region == region)
+            .any(|&row| self.layer.sockets.row(row).region == region)
         {
             return Err((
                 Errno::ACCESS,
                 "this program holds no socket in that region".to_owned(),
             ));
         }
-        let file = self.sockets.regions.find(region).map(Region::file);
+        let file = self.layer.sockets.regions.find(region).map(Region::file);
         let file = file.ok_or((Errno::NOENT, "no such region".to_owned()))?;
         let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)
             .map_err(|errno| (errno, "cannot duplicate the region's file".to_owned()))?;
@@ -336,7 +398,11 @@ impl EngineCore {
     /// One of each family: as configured, or as a router has announced itself.
     pub(crate) fn gateways(&self) -> Vec<IpAddr> {
         let mut gateways = self.config.gateways.clone();
-        let default_routes = self.stack.routes().filter(|route| route.prefix_len == 0);
+        let default_routes = self
+            .layer
+            .stack
+            .routes()
+            .filter(|route| route.prefix_len == 0);
         for gateway in default_routes.filter_map(|route| route.gateway) {
             let is_same_family = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
             if !gateways.iter().any(is_same_family) {
@@ -347,9 +413,10 @@ impl EngineCore {
     }
 
     fn addresses(&self) -> Reply {
-        let mtu_bytes = self.link.driver.caps().mtu;
+        let mtu_bytes = self.layer.link.driver.caps().mtu;
         // What the stack has rather than what was configured: link-local addresses are its own making.
         let of_links = self
+            .layer
             .stack
             .interfaces()
             .filter(|(_, interface, _)| interface.resolution != Resolution::Loopback);
@@ -369,7 +436,7 @@ impl EngineCore {
             gateways: self.gateways(),
             scope_id: self.config.interface_index,
             kinds,
-            sharing: self.sharing(),
+            sharing: self.layer.sharing(),
         })
     }
 
@@ -385,20 +452,20 @@ impl EngineCore {
         let is_faulty = session.is_faulty;
         let mut unheld = Vec::new();
         for row in held {
-            self.release_locks(row, number);
+            self.layer.release_locks(row, number);
             self.release_hold(now, slot, row, None);
-            if !self.sockets.holders(row).is_empty() {
-                self.sockets.companion(row).is_shared = true;
+            if !self.layer.sockets.holders(row).is_empty() {
+                self.layer.sockets.companion(row).is_shared = true;
             } else if is_faulty {
-                self.close(now, row);
+                self.layer.close(now, row);
             } else {
                 unheld.push(row);
             }
         }
         if let Some(region) = self.programs.remove(slot) {
-            self.sockets.regions.end_session(region);
+            self.layer.sockets.regions.end_session(region);
         }
-        self.let_orphan(now, unheld);
+        self.layer.let_orphan(now, unheld);
     }
 
     /// Acts on what users' threads have done.
@@ -417,8 +484,10 @@ impl EngineCore {
                     socket,
                     name,
                 } => self.on_named(now, session, socket, name),
-                Finished::Left { port } => self.name_udp(port),
-                Finished::Freed { region, pair } => self.sockets.regions.on_freed(region, pair),
+                Finished::Left { port } => self.layer.holders.name_udp(&self.layer.stack, port),
+                Finished::Freed { region, pair } => {
+                    self.layer.sockets.regions.on_freed(region, pair)
+                }
             }
         }
         work

@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 /// The engine as a whole.
 pub fn status(core: &EngineCore) -> Value {
     let counters: Map<String, Value> = core
+        .layer
         .stack
         .counters()
         .iter()
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
-    let caps = core.link.driver.caps();
+    let caps = core.layer.link.driver.caps();
     json!({
         "name": core.config.name,
         "pid": std::process::id(),
@@ -27,10 +28,10 @@ pub fn status(core: &EngineCore) -> Value {
         "cores": core.shard.steering.cores,
         "interface": core.config.interface,
         "driver": core.config.driver,
-        "driver_mode": core.link.driver.mode(),
+        "driver_mode": core.layer.link.driver.mode(),
         "complaints": complaints(core),
         "lost_log_lines": core.config.lost_log_lines.load(Ordering::Relaxed),
-        "sharing": format!("{:?}", core.sharing()).to_lowercase(),
+        "sharing": format!("{:?}", core.layer.sharing()).to_lowercase(),
         "congestion_control": core.config.socket_options.congestion.name(),
         "ecn": core.config.socket_options.ecn as u8,
         "protocols": core.config.protocols.names().collect::<Vec<_>>(),
@@ -42,17 +43,17 @@ pub fn status(core: &EngineCore) -> Value {
             "mtu_bytes": caps.mtu,
             "payload_align_bytes": caps.align,
         },
-        "driver_counters": core.link.driver.counters(),
-        "lost_at_stopped_queue": core.link.queues.lost_frames(),
+        "driver_counters": core.layer.link.driver.counters(),
+        "lost_at_stopped_queue": core.layer.link.queues.lost_frames(),
         "stack_counters": counters,
-        "copies": core.copies().to_json(),
+        "copies": core.layer.copies().to_json(),
         "programs": core.programs.iter().filter(|session| is_program(session)).count(),
-        "sockets": core.sockets.count(),
-        "connections": core.stack.connections().count(),
-        "listeners": core.stack.listeners().count(),
-        "time_waits": core.stack.time_waits().count(),
-        "datagram_sockets": core.stack.udp_sockets(),
-        "regions": core.sockets.regions.len(),
+        "sockets": core.layer.sockets.count(),
+        "connections": core.layer.stack.connections().count(),
+        "listeners": core.layer.stack.listeners().count(),
+        "time_waits": core.layer.stack.time_waits().count(),
+        "datagram_sockets": core.layer.stack.udp_sockets(),
+        "regions": core.layer.sockets.regions.len(),
         "memory_kib": resident_kib(),
         "bytes_per_connection": size_of::<ConnectionRecord>() + size_of::<crate::sockets::rows::SocketRow>(),
         "bytes_per_listener": size_of::<ListenerRecord>(),
@@ -82,7 +83,8 @@ fn resident_kib() -> Value {
 }
 
 fn pids(core: &EngineCore, row: u32) -> Vec<i32> {
-    core.sockets
+    core.layer
+        .sockets
         .holders(row)
         .iter()
         .filter_map(|&slot| core.programs.get(slot))
@@ -97,26 +99,26 @@ pub fn sockets(core: &EngineCore) -> Value {
     };
     let inode = |owner: u64| {
         let id = hostif::SocketId::from_bits(owner)?;
-        core.sockets.backing_inode(id.row())
+        core.layer.sockets.backing_inode(id.row())
     };
     // Small steps of a program come without a note, so its own word counts.
     let unread = |owner: u64| {
         let left = |header: hostif::SocketHeader<'_>| {
             header.received_end().saturating_sub(header.consumed())
         };
-        let row = core.sockets.row_of(owner);
-        row.and_then(|row| core.sockets.with_header(row, left))
+        let row = core.layer.sockets.row_of(owner);
+        row.and_then(|row| core.layer.sockets.with_header(row, left))
             .unwrap_or(u64::MAX)
     };
     let here = core.shard.core;
     let mut rows = Vec::new();
-    for row in core.stack.listeners() {
+    for row in core.layer.stack.listeners() {
         rows.push(json!({
             "core": here, "protocol": "tcp", "state": "LISTEN", "local": row.local, "remote": null, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.ready, "send_queue": row.backlog, "half_open": row.half_open,
         }));
     }
-    for row in core.stack.connections() {
+    for row in core.layer.stack.connections() {
         rows.push(json!({
             "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.info.receive_queue.min(unread(row.owner)), "send_queue": row.info.send_queue,
@@ -126,14 +128,14 @@ pub fn sockets(core: &EngineCore) -> Value {
             "retransmissions": row.info.retransmissions, "sack": row.info.sack, "timestamps": row.info.timestamps,
         }));
     }
-    for row in core.stack.time_waits() {
+    for row in core.layer.stack.time_waits() {
         rows.push(
             json!({ "core": here, "protocol": "tcp", "state": "TIME-WAIT", "local": row.local, "remote": row.remote, "pids": [],
             "receive_queue": 0, "send_queue": 0 }),
         );
     }
-    for row in core.stack.udp_rows() {
-        let positions = core.sockets.datagram(row.socket);
+    for row in core.layer.stack.udp_rows() {
+        let positions = core.layer.sockets.datagram(row.socket);
         // As ss(8) names them.
         let state = row.remote.map_or("UNCONN", |_| "ESTAB");
         rows.push(json!({
@@ -157,7 +159,7 @@ pub fn sessions(core: &EngineCore) -> Value {
             session
                 .sockets
                 .iter()
-                .filter(|&&row| core.sockets.row(row).kind == kind)
+                .filter(|&&row| core.layer.sockets.row(row).kind == kind)
                 .count()
         };
         json!({
@@ -179,16 +181,16 @@ pub fn sessions(core: &EngineCore) -> Value {
 
 /// Interfaces with addresses, routes, neighbours.
 pub fn interfaces(core: &EngineCore) -> Value {
-    let caps = core.link.driver.caps();
+    let caps = core.layer.link.driver.caps();
     // What the stack has rather than what was configured: routers may have announced more.
-    let of_links = core.stack.interfaces();
+    let of_links = core.layer.stack.interfaces();
     let of_links = of_links.filter(|(_, link, _)| link.resolution != Resolution::Loopback);
     let addresses: Vec<String> = of_links
         .flat_map(|(_, _, addresses)| addresses)
         .map(|own| format!("{}/{}", own.address, own.prefix_len))
         .collect();
     json!([{
-        "interface": core.config.interface, "driver": core.config.driver, "driver_mode": core.link.driver.mode(), "mtu_bytes": caps.mtu,
+        "interface": core.config.interface, "driver": core.config.driver, "driver_mode": core.layer.link.driver.mode(), "mtu_bytes": caps.mtu,
         "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.gateways(),
     }])
 }

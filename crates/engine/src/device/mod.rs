@@ -8,10 +8,8 @@ mod loopback;
 pub mod queues;
 mod sys;
 
-use crate::core::EngineCore;
 use nic::Presence;
 use std::io::{Error, ErrorKind};
-use tcp::Instant;
 
 /// What the loop has to do with the device's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,64 +47,32 @@ impl Device {
         is_passing
     }
 
-    /// Whether it was there, and up, when it was looked at the last time.
-    pub fn is_up(&self) -> bool {
-        self.presence == Presence::Up
-    }
-}
-
-impl EngineCore {
-    /// Looks at the device, once a second and when it has failed.
-    pub(crate) fn follow_device(&mut self, now: Instant) {
-        self.link.device.is_doubted = false;
-        let before = self.link.device.presence;
-        let found = self.link.driver.attend();
-        self.follow_mtu();
+    /// It was found so. `None`: as before. What it is now, and whether it was another device until then.
+    pub fn on_found(&mut self, found: Presence) -> Option<(Presence, bool)> {
+        self.is_doubted = false;
+        let before = self.presence;
         if found == before {
-            return;
+            return None;
         }
-        match found {
-            Presence::Back { index } => self.take_device(now, index),
-            Presence::Gone => self.link.device.watch = Some(Watch::End),
-            Presence::Up | Presence::Down => {}
-        }
-        self.link.device.presence = match found {
+        self.watch = match found {
+            Presence::Back { .. } => Some(Watch::Begin),
+            Presence::Gone => Some(Watch::End),
+            Presence::Up | Presence::Down => self.watch,
+        };
+        self.presence = match found {
             Presence::Back { .. } => Presence::Up,
             other => other,
         };
-        // What is not well is among the complaints.
-        if self.link.device.presence == Presence::Up && self.shard.core == 0 {
-            let interface = &self.config.interface;
-            let is_another = before == Presence::Gone;
-            tracing::info!(interface, is_another, "the device is there again");
-        }
+        Some((self.presence, before == Presence::Gone))
     }
 
-    /// The device is another one of the same name.
-    fn take_device(&mut self, now: Instant, index: u32) {
-        self.link.device.watch = Some(Watch::Begin);
-        let hardware = self.link.driver.caps().hardware_address;
-        // The interface was made when the core was.
-        let _ = self.stack.exchange_device(now, self.interface, hardware);
-        if let Some(shared) = &mut self.shared {
-            shared.move_to(index);
-        }
+    /// Its largest packet is so long. Whether that is new.
+    pub fn has_new_mtu(&mut self, mtu: u32) -> bool {
+        self.mtu.replace(mtu).is_some_and(|before| before != mtu)
     }
 
-    /// Where addresses are shared the kernel tells the MTU with them.
-    fn follow_mtu(&mut self) {
-        let mtu = self.link.driver.caps().mtu;
-        if self.shared.is_none()
-            && self
-                .link
-                .device
-                .mtu
-                .replace(mtu)
-                .is_some_and(|before| before != mtu)
-        {
-            let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-            // Too small a link for IP: as it was.
-            let _ = self.stack.set_mtu(self.interface, mtu);
-        }
+    /// Whether it was there, and up, when it was looked at the last time.
+    pub fn is_up(&self) -> bool {
+        self.presence == Presence::Up
     }
 }

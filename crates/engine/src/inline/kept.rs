@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::Inline;
 use crate::process::latency::IdleLatency;
-use crate::process::run::StartError;
+use crate::start_error::StartError;
 
 /// How long an engine that was left behind stays without being needed.
 const PATIENCE: tcp::Duration = tcp::Duration::from_secs(1);
@@ -23,7 +23,7 @@ impl Kept<'_> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         self.engine.run(|core| {
             // What this process wrote last counts.
-            core.turn(core.now())?;
+            core.turn(core.now(), None)?;
             Ok(core.is_needed(own))
         }) == Some(true)
     }

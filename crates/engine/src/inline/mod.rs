@@ -36,8 +36,8 @@ use crate::config::Config;
 use crate::core::EngineCore;
 use crate::process::core_loop::{CoreLoop, STARTED};
 use crate::process::latency::IdleLatency;
-use crate::process::run::StartError;
 use crate::sockets::user_buffer::UserBuffer;
+use crate::start_error::StartError;
 use crate::sysctl::Sysctls;
 
 /// As long as threads turn at least this often, the helper leaves the device to them.
@@ -216,7 +216,7 @@ impl Inline {
         self.batch.on_turn();
         let now = core.now();
         let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
-        if core.turn_into(now, user_buffer)? && !sleeps {
+        if core.turn(now, user_buffer)? && !sleeps {
             core.on_awake()?;
         }
         Ok(now)
@@ -372,7 +372,7 @@ impl Inline {
                 let now = core.now();
                 core.attend(now)?;
                 self.batch.on_turn();
-                core.turn(now)
+                core.turn(now, None)
             })?;
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);

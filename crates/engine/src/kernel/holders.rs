@@ -4,102 +4,114 @@
 //! A listener is named once it is bound, before the kernel's part of it listens: who finds it so, and not listening yet, asks
 //! again, so that nobody is heard by the kernel meanwhile.
 
-use crate::calls::names::is_asked_here;
-use crate::core::EngineCore;
-use crate::programs::Answer;
-use crate::programs::users::{Finished, User};
+use crate::programs::users::{Answers, Finished, User};
+use crate::sockets::Sockets;
 use crate::sockets::rows::Kind;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use hostif::control::Reply;
 use hostif::{Holders, Transport};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use stack::Stack;
 use std::collections::BTreeMap;
 
 /// Ports of sockets that were bound to listen and did something else, before they are looked for.
 const EXPECTED_MAX: usize = 1_024;
 
 /// See the file's head.
-#[derive(Default)]
-pub struct Named {
+pub struct PortHolders {
+    /// Where a port is told that the kernel has nothing of any more.
+    answers: Answers,
     shown: Option<Holders>,
     /// By port the sockets that are bound, and about to listen.
     expected: BTreeMap<u16, Vec<u32>>,
 }
 
-impl EngineCore {
-    /// The memory, for a program.
-    pub(crate) fn map_holders(&mut self) -> Result<Answer, (Errno, String)> {
-        if self.holders.shown.is_none() {
-            let shown = Holders::create().map_err(|error| (Errno::NOMEM, error.to_string()))?;
-            self.holders.shown = Some(shown);
-            let udp: Vec<u16> = self.stack.udp_ports().collect();
-            udp.into_iter().for_each(|port| self.name_udp(port));
-            let tcp: Vec<u16> = self.stack.listening_ports().collect();
-            let expected = self.holders.expected.keys().copied();
-            let tcp: Vec<u16> = tcp.into_iter().chain(expected).collect();
-            tcp.into_iter().for_each(|port| self.name_tcp(port));
+impl PortHolders {
+    /// Nobody yet.
+    pub fn new(answers: Answers) -> Self {
+        Self {
+            answers,
+            shown: None,
+            expected: BTreeMap::new(),
         }
-        let file = self.holders.shown.as_ref().and_then(Holders::file);
+    }
+
+    /// The memory, for a program.
+    pub(crate) fn map(
+        &mut self,
+        stack: &Stack<'_>,
+        sockets: &Sockets,
+    ) -> Result<OwnedFd, (Errno, String)> {
+        if self.shown.is_none() {
+            let shown = Holders::create().map_err(|error| (Errno::NOMEM, error.to_string()))?;
+            self.shown = Some(shown);
+            let udp: Vec<u16> = stack.udp_ports().collect();
+            udp.into_iter().for_each(|port| self.name_udp(stack, port));
+            let tcp: Vec<u16> = stack.listening_ports().collect();
+            let expected = self.expected.keys().copied();
+            let tcp: Vec<u16> = tcp.into_iter().chain(expected).collect();
+            tcp.into_iter()
+                .for_each(|port| self.name_tcp(stack, sockets, port));
+        }
+        let file = self.shown.as_ref().and_then(Holders::file);
         let file = file.ok_or((Errno::NOENT, String::new()))?;
-        let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)
-            .map_err(|errno| (errno, "cannot duplicate a file".to_owned()))?;
-        Ok((Reply::Holders, vec![copy]))
+        rustix::io::fcntl_dupfd_cloexec(file, 0)
+            .map_err(|errno| (errno, "cannot duplicate a file".to_owned()))
     }
 
     /// Something has changed on a port of UDP.
-    pub(crate) fn name_udp(&self, port: u16) {
-        if let Some(shown) = &self.holders.shown {
-            shown.name(Transport::Udp, port, self.stack.udp_holders(port));
+    pub(crate) fn name_udp(&self, stack: &Stack<'_>, port: u16) {
+        if let Some(shown) = &self.shown {
+            shown.name(Transport::Udp, port, stack.udp_holders(port));
         }
     }
 
     /// A socket has left a port of UDP. It is named until the kernel has nothing of it any more: what is sent there meanwhile
     /// is refused here, and would be lost there.
     pub(crate) fn leave_name(&self, port: u16, user: &User) {
-        if self.holders.shown.is_some() {
-            let answers = self.programs.desk.answers();
+        if self.shown.is_some() {
+            let answers = self.answers.clone();
             user.run(move || answers.tell(Finished::Left { port }));
         }
     }
 
     /// Something has changed on a port of listeners.
-    pub(crate) fn name_tcp(&mut self, port: u16) {
-        let expected = self.expected_on(port);
-        if let Some(shown) = &self.holders.shown {
+    pub(crate) fn name_tcp(&mut self, stack: &Stack<'_>, sockets: &Sockets, port: u16) {
+        let expected = self.expected_on(sockets, port);
+        if let Some(shown) = &self.shown {
             let any_v4 = |ip: &IpAddr| {
                 let is_any_v6 = ip.is_ipv6() && ip.is_unspecified();
                 is_any_v6.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
             };
             let both = |ip: IpAddr| core::iter::once(ip).chain(any_v4(&ip));
             let expected = expected.into_iter().flat_map(both);
-            let all = self.stack.listening_on(port).chain(expected);
+            let all = stack.listening_on(port).chain(expected);
             shown.name(Transport::Tcp, port, all);
         }
     }
 
     /// A socket was bound, and nothing else is done with one that is but to listen.
-    pub(crate) fn expect_listener(&mut self, row: u32) {
-        if self.holders.expected.len() >= EXPECTED_MAX {
-            let ports: Vec<u16> = self.holders.expected.keys().copied().collect();
+    pub(crate) fn expect_listener(&mut self, stack: &Stack<'_>, sockets: &Sockets, row: u32) {
+        if self.expected.len() >= EXPECTED_MAX {
+            let ports: Vec<u16> = self.expected.keys().copied().collect();
             for port in ports {
-                self.expected_on(port);
+                self.expected_on(sockets, port);
             }
         }
-        let port = self.sockets.row(row).local_port;
-        let rows = self.holders.expected.entry(port).or_default();
+        let port = sockets.row(row).local_port;
+        let rows = self.expected.entry(port).or_default();
         if !rows.contains(&row) {
             rows.push(row);
         }
-        self.name_tcp(port);
+        self.name_tcp(stack, sockets, port);
     }
 
     /// The addresses of those that are about to listen on a port; the others are forgotten.
-    fn expected_on(&mut self, port: u16) -> Vec<IpAddr> {
-        let Some(rows) = self.holders.expected.get_mut(&port) else {
+    fn expected_on(&mut self, sockets: &Sockets, port: u16) -> Vec<IpAddr> {
+        let Some(rows) = self.expected.get_mut(&port) else {
             return Vec::new();
         };
-        let sockets = &self.sockets;
         let waits = |row: &u32| {
             let record = sockets.row(*row);
             record.kind == Kind::Fresh && record.local_port == port
@@ -108,29 +120,28 @@ impl EngineCore {
         let addresses = rows.iter().map(|row| sockets.row(*row).local().ip());
         let addresses: Vec<IpAddr> = addresses.collect();
         if addresses.is_empty() {
-            self.holders.expected.remove(&port);
+            self.expected.remove(&port);
         }
         addresses
     }
 
     /// Whether somebody is about to listen there.
-    pub(crate) fn is_expected(&mut self, local: SocketAddr) -> bool {
+    pub(crate) fn is_expected(&mut self, sockets: &Sockets, local: SocketAddr) -> bool {
         let address = local.ip().to_canonical();
-        let expected = self.expected_on(local.port());
+        let expected = self.expected_on(sockets, local.port());
         expected
             .iter()
             .any(|ip| *ip == address || ip.is_unspecified())
     }
 
     /// The last holder of a listener is gone: the kernel's part of it stops first, or it would hear whoever no longer finds it
-    /// here. Not where that has to keep the kernel silent about connections that are left.
-    pub(crate) fn end_kernels_part(&mut self, row: u32) {
-        let is_needed = |shared: &crate::kernel::sharing::Shared| !shared.is_steered();
-        if self.holders.shown.is_none() || self.shared.as_ref().is_some_and(is_needed) {
+    /// here.
+    pub(crate) fn end_kernels_part(&self, sockets: &mut Sockets, row: u32) {
+        if self.shown.is_none() {
             return;
         }
-        if let Some(backing) = &self.sockets.companion(row).backing
-            && is_asked_here(backing.user())
+        if let Some(backing) = &sockets.companion(row).backing
+            && backing.user().is_asked_here()
         {
             // One that never listened there says so, and needs nothing.
             let _ = rustix::net::shutdown(&**backing, Shutdown::Both);

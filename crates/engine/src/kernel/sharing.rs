@@ -7,8 +7,11 @@
 //! on a port when a listener starts (of a server that ran without Shunt, or in TIME-WAIT) stay the kernel's.
 //! Each core follows for itself; claims are common to all.
 
-use crate::core::EngineCore;
+use crate::config::Sharing;
+use crate::device::Device;
 use crate::device::link::LOOPBACK_INDEX;
+use crate::programs::users::ProgramFd;
+use crate::sockets::Sockets;
 use core::net::{IpAddr, SocketAddr};
 use netlink::{Change, Connections, Monitor, Neighbour, Snapshot};
 use nic::sharing::{Claim, Claims, Transport};
@@ -22,14 +25,6 @@ use tcp::{Duration, Instant};
 const READ_INTERVAL: Duration = Duration::from_us(100_000);
 /// How often the kernel is reminded of a neighbour that is in use: it then asks who has been silent.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(30);
-
-/// How an engine shares the kernel's addresses.
-#[derive(Clone, Debug)]
-pub struct Sharing {
-    /// Takes the engine's packets out of the kernel's way; without it the kernel gets them too, and the
-    /// backing sockets have to keep it silent.
-    pub claims: Option<Arc<dyn Claims>>,
-}
 
 /// One core's part in it.
 pub struct Shared {
@@ -46,8 +41,10 @@ pub struct Shared {
     has_warned: bool,
     /// Number of the interface.
     index: u32,
+    /// What the stack calls it.
+    interface: InterfaceId,
     /// Without claims: backing sockets of listeners that are gone, while connections are left on their ports.
-    holders: Vec<(SocketAddr, crate::programs::users::ProgramFd)>,
+    holders: Vec<(SocketAddr, ProgramFd)>,
 }
 
 impl Shared {
@@ -55,7 +52,7 @@ impl Shared {
     ///
     /// # Errors
     /// No netlink sockets.
-    pub fn begin(sharing: &Sharing, index: u32) -> std::io::Result<Self> {
+    pub fn begin(sharing: &Sharing, index: u32, interface: InterfaceId) -> std::io::Result<Self> {
         Ok(Self {
             claims: sharing.claims.clone(),
             kernel: Monitor::follow(index, hostif::host_hooks::relocate_fd)?,
@@ -67,6 +64,7 @@ impl Shared {
             kernels_flows: Vec::new(),
             has_warned: false,
             index,
+            interface,
             holders: Vec::new(),
         })
     }
@@ -118,7 +116,8 @@ impl Shared {
     }
 
     /// Brings the stack up to what the kernel has now.
-    fn read(&mut self, now: Instant, stack: &mut Stack<'_>, interface: InterfaceId) {
+    fn read(&mut self, now: Instant, stack: &mut Stack<'_>) {
+        let interface = self.interface;
         self.is_stale = false;
         self.next_read = now + READ_INTERVAL;
         let found = match self.kernel.read() {
@@ -181,11 +180,11 @@ impl Shared {
     }
 
     /// Asks the kernel for a neighbour, and has it ask the link.
-    fn resolve(&mut self, stack: &mut Stack<'_>, interface: InterfaceId, address: IpAddr) {
+    fn resolve(&mut self, stack: &mut Stack<'_>, address: IpAddr) {
         let known = self.kernel.neighbour(address);
         let is_fresh = match known {
             Ok(Neighbour::At { hardware, is_fresh }) => {
-                stack.hear_of_neighbour(interface, address, ExternalNeighbour::At(hardware));
+                stack.hear_of_neighbour(self.interface, address, ExternalNeighbour::At(hardware));
                 is_fresh
             }
             _ => false,
@@ -197,9 +196,9 @@ impl Shared {
 
     /// The kernel asks who has been silent for long only if it has something to send to them: to it the
     /// engine's neighbours look idle.
-    fn remind(&mut self, now: Instant, stack: &Stack<'_>, interface: InterfaceId) {
+    fn remind(&mut self, now: Instant, stack: &Stack<'_>) {
         let used = |neighbour: &stack::Neighbour| {
-            neighbour.interface == interface
+            neighbour.interface == self.interface
                 && neighbour.hardware.is_some()
                 && now.since(neighbour.used_at) < REMINDER_INTERVAL
         };
@@ -226,15 +225,12 @@ fn difference(of: &[(IpAddr, u8)], without: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)
     only.copied().collect()
 }
 
-impl EngineCore {
+impl Shared {
     /// Acts on what the kernel has told.
-    pub(crate) fn follow_kernel(&mut self, now: Instant) {
-        let Some(shared) = &mut self.shared else {
-            return;
-        };
-        let (stack, interface) = (&mut self.stack, self.interface);
+    pub fn follow_kernel(&mut self, now: Instant, stack: &mut Stack<'_>, device: &mut Device) {
+        let interface = self.interface;
         let mut is_stale = false;
-        let polled = shared.kernel.poll(&mut |news| match news {
+        let polled = self.kernel.poll(&mut |news| match news {
             Change::Interface => is_stale = true,
             Change::Neighbour(address, state) => {
                 let heard = match state {
@@ -246,56 +242,45 @@ impl EngineCore {
                 stack.hear_of_neighbour(interface, address, heard);
             }
         });
-        shared.is_stale |= is_stale;
+        self.is_stale |= is_stale;
         match polled {
             // An interface that is made anew has another number, and the kernel answers the peers of ours until it is found.
-            Ok(has_news) => self.link.device.is_doubted |= has_news && !self.link.device.is_up(),
-            Err(error) => shared.warn("the kernel's news cannot be heard", &error),
+            Ok(has_news) => device.is_doubted |= has_news && !device.is_up(),
+            Err(error) => self.warn("the kernel's news cannot be heard", &error),
         }
-        self.read_kernel(now);
+        self.read_if_stale(now, stack);
     }
 
     /// Reads addresses and routes again if they have changed, and not too soon after the last time.
-    pub(crate) fn read_kernel(&mut self, now: Instant) {
-        if let Some(shared) = &mut self.shared
-            && shared.is_stale
-            && now >= shared.next_read
-        {
-            shared.read(now, &mut self.stack, self.interface);
+    pub fn read_if_stale(&mut self, now: Instant, stack: &mut Stack<'_>) {
+        if self.is_stale && now >= self.next_read {
+            self.read(now, stack);
         }
     }
 
-    /// At the end of a turn: neighbours that are wanted, flows that are over.
-    pub(crate) fn settle_with_kernel(&mut self) {
-        let Some(shared) = &mut self.shared else {
-            return;
-        };
-        while let Some(address) = self.link.unresolved.pop() {
-            shared.resolve(&mut self.stack, self.interface, address);
+    /// At the end of a poll: neighbours that are wanted, flows that are over.
+    pub fn settle(&mut self, stack: &mut Stack<'_>, unresolved: &mut Vec<IpAddr>) {
+        while let Some(address) = unresolved.pop() {
+            self.resolve(stack, address);
         }
-        self.stack.take_ended_flows(&mut |local, remote| {
-            shared.leave(tcp_flow(local, remote));
+        stack.take_ended_flows(&mut |local, remote| {
+            self.leave(tcp_flow(local, remote));
         });
     }
 
     /// Once a second.
-    pub(crate) fn keep_shared(&mut self, now: Instant) {
-        self.read_kernel(now);
-        let Some(shared) = &mut self.shared else {
-            return;
-        };
-        if now >= shared.next_reminder {
-            shared.next_reminder = now + REMINDER_INTERVAL;
-            shared.remind(now, &self.stack, self.interface);
+    pub fn keep(&mut self, now: Instant, stack: &mut Stack<'_>) {
+        self.read_if_stale(now, stack);
+        if now >= self.next_reminder {
+            self.next_reminder = now + REMINDER_INTERVAL;
+            self.remind(now, stack);
         }
-        let stack = &self.stack;
-        shared
-            .holders
+        self.holders
             .retain(|(local, _)| stack.holds_port(local.port()));
-        if shared.kernels_flows.is_empty() {
+        if self.kernels_flows.is_empty() {
             return;
         }
-        let mut ports: Vec<u16> = shared
+        let mut ports: Vec<u16> = self
             .kernels_flows
             .iter()
             .map(|(local, _)| local.port())
@@ -308,29 +293,29 @@ impl EngineCore {
             let is_over = |&mut (local, remote): &mut (SocketAddr, SocketAddr)| {
                 local.port() == port && !alive.contains(&(local, remote))
             };
-            let over: Vec<_> = shared.kernels_flows.extract_if(.., is_over).collect();
+            let over: Vec<_> = self.kernels_flows.extract_if(.., is_over).collect();
             for (local, remote) in over {
-                shared.leave(Claim::KernelsFlow { local, remote });
+                self.leave(Claim::KernelsFlow { local, remote });
             }
         }
     }
 
     /// Before a socket begins to hear on `local`.
-    pub(crate) fn claim_port(
+    pub fn claim_port(
         &mut self,
+        sockets: &mut Sockets,
         row: u32,
         transport: Transport,
         local: SocketAddr,
         v6_only: bool,
     ) -> Result<(), Errno> {
         // Nobody speaks to an engine by `lo` itself: what passes there is the kernel's, between its own sockets.
-        let is_on_lo = self.config.interface_index == LOOPBACK_INDEX;
-        let Some(shared) = self.shared.as_mut().filter(|_| !is_on_lo) else {
+        if self.index == LOOPBACK_INDEX {
             return Ok(());
-        };
-        if !shared.is_steered() {
+        }
+        if !self.is_steered() {
             return match transport {
-                Transport::Tcp => self.silence_listener(row, local),
+                Transport::Tcp => self.silence_listener(sockets, row, local),
                 // The program's side sees to it: groups need care there.
                 Transport::Udp => Ok(()),
             };
@@ -343,46 +328,49 @@ impl EngineCore {
         if transport == Transport::Tcp {
             let theirs = netlink::connections_on(local.port()).unwrap_or_default();
             for (local, remote) in theirs {
-                if !shared.kernels_flows.contains(&(local, remote)) {
-                    shared.take(Claim::KernelsFlow { local, remote })?;
-                    shared.kernels_flows.push((local, remote));
+                if !self.kernels_flows.contains(&(local, remote)) {
+                    self.take(Claim::KernelsFlow { local, remote })?;
+                    self.kernels_flows.push((local, remote));
                 }
             }
         }
-        shared.take(claim)?;
-        self.sockets.companion(row).claim = Some(claim);
+        self.take(claim)?;
+        sockets.companion(row).claim = Some(claim);
         Ok(())
     }
 
     /// Without claims: the kernel's listener says nothing to what comes by the interface. Connections that
     /// the kernel has there could not be told apart from orphans.
-    fn silence_listener(&mut self, row: u32, local: SocketAddr) -> Result<(), Errno> {
+    fn silence_listener(
+        &mut self,
+        sockets: &mut Sockets,
+        row: u32,
+        local: SocketAddr,
+    ) -> Result<(), Errno> {
         let port = local.port();
         let theirs = netlink::connections_on(port).unwrap_or_default();
         if !theirs.is_empty() {
             tracing::warn!("the kernel has connections on port {port}: it keeps the listener");
             return Err(Errno::ADDRINUSE);
         }
-        self.silence_backing(row)?;
+        self.silence_backing(sockets, row)?;
         // It holds the port from now on; beside it they would get connections of this host (`SO_REUSEPORT`).
-        if let Some(shared) = &mut self.shared {
-            shared.holders.retain(|(held, _)| *held != local);
-        }
+        self.holders.retain(|(held, _)| *held != local);
         Ok(())
     }
 
     /// Without claims: the kernel's socket of the same port hears nothing from the interface.
-    fn silence_backing(&mut self, row: u32) -> Result<(), Errno> {
-        let index = self.shared.as_ref().map_or(0, |shared| shared.index);
-        let backing = self.sockets.companion(row).backing.as_ref();
-        let silenced = nic::sharing::drop_kernel_copy(backing.ok_or(Errno::BADF)?.as_fd(), index);
+    fn silence_backing(&self, sockets: &mut Sockets, row: u32) -> Result<(), Errno> {
+        let backing = sockets.companion(row).backing.as_ref();
+        let silenced =
+            nic::sharing::drop_kernel_copy(backing.ok_or(Errno::BADF)?.as_fd(), self.index);
         silenced.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOBUFS))
     }
 
     /// Without claims: a connection's backing socket listens, as only then the kernel has no RST for its peer.
-    fn silence_connection(&mut self, row: u32) -> Result<(), Errno> {
-        self.silence_backing(row)?;
-        let companion = self.sockets.companion(row);
+    fn silence_connection(&self, sockets: &mut Sockets, row: u32) -> Result<(), Errno> {
+        self.silence_backing(sockets, row)?;
+        let companion = sockets.companion(row);
         rustix::net::listen(&**companion.backing.as_ref().ok_or(Errno::BADF)?, 0)?;
         companion.backing_listens = true;
         Ok(())
@@ -390,31 +378,28 @@ impl EngineCore {
 
     /// Without claims: keeps the backing socket of a listener that ends while connections are left; not beside another
     /// that listens there (`SO_REUSEPORT`), as the kernel would go on to give it connections of this host.
-    fn hold_port(&mut self, row: u32) {
-        let (local, own) = (self.sockets.row(row).local(), self.sockets.id(row));
+    fn hold_port(&mut self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
+        let (local, own) = (sockets.row(row).local(), sockets.id(row));
         let is_other = |owner| own.is_none_or(|id| id.to_bits() != owner);
         let listens = |one: stack::ListenerRow| one.local == local && is_other(one.owner);
-        if self.stack.listeners().any(listens) {
+        if stack.listeners().any(listens) {
             return;
         }
-        let Some(shared) = self.shared.as_mut().filter(|shared| !shared.is_steered()) else {
+        if self.is_steered() {
             return;
-        };
-        let backing = self.sockets.companion(row).backing.as_ref();
+        }
+        let backing = sockets.companion(row).backing.as_ref();
         let copy = backing.and_then(|fd| {
             let copy = rustix::io::fcntl_dupfd_cloexec(&**fd, 0).ok()?;
             Some(fd.user().keep(hostif::host_hooks::relocate_fd(copy)))
         });
-        shared.holders.extend(copy.map(|fd| (local, fd)));
+        self.holders.extend(copy.map(|fd| (local, fd)));
     }
 
     /// The socket hears no more; its connections go on.
-    pub(crate) fn leave_port(&mut self, row: u32) {
-        self.hold_port(row);
-        let Some(claim) = self.sockets.companion(row).claim.take() else {
-            return;
-        };
-        let Some(shared) = &self.shared else {
+    pub fn leave_port(&mut self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
+        self.hold_port(stack, sockets, row);
+        let Some(claim) = sockets.companion(row).claim.take() else {
             return;
         };
         if let Claim::Port {
@@ -423,43 +408,65 @@ impl EngineCore {
             ..
         } = claim
         {
-            let connections = self.stack.connections();
+            let connections = stack.connections();
             let connections = connections.map(|row| (row.local, row.remote));
-            let time_waits = self.stack.time_waits().map(|row| (row.local, row.remote));
+            let time_waits = stack.time_waits().map(|row| (row.local, row.remote));
             let of_port = |(own, _): &(SocketAddr, SocketAddr)| own.port() == local.port();
             let leaves = |(_, remote): &(SocketAddr, SocketAddr)| !remote.ip().is_loopback();
             let theirs = connections.chain(time_waits).filter(of_port);
             for (local, remote) in theirs.filter(leaves) {
                 // Where there is no room the kernel will reset it, which was said.
-                let _ = shared.take(tcp_flow(local, remote));
+                let _ = self.take(tcp_flow(local, remote));
             }
         }
-        shared.leave(claim);
+        self.leave(claim);
     }
 
-    /// Before the SYN of a new connection leaves.
-    pub(crate) fn claim_flow(
+    /// Before the SYN of a connection leaves from an address that is shared: its local end is the backing socket's, and
+    /// the kernel has no connection with these ends, whoever's. SO_REUSEADDR allows both the same port.
+    pub fn must_be_free(
         &mut self,
+        sockets: &mut Sockets,
         row: u32,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<(), Errno> {
-        self.must_be_free(row, local, remote)?;
-        match &self.shared {
-            // The kernel never sees it.
-            _ if self.stack.owns_address(remote.ip()) => Ok(()),
-            Some(shared) if shared.is_steered() => shared.take(tcp_flow(local, remote)),
-            Some(_) => self.silence_connection(row),
-            None => Ok(()),
+        if remote.ip().is_loopback() {
+            return Ok(());
+        }
+        sockets.must_hold(row, local)?;
+        if self.kernel_has(local, remote) {
+            // connect(2): as the kernel says where both ends are in use.
+            Err(Errno::ADDRNOTAVAIL)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Before the SYN of a new connection leaves that the kernel would see.
+    ///
+    /// # Errors
+    /// There is no room to claim it, or the kernel's socket cannot be silenced.
+    pub fn claim_flow(
+        &self,
+        sockets: &mut Sockets,
+        row: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Errno> {
+        if self.is_steered() {
+            self.take(tcp_flow(local, remote))
+        } else {
+            self.silence_connection(sockets, row)
         }
     }
 
     /// How the addresses are shared, for programs.
-    pub(crate) fn sharing(&self) -> hostif::control::Sharing {
-        match &self.shared {
-            None => hostif::control::Sharing::Owned,
-            Some(shared) if shared.is_steered() => hostif::control::Sharing::Steered,
-            Some(_) => hostif::control::Sharing::Doubled,
+    pub fn sharing(&self) -> hostif::control::Sharing {
+        if self.is_steered() {
+            hostif::control::Sharing::Steered
+        } else {
+            hostif::control::Sharing::Doubled
         }
     }
 }

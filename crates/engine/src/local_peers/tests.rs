@@ -154,7 +154,7 @@ fn two_engines_talk_and_nothing_leaves_by_the_device() {
     let mut wired = wired("talk");
     let (mut active, mut passive) = (wired.attach(0), wired.attach(1));
     let listener = passive.listen(&mut wired, 8).unwrap();
-    let frames = wired.cores[0].link.driver.counters().tx_frames;
+    let frames = wired.cores[0].layer.link.driver.counters().tx_frames;
     let (near, far) = Program::connected(&mut wired, [&mut active, &mut passive], &listener);
     let sent: Vec<u8> = (0..300_000_u32)
         .map(|at| (at * 7 / 3).to_le_bytes()[0])
@@ -169,7 +169,7 @@ fn two_engines_talk_and_nothing_leaves_by_the_device() {
         bytes.extend_from_slice(&part[..len]);
     }
     assert_eq!(bytes, sent);
-    let used = wired.cores[0].link.driver.counters().tx_frames - frames;
+    let used = wired.cores[0].layer.link.driver.counters().tx_frames - frames;
     assert!(used < 300, "{used} frames: segments are not cut on the way");
 }
 

@@ -11,11 +11,11 @@ use crate::kernel::sharing::Shared;
 use crate::process::idle_exit::Guests;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
-use crate::process::run::StartError;
 use crate::programs::Answer;
 use crate::programs::session::Session;
 use crate::programs::{TAG_SESSIONS, tag_of};
 use crate::sockets::user_buffer::UserBuffer;
+use crate::start_error::StartError;
 use hostif::control::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -86,14 +86,14 @@ impl CoreLoop {
         // engine awake.
         let (listening, edge) = (listener.as_ref(), EventFlags::IN | EventFlags::ET);
         watch(listening.map(OwnedFd::as_fd), TAG_LISTENER, edge)?;
-        watch(core.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
+        watch(core.layer.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
         watch(core.shard.bell(), TAG_INBOX, EventFlags::IN)?;
         watch(
             Some(core.programs.desk.bell()),
             TAG_FINISHED,
             EventFlags::IN,
         )?;
-        let kernel = core.shared.as_ref().map(Shared::news_fd);
+        let kernel = core.layer.shared.as_ref().map(Shared::news_fd);
         watch(kernel, TAG_KERNEL, EventFlags::IN)?;
         let patience = core.config.until_idle_s.map(tcp::Duration::from_secs);
         Ok(Self {
@@ -117,7 +117,13 @@ impl CoreLoop {
     /// The device cannot be waited for.
     pub(crate) fn take_apart(&mut self) -> Result<[BorrowedFd<'_>; 2], Errno> {
         self.is_apart = true;
-        let device = self.core.link.driver.wait_fd().ok_or(Errno::OPNOTSUPP)?;
+        let device = self
+            .core
+            .layer
+            .link
+            .driver
+            .wait_fd()
+            .ok_or(Errno::OPNOTSUPP)?;
         epoll::delete(&self.epoll, device)?;
         Ok([self.epoll.as_fd(), device])
     }
@@ -131,7 +137,7 @@ impl CoreLoop {
         self.idle_exit = Some(Guests::new(patience, now));
         self.keeps_time_wait = true;
         self.is_apart = false;
-        match self.core.link.driver.wait_fd() {
+        match self.core.layer.link.driver.wait_fd() {
             Some(device) => {
                 let tag = EventData::new_u64(TAG_DRIVER);
                 epoll::add(&self.epoll, device, tag, EventFlags::IN)
@@ -142,27 +148,19 @@ impl CoreLoop {
 
     /// Whether another turn would send more, at once.
     fn has_more(&self) -> bool {
-        self.core.has_backlog() && self.core.link.driver.wait_deadline_us().is_none()
+        self.core.layer.has_backlog() && self.core.layer.link.driver.wait_deadline_us().is_none()
     }
 
-    /// Moves the core once. Whether there was something to do.
+    /// Moves the core once. A thread may lend its buffer to what arrives on one socket. Whether there was something to do.
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn turn(&mut self, now: Instant) -> Result<bool, StartError> {
-        self.turn_into(now, None)
-    }
-
-    /// As `turn`, for a thread that lends its buffer to what arrives on one socket.
-    ///
-    /// # Errors
-    /// [`StartError::Device`].
-    pub(crate) fn turn_into(
+    pub(crate) fn turn(
         &mut self,
         now: Instant,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<bool, StartError> {
-        let worked = self.core.poll_into(now, user_buffer) > 0;
+        let worked = self.core.poll(now, user_buffer) > 0;
         match self.core.failure() {
             Some(error) => Err(StartError::Device(error)),
             None => Ok(worked || self.has_more()),
@@ -176,7 +174,7 @@ impl CoreLoop {
     pub(crate) fn on_awake(&mut self) -> Result<(), StartError> {
         self.awake_turns = self.awake_turns.saturating_add(1);
         if self.awake_turns == WATCHED_TURNS {
-            let device = &mut self.core.link.driver;
+            let device = &mut self.core.layer.link.driver;
             device.stop_watch().map_err(StartError::Device)?;
         }
         Ok(())
@@ -185,7 +183,7 @@ impl CoreLoop {
     /// Somebody is about to sleep. False: there are frames already.
     fn watch_device(&mut self) -> Result<bool, StartError> {
         self.awake_turns = 0;
-        let link = &mut self.core.link;
+        let link = &mut self.core.layer.link;
         let ready = link.driver.prepare_wait();
         ready.or_else(|error| {
             link.device.on_failure(error);
@@ -203,7 +201,7 @@ impl CoreLoop {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Option<Answer> {
-        self.core.sockets.set_now(now);
+        self.core.layer.sockets.set_now(now);
         let answer = self.core.answer_session(now, session, request, descriptors);
         self.follow_sessions(now);
         answer
@@ -229,7 +227,7 @@ impl CoreLoop {
             return Ok(None);
         }
         let core = &self.core;
-        let device = core.link.driver.wait_deadline_us();
+        let device = core.layer.link.driver.wait_deadline_us();
         let device = device.unwrap_or(MAX_SLEEP_US);
         let timer = core
             .next_deadline()
@@ -240,7 +238,7 @@ impl CoreLoop {
 
     /// Whether a connection, a TIME-WAIT or another process needs this core.
     pub(crate) fn is_needed(&self, own_pid: i32) -> bool {
-        let stack = &self.core.stack;
+        let stack = &self.core.layer.stack;
         let of_others = |session: &Session| session.pid != own_pid;
         stack.connections().next().is_some()
             || stack.time_waits().next().is_some()
@@ -268,7 +266,7 @@ impl CoreLoop {
         loop {
             let now = self.now();
             pace.on_turn(now);
-            let worked = self.core.poll(now) > 0;
+            let worked = self.core.poll(now, None) > 0;
             pace.on_done(now, worked, self.core.has_served());
             if let Some(error) = self.core.failure() {
                 return Err(StartError::Device(error));
@@ -276,7 +274,7 @@ impl CoreLoop {
             if worked {
                 self.on_awake()?;
             }
-            let is_idle = !worked && !pace.may_spin(now) && !self.core.has_backlog();
+            let is_idle = !worked && !pace.may_spin(now) && !self.core.layer.has_backlog();
             if is_idle || now >= control_at {
                 self.core.keep_house(now);
                 self.core.programs.let_doze(now);
@@ -315,6 +313,7 @@ impl CoreLoop {
             .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
         let device = self
             .core
+            .layer
             .link
             .driver
             .wait_deadline_us()
@@ -329,7 +328,14 @@ impl CoreLoop {
 
     /// The device has gone, or another has taken its place: its descriptor is watched no more, or again.
     fn follow_device(&self, watch: Watch) {
-        let Some(device) = self.core.link.driver.wait_fd().filter(|_| !self.is_apart) else {
+        let Some(device) = self
+            .core
+            .layer
+            .link
+            .driver
+            .wait_fd()
+            .filter(|_| !self.is_apart)
+        else {
             return;
         };
         // A descriptor that is closed was watched no more, one that stayed the same still is.
@@ -353,7 +359,7 @@ impl CoreLoop {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         }; 64];
-        if let Some(watch) = self.core.link.device.watch.take() {
+        if let Some(watch) = self.core.layer.link.device.watch.take() {
             self.follow_device(watch);
         }
         let timeout = StdDuration::from_micros(timeout_us);
@@ -375,7 +381,7 @@ impl CoreLoop {
             match event.data.u64() {
                 TAG_LISTENER => self.accept_programs(),
                 TAG_INBOX => self.core.take_messages(now),
-                TAG_KERNEL => self.core.follow_kernel(now),
+                TAG_KERNEL => self.core.layer.follow_kernel(now),
                 TAG_DRIVER => {}
                 TAG_FINISHED => drop(self.core.take_finished(now)),
                 TAG_STOP => ends = true,
@@ -426,8 +432,8 @@ impl CoreLoop {
         self.idle_exit.as_mut().is_some_and(|idle_exit| {
             let gone = idle_exit.are_gone(now, || {
                 let is_used = core.programs.iter().next().is_some()
-                    || core.stack.connections().next().is_some()
-                    || keeps_time_wait && core.stack.time_waits().next().is_some();
+                    || core.layer.stack.connections().next().is_some()
+                    || keeps_time_wait && core.layer.stack.time_waits().next().is_some();
                 core.shard.publish_use(is_used);
                 is_used || core.shard.others_are_used()
             });

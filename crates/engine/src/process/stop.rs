@@ -5,7 +5,7 @@
 
 use crate::core::EngineCore;
 use crate::process::core_loop::CoreLoop;
-use crate::process::run::StartError;
+use crate::start_error::StartError;
 use rustix::io::Errno;
 use tcp::{Duration, Instant};
 
@@ -17,26 +17,37 @@ const LOOK_US: u64 = 1_000;
 impl EngineCore {
     /// Resets the connections that programs hold, and those that nobody has accepted.
     pub(crate) fn reset_connections(&mut self, now: Instant) {
-        self.sockets.set_now(now);
+        self.layer.sockets.set_now(now);
         // What waits to be accepted goes with its listener.
-        let listeners: Vec<_> = self.stack.listeners().map(|row| row.listener).collect();
+        let listeners: Vec<_> = self
+            .layer
+            .stack
+            .listeners()
+            .map(|row| row.listener)
+            .collect();
         for listener in listeners {
-            let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
+            let _ = self
+                .layer
+                .stack
+                .stop_listening(now, listener, &mut self.layer.sockets);
         }
-        let held = self.stack.connections().filter(|row| row.is_owned);
+        let held = self.layer.stack.connections().filter(|row| row.is_owned);
         let held: Vec<_> = held.map(|row| (row.connection, row.owner)).collect();
         for (connection, owner) in held {
-            if let Some(row) = self.sockets.row_of(owner) {
-                self.sockets.fail(row, Errno::CONNRESET);
+            if let Some(row) = self.layer.sockets.row_of(owner) {
+                self.layer.sockets.fail(row, Errno::CONNRESET);
             }
             // One that is over already needs no end.
-            let _ = self.stack.abort(now, connection, &mut self.sockets);
+            let _ = self
+                .layer
+                .stack
+                .abort(now, connection, &mut self.layer.sockets);
         }
     }
 
     /// Whether a connection has not ended yet, or a segment waits for the device.
     pub(crate) fn has_last_words(&self) -> bool {
-        self.has_backlog() || self.stack.connections().next().is_some()
+        self.layer.has_backlog() || self.layer.stack.connections().next().is_some()
     }
 }
 
@@ -50,7 +61,7 @@ impl CoreLoop {
         self.core.reset_connections(begun);
         loop {
             let now = self.now();
-            self.core.poll(now);
+            self.core.poll(now, None);
             if !self.core.has_last_words() || now >= begun + LAST_WORDS {
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use session::{Rings, Session};
 use std::sync::Arc;
 use tcp::Instant;
-use users::{Desk, Finished, ProgramFd, User, Users};
+use users::{Desk, Finished, ProgramFd, Users};
 
 /// Pieces of files that were given back, unmapped each time the loop comes by.
 const PIECES_PER_ROUND: usize = 32;
@@ -133,14 +133,6 @@ impl Programs {
             .filter(|session| !session.is_faulty)?
             .rings
             .as_mut()
-    }
-
-    /// Whoever runs the engine.
-    ///
-    /// # Errors
-    /// No thread could be started for it.
-    pub fn own_user(&self) -> std::io::Result<Arc<User>> {
-        self.users.user(rustix::process::geteuid().as_raw())
     }
 
     /// A process of user `uid` has come, and is to speak by `control`. Its slot; `None`: it was refused and told why.

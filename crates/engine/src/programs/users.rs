@@ -96,6 +96,12 @@ impl User {
         is_trusted(self.uid)
     }
 
+    /// Whether the engine's own thread may make calls that its programs can keep waiting: root's, and those of who runs
+    /// the engine, could stop it in simpler ways.
+    pub fn is_asked_here(&self) -> bool {
+        self.is_direct() || self.is_trusted()
+    }
+
     /// Descriptors that the engine holds for its programs now.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)

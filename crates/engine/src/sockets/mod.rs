@@ -1,6 +1,7 @@
 //! The engine's sockets: rows, who holds them, their headers and windows. What the stack tells them is in
 //! `host.rs`.
 
+pub mod backing;
 pub mod copies;
 pub mod datagrams;
 mod host;
@@ -38,6 +39,17 @@ use tcp::{Instant, SocketOptions};
 
 /// Backing sockets that outlive their connection's row because it is in TIME-WAIT, at most.
 const LINGERING_MAX: usize = 4_096;
+
+/// What the housekeeping saw last of a connection's windows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Received up to here.
+    pub received: u64,
+    /// Acknowledged up to here.
+    pub acknowledged: u64,
+    /// Sum of both positions when memory was last given back.
+    pub freed_at: u64,
+}
 
 /// What is derived or belongs to this process only, beside each [`SocketRow`].
 #[derive(Default)]
@@ -78,8 +90,8 @@ pub struct Companion {
     pub slot: Option<SlotName>,
     /// Where the program is signalled of events; see `signals`.
     pub(crate) signals: Option<Box<crate::sockets::signals::Pair>>,
-    /// What the housekeeping saw last; see there.
-    pub seen: crate::core::housekeeping::Seen,
+    /// What the housekeeping saw last.
+    pub seen: Seen,
 }
 
 /// Who has to hear of acknowledgements.
@@ -102,6 +114,8 @@ pub struct Sockets {
     companions: Vec<Companion>,
     /// By their backing sockets.
     identities: Identities,
+    /// What the kernel calls a backing socket, while the command that waited for that is carried out.
+    pub asked_name: Option<(SocketId, Result<SocketAddr, Errno>)>,
     free: Vec<u32>,
     used: u32,
     /// Regions that hold headers and windows.
@@ -153,6 +167,7 @@ impl Sockets {
             dirty: Dirty::new(rows.len()),
             companions,
             identities: Identities::default(),
+            asked_name: None,
             free: Vec::new(),
             used: 0,
             regions: Regions::new(core, answers),

@@ -6,13 +6,10 @@
 //! socket the engine makes happen on that end, and the kernel does the rest, with the rights of the
 //! program: docs/decisions/0044-signals-by-a-pair.md.
 
-use crate::core::EngineCore;
-use crate::programs::Answer;
+use super::Sockets;
+use super::rows::SocketRow;
 use crate::programs::users::{ProgramFd, User};
-use crate::sockets::Sockets;
-use crate::sockets::rows::SocketRow;
-use hostif::control::Reply;
-use hostif::{Flags, SocketId, host_hooks};
+use hostif::{Flags, host_hooks};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -169,6 +166,29 @@ impl Sockets {
         }
     }
 
+    /// The end of a socket's pair on which one of its holders, of that user, says what it wants to hear.
+    ///
+    /// # Errors
+    /// Too many sockets have pairs, or the system refuses; what the program is told.
+    pub(crate) fn signals_of(
+        &mut self,
+        row: u32,
+        user: &Arc<User>,
+    ) -> Result<OwnedFd, (Errno, String)> {
+        let system = |errno| (errno, "cannot make a pair of sockets".to_owned());
+        if self.companion(row).signals.is_none() {
+            let counted = Arc::clone(&self.pairs);
+            if Arc::strong_count(&counted) > PAIRS_MAX + 1 {
+                return Err((Errno::NFILE, "too many sockets have signals".to_owned()));
+            }
+            let pair = Pair::new(self.row(row), user, counted).map_err(system)?;
+            self.companion(row).signals = Some(Box::new(pair));
+        }
+        let pair = self.companion(row).signals.as_ref();
+        let pair = pair.ok_or((Errno::BADF, String::new()))?;
+        rustix::io::fcntl_dupfd_cloexec(&*pair.ends.program_end, 0).map_err(system)
+    }
+
     /// Has the program signalled of what has happened to a socket, if it wants to be.
     pub(crate) fn signal(&mut self, row: u32) {
         let record = *self.row(row);
@@ -184,34 +204,6 @@ impl Sockets {
             let news = pair.take_news(&record, is_awaited == Some(true));
             pair.tell(news);
         }
-    }
-}
-
-impl EngineCore {
-    /// The end of a socket's pair on which a session that holds it says what it wants to hear.
-    pub(crate) fn signals_of(
-        &mut self,
-        slot: usize,
-        socket: SocketId,
-    ) -> Result<Answer, (Errno, String)> {
-        let system = |errno| (errno, "cannot make a pair of sockets".to_owned());
-        let row = self.sockets.held_by(socket, slot);
-        let row = row.ok_or((Errno::BADF, "not a socket of this program".to_owned()))?;
-        if self.sockets.companion(row).signals.is_none() {
-            let counted = Arc::clone(&self.sockets.pairs);
-            if Arc::strong_count(&counted) > PAIRS_MAX + 1 {
-                return Err((Errno::NFILE, "too many sockets have signals".to_owned()));
-            }
-            let session = self.programs.get(slot);
-            let session = session.ok_or((Errno::BADF, String::new()))?;
-            let record = self.sockets.row(row);
-            let pair = Pair::new(record, &session.user, counted).map_err(system)?;
-            self.sockets.companion(row).signals = Some(Box::new(pair));
-        }
-        let pair = self.sockets.companion(row).signals.as_ref();
-        let pair = pair.ok_or((Errno::BADF, String::new()))?;
-        let end = rustix::io::fcntl_dupfd_cloexec(&*pair.ends.program_end, 0).map_err(system)?;
-        Ok((Reply::Signals, vec![end]))
     }
 }
 

@@ -14,10 +14,9 @@ use hostif::SocketId;
 use stack::{
     ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
 };
-use tcp::{Events, Instant};
+use tcp::Events;
 
-use crate::core::{EngineCore, RX_BUDGET};
-use crate::sockets::Sockets;
+use super::Sockets;
 
 /// See the file's head.
 pub struct UserBuffer<'a, 'b> {
@@ -191,46 +190,6 @@ impl Host for WithUserBuffer<'_, '_, '_, '_> {
 
     fn try_pass_on(&mut self, detour: &Detour<'_>) -> bool {
         self.sockets.try_pass_on(detour)
-    }
-}
-
-impl EngineCore {
-    /// Takes frames, one by one, until the buffer that was lent is full.
-    pub(crate) fn receive_into(
-        &mut self,
-        now: Instant,
-        user_buffer: &mut UserBuffer<'_, '_>,
-    ) -> usize {
-        let row = self.row_to_lend_to(user_buffer);
-        if row.is_none() {
-            user_buffer.close();
-        }
-        let mut frames = 0;
-        while frames < RX_BUDGET && !user_buffer.is_spent() {
-            let received = self.receive(now, 1, Some(user_buffer));
-            frames += received;
-            if received == 0 {
-                break;
-            }
-        }
-        if let Some(row) = row
-            && user_buffer.placed() > 0
-        {
-            self.sockets
-                .with_header(row, |header| header.program_set_consumed(user_buffer.end()));
-        }
-        frames
-    }
-
-    /// The row of the socket, if the session holds it and its connection stands where the user buffer says.
-    fn row_to_lend_to(&self, user_buffer: &UserBuffer<'_, '_>) -> Option<u32> {
-        let slot = self.programs.slot_of(user_buffer.session())?;
-        self.programs
-            .get(slot)
-            .filter(|session| !session.is_faulty)?;
-        let row = self.sockets.held_by(user_buffer.socket(), slot)?;
-        let view = self.stack.view(self.sockets.row(row).connection()?).ok()?;
-        (view.readable_end == user_buffer.end() && view.urgent_end.is_none()).then_some(row)
     }
 }
 

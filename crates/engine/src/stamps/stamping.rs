@@ -1,37 +1,40 @@
 //! Times of sending, where the engine's parts meet: what programs ask for, what leaves and what is acknowledged (`stamps`).
 
-use crate::core::EngineCore;
+use super::{SWEEP_ROWS, Stamps};
 use crate::device::link::Link;
-use crate::sockets::hears_acks;
-use crate::stamps::{SWEEP_ROWS, Stamps};
+use crate::sockets::{Sockets, hears_acks};
 use core::net::IpAddr;
 use hostif::SocketId;
 use hostif::stamp::{
     ACKNOWLEDGED, BYTES_MAX, SCHEDULED, SENT, TOLD_ACKNOWLEDGED, TOLD_SCHEDULED, TOLD_SENT, Told,
 };
-use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload};
+use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload, Stack};
+use tcp::Instant;
 
-impl EngineCore {
+impl Stamps {
     /// A program wants to hear of the byte before `end`.
-    pub(crate) fn ask_for_stamps(&mut self, row: u32, end: u64, wants: u8) {
-        let (Some(byte), Some(id)) = (end.checked_sub(1), self.sockets.id(row)) else {
+    pub(crate) fn ask(
+        &mut self,
+        stack: &Stack<'_>,
+        sockets: &mut Sockets,
+        row: u32,
+        end: u64,
+        wants: u8,
+    ) {
+        let (Some(byte), Some(id)) = (end.checked_sub(1), sockets.id(row)) else {
             return;
         };
-        let Some(connection) = self.sockets.row(row).connection() else {
+        let Some(connection) = sockets.row(row).connection() else {
             return;
         };
-        let (Ok(view), Ok(sent)) = (self.stack.view(connection), self.stack.sent(connection))
-        else {
+        let (Ok(view), Ok(sent)) = (stack.view(connection), stack.sent(connection)) else {
             return;
         };
-        if self.stamps.rows.len() >= SWEEP_ROWS && self.stamps.rows.len().is_power_of_two() {
-            let sockets = &self.sockets;
-            self.stamps
-                .rows
-                .retain(|row, of| sockets.id(*row) == Some(of.id));
-            self.stamps.waiting = self.stamps.rows.values().map(|of| of.waiting()).sum();
+        if self.rows.len() >= SWEEP_ROWS && self.rows.len().is_power_of_two() {
+            self.rows.retain(|row, of| sockets.id(*row) == Some(of.id));
+            self.waiting = self.rows.values().map(|of| of.waiting()).sum();
         }
-        let of = self.stamps.of(row, id);
+        let of = self.of(row, id);
         let before = of.waiting();
         // What is beyond the window went by a byte channel, and is the neighbour's.
         let is_there = byte >= view.written || byte < view.acknowledged;
@@ -54,64 +57,59 @@ impl EngineCore {
             of.ask(byte, wants, sent);
         }
         let after = of.waiting();
-        self.stamps.waiting = self.stamps.waiting + after - before;
-        self.stamps.news.push(row);
-        self.sockets.companion(row).hears_acks |= hears_acks::STAMPS;
+        self.waiting = self.waiting + after - before;
+        self.news.push(row);
+        sockets.companion(row).hears_acks |= hears_acks::STAMPS;
     }
 
     /// The peer has acknowledged bytes of a socket, or never will.
-    pub(crate) fn stamp_acknowledged(&mut self, row: u32, acknowledged: u64) {
-        let Some(id) = self.sockets.id(row) else {
+    pub(crate) fn acknowledge(&mut self, sockets: &mut Sockets, row: u32, acknowledged: u64) {
+        let Some(id) = sockets.id(row) else {
             return;
         };
         let end = (acknowledged != u64::MAX).then_some(acknowledged);
-        if !self.stamps.on_acknowledged(row, id, end) {
-            self.sockets.companion(row).hears_acks &= !hears_acks::STAMPS;
+        if !self.on_acknowledged(row, id, end) {
+            sockets.companion(row).hears_acks &= !hears_acks::STAMPS;
         }
     }
 
-    /// Sends what connections have to send.
-    pub(crate) fn transmit(&mut self, now: tcp::Instant, budget: usize) -> usize {
-        let Self {
-            stack,
-            sockets,
-            link,
-            stamps,
-            ..
-        } = self;
-        if stamps.waiting == 0 {
+    /// Sends what connections have to send: at most `budget` segments. Returns how many.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        stack: &mut Stack<'_>,
+        sockets: &mut Sockets,
+        link: &mut Link,
+        budget: usize,
+    ) -> usize {
+        if self.waiting == 0 {
             return stack.poll_transmit(now, sockets, link, budget);
         }
-        let mut stamping = Stamping { link, stamps };
+        let mut stamping = Stamping { link, stamps: self };
         stack.poll_transmit(now, sockets, &mut stamping, budget)
     }
 
     /// Programs hear of new times.
-    pub(crate) fn tell_stamps(&mut self) {
-        while let Some(row) = self.stamps.news.pop() {
-            self.publish_stamps(row);
-            self.sockets.count_rx(row);
+    pub(crate) fn tell(&mut self, sockets: &mut Sockets) {
+        while let Some(row) = self.news.pop() {
+            self.publish(sockets, row);
+            sockets.count_rx(row);
         }
     }
 
-    fn publish_stamps(&mut self, row: u32) {
-        let id = self.sockets.id(row);
-        let of = self.stamps.rows.get(&row).filter(|of| Some(of.id) == id);
+    fn publish(&self, sockets: &Sockets, row: u32) {
+        let id = sockets.id(row);
+        let of = self.rows.get(&row).filter(|of| Some(of.id) == id);
         let count = of.map_or(0, |of| u32::try_from(of.told.len()).unwrap_or(u32::MAX));
-        self.sockets
-            .with_header(row, |header| header.engine_set_stamps(count));
+        sockets.with_header(row, |header| header.engine_set_stamps(count));
     }
 
     /// The oldest time that a program has not fetched.
-    pub(crate) fn take_stamp(&mut self, row: u32) -> Option<Told> {
-        let id = self.sockets.id(row);
-        let of = self
-            .stamps
-            .rows
-            .get_mut(&row)
-            .filter(|of| Some(of.id) == id);
+    pub(crate) fn take(&mut self, sockets: &Sockets, row: u32) -> Option<Told> {
+        let id = sockets.id(row);
+        let of = self.rows.get_mut(&row).filter(|of| Some(of.id) == id);
         let told = of?.told.pop_front();
-        self.publish_stamps(row);
+        self.publish(sockets, row);
         told
     }
 }

@@ -42,8 +42,8 @@ fn a_byte_is_copied_once_to_be_sent_and_twice_to_be_received() {
         for_receiving: 2 * bytes,
         ..Copies::default()
     };
-    assert_eq!(wired.cores[0].copies(), sender);
-    assert_eq!(wired.cores[1].copies(), receiver);
+    assert_eq!(wired.cores[0].layer.copies(), sender);
+    assert_eq!(wired.cores[1].layer.copies(), receiver);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn between_programs_on_one_engine_there_is_one_copy_more() {
     let (near, far) = Program::connected(&mut wired, programs, &listener);
     carry(&mut wired, [&mut active, &mut passive], [&near, &far]);
     let bytes = BYTES as u64;
-    let copies = wired.cores[0].copies();
+    let copies = wired.cores[0].layer.copies();
     assert_eq!((copies.sent, copies.received), (bytes, bytes));
     assert_eq!(
         (copies.for_sending, copies.for_receiving),
@@ -117,9 +117,9 @@ fn for_a_device_that_wants_payload_aligned_only_the_head_of_a_segment_is_copied(
     let mut odd = [0; 3];
     assert_eq!(passive.receive(&far, &mut odd), 3);
     carry(&mut wired, [&mut active, &mut passive], [&near, &far]);
-    let copies = wired.cores[0].copies();
+    let copies = wired.cores[0].layer.copies();
     let heads = copies.for_sending - copies.sent;
-    let frames = wired.cores[0].link.driver.counters().tx_frames;
+    let frames = wired.cores[0].layer.link.driver.counters().tx_frames;
     assert!(
         heads > 0 && heads < frames * u64::from(ALIGN),
         "{heads} of {frames} frames"

@@ -83,7 +83,7 @@ fn a_connection_whose_answers_would_arrive_at_another_core_is_refused() {
     let any = SocketAddr::from(([0, 0, 0, 0], local.port()));
     let refused = connect(&mut wired, &mut program, elsewhere, Some(any));
     assert_eq!(refused, Err(Errno::ADDRNOTAVAIL));
-    assert_eq!(wired.cores[0].stack.connections().count(), 0);
+    assert_eq!(wired.cores[0].layer.stack.connections().count(), 0);
     let here = peer_of(0, local);
     let begun = connect(&mut wired, &mut program, here, Some(any));
     assert_eq!(begun, Ok(Some(local)));
@@ -157,7 +157,7 @@ fn what_is_no_channel_or_no_core_is_not_joined() {
 fn only_the_first_core_announces_the_engines_addresses() {
     let (mut wired, _loose) = engine();
     wired.advance(Duration::from_secs(10));
-    let sent = [0, 1].map(|core: usize| wired.cores[core].link.driver.counters().tx_frames);
+    let sent = [0, 1].map(|core: usize| wired.cores[core].layer.link.driver.counters().tx_frames);
     assert_eq!(sent, [2, 0], "RFC 5227 §1.1: ANNOUNCE_NUM");
 }
 
@@ -165,7 +165,7 @@ fn only_the_first_core_announces_the_engines_addresses() {
 fn frame(engine: &Wired, part: &Ipv4Header, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 34];
     EthernetHeader {
-        destination: engine.cores[0].link.driver.caps().hardware_address,
+        destination: engine.cores[0].layer.link.driver.caps().hardware_address,
         source: Address([2, 0, 0, 0, 0, 9]),
         ethertype: EtherType::IPV4,
     }
@@ -219,8 +219,9 @@ fn a_segment_in_fragments_reaches_the_core_that_serves_its_connection() {
         wired.cores[1].take_messages(now);
         wired.settle();
         // Nobody listens at the first core: its own packet is refused there, not passed on.
-        let segments = [0, 1].map(|core: usize| wired.cores[core].stack.counters().tcp_in_segs);
+        let segments =
+            [0, 1].map(|core: usize| wired.cores[core].layer.stack.counters().tcp_in_segs);
         assert_eq!(segments, [n, 1]);
-        assert_eq!(wired.cores[1].stack.connections().count(), 1);
+        assert_eq!(wired.cores[1].layer.stack.connections().count(), 1);
     }
 }

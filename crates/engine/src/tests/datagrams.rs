@@ -49,7 +49,11 @@ impl Scene {
     }
 
     fn drops(&self, side: usize) -> u64 {
-        self.wired.cores[side].stack.counters().udp_rcvbuf_errors
+        self.wired.cores[side]
+            .layer
+            .stack
+            .counters()
+            .udp_rcvbuf_errors
     }
 }
 
@@ -248,7 +252,7 @@ fn a_closed_socket_still_sends_what_was_written() {
     scene.programs[0].close(&scene.sockets[0].0.clone());
     scene.wired.settle();
     assert_eq!(scene.receive(1), Some((source, b"bye".to_vec())));
-    assert_eq!(scene.wired.cores[0].stack.udp_sockets(), 0);
+    assert_eq!(scene.wired.cores[0].layer.stack.udp_sockets(), 0);
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn a_program_that_consumes_what_never_came_is_dropped() {
             .get(scene.programs[0].slot)
             .is_none()
     );
-    assert_eq!(scene.wired.cores[0].stack.udp_sockets(), 0);
+    assert_eq!(scene.wired.cores[0].layer.stack.udp_sockets(), 0);
 }
 
 proptest! {

@@ -10,7 +10,7 @@ fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
     let mut wired = Wired::new(small_limits());
     let (mut active, mut passive) = (wired.attach(0), wired.attach(0));
     let listener = passive.listen(&mut wired, 8).unwrap();
-    let frames = wired.cores[0].link.driver.counters().tx_frames;
+    let frames = wired.cores[0].layer.link.driver.counters().tx_frames;
     let (near, far) = Program::connected(&mut wired, [&mut active, &mut passive], &listener);
     let sent: Vec<u8> = (0..200_000_u32)
         .map(|at| (at * 7 / 3).to_le_bytes()[0])
@@ -28,7 +28,10 @@ fn programs_of_one_engine_talk_without_a_frame_on_the_wire() {
     active.close(&near);
     wired.settle();
     assert!(far.flags().contains(Flags::FIN));
-    assert_eq!(wired.cores[0].link.driver.counters().tx_frames, frames);
+    assert_eq!(
+        wired.cores[0].layer.link.driver.counters().tx_frames,
+        frames
+    );
 }
 
 #[test]

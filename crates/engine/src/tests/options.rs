@@ -88,7 +88,7 @@ fn what_a_listener_has_its_connections_have() {
     );
     assert_eq!(figures(active, wired, &near).snd_mss, 600 - 12);
     assert_eq!(figures(passive, wired, &far).advmss, 600 - 12);
-    let record = wired.cores[1].sockets.row(far.id.index);
+    let record = wired.cores[1].layer.sockets.row(far.id.index);
     assert_eq!((record.tos, record.ip().ttl), (8, 64));
 }
 

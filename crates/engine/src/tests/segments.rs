@@ -29,7 +29,7 @@ fn seven_segments_that_cross_as_twenty_six_packets_are_announced_seven_times() {
     passive.reap();
     passive.reaped.clear();
 
-    let packets = |wired: &Wired| wired.cores[1].link.driver.counters().rx_frames;
+    let packets = |wired: &Wired| wired.cores[1].layer.link.driver.counters().rx_frames;
     let before = packets(&wired);
     for segment in SEGMENTS {
         let bytes = vec![7; segment * PACKET_BYTES];

@@ -14,7 +14,7 @@ fn what_the_stack_answers_by_itself_serves_nobody() {
     let poll = |wired: &mut Wired, side: usize| {
         let now = wired.now;
         let core = &mut wired.cores[side];
-        (core.poll(now) > 0, core.has_served())
+        (core.poll(now, None) > 0, core.has_served())
     };
     assert_eq!(poll(&mut wired, 0), (false, false), "nothing to do");
     active.send(&near, b"word");

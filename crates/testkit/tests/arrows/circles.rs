@@ -13,7 +13,6 @@ const FILES_MAX: usize = 8;
 const CEILINGS: &[(&str, usize)] = &[
     ("bench", 11),
     ("cli", 11),
-    ("engine", 24),
     ("mover", 16),
     ("shim", 71),
     ("sim", 11),

@@ -27,7 +27,7 @@ fn lend(wired: &mut Wired, program: &Program, socket: &Socket, len: usize) -> Ve
     let (mut first, mut second) = (vec![0; len / 3 + 1], vec![0; len - len / 3]);
     let mut slices = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
     let mut user_buffer = UserBuffer::new((program.session, socket.id), start, &mut slices, 1);
-    wired.cores[1].poll_into(wired.now, Some(&mut user_buffer));
+    wired.cores[1].poll(wired.now, Some(&mut user_buffer));
     let placed = user_buffer.placed();
     assert_eq!(header.consumed(), start + placed as u64);
     assert!(header.received_end() >= header.consumed());
@@ -56,14 +56,14 @@ fn the_next_bytes_are_placed_once_and_what_does_not_fit_is_in_the_window() {
         ..
     } = &mut scene;
     assert_eq!(active.send(&near, &stream(0, 1000)), 1000);
-    wired.cores[0].poll(wired.now);
+    wired.cores[0].poll(wired.now, None);
     assert_eq!(lend(wired, passive, &far, 600), stream(0, 600));
     assert_eq!(far.header().received_end(), 1000);
     let mut rest = [0; 500];
     assert_eq!(passive.receive(&far, &mut rest), 400);
     assert_eq!(rest[..400], stream(600, 400));
     wired.settle();
-    let copies = wired.cores[1].copies();
+    let copies = wired.cores[1].layer.copies();
     // Each of the 600 bytes once, each of the 400 twice.
     assert_eq!((copies.received, copies.for_receiving), (1000, 1400));
 }
@@ -79,7 +79,7 @@ fn nothing_is_placed_for_who_is_not_where_the_stream_is_or_does_not_hold_the_soc
         ..
     } = &mut scene;
     active.send(&near, &stream(0, 100));
-    wired.cores[0].poll(wired.now);
+    wired.cores[0].poll(wired.now, None);
     let mut buffer = [0; 100];
     let strangers = [
         ((passive.session, far.id), 50),
@@ -89,7 +89,7 @@ fn nothing_is_placed_for_who_is_not_where_the_stream_is_or_does_not_hold_the_soc
     for (number, (socket, start)) in strangers.into_iter().enumerate() {
         let mut slices = [IoSliceMut::new(&mut buffer)];
         let mut user_buffer = UserBuffer::new(socket, start, &mut slices, 0);
-        wired.cores[1].poll_into(wired.now, Some(&mut user_buffer));
+        wired.cores[1].poll(wired.now, Some(&mut user_buffer));
         assert_eq!(user_buffer.placed(), 0, "stranger {number}");
     }
     assert_eq!(far.header().consumed(), 0);
@@ -121,7 +121,7 @@ fn a_segment_with_urgent_data_goes_to_the_window() {
         stamps: 0,
     };
     active.written.push(&note).unwrap();
-    wired.cores[0].poll(wired.now);
+    wired.cores[0].poll(wired.now, None);
     assert_eq!(lend(wired, passive, &far, 100), b"");
     let header = far.header();
     assert_eq!((header.urgent_end(), header.received_end()), (3, 3));
@@ -169,7 +169,7 @@ fn carry(impairment: Impairment, seed: u64, total: usize, steps: &[Step]) -> usi
             break;
         }
         written += active.send(&near, &sent[written..]);
-        wired.cores[0].poll(wired.now);
+        wired.cores[0].poll(wired.now, None);
         match *step {
             Step::Lend(len) => {
                 // As the client: only where nothing waits in the window.
@@ -190,7 +190,7 @@ fn carry(impairment: Impairment, seed: u64, total: usize, steps: &[Step]) -> usi
     assert_eq!(received.len(), total, "not all has arrived");
     assert!(received == sent, "the stream was spoilt");
     wired.settle();
-    let copies = wired.cores[1].copies();
+    let copies = wired.cores[1].layer.copies();
     let (total, direct) = (total as u64, direct as u64);
     assert_eq!(copies.received, total);
     if direct == total {

@@ -118,7 +118,7 @@ fn a_forked_child_goes_on_after_its_parent_and_the_region_lives_as_long() {
     assert!(!far.flags().intersects(Flags::FIN | Flags::ERROR));
     // The child speaks for the first time only now; its own region is the second.
     let mut child = scene.wired.greet(0, channel).unwrap();
-    assert_eq!(scene.wired.cores[0].sockets.regions.len(), 2);
+    assert_eq!(scene.wired.cores[0].layer.sockets.regions.len(), 2);
     assert_eq!(scene.passive.send(&far, b"hello"), 5);
     scene.wired.settle();
     let mut bytes = [0; 8];
@@ -130,7 +130,7 @@ fn a_forked_child_goes_on_after_its_parent_and_the_region_lives_as_long() {
     scene.passive.close(&far);
     scene.wired.settle();
     assert_eq!(
-        scene.wired.cores[0].sockets.regions.len(),
+        scene.wired.cores[0].layer.sockets.regions.len(),
         1,
         "nobody uses the region of the parent"
     );

@@ -151,7 +151,7 @@ impl Scene {
             !self.wired.cores[0].programs.get(0).unwrap().is_faulty,
             "old names are no fault"
         );
-        assert_eq!(self.wired.cores[0].sockets.count(), self.live.len());
+        assert_eq!(self.wired.cores[0].layer.sockets.count(), self.live.len());
         for (socket, port) in &self.live {
             assert!(socket.header().is_of(socket.id));
             assert!(socket.flags().is_empty(), "a new socket was touched");

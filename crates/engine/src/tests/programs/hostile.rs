@@ -254,7 +254,7 @@ impl Exposed {
 
     fn run(&mut self) {
         for _ in 0..1_000 {
-            let work = self.core.poll(self.now);
+            let work = self.core.poll(self.now, None);
             assert!(self.core.failure().is_none(), "a frame broke the driver");
             let heard = &mut self.heard;
             let received = self
@@ -340,7 +340,7 @@ proptest! {
         flips in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 0..40),
     ) {
         let mut exposed = Exposed::new();
-        let hardware = exposed.core.link.driver.caps().hardware_address;
+        let hardware = exposed.core.layer.link.driver.caps().hardware_address;
         for (depth, noise) in &frames {
             exposed.say(&dressed(*depth, noise, hardware));
             exposed.now += Duration::from_ms(3);
@@ -362,6 +362,6 @@ proptest! {
         exposed.now += Duration::from_secs(120);
         exposed.run();
         prop_assert!(exposed.answers_arp());
-        prop_assert_eq!(exposed.core.stack.connections().count(), 0);
+        prop_assert_eq!(exposed.core.layer.stack.connections().count(), 0);
     }
 }

@@ -235,12 +235,13 @@ fn a_user_whose_thread_is_kept_does_not_make_the_engine_look_without_pause() {
     user.run(move || may_go.recv().expect("somebody says when"));
     let backing = user.keep(copy(&scene.active));
     scene.wired.cores[0]
+        .layer
         .sockets
         .companion(near.id.row())
         .backing = Some(backing);
     drop(scene.active);
     scene.wired.serve();
-    let next_look = scene.wired.cores[0].orphans.next_look();
+    let next_look = scene.wired.cores[0].layer.orphans.next_look();
     assert!(next_look.is_some_and(|look| look > scene.wired.now));
     assert!(
         !ended(&far),

@@ -2,7 +2,7 @@
 //!
 //! The kernel has judged the values on the backing socket; they are bounded here all the same.
 
-use crate::core::EngineCore;
+use super::SocketLayer;
 use hostif::{FastOpenKeys, OptionChanges, SocketOption};
 use rustix::io::Errno;
 use tcp::{Duration, Instant, SocketOptions};
@@ -13,7 +13,7 @@ const DEFER_RETRIES_MAX: u8 = 16;
 const FIRST_TIMEOUT_S: u64 = 1;
 const LAST_TIMEOUT_S: u64 = 120;
 
-impl EngineCore {
+impl SocketLayer {
     pub(crate) fn set_options(&mut self, now: Instant, row: u32, changes: &OptionChanges) {
         self.sockets.change(row, |record| {
             let options = &mut record.options;
@@ -36,7 +36,7 @@ impl EngineCore {
             options.receive_limit = changes
                 .receive_buffer_bytes
                 .unwrap_or(options.receive_limit);
-            crate::calls::congestion::take(options, changes);
+            super::congestion::take(options, changes);
             if let Some(linger) = changes.linger_s {
                 record.linger = linger.is_some();
                 record.linger_s = linger.unwrap_or(0);
@@ -93,7 +93,8 @@ impl EngineCore {
             }
             SocketOption::Stamp => {
                 let (end, wants) = hostif::stamp::unpack(value);
-                self.ask_for_stamps(row, end, wants);
+                self.stamps
+                    .ask(&self.stack, &mut self.sockets, row, end, wants);
             }
             SocketOption::SaveSyn => {
                 self.sockets

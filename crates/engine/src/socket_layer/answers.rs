@@ -1,7 +1,7 @@
 //! Answers to what programs ask about their sockets: longer than a completion, so they lie in the
 //! program's region, where the program reads them after the completion.
 
-use crate::core::EngineCore;
+use super::SocketLayer;
 use crate::sockets::rows::Kind;
 use hostif::{CongestionFigures, Figures, Query};
 use rustix::io::Errno;
@@ -25,26 +25,26 @@ const MAX_REORDERING: u64 = 300;
 /// TCP_LISTEN (net/tcp_states.h).
 const LISTEN: u64 = 10;
 
-impl EngineCore {
-    /// Places the answer in the session's region; returns its length in bytes.
+impl SocketLayer {
+    /// Places the answer in the region of the program that asks; returns its length in bytes.
     pub(crate) fn answer_query(
         &mut self,
         now: Instant,
-        slot: usize,
+        region: u32,
         row: u32,
         what: Query,
     ) -> Result<u64, Errno> {
         match what {
             Query::Figures => {
                 let figures = self.figures(now, row)?;
-                self.place(slot, &figures.to_words())
+                self.place(region, &figures.to_words())
             }
             Query::Congestion => {
                 let figures = self.congestion_figures(row)?;
-                self.place(slot, &figures.to_words())
+                self.place(region, &figures.to_words())
             }
-            Query::Stamp => match self.take_stamp(row) {
-                Some(told) => self.place(slot, &told.to_words()),
+            Query::Stamp => match self.stamps.take(&self.sockets, row) {
+                Some(told) => self.place(region, &told.to_words()),
                 None => Ok(0),
             },
             Query::SavedSyn => {
@@ -53,15 +53,14 @@ impl EngineCore {
                 };
                 let words: Vec<u64> = saved.chunks(8).map(word).collect();
                 let len = saved.len() as u64;
-                self.place(slot, &words)?;
+                self.place(region, &words)?;
                 Ok(len)
             }
         }
     }
 
-    fn place(&mut self, slot: usize, words: &[u64]) -> Result<u64, Errno> {
-        let number = self.programs.rings_of(slot).ok_or(Errno::BADF)?.region;
-        let region = self.sockets.regions.find(number).ok_or(Errno::BADF)?;
+    fn place(&self, region: u32, words: &[u64]) -> Result<u64, Errno> {
+        let region = self.sockets.regions.find(region).ok_or(Errno::BADF)?;
         region.engine_set_answer(words);
         Ok(words.len() as u64 * 8)
     }
@@ -106,7 +105,7 @@ impl EngineCore {
                     .info(connection)
                     .map_err(crate::errno::of_stack)?;
                 let mut figures = of_connection(&info, now);
-                let [sent, received] = self.byte_channel_bytes(row);
+                let [sent, received] = self.byte_channels.bytes(&self.sockets, row);
                 figures.bytes_sent += sent;
                 figures.bytes_acked += sent;
                 figures.bytes_received += received;

@@ -1,6 +1,7 @@
 //! A program's connect(2): addresses and ports that it may have, windows, and the flow's claim.
 
-use crate::core::EngineCore;
+use super::SocketLayer;
+use super::senders::scoped;
 use crate::errno;
 use crate::sockets::rows::Kind;
 use core::net::SocketAddr;
@@ -20,13 +21,13 @@ enum FastOpenWish {
     Cookie,
 }
 
-impl EngineCore {
+impl SocketLayer {
     /// One of the operations that connect.
     pub(crate) fn begin_connect(&mut self, now: Instant, row: u32, op: Op) -> Result<u64, Errno> {
         let (ends, wish) = match op {
             Op::Connect { remote, local } => ((remote, local), FastOpenWish::None),
             Op::ConnectHeard { remote, .. } if !self.stack.is_heard(remote) => {
-                return Err(match self.is_expected(remote) {
+                return Err(match self.holders.is_expected(&self.sockets, remote) {
                     true => Errno::AGAIN,
                     false => Errno::CONNREFUSED,
                 });
@@ -53,9 +54,9 @@ impl EngineCore {
             _ => return Err(Errno::ISCONN),
         }
         let local = local.unwrap_or_else(|| record.local());
-        let remote = self.scoped(remote);
+        let remote = scoped(remote, self.scope_id);
         if local.port() != 0 {
-            self.must_hold(row, local)?;
+            self.sockets.must_hold(row, local)?;
         }
         let (receive_capacity, send_capacity) =
             self.sockets.give_windows(row).ok_or(Errno::NOBUFS)?;

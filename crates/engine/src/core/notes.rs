@@ -1,0 +1,131 @@
+//! Notes of written bytes: how far each program has written, and what it wants sent from a file.
+//!
+//! Each holder of a socket notes what it wrote in a ring of its own, so notes of one stream may be seen
+//! out of order. A note is pushed under the socket's send lock before anybody can write behind it: the
+//! missing one is therefore in its ring already, and a note that comes early waits for it. A command
+//! that speaks of written bytes comes after the notes of those bytes, in another ring: they are taken
+//! first.
+
+use super::EngineCore;
+use crate::socket_layer::senders::Noted;
+use hostif::Written;
+use tcp::Instant;
+
+/// Notes taken from one session in one turn.
+const RING_BUDGET: usize = 256;
+/// Rounds over all sessions in search of the note that another waits for.
+const ROUNDS_MAX: usize = 16;
+
+impl EngineCore {
+    /// Takes the session's notes. Returns how many.
+    pub(crate) fn drain_written(&mut self, now: Instant, slot: usize) -> usize {
+        for work in 0..RING_BUDGET {
+            let note = match self.early_note(slot) {
+                Some(note) => Ok(note),
+                None => match self
+                    .programs
+                    .rings_of(slot)
+                    .and_then(|rings| rings.written.pop().transpose())
+                {
+                    Some(note) => note,
+                    None => return work,
+                },
+            };
+            let taken = match note {
+                Ok(note) => self.handle_written(now, slot, &note),
+                Err(_) => Noted::Impossible,
+            };
+            match taken {
+                Noted::Done => {}
+                Noted::Early => return work,
+                Noted::Impossible => {
+                    return self.fault(slot, work + 1, "a send position outside the window");
+                }
+            }
+        }
+        RING_BUDGET
+    }
+
+    /// The session's process is gone: takes what it had noted, however its threads were interrupted.
+    pub(crate) fn drain_written_finally(&mut self, now: Instant, slot: usize) {
+        self.settle_written(now, slot);
+        // One ringful: a program that only closed its channel may go on filling it.
+        for _ in 0..self.config.limits.region.ring_entries.send {
+            let Some(Ok(Some(note))) = self
+                .programs
+                .rings_of(slot)
+                .map(|rings| rings.written.pop_final())
+            else {
+                return;
+            };
+            if self.handle_written(now, slot, &note) == Noted::Impossible {
+                return;
+            }
+        }
+    }
+
+    /// Takes all that the session has noted so far, with what that waits for in other sessions' rings.
+    pub(crate) fn settle_written(&mut self, now: Instant, slot: usize) {
+        self.drain_written(now, slot);
+        for _ in 0..ROUNDS_MAX {
+            if !self.has_early_note(slot) || self.drain_all_written(now) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// As [`Self::settle_written`], until the stream is known up to `end` if any note says so.
+    pub(crate) fn settle_written_to(&mut self, now: Instant, slot: usize, row: u32, end: u64) {
+        self.settle_written(now, slot);
+        let is_behind = |core: &Self| {
+            core.layer.sockets.holders(row).len() > 1
+                && core
+                    .layer
+                    .written_by_holders(row)
+                    .is_some_and(|known| known < end)
+        };
+        for _ in 0..ROUNDS_MAX {
+            if !is_behind(self) || self.drain_all_written(now) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn drain_all_written(&mut self, now: Instant) -> usize {
+        (0..self.programs.slots())
+            .map(|slot| self.drain_written(now, slot))
+            .sum()
+    }
+
+    fn early_note(&mut self, slot: usize) -> Option<Written> {
+        self.programs
+            .get_mut(slot)
+            .filter(|session| !session.is_faulty)?
+            .early
+            .take()
+    }
+
+    fn has_early_note(&self, slot: usize) -> bool {
+        self.programs
+            .get(slot)
+            .is_some_and(|session| session.early.is_some() && !session.is_faulty)
+    }
+
+    /// A stale socket says nothing.
+    fn handle_written(&mut self, now: Instant, slot: usize, note: &Written) -> Noted {
+        let Some(row) = self.layer.sockets.held_by(note.socket, slot) else {
+            return Noted::Done;
+        };
+        let file = note.source.and_then(|source| {
+            let session = self.programs.get(slot)?;
+            session.files.get(&source.handle)
+        });
+        let noted = self.layer.write(now, row, note, file);
+        if noted == Noted::Early
+            && let Some(session) = self.programs.get_mut(slot)
+        {
+            session.early = Some(*note);
+        }
+        noted
+    }
+}

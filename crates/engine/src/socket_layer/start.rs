@@ -1,0 +1,137 @@
+//! The tables, the stack with its interfaces, and the sockets over them, as an engine core starts with them.
+
+use super::SocketLayer;
+use super::senders::Senders;
+use crate::byte_channels::ByteChannels;
+use crate::config::Config;
+use crate::device::link::{LOOPBACK_ADDRESSES, Link, Loopback, Replies};
+use crate::kernel::holders::PortHolders;
+use crate::kernel::sharing::Shared;
+use crate::orphans::Orphans;
+use crate::programs::users::{Answers, Users};
+use crate::shards::owner::ShardOwner;
+use crate::sockets::Sockets;
+use crate::stamps::Stamps;
+use crate::start_error::StartError;
+use crate::state::{State, StateSizes};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use nic::Driver;
+use stack::{InterfaceConfig, InterfaceId, Resolution, Route, Stack};
+use std::sync::Arc;
+use tcp::Instant;
+
+impl SocketLayer {
+    /// No sockets yet, over `driver`; `secret` is random (RFC 6528 §3, RFC 6056 §3.3).
+    ///
+    /// # Errors
+    /// [`StartError`]: the limits or addresses cannot be.
+    pub(crate) fn new(
+        config: &Config,
+        owner: ShardOwner,
+        (users, answers): (Arc<Users>, Answers),
+        driver: Box<dyn Driver>,
+        secret: [u8; 16],
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        let limits = &config.limits;
+        let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
+        let sizes = StateSizes {
+            connections: limits.connections,
+            listeners: limits.listeners,
+            time_waits: limits.time_waits,
+            sockets: rows,
+            datagrams: limits.datagrams,
+        };
+        let state = State::create(&sizes)?;
+        let stack_config = config.of_stack(owner.core(), secret);
+        let mut stack = Stack::new(state.tables, stack_config)?;
+        let interface = stack.add_interface(interface_of(config, &*driver))?;
+        let loopback = add_loopback(&mut stack, now, config.protocols)?;
+        for own in &config.addresses {
+            stack.add_address(now, interface, own.interface_address())?;
+        }
+        add_gateways(&mut stack, &config.gateways, interface)?;
+        let scope_id = config.interface_index;
+        let begin = |sharing| Shared::begin(sharing, scope_id, interface);
+        let shared = config.sharing.as_ref().map(begin).transpose();
+        let mut shared = shared.map_err(StartError::Kernel)?;
+        if let Some(shared) = &mut shared {
+            shared.read_if_stale(now, &mut stack);
+        }
+        Ok(Self {
+            stack,
+            interface,
+            scope_id,
+            sockets: Sockets::new(
+                owner,
+                answers.clone(),
+                config.socket_options,
+                stack_config.receive_offer,
+                state.sockets,
+                state.datagrams,
+            ),
+            senders: Senders::new(rows, scope_id),
+            stamps: Stamps::default(),
+            replies: Replies::new(&*driver),
+            link: Link::new(driver, rows, loopback),
+            byte_channels: ByteChannels::default(),
+            shared,
+            holders: PortHolders::new(answers),
+            orphans: Orphans::new(users),
+            _state_file: state.file,
+        })
+    }
+}
+
+/// The interface that leads back, with its addresses.
+fn add_loopback(
+    stack: &mut Stack<'_>,
+    now: Instant,
+    protocols: stack::Protocols,
+) -> Result<InterfaceId, stack::Error> {
+    let interface = stack.add_interface(Loopback::CONFIG)?;
+    for own in LOOPBACK_ADDRESSES {
+        if own.address.is_ipv4() || protocols.contains(stack::Protocols::IPV6) {
+            stack.add_address(now, interface, own)?;
+        }
+    }
+    Ok(interface)
+}
+
+/// Where packets for other networks go.
+fn add_gateways(
+    stack: &mut Stack<'_>,
+    gateways: &[IpAddr],
+    interface: InterfaceId,
+) -> Result<(), stack::Error> {
+    for &gateway in gateways {
+        let any: IpAddr = match gateway {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        stack.add_route(Route {
+            destination: any,
+            prefix_len: 0,
+            gateway: Some(gateway),
+            interface,
+            metric: 0,
+            source: None,
+        })?;
+    }
+    Ok(())
+}
+
+fn interface_of(config: &Config, driver: &dyn Driver) -> InterfaceConfig {
+    let caps = driver.caps();
+    InterfaceConfig {
+        hardware: caps.hardware_address,
+        mtu: u16::try_from(caps.mtu).unwrap_or(u16::MAX),
+        resolution: if config.sharing.is_some() {
+            Resolution::External
+        } else {
+            Resolution::Arp
+        },
+        scope_id: config.interface_index,
+        router_discovery: config.router_discovery,
+    }
+}

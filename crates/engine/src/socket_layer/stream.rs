@@ -1,0 +1,233 @@
+//! How far programs have written and consumed streams, and what they want sent from a file: positions checked once, told to
+//! the stack. Notes come by the rings (`core::notes`).
+
+use super::SocketLayer;
+use super::senders::Noted;
+use crate::device::link::{FileTooShort, IsMapped, SourceFile};
+use crate::programs::files;
+use crate::sockets::hears_acks;
+use hostif::{Consumed, FileSource, Written};
+use rustix::io::Errno;
+use stack::ConnectionId;
+use std::sync::Arc;
+use tcp::Instant;
+
+impl SocketLayer {
+    /// One of its holders has noted that a socket is written further, perhaps from a file. An old position says nothing.
+    pub(crate) fn write(
+        &mut self,
+        now: Instant,
+        row: u32,
+        note: &Written,
+        file: Option<&Arc<SourceFile>>,
+    ) -> Noted {
+        if let Some(id) = self.sockets.row(row).datagram() {
+            return self.senders.note(&mut self.sockets, row, id, note);
+        }
+        let Some(connection) = self.sockets.row(row).connection() else {
+            return Noted::Done;
+        };
+        let Some(known) = self.known_written(connection) else {
+            return Noted::Done;
+        };
+        if note.end <= known {
+            return Noted::Done;
+        }
+        if note.start > known {
+            if self.sockets.holders(row).len() == 1 {
+                return Noted::Impossible;
+            }
+            return Noted::Early;
+        }
+        // What begins below and ends above what is known contradicts the note that made it known.
+        if note.source.is_some() && note.start < known {
+            return Noted::Done;
+        }
+        let mode = match note.mode {
+            hostif::WriteMode::Plain => tcp::WriteMode::Plain,
+            hostif::WriteMode::More => tcp::WriteMode::More,
+            hostif::WriteMode::Urgent => tcp::WriteMode::Urgent,
+            hostif::WriteMode::EndOfRecord => tcp::WriteMode::EndOfRecord,
+        };
+        if self.sockets.take_lack_of_room(row)
+            && let Ok(info) = self.stack.info(connection)
+        {
+            self.sockets.grow_room(row, info.cwnd, info.unsent);
+        }
+        let accepted = self
+            .stack
+            .written_as(now, connection, note.end, mode, &mut self.sockets);
+        if accepted.is_ok() {
+            let copies = &mut self.sockets.copies;
+            copies.on_written(note.end - known, note.source.is_some() || note.in_place);
+            if note.stamps != 0 {
+                self.stamps
+                    .ask(&self.stack, &mut self.sockets, row, note.end, note.stamps);
+            }
+        }
+        match (accepted, note.source) {
+            (Err(_), _) => Noted::Impossible,
+            (Ok(()), None) => Noted::Done,
+            (Ok(()), Some(source)) => self.send_file(now, (row, connection), note, (source, file)),
+        }
+    }
+
+    /// The stack knows of the bytes; nothing of them has left yet.
+    fn send_file(
+        &mut self,
+        now: Instant,
+        (row, connection): (u32, ConnectionId),
+        note: &Written,
+        (source, file): (FileSource, Option<&Arc<SourceFile>>),
+    ) -> Noted {
+        let reached = source.offset + (note.end - note.start);
+        let added = match file {
+            Some(file) if files::reaches(file.file(), reached) => {
+                // On the way back to this engine it is the engine that copies, which must not touch a
+                // mapping.
+                let remote = self
+                    .stack
+                    .addresses(connection)
+                    .map(|(_, remote)| remote.ip());
+                let may_map = remote.is_ok_and(|remote| !self.stack.owns_address(remote));
+                if may_map {
+                    self.link
+                        .add_file(row, file, source.offset, note.start, note.end)
+                } else {
+                    let read = self
+                        .link
+                        .read_file(row, file, source.offset, note.start, note.end);
+                    read.map(|()| IsMapped(false))
+                }
+            }
+            _ => Err(FileTooShort),
+        };
+        match added {
+            Ok(IsMapped(has_files)) => {
+                let hears = &mut self.sockets.companion(row).hears_acks;
+                if has_files {
+                    *hears |= hears_acks::FILES;
+                } else {
+                    *hears &= !hears_acks::FILES;
+                }
+                Noted::Done
+            }
+            Err(FileTooShort) => {
+                tracing::warn!("a file ends before the bytes that a program asked to send from it");
+                let _ = self.stack.abort(now, connection, &mut self.sockets);
+                self.sockets.fail(row, Errno::IO);
+                if file.is_some() {
+                    Noted::Done
+                } else {
+                    Noted::Impossible
+                }
+            }
+        }
+    }
+
+    /// How far the stream is written; `None` where no more can be.
+    fn known_written(&self, connection: ConnectionId) -> Option<u64> {
+        let view = self.stack.view(connection).ok()?;
+        view.state.can_send().then_some(view.written)
+    }
+
+    /// How far the stream, or the send ring of a datagram socket, is known to be written.
+    pub(crate) fn written_by_holders(&self, row: u32) -> Option<u64> {
+        let record = self.sockets.row(row);
+        match record.datagram() {
+            Some(id) => Some(self.sockets.datagram(id).written),
+            None => self.known_written(record.connection()?),
+        }
+    }
+
+    /// Several holders report positions, so an older one may come later.
+    pub(super) fn advance_written(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        end: u64,
+    ) -> Result<(), ()> {
+        match self.known_written(connection) {
+            Some(known) if known < end => {
+                let accepted = self.stack.written(now, connection, end, &mut self.sockets);
+                if accepted.is_ok() {
+                    self.sockets.copies.on_written(end - known, false);
+                }
+                accepted.map_err(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees the locks of a socket that a dead session held. If it died while it was writing, the next
+    /// writer goes on where the last note ended.
+    pub(crate) fn release_locks(&mut self, row: u32, session: u32) {
+        let known = self.written_by_holders(row);
+        self.sockets.with_header(row, |header| {
+            if let Some(known) = known
+                && header.send_lock().is_held_by(session)
+            {
+                header.program_set_written(known);
+            }
+            header.engine_release_dead(session);
+        });
+    }
+
+    /// One of its holders has noted that a socket was read further. `false`: the position cannot be. An old one says
+    /// nothing.
+    pub(crate) fn consume(&mut self, now: Instant, row: u32, note: &Consumed) -> bool {
+        if let Some(id) = self.sockets.row(row).datagram() {
+            return self.consume_datagrams(id, note.end);
+        }
+        let Some(connection) = self.sockets.row(row).connection() else {
+            return true;
+        };
+        let is_right = self
+            .advance_consumed(now, connection, note.end, note.in_place)
+            .is_ok();
+        self.place_window(row);
+        is_right
+    }
+
+    /// How the connection of a socket uses its receive window may have changed.
+    pub(crate) fn place_window(&mut self, row: u32) {
+        let connection = self.sockets.row(row).connection();
+        if let Some(Ok(used)) = connection.map(|id| self.stack.receive_use(id)) {
+            self.sockets.place_window(row, &used);
+        }
+    }
+
+    pub(super) fn advance_consumed(
+        &mut self,
+        now: Instant,
+        connection: stack::ConnectionId,
+        end: u64,
+        in_place: bool,
+    ) -> Result<(), ()> {
+        match self.stack.view(connection) {
+            Ok(view) if view.consumed < end => {
+                let sockets = &mut self.sockets;
+                let accepted = self.stack.consumed(now, connection, end, sockets);
+                if accepted.is_ok() {
+                    self.sockets
+                        .copies
+                        .on_consumed(end - view.consumed, in_place);
+                }
+                accepted.map_err(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in how far the holders have consumed by their own word: small steps come without a note.
+    pub(crate) fn look_consumed(&mut self, now: Instant, row: u32) {
+        if let Some(connection) = self.sockets.row(row).connection()
+            && let Some((end, in_place)) = self.sockets.with_header(row, |header| {
+                (header.consumed(), header.is_consumed_in_place())
+            })
+        {
+            // A position that cannot be is a lie about the program's own connection.
+            let _ = self.advance_consumed(now, connection, end, in_place);
+        }
+    }
+}
