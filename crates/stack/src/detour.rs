@@ -4,7 +4,7 @@
 
 use crate::host::{Detour, Host};
 use crate::ip::arrival::Arrival;
-use crate::quote::Quote;
+use crate::tcp::quote::Quote;
 use core::net::{IpAddr, SocketAddr};
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::Protocol;

@@ -3,19 +3,16 @@
 //!
 //! Source quench (RFC 6633) and everything else is ignored.
 
-use crate::containers::intrusive::at;
 use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::arrival::Arrival;
 use crate::ip::icmp_meaning::Report;
-use crate::ip::icmp_meaning::connection_error;
-use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
 use crate::link::interface::Resolution;
 use crate::link::output::Envelope;
-use crate::quote::Quote;
 use crate::stack::Stack;
-use core::net::{IpAddr, Ipv4Addr};
-use tcp::{Events, Instant};
+use crate::tcp::quote::Quote;
+use core::net::Ipv4Addr;
+use tcp::Instant;
 use wire::icmpv4::{Message, unreachable};
 
 impl Stack<'_> {
@@ -61,15 +58,7 @@ impl Stack<'_> {
             } => {
                 self.ip.link.counters.icmp_in_dest_unreachs += 1;
                 let report = report(arrival, (3, code), next_hop_mtu, quoted);
-                if self.handle_udp_error(now, &report, host) {
-                    return;
-                }
-                if code == unreachable::FRAGMENTATION_NEEDED {
-                    self.handle_fragmentation_needed(now, next_hop_mtu, quoted);
-                } else {
-                    let quote = Quote::parse_v4(quoted);
-                    self.handle_unreachable(now, &report, quote, host);
-                }
+                self.handle_icmp_error(now, &report, host);
             }
             Message::Redirect {
                 gateway, quoted, ..
@@ -79,19 +68,27 @@ impl Stack<'_> {
             }
             Message::TimeExceeded { code, quoted } => {
                 self.ip.link.counters.icmp_in_time_excds += 1;
-                let report = report(arrival, (11, code), 0, quoted);
-                if self.handle_udp_error(now, &report, host) {
-                    return;
-                }
-                self.handle_unreachable(now, &report, Quote::parse_v4(quoted), host);
+                self.handle_icmp_error(now, &report(arrival, (11, code), 0, quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
-                let report = report(arrival, (12, code), 0, quoted);
-                if !self.handle_udp_error(now, &report, host) {
-                    self.handle_unreachable(now, &report, Quote::parse_v4(quoted), host);
-                }
+                self.handle_icmp_error(now, &report(arrival, (12, code), 0, quoted), host);
             }
             _ => {}
+        }
+    }
+
+    /// Tells an error to the socket or the connection that it quotes.
+    fn handle_icmp_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
+        let (ip, quoted) = (&mut self.ip, report.quoted);
+        if self.udp.handle_error(ip, now, report, host) {
+            return;
+        }
+        if (report.kind, report.code) == (3, unreachable::FRAGMENTATION_NEEDED) {
+            self.tcp
+                .handle_fragmentation_needed(ip, now, report.next_hop_mtu, quoted);
+        } else {
+            let quote = Quote::parse_v4(quoted);
+            self.tcp.handle_unreachable(ip, now, report, quote, host);
         }
     }
 
@@ -108,85 +105,14 @@ impl Stack<'_> {
         };
         let destination = quote.tuple.remote();
         if self.ip.is_better_hop(arrival, gateway, destination)
-            && self.quoted_connection(Some(&quote)).is_some()
+            && self
+                .tcp
+                .quoted_connection(&mut self.ip, Some(&quote))
+                .is_some()
         {
             let gateway = Some(gateway.into());
             self.ip
                 .redirect(now, arrival.interface, destination, gateway);
-        }
-    }
-
-    /// The connection that sent what is quoted, if it is in flight.
-    pub(crate) fn quoted_connection(&mut self, quote: Option<&Quote>) -> Option<u32> {
-        let found = quote.and_then(|quote| {
-            let index = self
-                .demux
-                .find(&quote.tuple)
-                .filter(|index| at(*index) < self.tables.connections.len())?;
-            self.record(index)
-                .tcp
-                .is_quote_plausible(quote.seq)
-                .then_some(index)
-        });
-        if found.is_none() {
-            self.ip.link.counters.icmp_in_unmatched += 1;
-        }
-        found
-    }
-
-    /// Never hard: RFC 5927 §5.2 has even "hard" errors only end a connection that is not established.
-    pub(crate) fn handle_unreachable(
-        &mut self,
-        now: Instant,
-        report: &Report<'_>,
-        quote: Option<Quote>,
-        host: &mut dyn Host,
-    ) {
-        if let (Some(index), Some(error)) = (
-            self.quoted_connection(quote.as_ref()),
-            connection_error(report),
-        ) {
-            self.run(now, index, host, |tcp| tcp.handle_unreachable(error, false));
-        }
-    }
-
-    /// RFC 1191 §4: a router could not forward a packet of this size.
-    fn handle_fragmentation_needed(&mut self, now: Instant, next_hop_mtu: u16, quoted: &[u8]) {
-        let Some(quote) = Quote::parse_v4(quoted) else {
-            self.ip.link.counters.icmp_in_unmatched += 1;
-            return;
-        };
-        let named = if next_hop_mtu == 0 {
-            plateau_below(quote.total_len)
-        } else {
-            next_hop_mtu
-        };
-        self.handle_too_big(now, named, &quote);
-    }
-
-    /// A router could not forward a packet of the quoted size; it names the MTU of the next hop.
-    pub(crate) fn handle_too_big(&mut self, now: Instant, named: u16, quote: &Quote) {
-        let Some(index) = self.quoted_connection(Some(quote)) else {
-            return;
-        };
-        let least = path_mtu_min(quote.tuple.remote());
-        let mtu = named.max(least);
-        let record = self.record(index);
-        // A router that could not forward a packet has a smaller MTU than the packet (RFC 5927 §7.2).
-        let lowers = (record.path_mtu == 0 || mtu < record.path_mtu)
-            && (mtu < quote.total_len || mtu == least);
-        if !lowers {
-            return;
-        }
-        let mss = mtu.saturating_sub(headers_len(quote.tuple.remote()));
-        let events = self.fly(index, |record, blocks| {
-            record.path_mtu = mtu;
-            record.path_mtu_until = now + PATH_MTU_LIFETIME;
-            record.tcp.handle_packet_too_big(now, mss, blocks)
-        });
-        self.ip.link.counters.pmtu_lowered += 1;
-        if events.contains(Events::TRANSMIT) && !self.ip.flows.is_waiting(at(index)) {
-            self.ip.flows.senders.push(index);
         }
     }
 }
@@ -204,48 +130,5 @@ pub(crate) fn report<'a>(
         code,
         next_hop_mtu,
         quoted,
-    }
-}
-
-/// Bytes of the headers of IP and TCP without options.
-const fn headers_len(address: IpAddr) -> u16 {
-    match address {
-        IpAddr::V4(_) => 40,
-        IpAddr::V6(_) => 60,
-    }
-}
-
-/// RFC 1191 §7: the next usual MTU below a packet that did not fit, for routers that name none.
-fn plateau_below(total_len: u16) -> u16 {
-    const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508];
-    PLATEAUS
-        .into_iter()
-        .find(|plateau| *plateau < total_len)
-        .unwrap_or(68)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quote_shorter_than_rfc_792_says_is_no_quote() {
-        let mut quoted = [0_u8; 28];
-        quoted[0] = 0x45;
-        quoted[9] = 6;
-        assert!(Quote::parse_v4(&quoted).is_some());
-        assert_eq!(Quote::parse_v4(&quoted[..27]), None);
-        quoted[0] = 0x4f;
-        assert_eq!(Quote::parse_v4(&quoted), None, "options that are not there");
-        quoted[0] = 0x45;
-        quoted[7] = 1;
-        assert_eq!(Quote::parse_v4(&quoted), None, "not the first fragment");
-    }
-
-    #[test]
-    fn plateaus_descend_to_the_minimum() {
-        assert_eq!(plateau_below(1_500), 1_492);
-        assert_eq!(plateau_below(1_492), 1_006);
-        assert_eq!(plateau_below(100), 68);
     }
 }

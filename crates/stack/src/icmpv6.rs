@@ -11,8 +11,8 @@ use crate::ip::icmp_meaning::Report;
 use crate::link::interface::Resolution;
 use crate::link::output::Envelope;
 use crate::protocols::Protocols;
-use crate::quote::Quote;
 use crate::stack::Stack;
+use crate::tcp::quote::Quote;
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::icmpv6::Message;
@@ -61,13 +61,18 @@ impl Stack<'_> {
             Message::PacketTooBig { mtu, quoted } => {
                 self.ip.link.counters.icmp6_in_pkt_too_bigs += 1;
                 let known = u16::try_from(mtu).unwrap_or(u16::MAX);
-                if self.handle_udp_error(now, &report(arrival, (2, 0), known, quoted), host) {
+                if self.udp.handle_error(
+                    &mut self.ip,
+                    now,
+                    &report(arrival, (2, 0), known, quoted),
+                    host,
+                ) {
                     return;
                 }
                 if let Some(quote) = Quote::parse_v6(quoted, link) {
                     // RFC 8201 §4: never below the minimum, whatever a router says.
                     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                    self.handle_too_big(now, mtu, &quote);
+                    self.tcp.handle_too_big(&mut self.ip, now, mtu, &quote);
                 }
             }
             Message::DestinationUnreachable { code, quoted } => {
@@ -88,9 +93,10 @@ impl Stack<'_> {
 
     /// An error about a datagram or a segment that was sent (RFC 4443 §2.4 (d)).
     fn handle_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
-        if !self.handle_udp_error(now, report, host) {
+        if !self.udp.handle_error(&mut self.ip, now, report, host) {
             let quote = Quote::parse_v6(report.quoted, report.interface);
-            self.handle_unreachable(now, report, quote, host);
+            self.tcp
+                .handle_unreachable(&mut self.ip, now, report, quote, host);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::ip::refuse::Refusal;
 use crate::link::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
+use crate::tcp::segment::Segment;
 use core::net::Ipv4Addr;
 use tcp::Instant;
 use wire::ecn::Ecn;
@@ -102,7 +103,8 @@ impl Stack<'_> {
 
     /// The connection of a segment with this key, if one like it came before.
     fn predicted(&self, key: &Key) -> Option<u32> {
-        self.demux
+        self.tcp
+            .demux
             .predictions
             .find(key, self.ip.link.interfaces.generation())
     }
@@ -142,9 +144,16 @@ impl Stack<'_> {
             )
         };
         let must_verify = meta.checksum == RxChecksum::Unknown;
-        if let Some((header, payload)) = self.parse_tcp(ends, segment, must_verify) {
-            let mark = Ecn::from_tos(dscp_ecn);
-            self.handle_in_connection(now, index, mark, &header, payload, host);
+        if let Some((header, payload)) =
+            self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify)
+        {
+            let segment = Segment {
+                header: &header,
+                payload,
+                mark: Ecn::from_tos(dscp_ecn),
+            };
+            self.tcp
+                .handle_in_connection(&mut self.ip, now, index, &segment, host);
         }
         true
     }
@@ -358,12 +367,18 @@ impl Stack<'_> {
         }
         let speaks = |protocol| self.ip.link.config.protocols.contains(protocol);
         match arrival.protocol {
-            Protocol::TCP if speaks(Protocols::TCP) => self.handle_tcp(now, arrival, host, egress),
+            Protocol::TCP if speaks(Protocols::TCP) => {
+                self.tcp
+                    .handle_tcp(&mut self.ip, now, arrival, host, egress)
+            }
             Protocol::ICMP if is_v4 && speaks(Protocols::ICMP) => {
                 self.handle_icmp(now, arrival, host, egress);
             }
             Protocol::ICMPV6 if !is_v4 => self.handle_icmpv6(now, arrival, host, egress),
-            Protocol::UDP if speaks(Protocols::UDP) => self.handle_udp(now, arrival, host, egress),
+            Protocol::UDP if speaks(Protocols::UDP) => {
+                self.udp
+                    .handle_datagram(&mut self.ip, now, arrival, host, egress)
+            }
             Protocol::IGMP if is_v4 && arrival.is_to_group() => {
                 self.ip
                     .multicast

@@ -8,48 +8,46 @@
 //! nothing is allocated after start.
 //!
 //! TCP and UDP over IPv4 and IPv6.
+//!
+//! [`Stack`] is a composition of layers, each of which has its own state and knows those below it only: `link`
+//! (interfaces, neighbours, frames), `multicast`, `ip` (routes, addresses, fragments), `tcp` and `udp`. A frame goes up in
+//! `input.rs`; what programs ask for is `connections.rs`, `listeners.rs`, `datagrams.rs` and `links.rs`.
 #![forbid(unsafe_code)]
 
 mod address;
 pub mod config;
+mod connections;
 mod containers;
 pub mod counters;
+mod datagrams;
 mod detour;
 pub mod egress;
 pub mod error;
-mod fast_open;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
-mod handshake;
 mod host;
 mod icmp;
 mod icmpv6;
 mod input;
 mod ip;
-mod lifecycle;
 mod link;
 mod links;
-mod listener;
-mod listening;
+mod listeners;
 mod listing;
 mod multicast;
-pub mod pools;
 mod ports;
 mod protocols;
-mod quote;
 mod rebuild;
-mod segment;
-mod socket;
 mod stack;
 pub mod tables;
+mod tcp;
 #[cfg(test)]
 mod tests;
-mod time_wait;
-mod transmit;
 pub mod udp;
 
 pub use address::PackedAddress;
 pub use config::{Config, FAST_OPEN_KEYS_MAX, FastOpenModes, IpOptions, Offers, SynCookies};
+pub use connections::Connect;
 pub use containers::demux::FourTuple;
 pub use counters::Counters;
 pub use egress::{Busy, Egress, EgressCaps, Frame, PartialChecksum, Payload, RxChecksum, RxMeta};
@@ -58,12 +56,10 @@ pub use host::{ConnectionView, Detour, Host, Incoming, ReceiveUse};
 pub use ip::route::Route;
 pub use link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use link::neighbour::{ExternalNeighbour, Neighbour, NeighbourState};
-pub use listener::{Accepted, Listen};
+pub use listeners::{Accepted, Listen};
 pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
 pub use protocols::Protocols;
-pub use rebuild::Rebuilt;
-pub use socket::Connect;
 pub use stack::{Stack, Work};
-pub use tables::{ConnectionId, HeapTables, ListenerId, ReusePort, Tables};
+pub use tables::{ConnectionId, HeapTables, ListenerId, Rebuilt, ReusePort, Tables};
 pub use udp::{Datagram, DatagramError, FamilyOptions, SendError, UdpBind, UdpId, UdpOptions};

@@ -172,7 +172,7 @@ impl Stack<'_> {
     /// [`Error::NotFound`]: no such interface; [`Error::AddressInUse`]: it is a member;
     /// [`Error::AddressNotAvailable`]: it listens to that source; [`Error::NoMemory`].
     pub fn udp_join(&mut self, id: UdpId, join: &Membership) -> Result<(), Error> {
-        let socket = self.check_udp(id)?;
+        let socket = self.udp.check(id)?;
         let interfaces = &self.ip.link.interfaces;
         self.ip.multicast.join(interfaces, socket, join)
     }
@@ -182,7 +182,7 @@ impl Stack<'_> {
     /// # Errors
     /// [`Error::AddressNotAvailable`]: there is no such membership; else as [`Stack::udp_join`].
     pub fn udp_leave(&mut self, id: UdpId, leave: &Membership) -> Result<(), Error> {
-        let socket = self.check_udp(id)?;
+        let socket = self.udp.check(id)?;
         let interfaces = &self.ip.link.interfaces;
         self.ip.multicast.leave(interfaces, socket, leave)
     }
@@ -193,7 +193,7 @@ impl Stack<'_> {
     /// [`Error::InvalidArgument`]: it does not hear the group, or only single sources of it;
     /// [`Error::AddressNotAvailable`]: the source is blocked already; [`Error::NoMemory`].
     pub fn udp_block(&mut self, id: UdpId, block: &Membership) -> Result<(), Error> {
-        let socket = self.check_udp(id)?;
+        let socket = self.udp.check(id)?;
         let interfaces = &self.ip.link.interfaces;
         self.ip.multicast.block(interfaces, socket, block)
     }
@@ -203,7 +203,7 @@ impl Stack<'_> {
     /// # Errors
     /// As [`Stack::udp_block`]; [`Error::AddressNotAvailable`]: the source is not blocked.
     pub fn udp_unblock(&mut self, id: UdpId, unblock: &Membership) -> Result<(), Error> {
-        let socket = self.check_udp(id)?;
+        let socket = self.udp.check(id)?;
         let interfaces = &self.ip.link.interfaces;
         self.ip.multicast.unblock(interfaces, socket, unblock)
     }

@@ -74,7 +74,7 @@ pub struct UdpRow {
 impl Stack<'_> {
     /// All UDP sockets.
     pub fn udp_rows(&self) -> impl Iterator<Item = UdpRow> {
-        let used = &self.tables.udp[..at(self.tables.header.udp_used)];
+        let used = &self.udp.rows[..at(*self.udp.used)];
         (0..)
             .zip(used)
             .filter(|(_, record)| record.used == 1)
@@ -89,15 +89,15 @@ impl Stack<'_> {
 
     /// All connections.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionRow> {
-        let used = &self.tables.connections[..at(self.tables.header.connections_used)];
+        let used = &self.tcp.connections[..at(*self.tcp.connections_used)];
         (0..)
             .zip(used)
             .filter(|(_, record)| record.has(Flags::USED))
             .map(|(index, record)| ConnectionRow {
                 connection: record.id(index),
                 owner: record.owner,
-                local: self.local_end(&record.tuple),
-                remote: self.remote_end(&record.tuple),
+                local: self.ip.local_end(&record.tuple),
+                remote: self.ip.remote_end(&record.tuple),
                 is_owned: record.has(Flags::OWNED),
                 listener: record
                     .flags()
@@ -109,12 +109,12 @@ impl Stack<'_> {
 
     /// All listeners.
     pub fn listeners(&self) -> impl Iterator<Item = ListenerRow> {
-        let used = &self.tables.listeners[..at(self.tables.header.listeners_used)];
+        let used = &self.tcp.listeners.rows[..at(*self.tcp.listeners.used)];
         (0..)
             .zip(used)
-            .zip(&self.listener_queues)
-            .filter(|((_, row), _)| row.used == 1)
-            .map(|((index, row), queues)| ListenerRow {
+            .filter(|(_, row)| row.used == 1)
+            .map(|(index, row)| (index, row, self.tcp.listeners.queues(index)))
+            .map(|(index, row, queues)| ListenerRow {
                 listener: ListenerId {
                     index,
                     generation: row.generation,
@@ -129,18 +129,18 @@ impl Stack<'_> {
 
     /// All connections in TIME-WAIT.
     pub fn time_waits(&self) -> impl Iterator<Item = TimeWaitRow> {
-        let used = &self.tables.time_waits[..at(self.tables.header.time_waits_used)];
+        let used = &self.tcp.time_waits.rows[..at(*self.tcp.time_waits.used)];
         used.iter()
             .filter(|row| row.used == 1)
             .map(|row| TimeWaitRow {
-                local: self.local_end(&row.tuple),
-                remote: self.remote_end(&row.tuple),
+                local: self.ip.local_end(&row.tuple),
+                remote: self.ip.remote_end(&row.tuple),
                 until: row.tcp.deadline(),
             })
     }
 
     /// Connections that no program holds and no listener has queued.
     pub const fn orphans(&self) -> u32 {
-        self.orphans
+        self.tcp.orphans
     }
 }

@@ -291,6 +291,21 @@ pub struct Tables<'m> {
     pub flight_blocks: &'m mut [FlightBlock],
 }
 
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// Connections that go on.
+    pub connections: u32,
+    /// Listeners that go on.
+    pub listeners: u32,
+    /// TIME-WAIT records that go on.
+    pub time_waits: u32,
+    /// UDP sockets that go on.
+    pub udp_sockets: u32,
+    /// Connections and listeners given up because a change of their row was interrupted.
+    pub interrupted: u32,
+}
+
 impl Tables<'_> {
     /// Whether the sizes can be indexed and the high-water marks lie within.
     pub(crate) fn check(&self) -> Result<(), Error> {

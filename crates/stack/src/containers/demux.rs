@@ -9,7 +9,7 @@ use crate::address::{PackedAddress, needs_zone};
 use crate::containers::intrusive::{at, zeroed};
 use crate::containers::prediction::Predictions;
 use crate::link::interface::InterfaceId;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use siphasher::sip::SipHasher13;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -55,6 +55,14 @@ impl FourTuple {
     pub(crate) fn zone(&self) -> Option<InterfaceId> {
         let zone = self.zone.checked_sub(1)?;
         u16::try_from(zone).ok().map(InterfaceId)
+    }
+
+    /// Both ends: this host's, the peer's.
+    pub(crate) fn ends(&self) -> (SocketAddr, SocketAddr) {
+        (
+            SocketAddr::new(self.local(), self.local_port),
+            SocketAddr::new(self.remote(), self.remote_port),
+        )
     }
 
     /// This host's address.

@@ -17,13 +17,14 @@ mod redirect;
 pub(crate) mod refuse;
 pub(crate) mod route;
 
+use crate::address::socket_address;
 use crate::config::Config;
 use crate::containers::demux::FourTuple;
 use crate::containers::timers::Timers;
 use crate::link::Link;
 use crate::link::interface::InterfaceId;
 use crate::multicast::Multicast;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use discovery::Discovery;
 use flows::Flows;
 use rate::TokenBucket;
@@ -82,6 +83,23 @@ impl Ip {
         let hash = self.flow_hasher.hash(tuple.as_bytes());
         let [a, b, c, d, ..] = hash.to_le_bytes();
         (u32::from_le_bytes([a, b, c, d]) & wire::ipv6::FLOW_LABEL_MASK).max(1)
+    }
+
+    /// This host's end as programs see it.
+    pub(crate) fn local_end(&self, tuple: &FourTuple) -> SocketAddr {
+        socket_address(tuple.local(), tuple.local_port(), self.scope_id(tuple))
+    }
+
+    /// The peer's end as programs see it.
+    pub(crate) fn remote_end(&self, tuple: &FourTuple) -> SocketAddr {
+        socket_address(tuple.remote(), tuple.remote_port(), self.scope_id(tuple))
+    }
+
+    fn scope_id(&self, tuple: &FourTuple) -> u32 {
+        let link = tuple
+            .zone()
+            .and_then(|zone| self.link.interfaces.find(zone));
+        link.map_or(0, |interface| interface.config.scope_id)
     }
 
     /// Whether this host takes what is sent to a group by the link of an interface.

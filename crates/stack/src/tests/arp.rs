@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::{ME, PEER};
 use crate::*;
+use ::tcp::{ConnectionError, Instant, State};
 use std::net::Ipv4Addr;
-use tcp::{ConnectionError, Instant, State};
 use wire::arp::{Operation, Packet};
 use wire::ethernet::{Address, EtherType, Header};
 

@@ -4,9 +4,9 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{Instant, State};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
-use tcp::{Instant, State};
 use wire::icmpv4::{Message, unreachable};
 use wire::ipv4::Protocol;
 use wire::tcp::Flags;

@@ -3,7 +3,7 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
-use tcp::Instant;
+use ::tcp::Instant;
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags, Header};

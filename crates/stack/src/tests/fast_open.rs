@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{Duration, FastOpen, Instant, State};
 use std::net::{Ipv4Addr, SocketAddr};
-use tcp::{Duration, FastOpen, Instant, State};
 use wire::tcp::{FastOpenCookie, Flags, Header, Options};
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -383,7 +383,7 @@ fn switched_off_it_is_refused() {
         remote: SocketAddr::from((CLIENT, 443)),
         receive_capacity: CAPACITY,
         send_capacity: CAPACITY,
-        options: tcp::SocketOptions::default(),
+        options: ::tcp::SocketOptions::default(),
         ip: IpOptions::default(),
     };
     let refused = node.stack.connect_fast(NOW, &connect, true, &mut node.host);
@@ -447,7 +447,7 @@ fn two_stacks_open_fast_the_second_time() {
         pair.run(ms(500));
         let accepted = pair.nodes[1].accept(listener).unwrap();
         assert_eq!(pair.nodes[1].received(accepted), b"a request");
-        let tcp = &pair.nodes[0].stack.record(id.index).tcp;
+        let tcp = &pair.nodes[0].stack.tcp.record(id.index).tcp;
         assert_eq!(tcp.fast_open(), expected, "round {round}");
     }
 }

@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::Instant;
 use proptest::prelude::*;
-use tcp::Instant;
 use wire::ethernet::EtherType;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);

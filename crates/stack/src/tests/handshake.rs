@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{Instant, State};
 use std::net::Ipv4Addr;
-use tcp::{Instant, State};
 use wire::ethernet::{EtherType, Header as EthernetHeader};
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags, Header, Options, Timestamps};

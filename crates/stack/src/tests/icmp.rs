@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{ConnectionError, Instant, State};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use tcp::{ConnectionError, Instant, State};
 use wire::icmpv4::{Message, unreachable};
 use wire::ipv4::Protocol;
 use wire::tcp::Flags;
@@ -304,7 +304,7 @@ fn fragmentation_needed_lowers_the_path_mtu_of_that_connection_only() {
         let much_later = NOW + ms(20_000);
         assert_eq!(largest_after(node, much_later), 552);
         let ids = [node.id(owner), node.id(other)];
-        let mtu = ids.map(|id| node.stack.record(id.index).path_mtu);
+        let mtu = ids.map(|id| node.stack.tcp.record(id.index).path_mtu);
         assert_eq!(mtu, [552, 0]);
     });
 }

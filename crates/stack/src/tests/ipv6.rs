@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer6::*;
 use crate::*;
+use ::tcp::{ConnectionError, Instant, State};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use tcp::{ConnectionError, Instant, State};
 use wire::icmpv6::{Message, parameter_problem, unreachable};
 use wire::ipv6::{Header, Protocol};
 use wire::tcp::Flags;
@@ -185,7 +185,7 @@ fn listeners_of_two_families_share_a_port_only_if_one_is_v6_only() {
         let only = listen_on(node, any6, true).unwrap();
         let find = |node: &Node<'_>, local: IpAddr| {
             let tuple = FourTuple::new(local, 80, local, 9);
-            node.stack.find_listener(&tuple)
+            node.stack.tcp.listeners.listening.find(&tuple)
         };
         assert_eq!(find(node, ip6(1).into()), Some(only.index));
         assert_ne!(find(node, ip(1).into()), Some(only.index));

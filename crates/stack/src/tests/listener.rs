@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{ConnectionError, Instant, State};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use tcp::{ConnectionError, Instant, State};
 use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -130,7 +130,7 @@ fn a_connection_that_dies_in_the_queue_is_handed_out_all_the_same() {
     assert!(!node.is_released(2));
     let remotes: Vec<_> = std::iter::from_fn(|| node.accept(listener)).collect();
     assert_eq!(remotes, [1, 2, 3]);
-    assert_eq!(node.view(2).error, Some(tcp::ConnectionError::Reset));
+    assert_eq!(node.view(2).error, Some(::tcp::ConnectionError::Reset));
     node.close(NOW, 2);
     assert!(node.is_released(2));
     assert_eq!(node.stack.orphans(), 0);
@@ -386,5 +386,5 @@ fn a_handshake_that_is_never_finished_ends_and_gives_everything_back() {
     assert!(node.is_released(1));
     assert_eq!(node.stack.listeners().next().unwrap().half_open, 0);
     assert_eq!(node.stack.connections().count(), 0);
-    assert_eq!(node.stack.ports.users(80), 0);
+    assert_eq!(node.stack.tcp.ports.users(80), 0);
 }

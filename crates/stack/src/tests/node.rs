@@ -2,11 +2,11 @@
 
 use crate::udp::DatagramErrorKind;
 use crate::*;
+use ::tcp::{Duration, Events, Instant};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use tcp::{Duration, Events, Instant};
 use wire::ethernet::Address;
 
 pub const CAPACITY: u32 = 256 * 1024;
@@ -89,7 +89,7 @@ impl Host for TestHost {
         let owner = programs.next_owner;
         programs.sockets.insert(owner, Socket::default());
         let (receive_capacity, send_capacity) = (CAPACITY, CAPACITY);
-        let options = tcp::SocketOptions::default();
+        let options = ::tcp::SocketOptions::default();
         Some(Incoming {
             owner,
             receive_capacity,
@@ -346,7 +346,7 @@ impl<'m> Node<'m> {
             remote,
             receive_capacity: CAPACITY,
             send_capacity: CAPACITY,
-            options: tcp::SocketOptions::default(),
+            options: ::tcp::SocketOptions::default(),
             ip: IpOptions::default(),
         }
     }

@@ -4,8 +4,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{Instant, SocketOptions};
 use std::net::Ipv4Addr;
-use tcp::{Instant, SocketOptions};
 use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);

@@ -2,9 +2,9 @@
 
 pub use super::node::*;
 use crate::HeapTables;
+use ::tcp::{Duration, Instant};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use tcp::{Duration, Instant};
 
 /// A seeded source of decisions (xorshift64*).
 pub struct Random(pub u64);

@@ -1,8 +1,8 @@
 //! One stack against frames made by hand: a peer that says exactly what a test wants.
 
 use super::pair::*;
+use ::tcp::Instant;
 use std::net::Ipv4Addr;
-use tcp::Instant;
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, Header as EthernetHeader};
 use wire::ipv4::{Header as Ipv4Header, Protocol};

@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::{ME, PEER};
 use crate::*;
+use ::tcp::Instant;
 use std::net::{IpAddr, Ipv6Addr};
-use tcp::Instant;
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, Header as EthernetHeader};
 use wire::icmpv6::Message;

@@ -3,7 +3,7 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
-use tcp::{Duration, Instant};
+use ::tcp::{Duration, Instant};
 use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -107,11 +107,11 @@ fn a_long_flight_has_a_block_that_the_next_connection_gets() {
         node.handshake(NOW, ip(PEER), port, 80).unwrap();
         let owner = node.accept(listener).unwrap();
         send_for_long(&mut node, owner);
-        assert!(node.stack.free_flight_blocks.is_empty());
+        assert!(node.stack.tcp.flights.free.is_empty());
         node.abort(NOW, owner);
         node.transmit(NOW);
         assert!(node.is_released(owner));
-        assert_eq!(node.stack.free_flight_blocks, [0]);
+        assert_eq!(node.stack.tcp.flights.free, [0]);
     }
 }
 
@@ -138,7 +138,7 @@ fn a_long_flight_keeps_its_block_over_a_restart() {
         owners[1]
     };
     let (stack, _) = Stack::rebuild(memory.tables(), config(ME)).unwrap();
-    assert_eq!(stack.free_flight_blocks, [0]);
+    assert_eq!(stack.tcp.flights.free, [0]);
     let node = Node::with(stack, programs);
     assert_eq!(node.view(owner).acknowledged, 0);
 }

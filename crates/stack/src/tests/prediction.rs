@@ -5,9 +5,9 @@ use super::pair::*;
 use super::peer::*;
 use super::peer6::{ME6, PEER6, own, segment6};
 use crate::*;
+use ::tcp::Instant;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use tcp::Instant;
 use wire::tcp::{Flags, Header, Timestamps};
 
 const PORT: u16 = 80;
@@ -106,12 +106,12 @@ impl<'m> World<'m> {
             _ => {}
         }
         if self.goes_long {
-            self.node.stack.demux.predictions.forget_all();
+            self.node.stack.tcp.demux.predictions.forget_all();
         } else if let Some(key) =
             containers::prediction::Key::of(InterfaceId(flying.interface), &flying.bytes)
         {
             let generation = self.node.stack.ip.link.interfaces.generation();
-            let found = self.node.stack.demux.predictions.find(&key, generation);
+            let found = self.node.stack.tcp.demux.predictions.find(&key, generation);
             self.predicted += u32::from(found.is_some());
         }
         let now = self.now;

@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{ConnectionError, Instant, State};
 use std::net::Ipv4Addr;
-use tcp::{ConnectionError, Instant, State};
 use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -160,13 +160,11 @@ fn queues_ports_and_time_wait_survive_in_order() {
         .map(|owner| node.stack.addresses(node.id(*owner)).unwrap().1.port())
         .collect();
     assert_eq!(ports, [30, 20, 10, 40]);
-    assert_eq!(node.stack.ports.users(80), 5);
+    assert_eq!(node.stack.tcp.ports.users(80), 5);
     let later = NOW + ms(120_000);
     node.timers(later);
-    assert_eq!(
-        (node.stack.time_waits().count(), node.stack.ports.users(80)),
-        (0, 4)
-    );
+    let users = node.stack.tcp.ports.users(80);
+    assert_eq!((node.stack.time_waits().count(), users), (0, 4));
 }
 
 #[test]
@@ -186,8 +184,8 @@ fn an_interrupted_row_is_given_up_and_the_others_go_on() {
             node.accept(listener).unwrap()
         });
         let index = node.id(owners[0]).index;
-        node.stack.tables.connections[index as usize].sequence |= 1;
-        node.stack.tables.listeners[0].sequence |= 1;
+        node.stack.tcp.connections[index as usize].sequence |= 1;
+        node.stack.tcp.listeners.rows[0].sequence |= 1;
         (owners[0], owners[1])
     };
     let (mut node, rebuilt) = restart(&mut memory, programs, NOW);
@@ -231,7 +229,7 @@ fn connections_of_a_lost_listener_are_given_up() {
         node.knows(NOW, PEER);
         node.listen(80, 5);
         node.handshake(NOW, ip(PEER), 1, 80).unwrap();
-        node.stack.tables.listeners[0].sequence |= 1;
+        node.stack.tcp.listeners.rows[0].sequence |= 1;
     }
     let (mut node, _) = restart(&mut memory, programs, NOW);
     node.timers(NOW);

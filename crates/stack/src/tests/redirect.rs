@@ -4,8 +4,8 @@ use super::node::*;
 use super::peer::*;
 use super::peer6::*;
 use crate::*;
+use ::tcp::{Duration, Instant};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use tcp::{Duration, Instant};
 use wire::icmpv4::Message;
 use wire::icmpv6::Message as Message6;
 use wire::icmpv6::ndp::{self, Options, PrefixInformation, RouterAdvertisement};
@@ -284,5 +284,5 @@ fn where_no_router_answers_a_connection_attempt_fails() {
     }
     let programs = node.programs.borrow();
     let view = programs.sockets[&owner].view.unwrap();
-    assert_eq!(view.error, Some(tcp::ConnectionError::HostUnreachable));
+    assert_eq!(view.error, Some(::tcp::ConnectionError::HostUnreachable));
 }

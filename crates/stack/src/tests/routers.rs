@@ -4,8 +4,8 @@ use super::pair::*;
 use super::peer::ME;
 use super::peer6::*;
 use crate::*;
+use ::tcp::{Duration, Instant};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use tcp::{Duration, Instant};
 use wire::icmpv6::Message;
 use wire::icmpv6::ndp::{self, Options, PrefixInformation, RouterAdvertisement};
 
@@ -213,7 +213,10 @@ fn the_links_mtu_is_taken_over_within_its_bounds() {
             let options = [&prefix(7_200, 3_600).to_bytes()[..], &ndp::mtu_option(mtu)].concat();
             node.deliver(NOW, &announcement(ROUTER, 255, 1_800, &options));
             settle(node, NOW);
-            assert_eq!(node.stack.receive_mss(FAR.into(), None), expected);
+            assert_eq!(
+                tcp::handshake::receive_mss(&node.stack.ip, FAR.into(), None),
+                expected
+            );
         }
     });
 }

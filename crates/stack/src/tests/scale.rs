@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{ConnectionError, Events, Instant};
 use std::net::Ipv4Addr;
-use tcp::{ConnectionError, Events, Instant};
 use wire::tcp::Flags;
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -32,7 +32,7 @@ impl Host for Counting {
     fn on_incoming(&mut self, _: ListenerId, _: u64, _: std::net::SocketAddr) -> Option<Incoming> {
         self.owners += 1;
         let (receive_capacity, send_capacity) = (65_536, 65_536);
-        let options = tcp::SocketOptions::default();
+        let options = ::tcp::SocketOptions::default();
         Some(Incoming {
             owner: self.owners,
             receive_capacity,
@@ -150,7 +150,7 @@ impl<'m> Crowd<'m> {
         let listener = self.stack.listen(&listen).unwrap();
         let open = |n| {
             let before = self.steps();
-            self.now += tcp::Duration::from_us(7);
+            self.now += ::tcp::Duration::from_us(7);
             self.deliver(&Self::from(n, 100, 0, Flags::SYN, &[]));
             self.transmit();
             let next = self.egress.header.seq.wrapping_add(1);
@@ -225,7 +225,7 @@ fn work_per_packet_is_the_same_with_100_000_connections() {
     crowd.scatter();
     assert_eq!(crowd.host.errors.len(), CONNECTIONS as usize);
     assert_eq!(crowd.stack.connections().count(), 0);
-    assert_eq!(crowd.stack.ports.users(80), 0);
+    assert_eq!(crowd.stack.tcp.ports.users(80), 0);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_timer_costs_the_same_among_100_000_others() {
     assert!(worst < 20, "{worst} steps to move one timer");
 
     let (frames, steps) = (crowd.egress.frames, crowd.steps());
-    let end = crowd.now + tcp::Duration::from_secs(3);
+    let end = crowd.now + ::tcp::Duration::from_secs(3);
     while let Some(due) = crowd.stack.next_deadline().filter(|due| *due <= end) {
         crowd.now = crowd.now.max(due);
         crowd.stack.handle_timeouts(crowd.now, &mut crowd.host);

@@ -3,8 +3,8 @@
 use super::pair::*;
 use super::peer::*;
 use crate::*;
+use ::tcp::{Instant, State};
 use std::net::SocketAddrV4;
-use tcp::{Instant, State};
 use wire::tcp::{Flags, Timestamps};
 
 const NOW: Instant = Instant::from_us(1_000_000_000);
@@ -97,7 +97,7 @@ fn a_later_syn_reopens_and_an_earlier_one_does_not() {
             (Flags::SYN | Flags::ACK, 1_001)
         );
         assert!(
-            tcp::SeqNumber(syn_ack.seq).is_after(tcp::SeqNumber(next)),
+            ::tcp::SeqNumber(syn_ack.seq).is_after(::tcp::SeqNumber(next)),
             "RFC 9293 §3.6.1"
         );
         assert_eq!(
@@ -159,7 +159,7 @@ fn the_oldest_record_makes_room_in_a_full_table() {
         );
         node.timers(NOW + ms(61_000));
         assert_eq!(node.stack.time_waits().count(), 0);
-        assert_eq!(node.stack.ports.users(80), 0);
+        assert_eq!(node.stack.tcp.ports.users(80), 0);
     });
 }
 

@@ -2,8 +2,8 @@
 
 use super::pair::*;
 use crate::*;
+use ::tcp::{ConnectionError, Events, State};
 use std::net::SocketAddrV4;
-use tcp::{ConnectionError, Events, State};
 
 /// Sends `len` bytes over each of `count` connections in both directions and closes them.
 fn exchange(pair: &mut Pair<'_>, count: u64, len: usize, port: u16) {

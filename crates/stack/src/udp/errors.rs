@@ -4,11 +4,12 @@
 //! peer (RFC 5927 §4 has nothing more for a protocol without sequence numbers). What it can do is make a
 //! call fail, fill a bounded queue and lower the path MTU to no less than the minimum.
 
+use super::Udp;
 use super::{DatagramError, DatagramErrorKind as Kind, MtuDiscovery};
 use crate::containers::intrusive::at;
 use crate::host::Host;
+use crate::ip::Ip;
 use crate::ip::icmp_meaning::{Report, meaning};
-use crate::stack::Stack;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tcp::Instant;
 use wire::ipv4::Protocol;
@@ -78,10 +79,11 @@ impl<'a> Quote<'a> {
     }
 }
 
-impl Stack<'_> {
+impl Udp<'_> {
     /// Takes in an error about a datagram; `false`: it quotes none of ours.
-    pub(crate) fn handle_udp_error(
+    pub(crate) fn handle_error(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         report: &Report<'_>,
         host: &mut dyn Host,
@@ -91,13 +93,12 @@ impl Stack<'_> {
         };
         // The socket that would get the answer is the one that sent the question.
         let Some(index) = self
-            .udp
             .table
             .find(quote.destination, quote.source, report.interface)
         else {
             return false;
         };
-        let record = &self.tables.udp[at(index)];
+        let record = &self.rows[at(index)];
         let (owner, all) = (record.owner, record.options());
         let options = all.of(quote.destination.ip());
         let is_connected = record.ends.remote().is_some();
@@ -115,8 +116,8 @@ impl Stack<'_> {
                     return true;
                 }
                 let named = if mtu == 0 { quote.total_len / 2 } else { mtu };
-                mtu = self.udp.path_mtus.lower(now, quote.destination.ip(), named);
-                self.ip.link.counters.pmtu_lowered += 1;
+                mtu = self.path_mtus.lower(now, quote.destination.ip(), named);
+                ip.link.counters.pmtu_lowered += 1;
             }
             is_hard = true;
         }

@@ -27,26 +27,32 @@ use table::Table;
 /// Rows for UDP sockets unless the caller wants others.
 pub const UDP_SOCKETS_DEFAULT: usize = 16_384;
 
-/// Everything about UDP that is derived.
+/// UDP of this host.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub(crate) struct Udp<'m> {
+    pub(crate) rows: &'m mut [UdpRecord],
+    /// Rows that were ever used.
+    pub(crate) used: &'m mut u32,
+    free: Vec<u32>,
     pub(crate) table: Table,
-    pub(crate) ports: Ports,
-    pub(crate) free: Vec<u32>,
+    ports: Ports,
     path_mtus: PathMtus,
     /// Orders sockets that share an end by when they were bound.
     bindings: u64,
 }
 
-impl Udp {
-    pub(crate) fn new(rows: usize, config: &Config) -> Self {
+impl<'m> Udp<'m> {
+    /// UDP over the table, all indexes empty.
+    pub(crate) fn new(rows: &'m mut [UdpRecord], used: &'m mut u32, config: &Config) -> Self {
         let (first, last) = config.ephemeral_ports;
         Self {
+            free: Vec::with_capacity(rows.len()),
             table: Table::new(&config.subkey(b"udp table")),
             ports: Ports::new(&config.subkey(b"udp ports"), first, last),
-            free: Vec::with_capacity(rows),
             path_mtus: PathMtus::new(&config.subkey(b"udp path mtus")),
             bindings: 0,
+            rows,
+            used,
         }
     }
 }

@@ -1,22 +1,24 @@
 //! A datagram arrives (RFC 768, RFC 1122 §4.1.3).
 
 use super::Datagram;
+use super::Udp;
 use super::table::Entry;
 use crate::address::{same_family, socket_address};
 use crate::containers::intrusive::at;
 use crate::egress::Egress;
 use crate::host::Host;
+use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::ip::refuse::Refusal;
-use crate::stack::Stack;
 use core::net::SocketAddr;
 use tcp::Instant;
 
-impl Stack<'_> {
+impl Udp<'_> {
     /// Gives a datagram to its socket; answers with port unreachable where there is none
     /// (RFC 1122 §4.1.3.1).
-    pub(crate) fn handle_udp(
+    pub(crate) fn handle_datagram(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         arrival: &Arrival<'_>,
         host: &mut dyn Host,
@@ -24,23 +26,23 @@ impl Stack<'_> {
     ) {
         let (source, destination) = (arrival.source, arrival.destination);
         let Ok((header, payload)) = wire::udp::Header::parse(arrival.payload) else {
-            self.ip.link.counters.udp_in_errors += 1;
+            ip.link.counters.udp_in_errors += 1;
             return;
         };
         let bytes = &arrival.payload[..wire::udp::Header::LEN + payload.len()];
         // RFC 1122 §4.1.3.4: a datagram with a wrong checksum is dropped silently.
         if arrival.must_verify() && !wire::checksum::verify_udp(source, destination, bytes) {
-            self.ip.link.counters.udp_in_csum_errors += 1;
-            self.ip.link.counters.udp_in_errors += 1;
+            ip.link.counters.udp_in_csum_errors += 1;
+            ip.link.counters.udp_in_errors += 1;
             return;
         }
-        let is_ours = self.ip.link.interfaces.owns(destination);
+        let is_ours = ip.link.interfaces.owns(destination);
         let link = if is_ours {
-            arrival.own_link_of(&self.ip.link.interfaces)
+            arrival.own_link_of(&ip.link.interfaces)
         } else {
-            arrival.link_of_many(&self.ip.link.interfaces)
+            arrival.link_of_many(&ip.link.interfaces)
         };
-        let scope_id = self.ip.link.interfaces.find(link);
+        let scope_id = ip.link.interfaces.find(link);
         let scope_id = scope_id.map_or(0, |interface| interface.config.scope_id);
         let datagram = Datagram {
             interface: link,
@@ -57,60 +59,64 @@ impl Stack<'_> {
                 .unwrap_or(0),
         };
         if is_ours {
-            if self.deliver_to_one(&datagram, host) {
+            if self.deliver_to_one(ip, &datagram, host) {
                 return;
             }
-            self.ip.link.counters.udp_no_ports += 1;
-            self.ip.refuse(now, arrival, Refusal::Port, egress);
+            ip.link.counters.udp_no_ports += 1;
+            ip.refuse(now, arrival, Refusal::Port, egress);
         } else {
             // RFC 1122 §3.2.2: no error message answers a broadcast or multicast.
-            self.deliver_to_all(&datagram, host);
+            self.deliver_to_all(ip, &datagram, host);
         }
     }
 
     /// Whether there was a socket for it.
-    fn deliver_to_one(&mut self, datagram: &Datagram<'_>, host: &mut dyn Host) -> bool {
+    fn deliver_to_one(
+        &mut self,
+        ip: &mut Ip,
+        datagram: &Datagram<'_>,
+        host: &mut dyn Host,
+    ) -> bool {
         let (source, destination) = (datagram.source, datagram.destination);
-        let found = self.udp.table.find(source, destination, datagram.interface);
+        let found = self.table.find(source, destination, datagram.interface);
         let Some(index) = found else {
             return false;
         };
-        self.give(index, datagram, host);
+        self.give(ip, index, datagram, host);
         true
     }
 
     /// Every matching socket of the port gets a copy.
-    fn deliver_to_all(&mut self, datagram: &Datagram<'_>, host: &mut dyn Host) {
+    fn deliver_to_all(&mut self, ip: &mut Ip, datagram: &Datagram<'_>, host: &mut dyn Host) {
         let port = datagram.destination.port();
         let mut anybody = false;
-        for place in 0..self.udp.table.on_port(port).len() {
-            let entry = self.udp.table.on_port(port)[place];
+        for place in 0..self.table.on_port(port).len() {
+            let entry = self.table.on_port(port)[place];
             let (group, source) = (datagram.destination.ip(), datagram.source.ip());
-            let member = self
-                .ip
+            let member = ip
                 .multicast
                 .takes(entry.index, datagram.interface, group, source);
             let hears = member.unwrap_or_else(|| {
-                let options = self.tables.udp[at(entry.index)].options();
+                let options = self.rows[at(entry.index)].options();
                 // One that has not joined hears what others of this host have joined for.
                 let hears_others = !group.is_multicast() || options.of(group).multicast_all;
                 hears_others && !options.addressed_only
             });
             if hears && takes(&entry, datagram) {
-                self.give(entry.index, datagram, host);
+                self.give(ip, entry.index, datagram, host);
                 anybody = true;
             }
         }
         if !anybody {
-            self.ip.link.counters.udp_no_ports += 1;
+            ip.link.counters.udp_no_ports += 1;
         }
     }
 
-    fn give(&mut self, index: u32, datagram: &Datagram<'_>, host: &mut dyn Host) {
-        let record = &self.tables.udp[at(index)];
+    fn give(&mut self, ip: &mut Ip, index: u32, datagram: &Datagram<'_>, host: &mut dyn Host) {
+        let record = &self.rows[at(index)];
         let (owner, merged) = (record.owner, record.options().merged);
         if datagram.segment_bytes == 0 || merged {
-            self.count(host.on_datagram(owner, datagram));
+            self.count(ip, host.on_datagram(owner, datagram));
             return;
         }
         for payload in datagram.payload.chunks(datagram.segment_bytes.into()) {
@@ -119,16 +125,16 @@ impl Stack<'_> {
                 segment_bytes: 0,
                 ..*datagram
             };
-            self.count(host.on_datagram(owner, &one));
+            self.count(ip, host.on_datagram(owner, &one));
         }
     }
 
-    fn count(&mut self, was_taken: bool) {
+    fn count(&mut self, ip: &mut Ip, was_taken: bool) {
         if was_taken {
-            self.ip.link.counters.udp_in_datagrams += 1;
+            ip.link.counters.udp_in_datagrams += 1;
         } else {
-            self.ip.link.counters.udp_rcvbuf_errors += 1;
-            self.ip.link.counters.udp_in_errors += 1;
+            ip.link.counters.udp_rcvbuf_errors += 1;
+            ip.link.counters.udp_in_errors += 1;
         }
     }
 }

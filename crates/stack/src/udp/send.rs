@@ -3,16 +3,18 @@
 //! The UDP checksum is left to the driver unless the datagram is fragmented, when nobody but us sees it
 //! whole. A payload to be cut (`UDP_SEGMENT`) leaves as one frame per datagram.
 
+use super::Udp;
 use super::{FamilyOptions, Outgoing, SendError, UdpId, UdpOptions};
 use crate::address::{group_hardware, same_family};
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
 use crate::egress::{Egress, Frame, PartialChecksum, Payload};
 use crate::error::Error;
+use crate::ip::Ip;
 use crate::ip::path::path_mtu_min;
+use crate::link::Link;
 use crate::link::interface::InterfaceId;
 use crate::link::output::ip_header_len;
-use crate::stack::Stack;
 use crate::udp::fields::{HeaderFields, Part, put_checksum};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
@@ -51,30 +53,28 @@ enum Delivery {
     Held(u32),
 }
 
-impl Stack<'_> {
+impl Udp<'_> {
     /// Sends one datagram, or the next of those that the payload is cut into: returns how many bytes of
     /// it have been sent or are held for a neighbour. What is left is to be offered again.
-    ///
-    /// # Errors
-    /// [`SendError::Busy`]: nothing was sent. [`SendError::Refused`]: nothing ever will be.
-    pub fn udp_send(
+    pub(crate) fn send(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         id: UdpId,
         outgoing: &Outgoing,
         payload: &[u8],
         egress: &mut dyn Egress,
     ) -> Result<usize, SendError> {
-        let index = self.check_udp(id).map_err(SendError::Refused)?;
-        let record = &self.tables.udp[at(index)];
+        let index = self.check(id).map_err(SendError::Refused)?;
+        let record = &self.rows[at(index)];
         let (ends, all) = (record.ends, record.options());
         let destination = outgoing.destination.or_else(|| ends.remote());
         let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
         let options = all.of(destination.ip());
         let (way, fields) = self
-            .address(&ends, &all, outgoing, destination)
+            .address(ip, &ends, &all, outgoing, destination)
             .map_err(SendError::Refused)?;
-        let mtu = self.datagram_mtu(now, &way, options, destination.ip());
+        let mtu = self.datagram_mtu(ip, now, &way, options, destination.ip());
         let step = usize::from(outgoing.segment_bytes);
         let headers_len = usize::from(ip_header_len(destination.ip())) + udp::Header::LEN;
         if step > 0
@@ -92,7 +92,7 @@ impl Stack<'_> {
         {
             return Err(SendError::Refused(Error::MessageTooLong));
         }
-        let delivery = self.delivery(now, &way).map_err(SendError::Refused)?;
+        let delivery = self.delivery(ip, now, &way).map_err(SendError::Refused)?;
         let pieces = if step == 0 {
             payload.len().max(1)
         } else {
@@ -102,16 +102,16 @@ impl Stack<'_> {
         loop {
             let piece = &payload[sent..payload.len().min(sent + pieces)];
             let result = if fits {
-                self.send_whole(&way, delivery, &fields, piece, egress)
+                send_whole(&mut ip.link, &way, delivery, &fields, piece, egress)
             } else {
-                self.send_fragments(&way, delivery, &fields, piece, mtu, egress)
+                send_fragments(&mut ip.link, &way, delivery, &fields, piece, mtu, egress)
             };
             match result {
                 Ok(()) => sent += piece.len(),
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(busy) => return Err(busy),
             }
-            self.ip.link.counters.udp_out_datagrams += 1;
+            ip.link.counters.udp_out_datagrams += 1;
             if sent == payload.len() {
                 return Ok(sent);
             }
@@ -121,6 +121,7 @@ impl Stack<'_> {
     /// The addresses and fields of a datagram of the socket at `ends`.
     fn address(
         &mut self,
+        ip: &mut Ip,
         ends: &Ends,
         all: &UdpOptions,
         outgoing: &Outgoing,
@@ -131,20 +132,20 @@ impl Stack<'_> {
         if destination.port() == 0 || target.is_unspecified() {
             return Err(Error::InvalidArgument);
         }
-        if self.ip.link.interfaces.is_broadcast(target) && !all.broadcast {
+        if ip.link.interfaces.is_broadcast(target) && !all.broadcast {
             return Err(Error::AccessDenied);
         }
         let multicast = target.is_multicast();
         let interface = outgoing
             .interface
-            .or(self.zone_of(destination))
+            .or(self.zone_of(ip, destination))
             .or(ends.zone())
             .or(options.multicast_interface.filter(|_| multicast));
-        let mut way = self.udp_way(target, interface)?;
-        let bound = Some(local.ip()).filter(|ip| self.ip.link.interfaces.owns(*ip));
+        let mut way = self.way(ip, target, interface)?;
+        let bound = Some(local.ip()).filter(|own| ip.link.interfaces.owns(*own));
         let source = outgoing.source.or(bound).or(way.source);
         let source = source.ok_or(Error::AddressNotAvailable)?;
-        if !self.ip.link.interfaces.owns(source) {
+        if !ip.link.interfaces.owns(source) {
             return Err(Error::InvalidArgument);
         }
         if !same_family(source, target) {
@@ -157,7 +158,7 @@ impl Stack<'_> {
         };
         let ttl = outgoing.ttl.unwrap_or(ttl);
         if multicast {
-            way.loops = options.multicast_loop && self.ip.listens_to_group(way.link, target);
+            way.loops = options.multicast_loop && ip.listens_to_group(way.link, target);
             // RFC 1112 §6.1: a time to live of 0 keeps it on this host; RFC 4291 §2.7: so does the scope
             // of the node.
             way.leaves = ttl > 0 && !is_within_node(target);
@@ -165,7 +166,7 @@ impl Stack<'_> {
         let flow = FourTuple::new(source, local.port(), target, destination.port());
         let fields = HeaderFields {
             source: SocketAddr::new(source, local.port()),
-            flow_label: self.ip.flow_label(&flow),
+            flow_label: ip.flow_label(&flow),
             destination,
             ttl,
             tos: outgoing.tos.unwrap_or(options.ip.tos),
@@ -175,23 +176,22 @@ impl Stack<'_> {
     }
 
     /// The way to an address: of a host, of everybody on a link, or of a group.
-    pub(super) fn udp_way(
+    pub(super) fn way(
         &self,
+        ip: &Ip,
         destination: IpAddr,
         interface: Option<InterfaceId>,
     ) -> Result<Way, Error> {
         let everybody = if destination.is_multicast() {
             Some(group_hardware(destination))
         } else {
-            self.ip
-                .link
+            ip.link
                 .interfaces
                 .is_broadcast(destination)
                 .then_some(ethernet::Address::BROADCAST)
         };
         if let Some(hardware) = everybody {
-            let (interface, source) = self
-                .ip
+            let (interface, source) = ip
                 .link
                 .interfaces
                 .speaking_to_many(destination, interface)
@@ -206,12 +206,11 @@ impl Stack<'_> {
                 loops: !destination.is_multicast(),
             });
         }
-        let hop = self
-            .ip
+        let hop = ip
             .hop_to(destination, interface)
             .ok_or(Error::NetworkUnreachable)?;
         let own = hop.next_hop.is_none().then_some(destination);
-        let link = interface.or(own.and_then(|own| self.ip.link.interfaces.owner_of(own)));
+        let link = interface.or(own.and_then(|own| ip.link.interfaces.owner_of(own)));
         Ok(Way {
             interface: hop.interface,
             link: link.unwrap_or(hop.interface),
@@ -226,203 +225,214 @@ impl Stack<'_> {
     /// Largest packet that may go this way in one piece.
     fn datagram_mtu(
         &self,
+        ip: &Ip,
         now: Instant,
         way: &Way,
         options: &FamilyOptions,
         destination: IpAddr,
     ) -> usize {
-        let link = self.ip.link.interfaces.find(way.interface);
+        let link = ip.link.interfaces.find(way.interface);
         let link = link.map_or(path_mtu_min(destination), |interface| interface.config.mtu);
         usize::from(if options.mtu_discovery.believes_path() {
-            self.udp.path_mtus.find(now, destination, link)
+            self.path_mtus.find(now, destination, link)
         } else {
             link
         })
     }
 
     /// The MTU towards the peer of a connected socket (`IP_MTU`).
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::DestinationRequired`]: not connected.
-    pub fn udp_mtu(&self, now: Instant, id: UdpId) -> Result<u16, Error> {
-        let ends = self.tables.udp[at(self.check_udp(id)?)].ends;
+    pub(crate) fn mtu(&self, ip: &Ip, now: Instant, id: UdpId) -> Result<u16, Error> {
+        let ends = self.rows[at(self.check(id)?)].ends;
         let remote = ends.remote().ok_or(Error::DestinationRequired)?;
-        self.mtu_towards(now, remote, &ends, &FamilyOptions::default())
+        self.way_mtu(ip, now, remote, &ends, &FamilyOptions::default())
     }
 
     /// The largest packet that a socket may send to a destination in one piece.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::NetworkUnreachable`].
-    pub fn udp_mtu_towards(
+    pub(crate) fn mtu_towards(
         &self,
+        ip: &Ip,
         now: Instant,
         id: UdpId,
         destination: SocketAddr,
     ) -> Result<u16, Error> {
-        let record = &self.tables.udp[at(self.check_udp(id)?)];
+        let record = &self.rows[at(self.check(id)?)];
         let options = record.options();
-        self.mtu_towards(now, destination, &record.ends, options.of(destination.ip()))
+        self.way_mtu(
+            ip,
+            now,
+            destination,
+            &record.ends,
+            options.of(destination.ip()),
+        )
     }
 
-    fn mtu_towards(
+    fn way_mtu(
         &self,
+        ip: &Ip,
         now: Instant,
         remote: SocketAddr,
         ends: &Ends,
         options: &FamilyOptions,
     ) -> Result<u16, Error> {
-        let interface = self.zone_of(remote).or(ends.zone());
-        let way = self.udp_way(remote.ip(), interface)?;
-        let mtu = self.datagram_mtu(now, &way, options, remote.ip());
+        let interface = self.zone_of(ip, remote).or(ends.zone());
+        let way = self.way(ip, remote.ip(), interface)?;
+        let mtu = self.datagram_mtu(ip, now, &way, options, remote.ip());
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
-    fn delivery(&mut self, now: Instant, way: &Way) -> Result<Delivery, Error> {
+    fn delivery(&mut self, ip: &mut Ip, now: Instant, way: &Way) -> Result<Delivery, Error> {
         let Some(next_hop) = way.next_hop else {
             return Ok(Delivery::Now(way.hardware));
         };
-        let n = self.ip.want_neighbour(now, way.interface, next_hop);
+        let n = ip.want_neighbour(now, way.interface, next_hop);
         let n = n.ok_or(Error::NoMemory)?;
-        let ready = self.ip.resolve(now, n);
+        let ready = ip.resolve(now, n);
         Ok(ready.map_or(Delivery::Held(n), Delivery::Now))
     }
+}
 
-    fn send_whole(
-        &mut self,
-        way: &Way,
-        delivery: Delivery,
-        fields: &HeaderFields,
-        payload: &[u8],
-        egress: &mut dyn Egress,
-    ) -> Result<(), SendError> {
-        let ip_len = ip_header_len(fields.destination.ip());
-        let start = IP_START + usize::from(ip_len);
-        let datagram_len = udp::Header::LEN + payload.len();
-        let headers = self.ip.link.scratch.bytes();
-        fields.emit_udp(payload.len(), &mut headers[start..]);
-        let partial = fields.pseudo_header(datagram_len).fold();
-        put_checksum(&mut headers[start..], partial);
-        // RFC 6864 §4: with DF set nobody looks at the identification.
-        let identification = if fields.dont_fragment {
-            0
+fn send_whole(
+    link: &mut Link,
+    way: &Way,
+    delivery: Delivery,
+    fields: &HeaderFields,
+    payload: &[u8],
+    egress: &mut dyn Egress,
+) -> Result<(), SendError> {
+    let ip_len = ip_header_len(fields.destination.ip());
+    let start = IP_START + usize::from(ip_len);
+    let datagram_len = udp::Header::LEN + payload.len();
+    let headers = link.scratch.bytes();
+    fields.emit_udp(payload.len(), &mut headers[start..]);
+    let partial = fields.pseudo_header(datagram_len).fold();
+    put_checksum(&mut headers[start..], partial);
+    // RFC 6864 §4: with DF set nobody looks at the identification.
+    let identification = if fields.dont_fragment {
+        0
+    } else {
+        link.identifications.next(fields.destination.ip())
+    };
+    fields.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
+    let checksum = PartialChecksum {
+        start: 14 + ip_len,
+        offset: udp::CHECKSUM_OFFSET,
+    };
+    let headers_len = start + udp::Header::LEN;
+    dispatch(
+        link,
+        way,
+        delivery,
+        headers_len,
+        payload,
+        Some(checksum),
+        egress,
+    )
+}
+
+/// RFC 791 §3.2, RFC 8200 §4.5: pieces of a multiple of eight bytes, under one identification.
+fn send_fragments(
+    link: &mut Link,
+    way: &Way,
+    delivery: Delivery,
+    fields: &HeaderFields,
+    payload: &[u8],
+    mtu: usize,
+    egress: &mut dyn Egress,
+) -> Result<(), SendError> {
+    let identification = link.identifications.next(fields.destination.ip());
+    let datagram_len = udp::Header::LEN + payload.len();
+    let before = fields.fragment_headers_len();
+    let step = (mtu - before) & !7;
+    let mut header = [0; udp::Header::LEN];
+    fields.emit_udp(payload.len(), &mut header);
+    let sum = fields.pseudo_header(datagram_len).add(&header).add(payload);
+    put_checksum(&mut header, wire::virtio::finish_partial(sum));
+    let mut at = 0;
+    while at < datagram_len {
+        let end = datagram_len.min(at + step);
+        let part = Part {
+            offset: u16::try_from(at).expect("invariant: a datagram fits 16 bits"),
+            more: end < datagram_len,
+            identification,
+        };
+        let headers = link.scratch.bytes();
+        fields.emit_fragment(part, end - at, &mut headers[IP_START..]);
+        // The UDP header stands in the first fragment only.
+        let (first, start) = (at == 0, IP_START + before);
+        let headers_len = if first {
+            headers[start..start + udp::Header::LEN].copy_from_slice(&header);
+            start + udp::Header::LEN
         } else {
-            self.ip.link.identifications.next(fields.destination.ip())
+            start
         };
-        fields.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
-        let checksum = PartialChecksum {
-            start: 14 + ip_len,
-            offset: udp::CHECKSUM_OFFSET,
-        };
-        let headers_len = start + udp::Header::LEN;
-        self.dispatch(way, delivery, headers_len, payload, Some(checksum), egress)
-    }
-
-    /// RFC 791 §3.2, RFC 8200 §4.5: pieces of a multiple of eight bytes, under one identification.
-    fn send_fragments(
-        &mut self,
-        way: &Way,
-        delivery: Delivery,
-        fields: &HeaderFields,
-        payload: &[u8],
-        mtu: usize,
-        egress: &mut dyn Egress,
-    ) -> Result<(), SendError> {
-        let identification = self.ip.link.identifications.next(fields.destination.ip());
-        let datagram_len = udp::Header::LEN + payload.len();
-        let before = fields.fragment_headers_len();
-        let step = (mtu - before) & !7;
-        let mut header = [0; udp::Header::LEN];
-        fields.emit_udp(payload.len(), &mut header);
-        let sum = fields.pseudo_header(datagram_len).add(&header).add(payload);
-        put_checksum(&mut header, wire::virtio::finish_partial(sum));
-        let mut at = 0;
-        while at < datagram_len {
-            let end = datagram_len.min(at + step);
-            let part = Part {
-                offset: u16::try_from(at).expect("invariant: a datagram fits 16 bits"),
-                more: end < datagram_len,
-                identification,
-            };
-            let headers = self.ip.link.scratch.bytes();
-            fields.emit_fragment(part, end - at, &mut headers[IP_START..]);
-            // The UDP header stands in the first fragment only.
-            let (first, start) = (at == 0, IP_START + before);
-            let headers_len = if first {
-                headers[start..start + udp::Header::LEN].copy_from_slice(&header);
-                start + udp::Header::LEN
-            } else {
-                start
-            };
-            let from = at.max(udp::Header::LEN) - udp::Header::LEN;
-            let piece = &payload[from..end - udp::Header::LEN];
-            match self.dispatch(way, delivery, headers_len, piece, None, egress) {
-                Ok(()) => {}
-                Err(busy) if first => return Err(busy),
-                // The first are gone; the rest is lost, as on a full device queue.
-                Err(_) => {
-                    self.ip.link.counters.ip_out_discards += 1;
-                    return Ok(());
-                }
+        let from = at.max(udp::Header::LEN) - udp::Header::LEN;
+        let piece = &payload[from..end - udp::Header::LEN];
+        match dispatch(link, way, delivery, headers_len, piece, None, egress) {
+            Ok(()) => {}
+            Err(busy) if first => return Err(busy),
+            // The first are gone; the rest is lost, as on a full device queue.
+            Err(_) => {
+                link.counters.ip_out_discards += 1;
+                return Ok(());
             }
-            at = end;
         }
-        Ok(())
+        at = end;
     }
+    Ok(())
+}
 
-    /// Sends or holds what is in the scratch, up to `headers_len`, with `payload`.
-    fn dispatch(
-        &mut self,
-        way: &Way,
-        delivery: Delivery,
-        headers_len: usize,
-        payload: &[u8],
-        checksum: Option<PartialChecksum>,
-        egress: &mut dyn Egress,
-    ) -> Result<(), SendError> {
-        let interface = self.ip.link.interfaces.find(way.interface);
-        let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
-            interface.config.hardware
-        });
-        let destination = match delivery {
-            Delivery::Now(hardware) => hardware,
-            Delivery::Held(_) => ethernet::Address([0; 6]),
-        };
-        let mut headers = [0; HEADERS_MAX];
-        headers.copy_from_slice(&self.ip.link.scratch.bytes()[..HEADERS_MAX]);
-        let is_v4 = headers[IP_START] >> 4 == 4;
-        let header = ethernet::Header {
-            destination,
-            source,
-            ethertype: if is_v4 {
-                EtherType::IPV4
-            } else {
-                EtherType::IPV6
-            },
-        };
-        header.emit(&mut headers);
-        let frame = Frame {
-            interface: way.interface,
-            headers: &headers[..headers_len],
-            payload: Payload::Bytes(payload),
-            checksum,
-            segment_size: None,
-        };
-        match delivery {
-            Delivery::Now(_) => {
-                if way.leaves {
-                    egress.transmit(&frame).map_err(|_| SendError::Busy)?;
-                    self.ip.link.counters.ip_out_requests += 1;
-                }
-                if let Some(interface) = self.ip.link.interfaces.loopback().filter(|_| way.loops) {
-                    // Lost where there is no room, as on a full queue of the device.
-                    let _ = egress.transmit(&Frame { interface, ..frame });
-                }
+/// Sends or holds what is in the scratch, up to `headers_len`, with `payload`.
+fn dispatch(
+    link: &mut Link,
+    way: &Way,
+    delivery: Delivery,
+    headers_len: usize,
+    payload: &[u8],
+    checksum: Option<PartialChecksum>,
+    egress: &mut dyn Egress,
+) -> Result<(), SendError> {
+    let interface = link.interfaces.find(way.interface);
+    let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
+        interface.config.hardware
+    });
+    let destination = match delivery {
+        Delivery::Now(hardware) => hardware,
+        Delivery::Held(_) => ethernet::Address([0; 6]),
+    };
+    let mut headers = [0; HEADERS_MAX];
+    headers.copy_from_slice(&link.scratch.bytes()[..HEADERS_MAX]);
+    let is_v4 = headers[IP_START] >> 4 == 4;
+    let header = ethernet::Header {
+        destination,
+        source,
+        ethertype: if is_v4 {
+            EtherType::IPV4
+        } else {
+            EtherType::IPV6
+        },
+    };
+    header.emit(&mut headers);
+    let frame = Frame {
+        interface: way.interface,
+        headers: &headers[..headers_len],
+        payload: Payload::Bytes(payload),
+        checksum,
+        segment_size: None,
+    };
+    match delivery {
+        Delivery::Now(_) => {
+            if way.leaves {
+                egress.transmit(&frame).map_err(|_| SendError::Busy)?;
+                link.counters.ip_out_requests += 1;
             }
-            Delivery::Held(n) => self.ip.link.hold(&frame, n),
+            if let Some(interface) = link.interfaces.loopback().filter(|_| way.loops) {
+                // Lost where there is no room, as on a full queue of the device.
+                let _ = egress.transmit(&Frame { interface, ..frame });
+            }
         }
-        Ok(())
+        Delivery::Held(n) => link.hold(&frame, n),
     }
+    Ok(())
 }
 
 fn is_within_node(group: IpAddr) -> bool {

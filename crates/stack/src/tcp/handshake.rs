@@ -4,18 +4,18 @@
 //! A SYN is dropped while the accept queue is full. While the queue of handshakes is full it is answered
 //! with a cookie, which costs no memory: the connection is made when the cookie comes back.
 
+use super::Tcp;
+use super::fast_open::Verdict;
 use crate::config::SynCookies;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
 use crate::egress::{Egress, Payload};
-use crate::fast_open::Verdict;
 use crate::host::Host;
+use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::link::interface::InterfaceId;
 use crate::link::output::ip_header_len;
-use crate::listener::{ends, halves};
-use crate::stack::Stack;
-use crate::tables::{ConnectionRecord, Flags, ListenerId};
+use crate::tables::{ConnectionRecord, Flags};
 use core::net::IpAddr;
 use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
 use tcp::{Events, Instant, SeqNumber};
@@ -24,6 +24,8 @@ use wire::tcp::Header;
 
 /// A SYN and where it came from.
 pub(crate) struct Syn<'a> {
+    /// The row of the listener that it is for.
+    pub(crate) listener: u32,
     pub(crate) tuple: FourTuple,
     pub(crate) header: &'a Header,
     /// Set when it reopens a connection in TIME-WAIT.
@@ -31,36 +33,38 @@ pub(crate) struct Syn<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-impl Stack<'_> {
-    /// A SYN for the listener in row `listener` (RFC 9293 §3.10.7.2).
+impl Tcp<'_> {
+    /// A SYN for a listener (RFC 9293 §3.10.7.2).
     pub(crate) fn handle_syn(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
-        listener: u32,
         arrival: &Arrival<'_>,
         syn: &Syn<'_>,
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        if self.is_accept_queue_full(self.listener_id(listener)) {
-            self.ip.link.counters.listen_overflows += 1;
-            self.ip.link.counters.listen_drops += 1;
+        if self
+            .listeners
+            .is_accept_queue_full(self.listeners.id(syn.listener))
+        {
+            ip.link.counters.listen_overflows += 1;
+            ip.link.counters.listen_drops += 1;
             return;
         }
-        match self.ip.link.config.syn_cookies {
-            SynCookies::Always => return self.send_cookie(now, listener, arrival, syn, egress),
-            _ if !self.is_half_open_full(listener) => {}
-            SynCookies::WhenFull => {
-                return self.send_cookie(now, listener, arrival, syn, egress);
-            }
+        let is_full = self.listeners.is_half_open_full(syn.listener);
+        match ip.link.config.syn_cookies {
+            SynCookies::Always => return self.send_cookie(ip, now, arrival, syn, egress),
+            _ if !is_full => {}
+            SynCookies::WhenFull => return self.send_cookie(ip, now, arrival, syn, egress),
             SynCookies::Never => {
-                self.ip.link.counters.listen_drops += 1;
+                ip.link.counters.listen_drops += 1;
                 return;
             }
         }
-        let verdict = self.judge_fast_open(now, listener, syn);
-        let iss = self.initial_sequence_after(syn.iss_at_least, &syn.tuple, now);
-        let opened = self.open_passive(now, listener, &syn.tuple, iss, host, |config| {
+        let verdict = self.judge_fast_open(ip, now, syn);
+        let iss = initial_sequence_after(ip, syn.iss_at_least, &syn.tuple, now);
+        let opened = self.open_passive(ip, now, (syn.listener, &syn.tuple), iss, host, |config| {
             let mut connection = tcp::Connection::accept(config, iss, now, syn.header);
             connection.note_handshake_mark(Ecn::from_tos(arrival.dscp_ecn));
             if matches!(verdict, Verdict::Grant | Verdict::Renew) {
@@ -74,21 +78,21 @@ impl Stack<'_> {
         let before = self.record(index).tcp.state();
         let events = match verdict {
             Verdict::Plain | Verdict::Grant => Events::TRANSMIT,
-            Verdict::Serve | Verdict::Renew => self.serve_at_once(listener, index, syn, host),
+            Verdict::Serve | Verdict::Renew => self.serve_at_once(ip, index, syn, host),
         };
-        self.apply(now, index, before, events, host);
+        self.apply(ip, now, index, before, events, host);
     }
 
     /// RFC 7413 §4.2.2: the program gets the connection with the data of its SYN.
     fn serve_at_once(
         &mut self,
-        listener: u32,
+        ip: &mut Ip,
         index: u32,
         syn: &Syn<'_>,
         host: &mut dyn Host,
     ) -> Events {
-        self.ip.link.counters.fast_open_passive += 1;
-        self.listener_queues[at(listener)].fast_open.add();
+        ip.link.counters.fast_open_passive += 1;
+        self.listeners.fast_open(syn.listener).add();
         self.receive(index, host, |record, window| {
             record.set(Flags::FAST_OPEN, true);
             record.tcp.open_fast(syn.payload, window)
@@ -98,74 +102,80 @@ impl Stack<'_> {
     /// Answers a SYN and remembers nothing of it (RFC 4987 §3.6).
     fn send_cookie(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
-        listener: u32,
         arrival: &Arrival<'_>,
         syn: &Syn<'_>,
         egress: &mut dyn Egress,
     ) {
         let tuple = cookie_tuple(&syn.tuple);
-        let iss = cookies::cookie(&self.ip.link.config.secret, &tuple, syn.header, now);
+        let iss = cookies::cookie(&ip.link.config.secret, &tuple, syn.header, now);
         let reply = cookies::cookie_syn_ack(
             iss,
             syn.header,
-            self.receive_mss(syn.tuple.remote(), syn.tuple.zone()),
-            self.ip.link.config.receive_buffer_max,
-            self.timestamp_offset(&syn.tuple),
+            receive_mss(ip, syn.tuple.remote(), syn.tuple.zone()),
+            ip.link.config.receive_buffer_max,
+            timestamp_offset(ip, &syn.tuple),
             false,
             now,
         );
-        let row = &self.tables.listeners[at(listener)];
-        self.listening.expect_cookies(row, now + COOKIE_LIFETIME);
-        self.ip.link.counters.syn_queue_overflows += 1;
+        let row = &self.listeners.rows[at(syn.listener)];
+        self.listeners
+            .listening
+            .expect_cookies(row, now + COOKIE_LIFETIME);
+        ip.link.counters.syn_queue_overflows += 1;
         // A busy interface loses it as a cable would.
-        if self
-            .ip
+        if ip
             .link
             .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
             .is_ok()
         {
-            self.ip.link.counters.syn_cookies_sent += 1;
+            ip.link.counters.syn_cookies_sent += 1;
         }
     }
 
     /// Whether an ACK of no connection may answer a cookie (Linux `tcp_synq_no_recent_overflow`).
     pub(crate) fn expects_cookies(&self, now: Instant, listener: u32) -> bool {
-        self.listening
-            .expects_cookies(&self.tables.listeners[at(listener)], now)
+        self.listeners
+            .listening
+            .expects_cookies(&self.listeners.rows[at(listener)], now)
     }
 
     /// An ACK that may answer a cookie makes the connection. `Err`: it does not, and is nobody's.
     pub(crate) fn handle_cookie(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         listener: u32,
         tuple: FourTuple,
         ack: &Header,
         host: &mut dyn Host,
     ) -> Result<Option<u32>, NoCookie> {
-        let offset = self.timestamp_offset(&tuple);
+        let offset = timestamp_offset(ip, &tuple);
         let redeemed = cookies::redeem(
-            &self.ip.link.config.secret,
+            &ip.link.config.secret,
             &cookie_tuple(&tuple),
             ack,
             offset,
             now,
         );
         let Some(syn) = redeemed else {
-            self.ip.link.counters.syn_cookies_failed += 1;
+            ip.link.counters.syn_cookies_failed += 1;
             return Err(NoCookie);
         };
-        self.ip.link.counters.syn_cookies_received += 1;
-        if self.is_accept_queue_full(self.listener_id(listener)) {
+        ip.link.counters.syn_cookies_received += 1;
+        if self
+            .listeners
+            .is_accept_queue_full(self.listeners.id(listener))
+        {
             // The peer believes that it is connected; what it sends next brings the cookie again.
-            self.ip.link.counters.listen_overflows += 1;
-            self.ip.link.counters.listen_drops += 1;
+            ip.link.counters.listen_overflows += 1;
+            ip.link.counters.listen_drops += 1;
             return Ok(None);
         }
         let iss = SeqNumber(ack.ack.wrapping_sub(1));
         Ok(
-            self.open_passive(now, listener, &tuple, iss, host, |config| {
+            self.open_passive(ip, now, (listener, &tuple), iss, host, |config| {
                 tcp::Connection::accept_cookie(config, iss, now, &syn)
             }),
         )
@@ -174,30 +184,30 @@ impl Stack<'_> {
     /// Makes a half-open connection of the listener; `None`: there is no room, and it is counted.
     fn open_passive(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
-        listener: u32,
-        tuple: &FourTuple,
+        (listener, tuple): (u32, &FourTuple),
         iss: SeqNumber,
         host: &mut dyn Host,
         make: impl FnOnce(&tcp::Config) -> tcp::Connection,
     ) -> Option<u32> {
-        let id = self.listener_id(listener);
-        let listener_owner = self.tables.listeners[at(listener)].owner;
-        let peer = self.remote_end(tuple);
+        let id = self.listeners.id(listener);
+        let listener_owner = self.listeners.rows[at(listener)].owner;
+        let peer = ip.remote_end(tuple);
         let incoming = if self.connections_left() == 0 {
             None
         } else {
             host.on_incoming(id, listener_owner, peer)
         };
         let Some(incoming) = incoming else {
-            self.ip.link.counters.listen_drops += 1;
+            ip.link.counters.listen_drops += 1;
             return None;
         };
         let config = tcp::Config {
             receive_capacity: incoming.receive_capacity,
             send_capacity: incoming.send_capacity,
             options: incoming.options,
-            ..self.connection_config(tuple)
+            ..self.connection_config(ip, tuple)
         };
         let fill = |record: &mut ConnectionRecord| {
             record.owner = incoming.owner;
@@ -209,80 +219,66 @@ impl Stack<'_> {
             record.tcp = make(&config);
         };
         let index = self
-            .insert(*tuple, fill)
+            .insert(ip, *tuple, fill)
             .expect("invariant: a row was left");
-        self.ip.link.counters.tcp_passive_opens += 1;
-        let queues = &mut self.listener_queues[at(listener)];
-        self.listener_links.push_back(&mut queues.half_open, index);
+        ip.link.counters.tcp_passive_opens += 1;
+        self.listeners.push(listener, Flags::HALF_OPEN, index);
         Some(index)
     }
 
     /// What every connection between the ends of `tuple` begins with.
-    pub(crate) fn connection_config(&self, tuple: &FourTuple) -> tcp::Config {
-        let config = &self.ip.link.config;
+    pub(crate) fn connection_config(&self, ip: &Ip, tuple: &FourTuple) -> tcp::Config {
+        let config = &ip.link.config;
         tcp::Config {
-            mss: self.receive_mss(tuple.remote(), tuple.zone()),
+            mss: receive_mss(ip, tuple.remote(), tuple.zone()),
             default_mss: default_mss(tuple.remote()),
             receive_offer: config.receive_offer.min(self.window_ceiling),
             receive_buffer_max: config.receive_buffer_max,
-            timestamp_offset: self.timestamp_offset(tuple),
+            timestamp_offset: timestamp_offset(ip, tuple),
             ..tcp::Config::default()
         }
     }
 
-    /// Largest payload that a packet of the interface towards `remote` carries.
-    pub(crate) fn receive_mss(&self, remote: IpAddr, zone: Option<InterfaceId>) -> u16 {
-        let interface = self
-            .ip
-            .hop_to(remote, zone)
-            .map_or(InterfaceId(0), |hop| hop.interface);
-        let headers = ip_header_len(remote) + 20;
-        self.ip
-            .link
-            .interfaces
-            .find(interface)
-            .map_or(536, |interface| {
-                interface.mtu_for(remote.is_ipv6()) - headers
-            })
-    }
-
-    /// RFC 6528.
-    pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
-        let (local, remote) = ends(tuple);
-        tcp::initial_sequence(&self.ip.link.config.secret, local, remote, now)
-    }
-
-    /// The same, and beyond what a connection of before has sent.
-    pub(crate) fn initial_sequence_after(
-        &self,
-        iss_at_least: Option<SeqNumber>,
-        tuple: &FourTuple,
-        now: Instant,
-    ) -> SeqNumber {
-        let iss = self.initial_sequence(tuple, now);
-        match iss_at_least {
-            Some(least) if least.is_after(iss) => least,
-            _ => iss,
-        }
-    }
-
-    fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
-        let (local, remote) = ends(tuple);
-        tcp::isn::timestamp_offset(&self.ip.link.config.secret, local, remote)
-    }
-
     /// Rows that a new connection could take.
     pub(crate) fn connections_left(&self) -> usize {
-        self.tables.connections.len() - at(self.tables.header.connections_used)
-            + self.free_connections.len()
+        self.connections.len() - at(*self.connections_used) + self.free_connections.len()
     }
+}
 
-    fn listener_id(&self, listener: u32) -> ListenerId {
-        ListenerId {
-            index: listener,
-            generation: self.tables.listeners[at(listener)].generation,
-        }
+/// Largest payload that a packet of the interface towards `remote` carries.
+pub(crate) fn receive_mss(ip: &Ip, remote: IpAddr, zone: Option<InterfaceId>) -> u16 {
+    let interface = ip
+        .hop_to(remote, zone)
+        .map_or(InterfaceId(0), |hop| hop.interface);
+    let headers = ip_header_len(remote) + 20;
+    ip.link.interfaces.find(interface).map_or(536, |interface| {
+        interface.mtu_for(remote.is_ipv6()) - headers
+    })
+}
+
+/// RFC 6528.
+pub(crate) fn initial_sequence(ip: &Ip, tuple: &FourTuple, now: Instant) -> SeqNumber {
+    let (local, remote) = tuple.ends();
+    tcp::initial_sequence(&ip.link.config.secret, local, remote, now)
+}
+
+/// The same, and beyond what a connection of before has sent.
+pub(crate) fn initial_sequence_after(
+    ip: &Ip,
+    iss_at_least: Option<SeqNumber>,
+    tuple: &FourTuple,
+    now: Instant,
+) -> SeqNumber {
+    let iss = initial_sequence(ip, tuple, now);
+    match iss_at_least {
+        Some(least) if least.is_after(iss) => least,
+        _ => iss,
     }
+}
+
+fn timestamp_offset(ip: &Ip, tuple: &FourTuple) -> u32 {
+    let (local, remote) = tuple.ends();
+    tcp::isn::timestamp_offset(&ip.link.config.secret, local, remote)
 }
 
 /// IP and TCP headers of a segment; its TCP header has been parsed.
@@ -300,7 +296,7 @@ fn headers_of<'a>(arrival: &Arrival<'a>) -> &'a [u8] {
 pub(crate) struct NoCookie;
 
 fn cookie_tuple(tuple: &FourTuple) -> CookieTuple {
-    let (local, remote) = ends(tuple);
+    let (local, remote) = tuple.ends();
     CookieTuple { local, remote }
 }
 
@@ -311,4 +307,10 @@ const fn default_mss(peer: IpAddr) -> u16 {
         IpAddr::V4(_) => 536,
         IpAddr::V6(_) => 1_220,
     }
+}
+
+/// The two halves of a 32-bit number, the low one first.
+pub(crate) fn halves(number: u32) -> [u16; 2] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])]
 }

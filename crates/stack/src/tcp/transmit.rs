@@ -5,14 +5,16 @@
 //! woken. A segment that the interface refused is kept (one for the whole stack) and goes first next
 //! time, so that a busy interface reorders nothing. A busy interface holds up the others.
 
+use super::Refused;
+use super::Tcp;
 use crate::containers::intrusive::at;
 use crate::egress::{Busy, Egress, Payload};
 use crate::host::Host;
+use crate::ip::Ip;
 use crate::ip::path::Gate;
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
-use crate::stack::Stack;
-use crate::tables::{ConnectionId, Flags};
+use crate::tables::Flags;
 use tcp::{Instant, Transmit, TransmitLimits};
 
 /// Segments of one turn.
@@ -20,13 +22,6 @@ const QUANTUM: usize = 4;
 /// A TCP header without options, and one with all that fit.
 const TCP_HEADER_MIN: u16 = 20;
 const TCP_HEADER_MAX: u32 = 60;
-
-/// A segment that the interface did not take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused {
-    connection: ConnectionId,
-    transmit: Transmit,
-}
 
 /// How a turn ended.
 enum Turn {
@@ -38,58 +33,56 @@ enum Turn {
     Busy,
 }
 
-impl Stack<'_> {
-    /// Sends what connections have to send: at most `budget` segments. Returns how many there were, lost
-    /// ones included; [`Stack::wants_transmit`] says whether there is more.
-    pub fn poll_transmit(
+impl Tcp<'_> {
+    /// Gives connections their turns to send: at most `budget` segments. Returns how many there were, lost ones
+    /// included.
+    pub(crate) fn poll_transmit(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         host: &mut dyn Host,
         egress: &mut dyn Egress,
         budget: usize,
     ) -> usize {
-        self.ip.link.send_questions(egress);
-        self.ip.link.send_held(now, egress);
-        self.ip
-            .multicast
-            .send_reports(now, &mut self.ip.link, egress);
-        self.ip.give_up_fragments(now, egress);
         let mut sent = 0;
         if let Some(refused) = self.refused.take()
-            && self.send_refused(now, &refused, &mut sent, egress).is_err()
+            && self
+                .send_refused(ip, now, &refused, &mut sent, egress)
+                .is_err()
         {
             self.refused = Some(refused);
             return sent;
         }
         while sent < budget {
-            let Some(index) = self.ip.flows.senders.pop() else {
+            let Some(index) = ip.flows.senders.pop() else {
                 break;
             };
             self.transmit_turns += 1;
             let quantum = QUANTUM.min(budget - sent);
-            let turn = self.take_turn(now, index, quantum, &mut sent, egress);
+            let turn = self.take_turn(ip, now, index, quantum, &mut sent, egress);
             let record = self.record(index);
             if record.tcp.socket_options().notsent_low_water > 0 {
                 host.on_sent(record.owner, record.tcp.sent());
             }
             match turn {
-                Turn::Over => self.end_of_sending(now, index, host),
-                Turn::More => self.ip.flows.senders.push(index),
+                Turn::Over => self.end_of_sending(ip, now, index, host),
+                Turn::More => ip.flows.senders.push(index),
                 Turn::Busy => {
-                    self.ip.flows.senders.push(index);
-                    self.arm(index);
+                    ip.flows.senders.push(index);
+                    self.arm(ip, index);
                     break;
                 }
             }
-            self.arm(index);
+            self.arm(ip, index);
         }
         // What was asked for on the way leaves with the same burst.
-        self.ip.link.send_questions(egress);
+        ip.link.send_questions(egress);
         sent
     }
 
     fn send_refused(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         refused: &Refused,
         sent: &mut usize,
@@ -99,16 +92,15 @@ impl Stack<'_> {
         let record = self.record(index);
         if record.generation != refused.connection.generation
             || !record.has(Flags::USED)
-            || self.ip.flows.is_waiting(at(index))
+            || ip.flows.is_waiting(at(index))
         {
             return Ok(());
         }
         if let Gate::Open(interface, hardware) =
-            self.ip
-                .gate(now, at(index), &self.tables.connections[at(index)].tuple)
+            ip.gate(now, at(index), &self.connections[at(index)].tuple)
         {
             let envelope = self.envelope(index, interface, hardware);
-            self.send_from(now, index, &envelope, &refused.transmit, egress)?;
+            self.send_from(ip, now, index, &envelope, &refused.transmit, egress)?;
             *sent += 1;
         }
         Ok(())
@@ -116,6 +108,7 @@ impl Stack<'_> {
 
     fn take_turn(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         quantum: usize,
@@ -123,21 +116,20 @@ impl Stack<'_> {
         egress: &mut dyn Egress,
     ) -> Turn {
         let flags = self.record(index).flags();
-        if !flags.contains(Flags::USED) || self.ip.flows.is_waiting(at(index)) {
+        if !flags.contains(Flags::USED) || ip.flows.is_waiting(at(index)) {
             return Turn::Over;
         }
         let gate = if flags.contains(Flags::LOSE) {
             Gate::Lost
         } else {
-            self.ip
-                .gate(now, at(index), &self.tables.connections[at(index)].tuple)
+            ip.gate(now, at(index), &self.connections[at(index)].tuple)
         };
         let open = match gate {
             Gate::Open(interface, hardware) => Some((interface, hardware)),
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
-        let limits = self.limits(now, index, open.map(|(interface, _)| interface), egress);
+        let limits = self.limits(ip, now, index, open.map(|(interface, _)| interface), egress);
         for _ in 0..quantum {
             let Some(transmit) = self.fly(index, |record, blocks| {
                 record.tcp.poll_transmit(now, &limits, blocks)
@@ -146,12 +138,12 @@ impl Stack<'_> {
             };
             *sent += 1;
             let Some((interface, hardware)) = open else {
-                self.ip.link.counters.ip_out_discards += 1;
+                ip.link.counters.ip_out_discards += 1;
                 continue;
             };
             let envelope = self.envelope(index, interface, hardware);
             if self
-                .send_from(now, index, &envelope, &transmit, egress)
+                .send_from(ip, now, index, &envelope, &transmit, egress)
                 .is_err()
             {
                 *sent -= 1;
@@ -168,6 +160,7 @@ impl Stack<'_> {
     /// How large segments of connection `index` may be; without an interface they are lost anyway.
     fn limits(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         interface: Option<InterfaceId>,
@@ -178,7 +171,7 @@ impl Stack<'_> {
         let headers_max = u32::from(ip_header) + TCP_HEADER_MAX;
         match interface {
             Some(interface) => {
-                let mtu = self.path_mtu(now, at(index), interface);
+                let mtu = self.path_mtu(ip, now, at(index), interface);
                 let mss = mtu.saturating_sub(ip_header + TCP_HEADER_MIN);
                 let cut_by_device = egress.caps(interface).max_segment_bytes;
                 let device = cut_by_device.min(packet_max(remote));
@@ -195,12 +188,12 @@ impl Stack<'_> {
     }
 
     /// A connection has nothing more to send now. One that is detached has no other purpose.
-    fn end_of_sending(&mut self, now: Instant, index: u32, host: &mut dyn Host) {
+    fn end_of_sending(&mut self, ip: &mut Ip, now: Instant, index: u32, host: &mut dyn Host) {
         let flags = self.record(index).flags();
         if flags.contains(Flags::USED | Flags::RESETTING) {
             self.change(index, |record| record.set(Flags::RESETTING, false));
             if !flags.contains(Flags::DETACHED) {
-                self.run(now, index, host, tcp::Connection::abort);
+                self.run(ip, now, index, host, tcp::Connection::abort);
                 return;
             }
         }
@@ -209,9 +202,9 @@ impl Stack<'_> {
         }
         if flags.contains(Flags::USED | Flags::DRAINING) {
             self.change(index, |record| record.set(Flags::DRAINING, false));
-            self.ip.forget_path(at(index));
+            ip.forget_path(at(index));
             if !flags.intersects(Flags::OWNED | Flags::READY) {
-                self.release(index, host);
+                self.release(ip, index, host);
             }
         }
     }
@@ -237,6 +230,7 @@ impl Stack<'_> {
 
     fn send_from(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         envelope: &Envelope,
@@ -245,7 +239,7 @@ impl Stack<'_> {
     ) -> Result<(), Busy> {
         let with_cookie;
         let transmit = if transmit.header.options.fast_open.is_some() {
-            with_cookie = self.with_cookie(now, index, transmit);
+            with_cookie = self.with_cookie(ip, now, index, transmit);
             &with_cookie
         } else {
             transmit
@@ -269,7 +263,7 @@ impl Stack<'_> {
                 len,
             },
         };
-        self.ip.link.send_tcp(
+        ip.link.send_tcp(
             envelope,
             &header,
             payload,
@@ -279,15 +273,15 @@ impl Stack<'_> {
         )?;
         // A path that clears DF and fragments must not mix up our packets (RFC 6864 §5.3).
         let packets = u16::try_from(segments(transmit.len, transmit.segment_size)).unwrap_or(1);
-        let record = &mut self.tables.connections[at(index)];
+        let record = &mut self.connections[at(index)];
         record.identification = record.identification.wrapping_add(packets);
         Ok(())
     }
 
     /// Largest packet towards the peer of connection `index`.
-    fn path_mtu(&mut self, now: Instant, index: usize, interface: InterfaceId) -> u16 {
-        let record = &mut self.tables.connections[index];
-        let mtu = self.ip.link_mtu(interface, record.tuple.remote());
+    fn path_mtu(&mut self, ip: &mut Ip, now: Instant, index: usize, interface: InterfaceId) -> u16 {
+        let record = &mut self.connections[index];
+        let mtu = ip.link_mtu(interface, record.tuple.remote());
         if record.path_mtu == 0 {
             return mtu;
         }

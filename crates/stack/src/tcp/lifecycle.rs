@@ -5,33 +5,32 @@
 //! last segments, and is neither owned nor waits to be accepted: a program is told of a connection that
 //! was reset in the queue by its first call on it, as in Linux.
 
+use super::Tcp;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
 use crate::host::{ConnectionView, Host};
-use crate::link::interface::InterfaceId;
-use crate::link::neighbour::ExternalNeighbour;
-use crate::stack::Stack;
+use crate::ip::Ip;
 use crate::tables::{ConnectionRecord, Flags, Row as _};
-use core::net::IpAddr;
 use tcp::{ConnectionError, Events, Instant, State};
 
-impl Stack<'_> {
+impl Tcp<'_> {
     /// Takes a row for a connection, if there is one, and lets it be found.
     pub(crate) fn insert(
         &mut self,
+        ip: &mut Ip,
         tuple: FourTuple,
         fill: impl FnOnce(&mut ConnectionRecord),
     ) -> Option<u32> {
         let index = self.free_connections.pop().or_else(|| {
-            let used = &mut self.tables.header.connections_used;
+            let used = &mut *self.connections_used;
             let index = *used;
-            (at(index) < self.tables.connections.len()).then(|| {
+            (at(index) < self.connections.len()).then(|| {
                 *used += 1;
                 index
             })
         })?;
-        let flow_label = self.ip.flow_label(&tuple);
+        let flow_label = ip.flow_label(&tuple);
         self.change(index, |record| {
             record.tuple = tuple;
             record.path_mtu = 0;
@@ -48,6 +47,7 @@ impl Stack<'_> {
     /// Lets the TCP connection of a row do something and acts on what comes of it.
     pub(crate) fn run(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         host: &mut dyn Host,
@@ -55,35 +55,13 @@ impl Stack<'_> {
     ) {
         let before = self.record(index).tcp.state();
         let events = self.change(index, |record| act(&mut record.tcp));
-        self.apply(now, index, before, events, host);
-    }
-
-    /// A station is gone with all its connections, as its host says: ours to it end as if it had reset them, and
-    /// it is asked for anew when it is needed. What is in TIME-WAIT stays.
-    pub fn lose_station(
-        &mut self,
-        now: Instant,
-        interface: InterfaceId,
-        address: IpAddr,
-        host: &mut dyn Host,
-    ) {
-        self.ip
-            .hear_of_neighbour(interface, address, ExternalNeighbour::Forgotten);
-        for index in 0..self.tables.header.connections_used {
-            let record = self.record(index);
-            let is_ended = record.has(Flags::DETACHED) || !record.has(Flags::USED);
-            let asks = record.tcp.state() == State::SynSent;
-            if !is_ended && !asks && record.tuple.remote() == address {
-                // What is left to be said is not worth a question on the link.
-                self.change(index, |record| record.set(Flags::LOSE, true));
-                self.run(now, index, host, tcp::Connection::handle_peer_gone);
-            }
-        }
+        self.apply(ip, now, index, before, events, host);
     }
 
     /// Acts on the events of connection `index`, whose state was `before`.
     pub(crate) fn apply(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         before: State,
@@ -92,9 +70,9 @@ impl Stack<'_> {
     ) {
         if events.contains(Events::TRANSMIT)
             && self.record(index).tcp.may_transmit()
-            && !self.ip.flows.is_waiting(at(index))
+            && !ip.flows.is_waiting(at(index))
         {
-            self.ip.flows.senders.push(index);
+            ip.flows.senders.push(index);
         }
         if events.contains(Events::ESTABLISHED) && self.record(index).has(Flags::HALF_OPEN) {
             self.enter_accept_queue(now, index, host);
@@ -110,77 +88,77 @@ impl Stack<'_> {
             return;
         }
         if events.contains(Events::TIME_WAIT) {
-            self.enter_time_wait(now, index);
-            self.detach(index);
+            self.enter_time_wait(ip, now, index);
+            self.detach(ip, index);
         } else if events.contains(Events::CLOSED) {
-            self.count_end(index, before);
+            self.count_end(ip, index, before);
             self.demux.remove(index);
             let tuple = self.record(index).tuple;
             self.ports.remove_user(tuple.local_port());
-            self.note_end(tuple);
-            self.detach(index);
+            self.note_end(ip, tuple);
+            self.detach(ip, index);
         } else {
-            self.arm(index);
+            self.arm(ip, index);
         }
     }
 
     /// Tells connections what has failed since the last call. While connecting it is fatal, later it is
     /// a loss from which retransmission may recover (RFC 1122 §4.2.3.9).
-    pub(crate) fn tell_failed(&mut self, now: Instant, host: &mut dyn Host) {
-        while let Some(index) = self.ip.flows.failed.pop() {
+    pub(crate) fn tell_failed(&mut self, ip: &mut Ip, now: Instant, host: &mut dyn Host) {
+        while let Some(index) = ip.flows.failed.pop() {
             if !self.record(index).has(Flags::USED) {
                 continue;
             }
             if self.record(index).has(Flags::INTERRUPTED) {
-                self.run(now, index, host, |tcp| {
+                self.run(ip, now, index, host, |tcp| {
                     tcp.handle_unreachable(ConnectionError::Reset, true)
                 });
                 continue;
             }
             self.change(index, |record| record.set(Flags::LOSE, true));
-            self.ip.flows.senders.push(index);
-            self.run(now, index, host, |tcp| {
+            ip.flows.senders.push(index);
+            self.run(ip, now, index, host, |tcp| {
                 tcp.handle_unreachable(ConnectionError::HostUnreachable, false)
             });
         }
     }
 
-    fn count_end(&mut self, index: u32, before: State) {
+    fn count_end(&mut self, ip: &mut Ip, index: u32, before: State) {
         match before {
-            State::SynSent | State::SynReceived => self.ip.link.counters.tcp_attempt_fails += 1,
+            State::SynSent | State::SynReceived => ip.link.counters.tcp_attempt_fails += 1,
             State::Established | State::CloseWait
                 if matches!(
                     self.record(index).tcp.error(),
                     Some(ConnectionError::Reset | ConnectionError::BrokenPipe)
                 ) || self.record(index).tcp.is_orphan() =>
             {
-                self.ip.link.counters.tcp_estab_resets += 1;
+                ip.link.counters.tcp_estab_resets += 1;
             }
             _ => {}
         }
     }
 
     /// No segment finds the row any more; its last segments still leave.
-    fn detach(&mut self, index: u32) {
+    fn detach(&mut self, ip: &mut Ip, index: u32) {
         let flags = self.record(index).flags();
         if flags.contains(Flags::HALF_OPEN) {
-            self.remove_from_queue(index, Flags::HALF_OPEN);
+            self.leave_queue(index, Flags::HALF_OPEN);
         } else if !flags.intersects(Flags::OWNED | Flags::READY) {
             self.orphans -= 1;
         }
         self.change(index, |record| {
             record.set(Flags::DETACHED | Flags::DRAINING, true)
         });
-        self.ip.link.timers.set(Timer::Connection(index), None);
-        if self.ip.flows.is_waiting(at(index)) {
-            self.ip.forget_path(at(index));
+        ip.link.timers.set(Timer::Connection(index), None);
+        if ip.flows.is_waiting(at(index)) {
+            ip.forget_path(at(index));
         }
-        self.ip.flows.senders.push(index);
+        ip.flows.senders.push(index);
     }
 
     /// Gives the row back.
-    pub(crate) fn release(&mut self, index: u32, host: &mut dyn Host) {
-        self.ip.forget_path(at(index));
+    pub(crate) fn release(&mut self, ip: &mut Ip, index: u32, host: &mut dyn Host) {
+        ip.forget_path(at(index));
         self.take_blocks(index);
         let (id, owner) = (self.record(index).id(index), self.record(index).owner);
         self.change(index, |record| {
@@ -192,7 +170,7 @@ impl Stack<'_> {
     }
 
     /// The program has let go of connection `index`. Returns whether it lives on without one.
-    pub(crate) fn disown(&mut self, index: u32, host: &mut dyn Host) -> bool {
+    pub(crate) fn disown(&mut self, ip: &mut Ip, index: u32, host: &mut dyn Host) -> bool {
         self.change(index, |record| record.set(Flags::OWNED, false));
         let flags = self.record(index).flags();
         if !flags.contains(Flags::DETACHED) {
@@ -200,7 +178,7 @@ impl Stack<'_> {
             return true;
         }
         if !flags.contains(Flags::DRAINING) {
-            self.release(index, host);
+            self.release(ip, index, host);
         }
         false
     }
@@ -209,7 +187,7 @@ impl Stack<'_> {
     ///
     /// A deadline that moved away stays where it is: most timers are pushed back with every packet, and
     /// one early look is cheaper than moving each time.
-    pub(crate) fn arm(&mut self, index: u32) {
+    pub(crate) fn arm(&mut self, ip: &mut Ip, index: u32) {
         let record = self.record(index);
         let wanted = if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
             record.tcp.deadline()
@@ -217,18 +195,19 @@ impl Stack<'_> {
             None
         };
         let timer = Timer::Connection(index);
-        let armed = self.ip.link.timers.deadline_us(timer);
+        let armed = ip.link.timers.deadline_us(timer);
         let is_earlier = match wanted {
             Some(wanted) => armed.is_none_or(|armed| wanted.as_us() < armed),
             None => armed.is_some(),
         };
         if is_earlier {
-            self.ip.link.timers.set(timer, wanted);
+            ip.link.timers.set(timer, wanted);
         }
     }
 
     pub(crate) fn handle_connection_timer(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         index: u32,
         host: &mut dyn Host,
@@ -246,44 +225,45 @@ impl Stack<'_> {
             let events = self.fly(index, |record, blocks| {
                 record.tcp.handle_timeout(now, blocks)
             });
-            self.apply(now, index, before, events, host);
-            self.watch_fast_open(now, index);
+            self.apply(ip, now, index, before, events, host);
+            self.watch_fast_open(ip, now, index);
         } else {
-            self.arm(index);
+            self.arm(ip, index);
         }
     }
 
     /// Moves what must be remembered of connection `index` to the TIME-WAIT table.
-    fn enter_time_wait(&mut self, now: Instant, index: u32) {
-        self.ip.link.counters.time_waits += 1;
+    fn enter_time_wait(&mut self, ip: &mut Ip, now: Instant, index: u32) {
+        ip.link.counters.time_waits += 1;
         let time_wait = self.change(index, |record| record.tcp.time_wait(now));
         let record = self.record(index);
         let (tuple, ttl, tos) = (record.tuple, record.ttl, record.tos);
         let flow_label = record.flow_label;
         self.demux.remove(index);
-        let Some(w) = self.take_time_wait_row() else {
+        let Some(w) = self.take_time_wait_row(ip) else {
             self.ports.remove_user(tuple.local_port());
-            self.note_end(tuple);
+            self.note_end(ip, tuple);
             return;
         };
-        self.tables.time_waits[at(w)].change(|row| {
+        self.time_waits.rows[at(w)].change(|row| {
             row.tuple = tuple;
             (row.ttl, row.tos, row.flow_label) = (ttl, tos, flow_label);
             row.since = now;
             row.tcp = time_wait;
             row.used = 1;
         });
-        self.link_time_wait(w);
+        self.link_time_wait(ip, w);
     }
 
     /// Makes TIME-WAIT row `w` findable, timed and evictable; its port is counted already.
-    pub(crate) fn link_time_wait(&mut self, w: u32) {
-        let row = &self.tables.time_waits[at(w)];
+    pub(crate) fn link_time_wait(&mut self, ip: &mut Ip, w: u32) {
+        let row = &self.time_waits.rows[at(w)];
         let (tuple, deadline) = (row.tuple, row.tcp.deadline());
-        self.demux
-            .insert(&tuple, slot(self.tables.connections.len()) + w);
-        self.time_wait_links.push_back(&mut self.time_wait_order, w);
-        self.ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
+        self.demux.insert(&tuple, slot(self.connections.len()) + w);
+        self.time_waits
+            .links
+            .push_back(&mut self.time_waits.order, w);
+        ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
     }
 }
 

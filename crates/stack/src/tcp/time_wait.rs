@@ -3,60 +3,62 @@
 //!
 //! What a segment means to such a connection is `tcp::TimeWait`.
 
+use super::Tcp;
+use super::segment::Segment;
 use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
 use crate::egress::{Egress, Payload};
+use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::link::output::Envelope;
-use crate::stack::Stack;
 use crate::tables::Row as _;
 use tcp::{Instant, SeqNumber, TimeWaitAction};
 use wire::tcp::Header;
 
-impl Stack<'_> {
+impl Tcp<'_> {
     /// The number of TIME-WAIT row `w` among those whom a segment may be for: behind the connections.
     pub(crate) fn time_wait_number(&self, w: u32) -> u32 {
-        slot(self.tables.connections.len()) + w
+        slot(self.connections.len()) + w
     }
 
     /// A free row, the oldest one if there is no other; `None` if there are none at all.
-    pub(crate) fn take_time_wait_row(&mut self) -> Option<u32> {
-        if let Some(w) = self.free_time_waits.pop() {
+    pub(crate) fn take_time_wait_row(&mut self, ip: &mut Ip) -> Option<u32> {
+        if let Some(w) = self.time_waits.free.pop() {
             return Some(w);
         }
-        let used = &mut self.tables.header.time_waits_used;
-        if at(*used) < self.tables.time_waits.len() {
+        let used = &mut *self.time_waits.used;
+        if at(*used) < self.time_waits.rows.len() {
             *used += 1;
             return Some(*used - 1);
         }
-        let oldest = self.time_wait_order.first()?;
-        self.ip.link.counters.time_wait_overflows += 1;
-        self.forget_time_wait(oldest);
-        self.free_time_waits.pop()
+        let oldest = self.time_waits.order.first()?;
+        ip.link.counters.time_wait_overflows += 1;
+        self.forget_time_wait(ip, oldest);
+        self.time_waits.free.pop()
     }
 
     /// Ends TIME-WAIT of row `w`.
-    pub(crate) fn forget_time_wait(&mut self, w: u32) {
-        let tuple = self.tables.time_waits[at(w)].tuple;
-        self.tables.time_waits[at(w)].change(|row| row.used = 0);
+    pub(crate) fn forget_time_wait(&mut self, ip: &mut Ip, w: u32) {
+        let tuple = self.time_waits.rows[at(w)].tuple;
+        self.time_waits.rows[at(w)].change(|row| row.used = 0);
         self.demux.remove(self.time_wait_number(w));
-        self.ip.link.timers.set(Timer::TimeWait(w), None);
-        self.time_wait_links.remove(&mut self.time_wait_order, w);
+        ip.link.timers.set(Timer::TimeWait(w), None);
+        self.time_waits.links.remove(&mut self.time_waits.order, w);
         self.ports.remove_user(tuple.local_port());
-        self.note_end(tuple);
-        self.free_time_waits.push(w);
+        self.note_end(ip, tuple);
+        self.time_waits.free.push(w);
     }
 
-    pub(crate) fn handle_time_wait_timer(&mut self, now: Instant, w: u32) {
-        let row = &self.tables.time_waits[at(w)];
+    pub(crate) fn handle_time_wait_timer(&mut self, ip: &mut Ip, now: Instant, w: u32) {
+        let row = &self.time_waits.rows[at(w)];
         if row.used == 0 {
             return;
         }
         let deadline = row.tcp.deadline();
         if deadline <= now {
-            self.forget_time_wait(w);
+            self.forget_time_wait(ip, w);
         } else {
-            self.ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
+            ip.link.timers.set(Timer::TimeWait(w), Some(deadline));
         }
     }
 
@@ -64,15 +66,18 @@ impl Stack<'_> {
     /// again, with an initial sequence number at least this far along.
     pub(crate) fn handle_in_time_wait(
         &mut self,
+        ip: &mut Ip,
         now: Instant,
         w: u32,
         arrival: &Arrival<'_>,
-        header: &Header,
-        payload_len: usize,
+        segment: &Segment<'_>,
         egress: &mut dyn Egress,
     ) -> Option<SeqNumber> {
-        let row = &mut self.tables.time_waits[at(w)];
-        match row.change(|row| row.tcp.handle_segment(now, header, payload_len)) {
+        let row = &mut self.time_waits.rows[at(w)];
+        match row.change(|row| {
+            row.tcp
+                .handle_segment(now, segment.header, segment.payload.len())
+        }) {
             TimeWaitAction::Ignore => {}
             TimeWaitAction::Reopen { iss_at_least } => return Some(iss_at_least),
             TimeWaitAction::Reply(reply) => {
@@ -90,8 +95,7 @@ impl Stack<'_> {
                     ..reply
                 };
                 // Lost if the interface is busy: the peer repeats its FIN.
-                let _ = self
-                    .ip
+                let _ = ip
                     .link
                     .send_tcp(&envelope, &reply, Payload::None, 0, None, egress);
             }

@@ -10,12 +10,13 @@ use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::{at, slot};
 use crate::error::Error;
 use crate::host::{ConnectionView, Host, ReceiveUse};
-use crate::lifecycle::view;
 use crate::link::interface::InterfaceId;
-use crate::listener::halves;
+use crate::link::neighbour::ExternalNeighbour;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, ConnectionRecord, Flags};
+use crate::tcp::handshake::{halves, initial_sequence_after, receive_mss};
+use crate::tcp::lifecycle::view;
 use core::net::{IpAddr, SocketAddr};
 use tcp::{
     CongestionInfo, Events, FastOpen, Info, Instant, OffsetError, SeqNumber, SocketOptions, State,
@@ -81,13 +82,15 @@ impl Stack<'_> {
             return Err(Error::NotSupported);
         }
         let remote = connect.remote.ip().to_canonical();
-        let fast_open = self.fast_open_towards(now, remote, has_data);
+        let fast_open = self.tcp.fast_open_towards(&self.ip, now, remote, has_data);
         let id = self.open(now, connect, fast_open, host)?;
-        let record = self.record(id.index);
+        let record = self.tcp.record(id.index);
         let room = match record.tcp.fast_open() {
-            FastOpen::Holding => record
-                .tcp
-                .syn_room(self.receive_mss(remote, record.tuple.zone())),
+            FastOpen::Holding => {
+                record
+                    .tcp
+                    .syn_room(receive_mss(&self.ip, remote, record.tuple.zone()))
+            }
             _ => 0,
         };
         Ok((id, room))
@@ -113,22 +116,8 @@ impl Stack<'_> {
             return Err(Error::NetworkUnreachable);
         }
         let zone = self.zone_for(connect)?;
-        let hop = self
-            .ip
-            .hop_to(remote, zone)
-            .ok_or(Error::NetworkUnreachable)?;
-        let local = connect
-            .local_address
-            .or(hop.source)
-            .ok_or(Error::AddressNotAvailable)?;
-        let is_ours = match zone {
-            Some(zone) => self.ip.link.interfaces.owns_on(zone, local),
-            None => self.ip.link.interfaces.owns(local),
-        };
-        if !is_ours || !same_family(local, remote) {
-            return Err(Error::AddressNotAvailable);
-        }
-        if self.connections_left() == 0 {
+        let local = self.local_address_for(connect, remote, zone)?;
+        if self.tcp.connections_left() == 0 {
             return Err(Error::NoMemory);
         }
         let tuple = |port| {
@@ -150,11 +139,12 @@ impl Stack<'_> {
             window_scaling: offers.window_scaling,
             fast_open,
             peer_mss,
-            ..self.connection_config(&tuple)
+            ..self.tcp.connection_config(&self.ip, &tuple)
         };
-        let iss = self.initial_sequence_after(iss_at_least, &tuple, now);
+        let iss = initial_sequence_after(&self.ip, iss_at_least, &tuple, now);
         let index = self
-            .insert(tuple, |record| {
+            .tcp
+            .insert(&mut self.ip, tuple, |record| {
                 record.owner = connect.owner;
                 [record.identification, _] = halves(iss.0);
                 record.set_ip(connect.ip);
@@ -163,21 +153,50 @@ impl Stack<'_> {
             })
             .ok_or(Error::NoMemory)?;
         self.ip.link.counters.tcp_active_opens += 1;
-        self.apply(now, index, State::Closed, Events::TRANSMIT, host);
-        Ok(self.record(index).id(index))
+        self.tcp.apply(
+            &mut self.ip,
+            now,
+            index,
+            State::Closed,
+            Events::TRANSMIT,
+            host,
+        );
+        Ok(self.tcp.record(index).id(index))
+    }
+
+    /// The address that a connection is opened from: the one that the program has bound, or the route's.
+    fn local_address_for(
+        &self,
+        connect: &Connect,
+        remote: IpAddr,
+        zone: Option<InterfaceId>,
+    ) -> Result<IpAddr, Error> {
+        let hop = self.ip.hop_to(remote, zone);
+        let source = hop.ok_or(Error::NetworkUnreachable)?.source;
+        let local = connect.local_address.or(source);
+        let local = local.ok_or(Error::AddressNotAvailable)?;
+        let interfaces = &self.ip.link.interfaces;
+        let is_ours = match zone {
+            Some(zone) => interfaces.owns_on(zone, local),
+            None => interfaces.owns(local),
+        };
+        if !is_ours || !same_family(local, remote) {
+            return Err(Error::AddressNotAvailable);
+        }
+        Ok(local)
     }
 
     /// The four-tuple must be free, or in TIME-WAIT that may end now: then the ISS is to be so far along.
     fn take_port(&mut self, now: Instant, tuple: &FourTuple) -> Result<Option<SeqNumber>, Error> {
-        let Some(found) = self.demux.find(tuple) else {
+        let Some(found) = self.tcp.demux.find(tuple) else {
             return Ok(None);
         };
-        let w = found.checked_sub(slot(self.tables.connections.len()));
+        let w = found.checked_sub(slot(self.tcp.connections.len()));
         let w = w.ok_or(Error::AddressNotAvailable)?;
-        let iss_at_least = self.tables.time_waits[at(w)].tcp.reopen(now);
+        let iss_at_least = self.tcp.time_waits.rows[at(w)].tcp.reopen(now);
         let iss_at_least = iss_at_least.ok_or(Error::AddressNotAvailable)?;
         self.ip.link.counters.time_wait_recycled += 1;
-        self.forget_time_wait(w);
+        self.tcp.forget_time_wait(&mut self.ip, w);
         Ok(Some(iss_at_least))
     }
 
@@ -187,15 +206,15 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<u16, Error> {
         let any = tuple(0);
-        let Self {
+        let crate::tcp::Tcp {
             ports,
             demux,
-            listening,
+            listeners,
             ..
-        } = self;
+        } = &mut self.tcp;
         let (local, remote, remote_port) = (any.local(), any.remote(), any.remote_port());
         let port = ports.allocate(local, remote, remote_port, |port| {
-            !listening.has_port(port)
+            !listeners.listening.has_port(port)
                 && demux.find(&tuple(port)).is_none()
                 && host.try_hold_port(
                     SocketAddr::new(local, port),
@@ -269,7 +288,8 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        self.run(now, index, host, |tcp| tcp.set_quick_ack(on));
+        self.tcp
+            .run(&mut self.ip, now, index, host, |tcp| tcp.set_quick_ack(on));
         Ok(())
     }
 
@@ -284,7 +304,8 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        self.run(now, index, host, tcp::Connection::push);
+        self.tcp
+            .run(&mut self.ip, now, index, host, tcp::Connection::push);
         Ok(())
     }
 
@@ -299,7 +320,7 @@ impl Stack<'_> {
         end: u64,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        let ceiling = self.window_ceiling;
+        let ceiling = self.tcp.window_ceiling;
         self.positioned(now, id, host, |tcp| {
             tcp.handle_consumed_below(now, end, ceiling)
         })
@@ -308,7 +329,7 @@ impl Stack<'_> {
     /// From now on no connection's receive window is offered with more than `bytes`, unless it is already:
     /// what a host says whose memory runs short. `u32::MAX`: as much as each window has.
     pub fn set_window_ceiling(&mut self, bytes: u32) {
-        self.window_ceiling = bytes;
+        self.tcp.window_ceiling = bytes;
     }
 
     fn positioned(
@@ -319,13 +340,15 @@ impl Stack<'_> {
         act: impl FnOnce(&mut tcp::Connection) -> Result<Events, OffsetError>,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        let before = self.record(index).tcp.state();
+        let before = self.tcp.record(index).tcp.state();
         let events = self
+            .tcp
             .change(index, |record| act(&mut record.tcp))
             .map_err(|_| Error::InvalidArgument)?;
         // A position that calls for nothing has moved no timer either.
         if !events.is_empty() {
-            self.apply(now, index, before, events, host);
+            self.tcp
+                .apply(&mut self.ip, now, index, before, events, host);
         }
         Ok(())
     }
@@ -336,7 +359,7 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn shutdown_read(&mut self, id: ConnectionId) -> Result<(), Error> {
         let index = self.check(id)?;
-        self.change(index, |record| record.tcp.shutdown_read());
+        self.tcp.change(index, |record| record.tcp.shutdown_read());
         Ok(())
     }
 
@@ -351,10 +374,12 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        if self.record(index).tcp.state() == State::Closed {
+        if self.tcp.record(index).tcp.state() == State::Closed {
             return Err(Error::BrokenPipe);
         }
-        self.run(now, index, host, |tcp| tcp.shutdown_write(now));
+        self.tcp.run(&mut self.ip, now, index, host, |tcp| {
+            tcp.shutdown_write(now)
+        });
         Ok(())
     }
 
@@ -370,17 +395,19 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        if self.record(index).tcp.closes_with_reset() {
+        if self.tcp.record(index).tcp.closes_with_reset() {
             return self.close_with_reset(now, id, host);
         }
-        if !self.record(index).has(Flags::DETACHED) {
-            self.run(now, index, host, |tcp| tcp.close(now));
+        if !self.tcp.record(index).has(Flags::DETACHED) {
+            self.tcp
+                .run(&mut self.ip, now, index, host, |tcp| tcp.close(now));
         }
-        let is_orphan = self.disown(index, host);
-        if is_orphan && self.orphans > self.ip.link.config.orphans_max {
+        let is_orphan = self.tcp.disown(&mut self.ip, index, host);
+        if is_orphan && self.tcp.orphans > self.ip.link.config.orphans_max {
             // Linux `tcp_check_oom`: too many orphans cost the newest its orderly end.
             self.ip.link.counters.orphans_aborted += 1;
-            self.run(now, index, host, tcp::Connection::abort);
+            self.tcp
+                .run(&mut self.ip, now, index, host, tcp::Connection::abort);
         }
         Ok(())
     }
@@ -396,10 +423,11 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        if !self.record(index).has(Flags::DETACHED) {
-            self.run(now, index, host, tcp::Connection::abort);
+        if !self.tcp.record(index).has(Flags::DETACHED) {
+            self.tcp
+                .run(&mut self.ip, now, index, host, tcp::Connection::abort);
         }
-        self.disown(index, host);
+        self.tcp.disown(&mut self.ip, index, host);
         Ok(())
     }
 
@@ -415,13 +443,14 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        let record = self.record(index);
+        let record = self.tcp.record(index);
         if record.has(Flags::DETACHED) || !record.tcp.has_unsent() {
             return self.abort(now, id, host);
         }
-        self.change(index, |record| record.set(Flags::RESETTING, true));
+        self.tcp
+            .change(index, |record| record.set(Flags::RESETTING, true));
         self.ip.flows.senders.push(index);
-        self.disown(index, host);
+        self.tcp.disown(&mut self.ip, index, host);
         Ok(())
     }
 
@@ -437,7 +466,9 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<(), Error> {
         let index = self.check(id)?;
-        self.run(now, index, host, |tcp| tcp.set_options(now, options));
+        self.tcp.run(&mut self.ip, now, index, host, |tcp| {
+            tcp.set_options(now, options)
+        });
         Ok(())
     }
 
@@ -447,7 +478,7 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn set_ip_options(&mut self, id: ConnectionId, ip: IpOptions) -> Result<(), Error> {
         let index = self.check(id)?;
-        self.change(index, |record| record.set_ip(ip));
+        self.tcp.change(index, |record| record.set_ip(ip));
         Ok(())
     }
 
@@ -518,20 +549,20 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn addresses(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Error> {
         let tuple = &self.find(id)?.tuple;
-        Ok((self.local_end(tuple), self.remote_end(tuple)))
+        Ok((self.ip.local_end(tuple), self.ip.remote_end(tuple)))
     }
 
     /// The owner of the connection between these two ends, unless it is of one link.
     pub fn owner_between(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
         let tuple = FourTuple::new(local.ip(), local.port(), remote.ip(), remote.port());
-        let index = self.demux.find(&tuple)?;
-        let record = self.tables.connections.get(at(index))?;
+        let index = self.tcp.demux.find(&tuple)?;
+        let record = self.tcp.connections.get(at(index))?;
         record.has(Flags::OWNED).then_some(record.owner)
     }
 
     fn find(&self, id: ConnectionId) -> Result<&ConnectionRecord, Error> {
         let record = self
-            .tables
+            .tcp
             .connections
             .get(at(id.index))
             .ok_or(Error::NotFound)?;
@@ -549,6 +580,36 @@ impl Stack<'_> {
             Ok(id.index)
         } else {
             Err(Error::NotFound)
+        }
+    }
+
+    /// A station is gone with all its connections, as its host says: ours to it end as if it had reset them, and
+    /// it is asked for anew when it is needed. What is in TIME-WAIT stays.
+    pub fn lose_station(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        address: IpAddr,
+        host: &mut dyn Host,
+    ) {
+        self.ip
+            .hear_of_neighbour(interface, address, ExternalNeighbour::Forgotten);
+        for index in 0..*self.tcp.connections_used {
+            let record = self.tcp.record(index);
+            let is_ended = record.has(Flags::DETACHED) || !record.has(Flags::USED);
+            let asks = record.tcp.state() == State::SynSent;
+            if !is_ended && !asks && record.tuple.remote() == address {
+                // What is left to be said is not worth a question on the link.
+                self.tcp
+                    .change(index, |record| record.set(Flags::LOSE, true));
+                self.tcp.run(
+                    &mut self.ip,
+                    now,
+                    index,
+                    host,
+                    tcp::Connection::handle_peer_gone,
+                );
+            }
         }
     }
 }

@@ -1,0 +1,140 @@
+//! ICMP errors about segments that this host has sent. They are believed only if they quote something that a connection
+//! has in flight (RFC 5927 §4.1).
+
+use super::Tcp;
+use super::quote::Quote;
+use crate::containers::intrusive::at;
+use crate::host::Host;
+use crate::ip::Ip;
+use crate::ip::icmp_meaning::{Report, connection_error};
+use crate::ip::path::{PATH_MTU_LIFETIME, path_mtu_min};
+use core::net::IpAddr;
+use tcp::{Events, Instant};
+
+impl Tcp<'_> {
+    /// The connection that sent what is quoted, if it is in flight.
+    pub(crate) fn quoted_connection(&mut self, ip: &mut Ip, quote: Option<&Quote>) -> Option<u32> {
+        let found = quote.and_then(|quote| {
+            let index = self
+                .demux
+                .find(&quote.tuple)
+                .filter(|index| at(*index) < self.connections.len())?;
+            self.record(index)
+                .tcp
+                .is_quote_plausible(quote.seq)
+                .then_some(index)
+        });
+        if found.is_none() {
+            ip.link.counters.icmp_in_unmatched += 1;
+        }
+        found
+    }
+
+    /// Never hard: RFC 5927 §5.2 has even "hard" errors only end a connection that is not established.
+    pub(crate) fn handle_unreachable(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        report: &Report<'_>,
+        quote: Option<Quote>,
+        host: &mut dyn Host,
+    ) {
+        if let (Some(index), Some(error)) = (
+            self.quoted_connection(ip, quote.as_ref()),
+            connection_error(report),
+        ) {
+            self.run(ip, now, index, host, |tcp| {
+                tcp.handle_unreachable(error, false)
+            });
+        }
+    }
+
+    /// RFC 1191 §4: a router could not forward a packet of this size.
+    pub(crate) fn handle_fragmentation_needed(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        next_hop_mtu: u16,
+        quoted: &[u8],
+    ) {
+        let Some(quote) = Quote::parse_v4(quoted) else {
+            ip.link.counters.icmp_in_unmatched += 1;
+            return;
+        };
+        let named = if next_hop_mtu == 0 {
+            plateau_below(quote.total_len)
+        } else {
+            next_hop_mtu
+        };
+        self.handle_too_big(ip, now, named, &quote);
+    }
+
+    /// A router could not forward a packet of the quoted size; it names the MTU of the next hop.
+    pub(crate) fn handle_too_big(&mut self, ip: &mut Ip, now: Instant, named: u16, quote: &Quote) {
+        let Some(index) = self.quoted_connection(ip, Some(quote)) else {
+            return;
+        };
+        let least = path_mtu_min(quote.tuple.remote());
+        let mtu = named.max(least);
+        let record = self.record(index);
+        // A router that could not forward a packet has a smaller MTU than the packet (RFC 5927 §7.2).
+        let lowers = (record.path_mtu == 0 || mtu < record.path_mtu)
+            && (mtu < quote.total_len || mtu == least);
+        if !lowers {
+            return;
+        }
+        let mss = mtu.saturating_sub(headers_len(quote.tuple.remote()));
+        let events = self.fly(index, |record, blocks| {
+            record.path_mtu = mtu;
+            record.path_mtu_until = now + PATH_MTU_LIFETIME;
+            record.tcp.handle_packet_too_big(now, mss, blocks)
+        });
+        ip.link.counters.pmtu_lowered += 1;
+        if events.contains(Events::TRANSMIT) && !ip.flows.is_waiting(at(index)) {
+            ip.flows.senders.push(index);
+        }
+    }
+}
+
+/// Bytes of the headers of IP and TCP without options.
+const fn headers_len(address: IpAddr) -> u16 {
+    match address {
+        IpAddr::V4(_) => 40,
+        IpAddr::V6(_) => 60,
+    }
+}
+
+/// RFC 1191 §7: the next usual MTU below a packet that did not fit, for routers that name none.
+fn plateau_below(total_len: u16) -> u16 {
+    const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508];
+    PLATEAUS
+        .into_iter()
+        .find(|plateau| *plateau < total_len)
+        .unwrap_or(68)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_shorter_than_rfc_792_says_is_no_quote() {
+        let mut quoted = [0_u8; 28];
+        quoted[0] = 0x45;
+        quoted[9] = 6;
+        assert!(Quote::parse_v4(&quoted).is_some());
+        assert_eq!(Quote::parse_v4(&quoted[..27]), None);
+        quoted[0] = 0x4f;
+        assert_eq!(Quote::parse_v4(&quoted), None, "options that are not there");
+        quoted[0] = 0x45;
+        quoted[7] = 1;
+        assert_eq!(Quote::parse_v4(&quoted), None, "not the first fragment");
+    }
+
+    #[test]
+    fn plateaus_descend_to_the_minimum() {
+        assert_eq!(plateau_below(1_500), 1_492);
+        assert_eq!(plateau_below(1_492), 1_006);
+        assert_eq!(plateau_below(100), 68);
+    }
+}

@@ -1,0 +1,79 @@
+//! What a connection is lent while it is at work: its owner's receive window, and blocks of the pools.
+
+use super::Tcp;
+use super::pools::Pool;
+use crate::containers::intrusive::at;
+use crate::host::Host;
+use crate::tables::{ConnectionRecord, FlightBlock, RangeBlock, Row as _};
+use tcp::{FlightPool, RangeSlot, ReceiveWindow};
+
+/// One owner's receive window, and the blocks, as a connection sees them.
+struct OwnedWindow<'s, 'm> {
+    host: &'s mut dyn Host,
+    owner: u64,
+    ranges: &'s mut Pool<'m, RangeBlock>,
+    flights: &'s mut Pool<'m, FlightBlock>,
+}
+
+impl ReceiveWindow for OwnedWindow<'_, '_> {
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.host.receive(self.owner, offset, data);
+    }
+
+    fn claim_block(&mut self) -> Option<u32> {
+        self.ranges.claim()
+    }
+
+    fn block(&mut self, block: u32) -> Option<&mut [RangeSlot]> {
+        self.ranges.block(block).map(|block| &mut block.slots[..])
+    }
+
+    fn give_back_block(&mut self, block: u32) {
+        self.ranges.give_back(block);
+    }
+
+    fn flights(&mut self) -> &mut dyn FlightPool {
+        self.flights
+    }
+}
+
+impl Tcp<'_> {
+    /// Lets connection `index` receive: `act` gets its row and the window of its owner.
+    pub(crate) fn receive<R>(
+        &mut self,
+        index: u32,
+        host: &mut dyn Host,
+        act: impl FnOnce(&mut ConnectionRecord, &mut dyn ReceiveWindow) -> R,
+    ) -> R {
+        let row = &mut self.connections[at(index)];
+        let mut window = OwnedWindow {
+            host,
+            owner: row.owner,
+            ranges: &mut self.ranges,
+            flights: &mut self.flights,
+        };
+        row.change(|record| act(record, &mut window))
+    }
+
+    /// Lets connection `index` do what concerns its flight: `act` gets its row and the blocks for it.
+    pub(crate) fn fly<R>(
+        &mut self,
+        index: u32,
+        act: impl FnOnce(&mut ConnectionRecord, &mut dyn FlightPool) -> R,
+    ) -> R {
+        self.connections[at(index)].change(|record| act(record, &mut self.flights))
+    }
+
+    /// Takes the blocks that the connection of row `index` still holds.
+    pub(crate) fn take_blocks(&mut self, index: u32) {
+        let tcp = &self.record(index).tcp;
+        if tcp.block() == 0 && tcp.flight_block() == 0 {
+            return;
+        }
+        let (range, flight) = self.change(index, |record| {
+            (record.tcp.leave_block(), record.tcp.leave_flight_block())
+        });
+        self.ranges.give_back(range);
+        self.flights.give_back(flight);
+    }
+}
