@@ -2,13 +2,8 @@
 //! (RFC 9293 §3.10.7.4 fifth check, RFC 5681, RFC 5961 §5).
 
 use crate::{
-    chrono::Doing,
-    connection::{Connection, Events},
-    flight_pool::FlightPool,
-    receive::Arrival,
-    recovery::Phase,
-    state::State,
-    time::Instant,
+    chrono::Doing, connection::Connection, events::Events, receive::Arrival,
+    recovery::phase::Phase, send::flight_pool::FlightPool, state::State, time::Instant,
 };
 use wire::tcp::{Flags, Header};
 

@@ -1,8 +1,13 @@
 //! Closing: FIN both ways, half close, orphans, abort (RFC 9293 §3.6, §3.10.4, §3.10.5).
 
+pub(crate) mod keepalive;
+pub(crate) mod reset;
+pub(crate) mod time_wait;
+
 use crate::{
     config::NO_FIN_TIMEOUT,
-    connection::{Connection, ConnectionError, Events},
+    connection::Connection,
+    events::{ConnectionError, Events},
     state::State,
     time::{Duration, Instant},
     timers::FIN_WAIT_2_LIMIT,

@@ -1,6 +1,10 @@
 //! What a connection is given at birth, and what its program may change later.
 
-use crate::{congestion::Algorithm, ecn::EcnMode, fast_open::FastOpen, time::Duration};
+use crate::{
+    congestion::{Algorithm, ecn::EcnMode},
+    state::FastOpen,
+    time::Duration,
+};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// In [`SocketOptions::fin_timeout_s`]: an orphan does not wait in FIN-WAIT-2 at all.

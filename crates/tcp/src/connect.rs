@@ -1,16 +1,24 @@
 //! Opening: active, passive and simultaneous (RFC 9293 §3.5, §3.10.7.3), options of the SYN.
 
+pub mod cookies;
+pub(crate) mod defer;
+pub(crate) mod fast_open;
+pub mod isn;
+
 use crate::{
-    autotune::Autotune,
     config::Config,
     congestion::Path,
-    connection::{Connection, ConnectionError, Events, ReceiveWindow},
-    fast_open::FastOpen,
-    receive::Arrival,
-    receiver::Receiver,
-    sender::Sender,
+    connection::Connection,
+    events::{ConnectionError, Events},
+    receive::{
+        Arrival,
+        autotune::Autotune,
+        receive_window::ReceiveWindow,
+        receiver::{QUICK_ACKS, Receiver},
+    },
+    send::sender::Sender,
     seq::{SeqNumber, SequenceSpace},
-    state::State,
+    state::{FastOpen, State},
     time::Instant,
 };
 use wire::ecn::Ecn;
@@ -21,8 +29,6 @@ use zerocopy::FromZeros as _;
 const MIN_MSS: u16 = 88;
 /// RFC 7323 §2.3: a larger shift is used as 14.
 const MAX_WINDOW_SHIFT: u8 = 14;
-/// In-order segments acknowledged at once while the peer's window opens.
-pub(crate) const QUICK_ACKS: u8 = 16;
 
 /// Payload that the peer's full segments are taken to have until one has come (Linux `TCP_MSS_DEFAULT`).
 const FIRST_SEGMENT_GUESS: u16 = 536;

@@ -1,6 +1,6 @@
 //! What a connection has counted, for `TCP_INFO` (RFC 4898 §3): segments as the wire sees them.
 
-use crate::{time::Instant, transmit::Transmit};
+use crate::{send::segment::Transmit, time::Instant};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Counts of one connection since it was made; the small ones wrap around.

@@ -3,7 +3,7 @@
 use crate::{
     Algorithm, Config, Connection, Duration, EcnMode, FastOpen, Instant, ReceiveWindow, SeqNumber,
     SocketOptions, TransmitLimits,
-    flight_pool::{FlightPool, OneBlock},
+    send::flight_pool::{FlightPool, OneBlock},
 };
 use wire::tcp::{Flags, Header};
 

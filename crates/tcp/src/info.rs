@@ -5,7 +5,7 @@ use crate::{
     congestion::{Algorithm, CongestionInfo},
     connection::Connection,
     counters::Counters,
-    recovery::Phase,
+    recovery::phase::Phase,
     state::State,
     time::Instant,
 };

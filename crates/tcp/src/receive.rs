@@ -1,9 +1,16 @@
 //! An arriving segment, step by step (RFC 9293 §3.10.7.4), and where its payload goes.
 
+pub(crate) mod autotune;
+pub(crate) mod ranges;
+pub(crate) mod receive_window;
+pub(crate) mod receiver;
+pub(crate) mod urgent;
+pub(crate) mod window;
+
 use crate::{
-    connection::{Connection, ConnectionError, Events, ReceiveWindow},
-    ranges::RangeSlot,
-    receiver::RECENT,
+    connection::Connection,
+    events::{ConnectionError, Events},
+    receive::{ranges::RangeSlot, receive_window::ReceiveWindow, receiver::RECENT},
     state::State,
     time::{Duration, Instant},
 };

@@ -1,17 +1,26 @@
 //! What to send next (RFC 9293 §3.8.6.2.1, §3.7.4): retransmissions first, then new data as far as
 //! both windows, Nagle and the sender's silly-window rule allow, then probes, then a bare ACK.
 
+pub(crate) mod flight_pool;
+pub(crate) mod pacing;
+pub(crate) mod pmtud;
+pub(crate) mod segment;
+pub(crate) mod sender;
+pub(crate) mod sent;
+pub(crate) mod transmit;
+
 use crate::{
     chrono::Doing,
     connection::Connection,
-    flight_pool::FlightPool,
-    pmtud::PathProbe,
-    rate::Flight,
-    recovery::Phase,
+    recovery::{phase::Phase, rate::Flight},
+    send::{
+        flight_pool::FlightPool,
+        pmtud::PathProbe,
+        segment::{Stretch, Transmit, TransmitLimits},
+    },
     state::State,
     time::{Duration, Instant},
     timers::CORK_LIMIT,
-    transmit::{Stretch, Transmit, TransmitLimits},
 };
 use wire::tcp::Header;
 

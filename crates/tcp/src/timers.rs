@@ -1,10 +1,10 @@
 //! The timers of a connection and what happens when each fires (RFC 9293 §3.8, RFC 6298).
 
 use crate::{
-    connection::{Connection, Events},
-    fast_open::FastOpen,
-    flight_pool::FlightPool,
-    state::State,
+    connection::Connection,
+    events::Events,
+    send::flight_pool::FlightPool,
+    state::{FastOpen, State},
     time::{Duration, Instant},
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
@@ -222,9 +222,10 @@ impl Connection {
     }
 
     pub(crate) fn backed_off_rto(&self) -> Duration {
-        self.rtt
-            .rto()
-            .doubled(u32::from(self.timers.retries), crate::rtt::MAX_RTO)
+        self.rtt.rto().doubled(
+            u32::from(self.timers.retries),
+            crate::recovery::rtt::MAX_RTO,
+        )
     }
 
     /// Sets the retransmission or persist timer to what the send side needs now.
@@ -257,7 +258,7 @@ impl Connection {
 /// a path with a long round trip is not waited for longer.
 fn patience(retries: u8) -> Duration {
     (0..=u32::from(retries)).fold(Duration::ZERO, |sum, nth| {
-        sum + crate::rtt::MIN_RTO.doubled(nth, crate::rtt::MAX_RTO)
+        sum + crate::recovery::rtt::MIN_RTO.doubled(nth, crate::recovery::rtt::MAX_RTO)
     })
 }
 

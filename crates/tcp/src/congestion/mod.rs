@@ -4,6 +4,8 @@
 //! it is decided how much may be in flight and how fast it leaves. Windows count bytes, so that one ACK
 //! for 64 KiB weighs as much as many small ones.
 
+pub(crate) mod ecn;
+
 mod bbr;
 mod cubic;
 mod dctcp;

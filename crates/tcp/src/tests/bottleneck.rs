@@ -5,7 +5,7 @@ use super::harness::{IRS, ISS};
 use crate::{
     Algorithm, Config, Connection, Duration, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
-    flight_pool::{FlightPool, NoPool, OneBlock},
+    send::flight_pool::{FlightPool, NoPool, OneBlock},
 };
 use std::collections::BTreeMap;
 use wire::ecn::Ecn;

@@ -2,7 +2,7 @@
 //! held behind a closed window, acknowledgements that answer each other for ever.
 
 use super::harness::{Memory, Script, plain, seg, ten_in_flight};
-use crate::{ConnectionError, Events, Instant, SeqNumber, State, isn};
+use crate::{ConnectionError, Events, Instant, SeqNumber, State, connect::isn};
 
 #[test]
 fn an_acknowledgement_in_pieces_opens_the_window_no_further_than_a_whole_one() {

@@ -4,7 +4,7 @@
 use crate::{
     Algorithm, Config, Connection, Duration, Events, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,
-    flight_pool::{FlightPool, OneBlock},
+    send::flight_pool::{FlightPool, OneBlock},
 };
 use wire::tcp::{Flags, Header, Options, SackBlocks};
 

@@ -5,7 +5,7 @@ use super::{
     cable::{Pair, Weather},
     pair::exchange_over,
 };
-use crate::{Config, Connection, Duration, State, TransmitLimits, flight_pool::OneBlock};
+use crate::{Config, Connection, Duration, State, TransmitLimits, send::flight_pool::OneBlock};
 
 /// The longest back-off there is.
 const LONGEST: Duration = Duration::from_secs(120);

@@ -17,7 +17,6 @@ const CEILINGS: &[(&str, usize)] = &[
     ("shim", 71),
     ("sim", 11),
     ("supervise", 13),
-    ("tcp", 20),
 ];
 
 /// Path of a module from the top of its crate; the top's is empty.

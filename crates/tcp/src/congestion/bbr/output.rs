@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     congestion::{CongestionInfo, window::MAX_CWND},
-    pacing,
+    send::pacing,
 };
 
 /// BBR.StartupPacingGain, 2.77.

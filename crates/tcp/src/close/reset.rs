@@ -2,7 +2,8 @@
 //! resets and SYNs that a blind attacker could not have sent (RFC 5961).
 
 use crate::{
-    connection::{Connection, ConnectionError, Events},
+    connection::Connection,
+    events::{ConnectionError, Events},
     state::State,
     time::{Duration, Instant},
 };

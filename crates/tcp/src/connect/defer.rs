@@ -1,7 +1,11 @@
 //! `TCP_DEFER_ACCEPT` (tcp(7)): a passive open is complete with the first data, not with the ACK of the
 //! SYN-ACK. After the deferring time one more SYN-ACK gives the peer a last chance, as in Linux.
 
-use crate::{connection::Connection, fast_open::FastOpen, receive::Arrival, state::State};
+use crate::{
+    connection::Connection,
+    receive::Arrival,
+    state::{FastOpen, State},
+};
 
 impl Connection {
     /// Whether the ACK of our SYN-ACK is to be forgotten because it brings nothing.

@@ -7,9 +7,8 @@
 
 use crate::{
     connection::Connection,
-    receiver::Receiver,
-    rtt::INITIAL_RTO,
-    sack::CLOCK_TICK,
+    receive::receiver::Receiver,
+    recovery::rtt::{CLOCK_TICK, INITIAL_RTO},
     time::{Duration, Instant},
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};

@@ -3,41 +3,20 @@
 
 use crate::{
     connection::Connection,
-    flight_pool::FlightPool,
-    rack::Evidence,
-    recovery::Phase,
-    sent::{Marks, Piece},
+    recovery::{
+        feedback::{Block, Feedback},
+        phase::Phase,
+        rack::Evidence,
+        rtt::CLOCK_TICK,
+    },
+    send::{
+        flight_pool::FlightPool,
+        sent::{Marks, Piece},
+    },
     seq::SeqNumber,
     time::{Duration, Instant},
 };
 use wire::tcp::{Header, SackBlocks};
-
-/// Of the clock that our timestamps carry.
-pub(crate) const CLOCK_TICK: Duration = Duration::from_ms(1);
-
-/// Positions `[start, end)` that the peer names.
-type Block = (u64, u64);
-
-/// What one ACK told.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Feedback {
-    /// By how much SND.UNA moves.
-    pub acked: u64,
-    /// Newly held beyond SND.UNA.
-    pub sacked: u64,
-    /// It carries blocks.
-    pub has_blocks: bool,
-    /// It is a duplicate ACK (RFC 5681 §2).
-    pub is_duplicate: bool,
-    /// What the peer received twice.
-    pub duplicate: Option<Block>,
-    /// Something arrived that was sent only once, and before recovery began.
-    pub original_arrived: bool,
-    /// Something was acknowledged that was sent more than once.
-    pub resent_acked: bool,
-    /// The peer's clock reading of ours (RFC 7323 §3.2).
-    pub echo: Option<u32>,
-}
 
 /// The round trips that one ACK measured: of the latest segment sent once, by when it left at the earliest.
 #[derive(Default)]

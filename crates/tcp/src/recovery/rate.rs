@@ -5,16 +5,9 @@
 //! figures of their departure: a connection stays small, and some samples a round trip are all that the
 //! algorithms look at.
 
-use crate::{
-    congestion::{AckSample, Cause, CongestionEvent, RateSample},
-    connection::Connection,
-    flight_pool::FlightPool,
-    recovery::Phase,
-    sent::Table,
-    time::{Duration, Instant},
-    transmit::Stretch,
-};
-use wire::tcp::Header;
+pub(crate) mod on_ack;
+
+use crate::{congestion::RateSample, send::segment::Stretch, time::Instant};
 use zerocopy::{FromBytes, FromZeros, Immutable, KnownLayout};
 
 /// Segments of a flight that are sampled.
@@ -202,135 +195,6 @@ pub(crate) struct Flight {
     pub cwnd: u32,
     /// C.lost: bytes that ever counted as lost.
     pub lost: u64,
-}
-
-/// Where delivery stood before an ACK.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeliveryMark {
-    una: u64,
-    arrived: u64,
-    rtt_samples: u32,
-}
-
-impl Connection {
-    pub(crate) fn delivery_mark(&self) -> DeliveryMark {
-        DeliveryMark {
-            una: self.snd.una,
-            arrived: self.arrived(),
-            rtt_samples: self.rtt.samples(),
-        }
-    }
-
-    /// A figure that grows by what an ACK reports: positions below SND.UNA, and beyond it what is SACKed
-    /// or, without SACK, one segment for each duplicate ACK.
-    fn arrived(&self) -> u64 {
-        let beyond = if self.rcv.sack {
-            self.snd.sent.sacked()
-        } else {
-            let segment = u64::from(self.snd.segment_payload);
-            (u64::from(self.snd.duplicate_acks) * segment).min(self.snd.max - self.snd.una)
-        };
-        self.snd.una + beyond
-    }
-
-    /// Bytes newly known to have arrived since `before`.
-    pub(crate) fn delivered_since(&self, before: &DeliveryMark) -> u64 {
-        self.arrived().saturating_sub(before.arrived)
-    }
-
-    /// Tells congestion control about one ACK, after everything else has judged it.
-    pub(crate) fn congestion_on_ack(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        before: &DeliveryMark,
-        pool: &mut dyn FlightPool,
-    ) {
-        let delivered = self.delivered_since(before);
-        let acked = self.snd.una - before.una;
-        let ece = self.marked_bytes(header, bytes(delivered));
-        if delivered == 0 && acked == 0 {
-            return;
-        }
-        let all_lost = low(self.recovery.lost);
-        let lost = all_lost.wrapping_sub(self.rate.lost);
-        self.rate.lost = all_lost;
-        let round_start = self.snd.una >= self.rate.round_end;
-        if round_start {
-            self.rate.round_end = self.snd.max;
-        }
-        // RFC 5681 §3.1: a window that was not used does not grow.
-        let cwnd = self.congestion.cwnd();
-        let in_slow_start = cwnd < self.congestion.ssthresh();
-        let cwnd_limited = self.rate.is_window_used(before.una, cwnd, in_slow_start);
-        let rate = self.rate_sample(now, delivered, pool);
-        let is_timed = self.rtt.samples() != before.rtt_samples;
-        let sample = AckSample {
-            now,
-            // What was reported selectively before is no news, and no reason to grow, once it is passed.
-            acked: bytes(acked.min(delivered)),
-            delivered: bytes(delivered),
-            rate,
-            delivered_total: self.rate.delivered,
-            lost,
-            ece,
-            rtt: is_timed.then(|| self.rtt.latest()),
-            srtt_us: self.rtt.srtt_us().unwrap_or(0),
-            in_flight: bytes(self.pipe()),
-            cwnd_limited,
-            in_recovery: self.recovery.phase == Phase::Fast,
-            round_start,
-        };
-        // RFC 3168 §6.1.2: an ACK that echoes a mark is no reason to grow, so it is the window before it that shrinks.
-        let event = self.congestion_event(Cause::Ecn, acked);
-        self.congestion.on_ack(&sample);
-        if ece > 0 {
-            self.react_to_marks(sample.in_recovery, &event);
-        }
-    }
-
-    fn rate_sample(
-        &mut self,
-        now: Instant,
-        delivered: u64,
-        pool: &mut dyn FlightPool,
-    ) -> Option<RateSample> {
-        let rate = &mut self.rate;
-        rate.delivered += delivered;
-        if rate.delivered > rate.app_limited_until {
-            rate.app_limited_until = 0;
-        }
-        let una = self.snd.una;
-        let holds_some = self.snd.sent.sacked() > 0;
-        let table = holds_some.then(|| self.snd.sent.table(pool));
-        let taken = rate.take_newest(|end| {
-            let ahead = end.wrapping_sub(low(una));
-            // Negative: at or below SND.UNA.
-            let is_held =
-                |table: &Table<'_>| table.is_sacked((una + u64::from(ahead)).saturating_sub(1));
-            ahead == 0 || ahead > u32::MAX / 2 || table.as_ref().is_some_and(is_held)
-        });
-        let min_rtt_us = self.rtt.min_rtt().map_or(0, Duration::as_us);
-        let sample = taken.map(|taken| rate.sample(taken, now, min_rtt_us));
-        rate.delivered_us = low(now.as_us());
-        sample
-    }
-
-    /// Congestion, seen in an ACK that freed `acked` bytes or by a timer.
-    ///
-    /// RFC 5681 §3.1 equation (4) counts what was in flight then; what limited transmit added is not part of it
-    /// (§3.2 step 2). While the window is the limit it is full each time that we answer an ACK, and what a batch
-    /// of them has left of the flight says only how many we were given at once: so the window itself counts, as
-    /// RFC 9438 §4.6 allows and Linux does. Where the program or the peer is the limit, the flight does.
-    pub(crate) fn congestion_event(&self, cause: Cause, acked: u64) -> CongestionEvent {
-        let cwnd = self.congestion.cwnd();
-        let flight = if self.rate.used == FULLY && self.snd.una < self.rate.used_end {
-            cwnd
-        } else {
-            bytes(self.snd.max - self.snd.una + acked).min(cwnd)
-        };
-        CongestionEvent { cause, flight }
-    }
 }
 
 fn bytes(count: u64) -> u32 {

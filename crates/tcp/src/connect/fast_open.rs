@@ -5,46 +5,17 @@
 //! the SYN-ACK does not acknowledge counts as never sent, so that it leaves at once as new data (§4.2.1).
 
 use crate::{
-    connection::{Connection, Events, ReceiveWindow},
-    flight_pool::FlightPool,
-    state::State,
+    connection::Connection,
+    events::Events,
+    receive::receive_window::ReceiveWindow,
+    send::{
+        flight_pool::FlightPool,
+        segment::{Transmit, TransmitLimits},
+    },
+    state::{FastOpen, State, TellsCookie},
     time::Instant,
-    transmit::{Transmit, TransmitLimits},
 };
 use wire::tcp::{FastOpenCookie, Options};
-use zerocopy::{FromZeros, Immutable, KnownLayout};
-
-/// What a connection has to do with Fast Open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
-#[repr(u8)]
-pub enum FastOpen {
-    /// Nothing.
-    #[default]
-    Off = 0,
-    /// The first SYN asks for a cookie.
-    Asking,
-    /// There is a cookie: the SYN waits for the program's first bytes and takes them along.
-    Holding,
-    /// The SYN has left with a cookie.
-    Sent,
-    /// The peer has taken data of our SYN.
-    Accepted,
-    /// The peer's cookie was right: its data is there, and ours need not wait for the handshake.
-    Serving,
-    /// As `Serving`, and the handshake is over.
-    Served,
-}
-
-/// Whether the first SYN-ACK tells a cookie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
-#[repr(u8)]
-pub(crate) enum TellsCookie {
-    #[default]
-    No = 0,
-    Yes,
-    /// In the form that the SYN had.
-    AsExperiment,
-}
 
 impl Connection {
     /// What the connection has to do with Fast Open.

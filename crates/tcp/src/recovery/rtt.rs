@@ -11,6 +11,8 @@ pub const MAX_RTO: Duration = Duration::from_secs(120);
 pub const INITIAL_RTO: Duration = Duration::from_secs(1);
 /// After a SYN had to be retransmitted (RFC 6298 §5.7).
 pub const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
+/// Of the clock that our timestamps carry.
+pub(crate) const CLOCK_TICK: Duration = Duration::from_ms(1);
 /// Fraction bits of the averages, so that a small weight still moves them.
 const FRACTION: u32 = 12;
 /// The smallest round trip is that of the last one or two spans of this length (RFC 8985 §6.2 step 1

@@ -1,6 +1,6 @@
 //! The send side's variables (RFC 9293 §3.3.1, figure 3), in absolute positions.
 
-use crate::{sent::Sent, seq::SequenceSpace};
+use crate::{send::sent::Sent, seq::SequenceSpace};
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Send sequence variables. Position 0 is our SYN, 1 the first byte, `written` our FIN.

@@ -1,7 +1,8 @@
 //! Keep-alives (RFC 9293 §3.8.4): off unless the program asks.
 
 use crate::{
-    connection::{Connection, Events},
+    connection::Connection,
+    events::Events,
     state::State,
     time::{Duration, Instant},
 };

@@ -8,11 +8,12 @@
 
 use crate::{
     connection::Connection,
-    flight_pool::FlightPool,
-    recovery::Phase,
+    recovery::{phase::Phase, undo::Undo},
+    send::{
+        flight_pool::FlightPool,
+        segment::{Stretch, Transmit, TransmitLimits},
+    },
     time::Instant,
-    transmit::{Stretch, Transmit, TransmitLimits},
-    undo::Undo,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 

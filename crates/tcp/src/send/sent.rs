@@ -14,7 +14,7 @@ mod run;
 mod tests;
 
 use crate::{
-    flight_pool::FlightPool,
+    send::flight_pool::FlightPool,
     time::{Duration, Instant},
 };
 use run::low;

@@ -1,8 +1,10 @@
 //! The receive side's variables (RFC 9293 §3.3.1, figure 4), in absolute positions.
 
 use crate::{
-    autotune::Autotune,
-    ranges::{Range, RangeSet, RangeSlot},
+    receive::{
+        autotune::Autotune,
+        ranges::{Range, RangeSet, RangeSlot},
+    },
     seq::SequenceSpace,
     time::Instant,
 };
@@ -10,6 +12,8 @@ use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Ranges whose arrival order is remembered for SACK blocks (RFC 2018 §4).
 pub(crate) const RECENT: usize = 4;
+/// In-order segments acknowledged at once while the peer's window opens.
+pub(crate) const QUICK_ACKS: u8 = 16;
 
 /// Receive sequence variables. Position 0 is the peer's SYN, 1 its first byte.
 #[derive(Clone, Copy, Debug, FromZeros, Immutable, KnownLayout)]

@@ -6,7 +6,7 @@
 //! would need a new entry is refused, which costs a retransmission and never memory. What is in flight the
 //! other way is `sent`'s.
 
-use crate::connection::ReceiveWindow;
+use crate::receive::receive_window::ReceiveWindow;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Ranges that fit beside the connection.

@@ -3,11 +3,11 @@
 
 use crate::{
     congestion::Cause,
-    connection::{Connection, Events},
-    recovery::Phase,
-    sack::Feedback,
+    connection::Connection,
+    events::Events,
+    recovery::{feedback::Feedback, phase::Phase},
+    send::segment::Stretch,
     time::{Duration, Instant},
-    transmit::Stretch,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 

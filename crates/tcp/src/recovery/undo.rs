@@ -2,7 +2,10 @@
 //! RFC 3522), by D-SACKs for everything that was sent again (RFC 3708), by F-RTO (RFC 5682, in `recovery`).
 
 use crate::{
-    connection::Connection, flight_pool::FlightPool, recovery::Phase, sack::Feedback, time::Instant,
+    connection::Connection,
+    recovery::{feedback::Feedback, phase::Phase},
+    send::flight_pool::FlightPool,
+    time::Instant,
 };
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 

@@ -1,7 +1,7 @@
 //! The table against what is true of every single byte.
 
 use super::*;
-use crate::flight_pool::{NoPool, OneBlock};
+use crate::send::flight_pool::{NoPool, OneBlock};
 use proptest::prelude::*;
 use zerocopy::FromZeros as _;
 

@@ -1,10 +1,7 @@
 //! The urgent pointer (RFC 9293 §3.8.5, RFC 6093). The urgent byte stays in the stream; whether a
 //! program sees it out of band is decided at the socket.
 
-use crate::{
-    connection::{Connection, Events},
-    receive::Arrival,
-};
+use crate::{connection::Connection, events::Events, receive::Arrival};
 use wire::tcp::Header;
 
 impl Connection {

@@ -6,7 +6,7 @@
 //! connection knows less of its flight, never something false. Those for ranges beyond holes are with
 //! [`ReceiveWindow`](crate::ReceiveWindow).
 
-use crate::sent::Run;
+use crate::send::sent::Run;
 
 /// Lends blocks for runs of what is in flight. A connection holds one at most.
 pub trait FlightPool {
