@@ -1,9 +1,38 @@
 //! The parity programs: small C programs that print what socket calls return (`crates/shim/tests/programs`). Which there
 //! are, and where it says what they print otherwise where a supervisor serves them.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::workspace;
+
+/// What the runs of one test binary share, and need only once: compiled programs, and what they print on the kernel.
+pub struct Shared {
+    flags: [String; 4],
+}
+
+impl Shared {
+    /// The programs are kept in `folder` for the next process, what the kernel prints for this one, `test`, alone.
+    ///
+    /// # Errors
+    /// Where the folders cannot be made anew.
+    pub fn new(folder: &Path, test: &str) -> io::Result<Shared> {
+        let (built, said) = (folder.join("built"), folder.join(format!("said-{test}")));
+        match std::fs::remove_dir_all(&said) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => std::fs::create_dir_all(&said)?,
+        }
+        let path = |path: &Path| path.display().to_string();
+        Ok(Shared {
+            flags: ["--built".into(), path(&built), "--said".into(), path(&said)],
+        })
+    }
+
+    /// Options of the runner.
+    pub fn flags(&self) -> impl Iterator<Item = &str> {
+        self.flags.iter().map(String::as_str)
+    }
+}
 
 /// What a supervised program can tell from the kernel, line by line and with the reason: a folder with a file for each
 /// program, see `run.py --help`. docs/decisions/0026-supervised-programs.md says more.

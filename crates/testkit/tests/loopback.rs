@@ -11,7 +11,8 @@ mod datagrams;
 #[path = "loopback/listeners.rs"]
 mod listeners;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, kernel_tcp, parity, world};
@@ -21,10 +22,13 @@ const STRICT: [&str; 5] = ["run", "--loopback", "--policy", "engine-only", "--"]
 /// For all parity programs together on a busy machine.
 const LIMIT: Duration = Duration::from_secs(480);
 
-/// Programs that are left out: Fast Open is off, as by default; the kernel stamps segments a little after the first
-/// socket has asked for it, so that what it says once is no measure; of a socket that both stacks hear for, the kernel says when its
-/// turn is that a length of a name is none, and leaves the datagram.
-const WITHOUT: &[&str] = &["fast_open", "socket_options", "udp_corners"];
+/// Programs that are left out: Fast Open is off, as by default; of a socket that both stacks hear for, the kernel says when
+/// its turn is that a length of a name is none, and leaves the datagram.
+const WITHOUT: &[&str] = &["fast_open", "udp_corners"];
+
+static SHARED: LazyLock<parity::Shared> = LazyLock::new(|| {
+    parity::Shared::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "loopback").unwrap()
+});
 
 struct Testbed {
     lab: Lab,
@@ -97,12 +101,11 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
         return;
     };
     let runner = parity::runner();
-    let file = testbed.folder.join("expected.json");
-    let file = file.to_str().unwrap();
     let programs = parity::names(|name| WITHOUT.contains(&name) || without.contains(&name));
     let runner = runner.to_str().unwrap();
     let run = |on: &str, arguments: &[&str]| {
         let mut line = vec![runner];
+        line.extend(SHARED.flags());
         line.extend(linking);
         line.extend(arguments);
         line.extend(programs.iter().map(String::as_str));
@@ -121,11 +124,10 @@ fn programs_are_as_on_the_kernel(test: &str, flags: &[&str], linking: &[&str], w
     // An engine speaks to everybody on its link without one.
     let route = ["route", "add", "255.255.255.255/32", "dev", "eth0"];
     testkit::run(host(&testbed.lab, "b"), "ip", &route);
-    run("b", &["--kernel", "--save", file]);
+    run("b", &["--kernel"]);
     let command = [&[shunt()][..], &STRICT].concat().join(" ");
-    let mut arguments = vec!["--command", &command, "--expected", file];
-    arguments.extend(["--address", "127.0.0.1", "--address-v6", "::1"]);
-    let told = run("a", &arguments);
+    let addresses = ["--address", "127.0.0.1", "--address-v6", "::1"];
+    let told = run("a", &[&["--command", &command], &addresses[..]].concat());
     let same = told.lines().filter(|line| line.starts_with("same")).count();
     assert!(same >= programs.len(), "{told}");
     testbed.assert_silent_kernel();

@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, parity};
@@ -16,6 +18,10 @@ use testkit::{Host, Lab, LabSpec, PATIENCE, Program, host, parity};
 const LINK: &str = "eth0";
 /// For all programs together, both sides, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(480);
+
+static SHARED: LazyLock<parity::Shared> = LazyLock::new(|| {
+    parity::Shared::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "parity").unwrap()
+});
 
 fn skip(reason: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: parity: {reason}");
@@ -191,6 +197,7 @@ fn run_all(on: &Host, arguments: &[&str], leave_out: &dyn Fn(&str) -> bool, at_l
     let runner = parity::runner();
     let names = parity::names(leave_out);
     let mut words = vec![runner.to_str().unwrap()];
+    words.extend(SHARED.flags());
     words.extend(arguments);
     words.extend(names.iter().map(String::as_str));
     let done = testkit::start(on, "python3", &words)

@@ -3,7 +3,10 @@
 
     run.py --library libshunt.so --address 10.0.0.2 [--kernel-address 127.0.0.1] [PROGRAM...]
     run.py --kernel                    only the kernel's side, twice: shows which programs are stable
-    run.py --kernel --save FILE        the kernel's side once, for a later --expected FILE: Shunt's side alone
+
+With --built FOLDER the compiled programs are kept there, and a later run compiles only those whose source has changed.
+With --said FOLDER what the kernel has printed is kept there: several runs at the same time, or one after the other, ask it
+once for each program. With --kernel nothing else is done then.
 
 With --command (for instance "shunt run --inline --address ADDRESS/24 --") each program is started by that command. Where
 the word ADDRESS is in it, it is replaced, and each program has one of its own: the first --address, the next ones those
@@ -19,9 +22,12 @@ the two halves run as two processes, on two hosts if need be, against --address 
 """
 
 import argparse
+import collections
+import concurrent.futures
+import contextlib
 import difflib
+import fcntl
 import ipaddress
-import json
 import os
 import pathlib
 import shlex
@@ -56,12 +62,39 @@ def variants(name):
     return [name, f"{name}-v6"] if "PARITY_V6" in source or "sockaddr_in" not in source else [name]
 
 
+def is_built(name, folder):
+    """Whether the compiled program is newer than what it is made of."""
+    program = folder / name
+    sources = [source_of(name), HERE / "run.py", *HERE.glob("*.h")]
+    return program.exists() and program.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+
+
 def build(names, folder, linking):
-    for name in names:
+    def compile_one(name):
         family = ["-DPARITY_V6"] if is_v6(name) else []
+        made = folder / f"{name}.new"
         command = ["cc", *linking, *family, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", folder / name, source_of(name)]
+                   "-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o", made, source_of(name)]
         subprocess.run(command, check=True)
+        # Another run may be executing the old one.
+        made.rename(folder / name)
+
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, [name for name in names if not is_built(name, folder)]))
+
+
+@contextlib.contextmanager
+def built_in(kept, linking):
+    """The folder of the compiled programs, which ends with the run unless it is to be kept."""
+    if not kept:
+        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+            yield pathlib.Path(folder)
+        return
+    folder = pathlib.Path(kept, "static" if linking else "shared")
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
 
 
 def run(command, environment):
@@ -88,6 +121,14 @@ def two_halves(program, arguments):
     return client + "-- server\n" + served
 
 
+def addresses_of(name, arguments):
+    """Where the program's halves meet on the kernel and on Shunt."""
+    on_link = needs_link(name)
+    if is_v6(name):
+        return arguments.link_address_v6 if on_link else arguments.kernel_address_v6, arguments.address_v6
+    return arguments.link_address if on_link else arguments.kernel_address, arguments.address
+
+
 def over_shunt(program, index, arguments, addresses):
     if arguments.command:
         address = addresses[1]
@@ -107,6 +148,29 @@ def hunks(expected, found):
     """Where two outputs differ: changed lines alone, those that follow each other together."""
     lines = difflib.unified_diff(expected.splitlines(), found.splitlines(), n=0, lineterm="")
     return ["@@" if line.startswith("@@") else line for line in lines][2:]
+
+
+class KernelSide:
+    """What the kernel prints. Runs that share a folder ask it once for each program."""
+
+    def __init__(self, folder, linking):
+        self.folder = pathlib.Path(folder, "static" if linking else "shared") if folder else None
+        if self.folder:
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def of(self, name, program, address, waits):
+        """What the program prints; None where another run is asking right now, and this one does not want to wait."""
+        if not self.folder:
+            return run([program, "both", address], dict(os.environ))
+        with open(self.folder / f"{name}.lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return None
+            said = self.folder / name
+            if not said.exists():
+                said.write_text(run([program, "both", address], dict(os.environ)))
+            return said.read_text()
 
 
 class Listed:
@@ -165,10 +229,10 @@ def main():
     parser.add_argument("--link-address-v6")
     parser.add_argument("--port", type=int, default=7000)
     parser.add_argument("--kernel", action="store_true")
-    parser.add_argument("--save")
-    parser.add_argument("--expected")
+    parser.add_argument("--said", metavar="FOLDER", help="keep what the kernel prints there, and ask it for nothing else")
     parser.add_argument("--command")
     parser.add_argument("--static", action="store_true")
+    parser.add_argument("--built", metavar="FOLDER", help="keep the compiled programs there, for the next run")
     parser.add_argument("--limit", type=int, default=limit_s, help="seconds that one run of a program may take")
     parser.add_argument("--differences", help="the folder of what may differ, line by line")
     parser.add_argument("--write", action="store_true", help="lists there what differs")
@@ -184,28 +248,29 @@ def main():
     names = [one for name in names for one in variants(name) if with_v6 or not is_v6(one)]
     names = [name for name in names if arguments.link or not needs_link(name)]
     os.environ["PARITY_LINK"] = arguments.link or "lo"
-    known = json.loads(pathlib.Path(arguments.expected).read_text()) if arguments.expected else {}
-    different, listed = 0, Listed(arguments.differences, arguments.write)
-    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        build(names, pathlib.Path(folder), ["-static"] if arguments.static else [])
-        for index, name in enumerate(names):
-            program = f"{folder}/{name}"
-            on_link = needs_link(name)
-            addresses = (arguments.link_address if on_link else arguments.kernel_address, arguments.address)
-            if is_v6(name):
-                own = arguments.link_address_v6 if on_link else arguments.kernel_address_v6
-                addresses = (own, arguments.address_v6)
-            expected = known.get(name) or run([program, "both", addresses[0]], dict(os.environ))
-            if arguments.save:
-                known[name] = expected
+    linking = ["-static"] if arguments.static else []
+    listed, kernel = Listed(arguments.differences, arguments.write), KernelSide(arguments.said, linking)
+    different, waiting = 0, collections.deque(enumerate(names))
+    with built_in(arguments.built, linking) as folder:
+        build(names, folder, linking)
+        deferred = 0
+        while waiting:
+            index, name = waiting.popleft()
+            on_kernel, on_shunt = addresses_of(name, arguments)
+            # When each of those left has been asked for in vain, this run waits like the others.
+            expected = kernel.of(name, folder / name, on_kernel, deferred > len(waiting))
+            if expected is None:
+                waiting.append((index, name))
+                deferred += 1
                 continue
-            found = over_shunt(program, index, arguments, addresses)
+            deferred = 0
+            if arguments.kernel and arguments.said:
+                continue
+            found = over_shunt(folder / name, index, arguments, (on_kernel, on_shunt))
             said, is_well, lines = listed.judge(name, expected, found)
             different += not is_well
             print(said, flush=True)
             print("".join(f"    {line}\n" for line in lines), end="")
-    if arguments.save:
-        pathlib.Path(arguments.save).write_text(json.dumps(known))
     return 1 if different else 0
 
 
