@@ -21,7 +21,7 @@ use crate::sys::Inside;
 /// Everything held across a fork, in the order in which it was taken.
 struct Held {
     /// First to be let go of.
-    engine: Option<inline::Standstill>,
+    engine: Option<Box<dyn inline::Standstill>>,
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
     _members: Vec<MutexGuard<'static, Members>>,
     sets: MutexGuard<'static, Sets>,

@@ -58,16 +58,20 @@ pub fn expect(fd: RawFd) {
         let asked = sys::option(fd, libc::SOL_SOCKET, name, &mut value);
         asked.ok().map(|_| i32::from_ne_bytes(value))
     };
-    let is_ip = matches!(
-        option(libc::SO_DOMAIN),
-        Some(libc::AF_INET | libc::AF_INET6)
-    );
-    let is_ours = matches!(
-        option(libc::SO_TYPE),
-        Some(libc::SOCK_STREAM | libc::SOCK_DGRAM)
-    );
-    if is_ip
-        && is_ours
+    let is_ip = || {
+        matches!(
+            option(libc::SO_DOMAIN),
+            Some(libc::AF_INET | libc::AF_INET6)
+        )
+    };
+    let is_ours = || {
+        matches!(
+            option(libc::SO_TYPE),
+            Some(libc::SOCK_STREAM | libc::SOCK_DGRAM)
+        )
+    };
+    if is_ip()
+        && is_ours()
         && let Some((word, bit)) = place(fd)
         && word.fetch_or(bit, Ordering::AcqRel) & bit == 0
     {

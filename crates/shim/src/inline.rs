@@ -1,291 +1,77 @@
-//! `shunt run --inline`: the engine lives in this library, and the program's waiting threads run it.
+//! `shunt run --inline`: the engine lives in the preloaded library, and the program's waiting threads run it.
 //!
-//! It is started by the first socket, answers at the name that an engine of its own would have (so that
-//! forked children, and what they execute, attach to it as to any engine), and is never ended while the
-//! process lives. Its descriptors are private ones of the library (`client::settle`). In a forked child the
-//! engine is the parent's: the child's copy is thrown away. When the process exits or executes another
-//! program while a connection or TIME-WAIT needs the engine, a forked child goes on running it, with no
-//! descriptor but the engine's; see `sys`. A process that a signal kills takes its engine along.
-//!
-//! When a turn is taken is decided in `engine::Inline` and `client::inline_engine`.
+//! This crate has no engine. The library `libshunt_inline.so` (crate `preload_inline`) links one beside the switch and gives it
+//! to the switch as an [`EmbeddedEngine`]; the ordinary `libshunt.so` (crate `preload`) gives none. The engine is started by
+//! the first socket and is never ended while the process lives. In a forked child the engine is the parent's: the child's
+//! copy is thrown away. When the process exits or executes another program while a connection or TIME-WAIT
+//! needs the engine, a forked child goes on running it; `exit` has the calls that end a process. A process that a
+//! signal kills takes its engine along.
 
-mod settings;
 mod sys;
 
-pub use sys::{execv, execve, execvp, is_leaving, is_wanted};
+pub use sys::{is_leaving, is_wanted, leaving};
 
-use std::io::IoSliceMut;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
+/// The engine that a preloaded library has beside the switch.
+pub trait EmbeddedEngine: Sync {
+    /// Starts it as `settings` (the value of `SHUNT_INLINE`) say, unless an engine answers at its name: then that one serves
+    /// this program too.
+    ///
+    /// # Errors
+    /// Why it does not start, for the program's user.
+    fn start(&self, settings: &str) -> Result<(), String>;
 
-use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
-use engine::{Config, Inline, Kept, LocalPeerDriver, UserBuffer, Watched};
-use hostif::SocketId;
-use hostif::control::Request;
-use nic::Driver;
-use nic::af_packet::{self, AfPacket};
-use nic::af_xdp::{self, fallback};
-use rustix::fd::{AsRawFd as _, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
+    /// Before fork(2), with all other preparations made: the engine stands still until the value is dropped. `None`: no
+    /// engine runs in this process.
+    fn fork_prepare(&self) -> Option<Box<dyn Standstill>>;
 
-use crate::sys::Inside;
-use settings::Settings;
+    /// After fork(2), in the child: the engine is the parent's.
+    fn fork_child(&self, standstill: Option<Box<dyn Standstill>>);
 
-static ENGINE: OnceLock<Running> = OnceLock::new();
-/// The process in which it runs; 0 for none.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-struct Running {
-    engine: Inline,
-    /// Say which engine of this network namespace has which address.
-    claims: Vec<OwnedFd>,
+    /// The process is about to end, or to become another program. Where somebody needs the engine it stands still here, and a
+    /// forked child waits to go on with it.
+    fn leave(&self) -> Option<Box<dyn Leaving>>;
 }
 
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+/// An engine that stands still, as long as the value lives, with the thread's signals held back.
+pub trait Standstill {
+    /// In a forked child: throws the child's copy of the engine away.
+    fn abandon(self: Box<Self>);
 }
 
-/// The engine, in the process in which it runs.
-fn engine() -> Option<&'static Inline> {
-    let running = ENGINE.get()?;
-    (OWNER.load(Ordering::Acquire) == own_pid()).then_some(&running.engine)
+/// An engine that a forked child waits to go on with.
+pub trait Leaving {
+    /// The process goes on after all, and so does its engine: the child ends.
+    fn call_off(self: Box<Self>);
 }
 
-/// Starts the engine where the environment asks for one and none answers at its name. `Err`: why not.
+/// Starts the engine where the environment asks for one. `Err`: why not.
 pub fn start() -> Result<(), String> {
-    let text = std::env::var(hostif::INLINE_VARIABLE).unwrap_or_default();
-    if text.is_empty() || ENGINE.get().is_some() {
+    let variable = hostif::INLINE_VARIABLE;
+    let settings = std::env::var(variable).unwrap_or_default();
+    if settings.is_empty() {
         return Ok(());
     }
-    let settings = Settings::parse(&text)?;
-    let name = client::engine_name();
-    let listener = match hostif::control::listen(&name) {
-        Ok(listener) => listener,
-        // Of another program with the same address, or left behind by one: it serves this one too.
-        Err(Errno::ADDRINUSE) => {
-            if is_left_behind(&name) {
-                crate::report::line(
-                    "an engine that an ended program left behind has this address, until its last TIME-WAIT is over (a minute), and serves this program from outside: slower than one inside. Another --address has none",
-                );
-            }
-            return Ok(());
-        }
-        Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
-    };
-    hostif::host_hooks::set(client::settle);
-    let claims = claim(&settings)?;
-    let (driver, instead) = open(&settings)?;
-    if let Some(instead) = &instead {
-        crate::report::line(instead);
+    match sys::embedded() {
+        Some(engine) => engine.start(&settings),
+        None => Err(format!(
+            "{variable} is set, but the preloaded library has no engine in it: preload libshunt_inline.so, as `shunt run --inline` does"
+        )),
     }
-    let config = config(&settings, name, instead);
-    let driver =
-        settings
-            .overrides
-            .apply_to(Box::new(beside(&settings, driver, config.interface_index)?));
-    let engine = Inline::start(config, listener, driver).map_err(|error| error.to_string())?;
-    let running = Running { engine, claims };
-    let Ok(()) = ENGINE.set(running) else {
-        return Ok(());
-    };
-    OWNER.store(own_pid(), Ordering::Release);
-    // The helper hears no signal of the program.
-    let helper = client::inline_engine::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("shunt-inline".to_owned())
-            .spawn(help)
-    });
-    match helper {
-        Ok(_) => {
-            client::inline_engine::set(&HANDLE);
-            Ok(())
-        }
-        Err(error) => Err(format!("cannot start the helper thread: {error}")),
-    }
-}
-
-/// Whether the engine of that name has outlived the program that listened there, or the one that this process
-/// was before it executed another (see `sys`).
-fn is_left_behind(name: &str) -> bool {
-    let owner = hostif::control::connect(name).and_then(rustix::net::sockopt::socket_peercred);
-    owner.is_ok_and(|owner| {
-        owner.pid.as_raw_nonzero().get() == own_pid()
-            || rustix::process::test_kill_process(owner.pid) == Err(Errno::SRCH)
-    })
-}
-
-fn help() {
-    let _inside = Inside::enter();
-    if let Some(running) = ENGINE.get()
-        && let Err(errno) = running.engine.help()
-    {
-        crate::report::line(&format!("the helper thread of the engine ended: {errno}"));
-    }
-}
-
-/// As every engine does; see `shunt engine`.
-fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
-    let claim = |own: &engine::Address| {
-        let address = own.address;
-        let claimed = hostif::control::listen(&format!("@shunt/address/{address}"));
-        claimed
-            .map(client::settle)
-            .map_err(|errno| format!("another engine owns {address} ({errno})"))
-    };
-    settings.addresses.iter().map(claim).collect()
-}
-
-/// The device, and why it is another than was asked for.
-fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String> {
-    let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
-    let (nic, relocate_fd) = (&settings.nic, client::settle);
-    if let Some(mode) = settings.xdp {
-        let config = af_xdp::Config {
-            addresses,
-            mode,
-            relocate_fd,
-            ..af_xdp::Config::new(nic)
-        };
-        let opened = fallback::open(&config, None).map_err(|error| error.to_string())?;
-        let queue = opened.queues.into_iter().next();
-        return queue
-            .map(|queue| (queue, opened.instead))
-            .ok_or_else(|| format!("{nic} has no queue"));
-    }
-    let config = af_packet::Config {
-        addresses,
-        alone: true,
-        relocate_fd,
-        ..af_packet::Config::new(nic)
-    };
-    match AfPacket::open(&config) {
-        Ok(driver) => Ok((Box::new(driver), None)),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// The device, and the other programs of this host that have an engine inside and an address on it.
-fn beside(
-    settings: &Settings,
-    device: Box<dyn Driver>,
-    index: u32,
-) -> Result<LocalPeerDriver<Box<dyn Driver>>, String> {
-    let own = settings.addresses.iter().map(|own| own.address).collect();
-    LocalPeerDriver::new(device, &format!("@shunt/wire/{index}"), own)
-        .map_err(|errno| format!("cannot wait for {}: {errno}", settings.nic))
-}
-
-/// Tables for one program, not for a host.
-const CONNECTIONS: usize = 16_384;
-
-fn config(settings: &Settings, name: String, instead: Option<String>) -> Config {
-    let is_xdp = settings.xdp.is_some() && instead.is_none();
-    let driver = if is_xdp { "af_xdp" } else { "af_packet" };
-    let mut config = Config::new(&settings.nic, driver, settings.addresses.clone());
-    config.name = name;
-    config.driver_note = instead;
-    config.gateways.clone_from(&settings.gateways);
-    // Any socket will do to ask.
-    let asked = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
-        .and_then(|socket| rustix::net::netdevice::name_to_index(socket, &settings.nic));
-    config.interface_index = asked.unwrap_or(1);
-    config.limits.connections = CONNECTIONS;
-    config.hold_idle_latency = !settings.allow_deep_idle;
-    config.sysctls = engine::sysctl::names().collect();
-    config
-}
-
-/// What `client` turns.
-struct Handle;
-
-static HANDLE: Handle = Handle;
-
-impl InlineEngine for Handle {
-    fn turn(&self) {
-        if let Some(running) = ENGINE.get() {
-            running.engine.turn();
-        }
-    }
-
-    fn turn_into(
-        &self,
-        socket: (u32, SocketId),
-        start: u64,
-        slices: &mut [IoSliceMut<'_>],
-        skipped: usize,
-    ) -> Option<usize> {
-        let mut user_buffer = UserBuffer::new(socket, start, slices, skipped);
-        let turned = ENGINE.get()?.engine.turn_into(&mut user_buffer);
-        turned.then(|| user_buffer.placed())
-    }
-
-    fn notify(&self) -> bool {
-        ENGINE.get().is_some_and(|running| running.engine.notify())
-    }
-
-    fn notify_small(&self, socket: SocketId) -> bool {
-        ENGINE
-            .get()
-            .is_some_and(|running| running.engine.notify_small(socket.to_bits()))
-    }
-
-    fn flush_small(&self) {
-        if let Some(running) = ENGINE.get() {
-            running.engine.flush_small();
-        }
-    }
-
-    fn ask(&self, session: u32, request: Request, descriptors: Vec<OwnedFd>) -> Option<Answer> {
-        ENGINE.get()?.engine.ask(session, request, descriptors)
-    }
-
-    fn watch(&self) -> Watch {
-        match ENGINE.get().map(|running| running.engine.watch()) {
-            Some(Watched::Device(fd, longest_us)) => {
-                Watch::Device(fd, Duration::from_micros(longest_us))
-            }
-            Some(Watched::Work) => Watch::Turn,
-            Some(Watched::Ended) | None => Watch::Nothing,
-        }
-    }
-
-    fn unwatch(&self) {
-        if let Some(running) = ENGINE.get() {
-            running.engine.unwatch();
-        }
-    }
-}
-
-/// The engine stands still, with the thread's signals held back.
-pub struct Standstill {
-    kept: Kept<'static>,
-    _deferral: SignalDeferral,
 }
 
 /// Before fork(2), with all other preparations made.
-pub fn fork_prepare() -> Option<Standstill> {
-    let quiet = SignalDeferral::begin();
-    let kept = engine()?.keep(Duration::MAX)?;
-    Some(Standstill {
-        kept,
-        _deferral: quiet,
-    })
+pub fn fork_prepare() -> Option<Box<dyn Standstill>> {
+    sys::embedded()?.fork_prepare()
 }
 
 /// After it, in the child.
-pub fn fork_child(standstill: Option<Standstill>) {
-    OWNER.store(0, Ordering::Release);
-    client::inline_engine::clear();
-    if let Some(Standstill { kept, _deferral }) = standstill {
-        for fd in kept.forget() {
-            client::close_settled(fd);
-        }
-        if let Some(running) = ENGINE.get() {
-            for claim in &running.claims {
-                client::close_settled(claim.as_raw_fd());
-            }
-        }
+pub fn fork_child(standstill: Option<Box<dyn Standstill>>) {
+    if let Some(engine) = sys::embedded() {
+        engine.fork_child(standstill);
     }
+}
+
+/// The process is about to end, or to become another program.
+pub fn leave() -> Option<Box<dyn Leaving>> {
+    sys::embedded()?.leave()
 }

@@ -1,4 +1,5 @@
-//! libshunt.so: the switch that a preloaded program calls instead of libc's socket functions.
+//! The switch that a preloaded program calls instead of libc's socket functions. The crates `preload` (`libshunt.so`) and
+//! `preload_inline` (`libshunt_inline.so`, with an engine inside) make the libraries.
 //!
 //! Start at `abi` (the exported symbols), `descriptors` (is a number ours?) and `socket` (the decision
 //! between kernel and engine, DESIGN §4). Every descriptor the program sees is a real kernel socket;
@@ -23,11 +24,12 @@ mod entries;
 mod epoll;
 mod error_queue;
 mod exec;
+pub mod exit;
 mod fast_open;
 mod file;
 mod fork;
 mod inherited;
-mod inline;
+pub mod inline;
 mod listen;
 mod memory;
 mod messages;
@@ -50,3 +52,6 @@ mod sys;
 mod syscall;
 mod transfer;
 mod waker;
+
+pub use report::line as report_line;
+pub use sys::Inside;

@@ -41,8 +41,8 @@ fn exported(image: &[u8]) -> BTreeSet<String> {
         .collect()
 }
 
-/// The library of the profile that this test was built with; cargo builds no cdylib for a test.
-fn library() -> PathBuf {
+/// The folder with both libraries, of the profile that this test was built with; cargo builds no cdylib for a test.
+fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/test");
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
@@ -54,7 +54,9 @@ fn library() -> PathBuf {
             "build",
             "--quiet",
             "--package",
-            "shim",
+            "preload",
+            "--package",
+            "preload_inline",
             "--profile",
             profile,
         ])
@@ -63,7 +65,7 @@ fn library() -> PathBuf {
         .status()
         .unwrap();
     assert!(status.success());
-    folder.join("libshunt.so")
+    folder.to_owned()
 }
 
 #[test]
@@ -75,5 +77,8 @@ fn the_readme_lists_exactly_the_exported_symbols() {
         .map(|(name, _)| name.to_owned())
         .filter(|name| !name.starts_with("SHUNT_"))
         .collect();
-    assert_eq!(exported(&std::fs::read(library()).unwrap()), listed);
+    for name in ["libshunt.so", "libshunt_inline.so"] {
+        let file = libraries().join(name);
+        assert_eq!(exported(&std::fs::read(file).unwrap()), listed, "{name}");
+    }
 }

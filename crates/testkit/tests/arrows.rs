@@ -27,7 +27,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["hostif", "bpf"]),
     // For `shunt run --inline` the engine lives in the preload library.
-    ("shim", &["client", "hostif", "engine", "nic", "bpf", "elf"]),
+    ("shim", &["client", "hostif", "bpf", "elf"]),
+    ("preload", &["shim"]),
+    (
+        "preload_inline",
+        &["shim", "client", "hostif", "engine", "nic"],
+    ),
     ("elf", &[]),
     ("native", &["client", "hostif"]),
     ("capi", &["client", "native"]),

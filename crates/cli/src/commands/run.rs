@@ -91,7 +91,7 @@ pub struct Arguments {
     /// each; T 1000].
     #[arg(long, value_name = "POLICY", conflicts_with = "inline", value_parser = parse_notify)]
     notify: Option<Moderation>,
-    /// Preload this library instead of the one inside shunt.
+    /// Preload this library instead of the one inside shunt; with --inline one that has an engine in it.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// Whether a supervisor hears of the program's own system calls: auto (where the file shows that it makes
@@ -178,7 +178,8 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     command.arg0(arguments.name.as_ref().unwrap_or(program));
     command.args(rest);
     if way.preloads() && arguments.supervise != Supervise::Only {
-        let library = library::locate(arguments.library.as_deref())?;
+        let kind = library::Kind::of(arguments.inline);
+        let library = library::locate(kind, arguments.library.as_deref())?;
         command.env("LD_PRELOAD", preload_list(Some(&library))?);
     } else {
         command.env("LD_PRELOAD", preload_list(None)?);

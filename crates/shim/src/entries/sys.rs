@@ -7,9 +7,9 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::ptr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::{ptr, slice};
 
 use libc::{size_t, ssize_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -88,7 +88,7 @@ struct Found {
 }
 
 fn replace_all() {
-    let Some(base) = object_of(address_of(c"gnu_get_libc_version")) else {
+    let Some(libc) = object_of(address_of(c"gnu_get_libc_version")) else {
         return;
     };
     let names = replaced();
@@ -96,7 +96,7 @@ fn replace_all() {
     for (place, (name, _)) in names.iter().enumerate() {
         let entry = address_of(name);
         // Of another library behind this one, which calls libc's for itself: it would come back here.
-        if entry == 0 || object_of(entry) != Some(base) {
+        if !libc.contains(&entry) {
             continue;
         }
         found[place] = look_at(entry);
@@ -104,7 +104,7 @@ fn replace_all() {
             refuse(place, Refusal::Instructions);
         }
     }
-    let Some(arena) = arena_near(base) else {
+    let Some(arena) = arena_near(libc.start) else {
         return refuse(0, Refusal::Memory);
     };
     for (place, found) in found.iter_mut().enumerate() {
@@ -125,19 +125,51 @@ fn replace_all() {
     if executable.is_err() {
         return refuse(0, Refusal::Memory);
     }
+    for (place, one) in found.iter().enumerate() {
+        let Some(page) = one.map(|found| page_of(found.entry)) else {
+            continue;
+        };
+        let is_on_page = |one: &Option<Found>| one.is_some_and(|one| page_of(one.entry) == page);
+        if !found[..place].iter().any(is_on_page) {
+            lead_page(page, &found, arena);
+        }
+    }
+}
+
+/// Leads the functions that begin on one page of libc to their stubs. Two calls of mprotect(2) for each page, and not for
+/// each function: every program pays for them.
+fn lead_page(page: usize, found: &[Option<Found>; REPLACED], arena: usize) {
+    let is_writable = protect(page, MprotectFlags::WRITE);
     for (place, found) in found.iter().enumerate() {
-        let Some(found) = found else { continue };
+        let Some(found) = found.filter(|found| page_of(found.entry) == page) else {
+            continue;
+        };
         let stub = arena + place * STUB;
         let replaced = &ENTRIES[place];
-        replaced
-            .original
-            .store(stub + ORIGINAL_AT, Ordering::Release);
+        let original = stub + ORIGINAL_AT;
+        replaced.original.store(original, Ordering::Release);
         replaced.entry.store(found.entry, Ordering::Release);
-        if !lead(found, stub) {
+        if !(is_writable && lead(&found, stub)) {
             replaced.entry.store(0, Ordering::Release);
             refuse(place, Refusal::Memory);
         }
     }
+    if is_writable {
+        protect(page, MprotectFlags::empty());
+    }
+}
+
+fn page_of(entry: usize) -> usize {
+    entry & !(PAGE - 1)
+}
+
+/// Makes a page of libc's code readable, executable and what else is asked for; whether the system allows it.
+fn protect(page: usize, more: MprotectFlags) -> bool {
+    let page = ptr::with_exposed_provenance_mut(page);
+    let flags = MprotectFlags::READ | MprotectFlags::EXEC | more;
+    // SAFETY: the page with the first eight bytes (they are aligned) of a function stays readable and executable all the
+    // time. The process makes it its own by the first write (MAP_PRIVATE).
+    unsafe { rustix::mm::mprotect(page, PAGE, flags) }.is_ok()
 }
 
 /// Where a name is found behind this library, or 0.
@@ -146,15 +178,47 @@ pub(super) fn address_of(name: &CStr) -> usize {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.expose_provenance()
 }
 
-/// Where the object begins that an address belongs to.
-fn object_of(address: usize) -> Option<usize> {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr only looks the address up; a zeroed Dl_info is a valid one.
-    let info = unsafe {
-        (libc::dladdr(ptr::with_exposed_provenance(address), info.as_mut_ptr()) != 0)
-            .then(|| info.assume_init())?
+/// Where the object lies that an address belongs to. dladdr(3) would look for a symbol too, among all of libc's.
+fn object_of(address: usize) -> Option<Range<usize>> {
+    let mut sought = Sought {
+        address,
+        found: None,
     };
-    Some(info.dli_fbase.addr())
+    // SAFETY: `look` gets what it takes the pointer for.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut sought).cast()) };
+    sought.found
+}
+
+struct Sought {
+    address: usize,
+    found: Option<Range<usize>>,
+}
+
+/// For dl_iterate_phdr(3).
+///
+/// # Safety
+/// `info` is what that function gives, `sought` a [`Sought`].
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: size_t, sought: *mut c_void) -> c_int {
+    // SAFETY: the caller's contract; an object has as many headers as it says.
+    let (info, sought, headers) = unsafe {
+        let (info, sought) = (&*info, &mut *sought.cast::<Sought>());
+        let headers = slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        (info, sought, headers)
+    };
+    let at = |offset: u64| usize::try_from(info.dlpi_addr.wrapping_add(offset)).unwrap_or_default();
+    let loaded = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD);
+    let start = loaded.clone().map(|header| at(header.p_vaddr)).min();
+    let end = loaded
+        .map(|header| at(header.p_vaddr + header.p_memsz))
+        .max();
+    let range = start.unwrap_or_default()..end.unwrap_or_default();
+    let is_it = range.contains(&sought.address);
+    if is_it {
+        sought.found = Some(range);
+    }
+    is_it.into()
 }
 
 /// A function that begins with known instructions, aligned so that one store replaces its first ones.
@@ -234,7 +298,7 @@ fn near(end: usize, target: usize) -> Option<i32> {
     i32::try_from(target.wrapping_sub(end).cast_signed()).ok()
 }
 
-/// Puts a jump to the stub at the entry of the function; whether the system allows it.
+/// Puts a jump to the stub at the entry of the function, whose page is writable; whether it reaches there.
 fn lead(found: &Found, stub: usize) -> bool {
     let Some(offset) = near(found.entry + JUMP_BYTES, stub) else {
         return false;
@@ -243,22 +307,11 @@ fn lead(found: &Found, stub: usize) -> bool {
     word.copy_from_slice(&found.code[..size_of::<u64>()]);
     word[0] = 0xe9;
     word[1..JUMP_BYTES].copy_from_slice(&offset.to_le_bytes());
-    let page = ptr::with_exposed_provenance_mut(found.entry & !(PAGE - 1));
-    let (read, write, execute) = (
-        MprotectFlags::READ,
-        MprotectFlags::WRITE,
-        MprotectFlags::EXEC,
-    );
-    // SAFETY: the page with the function's first eight bytes (they are aligned) stays readable and executable all the
-    // time; one store of aligned memory replaces an instruction by another, so that whoever calls the function
-    // meanwhile finds either. The process has made this page its own by the first write (MAP_PRIVATE).
+    // SAFETY: one store of aligned memory replaces an instruction by another, so that whoever calls the function
+    // meanwhile finds either.
     unsafe {
-        if rustix::mm::mprotect(page, PAGE, read | write | execute).is_err() {
-            return false;
-        }
         AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(found.entry))
             .store(u64::from_le_bytes(word), Ordering::SeqCst);
-        let _ = rustix::mm::mprotect(page, PAGE, read | execute);
     }
     true
 }

@@ -14,7 +14,7 @@ const CEILINGS: &[(&str, usize)] = &[
     ("bench", 11),
     ("cli", 11),
     ("mover", 16),
-    ("shim", 71),
+    ("shim", 68),
     ("sim", 11),
     ("supervise", 13),
 ];

@@ -1,4 +1,4 @@
-//! Finding the preload library: the one inside this binary, written out once per user and version.
+//! Finding the preload library: one of the two inside this binary, written out once per user and version.
 //!
 //! Whoever could change that file could run code in the user's programs. So it lies in a directory
 //! that only the user can write to, carries its content's hash in its name, appears under that name
@@ -19,24 +19,61 @@ use anyhow::{Context, bail};
 use rustix::fs::StatVfsMountFlags;
 use sha2::{Digest, Sha256};
 
+/// The ordinary library and that with an engine.
 #[cfg(embedded_library)]
-const EMBEDDED: Option<&[u8]> = Some(include_bytes!(env!("SHUNT_LIBRARY_FILE")));
+const EMBEDDED: Option<(&[u8], &[u8])> = Some((
+    include_bytes!(env!("SHUNT_LIBRARY_FILE")),
+    include_bytes!(env!("SHUNT_INLINE_LIBRARY_FILE")),
+));
 #[cfg(not(embedded_library))]
-const EMBEDDED: Option<&[u8]> = None;
+const EMBEDDED: Option<(&[u8], &[u8])> = None;
 
-const FILE_NAME: &str = "libshunt.so";
+/// Which of the two libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The switch alone: engines are other processes.
+    Ordinary,
+    /// The switch and an engine.
+    Inline,
+}
+
+impl Kind {
+    /// That of a program that has its engine inside, or has not.
+    pub fn of(is_inline: bool) -> Self {
+        if is_inline {
+            Self::Inline
+        } else {
+            Self::Ordinary
+        }
+    }
+
+    /// Its content, where this binary has it.
+    fn embedded(self) -> Option<&'static [u8]> {
+        EMBEDDED.map(|(ordinary, inline)| match self {
+            Self::Ordinary => ordinary,
+            Self::Inline => inline,
+        })
+    }
+
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::Ordinary => "libshunt.so",
+            Self::Inline => "libshunt_inline.so",
+        }
+    }
+}
 
 /// Bits by which somebody else could write.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The library to preload; `asked` overrides the usual choice.
-pub fn locate(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub fn locate(kind: Kind, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(file) = asked {
         return fs::canonicalize(file).with_context(|| format!("--library {}", file.display()));
     }
-    match EMBEDDED {
+    match kind.embedded() {
         Some(content) => install(content, cache_directories()),
-        None => beside_binary(),
+        None => beside_binary(kind.file_name()),
     }
 }
 
@@ -47,12 +84,12 @@ pub fn is_ours(file: &Path) -> bool {
 }
 
 /// Where packages put it: next to the binary, or in the library directory that belongs to it.
-fn beside_binary() -> anyhow::Result<PathBuf> {
+fn beside_binary(file_name: &str) -> anyhow::Result<PathBuf> {
     let binary = env::current_exe().context("finding this binary")?;
     let directory = binary.parent().context("this binary has no directory")?;
     let candidates = [
-        directory.join(FILE_NAME),
-        directory.join("../lib/shunt").join(FILE_NAME),
+        directory.join(file_name),
+        directory.join("../lib/shunt").join(file_name),
     ];
     match candidates
         .iter()

@@ -8,7 +8,7 @@ use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
 
 use crate::exec::sys::Strings;
-use crate::inline::{execv, execve, execvp};
+use crate::exit::{execv, execve, execvp};
 
 /// Registers that hold arguments behind the first.
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,9 @@
+//! `libshunt_inline.so`, which `shunt run --inline` preloads: the switch (crate `shim`) and an engine that the program's own
+//! threads run. The ordinary library, crate `preload`, has no engine.
+//!
+//! `engine` starts it and gives it to the client; `settings` reads what `shunt run` asks for; `sys` leaves it to a child when
+//! the process ends.
+
+mod engine;
+mod settings;
+mod sys;

@@ -1,0 +1,128 @@
+//! The symbol by which the switch asks for an engine in this library; and how the engine outlives the process, in a
+//! forked child.
+//!
+//! The child is a child's child, so that nobody meets it in wait(2), keeps the engine's descriptors and no
+//! other, and begins when the process has gone: when the last write end of a pipe is closed, by the
+//! exit or, close-on-exec, by the exec. Where an exec fails, a byte in the pipe calls it off.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use client::inline_engine::SignalDeferral;
+use engine::Kept;
+use rustix::pipe::{PipeFlags, pipe_with};
+use shim::Inside;
+use shim::exit::end;
+use shim::inline::{EmbeddedEngine, Leaving, leaving};
+
+use crate::engine::{Embedded, running};
+
+/// The engine in this library.
+// SAFETY: the type is that of the declaration in `shim`, and no other library defines the name.
+#[unsafe(no_mangle)]
+static shunt_embedded_engine: Option<&'static dyn EmbeddedEngine> = Some(&Embedded);
+
+// The symbol is this library's own affair: nothing else in the process sees it, or has one of that name that comes first.
+core::arch::global_asm!(".hidden shunt_embedded_engine");
+
+/// How long the end of a process waits for whoever is running the engine.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The engine stands still here, and a child waits to go on with it.
+struct Left {
+    _kept: Kept<'static>,
+    pipe: OwnedFd,
+}
+
+impl Leaving for Left {
+    fn call_off(self: Box<Self>) {
+        let _ = rustix::io::write(&self.pipe, b"x");
+    }
+}
+
+/// The process is about to end, or to become another program.
+pub fn leave() -> Option<Box<dyn Leaving>> {
+    let engine = running()?;
+    let _inside = Inside::enter();
+    // Also when the process ends in a panic: nothing here depends on what it was about.
+    let quiet = SignalDeferral::begin();
+    let kept = engine.keep(PATIENCE)?;
+    if !kept.is_needed() {
+        return None;
+    }
+    let (rx, pipe) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    let fork = || {
+        // SAFETY: the child goes on in this function and never returns to the program.
+        let child = unsafe { libc::fork() };
+        if child != 0 {
+            return (child, kept);
+        }
+        // SAFETY: as above; the process in between ends at once, so that init adopts the other.
+        if unsafe { libc::fork() } == 0 {
+            carry_on(kept, rx);
+        }
+        end(0)
+    };
+    // The handlers of the program are not to run in the child.
+    let (child, kept) = leaving(|| client::inline_engine::with_signals_blocked(fork));
+    if child > 0 {
+        // SAFETY: no status is asked for.
+        while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0 && is_interrupted() {}
+    }
+    drop(quiet);
+    if child > 0 {
+        Some(Box::new(Left { _kept: kept, pipe }))
+    } else {
+        None
+    }
+}
+
+fn is_interrupted() -> bool {
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+}
+
+/// In the child: waits until the parent is gone, and runs its engine.
+fn carry_on(kept: Kept<'static>, rx: OwnedFd) -> ! {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let _ = rustix::thread::set_name(c"shunt-inline");
+    close_others(rx.as_raw_fd());
+    // SAFETY: both sets are valid; the handlers of the program are not to run here, but the process can be
+    // told to end.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        let mut only = std::mem::zeroed();
+        libc::sigemptyset(&raw mut only);
+        libc::sigaddset(&raw mut only, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
+    }
+    if rustix::io::read(&rx, &mut [0_u8; 1]) == Ok(0) {
+        drop(rx);
+        // There is nobody left to tell.
+        let _ = kept.run_alone();
+    }
+    end(0)
+}
+
+/// Closes every descriptor but the engine's and one more.
+fn close_others(one_more: RawFd) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.and_then(|limit| RawFd::try_from(limit).ok());
+    let mut kept: Vec<RawFd> = client::settled(limit.unwrap_or(RawFd::MAX)).collect();
+    kept.push(one_more);
+    kept.sort_unstable();
+    let mut start = 0;
+    for fd in kept.into_iter().map(RawFd::unsigned_abs) {
+        if start < fd {
+            close_range(start, fd - 1);
+        }
+        start = fd + 1;
+    }
+    close_range(start, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: none of these numbers is used in this process any more.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}
