@@ -29,168 +29,102 @@ struct Setting {
     take: fn(&mut Config, u64) -> Option<()>,
 }
 
+const fn setting(
+    name: &'static str,
+    place: usize,
+    default: u64,
+    take: fn(&mut Config, u64) -> Option<()>,
+) -> Setting {
+    Setting {
+        name,
+        place,
+        default,
+        take,
+    }
+}
+
 static SETTINGS: [Setting; 17] = [
-    Setting {
-        name: "tcp_ecn",
-        place: 0,
-        default: 2,
-        take: |config, value| {
-            config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_fastopen",
-        place: 0,
-        default: 1,
-        take: |config, value| {
-            config.fast_open = FastOpenModes::from_bits_truncate(u32::try_from(value).ok()?);
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_rmem",
-        place: 1,
-        default: 131_072,
-        take: |config, value| {
-            // What the kernel counts holds its bookkeeping too: half is payload.
-            config.receive_offer = u32::try_from(value / 2).ok()?.max(1);
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_rmem",
-        place: 2,
-        default: tcp::RECEIVE_BUFFER_MAX as u64,
-        take: |config, value| {
+    setting("tcp_ecn", 0, 2, |config, value| {
+        config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
+        Some(())
+    }),
+    setting("tcp_fastopen", 0, 1, |config, value| {
+        config.fast_open = FastOpenModes::from_bits_truncate(u32::try_from(value).ok()?);
+        Some(())
+    }),
+    setting("tcp_rmem", 1, 131_072, |config, value| {
+        // What the kernel counts holds its bookkeeping too: half is payload.
+        config.receive_offer = u32::try_from(value / 2).ok()?.max(1);
+        Some(())
+    }),
+    setting(
+        "tcp_rmem",
+        2,
+        tcp::RECEIVE_BUFFER_MAX as u64,
+        |config, value| {
             config.receive_buffer_max = u32::try_from(value).ok()?;
             Some(())
         },
-    },
-    Setting {
-        name: "tcp_syncookies",
-        place: 0,
-        default: 1,
-        take: |config, value| {
-            config.syn_cookies = SynCookies::from_number(u8::try_from(value).ok()?)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_timestamps",
-        place: 0,
-        default: 1,
-        take: |config, value| {
-            config.offers.timestamps = value != 0;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_sack",
-        place: 0,
-        default: 1,
-        take: |config, value| {
-            config.offers.sack = value != 0;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_window_scaling",
-        place: 0,
-        default: 1,
-        take: |config, value| {
-            config.offers.window_scaling = value != 0;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_keepalive_time",
-        place: 0,
-        default: 7_200,
-        take: |config, value| {
-            config.socket_options.keepalive_idle = Duration::from_secs(u64::from(seconds(value)?));
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_keepalive_intvl",
-        place: 0,
-        default: 75,
-        take: |config, value| {
-            config.socket_options.keepalive_interval_s = seconds(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_keepalive_probes",
-        place: 0,
-        default: 9,
-        take: |config, value| {
-            config.socket_options.keepalive_count = u8::try_from(value.clamp(1, 127)).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_min_tso_segs",
-        place: 0,
-        default: 2,
-        take: |config, value| {
-            config.socket_options.min_train_segments = u8::try_from(value).ok()?.max(1);
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_fin_timeout",
-        place: 0,
-        default: 60,
-        take: |config, value| {
-            // 0 is the default there.
-            config.socket_options.fin_timeout_s = u16::try_from(value).ok()?.clamp(1, 3_600);
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_syn_retries",
-        place: 0,
-        default: 6,
-        take: |config, value| {
-            config.socket_options.retries.syn = count(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_synack_retries",
-        place: 0,
-        default: 5,
-        take: |config, value| {
-            config.socket_options.retries.syn_ack = count(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_retries2",
-        place: 0,
-        default: 15,
-        take: |config, value| {
-            config.socket_options.retries.data = count(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        name: "tcp_orphan_retries",
-        place: 0,
-        default: 0,
-        take: |config, value| {
-            // 0 is the default there.
-            let orphan = if value == 0 {
-                Retries::default().orphan
-            } else {
-                count(value)?
-            };
-            config.socket_options.retries.orphan = orphan;
-            Some(())
-        },
-    },
+    ),
+    setting("tcp_syncookies", 0, 1, |config, value| {
+        config.syn_cookies = SynCookies::from_number(u8::try_from(value).ok()?)?;
+        Some(())
+    }),
+    setting("tcp_timestamps", 0, 1, |config, value| {
+        config.offers.timestamps = value != 0;
+        Some(())
+    }),
+    setting("tcp_sack", 0, 1, |config, value| {
+        config.offers.sack = value != 0;
+        Some(())
+    }),
+    setting("tcp_window_scaling", 0, 1, |config, value| {
+        config.offers.window_scaling = value != 0;
+        Some(())
+    }),
+    setting("tcp_keepalive_time", 0, 7_200, |config, value| {
+        config.socket_options.keepalive_idle = Duration::from_secs(u64::from(seconds(value)?));
+        Some(())
+    }),
+    setting("tcp_keepalive_intvl", 0, 75, |config, value| {
+        config.socket_options.keepalive_interval_s = seconds(value)?;
+        Some(())
+    }),
+    setting("tcp_keepalive_probes", 0, 9, |config, value| {
+        config.socket_options.keepalive_count = u8::try_from(value.clamp(1, 127)).ok()?;
+        Some(())
+    }),
+    setting("tcp_min_tso_segs", 0, 2, |config, value| {
+        config.socket_options.min_train_segments = u8::try_from(value).ok()?.max(1);
+        Some(())
+    }),
+    setting("tcp_fin_timeout", 0, 60, |config, value| {
+        // 0 is the default there.
+        config.socket_options.fin_timeout_s = u16::try_from(value).ok()?.clamp(1, 3_600);
+        Some(())
+    }),
+    setting("tcp_syn_retries", 0, 6, |config, value| {
+        config.socket_options.retries.syn = count(value)?;
+        Some(())
+    }),
+    setting("tcp_synack_retries", 0, 5, |config, value| {
+        config.socket_options.retries.syn_ack = count(value)?;
+        Some(())
+    }),
+    setting("tcp_retries2", 0, 15, |config, value| {
+        config.socket_options.retries.data = count(value)?;
+        Some(())
+    }),
+    setting("tcp_orphan_retries", 0, 0, |config, value| {
+        // 0 is the default there.
+        let orphan = if value == 0 {
+            Retries::default().orphan
+        } else {
+            count(value)?
+        };
+        config.socket_options.retries.orphan = orphan;
+        Some(())
+    }),
 ];
 
 /// As long as a program may ask for (`MAX_TCP_KEEPIDLE`).

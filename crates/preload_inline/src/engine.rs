@@ -199,7 +199,7 @@ static HANDLE: Handle = Handle;
 impl InlineEngine for Handle {
     fn turn(&self) {
         if let Some(running) = ENGINE.get() {
-            running.engine.turn();
+            running.engine.poll(None);
         }
     }
 
@@ -211,18 +211,20 @@ impl InlineEngine for Handle {
         skipped: usize,
     ) -> Option<usize> {
         let mut user_buffer = UserBuffer::new(socket, start, slices, skipped);
-        let turned = ENGINE.get()?.engine.turn_into(&mut user_buffer);
+        let turned = ENGINE.get()?.engine.poll(Some(&mut user_buffer));
         turned.then(|| user_buffer.placed())
     }
 
     fn notify(&self) -> bool {
-        ENGINE.get().is_some_and(|running| running.engine.notify())
+        ENGINE
+            .get()
+            .is_some_and(|running| running.engine.notify(None))
     }
 
     fn notify_small(&self, socket: SocketId) -> bool {
         ENGINE
             .get()
-            .is_some_and(|running| running.engine.notify_small(socket.to_bits()))
+            .is_some_and(|running| running.engine.notify(Some(socket.to_bits())))
     }
 
     fn flush_small(&self) {

@@ -7,6 +7,7 @@ mod names;
 mod notes;
 pub mod report;
 mod rings;
+pub mod sessions;
 
 use crate::config::Config;
 use crate::programs::Programs;

@@ -335,15 +335,13 @@ impl Egress for Link {
     }
 }
 
-/// The link, for a datagram that is to be shown to its program again.
-pub(crate) struct Copying<'a> {
+/// The link, where somebody looks at each frame that has left.
+pub(crate) struct Observed<'a, F> {
     pub(crate) link: &'a mut Link,
-    pub(crate) max: usize,
-    /// The head of the first frame, once it has left.
-    pub(crate) copy: Option<Vec<u8>>,
+    pub(crate) see: F,
 }
 
-impl Egress for Copying<'_> {
+impl<F: FnMut(&Link, &Frame<'_>)> Egress for Observed<'_, F> {
     fn caps(&self, interface: InterfaceId) -> EgressCaps {
         self.link.caps(interface)
     }
@@ -354,9 +352,7 @@ impl Egress for Copying<'_> {
 
     fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
         self.link.transmit(frame)?;
-        if self.copy.is_none() {
-            self.copy = Some(self.link.head_of(frame, self.max).bytes);
-        }
+        (self.see)(self.link, frame);
         Ok(())
     }
 }

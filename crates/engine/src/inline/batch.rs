@@ -59,8 +59,8 @@ impl Batch {
         }
     }
 
-    /// A note of a small send on `socket` was left. `turned_us`: when a thread has last turned; `now_us`: the clock.
-    pub(super) fn offer(&self, socket: u64, turned_us: u64, now_us: impl FnOnce() -> u64) -> Offer {
+    /// A note of a small send on `socket` was left. `polled_us`: when a thread has last turned; `now_us`: the clock.
+    pub(super) fn offer(&self, socket: u64, polled_us: u64, now_us: impl FnOnce() -> u64) -> Offer {
         let is_next = self.socket.load(Ordering::Relaxed) == socket;
         let row = if is_next {
             self.row.load(Ordering::Relaxed).saturating_add(1)
@@ -73,7 +73,7 @@ impl Batch {
             return Offer::Send;
         }
         let now_us = now_us();
-        let before_us = turned_us.max(self.last_us.load(Ordering::Relaxed));
+        let before_us = polled_us.max(self.last_us.load(Ordering::Relaxed));
         self.last_us.store(now_us, Ordering::Relaxed);
         if now_us.saturating_sub(before_us) > GAP_US {
             self.row.store(1, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Batch {
     }
 
     /// A turn begins that will find all notes there are.
-    pub(super) fn on_turn(&self) {
+    pub(super) fn on_poll(&self) {
         if self.holds() {
             self.held.swap(0, Ordering::AcqRel);
         }
@@ -143,7 +143,7 @@ mod tests {
         let offer = |&us: &u64| {
             let offer = batch.offer(SOCKET, 0, || us);
             if offer == Offer::Send {
-                batch.on_turn();
+                batch.on_poll();
             }
             offer
         };
@@ -220,7 +220,7 @@ mod tests {
         assert!(batch.is_overdue(1021));
         assert_eq!(batch.guard_us(1021), Some(GUARD_US));
         assert_eq!(batch.guard_us(9000), Some(GUARD_US), "a note waits");
-        batch.on_turn();
+        batch.on_poll();
         assert!(!batch.is_overdue(9000));
         assert_eq!(batch.guard_us(2000), Some(GUARD_US));
         assert_eq!(batch.guard_us(2001), None);

@@ -23,7 +23,7 @@ impl Kept<'_> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         self.engine.run(|core| {
             // What this process wrote last counts.
-            core.turn(core.now(), None)?;
+            core.poll(core.now(), None)?;
             Ok(core.is_needed(own))
         }) == Some(true)
     }
@@ -67,8 +67,8 @@ impl Kept<'_> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        if self.engine.turns.let_go() {
-            self.engine.turn();
+        if self.engine.polls.let_go() {
+            self.engine.poll(None);
         }
     }
 }

@@ -49,7 +49,7 @@ const TICK_MAX_US: u64 = 8_000;
 /// However busy the threads are, so often the helper sees to everything itself.
 const ATTEND_US: u64 = 250_000;
 /// Polls that one thread makes because others request them, before it lets the helper see to it.
-const TURNS_FOR_OTHERS: u32 = 16;
+const POLLS_FOR_OTHERS: u32 = 16;
 
 /// What a thread that is about to sleep waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +65,12 @@ pub enum Watched {
 /// See the file's head.
 pub struct Inline {
     /// Who may touch `core`.
-    turns: PollLock,
+    polls: PollLock,
     /// Locked only by whoever has the turn. Empty once the engine has ended or was left behind.
     core: Mutex<Option<CoreLoop>>,
     origin: StdInstant,
     /// When a thread of the program last took a turn, microseconds since `origin`.
-    turned_us: AtomicU64,
+    polled_us: AtomicU64,
     batch: Batch,
     /// Threads that sleep on the device.
     watching: AtomicU32,
@@ -123,12 +123,12 @@ impl Inline {
             .map_err(system("wait for the device"))?
             .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(host_hooks::relocate_fd));
         Ok(Self {
-            turns: PollLock::default(),
+            polls: PollLock::default(),
             control: control.map_err(system("duplicate a descriptor"))?,
             device: device.map_err(system("duplicate a descriptor"))?,
             core: Mutex::new(Some(core)),
             origin,
-            turned_us: AtomicU64::new(0),
+            polled_us: AtomicU64::new(0),
             batch: Batch::default(),
             watching: AtomicU32::new(0),
             parked: AtomicBool::new(false),
@@ -145,19 +145,19 @@ impl Inline {
     /// Runs `work` on the core if the turn is free, and then pays what others request. `None`: it is not free,
     /// or the engine has ended.
     fn try_run<T>(&self, work: impl FnOnce(&mut CoreLoop) -> Result<T, StartError>) -> Option<T> {
-        if !self.turns.try_take() {
+        if !self.polls.try_take() {
             return None;
         }
         let _panic = EndsByPanic(self);
         let result = self.run(work);
-        for _ in 0..TURNS_FOR_OTHERS {
-            if !self.turns.let_go() || !self.turns.try_take() {
+        for _ in 0..POLLS_FOR_OTHERS {
+            if !self.polls.let_go() || !self.polls.try_take() {
                 return result;
             }
-            self.run(|core| self.turn_core(core, None));
+            self.run(|core| self.poll_core(core, None));
         }
         // They request faster than one thread can pay: the helper turns as well.
-        if self.turns.let_go() {
+        if self.polls.let_go() {
             doorbell::ring(self.kick.as_fd());
         }
         result
@@ -207,66 +207,53 @@ impl Inline {
         }
     }
 
-    /// A turn of a core: when it was.
-    fn turn_core(
+    /// Polls the core: when that was.
+    fn poll_core(
         &self,
         core: &mut CoreLoop,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
     ) -> Result<tcp::Instant, StartError> {
-        self.batch.on_turn();
+        self.batch.on_poll();
         let now = core.now();
         let sleeps = self.watching.load(Ordering::SeqCst) > 0 || self.parked.load(Ordering::SeqCst);
-        if core.turn(now, user_buffer)? && !sleeps {
+        if core.poll(now, user_buffer)? && !sleeps {
             core.on_awake()?;
         }
         Ok(now)
     }
 
-    fn turn_of_thread(&self) {
-        if let Some(now) = self.try_run(|core| self.turn_core(core, None)) {
-            self.turned_us.store(now.as_us(), Ordering::Relaxed);
+    /// Polls for a thread, which may lend its buffer. False: another thread polls.
+    fn try_poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
+        let polled = self.try_run(|core| self.poll_core(core, user_buffer));
+        if let Some(now) = polled {
+            self.polled_us.store(now.as_us(), Ordering::Relaxed);
             self.rouse();
         }
+        polled.is_some()
     }
 
-    /// A thread waits: takes a turn, unless another thread has it.
-    pub fn turn(&self) {
+    /// A thread waits: polls, unless another thread does, and may lend its buffer to what arrives on one socket. False:
+    /// another thread polls.
+    pub fn poll(&self, user_buffer: Option<&mut UserBuffer<'_, '_>>) -> bool {
         self.batch.on_wait();
-        self.turn_of_thread();
+        self.try_poll(user_buffer)
     }
 
-    /// As `turn`, for a thread that lends its buffer to what arrives on one socket. False: another thread has the
-    /// turn.
-    pub fn turn_into(&self, user_buffer: &mut UserBuffer<'_, '_>) -> bool {
-        self.batch.on_wait();
-        let turned = self.try_run(|core| self.turn_core(core, Some(&mut *user_buffer)));
-        if let Some(now) = turned {
-            self.turned_us.store(now.as_us(), Ordering::Relaxed);
-            self.rouse();
-        }
-        turned.is_some()
-    }
-
-    /// A note was left: takes a turn, or knows that another thread takes one that finds it. False: the
-    /// engine has ended.
-    pub fn notify(&self) -> bool {
+    /// A note was left: polls, or knows that another thread polls and finds it. `small`: a note of a few bytes to be sent
+    /// on that socket, which may share a poll with others that follow at once. False: the engine has ended.
+    pub fn notify(&self, small: Option<u64>) -> bool {
         if self.ended.load(Ordering::Acquire) {
             return false;
         }
-        self.turns.request();
-        self.turn_of_thread();
-        true
-    }
-
-    /// As `notify`, of a note of a few bytes to be sent on that socket: where others follow at once they may share
-    /// a turn.
-    pub fn notify_small(&self, socket: u64) -> bool {
-        if self.ended.load(Ordering::Acquire) {
-            return false;
-        }
-        let turned_us = self.turned_us.load(Ordering::Relaxed);
-        match self.batch.offer(socket, turned_us, || self.now_us()) {
-            Offer::Send => return self.notify(),
+        let offer = small.map_or(Offer::Send, |socket| {
+            let polled_us = self.polled_us.load(Ordering::Relaxed);
+            self.batch.offer(socket, polled_us, || self.now_us())
+        });
+        match offer {
+            Offer::Send => {
+                self.polls.request();
+                self.try_poll(None);
+            }
             Offer::Kick => doorbell::ring(self.kick.as_fd()),
             Offer::Wait => {}
         }
@@ -276,7 +263,7 @@ impl Inline {
     /// A thread calls for anything else: what was held back is sent.
     pub fn flush_small(&self) {
         if self.batch.holds() {
-            self.notify();
+            self.notify(None);
         }
     }
 
@@ -328,8 +315,8 @@ impl Inline {
         loop {
             let now_us = self.now_us();
             if self.batch.is_overdue(now_us) {
-                self.turns.request();
-                self.try_run(|core| self.turn_core(core, None));
+                self.polls.request();
+                self.try_run(|core| self.poll_core(core, None));
             }
             let is_due = called || now_us.saturating_sub(attended_us) >= ATTEND_US;
             let nap = match self.busy_nap(now_us, tick_us).filter(|_| !is_due) {
@@ -356,7 +343,7 @@ impl Inline {
     /// How long the helper may leave everything to the threads, judged by when one has turned last; `None`:
     /// not at all. The engine has not ended, else nobody would have turned.
     fn busy_nap(&self, now_us: u64, tick_us: u64) -> Option<Nap> {
-        let last_us = self.turned_us.load(Ordering::Relaxed);
+        let last_us = self.polled_us.load(Ordering::Relaxed);
         match now_us.saturating_sub(last_us) {
             _ if last_us == 0 => None,
             0..JUST_US => Some(Nap::Tick((2 * tick_us).min(TICK_MAX_US))),
@@ -371,8 +358,8 @@ impl Inline {
             let worked = self.run_surely(|core| {
                 let now = core.now();
                 core.attend(now)?;
-                self.batch.on_turn();
-                core.turn(now, None)
+                self.batch.on_poll();
+                core.poll(now, None)
             })?;
             self.parked.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -417,7 +404,7 @@ impl Inline {
     pub fn keep(&self, patience: Duration) -> Option<Kept<'_>> {
         let start = StdInstant::now();
         while !self.ended.load(Ordering::Acquire) && start.elapsed() <= patience {
-            if self.turns.try_take() {
+            if self.polls.try_take() {
                 return Some(Kept { engine: self });
             }
             rustix::thread::sched_yield();
@@ -433,7 +420,7 @@ impl Drop for EndsByPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.end(&mut self.0.place());
-            let _ = self.0.turns.let_go();
+            let _ = self.0.polls.let_go();
         }
     }
 }

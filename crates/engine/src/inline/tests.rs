@@ -62,7 +62,7 @@ fn the_helper_answers_programs_and_ends_with_the_engine() {
     engine.keep(PATIENCE).unwrap().forget();
     let hung_up = receive(channel.as_fd(), RecvFlags::empty());
     assert!(!hung_up.is_ok_and(|received| !received.bytes.is_empty()));
-    assert!(!engine.notify());
+    assert!(!engine.notify(None));
     assert_eq!(engine.watch(), Watched::Ended);
     engine.unwatch();
     // Asleep on a control channel that is gone, it wakes within its usual second; this is quicker.
@@ -76,8 +76,8 @@ fn a_kept_engine_stands_still_and_makes_up_for_it_afterwards() {
     let kept = engine.keep(PATIENCE).unwrap();
     let helper = helper(engine);
     let channel = greet(&name);
-    engine.turn();
-    assert!(engine.notify(), "it will be found");
+    engine.poll(None);
+    assert!(engine.notify(None), "it will be found");
     assert!(!kept.is_needed(), "nobody has been let in");
     drop(kept);
     assert!(matches!(answer(&channel), Reply::Welcome(_)));
@@ -95,12 +95,12 @@ fn a_thread_that_turns_or_stops_watching_kicks_a_helper_that_sleeps_for_long() {
         doorbell::drain(engine.kick.as_fd());
         kicked
     };
-    engine.turn();
+    engine.poll(None);
     assert!(!is_kicked(), "the helper looks by anyway");
     engine.parked.store(true, Ordering::SeqCst);
-    engine.turn();
+    engine.poll(None);
     assert!(is_kicked());
-    engine.turn();
+    engine.poll(None);
     assert!(!is_kicked(), "once is enough");
     assert!(matches!(engine.watch(), Watched::Device(..)));
     engine.parked.store(true, Ordering::SeqCst);
@@ -116,7 +116,7 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
         engine.try_run::<()>(|_| panic!("as a bug of ours would"));
     });
     assert!(panics.join().is_err());
-    assert!(!engine.notify());
+    assert!(!engine.notify(None));
     assert_eq!(engine.watch(), Watched::Ended);
     assert!(engine.keep(PATIENCE).is_none());
     let hung_up = receive(channel.as_fd(), RecvFlags::empty());
@@ -126,7 +126,7 @@ fn a_turn_that_panics_ends_the_engine_and_blocks_nobody() {
 #[test]
 fn the_helper_sends_what_a_program_held_back_and_then_computed() {
     let (engine, _) = engine("holds");
-    // As `notify_small`, but for the clock: sends of a machine this slow would be no row.
+    // As `notify`, but for the clock: sends of a machine this slow would be no row.
     let hold = || {
         let offer = || engine.batch.offer(7, u64::MAX, || engine.now_us());
         while offer() == Offer::Send {}
@@ -137,7 +137,7 @@ fn the_helper_sends_what_a_program_held_back_and_then_computed() {
     assert!(!engine.batch.holds(), "a call of another kind");
     engine.batch.on_wait();
     hold();
-    engine.turn();
+    engine.poll(None);
     assert!(!engine.batch.holds(), "a wait");
     let helper = helper(engine);
     let begun = StdInstant::now();
@@ -149,7 +149,7 @@ fn the_helper_sends_what_a_program_held_back_and_then_computed() {
         }
     }
     engine.keep(PATIENCE).unwrap().forget();
-    assert!(!engine.notify_small(7));
+    assert!(!engine.notify(Some(7)));
     doorbell::ring(engine.kick.as_fd());
     assert_eq!(helper.join().unwrap(), Ok(()));
 }

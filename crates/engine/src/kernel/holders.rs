@@ -4,6 +4,7 @@
 //! A listener is named once it is bound, before the kernel's part of it listens: who finds it so, and not listening yet, asks
 //! again, so that nobody is heard by the kernel meanwhile.
 
+use crate::programs::Refusal;
 use crate::programs::users::{Answers, Finished, User};
 use crate::sockets::Sockets;
 use crate::sockets::rows::Kind;
@@ -38,11 +39,7 @@ impl PortHolders {
     }
 
     /// The memory, for a program.
-    pub(crate) fn map(
-        &mut self,
-        stack: &Stack<'_>,
-        sockets: &Sockets,
-    ) -> Result<OwnedFd, (Errno, String)> {
+    pub(crate) fn map(&mut self, stack: &Stack<'_>, sockets: &Sockets) -> Result<OwnedFd, Refusal> {
         if self.shown.is_none() {
             let shown = Holders::create().map_err(|error| (Errno::NOMEM, error.to_string()))?;
             self.shown = Some(shown);

@@ -5,7 +5,7 @@
 //! device, the doorbells, the control channels or the next timer. See epoll(7).
 
 use crate::core::EngineCore;
-use crate::core::control;
+use crate::core::sessions;
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
 use crate::process::idle_exit::Guests;
@@ -137,13 +137,7 @@ impl CoreLoop {
         self.idle_exit = Some(Guests::new(patience, now));
         self.keeps_time_wait = true;
         self.is_apart = false;
-        match self.core.layer.link.driver.wait_fd() {
-            Some(device) => {
-                let tag = EventData::new_u64(TAG_DRIVER);
-                epoll::add(&self.epoll, device, tag, EventFlags::IN)
-            }
-            None => Ok(()),
-        }
+        self.watch_driver()
     }
 
     /// Whether another turn would send more, at once.
@@ -155,7 +149,7 @@ impl CoreLoop {
     ///
     /// # Errors
     /// [`StartError::Device`].
-    pub(crate) fn turn(
+    pub(crate) fn poll(
         &mut self,
         now: Instant,
         user_buffer: Option<&mut UserBuffer<'_, '_>>,
@@ -226,14 +220,16 @@ impl CoreLoop {
         if has_work || !self.watch_device()? {
             return Ok(None);
         }
-        let core = &self.core;
-        let device = core.layer.link.driver.wait_deadline_us();
-        let device = device.unwrap_or(MAX_SLEEP_US);
-        let timer = core
-            .next_deadline()
-            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
-        let longest = timer.min(device);
+        let longest = self.sleep_us(now, MAX_SLEEP_US);
         Ok((longest > 0).then_some(longest))
+    }
+
+    /// How long nothing is to be done by the clock, microseconds: `longest` at most.
+    fn sleep_us(&self, now: Instant, longest: u64) -> u64 {
+        let timer = self.core.next_deadline();
+        let timer = timer.map_or(longest, |deadline| deadline.since(now).as_us());
+        let device = self.core.layer.link.driver.wait_deadline_us();
+        timer.min(device.unwrap_or(longest)).min(longest)
     }
 
     /// Whether a connection, a TIME-WAIT or another process needs this core.
@@ -307,44 +303,33 @@ impl CoreLoop {
         if has_work || !self.watch_device()? {
             return Ok(0);
         }
-        let timer = self
-            .core
-            .next_deadline()
-            .map_or(MAX_SLEEP_US, |deadline| deadline.since(now).as_us());
-        let device = self
-            .core
-            .layer
-            .link
-            .driver
-            .wait_deadline_us()
-            .unwrap_or(MAX_SLEEP_US);
         let longest = if self.core.programs.has_waiting_news() {
             FULL_RING_SLEEP_US
         } else {
             MAX_SLEEP_US
         };
-        Ok(timer.min(device).min(longest))
+        Ok(self.sleep_us(now, longest))
+    }
+
+    /// The device's descriptor wakes the loop.
+    fn watch_driver(&self) -> Result<(), Errno> {
+        let Some(device) = self.core.layer.link.driver.wait_fd() else {
+            return Ok(());
+        };
+        let tag = EventData::new_u64(TAG_DRIVER);
+        epoll::add(&self.epoll, device, tag, EventFlags::IN)
     }
 
     /// The device has gone, or another has taken its place: its descriptor is watched no more, or again.
     fn follow_device(&self, watch: Watch) {
-        let Some(device) = self
-            .core
-            .layer
-            .link
-            .driver
-            .wait_fd()
-            .filter(|_| !self.is_apart)
-        else {
+        let device = self.core.layer.link.driver.wait_fd();
+        let Some(device) = device.filter(|_| !self.is_apart) else {
             return;
         };
         // A descriptor that is closed was watched no more, one that stayed the same still is.
         let _ = match watch {
             Watch::End => epoll::delete(&self.epoll, device),
-            Watch::Begin => {
-                let tag = EventData::new_u64(TAG_DRIVER);
-                epoll::add(&self.epoll, device, tag, EventFlags::IN)
-            }
+            Watch::Begin => self.watch_driver(),
         };
     }
 
@@ -401,7 +386,7 @@ impl CoreLoop {
             return;
         };
         loop {
-            match control::accept(listener.as_fd()) {
+            match sessions::accept(listener.as_fd()) {
                 Ok(Some(control)) => {
                     if let Some(idle_exit) = &mut self.idle_exit {
                         idle_exit.welcome(control.as_fd());

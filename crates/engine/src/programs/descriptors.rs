@@ -1,6 +1,7 @@
 //! What programs send along with requests, looked at before it is believed.
 
-use crate::programs::users::ProgramFd;
+use super::Refusal;
+use super::users::ProgramFd;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -16,7 +17,7 @@ pub(crate) fn is_file(descriptors: &[ProgramFd]) -> bool {
 
 /// The engine asks backing sockets for their names and closes them: a descriptor of another kind could
 /// make it wait there, on a remote file system for instance.
-pub(crate) fn check_backings(descriptors: &[ProgramFd]) -> Result<(), (Errno, String)> {
+pub(crate) fn check_backings(descriptors: &[ProgramFd]) -> Result<(), Refusal> {
     let is_backing = |fd: &ProgramFd| {
         let families = [AddressFamily::INET, AddressFamily::INET6];
         let is = |family, kind| is_socket(fd, family, kind);

@@ -5,7 +5,7 @@
 //! proc_pid_mountinfo(5) before the file is asked anything. A mount that the engine does not see, in
 //! another mount namespace, is refused: the program then copies by itself.
 
-use super::{Answer, Programs};
+use super::{Answer, Programs, Refusal};
 use crate::programs::users::ProgramFd;
 use hostif::control::Reply;
 use rustix::fd::{AsRawFd as _, OwnedFd};
@@ -36,7 +36,7 @@ impl Programs {
         &mut self,
         slot: usize,
         descriptors: Vec<ProgramFd>,
-    ) -> Result<Answer, (Errno, String)> {
+    ) -> Result<Answer, Refusal> {
         let file = descriptors
             .into_iter()
             .next()

@@ -112,7 +112,7 @@ impl Programs {
     ///
     /// # Errors
     /// It has ended.
-    pub fn answered(&mut self, slot: usize) -> Result<&mut Session, (Errno, String)> {
+    pub fn answered(&mut self, slot: usize) -> Result<&mut Session, Refusal> {
         self.get_mut(slot).ok_or((Errno::BADF, String::new()))
     }
 
@@ -142,13 +142,13 @@ impl Programs {
             Err(error) => {
                 let text = format!("the engine cannot start a thread for user {uid}: {error}");
                 tracing::warn!("{text}");
-                refuse(control.as_fd(), Errno::AGAIN, text);
+                turn_away(control.as_fd(), Errno::AGAIN, text);
                 return None;
             }
         };
         if !self.has_room_for_user(uid) {
             let text = format!("user {uid} has half of all the engine's sessions already");
-            refuse(user.keep(control).as_fd(), Errno::NFILE, text);
+            turn_away(user.keep(control).as_fd(), Errno::NFILE, text);
             return None;
         }
         let slot = match self.slots.iter().position(Option::is_none) {
@@ -162,7 +162,7 @@ impl Programs {
                     "the engine serves {} programs already: raise its limit",
                     self.slots.len()
                 );
-                refuse(user.keep(control).as_fd(), Errno::NFILE, text);
+                turn_away(user.keep(control).as_fd(), Errno::NFILE, text);
                 return None;
             }
         };
@@ -295,6 +295,19 @@ impl Programs {
 /// What goes back over a control channel, with the descriptors beside it.
 pub type Answer = (Reply, Vec<OwnedFd>);
 
+/// Why a request is refused: what the program's call fails with, and a sentence for whoever runs it.
+pub type Refusal = (Errno, String);
+
+/// A request is refused.
+pub fn refuse<T>(errno: Errno, text: &str) -> Result<T, Refusal> {
+    Err((errno, text.to_owned()))
+}
+
+/// What a refused program hears.
+pub fn refused((errno, text): Refusal) -> Answer {
+    (refusal(errno, text), Vec::new())
+}
+
 /// The answer that says no.
 pub fn refusal(errno: Errno, text: String) -> Reply {
     Reply::Refused {
@@ -303,6 +316,6 @@ pub fn refusal(errno: Errno, text: String) -> Reply {
     }
 }
 
-fn refuse(control: BorrowedFd<'_>, errno: Errno, text: String) {
+fn turn_away(control: BorrowedFd<'_>, errno: Errno, text: String) {
     let _ = send(control, &refusal(errno, text).encode(), &[]);
 }

@@ -4,7 +4,7 @@
 //! is copied out of the ring before anything looks at it: for fragments its checksum is ours to compute,
 //! and a packet may have to wait for a neighbour longer than the program leaves the ring alone.
 
-use crate::device::link::{Copying, Link};
+use crate::device::link::{Link, Observed};
 use crate::errno;
 use crate::sockets::Sockets;
 use crate::sockets::rows::at;
@@ -12,7 +12,7 @@ use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use hostif::datagram::{Outgoing, RECORD_BYTES, RawRecord, record_bytes};
 use hostif::{Written, stamp, window::WindowSpan};
 use rustix::io::Errno;
-use stack::{InterfaceId, SendError, Stack, UdpId, udp};
+use stack::{Frame, InterfaceId, SendError, Stack, UdpId, udp};
 use std::collections::VecDeque;
 use tcp::Instant;
 
@@ -219,18 +219,15 @@ impl Senders {
         payload.resize(len - done, 0);
         let from = start + (RECORD_BYTES + done) as u64;
         sockets.with_window(row, ring, |window| window.copy_out(from, &mut payload));
-        let is_shown = record.stamps & stamp::WITH_BYTES != 0;
-        let mut copying = Copying {
-            link,
-            max: SHOWN_MAX_BYTES,
-            copy: None,
-        };
-        let result = if is_shown {
-            stack.udp_send(now, id, &outgoing, &payload, &mut copying)
+        let mut shown = None;
+        let result = if record.stamps & stamp::WITH_BYTES != 0 {
+            let see = |link: &Link, frame: &Frame<'_>| {
+                shown.get_or_insert_with(|| link.head_of(frame, SHOWN_MAX_BYTES).bytes);
+            };
+            stack.udp_send(now, id, &outgoing, &payload, &mut Observed { link, see })
         } else {
-            stack.udp_send(now, id, &outgoing, &payload, copying.link)
+            stack.udp_send(now, id, &outgoing, &payload, link)
         };
-        let shown = copying.copy.take();
         let left = payload.len();
         self.payload = payload;
         match result {

@@ -13,7 +13,7 @@ use crate::shards::owner::ShardOwner;
 use crate::sockets::Sockets;
 use crate::stamps::Stamps;
 use crate::start_error::StartError;
-use crate::state::{State, StateSizes};
+use crate::state::State;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nic::Driver;
 use stack::{InterfaceConfig, InterfaceId, Resolution, Route, Stack};
@@ -35,14 +35,7 @@ impl SocketLayer {
     ) -> Result<Self, StartError> {
         let limits = &config.limits;
         let rows = limits.connections + limits.listeners + limits.datagrams + limits.sessions;
-        let sizes = StateSizes {
-            connections: limits.connections,
-            listeners: limits.listeners,
-            time_waits: limits.time_waits,
-            sockets: rows,
-            datagrams: limits.datagrams,
-        };
-        let state = State::create(&sizes)?;
+        let state = State::create(limits, rows)?;
         let stack_config = config.of_stack(owner.core(), secret);
         let mut stack = Stack::new(state.tables, stack_config)?;
         let interface = stack.add_interface(interface_of(config, &*driver))?;

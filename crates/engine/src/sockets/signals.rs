@@ -8,6 +8,7 @@
 
 use super::Sockets;
 use super::rows::SocketRow;
+use crate::programs::Refusal;
 use crate::programs::users::{ProgramFd, User};
 use hostif::{Flags, host_hooks};
 use rustix::fd::OwnedFd;
@@ -170,11 +171,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Too many sockets have pairs, or the system refuses; what the program is told.
-    pub(crate) fn signals_of(
-        &mut self,
-        row: u32,
-        user: &Arc<User>,
-    ) -> Result<OwnedFd, (Errno, String)> {
+    pub(crate) fn signals_of(&mut self, row: u32, user: &Arc<User>) -> Result<OwnedFd, Refusal> {
         let system = |errno| (errno, "cannot make a pair of sockets".to_owned());
         if self.companion(row).signals.is_none() {
             let counted = Arc::clone(&self.pairs);

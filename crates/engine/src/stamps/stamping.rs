@@ -1,14 +1,13 @@
 //! Times of sending, where the engine's parts meet: what programs ask for, what leaves and what is acknowledged (`stamps`).
 
 use super::{SWEEP_ROWS, Stamps};
-use crate::device::link::Link;
+use crate::device::link::{Link, Observed};
 use crate::sockets::{Sockets, hears_acks};
-use core::net::IpAddr;
 use hostif::SocketId;
 use hostif::stamp::{
     ACKNOWLEDGED, BYTES_MAX, SCHEDULED, SENT, TOLD_ACKNOWLEDGED, TOLD_SCHEDULED, TOLD_SENT, Told,
 };
-use stack::{Busy, Egress, EgressCaps, Frame, InterfaceId, Payload, Stack};
+use stack::{Frame, Payload, Stack};
 use tcp::Instant;
 
 impl Stamps {
@@ -85,8 +84,17 @@ impl Stamps {
         if self.waiting == 0 {
             return stack.poll_transmit(now, sockets, link, budget);
         }
-        let mut stamping = Stamping { link, stamps: self };
-        stack.poll_transmit(now, sockets, &mut stamping, budget)
+        let see = |link: &Link, frame: &Frame<'_>| {
+            if let Payload::Window {
+                owner, offset, len, ..
+            } = frame.payload
+                && let Some(id) = SocketId::from_bits(owner)
+            {
+                let copy = || link.head_of(frame, BYTES_MAX);
+                self.on_sent(id, offset, offset + u64::from(len), copy);
+            }
+        };
+        stack.poll_transmit(now, sockets, &mut Observed { link, see }, budget)
     }
 
     /// Programs hear of new times.
@@ -111,35 +119,5 @@ impl Stamps {
         let told = of?.told.pop_front();
         self.publish(sockets, row);
         told
-    }
-}
-
-/// The link, in a turn in which bytes are waited for.
-struct Stamping<'a> {
-    link: &'a mut Link,
-    stamps: &'a mut Stamps,
-}
-
-impl Egress for Stamping<'_> {
-    fn caps(&self, interface: InterfaceId) -> EgressCaps {
-        self.link.caps(interface)
-    }
-
-    fn resolve(&mut self, interface: InterfaceId, address: IpAddr) {
-        self.link.resolve(interface, address);
-    }
-
-    fn transmit(&mut self, frame: &Frame<'_>) -> Result<(), Busy> {
-        self.link.transmit(frame)?;
-        if let Payload::Window {
-            owner, offset, len, ..
-        } = frame.payload
-            && let Some(id) = SocketId::from_bits(owner)
-        {
-            let copy = || self.link.head_of(frame, BYTES_MAX);
-            self.stamps
-                .on_sent(id, offset, offset + u64::from(len), copy);
-        }
-        Ok(())
     }
 }

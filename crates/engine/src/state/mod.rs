@@ -7,4 +7,4 @@
 
 mod sys;
 
-pub use sys::{State, StateError, StateSizes};
+pub use sys::{State, StateError};

@@ -1,6 +1,7 @@
 //! Maps the state region and carves the tables out of it. See mmap(2), memfd_create(2).
 #![allow(unsafe_code)]
 
+use crate::config::Limits;
 use crate::sockets::datagrams::DatagramRow;
 use crate::sockets::rows::SocketRow;
 use rustix::fd::OwnedFd;
@@ -16,16 +17,6 @@ use zerocopy::FromZeros;
 
 /// Tables begin at multiples of this.
 const ALIGN: usize = 4096;
-
-/// How many rows each table has.
-#[derive(Clone, Copy, Debug)]
-pub struct StateSizes {
-    pub connections: usize,
-    pub listeners: usize,
-    pub time_waits: usize,
-    pub sockets: usize,
-    pub datagrams: usize,
-}
 
 /// Why there is no state region.
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +42,12 @@ pub struct State {
 }
 
 impl State {
-    /// A fresh region: all rows zero, which every row type allows; untouched pages cost nothing.
+    /// A fresh region with as many rows as `limits` say, and `rows` sockets: all zero, which every row type allows;
+    /// untouched pages cost nothing.
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn create(sizes: &StateSizes) -> Result<Self, StateError> {
+    pub fn create(limits: &Limits, rows: usize) -> Result<Self, StateError> {
         let system = |what| move |errno| StateError::System(what, errno);
         let mut end = 0_usize;
         let mut place = |bytes: Option<usize>| -> Result<usize, StateError> {
@@ -67,15 +59,19 @@ impl State {
             Ok(start)
         };
         let header_at = place(Some(size_of::<TablesHeader>()))?;
-        let connections_at = place(sizes.connections.checked_mul(size_of::<ConnectionRecord>()))?;
-        let listeners_at = place(sizes.listeners.checked_mul(size_of::<ListenerRecord>()))?;
-        let time_waits_at = place(sizes.time_waits.checked_mul(size_of::<TimeWaitRecord>()))?;
-        let sockets_at = place(sizes.sockets.checked_mul(size_of::<SocketRow>()))?;
-        let udp_at = place(sizes.datagrams.checked_mul(size_of::<UdpRecord>()))?;
-        let datagrams_at = place(sizes.datagrams.checked_mul(size_of::<DatagramRow>()))?;
-        let range_blocks = sizes.connections.min(RANGE_ROOMS_DEFAULT);
+        let connections_at = place(
+            limits
+                .connections
+                .checked_mul(size_of::<ConnectionRecord>()),
+        )?;
+        let listeners_at = place(limits.listeners.checked_mul(size_of::<ListenerRecord>()))?;
+        let time_waits_at = place(limits.time_waits.checked_mul(size_of::<TimeWaitRecord>()))?;
+        let sockets_at = place(rows.checked_mul(size_of::<SocketRow>()))?;
+        let udp_at = place(limits.datagrams.checked_mul(size_of::<UdpRecord>()))?;
+        let datagrams_at = place(limits.datagrams.checked_mul(size_of::<DatagramRow>()))?;
+        let range_blocks = limits.connections.min(RANGE_ROOMS_DEFAULT);
         let range_blocks_at = place(range_blocks.checked_mul(size_of::<RangeBlock>()))?;
-        let flight_blocks = sizes.connections.min(FLIGHT_ROOMS_DEFAULT);
+        let flight_blocks = limits.connections.min(FLIGHT_ROOMS_DEFAULT);
         let flight_blocks_at = place(flight_blocks.checked_mul(size_of::<FlightBlock>()))?;
 
         let file = rustix::fs::memfd_create(c"shunt-state", MemfdFlags::CLOEXEC)
@@ -104,15 +100,15 @@ impl State {
             Self {
                 tables: Tables {
                     header: &mut slice_at::<TablesHeader>(base, header_at, 1)[0],
-                    connections: slice_at(base, connections_at, sizes.connections),
-                    listeners: slice_at(base, listeners_at, sizes.listeners),
-                    time_waits: slice_at(base, time_waits_at, sizes.time_waits),
-                    udp: slice_at(base, udp_at, sizes.datagrams),
+                    connections: slice_at(base, connections_at, limits.connections),
+                    listeners: slice_at(base, listeners_at, limits.listeners),
+                    time_waits: slice_at(base, time_waits_at, limits.time_waits),
+                    udp: slice_at(base, udp_at, limits.datagrams),
                     range_blocks: slice_at(base, range_blocks_at, range_blocks),
                     flight_blocks: slice_at(base, flight_blocks_at, flight_blocks),
                 },
-                sockets: slice_at(base, sockets_at, sizes.sockets),
-                datagrams: slice_at(base, datagrams_at, sizes.datagrams),
+                sockets: slice_at(base, sockets_at, rows),
+                datagrams: slice_at(base, datagrams_at, limits.datagrams),
                 file,
             }
         };

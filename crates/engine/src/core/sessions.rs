@@ -1,0 +1,185 @@
+//! How programs come to an engine, fork, and go.
+
+use super::EngineCore;
+use crate::programs::session::Rings;
+use crate::programs::users::Finished;
+use crate::programs::{Answer, Refusal, refuse};
+use crate::shards::Message;
+use hostif::control::{Reply, Welcome};
+use hostif::{Region, doorbell, host_hooks};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::sync::Arc;
+use tcp::Instant;
+
+impl EngineCore {
+    /// Takes a new connection on the control socket.
+    pub(crate) fn accept_session(&mut self, control: OwnedFd) {
+        let Ok(credentials) = rustix::net::sockopt::socket_peercred(&control) else {
+            return;
+        };
+        let pid = credentials.pid.as_raw_nonzero().get();
+        self.programs.add(control, pid, credentials.uid.as_raw());
+    }
+
+    pub(super) fn welcome(
+        &mut self,
+        slot: usize,
+        version: u16,
+        pid: u32,
+    ) -> Result<Answer, Refusal> {
+        let session = self.programs.answered(slot)?;
+        if session.rings.is_some() {
+            return refuse(Errno::ISCONN, "this program is attached already");
+        }
+        let number = self.layer.sockets.regions.next_number();
+        let region = Region::create(self.config.limits.region, number, session.number)
+            .map_err(|error| (Errno::NOMEM, error.to_string()))?;
+        let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
+        let doorbell::Bell { tx, rx } = doorbell::between().map_err(system)?;
+        let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
+        // Before the program has it, which could have it watched otherwise: see `users`.
+        self.programs
+            .watch_bell(slot, engine_bell.as_fd())
+            .map_err(system)?;
+        let file = region.file();
+        let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(system);
+        let descriptors = vec![duplicate(file)?, rx, duplicate(engine_bell.as_fd())?];
+        let session = self.programs.answered(slot)?;
+        let user = Arc::clone(&session.user);
+        let (program_bell, engine_bell) = (
+            user.keep(host_hooks::relocate_fd(tx)),
+            user.keep(engine_bell),
+        );
+        session.rings = Some(Rings::new(&region, program_bell, engine_bell));
+        // A forked child speaks over a channel that its parent made: only it knows its own number.
+        session.pid = i32::try_from(pid).unwrap_or(session.pid);
+        let welcome = Welcome {
+            version,
+            core: self.shard.core,
+            steering: self.shard.steering,
+            session: session.number,
+            region: number,
+        };
+        self.layer.sockets.regions.insert(region, user);
+        let now = self.layer.sockets.now();
+        self.programs.wake(now, slot);
+        // What a child was to hear of before it said hello.
+        self.programs.tell(slot, |_| {});
+        Ok((Reply::Welcome(welcome), descriptors))
+    }
+
+    /// Makes a control channel to another core for the program.
+    pub(super) fn pass_on(&mut self, slot: usize, core: u16) -> Result<Answer, Refusal> {
+        let [control, theirs] = channel()?;
+        let session = self.programs.answered(slot)?;
+        let (pid, uid) = (session.pid, session.user.uid);
+        self.shard
+            .pass_session(core, Message::Session { control, pid, uid })
+            .map_err(|errno| (errno, format!("core {core} takes no program now")))?;
+        Ok((Reply::Joined, vec![theirs]))
+    }
+
+    /// Makes a control channel for a child, which at once holds what the parent holds.
+    pub(super) fn fork(&mut self, slot: usize) -> Result<Answer, Refusal> {
+        let [control, theirs] = channel()?;
+        let parent = self.programs.answered(slot)?;
+        let (pid, uid, held) = (parent.pid, parent.user.uid, parent.sockets.clone());
+        let child = self.programs.add(control, pid, uid).ok_or((
+            Errno::NFILE,
+            "the engine serves too many programs".to_owned(),
+        ))?;
+        let session = self.programs.answered(child)?;
+        for &row in &held {
+            self.layer.sockets.companion(row).holders.push(child);
+        }
+        session.sockets = held;
+        Ok((
+            Reply::Forked {
+                session: session.number,
+            },
+            vec![theirs],
+        ))
+    }
+
+    /// The process is gone (or broke the protocol): its last words count, its locks are freed, its
+    /// sockets close as the kernel would close them.
+    pub(crate) fn end_session(&mut self, now: Instant, slot: usize) {
+        self.drain_rings_finally(now, slot);
+        let Some(session) = self.programs.get(slot) else {
+            return;
+        };
+        let (number, held) = (session.number, session.sockets.clone());
+        // Whoever breaks the protocol has nothing left, whatever descriptors it keeps.
+        let is_faulty = session.is_faulty;
+        let mut unheld = Vec::new();
+        for row in held {
+            self.layer.release_locks(row, number);
+            self.release_hold(now, slot, row, None);
+            if !self.layer.sockets.holders(row).is_empty() {
+                self.layer.sockets.companion(row).is_shared = true;
+            } else if is_faulty {
+                self.layer.close(now, row);
+            } else {
+                unheld.push(row);
+            }
+        }
+        if let Some(region) = self.programs.remove(slot) {
+            self.layer.sockets.regions.end_session(region);
+        }
+        self.layer.let_orphan(now, unheld);
+    }
+
+    /// Acts on what users' threads have done.
+    pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        while let Some(finished) = self.programs.desk.take() {
+            work += 1;
+            match finished {
+                Finished::Closed { session, token } => {
+                    if let Some(slot) = self.programs.slot_of(session) {
+                        self.programs.done(slot, token, Ok(0));
+                    }
+                }
+                Finished::Named {
+                    session,
+                    socket,
+                    name,
+                } => self.on_named(now, session, socket, name),
+                Finished::Left { port } => self.layer.holders.name_udp(&self.layer.stack, port),
+                Finished::Freed { region, pair } => {
+                    self.layer.sockets.regions.on_freed(region, pair)
+                }
+            }
+        }
+        work
+    }
+
+    /// Ends the sessions whose programs broke the protocol.
+    pub(crate) fn drop_faulty(&mut self, now: Instant) {
+        for slot in self.programs.take_faulty() {
+            self.end_session(now, slot);
+        }
+    }
+}
+
+/// Accepts a control connection; `None`: there is none.
+///
+/// # Errors
+/// There is one, but no descriptor or memory for it now.
+pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(control) => Ok(Some(host_hooks::relocate_fd(control))),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(errno),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The engine's end of a control channel and the program's. The engine makes both, so that it alone has its own.
+fn channel() -> Result<[OwnedFd; 2], Refusal> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| (errno, "cannot make a control channel".to_owned()))?;
+    Ok([host_hooks::relocate_fd(pair.0), pair.1])
+}
