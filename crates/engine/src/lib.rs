@@ -1,10 +1,21 @@
 //! The engine: owns the network device and all protocol state, serves attached programs over rings.
 //!
-//! Start with [`EngineCore`] (`core/`), a plain value whose `poll(now)` moves everything forward
-//! once; `process/`, the thread around it that decides when to poll, spin and sleep, and [`Engine`], one or more of
-//! these threads that share nothing (`shards/`). Its parts: `programs/` has who is attached, `calls/` carries
-//! out what programs ask by their rings, `sockets/` holds what calls and the stack act on and is
-//! the stack's `Host`, `device/` is the way to the driver.
+//! Start with [`EngineCore`] (`core/`), a plain value whose `poll(now)` moves everything forward once. Two ways turn it:
+//! `process/`, a thread for each core that decides when to poll, spin and sleep ([`Engine`]; cores share nothing, see
+//! `shards/`), and `inline/`, the threads of the program around it that wait.
+//!
+//! A core joins `programs/` (who is attached: sessions, rings, users) with `socket_layer/`, which carries out what they
+//! ask of sockets and knows nothing of them. Each part below owns its state, and its methods take what else they need:
+//!
+//! | part | has |
+//! |---|---|
+//! | `sockets/` | rows, headers, windows, backing sockets; it is the stack's `Host` |
+//! | `device/` | the driver, send windows and files by address, queues that stop, a device that goes and comes back |
+//! | `stamps/` | times of sending |
+//! | `byte_channels/` | connections to neighbours whose bytes pass through common memory |
+//! | `kernel/` | addresses that the kernel has too; who hears on a port |
+//! | `orphans.rs` | sockets that no session holds, whose descriptors are open somewhere |
+//! | `state/` | the tables, in one memory file |
 //!
 //! One core serves one driver queue. A second process that takes over is not here yet.
 

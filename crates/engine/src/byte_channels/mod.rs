@@ -7,7 +7,7 @@
 //! that it looks there, and who sends opens it then. A program that sends to one that waits asks its engine, that asks
 //! the neighbour, and that wakes its program: by a note, which wakes the neighbour as a frame would.
 
-mod note;
+mod message;
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ use tcp::Instant;
 
 use crate::device::link::Link;
 use crate::sockets::Sockets;
-use note::Said;
+use message::ChannelMessage;
 
 /// The memory between this engine and a neighbour.
-struct Known {
+struct PeerRegion {
     number: u32,
     neighbour: u64,
     side: u8,
@@ -33,7 +33,7 @@ struct Known {
     owners: Box<[u64; hostif::channel_region::SLOTS as usize]>,
 }
 
-impl Known {
+impl PeerRegion {
     fn owner(&mut self, slot: u32) -> Option<&mut u64> {
         self.owners.get_mut(usize::try_from(slot).ok()?)
     }
@@ -42,39 +42,41 @@ impl Known {
 /// All slots of a core.
 #[derive(Default)]
 pub struct ByteChannels {
-    known: Vec<Known>,
+    regions: Vec<PeerRegion>,
     last_number: u32,
     /// Notes that have not left; one for each slot and kind at most.
-    unsaid: VecDeque<(u64, ControlMessage)>,
+    unsent: VecDeque<(u64, ControlMessage)>,
 }
 
 impl ByteChannels {
-    fn by_number(&mut self, number: u32) -> Option<&mut Known> {
-        self.known.iter_mut().find(|one| one.number == number)
+    fn by_number(&mut self, number: u32) -> Option<&mut PeerRegion> {
+        self.regions.iter_mut().find(|one| one.number == number)
     }
 
-    fn by_neighbour(&mut self, neighbour: u64) -> Option<&mut Known> {
-        self.known.iter_mut().find(|one| one.neighbour == neighbour)
+    fn by_neighbour(&mut self, neighbour: u64) -> Option<&mut PeerRegion> {
+        self.regions
+            .iter_mut()
+            .find(|one| one.neighbour == neighbour)
     }
 
     /// Whether notes wait for room.
     pub fn has_backlog(&self) -> bool {
-        !self.unsaid.is_empty()
+        !self.unsent.is_empty()
     }
 
-    fn say(&mut self, neighbour: u64, said: &Said) {
-        let note = (neighbour, said.emit());
-        if !self.unsaid.contains(&note) {
-            self.unsaid.push_back(note);
+    fn send(&mut self, neighbour: u64, message: &ChannelMessage) {
+        let note = (neighbour, message.emit());
+        if !self.unsent.contains(&note) {
+            self.unsent.push_back(note);
         }
     }
 
     fn channel_pairs(&self, name: SlotName) -> Option<(ChannelPair, ChannelPair)> {
-        let known = self
-            .known
+        let region = self
+            .regions
             .iter()
             .find(|one| one.number == name.channel_region)?;
-        known.channel_region.channel_pairs(name.slot, name.side)
+        region.channel_region.channel_pairs(name.slot, name.side)
     }
 }
 
@@ -97,10 +99,10 @@ impl ByteChannels {
         }
         sockets.established.clear();
         let mut work = 0;
-        while let Some((neighbour, note)) = hear_note(link) {
+        while let Some((neighbour, note)) = recv(link) {
             work += 1;
-            if let Some(said) = Said::parse(&note) {
-                self.on_said(now, neighbour, said, stack, sockets, link);
+            if let Some(message) = ChannelMessage::parse(&note) {
+                self.on_message(now, neighbour, message, stack, sockets, link);
             }
         }
         if !sockets.left_slots.is_empty() {
@@ -109,17 +111,17 @@ impl ByteChannels {
             }
             self.forget_regions(link);
         }
-        self.say_all(link);
+        self.send_all(link);
         work
     }
 
-    fn say_all(&mut self, link: &mut Link) {
-        while let Some((neighbour, note)) = self.unsaid.front() {
+    fn send_all(&mut self, link: &mut Link) {
+        while let Some((neighbour, note)) = self.unsent.front() {
             let Some(neighbours) = link.driver.local_peers() else {
                 return;
             };
             match neighbours.tell(*neighbour, note) {
-                Ok(true) => drop(self.unsaid.pop_front()),
+                Ok(true) => drop(self.unsent.pop_front()),
                 Ok(false) => return,
                 Err(error) => {
                     link.device.on_failure(error);
@@ -130,14 +132,14 @@ impl ByteChannels {
     }
 
     /// The memory shared with a neighbour; mapped when it is first needed.
-    fn known(&mut self, neighbour: u64, link: &mut Link) -> Option<&mut Known> {
+    fn region_with(&mut self, neighbour: u64, link: &mut Link) -> Option<&mut PeerRegion> {
         if self.by_neighbour(neighbour).is_none() {
             let (file, is_maker) = link.driver.local_peers()?.take_memory(neighbour)?;
             // A neighbour whose memory is something else gets segments.
             let channel_region = ChannelRegion::adopt(file).ok()?;
             let number = self.last_number.wrapping_add(1).max(1);
             self.last_number = number;
-            self.known.push(Known {
+            self.regions.push(PeerRegion {
                 number,
                 neighbour,
                 side: u8::from(!is_maker),
@@ -169,14 +171,14 @@ impl ByteChannels {
         else {
             return;
         };
-        let Some(known) = self.known(neighbour, link) else {
+        let Some(region) = self.region_with(neighbour, link) else {
             return;
         };
-        let side = known.side;
+        let side = region.side;
         let is_free = |slot: &u32| {
             let at = usize::try_from(*slot).unwrap_or(usize::MAX);
-            known.owners[at] == 0
-                && known
+            region.owners[at] == 0
+                && region
                     .channel_region
                     .uses(*slot)
                     .is_some_and(|uses| uses.try_offer(side))
@@ -185,17 +187,17 @@ impl ByteChannels {
         let Some(slot) = own_half.into_iter().find(is_free) else {
             return;
         };
-        if let Some((out, back)) = known.channel_region.channel_pairs(slot, side) {
+        if let Some((out, back)) = region.channel_region.channel_pairs(slot, side) {
             out.byte_channel.reset();
             back.byte_channel.reset();
         }
         self.use_slot(neighbour, slot, sockets, (row, owner.to_bits()));
-        let said = Said::Offer {
+        let message = ChannelMessage::Offer {
             slot,
             acceptor: local,
             opener: remote,
         };
-        self.say(neighbour, &said);
+        self.send(neighbour, &message);
     }
 
     /// A socket has a slot from now on.
@@ -206,41 +208,41 @@ impl ByteChannels {
         sockets: &mut Sockets,
         (row, socket): (u32, u64),
     ) {
-        let Some(known) = self.by_neighbour(neighbour) else {
+        let Some(region) = self.by_neighbour(neighbour) else {
             return;
         };
         let name = SlotName {
-            channel_region: known.number,
+            channel_region: region.number,
             slot,
-            side: known.side,
+            side: region.side,
         };
-        if let Some(owner) = known.owner(slot) {
+        if let Some(owner) = region.owner(slot) {
             *owner = socket;
         }
         sockets.companion(row).slot = Some(name);
         sockets.with_header(row, |header| header.engine_set_slot(name));
     }
 
-    fn on_said(
+    fn on_message(
         &mut self,
         now: Instant,
         neighbour: u64,
-        said: Said,
+        message: ChannelMessage,
         stack: &mut Stack<'_>,
         sockets: &mut Sockets,
         link: &mut Link,
     ) {
-        match said {
-            Said::Offer {
+        match message {
+            ChannelMessage::Offer {
                 slot,
                 acceptor,
                 opener,
             } => {
-                let Some(known) = self.known(neighbour, link) else {
+                let Some(region) = self.region_with(neighbour, link) else {
                     return;
                 };
-                let (side, is_used) = (known.side, known.owner(slot).is_none_or(|it| *it != 0));
-                let Some(uses) = known.channel_region.uses(slot) else {
+                let (side, is_used) = (region.side, region.owner(slot).is_none_or(|it| *it != 0));
+                let Some(uses) = region.channel_region.uses(slot) else {
                     return;
                 };
                 let is_theirs = slot % 2 != u32::from(side);
@@ -263,10 +265,10 @@ impl ByteChannels {
                     self.use_slot(neighbour, slot, sockets, (row, owner));
                 }
             }
-            Said::News { slot, news } => {
+            ChannelMessage::News { slot, news } => {
                 let owner = self
                     .by_neighbour(neighbour)
-                    .and_then(|known| known.owner(slot).copied());
+                    .and_then(|region| region.owner(slot).copied());
                 let Some(row) = owner.and_then(|owner| sockets.row_of(owner)) else {
                     return;
                 };
@@ -297,10 +299,10 @@ impl ByteChannels {
             sockets.fail(row, Errno::CONNRESET);
             return Ok(0);
         }
-        let known = self.by_number(name.channel_region).ok_or(Errno::INVAL)?;
-        let neighbour = known.neighbour;
+        let region = self.by_number(name.channel_region).ok_or(Errno::INVAL)?;
+        let neighbour = region.neighbour;
         let slot = name.slot;
-        self.say(neighbour, &Said::News { slot, news });
+        self.send(neighbour, &ChannelMessage::News { slot, news });
         Ok(0)
     }
 
@@ -337,13 +339,13 @@ impl ByteChannels {
 
     /// A socket with a slot is gone.
     fn leave_slot(&mut self, name: SlotName) {
-        let Some(known) = self.by_number(name.channel_region) else {
+        let Some(region) = self.by_number(name.channel_region) else {
             return;
         };
-        if let Some(owner) = known.owner(name.slot) {
+        if let Some(owner) = region.owner(name.slot) {
             *owner = 0;
         }
-        if let Some(uses) = known.channel_region.uses(name.slot) {
+        if let Some(uses) = region.channel_region.uses(name.slot) {
             uses.release(name.side);
         }
     }
@@ -353,7 +355,7 @@ impl ByteChannels {
         let Some(neighbours) = link.driver.local_peers() else {
             return;
         };
-        self.known.retain(|one| {
+        self.regions.retain(|one| {
             one.owners.iter().any(|owner| *owner != 0) || neighbours.knows(one.neighbour)
         });
     }
@@ -375,13 +377,13 @@ impl ByteChannels {
         if !rows.any(is_there) {
             return Err(Errno::ACCESS);
         }
-        let known = self.by_number(number).ok_or(Errno::NOENT)?;
-        let file = known.channel_region.file().ok_or(Errno::BADF)?;
+        let region = self.by_number(number).ok_or(Errno::NOENT)?;
+        let file = region.channel_region.file().ok_or(Errno::BADF)?;
         rustix::io::fcntl_dupfd_cloexec(file, 0)
     }
 }
 
-fn hear_note(link: &mut Link) -> Option<(u64, ControlMessage)> {
+fn recv(link: &mut Link) -> Option<(u64, ControlMessage)> {
     link.driver.local_peers()?.hear()
 }
 

@@ -172,7 +172,7 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     let [near, far] = scene.connected();
     let name = near.header().slot().unwrap();
     let (now, core) = (scene.wired.now, &mut scene.wired.cores[0]);
-    let neighbour = core.layer.byte_channels.known[0].neighbour;
+    let neighbour = core.layer.byte_channels.regions[0].neighbour;
     let (local, remote) = near.header().addresses();
     let (opener, acceptor) = (local.unwrap(), remote.unwrap());
     let theirs = name.slot + 2;
@@ -185,15 +185,15 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
         (theirs, acceptor, opener),
         (theirs, stranger, opener),
     ] {
-        let offer = Said::Offer {
+        let offer = ChannelMessage::Offer {
             slot,
             acceptor,
             opener,
         };
-        on_said(core, now, neighbour, offer);
-        on_said(core, now, neighbour + 1, offer);
+        on_message(core, now, neighbour, offer);
+        on_message(core, now, neighbour + 1, offer);
     }
-    let used = core.layer.byte_channels.known[0]
+    let used = core.layer.byte_channels.regions[0]
         .owners
         .iter()
         .filter(|owner| **owner != 0);
@@ -201,16 +201,16 @@ fn offers_that_are_not_the_neighbours_to_make_are_not_taken() {
     assert_eq!(near.header().slot(), Some(name));
     let news = LaneNews::Bytes;
     for slot in [theirs, u32::MAX] {
-        on_said(core, now, neighbour, Said::News { slot, news });
+        on_message(core, now, neighbour, ChannelMessage::News { slot, news });
     }
     assert!(!far.flags().contains(hostif::Flags::ERROR));
 }
 
 /// A neighbour says something.
-fn on_said(core: &mut EngineCore, now: Instant, neighbour: u64, said: Said) {
+fn on_message(core: &mut EngineCore, now: Instant, neighbour: u64, message: ChannelMessage) {
     let layer = &mut core.layer;
     let (stack, sockets, link) = (&mut layer.stack, &mut layer.sockets, &mut layer.link);
     layer
         .byte_channels
-        .on_said(now, neighbour, said, stack, sockets, link);
+        .on_message(now, neighbour, message, stack, sockets, link);
 }

@@ -25,7 +25,7 @@ use tcp::Instant;
 const MESSAGES_PER_TURN: usize = 16;
 
 impl EngineCore {
-    /// Answers what came over the control channel of `slot`; its end of file ends the session.
+    /// FinishedSender what came over the control channel of `slot`; its end of file ends the session.
     pub(crate) fn handle_control(&mut self, now: Instant, slot: usize) {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(session) = self.programs.get(slot) else {
@@ -63,7 +63,7 @@ impl EngineCore {
         }
     }
 
-    /// Answers a request that came by no channel, of a program around this engine, whose library made the
+    /// FinishedSender a request that came by no channel, of a program around this engine, whose library made the
     /// descriptors and needs no check; `None`: there is no such session.
     pub(crate) fn answer_session(
         &mut self,

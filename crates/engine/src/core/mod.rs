@@ -11,7 +11,7 @@ pub mod sessions;
 
 use crate::config::Config;
 use crate::programs::Programs;
-use crate::programs::users::{Desk, Users};
+use crate::programs::users::{FinishedJobs, Users};
 use crate::shards::{Message, Shard};
 use crate::socket_layer::SocketLayer;
 use crate::sockets::user_buffer::UserBuffer;
@@ -44,7 +44,7 @@ impl EngineCore {
         secret: [u8; 16],
         now: Instant,
     ) -> Result<Self, StartError> {
-        Self::seated(
+        Self::with_shard(
             config,
             Shard::single(),
             Users::direct(),
@@ -55,7 +55,7 @@ impl EngineCore {
     }
 
     /// As [`EngineCore::new`], in its place among several cores.
-    pub(crate) fn seated(
+    pub(crate) fn with_shard(
         mut config: Config,
         mut shard: Shard,
         users: Arc<Users>,
@@ -64,12 +64,13 @@ impl EngineCore {
         now: Instant,
     ) -> Result<Self, StartError> {
         let sysctls = Sysctls::begin(shard.core, &mut config);
-        let desk = Desk::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
-        let of_users = (Arc::clone(&users), desk.answers());
+        let finished =
+            FinishedJobs::new().map_err(|errno| StartError::System("make an eventfd", errno))?;
+        let of_users = (Arc::clone(&users), finished.sender());
         let owner = shard.take_owner();
         Ok(Self {
             layer: SocketLayer::new(&config, owner, of_users, driver, secret, now)?,
-            programs: Programs::new(users, desk, config.limits.sessions),
+            programs: Programs::new(users, finished, config.limits.sessions),
             shard,
             housekeeping: housekeeping::Housekeeping::default(),
             sysctls,

@@ -52,7 +52,7 @@ impl EngineCore {
             return false;
         };
         session.unnamed = Some(*command);
-        let (session, answers) = (session.number, self.programs.desk.answers());
+        let (session, answers) = (session.number, self.programs.finished.sender());
         user.run(move || {
             let name = name_of(&copy);
             copy.close_here();

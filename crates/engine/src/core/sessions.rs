@@ -134,7 +134,7 @@ impl EngineCore {
     /// Acts on what users' threads have done.
     pub(crate) fn take_finished(&mut self, now: Instant) -> usize {
         let mut work = 0;
-        while let Some(finished) = self.programs.desk.take() {
+        while let Some(finished) = self.programs.finished.take() {
             work += 1;
             match finished {
                 Finished::Closed { session, token } => {

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-/// PollLock that an answer may take.
+/// Polls that an answer may take.
 const TURNS_MAX: usize = 1_000;
 
 /// An attached program. Dropping it is its death.

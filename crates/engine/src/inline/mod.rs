@@ -267,7 +267,7 @@ impl Inline {
         }
     }
 
-    /// Answers a request of a session of the program's. `None`: the
+    /// FinishedSender a request of a session of the program's. `None`: the
     /// engine has ended, or knows no such session.
     pub fn ask(
         &self,

@@ -5,7 +5,7 @@
 //! again, so that nobody is heard by the kernel meanwhile.
 
 use crate::programs::Refusal;
-use crate::programs::users::{Answers, Finished, User};
+use crate::programs::users::{Finished, FinishedSender, User};
 use crate::sockets::Sockets;
 use crate::sockets::rows::Kind;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ const EXPECTED_MAX: usize = 1_024;
 /// See the file's head.
 pub struct PortHolders {
     /// Where a port is told that the kernel has nothing of any more.
-    answers: Answers,
+    answers: FinishedSender,
     shown: Option<Holders>,
     /// By port the sockets that are bound, and about to listen.
     expected: BTreeMap<u16, Vec<u32>>,
@@ -30,7 +30,7 @@ pub struct PortHolders {
 
 impl PortHolders {
     /// Nobody yet.
-    pub fn new(answers: Answers) -> Self {
+    pub fn new(answers: FinishedSender) -> Self {
         Self {
             answers,
             shown: None,

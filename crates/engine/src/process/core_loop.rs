@@ -8,7 +8,7 @@ use crate::core::EngineCore;
 use crate::core::sessions;
 use crate::device::Watch;
 use crate::kernel::sharing::Shared;
-use crate::process::idle_exit::Guests;
+use crate::process::idle_exit::IdleExit;
 use crate::process::latency::IdleLatency;
 use crate::process::pace::Pace;
 use crate::programs::Answer;
@@ -30,8 +30,8 @@ const CONTROL_INTERVAL_US: u64 = 50;
 const MAX_SLEEP_US: u64 = 1_000_000;
 /// How long an idle engine lets news wait that found a program's ring full.
 const FULL_RING_SLEEP_US: u64 = 1_000;
-/// PollLock that did something, without a sleep between them, after which the device is not watched.
-const WATCHED_TURNS: u32 = 8;
+/// Polls that did something, without a sleep between them, after which the device is not watched.
+const WATCHED_POLLS: u32 = 8;
 
 const TAG_LISTENER: u64 = 0;
 const TAG_DRIVER: u64 = 1;
@@ -52,11 +52,11 @@ pub struct CoreLoop {
     origin: StdInstant,
     latency: Option<IdleLatency>,
     /// Present where the engine ends when nobody needs it any more.
-    idle_exit: Option<Guests>,
+    idle_exit: Option<IdleExit>,
     /// It also stays while a connection is in TIME-WAIT.
     keeps_time_wait: bool,
-    /// PollLock that did something since somebody was about to sleep.
-    awake_turns: u32,
+    /// Polls that did something since somebody was about to sleep.
+    awake_polls: u32,
     /// The device's descriptor is others' to watch.
     is_apart: bool,
 }
@@ -89,7 +89,7 @@ impl CoreLoop {
         watch(core.layer.link.driver.wait_fd(), TAG_DRIVER, EventFlags::IN)?;
         watch(core.shard.bell(), TAG_INBOX, EventFlags::IN)?;
         watch(
-            Some(core.programs.desk.bell()),
+            Some(core.programs.finished.bell()),
             TAG_FINISHED,
             EventFlags::IN,
         )?;
@@ -102,9 +102,9 @@ impl CoreLoop {
             epoll,
             origin,
             latency: None,
-            idle_exit: patience.map(|patience| Guests::new(patience, STARTED)),
+            idle_exit: patience.map(|patience| IdleExit::new(patience, STARTED)),
             keeps_time_wait: false,
-            awake_turns: 0,
+            awake_polls: 0,
             is_apart: false,
             core,
         })
@@ -134,7 +134,7 @@ impl CoreLoop {
     /// The device cannot be watched.
     pub(crate) fn make_whole(&mut self, patience: tcp::Duration) -> Result<(), Errno> {
         let now = self.now();
-        self.idle_exit = Some(Guests::new(patience, now));
+        self.idle_exit = Some(IdleExit::new(patience, now));
         self.keeps_time_wait = true;
         self.is_apart = false;
         self.watch_driver()
@@ -166,8 +166,8 @@ impl CoreLoop {
     /// # Errors
     /// [`StartError::Device`].
     pub(crate) fn on_awake(&mut self) -> Result<(), StartError> {
-        self.awake_turns = self.awake_turns.saturating_add(1);
-        if self.awake_turns == WATCHED_TURNS {
+        self.awake_polls = self.awake_polls.saturating_add(1);
+        if self.awake_polls == WATCHED_POLLS {
             let device = &mut self.core.layer.link.driver;
             device.stop_watch().map_err(StartError::Device)?;
         }
@@ -176,7 +176,7 @@ impl CoreLoop {
 
     /// Somebody is about to sleep. False: there are frames already.
     fn watch_device(&mut self) -> Result<bool, StartError> {
-        self.awake_turns = 0;
+        self.awake_polls = 0;
         let link = &mut self.core.layer.link;
         let ready = link.driver.prepare_wait();
         ready.or_else(|error| {

@@ -8,21 +8,21 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::process::PidfdFlags;
 use tcp::{Duration, Instant};
 
-/// Guests that are watched at most; whoever comes later counts while it is attached.
+/// IdleExit that are watched at most; whoever comes later counts while it is attached.
 const MAX_GUESTS: usize = 1_024;
 /// Asking costs a system call for each guest, and an engine that serves one goes idle often.
 const INTERVAL: Duration = Duration::from_ms(200);
 
 /// The processes that came, and since when nobody has needed the engine.
 #[derive(Debug)]
-pub struct Guests {
+pub struct IdleExit {
     patience: Duration,
     living: Vec<OwnedFd>,
     quiet_since: Instant,
     look_at: Instant,
 }
 
-impl Guests {
+impl IdleExit {
     /// Nobody yet; the engine may end when it was not needed for as long as `patience`.
     pub fn new(patience: Duration, now: Instant) -> Self {
         Self {
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn an_engine_that_nobody_comes_to_is_given_up_after_its_patience() {
-        let mut idle_exit = Guests::new(PATIENCE, Instant::from_us(1));
+        let mut idle_exit = IdleExit::new(PATIENCE, Instant::from_us(1));
         assert!(!idle_exit.are_gone(Instant::from_us(1_999_999), || false));
         assert!(idle_exit.are_gone(Instant::from_us(2_300_001), || false));
     }
 
     #[test]
     fn a_living_process_and_an_open_connection_each_keep_the_engine() {
-        let mut idle_exit = Guests::new(PATIENCE, Instant::from_us(0));
+        let mut idle_exit = IdleExit::new(PATIENCE, Instant::from_us(0));
         let (ours, _theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,

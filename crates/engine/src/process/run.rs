@@ -72,7 +72,7 @@ impl Engine {
         let users = Users::with_threads();
         let mut listener = Some(listener);
         let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
-            let core = EngineCore::seated(
+            let core = EngineCore::with_shard(
                 config.clone(),
                 shard,
                 Arc::clone(&users),

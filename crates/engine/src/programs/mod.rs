@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use session::{Rings, Session};
 use std::sync::Arc;
 use tcp::Instant;
-use users::{Desk, Finished, ProgramFd, Users};
+use users::{Finished, FinishedJobs, ProgramFd, Users};
 
 /// Pieces of files that were given back, unmapped each time the loop comes by.
 const PIECES_PER_ROUND: usize = 32;
@@ -54,12 +54,12 @@ pub struct Programs {
     /// Whose programs these are.
     users: Arc<Users>,
     /// What users' threads have done for the engine.
-    pub desk: Desk,
+    pub finished: FinishedJobs,
 }
 
 impl Programs {
     /// Nobody yet; at most `most` of these users' programs.
-    pub fn new(users: Arc<Users>, desk: Desk, most: usize) -> Self {
+    pub fn new(users: Arc<Users>, finished: FinishedJobs, most: usize) -> Self {
         Self {
             slots: Vec::new(),
             most,
@@ -72,7 +72,7 @@ impl Programs {
             retired: Vec::new(),
             epoll: None,
             users,
-            desk,
+            finished,
         }
     }
 
@@ -261,10 +261,9 @@ impl Programs {
         if token == 0 || session.user.is_direct() {
             return self.done(slot, token, Ok(0));
         }
-        let (session, answers) = (session, self.desk.answers());
-        let number = session.number;
+        let (number, sender) = (session.number, self.finished.sender());
         session.user.run(move || {
-            answers.tell(Finished::Closed {
+            sender.tell(Finished::Closed {
                 session: number,
                 token,
             });

@@ -13,7 +13,7 @@ mod tests;
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-pub use finished::{Answers, Desk, Finished};
+pub use finished::{Finished, FinishedJobs, FinishedSender};
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use crate::device::link::{LOOPBACK_ADDRESSES, Link, Loopback, Replies};
 use crate::kernel::holders::PortHolders;
 use crate::kernel::sharing::Shared;
 use crate::orphans::Orphans;
-use crate::programs::users::{Answers, Users};
+use crate::programs::users::{FinishedSender, Users};
 use crate::shards::owner::ShardOwner;
 use crate::sockets::Sockets;
 use crate::stamps::Stamps;
@@ -28,7 +28,7 @@ impl SocketLayer {
     pub(crate) fn new(
         config: &Config,
         owner: ShardOwner,
-        (users, answers): (Arc<Users>, Answers),
+        (users, answers): (Arc<Users>, FinishedSender),
         driver: Box<dyn Driver>,
         secret: [u8; 16],
         now: Instant,

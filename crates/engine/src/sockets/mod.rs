@@ -16,7 +16,7 @@ pub mod user_buffer;
 
 use crate::device::link::SendWindow;
 use crate::errno;
-use crate::programs::users::{Answers, ProgramFd};
+use crate::programs::users::{FinishedSender, ProgramFd};
 use crate::shards::ShardOwner;
 use crate::sockets::copies::Copies;
 use crate::sockets::datagrams::DatagramRow;
@@ -151,7 +151,7 @@ impl Sockets {
     /// No sockets yet, over these rows of a core.
     pub fn new(
         home: ShardOwner,
-        answers: Answers,
+        answers: FinishedSender,
         defaults: SocketOptions,
         first_offer: u32,
         rows: &'static mut [SocketRow],

@@ -2,7 +2,7 @@
 //!
 //! A region outlives its session while sockets still use it, for a forked child may hold them.
 
-use crate::programs::users::{Answers, Finished, User};
+use crate::programs::users::{Finished, FinishedSender, User};
 use hostif::Region;
 use hostif::id::{IdMap, number_of_core};
 use std::sync::Arc;
@@ -56,14 +56,14 @@ pub struct Slot {
 /// All regions of a core by number.
 pub struct Regions {
     core: u16,
-    answers: Answers,
+    answers: FinishedSender,
     slots: IdMap<u32, Slot>,
     last: u32,
 }
 
 impl Regions {
     /// No regions yet.
-    pub fn new(core: u16, answers: Answers) -> Self {
+    pub fn new(core: u16, answers: FinishedSender) -> Self {
         Self {
             core,
             answers,

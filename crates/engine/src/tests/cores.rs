@@ -36,7 +36,7 @@ fn engine() -> (Wired, Bundle) {
             ..Config::new("test", "wire", vec![own])
         };
         let shard = shards.next().unwrap();
-        EngineCore::seated(
+        EngineCore::with_shard(
             config,
             shard,
             crate::programs::users::Users::direct(),

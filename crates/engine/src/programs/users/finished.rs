@@ -42,21 +42,21 @@ pub enum Finished {
 }
 
 /// Where a core finds what is finished.
-pub struct Desk {
+pub struct FinishedJobs {
     receiver: Receiver<Finished>,
-    answers: Answers,
+    answers: FinishedSender,
 }
 
-/// The way to a [`Desk`].
+/// The way to a [`FinishedJobs`].
 #[derive(Clone)]
-pub struct Answers {
+pub struct FinishedSender {
     sender: Sender<Finished>,
     bell: Arc<OwnedFd>,
     /// There is something.
     waits: Arc<AtomicBool>,
 }
 
-impl Desk {
+impl FinishedJobs {
     /// An empty one.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Desk {
     pub fn new() -> Result<Self, Errno> {
         let (sender, receiver) = channel();
         let bell = hostif::host_hooks::relocate_fd(doorbell::create()?);
-        let answers = Answers {
+        let answers = FinishedSender {
             sender,
             bell: Arc::new(bell),
             waits: Arc::default(),
@@ -78,7 +78,7 @@ impl Desk {
     }
 
     /// The way here.
-    pub fn answers(&self) -> Answers {
+    pub fn sender(&self) -> FinishedSender {
         self.answers.clone()
     }
 
@@ -97,7 +97,7 @@ impl Desk {
     }
 }
 
-impl Answers {
+impl FinishedSender {
     /// Leaves an answer.
     pub fn tell(&self, finished: Finished) {
         // The core may have ended.

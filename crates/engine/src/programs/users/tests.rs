@@ -83,21 +83,21 @@ fn whoever_left_something_to_a_thread_that_waits_is_still_counted() {
 
 #[test]
 fn what_is_finished_rings_and_comes_in_order() {
-    let desk = Desk::new().unwrap();
+    let finished = FinishedJobs::new().unwrap();
     let is_rung = || {
         let mut watched = [rustix::event::PollFd::from_borrowed_fd(
-            desk.bell(),
+            finished.bell(),
             rustix::event::PollFlags::IN,
         )];
         let at_once = rustix::event::Timespec::default();
         rustix::event::poll(&mut watched, Some(&at_once)) == Ok(1)
     };
-    assert!(desk.take().is_none() && !is_rung());
+    assert!(finished.take().is_none() && !is_rung());
     for pair in 0..3 {
-        desk.answers().tell(Finished::Freed { region: 1, pair });
+        finished.sender().tell(Finished::Freed { region: 1, pair });
     }
     assert!(is_rung());
-    let taken = core::iter::from_fn(|| desk.take());
+    let taken = core::iter::from_fn(|| finished.take());
     let pairs: Vec<u32> = taken
         .map(|finished| match finished {
             Finished::Freed { pair, .. } => pair,
@@ -105,5 +105,5 @@ fn what_is_finished_rings_and_comes_in_order() {
         })
         .collect();
     assert_eq!(pairs, [0, 1, 2]);
-    assert!(desk.take().is_none() && !is_rung());
+    assert!(finished.take().is_none() && !is_rung());
 }

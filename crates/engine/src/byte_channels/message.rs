@@ -1,5 +1,5 @@
 //! What engines of one host say to each other of their connections' byte channels, as the bytes of a note. What cannot be parsed
-//! is not said.
+//! is not message.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ const _: () = assert!(ENDS_AT + 2 * END_BYTES <= CONTROL_MESSAGE_BYTES);
 
 /// See the file's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ChannelMessage {
     /// The connection between these ends may have this slot.
     Offer {
         /// The slot.
@@ -54,7 +54,7 @@ fn end(bytes: &[u8], is_v6: bool) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-impl Said {
+impl ChannelMessage {
     /// As a note.
     pub fn emit(&self) -> ControlMessage {
         let mut note = [0; CONTROL_MESSAGE_BYTES];
@@ -110,22 +110,22 @@ mod tests {
                 SocketAddr::new(if is_v6 { v6 } else { v4 }, port)
             });
             let [acceptor, opener] = ends;
-            let offer = Said::Offer { slot, acceptor, opener };
-            prop_assert_eq!(Said::parse(&offer.emit()), Some(offer));
+            let offer = ChannelMessage::Offer { slot, acceptor, opener };
+            prop_assert_eq!(ChannelMessage::parse(&offer.emit()), Some(offer));
             let news = LaneNews::from_code(code).unwrap();
-            let news = Said::News { slot, news };
-            prop_assert_eq!(Said::parse(&news.emit()), Some(news));
+            let news = ChannelMessage::News { slot, news };
+            prop_assert_eq!(ChannelMessage::parse(&news.emit()), Some(news));
         }
 
         #[test]
         fn anything_else_is_not_said(bytes in any::<[u8; 32]>(), kind in 3_u8..) {
             let mut note = [0; CONTROL_MESSAGE_BYTES];
             note[..32].copy_from_slice(&bytes);
-            if let Some(said) = Said::parse(&note) {
-                prop_assert!(Said::parse(&said.emit()) == Some(said));
+            if let Some(message) = ChannelMessage::parse(&note) {
+                prop_assert!(ChannelMessage::parse(&message.emit()) == Some(message));
             }
             note[0] = kind;
-            prop_assert_eq!(Said::parse(&note), None);
+            prop_assert_eq!(ChannelMessage::parse(&note), None);
         }
     }
 }
