@@ -5,29 +5,16 @@
 //! all engines of the process. An engine is named by its place in the order in which the environment names them, which is
 //! the order of their priority.
 
-pub mod attach;
 pub(crate) mod attached;
-pub(crate) mod attachment;
-pub(crate) mod attachments;
-pub(crate) mod backing;
+pub mod attachment;
 pub(crate) mod budget;
-pub(crate) mod calls;
 pub(crate) mod changes;
-mod command;
-pub(crate) mod control;
-mod death;
-mod fork;
-mod holders;
 pub mod inline_engine;
 mod networks;
 mod place;
 mod placement;
-pub(crate) mod pool;
-mod reap;
-pub(crate) mod registry;
 pub mod route;
 pub(crate) mod session;
-mod steering;
 
 pub use attached::{Engines, Networks, is_for_the_kernel, is_refusal};
 pub use networks::{

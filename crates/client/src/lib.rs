@@ -20,6 +20,7 @@ mod private;
 mod readiness;
 mod say;
 mod shared;
+mod socket;
 mod sys;
 mod tcp;
 pub mod tcp_info;
@@ -27,10 +28,10 @@ mod threads;
 mod udp;
 mod wait;
 
-pub use engines::attach::{AttachError, engine_name, engine_names};
+pub use engines::attachment::attach::{AttachError, engine_name, engine_names};
 pub use engines::changes::changes;
-pub use engines::registry::Observer;
 pub use engines::session::Session;
+pub use engines::session::registry::Observer;
 pub use engines::{inline_engine, route};
 pub use hostif::control::{Addresses, EngineAddress, QueryKind, Sharing, SocketKinds};
 pub use hostif::datagram::{Failure, Outgoing, Received};
@@ -45,19 +46,22 @@ pub use readiness::{Readiness, State};
 pub use rustix::io::Errno;
 pub use say::{say, say_to};
 pub use shared::{Loaded, Shared};
+pub use socket::{Socket, SocketCore};
 pub use sys::at_fork;
 pub use tcp::accept::Accepted;
 pub use tcp::files::SharedFile;
 pub use tcp::receive::ReceivedBytes;
 pub use tcp::receive::user_buffer::{UserBuffer, wait_to_receive};
 pub use tcp::send::{Bell, SendSpace};
-pub use tcp::signals::{AwaitsData, Undisturbed};
+pub use tcp::signals::AwaitsData;
 pub use tcp::socket::TcpSocket;
 pub use tcp::urgent::UrgentByte;
 pub use threads::signal_deferral::{
     SignalDeferral, SignalMask, cancelled, find_thread_states, forget_thread_number, handled,
     on_handler,
 };
+pub use threads::undisturbed::Undisturbed;
+pub use udp::UdpSocket;
 pub use udp::message as datagram_messages;
 pub use udp::options as datagram_options;
 pub use udp::{Control, Delivered, Heard, HeardBy, Inbox, Outbox, SentStamp, heard_beside};

@@ -4,8 +4,6 @@
 //! socket's own. `listener` and `accept` are the passive side.
 
 pub(crate) mod accept;
-mod adopt;
-mod awaited;
 pub(crate) mod byte_channels;
 mod comeback;
 mod fast_open;

@@ -2,5 +2,6 @@
 //! doorbells of the engines, and its signals, whose handlers wait.
 
 pub mod signal_deferral;
+pub mod undisturbed;
 pub mod wait_leaders;
 pub mod waker;

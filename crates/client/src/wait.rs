@@ -15,8 +15,8 @@ use hostif::SocketId;
 use rustix::io::Errno;
 
 use crate::engines::inline_engine::{self, DirectReceive};
-use crate::engines::registry::Registry;
 use crate::engines::session::Session;
+use crate::engines::session::registry::Registry;
 use crate::lock::lock;
 use crate::threads::signal_deferral::SignalMask;
 use crate::wait::sleep::{RECHECK, Sleep, Woken, wait_for_kernel};
@@ -31,8 +31,9 @@ pub trait Awaited {
     /// Whether bytes may come to it past the engine, so that a thread that spins looks more often than the engine polls.
     fn hears_past_engine(&self) -> bool;
 
-    /// A thread is about to sleep: what is told once only is asked for again.
-    fn before_sleep(&self);
+    /// What comes next is to be told of, however it comes: what is told once only is asked for again. Before the last look
+    /// at what is there.
+    fn request_news(&self);
 }
 
 /// What a wait is for.
@@ -101,19 +102,19 @@ pub(crate) fn wait_lending(
     if look(sockets, ready) {
         return Ok(Woken::Ready);
     }
+    let mut sleep = Sleep {
+        kernel,
+        mask,
+        deadline,
+        is_interruptible: true,
+        direct_receive,
+    };
     let mut wait_set = WaitSet::of(sessions);
     if wait_set.is_empty() {
         before_sleep();
         if ready() {
             return Ok(Woken::Ready);
         }
-        let mut sleep = Sleep {
-            kernel,
-            mask,
-            deadline,
-            is_interruptible: true,
-            direct_receive: None,
-        };
         return wait_for_kernel(&mut sleep, RECHECK, ready);
     }
     if spin(&wait_set, sockets, (mask, direct_receive), ready) {
@@ -124,13 +125,6 @@ pub(crate) fn wait_lending(
         Ok(waker) => waker,
         // poll(2) needs no descriptor: without one for the bell it looks again and again.
         Err(_) => {
-            let mut sleep = Sleep {
-                kernel,
-                mask,
-                deadline,
-                is_interruptible: true,
-                direct_receive: None,
-            };
             return wait_for_kernel(&mut sleep, GLANCE, &mut || {
                 wait_set.reap_those_free();
                 ready()
@@ -138,16 +132,9 @@ pub(crate) fn wait_lending(
         }
     };
     change_waiters(sockets, |registry, id| registry.add_waiter(id, &waker));
-    let sleep = Sleep {
-        kernel,
-        mask,
-        deadline,
-        is_interruptible: true,
-        direct_receive,
-    };
     // What is told of once has to be asked for anew before each sleep.
     let result = wait_set.sleep(&waker, sleep, &mut || {
-        sockets.iter().for_each(|socket| socket.before_sleep());
+        sockets.iter().for_each(|socket| socket.request_news());
         ready()
     });
     if wait_set.is_abandoned() {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use client::Socket;
 use std::io::{IoSlice, IoSliceMut};
 
 use support::engine::FakeEngine;

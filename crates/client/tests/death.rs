@@ -4,7 +4,7 @@ mod support;
 
 use std::io::{IoSlice, IoSliceMut};
 
-use client::{Errno, Readiness, State};
+use client::{Errno, Readiness, Socket, State};
 use support::process::EngineProcess;
 use support::*;
 
@@ -59,7 +59,7 @@ fn a_killed_engine_resets_every_socket_and_wakes_every_waiter() {
     );
     assert_eq!(socket.try_send(&[IoSlice::new(b"x")]), Err(Errno::PIPE));
     assert_eq!(
-        session.open(rustix::fd::AsFd::as_fd(&backing())).err(),
+        client::TcpSocket::open(session, rustix::fd::AsFd::as_fd(&backing())).err(),
         Some(Errno::CONNRESET)
     );
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Instant;
 
 use client::engines::{Engines, Flow, Placement, closest};
-use client::{Awaited, Readiness, Session, TcpSocket, Until, Woken, wait_on};
+use client::{Awaited, Readiness, Session, Socket, TcpSocket, Until, Woken, wait_on};
 use rustix::fd::AsFd as _;
 use support::engine::{FakeEngine, small_layout};
 use support::*;
@@ -54,7 +54,7 @@ fn a_listener_on_two_engines_takes_from_both_and_goes_on_without_the_second() {
     let (first, second) = (FakeEngine::start(), FakeEngine::start());
     let sessions = [first.attach(), second.attach()];
     let backing = backing();
-    let listener = sessions[0].open(backing.as_fd()).unwrap();
+    let listener = TcpSocket::open(sessions[0], backing.as_fd()).unwrap();
     listener.bind(address(80)).unwrap();
     listener
         .listen_beside(backing.as_fd(), 16, &[sessions[1]])
@@ -84,7 +84,7 @@ fn a_listener_goes_on_without_its_first_engine_and_comes_back_to_the_next_one() 
     let (first, second) = (FakeEngine::start(), FakeEngine::start());
     let sessions = [first.attach(), second.attach()];
     let backing = backing();
-    let listener = sessions[0].open(backing.as_fd()).unwrap();
+    let listener = TcpSocket::open(sessions[0], backing.as_fd()).unwrap();
     listener.bind(address(80)).unwrap();
     listener
         .listen_beside(backing.as_fd(), 16, &[sessions[1]])
@@ -139,7 +139,7 @@ fn what_one_engine_cannot_open_another_does_until_it_is_back() {
     let opened_by = || {
         let backing = backing();
         let opened = engines.first_that_opens(both, flow, |place| {
-            let socket = engines.session(place)?.open(backing.as_fd())?;
+            let socket = TcpSocket::open(engines.session(place)?, backing.as_fd())?;
             socket.connect(flow.remote, None)?;
             Ok(socket)
         });

@@ -2,7 +2,7 @@
 
 mod support;
 
-use client::{Errno, Readiness, State};
+use client::{Errno, Readiness, Socket, State};
 use support::process::EngineProcess;
 use support::*;
 

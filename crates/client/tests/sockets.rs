@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use client::{Errno, Observer, Readiness, Session, ShutdownHow, State};
+use client::{Errno, Observer, Readiness, Session, ShutdownHow, Socket, State};
 use rustix::fd::AsFd;
 use support::engine::FakeEngine;
 use support::*;

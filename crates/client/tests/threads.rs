@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Errno, Observer, Readiness, Woken};
+use client::{Errno, Observer, Readiness, Socket, Woken};
 use support::engine::FakeEngine;
 use support::*;
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{IoSlice, IoSliceMut};
 
-use client::{Errno, Readiness, TcpSocket, WriteMode};
+use client::{Errno, Readiness, Socket, TcpSocket, WriteMode};
 use support::engine::FakeEngine;
 use support::*;
 

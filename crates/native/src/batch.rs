@@ -55,7 +55,9 @@ pub fn send_many(items: &mut [SendItem<'_>]) -> usize {
     for item in &mut *items {
         item.result = item.half.try_send_later(item.bytes);
     }
-    let sockets = items.iter().map(|item| &item.half.core().socket);
+    let sockets = items
+        .iter()
+        .map(|item| -> &client::SocketCore { &item.half.core().socket });
     engine::each_of(sockets, Session::ring);
     items.iter().filter(|item| item.result.is_ok()).count()
 }
@@ -65,7 +67,9 @@ pub fn receive_many(items: &mut [ReceiveItem<'_>]) -> usize {
     for item in &mut *items {
         item.result = item.half.try_receive_later(item.bytes);
     }
-    let sockets = items.iter().map(|item| &item.half.core().socket);
+    let sockets = items
+        .iter()
+        .map(|item| -> &client::SocketCore { &item.half.core().socket });
     engine::each_of(sockets, Session::ring);
     items.iter().filter(|item| item.result.is_ok()).count()
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Errno, PrivateFd, Readiness, TcpSocket};
-use rustix::fd::AsFd;
+use client::{Errno, PrivateFd, Readiness, Session, Socket};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::SocketType;
 
 use crate::backing;
@@ -16,27 +16,28 @@ use crate::wait::{self, Timeout};
 
 /// A socket that is bound. Dropping it closes it.
 pub struct BoundSocket {
-    socket: Arc<TcpSocket>,
+    socket: Arc<dyn Socket>,
     timeout: Timeout,
     backing: PrivateFd,
 }
 
 impl BoundSocket {
-    pub(crate) fn bind(
+    /// Also the engine's socket, which `open` makes.
+    pub(crate) fn bind<S: Socket + 'static>(
         engine: Engine,
-        kind: SocketType,
-        local: SocketAddr,
-    ) -> Result<BoundSocket, Errno> {
+        (kind, local): (SocketType, SocketAddr),
+        open: impl FnOnce(&'static Session, BorrowedFd<'_>) -> Result<Arc<S>, Errno>,
+    ) -> Result<(Arc<S>, BoundSocket), Errno> {
         let backing = backing::make(kind, local)?;
         let local = backing::bind(&backing, local)?;
-        let socket = engine.session().open(backing.as_fd())?;
+        let socket = open(engine.session(), backing.as_fd())?;
         let bound = BoundSocket {
-            socket,
+            socket: Arc::<S>::clone(&socket),
             timeout: Timeout::default(),
             backing,
         };
-        bound.socket.bind(local)?;
-        Ok(bound)
+        socket.core().bind(local)?;
+        Ok((socket, bound))
     }
 
     /// How long its calls wait; `None`: for ever.
@@ -56,10 +57,10 @@ impl BoundSocket {
     /// # Errors
     /// ENOTCONN: the engine is gone.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        known(self.socket.local_address())
+        known(self.socket.core().local_address())
     }
 
-    pub(crate) fn socket(&self) -> &Arc<TcpSocket> {
+    pub(crate) fn any_socket(&self) -> &Arc<dyn Socket> {
         &self.socket
     }
 
@@ -73,7 +74,7 @@ impl BoundSocket {
         wanted: Readiness,
         call: impl FnMut() -> Result<T, Errno>,
     ) -> io::Result<T> {
-        wait::repeat(&self.socket, &self.timeout, wanted, call)
+        wait::repeat(&*self.socket, &self.timeout, wanted, call)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Errno, OptionChanges, Readiness, ShutdownHow, State, TcpSocket};
+use client::{Errno, OptionChanges, Readiness, ShutdownHow, Socket, State, TcpSocket};
 
 use crate::engine::Engine;
 use crate::error::from_errno;

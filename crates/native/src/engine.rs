@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use client::{Addresses, Errno, Session, TcpSocket};
+use client::{Addresses, Errno, Session, SocketCore};
 
 use crate::error::{from_errno, not_attached};
 
@@ -98,7 +98,7 @@ impl Engine {
         self.session.ring();
     }
 
-    pub(crate) fn of(socket: &TcpSocket) -> Engine {
+    pub(crate) fn of(socket: &SocketCore) -> Engine {
         Engine {
             session: socket.session(),
         }
@@ -111,7 +111,7 @@ impl Engine {
 
 /// Calls `call` with the engines of some sockets: once with each where those of one engine stand together.
 pub(crate) fn each_of<'a>(
-    sockets: impl Iterator<Item = &'a Arc<TcpSocket>>,
+    sockets: impl Iterator<Item = &'a SocketCore>,
     mut call: impl FnMut(&'static Session),
 ) {
     let mut last: Option<&'static Session> = None;

@@ -5,7 +5,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
 
-use client::{Bell, Errno, PrivateFd, Readiness, ShutdownHow, TcpSocket, WriteMode};
+use client::{Bell, Errno, PrivateFd, Readiness, ShutdownHow, Socket, TcpSocket, WriteMode};
 
 use crate::error::from_errno;
 use crate::pieces::{Borrowed, Reserved};
@@ -61,7 +61,7 @@ impl SendHalf {
         let Core {
             socket, timeout, ..
         } = &*self.core;
-        wait::repeat(socket, timeout, Readiness::OUT, || socket.reserve(max)).map(Reserved::new)
+        wait::repeat(&**socket, timeout, Readiness::OUT, || socket.reserve(max)).map(Reserved::new)
     }
 
     /// As [`Self::reserve`] without waiting.
@@ -85,7 +85,9 @@ impl SendHalf {
             socket, timeout, ..
         } = &*self.core;
         let slices = [IoSlice::new(bytes)];
-        wait::repeat(socket, timeout, Readiness::OUT, || socket.try_send(&slices))
+        wait::repeat(&**socket, timeout, Readiness::OUT, || {
+            socket.try_send(&slices)
+        })
     }
 
     /// As [`Self::send`] without waiting.
@@ -154,7 +156,7 @@ impl ReceiveHalf {
         let Core {
             socket, timeout, ..
         } = &*self.core;
-        let lent = wait::repeat(socket, timeout, Readiness::IN, || socket.borrow(max))?;
+        let lent = wait::repeat(&**socket, timeout, Readiness::IN, || socket.borrow(max))?;
         Ok(lent.map(Borrowed::new))
     }
 
@@ -179,7 +181,7 @@ impl ReceiveHalf {
         let Core {
             socket, timeout, ..
         } = &*self.core;
-        wait::repeat(socket, timeout, Readiness::IN, || {
+        wait::repeat(&**socket, timeout, Readiness::IN, || {
             socket.try_recv(&mut [IoSliceMut::new(bytes)], false)
         })
     }

@@ -3,8 +3,9 @@
 use core::ops::Deref;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use client::{Errno, PrivateFd, Readiness};
+use client::{Errno, PrivateFd, Readiness, TcpSocket};
 use rustix::fd::AsFd;
 use rustix::net::SocketType;
 
@@ -15,6 +16,7 @@ use crate::stream::TcpStream;
 
 /// Accepts connections, on all cores of an engine. Dropping it ends that.
 pub struct TcpListener {
+    socket: Arc<TcpSocket>,
     bound: BoundSocket,
 }
 
@@ -45,7 +47,7 @@ impl TcpListener {
     }
 
     fn take_one(&self) -> Result<(TcpStream, SocketAddr), Errno> {
-        let accepted = self.socket().try_accept()?.ok_or(Errno::AGAIN)?;
+        let accepted = self.socket.try_accept()?.ok_or(Errno::AGAIN)?;
         let backing = PrivateFd::new(accepted.backing);
         Ok((TcpStream::accepted(accepted.socket, backing), accepted.peer))
     }
@@ -60,13 +62,13 @@ impl Deref for TcpListener {
 }
 
 fn listen(engine: Engine, local: SocketAddr, backlog: u32) -> Result<TcpListener, Errno> {
-    let bound = BoundSocket::bind(engine, SocketType::STREAM, local)?;
+    let (socket, bound) = BoundSocket::bind(engine, (SocketType::STREAM, local), TcpSocket::open)?;
     if !local.ip().is_unspecified() {
         // Bound alone it would leave the port to a stranger who sets SO_REUSEADDR. On ANY it would take the
         // connections to the kernel's addresses, which nobody accepts.
         let length = i32::try_from(backlog).unwrap_or(i32::MAX);
         rustix::net::listen(bound.backing(), length)?;
     }
-    bound.socket().listen(bound.backing().as_fd(), backlog)?;
-    Ok(TcpListener { bound })
+    socket.listen(bound.backing().as_fd(), backlog)?;
+    Ok(TcpListener { socket, bound })
 }

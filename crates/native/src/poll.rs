@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Awaited, Errno, Readiness, Session, TcpSocket, Until};
+use client::{Awaited, Errno, Readiness, Session, Socket, Until};
 use hostif::ENGINES_MAX;
 
 use crate::engine;
@@ -21,22 +21,30 @@ pub trait Pollable: sealed::HasSocket {
 }
 
 pub(crate) mod sealed {
-    use super::{Arc, TcpSocket};
+    use super::{Arc, Socket};
 
     /// What stands behind it.
     pub trait HasSocket {
         /// The engine's socket.
-        fn engine_socket(&self) -> &Arc<TcpSocket>;
+        fn engine_socket(&self) -> &dyn Socket;
+
+        /// The same, for who keeps it.
+        fn share_engine_socket(&self) -> Arc<dyn Socket>;
     }
 }
 
 macro_rules! pollable {
-    ($($kind:ty: $socket:expr),* $(,)?) => {$(
+    ($($kind:ty: |$one:ident| $socket:expr),* $(,)?) => {$(
         impl Pollable for $kind {}
         impl sealed::HasSocket for $kind {
-            fn engine_socket(&self) -> &Arc<TcpSocket> {
-                let socket: fn(&$kind) -> &Arc<TcpSocket> = $socket;
-                socket(self)
+            fn engine_socket(&self) -> &dyn Socket {
+                let $one = self;
+                &**$socket
+            }
+
+            fn share_engine_socket(&self) -> Arc<dyn Socket> {
+                let $one = self;
+                $socket.clone()
             }
         }
     )*};
@@ -45,10 +53,10 @@ macro_rules! pollable {
 pollable! {
     TcpStream: |one| one.socket(),
     StreamControl: |one| one.socket(),
-    TcpListener: |one| one.socket(),
-    UdpSocket: |one| one.socket(),
-    SendHalf: |one| &one.core().socket,
-    ReceiveHalf: |one| &one.core().socket,
+    TcpListener: |one| one.any_socket(),
+    UdpSocket: |one| one.any_socket(),
+    SendHalf: |one| (&one.core().socket),
+    ReceiveHalf: |one| (&one.core().socket),
 }
 
 /// One of the sockets that are looked at.
@@ -82,24 +90,24 @@ fn count(polled: &mut [Polled<'_>]) -> usize {
 /// # Errors
 /// EINTR: a signal handler ran; EINVAL: they are on more than eight engines.
 pub fn poll(polled: &mut [Polled<'_>], timeout: Option<Duration>) -> io::Result<usize> {
-    let sockets = polled.iter().map(|one| one.socket.engine_socket());
+    let sockets = polled.iter().map(|one| one.socket.engine_socket().core());
     engine::each_of(sockets, Session::reap);
     let ready = count(polled);
     if ready > 0 {
         return Ok(ready);
     }
     if timeout == Some(Duration::ZERO) {
-        let sockets = polled.iter().map(|one| one.socket.engine_socket());
+        let sockets = polled.iter().map(|one| one.socket.engine_socket().core());
         engine::each_of(sockets, Session::look_alive);
         return Ok(0);
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let sockets: Vec<Arc<TcpSocket>> = polled
+    let sockets: Vec<Arc<dyn Socket>> = polled
         .iter()
-        .map(|one| Arc::clone(one.socket.engine_socket()))
+        .map(|one| one.socket.share_engine_socket())
         .collect();
     let mut engines: Vec<&Session> = Vec::new();
-    engine::each_of(sockets.iter(), |session| {
+    engine::each_of(sockets.iter().map(|one| one.core()), |session| {
         if !engines.iter().any(|one| core::ptr::eq(*one, session)) {
             engines.push(session);
         }
@@ -107,8 +115,7 @@ pub fn poll(polled: &mut [Polled<'_>], timeout: Option<Duration>) -> io::Result<
     if engines.len() > ENGINES_MAX {
         return Err(from_errno(Errno::INVAL));
     }
-    let awaited = |one| Arc::as_ref(one) as &dyn Awaited;
-    let sockets: Vec<&dyn Awaited> = sockets.iter().map(awaited).collect();
+    let sockets: Vec<&dyn Awaited> = sockets.iter().map(|one| &**one as _).collect();
     let until = Until {
         deadline,
         ready: &mut || count(polled) > 0,

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::{Errno, Notifier, NotifySender, Observer, Readiness, TcpSocket};
+use client::{Errno, Notifier, NotifySender, Observer, Readiness, Socket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::engine::{Engine, generation};
@@ -42,7 +42,7 @@ pub struct Poller {
 }
 
 struct Member {
-    socket: Arc<TcpSocket>,
+    socket: Arc<dyn Socket>,
     interest: Readiness,
     reporter: Arc<Reporter>,
     /// Its name among the observers of the socket, of which other sets have others.
@@ -111,12 +111,12 @@ impl Poller {
         interest: Readiness,
     ) -> io::Result<()> {
         static OBSERVERS: AtomicU64 = AtomicU64::new(1);
-        let socket = Arc::clone(socket.engine_socket());
+        let socket = socket.share_engine_socket();
         let known = self.members.get(&token);
-        if known.is_some_and(|member| !member.socket.is_closed()) {
+        if known.is_some_and(|member| !member.socket.core().is_closed()) {
             return Err(from_errno(Errno::EXIST));
         }
-        if !core::ptr::eq(socket.session(), self.engine.session()) {
+        if !core::ptr::eq(socket.core().session(), self.engine.session()) {
             return Err(from_errno(Errno::INVAL));
         }
         let reporter = Arc::new(Reporter {
@@ -207,7 +207,7 @@ impl Poller {
             let Some(member) = self.members.get(&token) else {
                 continue;
             };
-            if member.socket.is_closed() {
+            if member.socket.core().is_closed() {
                 self.members.remove(&token);
                 continue;
             }

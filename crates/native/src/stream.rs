@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Errno, PrivateFd, State, TcpSocket};
+use client::{Errno, PrivateFd, Socket, State, TcpSocket};
 use rustix::fd::AsFd;
 use rustix::net::SocketType;
 
@@ -81,7 +81,7 @@ impl TcpStream {
         own.set(timeout);
         let socket = self.socket();
         let is_decided = &mut || !matches!(socket.state(), State::Idle | State::Connecting);
-        wait::until(socket, &own, is_decided).map_err(from_errno)?;
+        wait::until(&**socket, &own, is_decided).map_err(from_errno)?;
         self.connect_outcome().map(drop)
     }
 
@@ -162,7 +162,7 @@ fn begin(
             backing::local(&backing)?
         }
     };
-    let socket = session.open_towards(backing.as_fd(), local, remote)?;
+    let socket = TcpSocket::open_towards(session, backing.as_fd(), local, remote)?;
     socket.connect(remote, Some(local))?;
     Ok(Core::new(socket, backing))
 }

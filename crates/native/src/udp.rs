@@ -3,8 +3,9 @@
 use core::ops::Deref;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use client::{Errno, Outgoing, Readiness};
+use client::{Errno, Outgoing, Readiness, Socket};
 use rustix::net::SocketType;
 
 use crate::backing;
@@ -15,6 +16,7 @@ use crate::error::from_errno;
 
 /// A UDP socket on an engine. Several threads may use it at once.
 pub struct UdpSocket {
+    socket: Arc<client::UdpSocket>,
     bound: BoundSocket,
 }
 
@@ -24,8 +26,10 @@ impl UdpSocket {
     /// # Errors
     /// As bind(2): EADDRINUSE, EACCES, EADDRNOTAVAIL; ECONNRESET: the engine is gone.
     pub fn bind(engine: Engine, local: SocketAddr) -> io::Result<UdpSocket> {
-        let bound = BoundSocket::bind(engine, SocketType::DGRAM, local).map_err(from_errno)?;
-        Ok(UdpSocket { bound })
+        let kind = (SocketType::DGRAM, local);
+        let (socket, bound) =
+            BoundSocket::bind(engine, kind, client::UdpSocket::open).map_err(from_errno)?;
+        Ok(UdpSocket { socket, bound })
     }
 
     /// As [`Self::bind`] to a free port, and gives it a peer.
@@ -47,7 +51,7 @@ impl UdpSocket {
         if peer.port() == 0 {
             return Err(from_errno(Errno::INVAL));
         }
-        self.socket().set_peer(peer, None).map_err(from_errno)
+        self.socket.connect(peer, None).map_err(from_errno)
     }
 
     /// Sends a datagram to the peer; waits until there is room for it.
@@ -89,7 +93,7 @@ impl UdpSocket {
             ..Outgoing::default()
         };
         let slices = [IoSlice::new(bytes)];
-        let call = || self.socket().outbox()?.push(&outgoing, &slices);
+        let call = || self.socket.outbox()?.push(&outgoing, &slices);
         if !waits {
             return call().map_err(from_errno);
         }
@@ -113,15 +117,15 @@ impl UdpSocket {
     }
 
     fn take_one(&self, bytes: &mut [u8]) -> Result<(usize, SocketAddr), Errno> {
-        if let Some(error) = self.socket().take_error() {
+        if let Some(error) = self.socket.take_error() {
             return Err(error);
         }
-        let taken = match self.socket().inbox()? {
+        let taken = match self.socket.inbox()? {
             Some(mut inbox) => inbox.next(&mut [IoSliceMut::new(bytes)], false)?,
             None => None,
         };
         let Some(letter) = taken else {
-            self.socket().session().look_alive();
+            self.socket.session().look_alive();
             return Err(Errno::AGAIN);
         };
         Ok((letter.copied, letter.record.source))
@@ -132,7 +136,7 @@ impl UdpSocket {
     /// # Errors
     /// ENOTCONN: there is none.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        known(self.socket().peer_address())
+        known(self.socket.peer_address())
     }
 }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, TcpSocket, Woken};
+use client::{Errno, Readiness, Socket, Woken};
 
 use crate::error::from_errno;
 
@@ -33,12 +33,13 @@ impl Timeout {
 
 /// Sleeps until `ready`. ETIMEDOUT; EINTR: a signal handler ran.
 pub fn until(
-    socket: &TcpSocket,
+    socket: &dyn Socket,
     timeout: &Timeout,
     ready: &mut dyn FnMut() -> bool,
 ) -> Result<(), Errno> {
     let deadline = timeout.deadline();
     let woken = socket
+        .core()
         .session()
         .wait(&[socket], &mut [], None, deadline, ready)?;
     match woken {
@@ -49,7 +50,7 @@ pub fn until(
 
 /// Repeats a call that does not wait until it has done something, sleeping in between for one of `wanted`.
 pub fn repeat<T>(
-    socket: &TcpSocket,
+    socket: &dyn Socket,
     timeout: &Timeout,
     wanted: Readiness,
     mut call: impl FnMut() -> Result<T, Errno>,

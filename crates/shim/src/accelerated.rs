@@ -19,7 +19,7 @@ use std::time::Instant;
 
 pub use client::UserBuffer;
 use client::engines::Place;
-use client::{Awaited, ShutdownHow, State, TcpSocket, Until, Woken};
+use client::{Awaited, ShutdownHow, State, TcpSocket, UdpSocket, Until, Woken};
 use rustix::io::Errno;
 
 use crate::comeback;
@@ -108,8 +108,8 @@ pub fn sleep_noted(
             before_sleep,
         };
         let woken = match streams {
-            [stream] if stream.beside.is_empty() => {
-                client::wait_on(sessions, &[&*stream.socket], kernel, mask, until)?
+            [stream] if stream.is_single() => {
+                client::wait_on(sessions, &[stream.first()], kernel, mask, until)?
             }
             _ => {
                 let parts = streams.iter().flat_map(|one| one.parts());
@@ -168,26 +168,29 @@ pub struct Accepted {
     pub peer: SocketAddr,
 }
 
-/// A socket on the engine.
+/// A socket on the engine: a connection or a listener, or a UDP socket.
 pub struct Stream {
-    socket: Arc<TcpSocket>,
-    /// Of a UDP socket on several engines its per-core sockets on the others (`parts`).
-    beside: Box<[Arc<TcpSocket>]>,
+    sockets: Sockets,
+}
+
+enum Sockets {
+    Tcp(Arc<TcpSocket>),
+    /// On each of its engines one, at least one in all (`parts`).
+    Udp(Box<[Arc<UdpSocket>]>),
 }
 
 impl From<Arc<TcpSocket>> for Stream {
     fn from(socket: Arc<TcpSocket>) -> Stream {
         Stream {
-            socket,
-            beside: Box::default(),
+            sockets: Sockets::Tcp(socket),
         }
     }
 }
 
 impl Stream {
-    /// Makes a socket of an engine's behind the backing socket.
+    /// Makes a TCP socket of an engine's behind the backing socket.
     pub fn open(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
-        let socket = engines::session(place)?.open(backing)?;
+        let socket = TcpSocket::open(engines::session(place)?, backing)?;
         Ok(Arc::new(socket.into()))
     }
 
@@ -199,64 +202,84 @@ impl Stream {
         remote: SocketAddr,
     ) -> Result<Arc<Stream>, Errno> {
         let session = engines::session(place)?;
-        let socket = session.open_towards(backing, local, remote)?;
+        let socket = TcpSocket::open_towards(session, backing, local, remote)?;
         Ok(Arc::new(socket.into()))
     }
 
-    /// The stream that a descriptor from elsewhere stands for.
+    /// The TCP socket that a descriptor from elsewhere stands for.
     pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
         let adopted = engines::adopt(backing)?;
         Ok(adopted.map(|socket| Arc::new(socket.into())))
     }
 
+    /// The connection or listener. EOPNOTSUPP: it is a UDP socket, of which nobody asks what only TCP has.
+    fn tcp(&self) -> Result<&TcpSocket, Errno> {
+        match &self.sockets {
+            Sockets::Tcp(socket) => Ok(socket),
+            Sockets::Udp(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// The sockets of a UDP socket; of others none.
+    fn udp(&self) -> &[Arc<UdpSocket>] {
+        match &self.sockets {
+            Sockets::Tcp(_) => &[],
+            Sockets::Udp(sockets) => sockets,
+        }
+    }
+
+    fn is_single(&self) -> bool {
+        self.udp().len() < 2
+    }
+
     /// Whether both are the same socket of the same engine.
     pub fn is(&self, other: &Stream) -> bool {
-        Arc::ptr_eq(&self.socket, &other.socket)
+        std::ptr::eq(self.first().core(), other.first().core())
     }
 
     /// Whether the holders of the socket have noted this.
     pub fn is_marked(&self, mark: u32) -> bool {
-        self.socket.marks() & mark != 0
+        self.tcp().is_ok_and(|socket| socket.marks() & mark != 0)
     }
 
     /// Notes something for all of its holders, or takes it back.
     pub fn mark(&self, mark: u32, on: bool) {
-        self.socket.mark(mark, on);
+        self.first().mark(mark, on);
     }
 
     /// Which directions were shut down: reading, writing.
     pub fn shut(&self) -> (bool, bool) {
-        self.socket.shut()
+        self.first().core().shut()
     }
 
     /// The engine that it is on.
     pub fn place(&self) -> Place {
-        engines::place_of(self.socket.session())
+        engines::place_of(self.first().core().session())
     }
 
     /// Lets the engine read a file that the program sends from; `None`: it does not.
     pub fn share_file(&self, file: BorrowedFd<'_>) -> Option<SharedFile> {
-        self.socket.share_file(file).ok()
+        self.tcp().ok()?.share_file(file).ok()
     }
 
     /// Whether the part of the engine that serves this stream has the file.
     pub fn has_file(&self, file: &SharedFile) -> bool {
-        file.is_for(&self.socket)
+        self.tcp().is_ok_and(|socket| file.is_for(socket))
     }
 
     /// Whether the next byte to be read is the urgent one.
     pub fn is_at_mark(&self) -> bool {
-        self.socket.is_at_mark()
+        self.tcp().is_ok_and(TcpSocket::is_at_mark)
     }
 
     /// Receives the urgent byte out of band.
     pub fn try_receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
-        self.socket.try_recv_urgent(peek)
+        self.tcp()?.try_recv_urgent(peek)
     }
 
     /// Bytes that FIONREAD counts.
     pub fn queued_bytes(&self) -> usize {
-        self.socket.queued_bytes()
+        self.tcp().map_or(0, TcpSocket::queued_bytes)
     }
 
     /// Takes an address and port that the backing socket holds, to listen there.
@@ -265,8 +288,9 @@ impl Stream {
         backing: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> Result<(), Errno> {
-        self.socket.bind(local)?;
-        self.socket.prepare_to_listen(backing)
+        let socket = self.tcp()?;
+        socket.bind(local)?;
+        socket.prepare_to_listen(backing)
     }
 
     /// Listens there; on ANY, on all engines that serve TCP, unless it is for one device.
@@ -282,19 +306,19 @@ impl Stream {
         } else {
             Vec::new()
         };
-        self.socket.listen_beside(backing, length(backlog), &others)
+        self.tcp()?.listen_beside(backing, length(backlog), &others)
     }
 
     /// Changes the backlog of a listener.
     pub fn set_backlog(&self, backing: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
-        self.socket.listen(backing, length(backlog))
+        self.tcp()?.listen(backing, length(backlog))
     }
 
     /// Takes a connection if one waits.
     pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
-        let accepted = match self.socket.try_accept() {
+        let accepted = match self.tcp()?.try_accept() {
             // None can come before there is an engine again.
-            Err(_) if self.socket.is_lost_listener() => None,
+            Err(_) if self.is_lost_listener() => None,
             accepted => accepted?,
         };
         let Some(accepted) = accepted else {
@@ -310,62 +334,64 @@ impl Stream {
 
     /// Whether it listens, and no engine is there that it listens on.
     pub fn is_lost_listener(&self) -> bool {
-        self.socket.is_lost_listener()
+        self.tcp().is_ok_and(TcpSocket::is_lost_listener)
     }
 
     /// Whether an engine is gone on which it listened.
     pub fn misses_engine(&self) -> bool {
-        self.socket.misses_engine()
+        self.tcp().is_ok_and(TcpSocket::misses_engine)
     }
 
     /// Listens on those that came in their place; whether none is missing any more.
     pub fn listen_again(&self, backing: BorrowedFd<'_>) -> bool {
-        self.socket.listen_again(backing)
+        self.tcp()
+            .map_or(true, |socket| socket.listen_again(backing))
     }
 
     /// Where the connection stands.
     pub fn phase(&self) -> Phase {
-        match self.socket.state() {
+        match self.first().state() {
             // A stream is made to connect or to listen at once: what has not begun is about to.
             State::Idle | State::Connecting => Phase::Connecting,
             State::Connected => Phase::Connected,
             State::Listening => Phase::Listening,
-            State::Closed if self.socket.is_lost_listener() => Phase::Listening,
+            State::Closed if self.is_lost_listener() => Phase::Listening,
             State::Closed => Phase::Closed,
         }
     }
 
     /// Whether a connection waits to be accepted.
     pub fn has_connection(&self) -> bool {
-        self.socket.has_connection()
+        self.tcp().is_ok_and(TcpSocket::has_connection)
     }
 
     /// Bytes that wait to be read.
     pub fn readable_bytes(&self) -> usize {
-        self.socket.readable_bytes()
+        self.tcp().map_or(0, TcpSocket::readable_bytes)
     }
 
     /// Name of the congestion control.
     pub fn congestion(&self) -> Option<&'static str> {
-        self.socket.congestion()
+        self.tcp().ok()?.congestion()
     }
 
     /// Whether the peer's FIN has arrived.
     pub fn fin_received(&self) -> bool {
-        self.socket.fin_received()
+        self.tcp().is_ok_and(TcpSocket::fin_received)
     }
 
     /// Whether the peer has acknowledged our FIN, or never will.
     pub fn fin_is_done(&self) -> bool {
-        self.socket.fin_is_done()
+        self.tcp().is_ok_and(TcpSocket::fin_is_done)
     }
 
     /// Receives what is there; 0 is nothing, whatever the reason, and leaves a pending error alone.
     pub fn try_receive(&self, slices: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
-        if self.socket.readable_bytes() == 0 {
+        let socket = self.tcp()?;
+        if socket.readable_bytes() == 0 {
             return Ok(0);
         }
-        or_nothing(self.socket.try_recv(slices, peek))
+        or_nothing(socket.try_recv(slices, peek))
     }
 
     /// Lends what lies behind the first `filled` bytes of `slices` while the thread waits for bytes.
@@ -373,26 +399,27 @@ impl Stream {
         &'a self,
         slices: &'a mut [IoSliceMut<'b>],
         filled: usize,
-    ) -> UserBuffer<'a, 'b> {
-        UserBuffer::new(&self.socket, slices, filled)
+    ) -> Result<UserBuffer<'a, 'b>, Errno> {
+        Ok(UserBuffer::new(self.tcp()?, slices, filled))
     }
 
     /// Throws away up to `max` bytes.
     pub fn discard(&self, max: usize) -> Result<usize, Errno> {
-        if self.socket.readable_bytes() == 0 {
+        let socket = self.tcp()?;
+        if socket.readable_bytes() == 0 {
             return Ok(0);
         }
-        or_nothing(self.socket.discard(max))
+        or_nothing(socket.discard(max))
     }
 
     /// A call found nothing to receive and will say so: the chance to notice that the engine is gone.
     pub fn on_nothing_received(&self) -> Result<(), Errno> {
-        or_nothing(self.socket.try_recv(&mut [], true)).map(drop)
+        or_nothing(self.tcp()?.try_recv(&mut [], true)).map(drop)
     }
 
     /// Sends what fits; 0 is a full window.
     pub fn try_send(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
-        or_nothing(self.socket.try_send_as(slices, mode))
+        or_nothing(self.tcp()?.try_send_as(slices, mode))
     }
 
     /// The same, for a program that wants to hear when it leaves (`hostif::stamp`).
@@ -402,7 +429,7 @@ impl Stream {
         mode: WriteMode,
         stamps: u8,
     ) -> Result<usize, Errno> {
-        or_nothing(self.socket.try_send_stamped(slices, mode, stamps))
+        or_nothing(self.tcp()?.try_send_stamped(slices, mode, stamps))
     }
 
     /// Reads up to `max` bytes of a file straight into the send window, from `offset` or else from the
@@ -414,7 +441,7 @@ impl Stream {
         offset: Option<u64>,
         max: usize,
     ) -> Result<Option<usize>, Errno> {
-        let space = match self.socket.send_space(max) {
+        let space = match self.tcp()?.send_space(max) {
             Ok(space) => space,
             Err(Errno::AGAIN) => return Ok(Some(0)),
             Err(error) => return Err(error),
@@ -428,7 +455,7 @@ impl Stream {
     /// Writes up to `max` bytes that have arrived straight into a file; 0 is the end of the stream. The window stays
     /// locked meanwhile, as in `fill`. EAGAIN: nothing has arrived.
     pub fn spill(&self, file: RawFd, offset: u64, max: usize) -> Result<usize, Errno> {
-        let Some(mut arrived) = self.socket.borrow(max)? else {
+        let Some(mut arrived) = self.tcp()?.borrow(max)? else {
             return Ok(0);
         };
         arrived.count_as_copied();
@@ -438,17 +465,17 @@ impl Stream {
 
     /// Sends what fits of a shared file from `offset`; 0 is a full window. ESTALE: no longer shared.
     pub fn send_file(&self, file: &SharedFile, offset: u64, max: usize) -> Result<usize, Errno> {
-        or_nothing(self.socket.send_file(file, offset, max))
+        or_nothing(self.tcp()?.send_file(file, offset, max))
     }
 
     /// Bytes that fit now, unless somebody else sends them first.
     pub fn send_room(&self) -> usize {
-        self.socket.send_room_bytes()
+        self.tcp().map_or(0, TcpSocket::send_room_bytes)
     }
 
     /// Ends directions.
     pub fn shutdown(&self, how: Shut) -> Result<(), Errno> {
-        self.socket.shutdown(match how {
+        self.tcp()?.shutdown(match how {
             Shut::Read => ShutdownHow::Read,
             Shut::Write => ShutdownHow::Write,
             Shut::Both => ShutdownHow::Both,
@@ -457,17 +484,19 @@ impl Stream {
 
     /// Ends the connection with RST.
     pub fn abort(&self) {
-        self.socket.abort();
+        if let Ok(socket) = self.tcp() {
+            socket.abort();
+        }
     }
 
     /// The local address, once known.
     pub fn local(&self) -> Option<SocketAddr> {
-        self.socket.local_address()
+        self.first().core().local_address()
     }
 
     /// The peer, once known.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.socket.peer_address()
+        self.first().core().peer_address()
     }
 }
 

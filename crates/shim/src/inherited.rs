@@ -167,7 +167,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
     let is_v6 = sockopt::socket_domain(backing) == Ok(AddressFamily::INET6);
     let family = if is_v6 { Family::V6 } else { Family::V4 };
     let is_stream = sockopt::socket_type(backing) == Ok(SocketType::STREAM);
-    match adopt(fd) {
+    match adopt(fd, is_stream) {
         Ok(Found::Begins) => undecided(fd, family),
         Ok(Found::Nothing) if is_stream && state_of(fd)? == TCP_CLOSE => undecided(fd, family),
         Ok(Found::Stream(stream)) if is_stream => {
@@ -209,13 +209,17 @@ enum Found {
 
 /// What an engine has for it. One that listens in the kernel, or is bound there, may be on its way to the engine, by another
 /// program that is in listen(2): that takes a moment.
-fn adopt(fd: RawFd) -> Result<Found, Errno> {
+fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
     const LOOKS: usize = 10;
     const PAUSE: Duration = Duration::from_millis(2);
     let backing = sys::borrow(fd)?;
     let mut found = Found::Nothing;
     for _ in 0..LOOKS {
-        let adopted = Stream::adopt(backing)?;
+        let adopted = if is_stream {
+            Stream::adopt(backing)?
+        } else {
+            Stream::adopt_datagrams(backing)?
+        };
         let state = state_of(fd);
         let listens = state == Some(TCP_LISTEN);
         let begins = |stream: &Stream| {

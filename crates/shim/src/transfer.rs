@@ -239,7 +239,7 @@ impl Call<'_> {
                 let news = || self.stream.readable_bytes() > seen || self.no_more_comes();
                 wait.sleep(self, &news, timeout)
             } else {
-                let user_buffer = self.stream.lend(slices, copied);
+                let user_buffer = self.stream.lend(slices, copied)?;
                 let slept = wait.sleep_lending(self, &user_buffer, timeout);
                 copied += user_buffer.placed();
                 slept

@@ -20,7 +20,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
 
 use crate::datagram::message::{self, Place};
-use crate::supervisor::{Call, Outcome, Supervisor};
+use crate::stopped_call::{Call, Outcome};
+use crate::supervisor::Supervisor;
 
 /// Sockets whose questions are remembered; beyond, all are forgotten.
 const QUESTIONS_MAX: usize = 64;

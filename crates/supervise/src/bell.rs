@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use client::{Observer, TcpSocket};
+use client::{Observer, Socket};
 
 /// Name of the supervisor among the observers of a socket.
 const OBSERVER: u64 = 0;
@@ -37,7 +37,7 @@ impl News {
     }
 
     /// Hears of a socket from now on, under this key. The first look is the caller's.
-    pub fn listen_to(self: &Arc<Self>, socket: &TcpSocket, key: u64) -> Arc<Bell> {
+    pub fn listen_to(self: &Arc<Self>, socket: &dyn Socket, key: u64) -> Arc<Bell> {
         let bell = Arc::new_cyclic(|own| Bell {
             news: Arc::clone(self),
             own: own.clone(),
@@ -59,7 +59,7 @@ pub struct Bell {
 
 impl Bell {
     /// Hears of a socket's parts that it did not have before.
-    pub fn listen_again(self: &Arc<Self>, socket: &TcpSocket) {
+    pub fn listen_again(self: &Arc<Self>, socket: &dyn Socket) {
         socket.observe(OBSERVER, Arc::clone(self) as Arc<dyn Observer>);
         self.ring();
     }

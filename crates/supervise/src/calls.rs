@@ -3,17 +3,18 @@
 
 use std::net::SocketAddr;
 
-use client::Query;
 use client::options::refusal_if_open;
+use client::{Query, Socket};
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, Told};
-use crate::connect::{family_of, family_of_tcp, local_of};
+use crate::kernel_socket::{family_of, family_of_tcp, local_of};
 use crate::options;
 use crate::relay::{PIECE_BYTES, Phase, Relay};
-use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::stopped_call::{Call, Outcome, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys;
 
 /// Longest option value that a program can set.

@@ -2,7 +2,7 @@
 //! own kernel socket and nothing of it is remembered here. Then, if an engine serves it, the kernel's socket
 //! becomes the backing socket and the program's number shows one end of a pair.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,23 +13,25 @@ use client::{Session, TcpSocket};
 use hostif::Transport;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 
 use crate::caller::{Caller, FIRST_UNPRIVILEGED_PORT};
-use crate::datagram::{family_of_udp, message};
+use crate::datagram::message;
+use crate::kernel_socket::{
+    bind_freely, device_of, family_of_tcp, family_of_udp, fresh_like, local_of, set_freebind,
+};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
-use crate::relay::{Phase, Relay, Waiting};
+use crate::relay::{Phase, Relay};
 use crate::signals::Signals;
-use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::stopped_call::{Call, Outcome, Waiting, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, Place};
 
 /// Longest address that is read.
 const NAME_MAX: usize = 128;
 /// AF_UNSPEC, with which a name begins that is none.
 const UNSPECIFIED: [u8; 2] = [0; 2];
-/// SO_BINDTOIFINDEX of asm-generic/socket.h.
-const SO_BINDTOIFINDEX: i32 = 62;
 
 /// Where a connection is to go.
 struct Towards {
@@ -222,7 +224,7 @@ impl Supervisor {
             None => pair.stuff()?,
         };
         self.watch(pair.ours.as_fd(), key)?;
-        let bell = self.news.listen_to(&socket, key);
+        let bell = self.news.listen_to(&*socket, key);
         bell.ring();
         let backing_cookie = sys::cookie(&backing)?;
         let phase = Phase::Connecting { stuffed };
@@ -386,31 +388,6 @@ impl Supervisor {
     }
 }
 
-fn set_freebind(fd: BorrowedFd<'_>, family: Family, on: bool) -> Result<(), Errno> {
-    match family {
-        Family::V4 => sockopt::set_ip_freebind(fd, on),
-        Family::V6 => sockopt::set_ipv6_freebind(fd, on),
-    }
-}
-
-/// Binds the program's own socket to an address that need not be the kernel's.
-pub fn bind_freely(fd: BorrowedFd<'_>, family: Family, address: SocketAddr) -> Result<(), Errno> {
-    let frees = match family {
-        Family::V4 => sockopt::ip_freebind(fd)?,
-        Family::V6 => sockopt::ipv6_freebind(fd)?,
-    };
-    let address = match (family, address.ip()) {
-        (Family::V6, IpAddr::V4(v4)) if !v4.is_unspecified() => {
-            SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
-        }
-        _ => address,
-    };
-    set_freebind(fd, family, true)?;
-    let bound = rustix::net::bind(fd, &address);
-    set_freebind(fd, family, frees)?;
-    bound
-}
-
 fn waiting(call: &Call, relay: &Relay) -> Waiting {
     let timeout = options::timeout(relay.backing.as_fd(), libc::SO_SNDTIMEO);
     Waiting {
@@ -440,36 +417,6 @@ fn named_or_served(call: &Call) -> Option<(Vec<u8>, OwnedFd, Option<Family>)> {
     Some((name, fd, family))
 }
 
-/// The family of a TCP socket of the kernel's.
-pub fn family_of_tcp(fd: BorrowedFd<'_>) -> Option<Family> {
-    let is_tcp = sockopt::socket_type(fd) == Ok(SocketType::STREAM)
-        && sockopt::socket_protocol(fd)
-            .is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::TCP));
-    if is_tcp { family_of(fd).ok() } else { None }
-}
-
-/// The family of a socket.
-pub fn family_of(fd: BorrowedFd<'_>) -> Result<Family, Errno> {
-    match sockopt::socket_domain(fd)? {
-        AddressFamily::INET => Ok(Family::V4),
-        AddressFamily::INET6 => Ok(Family::V6),
-        _ => Err(Errno::AFNOSUPPORT),
-    }
-}
-
-/// What the kernel says a socket is bound to.
-pub fn local_of(backing: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
-    let any = rustix::net::getsockname(backing)?;
-    let address = SocketAddr::try_from(any).map_err(|_| Errno::INVAL)?;
-    Ok(address::canonical(address))
-}
-
-/// A socket of the same kind with which nothing was done.
-pub fn fresh_like(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let family = sockopt::socket_domain(socket)?;
-    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-}
-
 /// Begins a connection on the first engine that can have it.
 fn open(
     engines: &'static Engines,
@@ -493,7 +440,7 @@ fn open(
         let session = engines.session(place)?;
         bind(session)?;
         let local = local_of(backing)?;
-        let socket = session.open_towards(backing, local, destination)?;
+        let socket = TcpSocket::open_towards(session, backing, local, destination)?;
         settings.tell(&socket);
         if towards.stays_here && towards.may_be_the_kernels {
             socket.connect_heard(destination, Some(local))?;
@@ -539,11 +486,4 @@ fn candidates_for(fd: BorrowedFd<'_>, destination: SocketAddr, all: &AllNetworks
             engines::of_interface(device, all).map_or_else(Candidates::default, Candidates::only)
         }
     }
-}
-
-/// The interface that a socket is bound to (SO_BINDTODEVICE).
-pub fn device_of(fd: BorrowedFd<'_>) -> Option<u32> {
-    let mut device = [0; 4];
-    sys::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut device).ok()?;
-    Some(u32::from_ne_bytes(device)).filter(|device| *device != 0)
 }

@@ -27,12 +27,11 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use client::address::{self, Family, Name};
 use client::engines::Place;
 use client::route::Owner;
-use client::{Control, Heard, HeardBy, Outgoing, Readiness, Received, TcpSocket};
+use client::{Control, Heard, HeardBy, Outgoing, Readiness, Received, Socket, UdpSocket};
 use hostif::Transport;
 use rustix::io::Errno;
 use rustix::net::{
@@ -43,10 +42,9 @@ use rustix::net::{
 use crate::bell::Bell;
 use crate::pair::{raise_send_buffer, set_nonblocking};
 use crate::relay::Step;
-use crate::supervisor::Call;
+use crate::stopped_call::Blocked;
 
 use cork::Corked;
-pub use open::family_of_udp;
 pub use options::Options;
 pub use receive::Facts;
 
@@ -57,9 +55,6 @@ const PIECES: usize = 16;
 const PROGRAMS_BYTES: usize = (65_507 + 1 + 32) / 2;
 /// Files with facts about senders that are kept to be used again.
 const FACTS_MAX: usize = 64;
-/// Calls that wait on one socket.
-pub const BLOCKED_MAX: usize = 1024;
-
 /// Whom the socket is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -71,29 +66,6 @@ pub enum Peer {
     Both,
     /// Somebody the kernel reaches.
     Kernel,
-}
-
-/// A call that waits for a datagram, or for room for one.
-#[derive(Clone, Copy)]
-pub struct Blocked {
-    /// The call.
-    pub call: Call,
-    /// Its number.
-    pub number: i64,
-    /// Messages that are done, of several.
-    pub done: usize,
-    /// Until when (SO_RCVTIMEO, SO_SNDTIMEO).
-    pub deadline: Option<Instant>,
-}
-
-impl Blocked {
-    /// What it returns when its time is over.
-    pub fn given_up(&self) -> Result<i64, Errno> {
-        match i64::try_from(self.done) {
-            Ok(done) if done > 0 => Ok(done),
-            _ => Err(Errno::AGAIN),
-        }
-    }
 }
 
 /// Both ends, before the program has its own.
@@ -133,7 +105,7 @@ impl DatagramPair {
 /// See the file's head.
 pub struct Datagrams {
     /// The engine's socket.
-    pub socket: Arc<TcpSocket>,
+    pub socket: Arc<UdpSocket>,
     /// Its engine.
     pub place: Place,
     /// The kernel's socket that holds port and options.
@@ -170,7 +142,7 @@ pub struct Datagrams {
 impl Datagrams {
     /// Of a bound socket and a pair; and the program's end.
     pub fn new(
-        (socket, place): (Arc<TcpSocket>, Place),
+        (socket, place): (Arc<UdpSocket>, Place),
         (backing, family): (OwnedFd, Family),
         owner: Owner,
         options: Options,

@@ -4,8 +4,8 @@ use client::Session;
 use client::engines::{Engines, Networks};
 use rustix::io::Errno;
 
-use crate::Settings;
 use crate::caller::Caller;
+use crate::settings::Settings;
 
 /// See the file's head.
 pub struct EngineAccess {

@@ -12,9 +12,10 @@ use client::address::{self, Name};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::connect::{family_of, local_of};
+use crate::kernel_socket::{family_of, local_of};
 use crate::pair::{is_nonblocking, set_nonblocking};
-use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::stopped_call::{Call, Outcome, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys;
 
 /// Ends of listeners that were shut down which are remembered.

@@ -20,17 +20,19 @@ mod engine_access;
 mod filter;
 mod holders;
 mod interest;
+mod kernel_socket;
 mod listen;
 mod options;
 mod pair;
 mod queue;
 mod relay;
+mod settings;
 mod signals;
+mod stopped_call;
 mod stream;
 mod supervisor;
 mod sys;
 
-use client::engines::Placement;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -41,18 +43,7 @@ use rustix::net::{
 use caller::Caller;
 use supervisor::Supervisor;
 
-/// What a supervisor has to know of its program.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The engines' control sockets, in the order of their priority.
-    pub engines: Vec<String>,
-    /// Which of them gets what several could carry.
-    pub placement: Placement,
-    /// What no engine can take fails instead of going to the kernel.
-    pub engine_only: bool,
-    /// Loopback is on the first engine that serves TCP, and on the first that serves UDP, before the kernel's.
-    pub loopback: bool,
-}
+pub use settings::Settings;
 
 /// Why a program cannot be supervised.
 #[derive(Debug, thiserror::Error)]

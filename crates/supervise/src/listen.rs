@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 
 use client::engines::{self, AllNetworks};
 use client::route::Owner;
-use client::{SocketKinds, State, TcpSocket};
+use client::{Socket, SocketKinds, State, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::connect::{device_of, family_of_tcp, fresh_like, local_of};
+use crate::kernel_socket::{device_of, family_of_tcp, fresh_like, local_of};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking, set_nonblocking};
 use crate::queue::{Queue, Ready};
-use crate::relay::{Phase, Relay, Step, Waiting};
-use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::relay::{Phase, Relay, Step};
+use crate::stopped_call::{Call, Outcome, Waiting, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, Place};
 
 /// The shortest time for which a call waits.
@@ -65,7 +66,7 @@ impl Supervisor {
         let settings = Settings::of(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
         let session = engines.session(place)?;
         let prepare = || {
-            let socket = session.open(fd.as_fd())?;
+            let socket = TcpSocket::open(session, fd.as_fd())?;
             // Before, so that the first connection has them; after, for the engine's other cores.
             settings.tell(&socket);
             socket.bind(local_of(fd.as_fd())?)?;
@@ -137,7 +138,7 @@ impl Supervisor {
         let soon = sockopt::Timeout::Recv;
         sockopt::set_socket_timeout(&pair.programs, soon, Some(AT_ONCE))?;
         let key = pair.cookie;
-        let bell = self.news.listen_to(&socket, key);
+        let bell = self.news.listen_to(&*socket, key);
         self.watch(pair.ours.as_fd(), key)?;
         if kernel_too {
             // Its connections are taken here, and nobody may wait for one.
@@ -272,7 +273,7 @@ impl Supervisor {
                     Place::Lowest,
                     closes,
                 )?;
-                let bell = self.news.listen_to(&accepted.socket, key);
+                let bell = self.news.listen_to(&*accepted.socket, key);
                 bell.ring();
                 let socket = std::sync::Arc::clone(&accepted.socket);
                 let place = (call.caller, fd);

@@ -4,7 +4,7 @@
 //! to the pair are set there too.
 
 use client::options::{int, note, translate};
-use client::{OptionChanges, State, TcpSocket};
+use client::{OptionChanges, Socket, State, TcpSocket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use client::{State, TcpSocket};
+use client::{Socket, State, TcpSocket};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
@@ -18,7 +18,7 @@ use crate::bell::Bell;
 use crate::caller::Caller;
 use crate::options::Settings;
 use crate::pair::Pair;
-use crate::relay::Waiting;
+use crate::stopped_call::Waiting;
 use crate::sys;
 
 /// Bytes in the pair at most: more connections than these that wait at once are no news of their own.
@@ -105,7 +105,7 @@ impl Queue {
     pub fn listen_again(&self) -> bool {
         let is_whole = self.socket.listen_again(self.backing.as_fd());
         self.settings.tell(&self.socket);
-        self.bell.listen_again(&self.socket);
+        self.bell.listen_again(&*self.socket);
         is_whole
     }
 

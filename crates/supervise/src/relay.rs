@@ -13,9 +13,8 @@
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use std::time::Instant;
 
-use client::{SendSpace, ShutdownHow, State, TcpSocket, WriteMode};
+use client::{SendSpace, ShutdownHow, Socket, State, TcpSocket, WriteMode};
 use rustix::event::epoll::EventFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -23,9 +22,9 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::bell::Bell;
 use crate::caller::Caller;
-use crate::datagram::Blocked;
 use crate::filter::{FIONREAD, SIOCATMARK, SIOCOUTQ};
 use crate::pair;
+use crate::stopped_call::{Blocked, Waiting};
 use crate::sys;
 
 /// Pieces that are moved in one turn each way, so that every connection has its turn.
@@ -35,23 +34,6 @@ pub const PIECE_BYTES: usize = 64 * 1024;
 /// Pieces that are moved for the sake of one call: more than a pair holds, so that a program that writes on and on, or a
 /// peer that does, holds up nobody else.
 const ROUNDS_MAX: usize = 64;
-
-/// A call that waits for what happens to a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    /// The notification.
-    pub id: u64,
-    /// Who called.
-    pub caller: Caller,
-    /// On which descriptor.
-    pub fd: RawFd,
-    /// Until when (SO_SNDTIMEO, SO_RCVTIMEO).
-    pub deadline: Option<Instant>,
-    /// accept4's flags.
-    pub flags: i32,
-    /// Where accept wants the peer's address and its length.
-    pub name: (u64, u64),
-}
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,12 +18,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::datagram::message::{self, Place};
-use crate::datagram::{BLOCKED_MAX, Blocked};
 use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCATMARK, SIOCOUTQ};
 use crate::options;
 use crate::pair::is_nonblocking;
 use crate::relay::{PIECE_BYTES, Phase, Relay};
-use crate::supervisor::{Call, Outcome, Served, Supervisor, low_half};
+use crate::stopped_call::{BLOCKED_MAX, Blocked, Call, Outcome, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys;
 
 /// How far a call is.

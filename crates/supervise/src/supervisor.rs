@@ -15,7 +15,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
-use crate::Settings;
 use crate::addresses::Questions;
 use crate::bell::News;
 use crate::caller::Caller;
@@ -26,6 +25,8 @@ use crate::holders::Holders;
 use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
+use crate::settings::Settings;
+use crate::stopped_call::{Call, Outcome, low_half};
 use crate::sys::{self, Notification};
 
 /// Bytes that are taken from a receive window at once.
@@ -49,29 +50,6 @@ pub enum Served {
     Queue(Box<Queue>),
     /// A UDP socket.
     Datagrams(Box<Datagrams>),
-}
-
-/// What becomes of a call.
-pub enum Outcome {
-    /// The kernel carries it out.
-    Continue,
-    /// It returns this.
-    Return(i64),
-    /// It waits; somebody answers it later, or has.
-    Later,
-}
-
-/// A call, read.
-#[derive(Clone, Copy)]
-pub struct Call {
-    /// Its name.
-    pub id: u64,
-    /// Who called.
-    pub caller: Caller,
-    /// The descriptor that it is about.
-    pub fd: RawFd,
-    /// All arguments.
-    pub arguments: [u64; 6],
 }
 
 /// See the file's head.
@@ -451,12 +429,6 @@ impl Supervisor {
             None => false,
         });
     }
-}
-
-/// The half of an argument that an `int` is.
-pub fn low_half(argument: u64) -> [u8; 4] {
-    let [a, b, c, d, ..] = argument.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d]).to_ne_bytes()
 }
 
 /// What poll says of a descriptor now.

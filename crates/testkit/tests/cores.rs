@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::{Errno, Observer, Readiness, Session, TcpSocket};
+use client::{Errno, Observer, Readiness, Session, Socket, TcpSocket};
 use engine_support::*;
 use hostif::Steering;
 use netem::Bundle;

@@ -10,7 +10,7 @@ mod sys;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use client::{Errno, Readiness, Session, State};
+use client::{Errno, Readiness, Session, Socket, State};
 use engine_support::process::{Part, ProgramProcess, part};
 use engine_support::*;
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Errno, Readiness, Session, ShutdownHow, State, TcpSocket};
+use client::{Errno, Readiness, Session, ShutdownHow, Socket, State, TcpSocket};
 use engine_support::*;
 use hostif::control::Request;
 use rustix::fd::AsFd as _;

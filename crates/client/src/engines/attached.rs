@@ -338,6 +338,14 @@ impl Engines {
         Err(refused.unwrap_or(Errno::NETUNREACH))
     }
 
+    /// Descriptors of all sockets of this process are about to be open elsewhere too, where no engine sees them: another
+    /// program starts.
+    pub fn share_all(&self) {
+        for session in &self.sessions {
+            session.share_all();
+        }
+    }
+
     /// Before fork(2).
     pub fn fork_prepare(&self) {
         for session in &self.sessions {

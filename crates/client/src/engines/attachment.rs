@@ -1,6 +1,11 @@
 //! What one process shares with one engine core under one session number: rings, doorbells, the sleepers,
 //! the commands under way. Replaced in a forked child, so it holds nothing of a socket.
 
+pub mod attach;
+pub(crate) mod attachments;
+pub(crate) mod calls;
+pub(crate) mod control;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Mutex;
 
@@ -13,8 +18,8 @@ use rustix::fd::{AsFd, AsRawFd, RawFd};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::engines::calls::Calls;
-use crate::engines::control::Control;
+use crate::engines::attachment::calls::Calls;
+use crate::engines::attachment::control::Control;
 use crate::engines::inline_engine;
 use crate::private::PrivateFd;
 

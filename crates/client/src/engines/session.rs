@@ -1,6 +1,18 @@
 //! A process's session with an engine: attach once, then open sockets.
 //!
-//! A session lives as long as the process; its attachment changes in a forked child (see `fork`).
+//! A session lives as long as the process; its attachment changes in a forked child (see `fork`). What it does is in the
+//! files of its folder.
+
+mod backing;
+mod command;
+mod death;
+mod fork;
+mod holders;
+mod opening;
+pub(crate) mod pool;
+mod reap;
+pub(crate) mod registry;
+mod steering;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -11,18 +23,28 @@ use hostif::{ChannelRegion, Region, SocketId, Steering};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::engines::attach::{AttachError, dial_core, greet, meet};
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attach::{AttachError, dial_core, greet, meet};
+use crate::engines::attachment::attachments::Attachments;
+use crate::engines::attachment::control::ControlError;
 use crate::engines::budget::{self, Budget};
 use crate::engines::changes;
-use crate::engines::control::ControlError;
 use crate::engines::inline_engine;
-use crate::engines::pool::Pool;
-use crate::engines::registry::{Observer, Registry};
+use crate::engines::session::pool::Pool;
+use crate::engines::session::registry::{Observer, Registry};
 use crate::lock::lock;
 use crate::private::PrivateFd;
 use crate::sys::Slot;
+
+/// A socket that an engine has made or shown, as far as its name and its place.
+pub(crate) struct Opened {
+    /// The engine's name for it.
+    pub id: SocketId,
+    /// Where its header lies.
+    pub region: Region,
+    /// The index of the header there, which is not checked yet.
+    pub header: u32,
+}
 
 /// See the file's head.
 pub struct Session {

@@ -9,8 +9,10 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 
+use crate::engines::session::Opened;
 use crate::lock::read;
 use crate::readiness::State;
+use crate::socket::Socket;
 use crate::tcp::socket::TcpSocket;
 
 /// An accepted connection.
@@ -70,10 +72,15 @@ impl TcpSocket {
                 peer,
                 ..
             } => {
-                let made = self
-                    .session()
-                    .region(self.id().core(), region)
-                    .and_then(|region| self.session().make_socket(socket, region, header));
+                let region = self.session().region(self.id().core(), region);
+                let made = region.and_then(|region| {
+                    let opened = Opened {
+                        id: socket,
+                        region,
+                        header,
+                    };
+                    self.session().register(opened, TcpSocket::new)
+                });
                 match made {
                     Ok(socket) => Ok(Some(Accepted {
                         socket,

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use crate::engines::inline_engine;
 use crate::readiness::State;
-use crate::tcp::socket::{Held, TcpSocket};
+use crate::socket::{Held, Socket};
+use crate::tcp::socket::TcpSocket;
 use crate::wait::look;
 
 /// Of a long write or read the other side hears piece by piece, so that it works meanwhile.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::engines::session::Session;
 use crate::readiness::State;
+use crate::socket::Socket;
 use crate::tcp::socket::TcpSocket;
 
 /// How many connections may wait at a listener that came from another program, which alone knows: as many as Linux
@@ -51,7 +52,7 @@ impl TcpSocket {
                     && self
                         .all_parts()
                         .filter(|one| same(one))
-                        .all(TcpSocket::is_reset)
+                        .all(|one| one.is_reset())
             })
             .map(|(_, part)| part.session())
     }
@@ -97,9 +98,9 @@ pub(crate) fn listen_on(
 ) -> Result<Vec<Arc<TcpSocket>>, Errno> {
     let cores = session.attachments()?.steering.cores;
     let bind = |core| {
-        let socket = match session.adopt_at(core, backing)? {
+        let socket = match session.adopt_at(core, backing, TcpSocket::new)? {
             Some(known) => known,
-            None => session.open_at(core, backing)?,
+            None => session.open(core, backing, TcpSocket::new)?,
         };
         let bound = match socket.state() {
             State::Listening => Ok(local),
@@ -111,8 +112,8 @@ pub(crate) fn listen_on(
     let sockets = (0..cores).map(bind).collect::<Result<Vec<_>, Errno>>()?;
     for (socket, bound) in &sockets {
         if socket.state() != State::Listening {
-            session
-                .call_plain(socket.id(), Op::Listen { backlog })
+            socket
+                .call(Op::Listen { backlog })
                 .map_err(|error| bound.err().unwrap_or(error))?;
         }
     }

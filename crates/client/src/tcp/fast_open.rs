@@ -32,7 +32,7 @@ impl TcpSocket {
         } else {
             Op::ConnectForCookie { remote, local }
         };
-        let room = self.session().call_plain(self.id(), op)?;
+        let room = self.call(op)?;
         let room = u32::try_from(room).map_err(|_| Errno::PROTO)?;
         self.syn_room.store(room, Ordering::Release);
         Ok(self.syn_room())

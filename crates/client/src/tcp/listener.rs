@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, sockopt};
 
 use crate::engines::session::Session;
 use crate::readiness::State;
+use crate::socket::Socket;
 use crate::tcp::comeback::listen_on;
 use crate::tcp::socket::TcpSocket;
 
@@ -71,7 +72,7 @@ impl TcpSocket {
                 // They listen already.
                 continue;
             }
-            let listening = part.session().call_plain(part.id(), Op::Listen { backlog });
+            let listening = part.call(Op::Listen { backlog });
             match listening {
                 Ok(_) if first => part.session().on_listener_opened(),
                 Ok(_) => {}
@@ -96,7 +97,7 @@ impl TcpSocket {
         let own = self.id().core();
         let mut sockets = Vec::new();
         for core in (0..cores).filter(|core| *core != own) {
-            let twin = self.session().open_at(core, backing)?;
+            let twin = self.session().open(core, backing, TcpSocket::new)?;
             twin.bind(local)?;
             sockets.push(twin);
         }

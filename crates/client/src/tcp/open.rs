@@ -1,67 +1,83 @@
-//! Opening: a kernel socket that holds the port stands behind each socket of an engine.
+//! A TCP socket comes into being: a kernel socket that holds the port, or will, stands behind it.
 
 use core::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
-use hostif::control::{Reply, Request};
-use hostif::{Region, SocketId};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, sockopt};
 
+use crate::engines::attached::Engines;
 use crate::engines::session::Session;
-use crate::lock::{lock, read};
+use crate::readiness::State;
+use crate::socket::Socket;
+use crate::tcp::comeback::BACKLOG;
+use crate::tcp::listener::PerCore;
 use crate::tcp::socket::TcpSocket;
 
-impl Session {
+impl TcpSocket {
     /// Makes an engine socket for a backing socket (SOCK_STREAM), which the engine gets a
-    /// duplicate of. For a connection see [`Session::open_towards`].
-    pub fn open(&'static self, backing: BorrowedFd<'_>) -> Result<Arc<TcpSocket>, Errno> {
-        self.open_at(0, backing)
-    }
-
-    /// As `open`, on a core.
-    pub(crate) fn open_at(
-        &'static self,
-        core: u16,
+    /// duplicate of. For a connection see [`TcpSocket::open_towards`].
+    pub fn open(
+        session: &'static Session,
         backing: BorrowedFd<'_>,
     ) -> Result<Arc<TcpSocket>, Errno> {
-        let _opening = read(&self.opening);
-        match self.request(core, &Request::Open { count: 1 }, &[backing])? {
-            (Reply::Opened(list), _) => {
-                let opened = list.first().ok_or(Errno::PROTO)?;
-                let region = self.living(core)?.region.clone();
-                if opened.socket.core() != core {
-                    return Err(Errno::PROTO);
-                }
-                self.make_socket(opened.socket, region, opened.header)
-            }
-            _ => Err(Errno::PROTO),
-        }
-    }
-
-    /// A socket object for an engine's socket.
-    pub(crate) fn make_socket(
-        &'static self,
-        id: SocketId,
-        region: Region,
-        header: u32,
-    ) -> Result<Arc<TcpSocket>, Errno> {
-        let socket = TcpSocket::new(self, id, region, header)?;
-        let known: Weak<TcpSocket> = Arc::downgrade(&socket);
-        lock(&self.registry).insert(id, known);
-        Ok(socket)
+        session.open(0, backing, TcpSocket::new)
     }
 
     /// Makes an engine socket on the core that serves the connection from `local`, a port that the backing
     /// socket holds, to `remote`.
     pub fn open_towards(
-        &'static self,
+        session: &'static Session,
         backing: BorrowedFd<'_>,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<Arc<TcpSocket>, Errno> {
-        let steering = self.attachments()?.steering;
-        let local = self.placed(local, remote)?;
-        self.open_at(steering.core_of(local, remote), backing)
+        let steering = session.attachments()?.steering;
+        let local = session.placed(local, remote)?;
+        session.open(steering.core_of(local, remote), backing, TcpSocket::new)
+    }
+
+    /// The socket of one of the engines that a descriptor of SOCK_STREAM stands for, which came from elsewhere; `None`: it is
+    /// none of theirs. A listener comes with its per-core sockets.
+    pub fn adopt(
+        engines: &Engines,
+        backing: BorrowedFd<'_>,
+    ) -> Result<Option<Arc<TcpSocket>>, Errno> {
+        let mut found: Vec<Arc<TcpSocket>> = Vec::new();
+        for session in engines.sessions() {
+            if session.is_dead() {
+                continue;
+            }
+            for core in 0..session.attachments()?.steering.cores {
+                let Some(socket) = session.adopt_at(core, backing, TcpSocket::new)? else {
+                    continue;
+                };
+                // Of a listener that another process makes at this moment the other cores follow.
+                if socket.state() != State::Listening && found.is_empty() {
+                    return Ok(Some(socket));
+                }
+                found.push(socket);
+            }
+        }
+        let mut found = found.into_iter();
+        let Some(first) = found.next() else {
+            return Ok(None);
+        };
+        let is_v6 = sockopt::socket_domain(backing)? == AddressFamily::INET6;
+        first.is_v6.store(is_v6, Ordering::Relaxed);
+        first.note_listening(BACKLOG);
+        let per_core: Vec<_> = found.collect();
+        if first.per_core.get().is_none() {
+            first.session().on_listener_opened();
+            for twin in &per_core {
+                twin.session().on_listener_opened();
+            }
+            if !per_core.is_empty() {
+                let _ = first.per_core.set(PerCore::new(per_core));
+            }
+        }
+        Ok(Some(first))
     }
 }

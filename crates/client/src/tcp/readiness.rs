@@ -1,19 +1,39 @@
-//! What poll(2) and epoll(7) say about a socket, computed from its header: `tcp_poll` of Linux.
+//! Where a TCP socket stands and what poll(2) and epoll(7) say about it, computed from its header: `tcp_poll` of Linux.
 
 use core::sync::atomic::Ordering;
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
-use hostif::{Flags, Op, SocketHeader, SocketOption};
+use hostif::{Flags, Op, SocketHeader, SocketId, SocketOption};
 use rustix::io::Errno;
 
+use crate::engines::session::Session;
 use crate::readiness::{Readiness, State};
+use crate::socket::{Socket, SocketCore};
 use crate::tcp::socket::TcpSocket;
+use crate::wait::Awaited;
 
-impl TcpSocket {
-    /// Where the socket stands.
-    #[must_use]
-    pub fn state(&self) -> State {
+impl Awaited for TcpSocket {
+    fn visit_parts(&self, visit: &mut dyn FnMut(&Session, SocketId)) {
+        self.parts()
+            .for_each(|part| visit(part.session(), part.id()));
+    }
+
+    fn hears_past_engine(&self) -> bool {
+        self.meet_byte_channels().is_some()
+    }
+
+    fn request_news(&self) {
+        self.await_byte_channel();
+    }
+}
+
+impl Socket for TcpSocket {
+    fn core(&self) -> &SocketCore {
+        self
+    }
+
+    fn state(&self) -> State {
         if self.is_reset() {
             return if self.is_served_elsewhere() {
                 State::Listening
@@ -21,27 +41,11 @@ impl TcpSocket {
                 State::Closed
             };
         }
-        let flags = self.header().flags();
-        if flags.intersects(Flags::ERROR | Flags::HUP | Flags::CLOSED) {
-            State::Closed
-        } else if flags.contains(Flags::LISTENING) {
-            State::Listening
-        } else if flags.contains(Flags::CONNECTED) {
-            State::Connected
-        } else if flags.contains(Flags::CONNECTING) {
-            State::Connecting
-        } else {
-            State::Idle
-        }
+        self.told_state()
     }
 
-    /// The event bits that hold now. Where OUT does not, the engine is asked for an event.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
+    fn readiness(&self) -> Readiness {
         let header = self.header();
-        if header.flags().contains(Flags::DATAGRAM) {
-            return self.datagram_readiness(&header);
-        }
         let state = self.state();
         let mut ready = Readiness::empty();
         ready.set(Readiness::ERR, self.has_error());
@@ -72,6 +76,50 @@ impl TcpSocket {
         ready
     }
 
+    fn has_error(&self) -> bool {
+        self.header().error_pending() || self.is_reset_unreported() && !self.is_served_elsewhere()
+    }
+
+    fn take_error(&self) -> Option<Errno> {
+        self.take_error_by(
+            |header| header.program_take_error(),
+            || self.is_served_elsewhere(),
+        )
+    }
+
+    fn rx_events(&self) -> u32 {
+        // Who asks for this wants to hear of the next bytes too.
+        self.await_byte_channel();
+        self.parts()
+            .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
+    }
+
+    fn mark(&self, marks: u32, on: bool) {
+        for part in self.all_parts() {
+            part.header().program_mark(marks, on);
+        }
+    }
+
+    fn close(&self) {
+        if !self.set_closed() {
+            return;
+        }
+        // The first core ends the kernel's part of a listener, which hears for the others otherwise.
+        let listens = self.header().flags().contains(Flags::LISTENING);
+        if self.release(listens) && listens {
+            self.session().on_listener_closed();
+        }
+        self.close_per_core();
+    }
+}
+
+impl TcpSocket {
+    /// What the processes that hold the socket have noted for each other.
+    #[must_use]
+    pub fn marks(&self) -> u32 {
+        self.parts().next().unwrap_or(self).header().marks()
+    }
+
     /// Name of the congestion control that the engine uses.
     #[must_use]
     pub fn congestion(&self) -> Option<&'static str> {
@@ -93,18 +141,6 @@ impl TcpSocket {
     /// Whether nothing more will come: FIN, or shut down for reading.
     pub(crate) fn is_receive_over(&self) -> bool {
         self.fin_received() || self.header().shut() & SHUT_READ != 0
-    }
-
-    /// Whether an error waits to be fetched.
-    #[must_use]
-    pub fn has_error(&self) -> bool {
-        let header = self.header();
-        let pending = if header.flags().contains(Flags::DATAGRAM) {
-            header.soft_error_pending()
-        } else {
-            header.error_pending()
-        };
-        pending || self.is_reset_unreported()
     }
 
     /// Whether enough of the send window is free (half of what is used, as in Linux). If not, the engine
@@ -144,21 +180,6 @@ impl TcpSocket {
         (limit > 0).then_some((unsent, u64::from(limit)))
     }
 
-    /// Counts what made the socket readable, for edge-triggered readers. Wraps around.
-    #[must_use]
-    pub fn rx_events(&self) -> u32 {
-        // Who asks for this wants to hear of the next bytes too.
-        self.await_byte_channel();
-        self.parts()
-            .fold(0, |sum, part| sum.wrapping_add(part.header().rx_events()))
-    }
-
-    /// Counts what made the socket writable, for edge-triggered writers. Wraps around.
-    #[must_use]
-    pub fn tx_events(&self) -> u32 {
-        self.header().tx_events()
-    }
-
     /// Whether a connection waits to be accepted.
     #[must_use]
     pub fn has_connection(&self) -> bool {
@@ -171,8 +192,7 @@ impl TcpSocket {
         let (option, value) = (SocketOption::NotSentLowWater, u64::from(bytes));
         if self.header().written() > 0 {
             // How far it has sent is told from then on only.
-            self.session()
-                .call_plain(self.id(), Op::SetOption { option, value })?;
+            self.call(Op::SetOption { option, value })?;
         } else {
             self.set_option(option, value)?;
         }
@@ -203,14 +223,6 @@ impl TcpSocket {
         };
         let there = end.saturating_sub(consumed) + self.byte_channel_bytes();
         usize::try_from(there).unwrap_or(usize::MAX)
-    }
-
-    /// Bytes written and not acknowledged (SIOCOUTQ).
-    #[must_use]
-    pub fn unacknowledged_bytes(&self) -> usize {
-        let header = self.header();
-        let acknowledged = header.acknowledged();
-        usize::try_from(header.written().saturating_sub(acknowledged)).unwrap_or(usize::MAX)
     }
 
     /// Bytes that fit into the send window now; 0 while there is none.

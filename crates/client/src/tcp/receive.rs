@@ -19,9 +19,10 @@ use rustix::io::Errno;
 use crate::engines::attachment::Attachment;
 use crate::engines::inline_engine;
 use crate::readiness::State;
+use crate::socket::{Held, Socket};
 use crate::tcp::byte_channels::PIECE_BYTES;
 use crate::tcp::send::Bell;
-use crate::tcp::socket::{Held, TcpSocket};
+use crate::tcp::socket::TcpSocket;
 use crate::tcp::sys;
 
 /// How often the engine hears of a window that is empty.

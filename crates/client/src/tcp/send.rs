@@ -4,14 +4,14 @@
 use std::io::IoSlice;
 
 use hostif::header::SHUT_WRITE;
-use hostif::{FileSource, SocketHeader, Span, Window, WindowSpan, WriteMode, Written};
+use hostif::{FileSource, SocketHeader, Span, WindowSpan, WriteMode, Written};
 use rustix::io::Errno;
 
-use crate::engines::attachment::Attachment;
 use crate::readiness::State;
+use crate::socket::{LockedWindow, Socket};
 use crate::tcp::byte_channels::ChannelSpace;
 use crate::tcp::files::SharedFile;
-use crate::tcp::socket::{Held, TcpSocket};
+use crate::tcp::socket::TcpSocket;
 use crate::tcp::sys;
 
 /// The engine hears of a long write piece by piece, so that it sends one piece while the next is copied.
@@ -23,9 +23,7 @@ const SMALL_BYTES: usize = 4096;
 /// Free bytes of a send window, with the send lock held.
 struct Room<'a> {
     socket: &'a TcpSocket,
-    attachment: &'static Attachment,
-    header: SocketHeader<'a>,
-    window: Window<'a>,
+    locked: LockedWindow<'a>,
     written: u64,
     free: usize,
     mode: WriteMode,
@@ -34,7 +32,6 @@ struct Room<'a> {
     /// What of the way of the last byte it wants to hear the time of: bits of [`hostif::stamp`].
     stamps: u8,
     bell: Bell,
-    _held: Held<'a>,
 }
 
 /// When an engine that sleeps hears of what a call did.
@@ -102,11 +99,14 @@ impl TcpSocket {
                     room.tell_more(told, done)?;
                     told = done;
                 }
-                done += room.window.copy_in(room.written + done as u64, piece);
+                done += room
+                    .locked
+                    .window
+                    .copy_in(room.written + done as u64, piece);
             }
             if len < slice.len() {
                 // A short send shows up as not writable, as in Linux (SOCK_NOSPACE).
-                room.header.program_want_tx();
+                room.locked.header.program_want_tx();
                 // What follows will be sent by another call, which says how.
                 room.mode = WriteMode::Plain;
                 room.stamps = 0;
@@ -126,14 +126,14 @@ impl TcpSocket {
             return Err(Errno::STALE);
         }
         let room = self.room()?;
-        if !file.is_of(room.attachment) {
+        if !file.is_of(room.locked.attachment) {
             return Err(Errno::STALE);
         }
         let bytes = room.free.min(max);
         let end = offset.checked_add(bytes as u64).ok_or(Errno::OVERFLOW)?;
         i64::try_from(end).map_err(|_| Errno::OVERFLOW)?;
         if bytes < max {
-            room.header.program_want_tx();
+            room.locked.header.program_want_tx();
         }
         let handle = file.handle();
         room.tell(0, bytes, Some(FileSource { handle, offset }))?;
@@ -199,10 +199,8 @@ impl TcpSocket {
     fn room(&self) -> Result<Room<'_>, Errno> {
         let attachment = self.attachment()?;
         let send = self.sendable()?;
-        let window = self.region().window(send).ok_or(Errno::PROTO)?;
-        attachment.await_room(&attachment.sends)?;
-        let header = self.header();
-        let held = self.hold(attachment, header.send_lock())?;
+        let locked = self.lock_send_window(attachment, send)?;
+        let header = &locked.header;
         if header.shut() & SHUT_WRITE != 0 {
             return Err(Errno::PIPE);
         }
@@ -216,13 +214,13 @@ impl TcpSocket {
                 None => room,
             }
         };
-        let mut room = free(&header);
+        let mut room = free(header);
         if room == 0 {
             header.program_want_tx();
-            room = free(&header);
+            room = free(header);
         }
         if room == 0 {
-            drop(held);
+            drop(locked);
             self.session().on_idle_call(attachment);
             return Err(Errno::AGAIN);
         }
@@ -232,16 +230,13 @@ impl TcpSocket {
         }
         Ok(Room {
             socket: self,
-            attachment,
-            header,
-            window,
+            locked,
             written,
             free: room,
             mode: WriteMode::Plain,
             in_place: false,
             stamps: 0,
             bell: Bell::Now,
-            _held: held,
         })
     }
 }
@@ -286,17 +281,19 @@ impl Room<'_> {
         };
         // Still under the lock, and before the position moves on: where the bytes are is known from the
         // note alone, so no process may see, and act on, a position whose note is in no ring.
-        self.attachment.push(&self.attachment.sends, &note)?;
-        self.header.program_set_written(end);
+        self.locked
+            .attachment
+            .push(&self.locked.attachment.sends, &note)?;
+        self.locked.header.program_set_written(end);
         self.socket.end_waiting_of_syn();
         if self.bell == Bell::Later {
             return Ok(());
         }
         let is_urgent = mode == WriteMode::Urgent;
         if to - from < SMALL_BYTES && source.is_none() && !is_urgent {
-            self.attachment.ring_engine_small(self.socket.id());
+            self.locked.attachment.ring_engine_small(self.socket.id());
         } else {
-            self.attachment.ring_engine();
+            self.locked.attachment.ring_engine();
         }
         Ok(())
     }
@@ -333,7 +330,11 @@ impl SendSpace<'_> {
     #[must_use]
     pub fn spans(&self) -> [(*mut u8, usize); 2] {
         match &self.room {
-            Space::Window(room) => room.window.spans(room.written, room.free).map(Span::raw),
+            Space::Window(room) => room
+                .locked
+                .window
+                .spans(room.written, room.free)
+                .map(Span::raw),
             Space::ByteChannel(room) => room.spans(),
         }
     }

@@ -4,6 +4,7 @@ use hostif::stamp::{self, Told};
 use hostif::{Query, SocketOption};
 use rustix::io::Errno;
 
+use crate::socket::Socket;
 use crate::tcp::socket::TcpSocket;
 
 impl TcpSocket {

@@ -3,21 +3,17 @@
 use std::io::IoSliceMut;
 
 use hostif::datagram::{Failure, RECORD_BYTES, RawRecord, Received, record_bytes};
-use hostif::{Consumed, SocketHeader, Window};
+use hostif::{Consumed, Window};
 use rustix::io::Errno;
 
-use crate::engines::attachment::Attachment;
-use crate::tcp::socket::{Held, TcpSocket};
+use crate::socket::LockedWindow;
+use crate::udp::socket::UdpSocket;
 
 /// Records of a receive ring, with its lock held. The engine hears of those taken when it is dropped.
 pub struct Inbox<'a> {
-    socket: &'a TcpSocket,
-    attachment: &'static Attachment,
-    header: SocketHeader<'a>,
-    window: Window<'a>,
+    ring: LockedWindow<'a>,
     start: u64,
     taken: u64,
-    _held: Held<'a>,
 }
 
 /// A record and how much of its payload was copied.
@@ -29,7 +25,7 @@ pub struct Delivered<T> {
     pub copied: usize,
 }
 
-impl TcpSocket {
+impl UdpSocket {
     /// A way into the receive ring; `None`: it is empty.
     ///
     /// # Errors
@@ -39,22 +35,12 @@ impl TcpSocket {
             return Ok(None);
         }
         let attachment = self.attachment()?;
-        let rings = self.rings()?;
-        let window = self.region().window(rings.receive).ok_or(Errno::PROTO)?;
-        if !attachment.is_dead() {
-            attachment.await_room(&attachment.receives)?;
-        }
-        let header = self.header();
-        let held = self.hold(attachment, header.receive_lock())?;
-        let start = header.consumed();
+        let ring = self.lock_receive_window(attachment, self.rings()?.receive)?;
+        let start = ring.header.consumed();
         Ok(Some(Inbox {
-            socket: self,
-            attachment,
-            header,
-            window,
+            ring,
             start,
             taken: start,
-            _held: held,
         }))
     }
 
@@ -62,7 +48,7 @@ impl TcpSocket {
     ///
     /// # Errors
     /// As [`Self::inbox`].
-    pub fn next_datagram_bytes(&self) -> Result<Option<usize>, Errno> {
+    pub fn next_bytes(&self) -> Result<Option<usize>, Errno> {
         let Some(inbox) = self.inbox()? else {
             return Ok(None);
         };
@@ -107,12 +93,12 @@ impl TcpSocket {
 impl Inbox<'_> {
     /// The next record without its payload.
     fn look(&self) -> Result<Option<Received>, Errno> {
-        let left = self.header.received_end().saturating_sub(self.taken);
+        let left = self.ring.header.received_end().saturating_sub(self.taken);
         if left == 0 {
             return Ok(None);
         }
         let mut raw: RawRecord = [0; RECORD_BYTES];
-        self.window.copy_out(self.taken, &mut raw);
+        self.ring.window.copy_out(self.taken, &mut raw);
         let record = Received::decode(&raw).map_err(|_| Errno::PROTO)?;
         // Another holder of the socket may have scribbled there.
         if u64::from(record.room) > left {
@@ -134,7 +120,7 @@ impl Inbox<'_> {
         let Some(record) = self.look()? else {
             return Ok(None);
         };
-        let copied = copy(&self.window, self.taken, record.len, slices);
+        let copied = copy(&self.ring.window, self.taken, record.len, slices);
         if !peek {
             self.taken += u64::from(record.room);
         }
@@ -147,18 +133,21 @@ impl Drop for Inbox<'_> {
         if self.taken == self.start {
             return;
         }
-        self.header.program_set_consumed(self.taken);
-        if self.attachment.is_dead() {
+        self.ring.header.program_set_consumed(self.taken);
+        if self.ring.attachment.is_dead() {
             return;
         }
         let note = Consumed {
-            socket: self.socket.id(),
+            socket: self.ring.id,
             end: self.taken,
             in_place: false,
         };
         // It fails only when the engine is gone. Nobody waits for the room: a sleeping engine reads the
         // note when the next datagram wakes it.
-        let _ = self.attachment.push(&self.attachment.receives, &note);
+        let _ = self
+            .ring
+            .attachment
+            .push(&self.ring.attachment.receives, &note);
     }
 }
 

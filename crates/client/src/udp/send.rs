@@ -4,24 +4,20 @@ use std::io::IoSlice;
 
 use hostif::datagram::{Outgoing, PAYLOAD_MAX, RECORD_BYTES, record_bytes};
 use hostif::header::SHUT_WRITE;
-use hostif::{SocketHeader, Window, Written};
+use hostif::{SocketHeader, Written};
 use rustix::io::Errno;
 
-use crate::engines::attachment::Attachment;
-use crate::tcp::socket::{Held, TcpSocket};
+use crate::socket::{LockedWindow, Socket};
+use crate::udp::socket::UdpSocket;
 
 /// Records on their way into a send ring, with its lock held. The engine hears of them when it is dropped.
 pub struct Outbox<'a> {
-    socket: &'a TcpSocket,
-    attachment: &'static Attachment,
-    header: SocketHeader<'a>,
-    window: Window<'a>,
+    ring: LockedWindow<'a>,
     start: u64,
     end: u64,
-    _held: Held<'a>,
 }
 
-impl TcpSocket {
+impl UdpSocket {
     /// A way into the send ring.
     ///
     /// # Errors
@@ -30,24 +26,16 @@ impl TcpSocket {
         if let Some(error) = self.take_error() {
             return Err(error);
         }
-        let header = self.header();
-        if header.shut() & SHUT_WRITE != 0 {
+        if self.header().shut() & SHUT_WRITE != 0 {
             return Err(Errno::PIPE);
         }
         let attachment = self.attachment()?;
-        let rings = self.rings()?;
-        let window = self.region().window(rings.send).ok_or(Errno::PROTO)?;
-        attachment.await_room(&attachment.sends)?;
-        let held = self.hold(attachment, header.send_lock())?;
-        let start = header.written();
+        let ring = self.lock_send_window(attachment, self.rings()?.send)?;
+        let start = ring.header.written();
         Ok(Outbox {
-            socket: self,
-            attachment,
-            header,
-            window,
+            ring,
             start,
             end: start,
-            _held: held,
         })
     }
 }
@@ -65,23 +53,23 @@ impl Outbox<'_> {
             ..*record
         };
         let bytes = record_bytes(record.len);
-        let size = self.window.size() as u64;
+        let size = self.ring.window.size() as u64;
         if bytes > size {
             return Err(Errno::MSGSIZE);
         }
         let fits = |header: &SocketHeader<'_>| {
             self.end.saturating_sub(header.acknowledged()) + bytes <= size
         };
-        if !fits(&self.header) {
-            self.header.program_want_tx();
-            if !fits(&self.header) {
+        if !fits(&self.ring.header) {
+            self.ring.header.program_want_tx();
+            if !fits(&self.ring.header) {
                 return Err(Errno::AGAIN);
             }
         }
-        self.window.copy_in(self.end, &record.encode());
+        self.ring.window.copy_in(self.end, &record.encode());
         let mut at = self.end + RECORD_BYTES as u64;
         for slice in slices {
-            at += self.window.copy_in(at, slice) as u64;
+            at += self.ring.window.copy_in(at, slice) as u64;
         }
         self.end += bytes;
         Ok(len)
@@ -94,7 +82,7 @@ impl Drop for Outbox<'_> {
             return;
         }
         let note = Written {
-            socket: self.socket.id(),
+            socket: self.ring.id,
             start: self.start,
             end: self.end,
             source: None,
@@ -104,9 +92,14 @@ impl Drop for Outbox<'_> {
         };
         // Still under the lock, as for streams: who sees the position finds the note in a ring. It fails
         // only when the engine is gone, and then the next call says so.
-        if self.attachment.push(&self.attachment.sends, &note).is_ok() {
-            self.header.program_set_written(self.end);
-            self.attachment.ring_engine();
+        if self
+            .ring
+            .attachment
+            .push(&self.ring.attachment.sends, &note)
+            .is_ok()
+        {
+            self.ring.header.program_set_written(self.end);
+            self.ring.attachment.ring_engine();
         }
     }
 }

@@ -7,7 +7,7 @@ use hostif::{Command, Completion, Op, SocketId};
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::budget::Budget;
 use crate::engines::inline_engine;
 use crate::engines::session::Session;

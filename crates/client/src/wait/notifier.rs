@@ -13,10 +13,11 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::session::Session;
 use crate::private::PrivateFd;
 use crate::sys;
+use crate::wait::wait_set::announce;
 
 /// See the file's head.
 pub struct Notifier {
@@ -88,16 +89,7 @@ impl Notifier {
     pub fn arm(&mut self) -> Result<(), Errno> {
         self.follow()?;
         self.notify.is_wanted.store(true, Ordering::SeqCst);
-        for attachment in self.all.iter() {
-            let bit = 1 << attachment.core;
-            if self.armed & bit == 0 {
-                self.armed |= bit;
-                attachment.sleepers.enter(&attachment.program_word);
-            } else {
-                attachment.program_word.announce();
-            }
-            self.session.reap_all(attachment);
-        }
+        announce(self.session, self.all, &mut self.armed);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use rustix::fd::RawFd;
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::inline_engine::{self, Watch};
 use crate::engines::session::Session;
 use crate::lock::lock;
@@ -49,20 +49,6 @@ impl<'a> EngineWait<'a> {
         }
     }
 
-    /// Says to every core, new ones too, that the thread sleeps, and takes what is there already.
-    fn announce(&mut self) {
-        for attachment in self.all.iter() {
-            let bit = 1 << attachment.core;
-            if self.entered & bit == 0 {
-                self.entered |= bit;
-                attachment.sleepers.enter(&attachment.program_word);
-            } else {
-                attachment.program_word.announce();
-            }
-            self.session.reap_all(attachment);
-        }
-    }
-
     /// The cores that the thread sleeps on.
     fn cores(&self) -> impl Iterator<Item = &'static Attachment> + use<> {
         let entered = self.entered;
@@ -75,6 +61,21 @@ impl<'a> EngineWait<'a> {
         for attachment in self.all.iter() {
             self.session.reap_all(attachment);
         }
+    }
+}
+
+/// Says to every core, new ones too, that somebody is about to sleep who wants to hear of it, and takes what is there
+/// already. Bit n of `entered`: core n has counted him.
+pub(super) fn announce(session: &Session, all: &Attachments, entered: &mut u64) {
+    for attachment in all.iter() {
+        let bit = 1 << attachment.core;
+        if *entered & bit == 0 {
+            *entered |= bit;
+            attachment.sleepers.enter(&attachment.program_word);
+        } else {
+            attachment.program_word.announce();
+        }
+        session.reap_all(attachment);
     }
 }
 
@@ -171,7 +172,11 @@ impl<'a> WaitSet<'a> {
             waker.on_awake();
             for engine_wait in self.iter_mut() {
                 engine_wait.leads |= promoted;
-                engine_wait.announce();
+                announce(
+                    engine_wait.session,
+                    engine_wait.all,
+                    &mut engine_wait.entered,
+                );
             }
             if ready() {
                 break Ok(Woken::Ready);

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Awaited, Errno, Readiness, Session, State, TcpSocket, Woken};
+use client::{Awaited, Errno, Readiness, Session, Socket, State, TcpSocket, Woken};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -37,7 +37,7 @@ pub fn backing() -> OwnedFd {
 }
 
 pub fn open(session: &'static Session) -> Arc<TcpSocket> {
-    session.open(backing().as_fd()).unwrap()
+    TcpSocket::open(session, backing().as_fd()).unwrap()
 }
 
 /// Waits for a condition on some sockets, and fails the test if it never holds.
@@ -72,7 +72,7 @@ pub fn connect(session: &'static Session, port: u16) -> Result<Arc<TcpSocket>, E
 
 pub fn listener(session: &'static Session, port: u16) -> Arc<TcpSocket> {
     let backing = backing();
-    let socket = session.open(backing.as_fd()).unwrap();
+    let socket = TcpSocket::open(session, backing.as_fd()).unwrap();
     assert_eq!(socket.bind(address(port)).unwrap(), address(port));
     socket.listen(backing.as_fd(), 128).unwrap();
     socket

@@ -2,9 +2,13 @@
 
 use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use client::engines::Place;
-use client::{DatagramOptions, Delivered, Failure, Outgoing, Readiness, Received, TcpSocket};
+use client::{
+    DatagramOptions, Delivered, Failure, Outgoing, Readiness, Received, Socket, UdpSocket,
+};
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
@@ -20,32 +24,56 @@ pub struct Arrived<T> {
 }
 
 impl Stream {
-    fn at(&self, place: Place) -> Result<&TcpSocket, Errno> {
+    /// Makes a UDP socket of an engine's behind the backing socket.
+    pub fn open_datagrams(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
+        let socket = UdpSocket::open(engines::session(place)?, backing)?;
+        Ok(Arc::new(Stream::of(vec![socket])))
+    }
+
+    /// The UDP socket that a descriptor from elsewhere stands for.
+    pub fn adopt_datagrams(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
+        let adopted = engines::adopt_datagrams(backing)?;
+        Ok(adopted.map(|socket| Arc::new(Stream::of(vec![socket]))))
+    }
+
+    fn first_udp(&self) -> Result<&UdpSocket, Errno> {
+        self.udp()
+            .first()
+            .map(AsRef::as_ref)
+            .ok_or(Errno::OPNOTSUPP)
+    }
+
+    fn at(&self, place: Place) -> Result<&UdpSocket, Errno> {
         self.part_at(place).map(AsRef::as_ref).ok_or(Errno::NETDOWN)
     }
 
     /// Takes a local end whose port the backing socket holds.
     pub fn bind(&self, local: SocketAddr) -> Result<(), Errno> {
-        self.socket.bind(local).map(drop)
+        self.first().core().bind(local).map(drop)
     }
 
     /// Gives it a peer.
     pub fn set_peer(&self, remote: SocketAddr) -> Result<(), Errno> {
-        self.socket.set_peer(remote, None)
+        self.first_udp()?.connect(remote, None)
     }
 
     /// Takes the peer away.
     pub fn clear_peer(&self) -> Result<(), Errno> {
-        self.socket.clear_peer()
+        self.first_udp()?.disconnect()
     }
 
     /// Changes the options, which may be others on each engine: they are told the engine and those before it.
     pub fn set_datagram_options(&self, options: impl Fn(Place, &[Place]) -> DatagramOptions) {
         let places = self.places();
-        for (part, (before, place)) in self.living().zip(places.iter().enumerate()) {
+        for (part, (before, place)) in self.living_udp().zip(places.iter().enumerate()) {
             // It fails only when the engine is gone, which the next call on data reports.
             let _ = part.set_datagram_options(&options(*place, &places[..before]));
         }
+    }
+
+    /// The path's MTU towards the peer, bytes.
+    pub fn path_mtu(&self) -> Result<u64, Errno> {
+        self.first_udp()?.path_mtu()
     }
 
     /// Has the error queue tell of a datagram that was too long.
@@ -90,12 +118,12 @@ impl Stream {
     }
 
     /// From one of the engines on, round.
-    fn from(&self, turn: u32) -> impl Iterator<Item = (&TcpSocket, Place)> {
-        let count = self.beside.len() + 1;
+    fn from(&self, turn: u32) -> impl Iterator<Item = (&UdpSocket, Place)> {
+        let count = self.udp().len().max(1);
         let first = usize::try_from(turn).unwrap_or(0) % count;
-        let all = || self.living().map(AsRef::as_ref);
+        let all = || self.living_udp().map(AsRef::as_ref);
         let in_turn = all().skip(first).chain(all().take(first));
-        in_turn.map(|part: &TcpSocket| (part, engines::place_of(part.session())))
+        in_turn.map(|part: &UdpSocket| (part, engines::place_of(part.session())))
     }
 
     /// Takes the next datagram, or only looks at it: of that engine if it has one, else of one after the other.
@@ -137,7 +165,7 @@ impl Stream {
     ) -> Result<Option<(usize, Place)>, Errno> {
         let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
         for (part, place) in first.into_iter().chain(self.from(turn)) {
-            if let Some(bytes) = part.next_datagram_bytes()? {
+            if let Some(bytes) = part.next_bytes()? {
                 return Ok(Some((bytes, place)));
             }
         }
@@ -146,8 +174,8 @@ impl Stream {
 
     /// Ends directions.
     pub fn shut_datagrams(&self, read: bool, write: bool) {
-        for part in self.living() {
-            part.shut_datagrams(read, write);
+        for part in self.living_udp() {
+            part.shutdown(read, write);
         }
     }
 }

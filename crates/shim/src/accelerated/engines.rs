@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use client::engines::{Candidates, Engines, Flow, Networks, Place, Placement};
 use client::route::EngineNetworks;
-use client::{Session, SocketKinds, TcpSocket};
+use client::{Session, SocketKinds, TcpSocket, UdpSocket};
 use hostif::{LOOPBACK_VARIABLE, Transport};
 use rustix::io::Errno;
 
@@ -135,9 +135,14 @@ pub fn first_that_sends<T>(
     engines.first_that_sends(candidates, destination, send)
 }
 
-/// The socket of an engine that a descriptor stands for.
+/// The TCP socket of an engine that a descriptor stands for.
 pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<TcpSocket>>, Errno> {
-    engines().map_or(Ok(None), |engines| engines.adopt(backing))
+    engines().map_or(Ok(None), |engines| TcpSocket::adopt(engines, backing))
+}
+
+/// The UDP socket of an engine that a descriptor stands for.
+pub fn adopt_datagrams(backing: BorrowedFd<'_>) -> Result<Option<Arc<UdpSocket>>, Errno> {
+    engines().map_or(Ok(None), |engines| UdpSocket::adopt(engines, backing))
 }
 
 /// Another program starts, and may inherit the sockets of this process.

@@ -15,13 +15,13 @@ impl Stream {
         remote: SocketAddr,
         has_data: bool,
     ) -> Result<bool, Errno> {
-        let room = self.socket.connect_fast(remote, Some(local), has_data)?;
+        let room = self.tcp()?.connect_fast(remote, Some(local), has_data)?;
         Ok(room > 0)
     }
 
     /// Whether the SYN waits for the program's first bytes.
     pub fn holds_syn(&self) -> bool {
-        self.socket.syn_room() > 0
+        self.tcp().is_ok_and(|socket| socket.syn_room() > 0)
     }
 
     /// Sets the keys of a listener's cookies: one, or two of which the first is for new cookies.
@@ -33,8 +33,7 @@ impl Stream {
         let backup = others.first().copied();
         let primary = *primary;
         // It fails only when the engine is gone, which the next call reports.
-        let _ = self
-            .socket
-            .set_fast_open_keys(FastOpenKeys { primary, backup });
+        let keys = FastOpenKeys { primary, backup };
+        let _ = self.tcp().map(|socket| socket.set_fast_open_keys(keys));
     }
 }

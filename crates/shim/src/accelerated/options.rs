@@ -1,6 +1,6 @@
 //! Options of a socket on the engine, and what can be asked about it.
 
-use client::{TcpSocket, Told};
+use client::{Awaited, TcpSocket, Told};
 use hostif::{CongestionFigures, Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
@@ -9,50 +9,52 @@ use super::{AwaitsData, PrivateFd, Stream};
 impl Stream {
     /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
     pub fn arrived_at_ns(&self) -> u64 {
-        self.socket.arrived_at_ns()
+        self.tcp().map_or(0, TcpSocket::arrived_at_ns)
     }
 
     /// Bytes of the receive window that the peer may fill; 0 while there is none.
     pub fn receive_window_bytes(&self) -> u32 {
-        self.socket.receive_window_bytes()
+        self.tcp().map_or(0, TcpSocket::receive_window_bytes)
     }
 
     /// Bytes of the send window that the program may fill; 0 while there is none.
     pub fn send_window_bytes(&self) -> u32 {
-        self.socket.send_window_bytes()
+        self.tcp().map_or(0, TcpSocket::send_window_bytes)
     }
 
     /// Changes options.
     pub fn set_options(&self, changes: &OptionChanges) {
         // It fails only when the engine is gone, which the next call on data reports.
-        let _ = self.socket.set_options(changes);
+        let _ = self.first().set_options(changes);
     }
 
     /// Changes one of the rarer options.
     pub fn set_option(&self, option: SocketOption, value: u64) {
         // As above.
-        let _ = self.socket.set_option(option, value);
+        let _ = self.first().set_option(option, value);
     }
 
     /// TCP_NOTSENT_LOWAT; 0: none.
     pub fn set_unsent_limit(&self, bytes: u32) {
         // As above.
-        let _ = self.socket.set_unsent_limit(bytes);
+        let _ = self.tcp().map(|socket| socket.set_unsent_limit(bytes));
     }
 
     /// SO_OOBINLINE.
     pub fn set_urgent_in_line(&self, on: bool) {
-        self.socket.set_urgent_in_line(on);
+        if let Ok(socket) = self.tcp() {
+            socket.set_urgent_in_line(on);
+        }
     }
 
     /// The connection's figures.
     pub fn figures(&self) -> Result<Figures, Errno> {
-        self.socket.figures()
+        self.tcp()?.figures()
     }
 
     /// What its congestion control believes.
     pub fn congestion_figures(&self) -> Result<CongestionFigures, Errno> {
-        self.socket.congestion_figures()
+        self.tcp()?.congestion_figures()
     }
 
     /// The descriptors on which is set who is signalled of events.
@@ -66,47 +68,47 @@ impl Stream {
 
     /// What comes next is to be signalled of, however it comes.
     pub fn expect_signal(&self) {
-        self.parts().for_each(TcpSocket::expect_signal);
+        self.parts().for_each(Awaited::request_news);
     }
 
     /// A thread is about to wait for data: nobody is to be signalled of it.
-    pub fn awaits_data(&self) -> AwaitsData<'_> {
-        self.socket.awaits_data()
+    pub fn awaits_data(&self) -> Option<AwaitsData<'_>> {
+        self.tcp().ok().map(TcpSocket::awaits_data)
     }
 
     /// Asks when what was sent last leaves, where sending it could not say so; see `TcpSocket::try_send_stamped`.
     pub fn stamp_written(&self, stamps: u8) {
         // It fails only when the engine is gone, which the next call on data reports.
-        let _ = self.socket.stamp_written(stamps);
+        let _ = self.tcp().map(|socket| socket.stamp_written(stamps));
     }
 
     /// Whether what is sent goes to a neighbour by a byte channel.
     pub fn sends_by_byte_channel(&self) -> bool {
-        self.socket.sends_by_byte_channel()
+        self.tcp().is_ok_and(TcpSocket::sends_by_byte_channel)
     }
 
     /// The byte that is called 0 from now on (`sock_set_timestamping`): the next one, or else the first that the peer does
     /// not have.
     pub fn key_base(&self, is_next: bool) -> u64 {
         if is_next || self.sends_by_byte_channel() {
-            self.socket.sent_end()
+            self.tcp().map_or(0, TcpSocket::sent_end)
         } else {
-            self.socket.acknowledged_bytes()
+            self.tcp().map_or(0, TcpSocket::acknowledged_bytes)
         }
     }
 
     /// How many times of sending wait to be fetched.
     pub fn waiting_stamps(&self) -> u32 {
-        self.socket.waiting_stamps()
+        self.tcp().map_or(0, TcpSocket::waiting_stamps)
     }
 
     /// Takes the oldest. EAGAIN: there is none.
     pub fn take_stamp(&self) -> Result<Told, Errno> {
-        self.socket.take_stamp()
+        self.tcp()?.take_stamp()
     }
 
     /// The headers of the SYN that opened the connection; empty where they were not kept.
     pub fn saved_syn(&self) -> Result<Vec<u8>, Errno> {
-        self.socket.query(Query::SavedSyn)
+        self.tcp()?.query(Query::SavedSyn)
     }
 }

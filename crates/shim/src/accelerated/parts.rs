@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use client::engines::Place;
-use client::{Observer, Readiness, State, TcpSocket};
+use client::{Observer, Readiness, Socket, State, TcpSocket, UdpSocket};
 use rustix::io::Errno;
 
-use super::{Stream, engines};
+use super::{Sockets, Stream, engines};
 use crate::epoll::Watchers;
 use crate::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
 
@@ -17,79 +17,93 @@ use crate::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
 const OBSERVER: u64 = 0;
 
 impl Stream {
+    /// A UDP socket of these, of which there is at least one.
+    pub(super) fn of(sockets: Vec<Arc<UdpSocket>>) -> Stream {
+        Stream {
+            sockets: Sockets::Udp(sockets.into()),
+        }
+    }
+
     /// These as one; `None`: there is none.
     pub fn together(parts: &[Arc<Stream>]) -> Option<Arc<Stream>> {
-        let sockets = || parts.iter().map(|part| Arc::clone(&part.socket));
-        Some(Arc::new(Stream {
-            socket: sockets().next()?,
-            beside: sockets().skip(1).collect(),
-        }))
+        let sockets: Vec<_> = parts.iter().flat_map(|part| part.udp().to_vec()).collect();
+        (!sockets.is_empty()).then(|| Arc::new(Stream::of(sockets)))
     }
 
     /// As it was, and this one too.
     pub fn with(&self, part: &Stream) -> Arc<Stream> {
-        let living = self.living().chain([&part.socket]).map(Arc::clone);
-        let mut living: Vec<_> = living.collect();
+        let living = self.living_udp().chain(part.udp().first());
+        let mut living: Vec<_> = living.map(Arc::clone).collect();
         living.sort_by_key(|one| engines::place_of(one.session()).index());
-        let socket = living.remove(0);
-        Arc::new(Stream {
-            socket,
-            beside: living.into(),
-        })
+        Arc::new(Stream::of(living))
     }
 
     /// That on an engine alone, if it lives.
     pub fn only(&self, place: Place) -> Option<Arc<Stream>> {
         let part = self.part_at(place).filter(|part| !part.is_reset())?;
-        Some(Arc::new(Arc::clone(part).into()))
+        Some(Arc::new(Stream::of(vec![Arc::clone(part)])))
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<TcpSocket>> {
-        std::iter::once(&self.socket).chain(&self.beside)
+    /// The first of them.
+    pub(super) fn first(&self) -> &dyn Socket {
+        match &self.sockets {
+            Sockets::Tcp(socket) => &**socket,
+            Sockets::Udp(sockets) => &*sockets[0],
+        }
     }
 
     /// All of them, living or not.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &TcpSocket> {
-        self.all().map(Arc::as_ref)
+    pub(super) fn parts(&self) -> impl Iterator<Item = &dyn Socket> {
+        let tcp = self.tcp().ok().map(|socket| socket as &dyn Socket);
+        let udp = self.udp().iter().map(|socket| &**socket as &dyn Socket);
+        tcp.into_iter().chain(udp)
     }
 
-    /// Those whose engines are there; if none is, the first.
-    pub(super) fn living(&self) -> impl Iterator<Item = &Arc<TcpSocket>> {
-        let is_alone = self.beside.is_empty() || self.parts().all(TcpSocket::is_reset);
-        let first = Arc::as_ptr(&self.socket);
-        let counts = move |one: &&Arc<TcpSocket>| {
+    /// Of a UDP socket those whose engines are there; if none is, the first.
+    pub(super) fn living_udp(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
+        let all = self.udp();
+        let is_alone = all.len() < 2 || all.iter().all(|one| one.is_reset());
+        let counts = move |(index, one): &(usize, &Arc<UdpSocket>)| {
             if is_alone {
-                Arc::as_ptr(one) == first
+                *index == 0
             } else {
                 !one.is_reset()
             }
         };
-        self.all().filter(counts)
+        all.iter().enumerate().filter(counts).map(|(_, one)| one)
+    }
+
+    /// Those whose engines are there; if none is, the first.
+    fn living(&self) -> impl Iterator<Item = &dyn Socket> {
+        let tcp = self.tcp().ok().map(|socket| socket as &dyn Socket);
+        let udp = self.living_udp().map(|socket| &**socket as &dyn Socket);
+        tcp.into_iter().chain(udp)
     }
 
     /// Whether the engine of one of them is gone.
     pub fn has_lost_part(&self) -> bool {
-        self.parts().any(TcpSocket::is_reset)
+        self.parts().any(|part| part.core().is_reset())
     }
 
     /// That on an engine.
-    pub(super) fn part_at(&self, place: Place) -> Option<&Arc<TcpSocket>> {
-        self.living()
+    pub(super) fn part_at(&self, place: Place) -> Option<&Arc<UdpSocket>> {
+        self.living_udp()
             .find(|one| engines::place_of(one.session()) == place)
     }
 
     /// The engines that it is on, in the order of their priority.
     pub fn places(&self) -> Vec<Place> {
-        let sessions = self.living().map(|one| one.session());
+        let sessions = self.living().map(|one| one.core().session());
         sessions.map(engines::place_of).collect()
     }
 
     /// The engines that are gone, and whether all of them are there again.
     pub fn lost_places(&self) -> (Vec<Place>, bool) {
         let lost = || {
-            self.parts()
-                .filter(|part| part.is_reset())
-                .map(TcpSocket::session)
+            let parts = self.parts().map(Socket::core);
+            parts
+                .filter(|core| core.is_reset())
+                .map(|core| core.session())
         };
         let are_there = !lost().any(|session| session.is_dead());
         (lost().map(engines::place_of).collect(), are_there)
@@ -97,24 +111,23 @@ impl Stream {
 
     /// Tells the watchers of every event from now on.
     pub fn observe(&self, watchers: &Arc<Watchers>) {
-        for socket in self.all() {
-            let bell = Bell {
-                watchers: Arc::clone(watchers),
-                socket: Arc::downgrade(socket),
-                rx_events: AtomicU32::new(socket.rx_events()),
-                tx_events: AtomicU32::new(socket.tx_events()),
-            };
-            socket.observe(OBSERVER, Arc::new(bell));
+        match &self.sockets {
+            Sockets::Tcp(socket) => observe(Arc::<TcpSocket>::clone(socket), watchers),
+            Sockets::Udp(sockets) => {
+                for socket in sockets {
+                    observe(Arc::<UdpSocket>::clone(socket), watchers);
+                }
+            }
         }
     }
 
     /// The event bits that hold now. Where OUT does not, an event follows when it does.
     pub fn events(&self) -> u32 {
-        if self.socket.is_lost_listener() {
+        if self.is_lost_listener() {
             return 0;
         }
-        let ready = if self.beside.is_empty() {
-            self.socket.readiness()
+        let ready = if self.is_single() {
+            self.first().readiness()
         } else {
             of_all(self.living().map(|one| one.readiness()))
         };
@@ -125,12 +138,12 @@ impl Stream {
 
     /// Whether an error waits to be fetched.
     pub fn has_error(&self) -> bool {
-        !self.socket.is_lost_listener() && self.living().any(|one| one.has_error())
+        !self.is_lost_listener() && self.living().any(|one| one.has_error())
     }
 
     /// Fetches it.
     pub fn take_error(&self) -> Option<Errno> {
-        if self.socket.is_lost_listener() {
+        if self.is_lost_listener() {
             return None;
         }
         self.living().find_map(|one| one.take_error())
@@ -138,24 +151,29 @@ impl Stream {
 
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.living().map(|one| one.unacknowledged_bytes()).sum()
+        self.living()
+            .map(|one| one.core().unacknowledged_bytes())
+            .sum()
     }
 
     /// A descriptor of it is about to leave in a message.
     pub fn share(&self) {
-        self.parts().for_each(TcpSocket::share);
+        self.parts().for_each(Socket::share);
     }
 
     /// Lets go of it as close(2) does.
     pub fn close(&self) {
-        self.parts().for_each(TcpSocket::close);
+        self.parts().for_each(Socket::close);
     }
 
     /// As `close`, of those that are not the other's too.
     pub fn close_but(&self, other: &Stream) {
-        let is_others = |part: &TcpSocket| other.parts().any(|one| std::ptr::eq(one, part));
-        let gone = self.parts().filter(|part| !is_others(part));
-        gone.for_each(TcpSocket::close);
+        let is_others = |part: &dyn Socket| {
+            let mut others = other.parts().map(Socket::core);
+            others.any(|one| std::ptr::eq(one, part.core()))
+        };
+        let gone = self.parts().filter(|part| !is_others(*part));
+        gone.for_each(Socket::close);
     }
 }
 
@@ -170,10 +188,20 @@ fn of_all(parts: impl Iterator<Item = Readiness>) -> Readiness {
     any
 }
 
+fn observe(socket: Arc<dyn Socket>, watchers: &Arc<Watchers>) {
+    let bell = Bell {
+        watchers: Arc::clone(watchers),
+        socket: Arc::downgrade(&socket),
+        rx_events: AtomicU32::new(socket.rx_events()),
+        tx_events: AtomicU32::new(socket.core().tx_events()),
+    };
+    socket.observe(OBSERVER, Arc::new(bell));
+}
+
 /// Turns the engine's events on one socket into those that epoll knows.
 struct Bell {
     watchers: Arc<Watchers>,
-    socket: Weak<TcpSocket>,
+    socket: Weak<dyn Socket>,
     rx_events: AtomicU32,
     tx_events: AtomicU32,
 }
@@ -185,7 +213,7 @@ impl Observer for Bell {
         };
         let news = |seen: &AtomicU32, now: u32| seen.swap(now, Ordering::Relaxed) != now;
         let received = news(&self.rx_events, socket.rx_events());
-        let sent = news(&self.tx_events, socket.tx_events());
+        let sent = news(&self.tx_events, socket.core().tx_events());
         let mut changed = 0;
         if received {
             changed |= IN | RDNORM | RDHUP | PRI;

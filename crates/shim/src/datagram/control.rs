@@ -93,7 +93,7 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             let is_loopback = peer.is_some_and(|peer| peer.ip().is_loopback());
             let mtu = || match is_loopback {
                 true => Ok(LOOPBACK_MTU.into()),
-                false => Ok(served.stream.figures()?.pmtu),
+                false => Ok(served.stream.path_mtu()?),
             };
             path_mtu(served.socket, level, name, &mtu)
         }

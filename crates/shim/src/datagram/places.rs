@@ -223,7 +223,7 @@ pub fn come_back(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
         return Err(Errno::NETDOWN);
     }
     // Another process that has the same socket may have been faster.
-    let known = Stream::adopt(system::borrow(fd)?)?;
+    let known = Stream::adopt_datagrams(system::borrow(fd)?)?;
     if let Some(stream) = known.filter(|stream| stream.local().is_some()) {
         socket.decide(stream);
         return Ok(());
@@ -264,7 +264,7 @@ fn part(
         return Ok(part);
     }
     let backing = system::borrow(fd)?;
-    let stream = Stream::open(place, backing)?;
+    let stream = Stream::open_datagrams(place, backing)?;
     if socket.family() == Family::V6 {
         socket.set_v6_only(rustix::net::sockopt::ipv6_v6only(backing)?);
     }

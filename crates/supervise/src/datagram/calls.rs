@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::send::{as_family, parse};
 use super::{Datagrams, Options, Peer};
-use crate::connect::local_of;
+use crate::kernel_socket::local_of;
 
 impl Datagrams {
     /// connect(2): another peer, or none.
@@ -30,7 +30,7 @@ impl Datagrams {
                     return Err(Errno::ACCESS);
                 }
                 let to = route::resolved(to);
-                self.socket.set_peer(to, None)?;
+                self.socket.connect(to, None)?;
                 self.peer = Peer::Engine;
                 if self.is_on_both(to, networks) {
                     // Each datagram goes where its peer is then, and both are heard.
@@ -45,7 +45,7 @@ impl Datagrams {
             }
             Name::Unspecified => {
                 let _ = rustix::net::connect_unspec(&self.backing);
-                let _ = self.socket.clear_peer();
+                let _ = self.socket.disconnect();
                 self.peer = Peer::None;
             }
             Name::Other => return Err(Errno::AFNOSUPPORT),
@@ -96,7 +96,7 @@ impl Datagrams {
             (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
                 if self.is_engines_peer() =>
             {
-                i32::try_from(self.socket.figures()?.pmtu).unwrap_or(i32::MAX)
+                i32::try_from(self.socket.path_mtu()?).unwrap_or(i32::MAX)
             }
             (level, name) => {
                 let mut value = vec![0; room];
@@ -123,7 +123,7 @@ impl Datagrams {
         while self.move_up(&mut buffer) {}
         self.is_shut |= read;
         self.is_mute |= write;
-        self.socket.shut_datagrams(read, write);
+        self.socket.shutdown(read, write);
         rustix::net::shutdown(programs, direction)?;
         match self.peer {
             Peer::None => Err(Errno::NOTCONN),

@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 
 use crate::caller::Caller;
-use crate::supervisor::{Call, low_half};
+use crate::stopped_call::{Call, low_half};
 
 /// Offsets in `struct msghdr` on 64-bit machines.
 const NAME_LEN: u64 = 8;

@@ -7,26 +7,18 @@ use std::sync::Arc;
 use client::address::{Family, Name};
 use client::engines;
 use client::route::{EngineNetworks, Owner};
-use client::{SocketKinds, TcpSocket};
+use client::{Socket, SocketKinds, UdpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
 use super::message::{self, Place};
 use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
-use super::{BLOCKED_MAX, Blocked, DatagramPair, Datagrams, Options};
-use crate::connect::{family_of, local_of};
+use super::{DatagramPair, Datagrams, Options};
+use crate::kernel_socket::{bind_freely, family_of_udp, local_of};
 use crate::pair::is_nonblocking;
 use crate::relay::Step;
-use crate::supervisor::{Call, Outcome, Served, Supervisor};
-
-/// The family of a UDP socket of the kernel's.
-pub fn family_of_udp(fd: BorrowedFd<'_>) -> Option<Family> {
-    let is_udp = sockopt::socket_type(fd) == Ok(rustix::net::SocketType::DGRAM)
-        && sockopt::socket_protocol(fd)
-            .is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::UDP));
-    if is_udp { family_of(fd).ok() } else { None }
-}
+use crate::stopped_call::{BLOCKED_MAX, Blocked, Call, Outcome};
+use crate::supervisor::{Served, Supervisor};
 
 /// Whether an option is about groups, which are the kernel's affair (linux/in.h, linux/in6.h).
 fn is_of_groups((level, name): (i32, i32)) -> bool {
@@ -107,7 +99,7 @@ impl Supervisor {
         if !call.caller.may_bind(address.port()) {
             return Ok(Outcome::Continue);
         }
-        crate::connect::bind_freely(candidate.fd.as_fd(), family, address)?;
+        bind_freely(candidate.fd.as_fd(), family, address)?;
         self.serve(call, candidate, owner)?;
         Ok(Outcome::Return(0))
     }
@@ -125,7 +117,7 @@ impl Supervisor {
         let Some(engines) = self.engine_access.open(call.caller)? else {
             return Err(Errno::NETDOWN);
         };
-        let socket = engines.session(place)?.open(backing.as_fd())?;
+        let socket = UdpSocket::open(engines.session(place)?, backing.as_fd())?;
         socket.set_datagram_options(&options.engine)?;
         socket.bind(local_of(backing.as_fd())?)?;
         if owner == Owner::Any
@@ -141,7 +133,7 @@ impl Supervisor {
             crate::sys::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value)?;
         }
         let key = pair.cookie;
-        let bell = self.news.listen_to(&socket, key);
+        let bell = self.news.listen_to(&*socket, key);
         let parts = ((socket, place), (backing, family));
         let (mut datagrams, programs) =
             Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
@@ -467,7 +459,7 @@ impl Supervisor {
     pub fn drop_datagrams(&mut self, key: u64, buffer: &mut [u8]) {
         if let Some(Served::Datagrams(mut datagrams)) = self.served.remove(&key) {
             while datagrams.move_up(buffer) {}
-            TcpSocket::close(&datagrams.socket);
+            datagrams.socket.close();
         }
     }
 }

@@ -11,9 +11,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
+use super::Datagrams;
 use super::message::{Place, flags, has_several};
-use super::{Blocked, Datagrams};
 use crate::pair::is_nonblocking;
+use crate::stopped_call::Blocked;
 
 /// Longest file of facts.
 const FACTS_BYTES: usize = 1024;

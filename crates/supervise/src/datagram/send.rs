@@ -6,16 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use client::address::{self, Family, Name};
 use client::datagram_messages::{self as messages, SendAncillary};
 use client::route::{self, EngineNetworks, Owner, Stack};
-use client::{HeardBy, Outgoing, Readiness};
+use client::{HeardBy, Outgoing, Readiness, Socket};
 use hostif::Transport;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::filter::MSG_PROBE;
+use crate::stopped_call::Blocked;
 
 use super::cork::Corked;
 use super::message::{Place, count, flags, has_several};
-use super::{Blocked, Datagrams, Peer, sys};
+use super::{Datagrams, Peer, sys};
 
 impl Datagrams {
     /// Carries a sending call out, as far as it goes without waiting: what it returns, or EAGAIN.

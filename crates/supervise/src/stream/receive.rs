@@ -7,12 +7,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::Attempt;
-use crate::datagram::Blocked;
 use crate::datagram::message::{self, Place};
 use crate::filter::FIONREAD;
 use crate::pair::is_nonblocking;
 use crate::relay::{PIECE_BYTES, Relay};
-use crate::supervisor::Call;
+use crate::stopped_call::{Blocked, Call};
 use crate::sys;
 
 impl Relay {

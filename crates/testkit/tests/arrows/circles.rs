@@ -16,7 +16,6 @@ const CEILINGS: &[(&str, usize)] = &[
     ("mover", 16),
     ("shim", 68),
     ("sim", 11),
-    ("supervise", 13),
 ];
 
 /// Path of a module from the top of its crate; the top's is empty.

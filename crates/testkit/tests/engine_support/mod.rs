@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use client::{Awaited, Errno, Readiness, Session, State, TcpSocket, Woken};
+use client::{Awaited, Errno, Readiness, Session, Socket, State, TcpSocket, Woken};
 use hostif::Steering;
 use hostif::control::{QueryKind, Reply, Request};
 use netem::Bundle;
@@ -190,7 +190,7 @@ pub fn backing() -> OwnedFd {
 pub fn listener(session: &'static Session, address: Ipv4Addr) -> (Arc<TcpSocket>, SocketAddr) {
     let backing = backing();
     let name = SocketAddr::try_from(rustix::net::getsockname(&backing).unwrap()).unwrap();
-    let socket = session.open(backing.as_fd()).unwrap();
+    let socket = TcpSocket::open(session, backing.as_fd()).unwrap();
     let local = SocketAddr::from((address, name.port()));
     socket.bind(local).unwrap();
     socket.listen(backing.as_fd(), 1_024).unwrap();
@@ -221,9 +221,7 @@ pub fn begin_connect(session: &'static Session, remote: SocketAddr) -> Arc<TcpSo
     let backing = kernel_socket();
     session.bind_towards(backing.as_fd(), remote).unwrap();
     let local = SocketAddr::try_from(rustix::net::getsockname(&backing).unwrap()).unwrap();
-    let socket = session
-        .open_towards(backing.as_fd(), local, remote)
-        .unwrap();
+    let socket = TcpSocket::open_towards(session, backing.as_fd(), local, remote).unwrap();
     socket.connect(remote, Some(local)).unwrap();
     socket
 }

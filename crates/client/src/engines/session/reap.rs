@@ -7,10 +7,10 @@ use std::sync::MutexGuard;
 use hostif::{Completion, SocketId};
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::inline_engine;
-use crate::engines::registry::Notifications;
 use crate::engines::session::Session;
+use crate::engines::session::registry::Notifications;
 use crate::lock::{lock, try_lock};
 
 /// Taken out of the ring at once, before anybody is told.

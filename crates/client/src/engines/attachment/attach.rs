@@ -11,7 +11,7 @@ use hostif::{
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::control::{Control, ControlError};
+use crate::engines::attachment::control::{Control, ControlError};
 use crate::private::PrivateFd;
 
 /// Why there is no engine to use.

@@ -14,12 +14,12 @@ use std::sync::{MutexGuard, RwLockWriteGuard};
 use hostif::Steering;
 use hostif::control::{Reply, Request};
 
-use crate::engines::attach::{greet, meet};
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
-use crate::engines::pool::Pool;
-use crate::engines::registry::Registry;
+use crate::engines::attachment::attach::{greet, meet};
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::session::Session;
+use crate::engines::session::pool::Pool;
+use crate::engines::session::registry::Registry;
 use crate::lock::{lock, write};
 use crate::private::PrivateFd;
 use crate::say::say;

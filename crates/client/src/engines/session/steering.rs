@@ -10,7 +10,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::session::Session;
 
 /// Ports to choose from: Linux's own range.

@@ -3,11 +3,11 @@
 use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
-use crate::engines::attachments::Attachments;
+use crate::engines::attachment::attachments::Attachments;
 use crate::engines::changes;
 use crate::engines::inline_engine;
-use crate::engines::registry::Notifications;
 use crate::engines::session::Session;
+use crate::engines::session::registry::Notifications;
 use crate::lock::lock;
 use crate::say::say;
 

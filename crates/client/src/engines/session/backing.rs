@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;
 
-use crate::engines::pool::Backing;
 use crate::engines::session::Session;
+use crate::engines::session::pool::Backing;
 use crate::lock::lock;
 use crate::private::PrivateFd;
 

@@ -70,9 +70,9 @@ impl Registry {
     }
 
     /// The socket of that name, if this process has it.
-    pub fn find<T: EngineSocket>(&self, id: SocketId) -> Option<Arc<T>> {
-        let socket: Arc<dyn Any + Send + Sync> = self.sockets.get(&id)?.socket.upgrade()?;
-        socket.downcast().ok()
+    pub fn find(&self, id: SocketId) -> Option<Arc<dyn Any + Send + Sync>> {
+        let socket = self.sockets.get(&id)?.socket.upgrade()?;
+        Some(socket)
     }
 
     /// A socket is gone.
