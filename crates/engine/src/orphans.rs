@@ -5,9 +5,9 @@
 //! tells nobody when the last one is closed. But an epoll set loses an entry at that moment, and shows its entries in
 //! /proc/self/fdinfo: so the engine enters its duplicate, closes it, and looks now and then (epoll(7), proc(5)).
 
+use crate::programs::Answered;
 use crate::programs::session::Session;
 use crate::programs::users::{ProgramFd, Users};
-use crate::programs::{Answer, Refusal};
 use crate::sockets::{Identity, Sockets};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ impl Orphans {
         sockets: &mut Sockets,
         (slot, session): (usize, &mut Session),
         descriptors: Vec<ProgramFd>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Answered {
         let unknown = || (Errno::NOENT, "not a socket of this engine".to_owned());
         let backing = descriptors.into_iter().next().ok_or_else(unknown)?;
         let identity = Identity::of(&*backing).map_err(|_| unknown())?;

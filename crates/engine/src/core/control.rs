@@ -5,7 +5,7 @@ use crate::core::EngineCore;
 use crate::core::report;
 use crate::programs::descriptors::{check_backings, is_file};
 use crate::programs::users::ProgramFd;
-use crate::programs::{Answer, Refusal, refusal, refuse, refused};
+use crate::programs::{Answer, Answered, refusal, refuse, refused};
 use crate::sockets::rows::Kind;
 use core::net::IpAddr;
 use hostif::control::{
@@ -79,12 +79,7 @@ impl EngineCore {
         Some(answer.unwrap_or_else(refused))
     }
 
-    fn understand(
-        &mut self,
-        now: Instant,
-        slot: usize,
-        received: Received,
-    ) -> Result<Answer, Refusal> {
+    fn understand(&mut self, now: Instant, slot: usize, received: Received) -> Answered {
         let session = self.programs.answered(slot)?;
         let keep = |fd| session.user.keep(host_hooks::relocate_fd(fd));
         let descriptors: Vec<ProgramFd> = received.descriptors.into_iter().map(keep).collect();
@@ -127,7 +122,7 @@ impl EngineCore {
         slot: usize,
         request: Request,
         descriptors: Vec<ProgramFd>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Answered {
         let system = |errno: Errno| (errno, format!("the engine's system call failed: {errno}"));
         // What the program has let go of by its rings before it asked is no longer held.
         if matches!(
@@ -181,7 +176,7 @@ impl EngineCore {
     }
 
     /// The end of a socket's pair on which a session that holds it says what it wants to hear.
-    fn signals_of(&mut self, slot: usize, socket: SocketId) -> Result<Answer, Refusal> {
+    fn signals_of(&mut self, slot: usize, socket: SocketId) -> Answered {
         let row = self.layer.sockets.held_by(socket, slot);
         let row = row.ok_or((Errno::BADF, "not a socket of this program".to_owned()))?;
         let user = &self.programs.answered(slot)?.user;
@@ -190,26 +185,25 @@ impl EngineCore {
     }
 
     /// What is shown of who hears on which port.
-    fn map_holders(&mut self) -> Result<Answer, Refusal> {
-        let file = self
-            .layer
-            .holders
-            .map(&self.layer.stack, &self.layer.sockets)?;
+    fn map_holders(&mut self) -> Answered {
+        let layer = &mut self.layer;
+        let file = layer.holders.map(&layer.stack, &layer.sockets)?;
         Ok((Reply::Holders, vec![file]))
     }
 
     /// The memory behind a slot, for a session that holds a socket with one there.
-    fn map_channel_region(&mut self, slot: usize, channel_region: u32) -> Result<Answer, Refusal> {
+    fn map_channel_region(&mut self, slot: usize, channel_region: u32) -> Answered {
         let rows = self.programs.answered(slot)?.sockets.iter().copied();
-        self.layer
+        let layer = &mut self.layer;
+        layer
             .byte_channels
-            .region_file(&mut self.layer.sockets, rows, channel_region)
+            .region_file(&mut layer.sockets, rows, channel_region)
             .map(|file| (Reply::ChannelRegion { channel_region }, vec![file]))
             .map_err(|errno| (errno, "no memory for this program".to_owned()))
     }
 
     /// The session has a descriptor: it holds the socket behind it from now on.
-    fn adopt(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Result<Answer, Refusal> {
+    fn adopt(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Answered {
         let session = self.programs.answered(slot)?;
         self.layer
             .orphans
@@ -217,7 +211,7 @@ impl EngineCore {
     }
 
     /// The session's sockets, or one of them, may be open elsewhere from now on.
-    fn share(&mut self, slot: usize, socket: Option<SocketId>) -> Result<Answer, Refusal> {
+    fn share(&mut self, slot: usize, socket: Option<SocketId>) -> Answered {
         let session = self.programs.answered(slot)?;
         let rows: Vec<u32> = match socket {
             // A stale name is a socket that was closed meanwhile.
@@ -230,7 +224,7 @@ impl EngineCore {
         Ok((Reply::Shared, Vec::new()))
     }
 
-    fn moderate(&mut self, slot: usize, policy: Moderation) -> Result<Answer, Refusal> {
+    fn moderate(&mut self, slot: usize, policy: Moderation) -> Answered {
         let session = self
             .programs
             .get_mut(slot)
@@ -240,20 +234,20 @@ impl EngineCore {
         Ok((Reply::Moderated, Vec::new()))
     }
 
-    fn open(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Result<Answer, Refusal> {
+    fn open(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Answered {
         let session = self.programs.answered(slot)?;
         let region = session
             .rings
             .as_ref()
             .ok_or((Errno::NOTCONN, "say hello first".to_owned()))?
             .region;
-        let mut opened = Vec::new();
+        let (sockets, mut opened) = (&mut self.layer.sockets, Vec::new());
         for backing in descriptors {
             let kind = match sockopt::socket_type(&*backing) {
                 Ok(SocketType::DGRAM) => Kind::FreshDatagram,
                 _ => Kind::Fresh,
             };
-            let Some(row) = self.layer.sockets.create(region, kind) else {
+            let Some(row) = sockets.create(region, kind) else {
                 let text = "the engine's socket table is full: close sockets or raise its limits"
                     .to_owned();
                 if opened.is_empty() {
@@ -261,30 +255,20 @@ impl EngineCore {
                 }
                 break;
             };
-            let companion = self.layer.sockets.companion(row);
-            companion.holders.push(slot);
-            self.layer.sockets.set_backing(row, backing);
+            sockets.companion(row).holders.push(slot);
+            sockets.set_backing(row, backing);
             session.sockets.insert(row);
-            let socket = self
-                .layer
-                .sockets
-                .id(row)
-                .ok_or((Errno::NFILE, String::new()))?;
-            opened.push(Opened {
-                socket,
-                header: self.layer.sockets.row(row).header,
-            });
+            let socket = sockets.id(row).ok_or((Errno::NFILE, String::new()))?;
+            let header = sockets.row(row).header;
+            opened.push(Opened { socket, header });
         }
         Ok((Reply::Opened(opened), Vec::new()))
     }
 
-    fn map_region(&mut self, slot: usize, region: u32) -> Result<Answer, Refusal> {
+    fn map_region(&mut self, slot: usize, region: u32) -> Answered {
         let session = self.programs.answered(slot)?;
-        if !session
-            .sockets
-            .iter()
-            .any(|&row| self.layer.sockets.row(row).region == region)
-        {
+        let is_there = |&row: &u32| self.layer.sockets.row(row).region == region;
+        if !session.sockets.iter().any(is_there) {
             return refuse(Errno::ACCESS, "this program holds no socket in that region");
         }
         let file = self.layer.sockets.regions.find(region).map(Region::file);
@@ -297,11 +281,8 @@ impl EngineCore {
     /// One of each family: as configured, or as a router has announced itself.
     pub(crate) fn gateways(&self) -> Vec<IpAddr> {
         let mut gateways = self.config.gateways.clone();
-        let default_routes = self
-            .layer
-            .stack
-            .routes()
-            .filter(|route| route.prefix_len == 0);
+        let routes = self.layer.stack.routes();
+        let default_routes = routes.filter(|route| route.prefix_len == 0);
         for gateway in default_routes.filter_map(|route| route.gateway) {
             let is_same_family = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
             if !gateways.iter().any(is_same_family) {
@@ -314,11 +295,9 @@ impl EngineCore {
     fn addresses(&self) -> Reply {
         let mtu_bytes = self.layer.link.driver.caps().mtu;
         // What the stack has rather than what was configured: link-local addresses are its own making.
-        let of_links = self
-            .layer
-            .stack
-            .interfaces()
-            .filter(|(_, interface, _)| interface.resolution != Resolution::Loopback);
+        let interfaces = self.layer.stack.interfaces();
+        let of_links =
+            interfaces.filter(|(_, interface, _)| interface.resolution != Resolution::Loopback);
         let own = of_links
             .flat_map(|(_, _, addresses)| addresses)
             .map(|own| EngineAddress {

@@ -3,7 +3,6 @@
 
 use crate::core::EngineCore;
 use crate::sockets::rows::Kind;
-use hostif::lock::MAX_SESSION;
 use nic::Presence;
 use tcp::{Duration, Instant};
 
@@ -11,9 +10,6 @@ use tcp::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Sockets looked at in one round.
 const ROWS_PER_ROUND: u32 = 4_096;
-/// Traffic since the last time that makes giving memory back worth two system calls.
-const WORTHWHILE_BYTES: u64 = 64 * 1024;
-
 /// What a connection is offered while memory is short.
 const SHORT_BYTES: u32 = 64 * 1024;
 
@@ -41,7 +37,7 @@ impl EngineCore {
         self.housekeeping.next = now + INTERVAL;
         self.watch_memory();
         self.layer.sockets.drop_lingering(now);
-        self.watch_queues(now);
+        self.layer.watch_queues(now);
         self.follow_device(now);
         self.follow_sysctls();
         self.log_complaints();
@@ -53,7 +49,7 @@ impl EngineCore {
             let row = self.housekeeping.row % used;
             self.housekeeping.row = (row + 1) % used;
             if self.layer.sockets.row(row).kind == Kind::Connection {
-                self.free_idle_windows(now, row);
+                self.layer.free_idle_windows(now, row);
             }
         }
     }
@@ -75,14 +71,6 @@ impl EngineCore {
         self.layer
             .sockets
             .set_defaults(config.socket_options, config.receive_offer);
-    }
-
-    /// Whether anything arrives while frames leave.
-    fn watch_queues(&mut self, now: Instant) {
-        let counters = self.layer.link.driver.counters();
-        let passed = (counters.rx_frames, counters.tx_frames);
-        let has_connections = self.layer.stack.connections().next().is_some();
-        self.layer.link.queues.look(now, passed, has_connections);
     }
 
     /// What of the device is not as it was, or does not move.
@@ -111,36 +99,12 @@ impl EngineCore {
 
     /// Looks at the device, once a second and when it has failed.
     fn follow_device(&mut self, now: Instant) {
-        let found = self.layer.link.driver.attend();
-        self.follow_mtu();
-        let Some((presence, is_another)) = self.layer.link.device.on_found(found) else {
-            return;
-        };
-        if let Presence::Back { index } = found {
-            let hardware = self.layer.link.driver.caps().hardware_address;
-            // The interface was made when the core was.
-            let _ = self
-                .layer
-                .stack
-                .exchange_device(now, self.layer.interface, hardware);
-            if let Some(shared) = &mut self.layer.shared {
-                shared.move_to(index);
-            }
-        }
         // What is not well is among the complaints.
-        if presence == Presence::Up && self.shard.core == 0 {
+        if let Some((Presence::Up, is_another)) = self.layer.follow_device(now)
+            && self.shard.core == 0
+        {
             let interface = &self.config.interface;
             tracing::info!(interface, is_another, "the device is there again");
-        }
-    }
-
-    /// Where addresses are shared the kernel tells the MTU with them.
-    fn follow_mtu(&mut self) {
-        let mtu = self.layer.link.driver.caps().mtu;
-        if self.layer.shared.is_none() && self.layer.link.device.has_new_mtu(mtu) {
-            let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-            // Too small a link for IP: as it was.
-            let _ = self.layer.stack.set_mtu(self.layer.interface, mtu);
         }
     }
 
@@ -154,56 +118,6 @@ impl EngineCore {
             self.layer.stack.set_window_ceiling(ceiling);
             self.layer.sockets.set_window_ceiling(ceiling);
             tracing::warn!(is_short, "memory of windows");
-        }
-    }
-
-    /// A connection that moved nothing since the last round and holds nothing in its windows.
-    fn free_idle_windows(&mut self, now: Instant, row: u32) {
-        let record = *self.layer.sockets.row(row);
-        let Some((connection, pair)) = record.connection().zip(record.pair()) else {
-            return;
-        };
-        self.layer.look_consumed(now, row);
-        let (Ok(view), Ok(info)) = (
-            self.layer.stack.view(connection),
-            self.layer.stack.info(connection),
-        ) else {
-            return;
-        };
-        let seen = &mut self.layer.sockets.companion(row).seen;
-        let moved = seen.received != view.readable_end || seen.acknowledged != view.acknowledged;
-        seen.received = view.readable_end;
-        seen.acknowledged = view.acknowledged;
-        let total = view.readable_end + view.acknowledged;
-        let is_empty = info.receive_queue == 0 && info.send_queue == 0 && info.out_of_order == 0;
-        if moved || !is_empty || total - seen.freed_at < WORTHWHILE_BYTES {
-            return;
-        }
-        // On this thread, since what arrives meanwhile would be lost: only of those whose programs can be trusted with it.
-        let owner = self.layer.sockets.regions.owner(record.region);
-        if !owner.is_some_and(|user| user.is_direct() || user.is_trusted()) {
-            return;
-        }
-        let Some(region) = self.layer.sockets.regions.find(record.region) else {
-            return;
-        };
-        let Some((send, receive)) = region.window_pair(pair) else {
-            return;
-        };
-        let Some(header) = region.socket_header(record.header) else {
-            return;
-        };
-        // The program places bytes before it says so: only under its lock is the window really empty.
-        if !header.send_lock().try_lock(MAX_SESSION) {
-            return;
-        }
-        let nothing_new =
-            header.written() == view.acknowledged && header.consumed() == view.readable_end;
-        let freed =
-            nothing_new && region.punch_hole(send).is_ok() && region.punch_hole(receive).is_ok();
-        header.send_lock().unlock(MAX_SESSION);
-        if freed {
-            self.layer.sockets.companion(row).seen.freed_at = total;
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::EngineCore;
 use crate::programs::session::Rings;
 use crate::programs::users::Finished;
-use crate::programs::{Answer, Refusal, refuse};
+use crate::programs::{Answered, Refusal, refuse};
 use crate::shards::Message;
 use hostif::control::{Reply, Welcome};
 use hostif::{Region, doorbell, host_hooks};
@@ -23,12 +23,7 @@ impl EngineCore {
         self.programs.add(control, pid, credentials.uid.as_raw());
     }
 
-    pub(super) fn welcome(
-        &mut self,
-        slot: usize,
-        version: u16,
-        pid: u32,
-    ) -> Result<Answer, Refusal> {
+    pub(super) fn welcome(&mut self, slot: usize, version: u16, pid: u32) -> Answered {
         let session = self.programs.answered(slot)?;
         if session.rings.is_some() {
             return refuse(Errno::ISCONN, "this program is attached already");
@@ -71,7 +66,7 @@ impl EngineCore {
     }
 
     /// Makes a control channel to another core for the program.
-    pub(super) fn pass_on(&mut self, slot: usize, core: u16) -> Result<Answer, Refusal> {
+    pub(super) fn pass_on(&mut self, slot: usize, core: u16) -> Answered {
         let [control, theirs] = channel()?;
         let session = self.programs.answered(slot)?;
         let (pid, uid) = (session.pid, session.user.uid);
@@ -82,7 +77,7 @@ impl EngineCore {
     }
 
     /// Makes a control channel for a child, which at once holds what the parent holds.
-    pub(super) fn fork(&mut self, slot: usize) -> Result<Answer, Refusal> {
+    pub(super) fn fork(&mut self, slot: usize) -> Answered {
         let [control, theirs] = channel()?;
         let parent = self.programs.answered(slot)?;
         let (pid, uid, held) = (parent.pid, parent.user.uid, parent.sockets.clone());

@@ -5,7 +5,7 @@
 //! proc_pid_mountinfo(5) before the file is asked anything. A mount that the engine does not see, in
 //! another mount namespace, is refused: the program then copies by itself.
 
-use super::{Answer, Programs, Refusal};
+use super::{Answered, Programs};
 use crate::programs::users::ProgramFd;
 use hostif::control::Reply;
 use rustix::fd::{AsRawFd as _, OwnedFd};
@@ -32,11 +32,7 @@ pub enum Refused {
 
 impl Programs {
     /// A program lends a file to send from.
-    pub(crate) fn share_file(
-        &mut self,
-        slot: usize,
-        descriptors: Vec<ProgramFd>,
-    ) -> Result<Answer, Refusal> {
+    pub(crate) fn share_file(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Answered {
         let file = descriptors
             .into_iter()
             .next()

@@ -297,6 +297,9 @@ pub type Answer = (Reply, Vec<OwnedFd>);
 /// Why a request is refused: what the program's call fails with, and a sentence for whoever runs it.
 pub type Refusal = (Errno, String);
 
+/// What comes of a request.
+pub type Answered = Result<Answer, Refusal>;
+
 /// A request is refused.
 pub fn refuse<T>(errno: Errno, text: &str) -> Result<T, Refusal> {
     Err((errno, text.to_owned()))

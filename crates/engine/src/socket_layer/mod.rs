@@ -11,6 +11,7 @@ mod receive;
 pub mod senders;
 mod start;
 mod stream;
+mod upkeep;
 
 use crate::byte_channels::ByteChannels;
 use crate::device::link::{Link, Replies};
