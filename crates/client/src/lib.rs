@@ -52,7 +52,7 @@ pub use tcp::accept::Accepted;
 pub use tcp::files::SharedFile;
 pub use tcp::receive::ReceivedBytes;
 pub use tcp::receive::user_buffer::{UserBuffer, wait_to_receive};
-pub use tcp::send::{Bell, SendSpace};
+pub use tcp::send::{Doorbell, SendSpace};
 pub use tcp::signals::AwaitsData;
 pub use tcp::socket::TcpSocket;
 pub use tcp::urgent::UrgentByte;
@@ -64,7 +64,10 @@ pub use threads::undisturbed::Undisturbed;
 pub use udp::UdpSocket;
 pub use udp::message as datagram_messages;
 pub use udp::options as datagram_options;
-pub use udp::{Control, Delivered, Heard, HeardBy, Inbox, Outbox, SentStamp, heard_beside};
+pub use udp::{
+    Control, DatagramReceiver, DatagramSender, Delivered, Heard, HeardBy, SentStamp,
+    duplicate_filter,
+};
 pub use wait::notifier::{Notifier, NotifySender};
 pub use wait::sleep::{Woken, wait_for_descriptor};
 pub use wait::{Awaited, Until, wait_on};

@@ -229,7 +229,7 @@ impl SocketCore {
         &'a self,
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
-    ) -> Result<Held<'a>, Errno> {
+    ) -> Result<LockGuard<'a>, Errno> {
         self.hold_by(attachment, lock, RegionLock::lock)
     }
 
@@ -238,7 +238,7 @@ impl SocketCore {
         &'a self,
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
-    ) -> Result<Held<'a>, Errno> {
+    ) -> Result<LockGuard<'a>, Errno> {
         self.hold_by(attachment, lock, RegionLock::lock_to_copy)
     }
 
@@ -247,11 +247,11 @@ impl SocketCore {
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
         take: impl FnOnce(&RegionLock<'a>, u32, &mut dyn FnMut() -> bool) -> bool,
-    ) -> Result<Held<'a>, Errno> {
+    ) -> Result<LockGuard<'a>, Errno> {
         let session = attachment.session;
         let mut keep_waiting = || !attachment.is_dead() && !attachment.control.is_hung_up();
         if take(&lock, session, &mut keep_waiting) {
-            Ok(Held { lock, session })
+            Ok(LockGuard { lock, session })
         } else {
             Err(Errno::CONNRESET)
         }
@@ -262,9 +262,10 @@ impl SocketCore {
         &'a self,
         attachment: &'static Attachment,
         lock: RegionLock<'a>,
-    ) -> Option<Held<'a>> {
+    ) -> Option<LockGuard<'a>> {
         let session = attachment.session;
-        lock.try_lock(session).then_some(Held { lock, session })
+        lock.try_lock(session)
+            .then_some(LockGuard { lock, session })
     }
 
     /// The send window, once its ring has room for a note of what is written there.
@@ -298,7 +299,7 @@ impl SocketCore {
         &'a self,
         attachment: &'static Attachment,
         window: Window<'a>,
-        held: Held<'a>,
+        held: LockGuard<'a>,
     ) -> LockedWindow<'a> {
         LockedWindow {
             id: self.id,
@@ -443,16 +444,16 @@ pub(crate) struct LockedWindow<'a> {
     pub attachment: &'static Attachment,
     pub header: SocketHeader<'a>,
     pub window: Window<'a>,
-    _held: Held<'a>,
+    _held: LockGuard<'a>,
 }
 
 /// A lock of a header, held.
-pub struct Held<'a> {
+pub struct LockGuard<'a> {
     lock: RegionLock<'a>,
     session: u32,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         self.lock.unlock(self.session);
     }

@@ -10,14 +10,14 @@ use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 /// Holds a reference to a value that is never freed, and can be replaced by another.
-pub struct Slot<T: 'static> {
+pub struct StaticSlot<T: 'static> {
     value: AtomicPtr<T>,
 }
 
-impl<T: Send + Sync + 'static> Slot<T> {
+impl<T: Send + Sync + 'static> StaticSlot<T> {
     /// Nothing yet.
-    pub const fn empty() -> Slot<T> {
-        Slot {
+    pub const fn empty() -> StaticSlot<T> {
+        StaticSlot {
             value: AtomicPtr::new(ptr::null_mut()),
         }
     }

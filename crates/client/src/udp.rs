@@ -11,8 +11,8 @@ mod send;
 pub(crate) mod socket;
 
 pub use describe::{Control, SentStamp};
-pub use duplicate_filter::filter as heard_beside;
+pub use duplicate_filter::duplicate_filter;
 pub use heard::{Heard, HeardBy};
-pub use receive::{Delivered, Inbox};
-pub use send::Outbox;
+pub use receive::{DatagramReceiver, Delivered};
+pub use send::DatagramSender;
 pub use socket::UdpSocket;

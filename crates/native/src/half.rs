@@ -5,7 +5,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
 
-use client::{Bell, Errno, PrivateFd, Readiness, ShutdownHow, Socket, TcpSocket, WriteMode};
+use client::{Doorbell, Errno, PrivateFd, Readiness, ShutdownHow, Socket, TcpSocket, WriteMode};
 
 use crate::error::from_errno;
 use crate::pieces::{Borrowed, Reserved};
@@ -95,7 +95,7 @@ impl SendHalf {
     /// # Errors
     /// EAGAIN: no room now; else as there.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_send_in(bytes, Bell::Now).map_err(from_errno)
+        self.try_send_in(bytes, Doorbell::Now).map_err(from_errno)
     }
 
     /// As [`Self::try_send`], but the engine, if it sleeps, hears of it only with [`Engine::ring`](crate::Engine::ring).
@@ -103,10 +103,10 @@ impl SendHalf {
     /// # Errors
     /// As there.
     pub fn try_send_later(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_send_in(bytes, Bell::Later).map_err(from_errno)
+        self.try_send_in(bytes, Doorbell::Later).map_err(from_errno)
     }
 
-    fn try_send_in(&mut self, bytes: &[u8], bell: Bell) -> Result<usize, Errno> {
+    fn try_send_in(&mut self, bytes: &[u8], bell: Doorbell) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -191,7 +191,8 @@ impl ReceiveHalf {
     /// # Errors
     /// EAGAIN: nothing has arrived; else as there.
     pub fn try_receive(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.try_receive_in(bytes, Bell::Now).map_err(from_errno)
+        self.try_receive_in(bytes, Doorbell::Now)
+            .map_err(from_errno)
     }
 
     /// As [`Self::try_receive`], but the engine, if it sleeps, hears of it only with
@@ -200,10 +201,11 @@ impl ReceiveHalf {
     /// # Errors
     /// As there.
     pub fn try_receive_later(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.try_receive_in(bytes, Bell::Later).map_err(from_errno)
+        self.try_receive_in(bytes, Doorbell::Later)
+            .map_err(from_errno)
     }
 
-    fn try_receive_in(&mut self, bytes: &mut [u8], bell: Bell) -> Result<usize, Errno> {
+    fn try_receive_in(&mut self, bytes: &mut [u8], bell: Doorbell) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
         }

@@ -93,7 +93,7 @@ impl UdpSocket {
             ..Outgoing::default()
         };
         let slices = [IoSlice::new(bytes)];
-        let call = || self.socket.outbox()?.push(&outgoing, &slices);
+        let call = || self.socket.sender()?.push(&outgoing, &slices);
         if !waits {
             return call().map_err(from_errno);
         }
@@ -120,8 +120,8 @@ impl UdpSocket {
         if let Some(error) = self.socket.take_error() {
             return Err(error);
         }
-        let taken = match self.socket.inbox()? {
-            Some(mut inbox) => inbox.next(&mut [IoSliceMut::new(bytes)], false)?,
+        let taken = match self.socket.receiver()? {
+            Some(mut receiver) => receiver.next(&mut [IoSliceMut::new(bytes)], false)?,
             None => None,
         };
         let Some(letter) = taken else {

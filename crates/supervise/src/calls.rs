@@ -1,6 +1,11 @@
 //! getsockname(2), getpeername(2), setsockopt(2), getsockopt(2) and shutdown(2): calls on what is
 //! served that change no descriptor. What is not served goes on to the kernel.
 
+pub mod addresses;
+mod connect;
+pub mod holders;
+mod listen;
+
 use std::net::SocketAddr;
 
 use client::options::refusal_if_open;

@@ -286,7 +286,7 @@ impl Datagrams {
             ..Outgoing::default()
         };
         let parts = [IoSlice::new(payload)];
-        let send = || self.socket.outbox()?.push(&outgoing, &parts);
+        let send = || self.socket.sender()?.push(&outgoing, &parts);
         // An error of before comes first, as in a call; the datagram goes all the same.
         let sent = send().or_else(|error| {
             self.error = Some(error);
@@ -305,10 +305,10 @@ impl Datagrams {
     fn take_from_engine(&mut self, buffer: &mut [u8]) -> bool {
         let socket = Arc::clone(&self.socket);
         for _ in 0..PIECES {
-            let Ok(Some(mut inbox)) = socket.inbox() else {
+            let Ok(Some(mut receiver)) = socket.receiver() else {
                 return false;
             };
-            let Ok(Some(delivered)) = inbox.next(&mut [IoSliceMut::new(buffer)], true) else {
+            let Ok(Some(delivered)) = receiver.next(&mut [IoSliceMut::new(buffer)], true) else {
                 return false;
             };
             if self.peer != Peer::Kernel {
@@ -318,7 +318,7 @@ impl Datagrams {
                     return false;
                 }
             }
-            let _ = inbox.next(&mut [], false);
+            let _ = receiver.next(&mut [], false);
         }
         true
     }

@@ -7,21 +7,17 @@
 //! socket pair, and the supervisor moves bytes between the other end and the engine. So reading, writing,
 //! polling, duplicating, forking and closing need no supervisor at all; receiving and sending with addresses do.
 //!
-//! Start at `supervisor` (the loop and its table), then `connect` and `listen` (when a descriptor changes),
+//! Start at `supervisor` (the loop and its table), then `calls::connect` and `calls::listen` (when a descriptor changes),
 //! `relay` (the bytes), `stream` (calls that the pair would answer otherwise), `datagram` (UDP).
 
-mod addresses;
 mod bell;
 mod caller;
 mod calls;
-mod connect;
 mod datagram;
 mod engine_access;
 mod filter;
-mod holders;
 mod interest;
 mod kernel_socket;
-mod listen;
 mod options;
 mod pair;
 mod queue;

@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
-use crate::addresses::Questions;
 use crate::bell::News;
 use crate::caller::Caller;
+use crate::calls::addresses::Questions;
+use crate::calls::holders::Holders;
 use crate::datagram::Datagrams;
 use crate::engine_access::EngineAccess;
 use crate::filter::EPOLL_CREATE;
-use crate::holders::Holders;
 use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};

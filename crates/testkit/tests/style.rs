@@ -56,6 +56,7 @@ const RETIRED: &[(&str, &str)] = &[
     (concat!("Be", "d"), "Testbed"),
     (concat!("pr", "ompt_small"), "notify_small"),
     (concat!("ca", "tch_up"), "flush_small"),
+    (concat!("he", "ard_beside"), "duplicate_filter"),
 ];
 
 /// Paths of the files for which `wrong` names a fault, with the fault.

@@ -14,7 +14,7 @@ use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
 use crate::private::settle_copy;
-use crate::sys::{self, Slot};
+use crate::sys::{self, StaticSlot};
 
 pub use crate::threads::signal_deferral::{SignalDeferral, defer};
 
@@ -64,7 +64,7 @@ pub enum Watch {
 
 struct Registered(&'static dyn InlineEngine);
 
-static INLINE_ENGINE: Slot<Registered> = Slot::empty();
+static INLINE_ENGINE: StaticSlot<Registered> = StaticSlot::empty();
 
 /// Registers the engine of this process.
 pub fn set(inline_engine: &'static dyn InlineEngine) {

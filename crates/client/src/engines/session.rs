@@ -34,7 +34,7 @@ use crate::engines::session::pool::Pool;
 use crate::engines::session::registry::{Observer, Registry};
 use crate::lock::lock;
 use crate::private::PrivateFd;
-use crate::sys::Slot;
+use crate::sys::StaticSlot;
 
 /// A socket that an engine has made or shown, as far as its name and its place.
 pub(crate) struct Opened {
@@ -49,7 +49,7 @@ pub(crate) struct Opened {
 /// See the file's head.
 pub struct Session {
     name: String,
-    current: Slot<Attachments>,
+    current: StaticSlot<Attachments>,
     /// No engine has ever answered under that name.
     absent: AtomicBool,
     /// In a forked child: the control channels that the engine's cores know as its own, the first core's first; used up
@@ -84,7 +84,7 @@ impl Session {
     fn leaked(name: &str, absent: bool) -> &'static Session {
         Box::leak(Box::new(Session {
             name: name.to_owned(),
-            current: Slot::empty(),
+            current: StaticSlot::empty(),
             absent: AtomicBool::new(absent),
             inherited_channels: Mutex::default(),
             registry: Mutex::default(),
@@ -256,7 +256,7 @@ impl Session {
         }
     }
 
-    /// The memory between a core and one of its neighbours; maps it if this process has not yet.
+    /// The memory between a core and one of its local peers; maps it if this process has not yet.
     pub(crate) fn channel_region(&self, core: u16, number: u32) -> Result<ChannelRegion, Errno> {
         if let Some(channel_region) = lock(&self.registry).channel_region(number) {
             return Ok(channel_region);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::engines::inline_engine;
 use crate::readiness::State;
-use crate::socket::{Held, Socket};
+use crate::socket::{LockGuard, Socket};
 use crate::tcp::socket::TcpSocket;
 use crate::wait::look;
 
@@ -39,7 +39,7 @@ pub(crate) struct ChannelSpace<'a> {
     capacity: u64,
     /// Of what is committed.
     pub(crate) mode: WriteMode,
-    _held: Held<'a>,
+    _held: LockGuard<'a>,
 }
 
 /// What became of bytes that were told of.
@@ -55,7 +55,7 @@ impl TcpSocket {
         self.byte_channels.get()
     }
 
-    /// The byte channels, if there are any: the first look says to the neighbour that somebody reads. Not to be called with
+    /// The byte channels, if there are any: the first look says to the local peer that somebody reads. Not to be called with
     /// a lock held that others take on behalf of this crate.
     pub(crate) fn meet_byte_channels(&self) -> Option<&ByteChannels> {
         if let Some(byte_channels) = self.byte_channels.get() {
@@ -145,7 +145,7 @@ impl TcpSocket {
     }
 
     /// Whether the byte channel has room as poll(2) understands it; `None`: what is sent goes by segments. Where it has not,
-    /// the neighbour is asked to tell, unless the thread is going to look again and again.
+    /// the local peer is asked to tell, unless the thread is going to look again and again.
     pub(crate) fn is_byte_channel_writable(&self) -> Option<bool> {
         let (capacity, used) = self.byte_channel_use()?;
         // As `hostif::window::is_writable`.
@@ -189,7 +189,7 @@ impl TcpSocket {
                 room.channel_pair.bytes().copy_in(room.written, piece);
                 match room.tell(piece.len())? {
                     Told::Sent => done += piece.len(),
-                    // By segments: the neighbour's stack answers as it does to what comes too late.
+                    // By segments: the local peer's stack answers as it does to what comes too late.
                     Told::Unread => return Ok((done > 0).then_some(done)),
                 }
                 left = rest;
@@ -255,12 +255,12 @@ impl TcpSocket {
         }))
     }
 
-    /// Something that the neighbour waits for has happened in a byte channel.
+    /// Something that the local peer waits for has happened in a byte channel.
     pub(crate) fn tell_byte_channel(&self, news: LaneNews) -> Result<(), Errno> {
         self.session().post(self.id(), Op::TellLane(news))
     }
 
-    /// The neighbour has written what cannot be.
+    /// The local peer has written what cannot be.
     pub(crate) fn on_byte_channel_nonsense(&self) -> Errno {
         let _ = self.tell_byte_channel(LaneNews::Nonsense);
         Errno::CONNRESET

@@ -1,4 +1,4 @@
-//! Listening on an engine of several cores, or on several engines: the socket has a twin on each other core,
+//! Listening on an engine of several cores, or on several engines: the socket has another on each other core,
 //! and what they have adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -97,9 +97,9 @@ impl TcpSocket {
         let own = self.id().core();
         let mut sockets = Vec::new();
         for core in (0..cores).filter(|core| *core != own) {
-            let twin = self.session().open(core, backing, TcpSocket::new)?;
-            twin.bind(local)?;
-            sockets.push(twin);
+            let other = self.session().open(core, backing, TcpSocket::new)?;
+            other.bind(local)?;
+            sockets.push(other);
         }
         // A second thread that listens at the same time finds the port taken by the first.
         let _ = self.per_core.set(PerCore::new(sockets));

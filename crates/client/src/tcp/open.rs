@@ -71,8 +71,8 @@ impl TcpSocket {
         let per_core: Vec<_> = found.collect();
         if first.per_core.get().is_none() {
             first.session().on_listener_opened();
-            for twin in &per_core {
-                twin.session().on_listener_opened();
+            for other in &per_core {
+                other.session().on_listener_opened();
             }
             if !per_core.is_empty() {
                 let _ = first.per_core.set(PerCore::new(per_core));

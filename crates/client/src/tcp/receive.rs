@@ -1,4 +1,4 @@
-//! Receiving: copy out of the window, publish how far, tell the engine; or out of the byte channel of a neighbour (`byte_channels.rs`),
+//! Receiving: copy out of the window, publish how far, tell the engine; or out of the byte channel of a local peer (`byte_channels.rs`),
 //! which no engine hears of. No allocation, no lock but the socket's receive lock.
 //!
 //! Each note is a cache line that goes to the engine's processor and comes back, so small steps are told together:
@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use crate::engines::attachment::Attachment;
 use crate::engines::inline_engine;
 use crate::readiness::State;
-use crate::socket::{Held, Socket};
+use crate::socket::{LockGuard, Socket};
 use crate::tcp::byte_channels::PIECE_BYTES;
-use crate::tcp::send::Bell;
+use crate::tcp::send::Doorbell;
 use crate::tcp::socket::TcpSocket;
 use crate::tcp::sys;
 
@@ -37,7 +37,7 @@ enum Use {
     Keeps,
 }
 
-/// Bytes in a receive window, or in the byte channel of a neighbour, with the receive lock held.
+/// Bytes in a receive window, or in the byte channel of a local peer, with the receive lock held.
 struct Arrived<'a> {
     socket: &'a TcpSocket,
     attachment: &'static Attachment,
@@ -58,17 +58,17 @@ struct Arrived<'a> {
     skips: bool,
     /// The program reads the bytes where they lie.
     in_place: bool,
-    bell: Bell,
+    bell: Doorbell,
     /// They are in this byte channel, and not in the window.
     byte_channel: Option<&'a ByteChannel>,
-    _held: Held<'a>,
+    _held: LockGuard<'a>,
 }
 
 impl TcpSocket {
     /// Receives what is there and returns how many bytes that was; 0 is the end of the stream. EAGAIN:
     /// nothing yet; ENOTCONN: never connected; else the pending error. With `peek` the bytes stay.
     pub fn try_recv(&self, slices: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
-        self.try_recv_in(slices, peek, Bell::Now)
+        self.try_recv_in(slices, peek, Doorbell::Now)
     }
 
     /// As `try_recv`, and says when the engine is rung.
@@ -76,7 +76,7 @@ impl TcpSocket {
         &self,
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
-        bell: Bell,
+        bell: Doorbell,
     ) -> Result<usize, Errno> {
         inline_engine::flush_small();
         loop {
@@ -93,7 +93,7 @@ impl TcpSocket {
         &self,
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
-        bell: Bell,
+        bell: Doorbell,
     ) -> Result<usize, Errno> {
         let Some(mut arrived) = self.arrived(Use::Copies)? else {
             return self.nothing_arrived();
@@ -193,7 +193,7 @@ impl TcpSocket {
                     available: there,
                     skips: false,
                     in_place: false,
-                    bell: Bell::Now,
+                    bell: Doorbell::Now,
                     byte_channel: Some(&byte_channels.back.byte_channel),
                     _held: held,
                 }));
@@ -219,7 +219,7 @@ impl TcpSocket {
             available: usize::try_from(available).unwrap_or(0),
             skips: start > consumed,
             in_place: false,
-            bell: Bell::Now,
+            bell: Doorbell::Now,
             byte_channel: None,
             _held: held,
         }))
@@ -230,7 +230,7 @@ impl TcpSocket {
         &self,
         using: Use,
         attachment: &'static Attachment,
-    ) -> Result<(Held<'_>, bool), Errno> {
+    ) -> Result<(LockGuard<'_>, bool), Errno> {
         let lock = self.header().receive_lock();
         // The position in a byte channel is not published by comparing: both of its processes are of one user, and rarely several.
         if using == Use::Keeps || self.byte_channels().is_some() {
@@ -343,7 +343,7 @@ impl Arrived<'_> {
             return Ok(());
         }
         let is_urging = self.note(bytes)?;
-        if is_urging && self.bell == Bell::Now {
+        if is_urging && self.bell == Doorbell::Now {
             self.attachment.ring_engine();
         }
         Ok(())
@@ -423,7 +423,7 @@ impl ReceivedBytes<'_> {
     }
 
     /// Says when the engine hears of the bytes that are consumed.
-    pub fn set_bell(&mut self, bell: Bell) {
+    pub fn set_bell(&mut self, bell: Doorbell) {
         self.arrived.bell = bell;
     }
 

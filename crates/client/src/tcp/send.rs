@@ -31,12 +31,12 @@ struct Room<'a> {
     in_place: bool,
     /// What of the way of the last byte it wants to hear the time of: bits of [`hostif::stamp`].
     stamps: u8,
-    bell: Bell,
+    bell: Doorbell,
 }
 
 /// When an engine that sleeps hears of what a call did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bell {
+pub enum Doorbell {
     /// At once.
     #[default]
     Now,
@@ -54,7 +54,7 @@ impl TcpSocket {
     /// As `try_send`, in a mode that holds for what the call sends last. Where not all
     /// of it fits, nothing of what is sent is urgent.
     pub fn try_send_as(&self, slices: &[IoSlice<'_>], mode: WriteMode) -> Result<usize, Errno> {
-        self.try_send_in(slices, mode, Bell::Now)
+        self.try_send_in(slices, mode, Doorbell::Now)
     }
 
     /// As `try_send_as`, and says when the engine is rung.
@@ -62,27 +62,27 @@ impl TcpSocket {
         &self,
         slices: &[IoSlice<'_>],
         mode: WriteMode,
-        bell: Bell,
+        bell: Doorbell,
     ) -> Result<usize, Errno> {
         self.send_stamped(slices, (mode, 0), bell)
     }
 
     /// As `try_send_as`, for a program that wants to hear when the last byte leaves (bits of [`hostif::stamp`]). Where not
-    /// all of it fits, and for what goes to a neighbour, [`TcpSocket::stamp_written`] asks for that.
+    /// all of it fits, and for what goes to a local peer, [`TcpSocket::stamp_written`] asks for that.
     pub fn try_send_stamped(
         &self,
         slices: &[IoSlice<'_>],
         mode: WriteMode,
         stamps: u8,
     ) -> Result<usize, Errno> {
-        self.send_stamped(slices, (mode, stamps), Bell::Now)
+        self.send_stamped(slices, (mode, stamps), Doorbell::Now)
     }
 
     fn send_stamped(
         &self,
         slices: &[IoSlice<'_>],
         (mode, stamps): (WriteMode, u8),
-        bell: Bell,
+        bell: Doorbell,
     ) -> Result<usize, Errno> {
         if let Some(sent) = self.try_send_byte_channel(slices, mode)? {
             return Ok(sent);
@@ -236,7 +236,7 @@ impl TcpSocket {
             mode: WriteMode::Plain,
             in_place: false,
             stamps: 0,
-            bell: Bell::Now,
+            bell: Doorbell::Now,
         })
     }
 }
@@ -286,7 +286,7 @@ impl Room<'_> {
             .push(&self.locked.attachment.sends, &note)?;
         self.locked.header.program_set_written(end);
         self.socket.end_waiting_of_syn();
-        if self.bell == Bell::Later {
+        if self.bell == Doorbell::Later {
             return Ok(());
         }
         let is_urgent = mode == WriteMode::Urgent;
@@ -299,7 +299,7 @@ impl Room<'_> {
     }
 }
 
-/// Room in a send window, or in a byte channel to a neighbour. Nothing is sent unless it is committed.
+/// Room in a send window, or in a byte channel to a local peer. Nothing is sent unless it is committed.
 pub struct SendSpace<'a> {
     room: Space<'a>,
 }
@@ -346,7 +346,7 @@ impl SendSpace<'_> {
     }
 
     /// Says when the engine hears of the commit.
-    pub fn set_bell(&mut self, bell: Bell) {
+    pub fn set_bell(&mut self, bell: Doorbell) {
         match &mut self.room {
             Space::Window(room) => room.bell = bell,
             // The engine has no part in it.

@@ -30,7 +30,7 @@ pub struct TcpSocket {
     core: SocketCore,
     /// Send and receive window, once the connection stands.
     spans: OnceLock<(WindowSpan, WindowSpan)>,
-    /// Of a connection to a neighbour; see there.
+    /// Of a connection to a local peer: its byte channels, once this process has looked at them.
     pub(crate) byte_channels: OnceLock<ByteChannels>,
     /// Of a listener: its like on the engine's other cores.
     pub(crate) per_core: OnceLock<Box<PerCore>>,

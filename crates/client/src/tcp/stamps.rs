@@ -23,7 +23,7 @@ impl TcpSocket {
         header.written() + header.byte_channel_written()
     }
 
-    /// Whether what is sent now goes to a neighbour by a byte channel.
+    /// Whether what is sent now goes to a local peer by a byte channel.
     #[must_use]
     pub fn sends_by_byte_channel(&self) -> bool {
         self.byte_channel_use().is_some()

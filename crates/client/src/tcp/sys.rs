@@ -10,7 +10,7 @@ pub fn received<'a>(bytes: &'a ReceivedBytes<'_>) -> [&'a [u8]; 2] {
         // SAFETY: the span lies in the mapped window, which the socket keeps mapped as long as `bytes` borrows
         // it. Nobody writes there meanwhile: the engine, whom its programs trust, places nothing at positions
         // that have arrived and are not consumed, and the receive lock keeps other holders from consuming. The same
-        // holds for a byte channel and its neighbour, which is root or of our own user (decision 23).
+        // holds for a byte channel and its peer, which is root or of our own user (decision 23).
         unsafe { core::slice::from_raw_parts(start.cast_const(), len) }
     })
 }

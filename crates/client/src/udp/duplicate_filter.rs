@@ -22,7 +22,10 @@ const PACKET_LOOPBACK: u32 = 5;
 
 /// The filter; `None`: no engine is on a link of this kernel. With `hears_groups` groups pass.
 #[must_use]
-pub fn filter(all: &[Arc<EngineNetworks>], hears_groups: bool) -> Option<Vec<Instruction>> {
+pub fn duplicate_filter(
+    all: &[Arc<EngineNetworks>],
+    hears_groups: bool,
+) -> Option<Vec<Instruction>> {
     let links = links(all);
     if links.is_empty() {
         return None;
@@ -176,7 +179,7 @@ mod tests {
             ..EngineNetworks::default()
         };
         let engines = [networks, beside, doubled].map(Arc::new);
-        let [all, groups] = [false, true].map(|groups| filter(&engines, groups).unwrap());
+        let [all, groups] = [false, true].map(|groups| duplicate_filter(&engines, groups).unwrap());
         for (interface, to, passing, passing_groups) in [
             (7, "10.0.0.255", false, false),
             (7, "255.255.255.255", false, false),
@@ -200,6 +203,6 @@ mod tests {
         };
         assert!(passes(&all, &sent_by_us));
         let nowhere = [Arc::new(EngineNetworks::default())];
-        assert!(filter(&nowhere, false).is_none());
+        assert!(duplicate_filter(&nowhere, false).is_none());
     }
 }

@@ -10,7 +10,7 @@ use crate::socket::LockedWindow;
 use crate::udp::socket::UdpSocket;
 
 /// Records of a receive ring, with its lock held. The engine hears of those taken when it is dropped.
-pub struct Inbox<'a> {
+pub struct DatagramReceiver<'a> {
     ring: LockedWindow<'a>,
     start: u64,
     taken: u64,
@@ -30,14 +30,14 @@ impl UdpSocket {
     ///
     /// # Errors
     /// ECONNRESET: the engine is gone.
-    pub fn inbox(&self) -> Result<Option<Inbox<'_>>, Errno> {
+    pub fn receiver(&self) -> Result<Option<DatagramReceiver<'_>>, Errno> {
         if self.readable_bytes() == 0 {
             return Ok(None);
         }
         let attachment = self.attachment()?;
         let ring = self.lock_receive_window(attachment, self.rings()?.receive)?;
         let start = ring.header.consumed();
-        Ok(Some(Inbox {
+        Ok(Some(DatagramReceiver {
             ring,
             start,
             taken: start,
@@ -47,12 +47,12 @@ impl UdpSocket {
     /// Bytes of the first datagram that waits; `None`: none does.
     ///
     /// # Errors
-    /// As [`Self::inbox`].
+    /// As [`Self::receiver`].
     pub fn next_bytes(&self) -> Result<Option<usize>, Errno> {
-        let Some(inbox) = self.inbox()? else {
+        let Some(receiver) = self.receiver()? else {
             return Ok(None);
         };
-        let next = inbox.look()?;
+        let next = receiver.look()?;
         Ok(next.map(|record| usize::try_from(record.len).unwrap_or(0)))
     }
 
@@ -90,7 +90,7 @@ impl UdpSocket {
     }
 }
 
-impl Inbox<'_> {
+impl DatagramReceiver<'_> {
     /// The next record without its payload.
     fn look(&self) -> Result<Option<Received>, Errno> {
         let left = self.ring.header.received_end().saturating_sub(self.taken);
@@ -128,7 +128,7 @@ impl Inbox<'_> {
     }
 }
 
-impl Drop for Inbox<'_> {
+impl Drop for DatagramReceiver<'_> {
     fn drop(&mut self) {
         if self.taken == self.start {
             return;

@@ -11,7 +11,7 @@ use crate::socket::{LockedWindow, Socket};
 use crate::udp::socket::UdpSocket;
 
 /// Records on their way into a send ring, with its lock held. The engine hears of them when it is dropped.
-pub struct Outbox<'a> {
+pub struct DatagramSender<'a> {
     ring: LockedWindow<'a>,
     start: u64,
     end: u64,
@@ -22,7 +22,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The pending error; EPIPE after a shutdown; ECONNRESET: the engine is gone.
-    pub fn outbox(&self) -> Result<Outbox<'_>, Errno> {
+    pub fn sender(&self) -> Result<DatagramSender<'_>, Errno> {
         if let Some(error) = self.take_error() {
             return Err(error);
         }
@@ -32,7 +32,7 @@ impl UdpSocket {
         let attachment = self.attachment()?;
         let ring = self.lock_send_window(attachment, self.rings()?.send)?;
         let start = ring.header.written();
-        Ok(Outbox {
+        Ok(DatagramSender {
             ring,
             start,
             end: start,
@@ -40,7 +40,7 @@ impl UdpSocket {
     }
 }
 
-impl Outbox<'_> {
+impl DatagramSender<'_> {
     /// Writes one datagram; its length is that of `slices`. Returns how long that is.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Outbox<'_> {
     }
 }
 
-impl Drop for Outbox<'_> {
+impl Drop for DatagramSender<'_> {
     fn drop(&mut self) {
         if self.end == self.start {
             return;

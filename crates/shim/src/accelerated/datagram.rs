@@ -107,7 +107,7 @@ impl Stream {
         outgoing: &Outgoing,
         slices: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
-        self.at(place)?.outbox()?.push(outgoing, slices)
+        self.at(place)?.sender()?.push(outgoing, slices)
     }
 
     /// Whether a datagram for an engine goes at once, or fails.
@@ -135,10 +135,10 @@ impl Stream {
     ) -> Result<Option<Arrived<Received>>, Errno> {
         let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
         for (part, place) in first.into_iter().chain(self.from(turn)) {
-            let Some(mut inbox) = part.inbox()? else {
+            let Some(mut receiver) = part.receiver()? else {
                 continue;
             };
-            if let Some(letter) = inbox.next(slices, peek)? {
+            if let Some(letter) = receiver.next(slices, peek)? {
                 return Ok(Some(Arrived { letter, place }));
             }
         }

@@ -1,5 +1,5 @@
 //! What the backing socket of a socket on ANY must not hear because an engine hears it too
-//! (`client::heard_beside`).
+//! (`client::duplicate_filter`).
 
 use std::os::fd::RawFd;
 
@@ -19,7 +19,7 @@ pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
 /// Attaches it as it is to be now.
 pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     let all = accelerated::datagram_networks();
-    if let Some(program) = client::heard_beside(&all, socket.hears_kernel_groups()) {
+    if let Some(program) = client::duplicate_filter(&all, socket.hears_kernel_groups()) {
         bpf::classic::attach(sys::borrow(fd)?, &program)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
     }

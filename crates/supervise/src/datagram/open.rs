@@ -121,7 +121,7 @@ impl Supervisor {
         socket.set_datagram_options(&options.engine)?;
         socket.bind(local_of(backing.as_fd())?)?;
         if owner == Owner::Any
-            && let Some(filter) = client::heard_beside(std::slice::from_ref(&networks), true)
+            && let Some(filter) = client::duplicate_filter(std::slice::from_ref(&networks), true)
         {
             bpf::classic::attach(backing.as_fd(), &filter)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;

@@ -173,7 +173,7 @@ impl Datagrams {
         }
         match self
             .socket
-            .outbox()?
+            .sender()?
             .push(outgoing, &[IoSlice::new(payload)])
         {
             Err(Errno::AGAIN) => {

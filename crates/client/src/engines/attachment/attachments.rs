@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::engines::attachment::Attachment;
 use crate::lock::{lock, try_lock};
-use crate::sys::Slot;
+use crate::sys::StaticSlot;
 use crate::threads::wait_leaders::WaitLeaders;
 use crate::threads::waker::Waker;
 
@@ -21,7 +21,7 @@ pub struct Attachments {
     pub steering: Steering,
     /// The first core, which every process is attached to.
     pub main: &'static Attachment,
-    by_core: [Slot<Attachment>; CORES_MAX as usize],
+    by_core: [StaticSlot<Attachment>; CORES_MAX as usize],
     /// Bit n: there is an attachment to core n.
     attached: AtomicU64,
     /// Who of the sleeping threads polls the doorbells.
@@ -44,7 +44,7 @@ impl Attachments {
         let all = Attachments {
             steering,
             main,
-            by_core: [const { Slot::empty() }; CORES_MAX as usize],
+            by_core: [const { StaticSlot::empty() }; CORES_MAX as usize],
             attached: AtomicU64::new(0),
             leaders: WaitLeaders::default(),
             wakers: Mutex::default(),

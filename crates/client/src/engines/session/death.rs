@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Tells the engine of what was left with [`Bell::Later`](crate::Bell::Later): one ring of each of its cores that sleeps.
+    /// Tells the engine of what was left with [`Doorbell::Later`](crate::Doorbell::Later): one ring of each of its cores that sleeps.
     pub fn ring(&self) {
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             attachment.ring_engine();

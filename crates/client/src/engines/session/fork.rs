@@ -26,7 +26,7 @@ use crate::say::say;
 use rustix::io::Errno;
 
 /// Everything held across a fork.
-struct Held {
+struct ForkGuards {
     child_channels: Vec<PrivateFd>,
     registry: MutexGuard<'static, Registry>,
     pool: MutexGuard<'static, Pool>,
@@ -37,11 +37,11 @@ struct Held {
 thread_local! {
     // Of each session of the process, the last one on top. Without a destructor: a thread may end after the
     // library is torn down.
-    static HELD: RefCell<ManuallyDrop<Vec<Held>>> =
+    static HELD: RefCell<ManuallyDrop<Vec<ForkGuards>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-fn take_held() -> Option<Held> {
+fn take_held() -> Option<ForkGuards> {
     HELD.with(|place| place.borrow_mut().pop())
 }
 
@@ -64,7 +64,7 @@ impl Session {
             }
             _ => Vec::new(),
         };
-        let held = Held {
+        let held = ForkGuards {
             child_channels,
             registry,
             pool,
@@ -84,7 +84,7 @@ impl Session {
     /// After the fork, in the child, whose only thread this is.
     pub fn fork_child(&'static self) {
         let Some(held) = take_held() else { return };
-        let Held {
+        let ForkGuards {
             child_channels,
             mut registry,
             mut pool,

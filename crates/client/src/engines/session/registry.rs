@@ -8,8 +8,8 @@ use hostif::{ChannelRegion, Region, SocketId};
 
 use crate::threads::waker::Waker;
 
-/// Memory of neighbours that is kept mapped for their next connections; an engine has no more neighbours at one time.
-const AREAS_MAX: usize = 32;
+/// Memory of local peers that is kept mapped for their next connections; an engine has no more local peers at one time.
+const CHANNEL_REGIONS_MAX: usize = 32;
 
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
 /// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.
@@ -167,7 +167,7 @@ impl Registry {
         self.regions.get(&id).cloned()
     }
 
-    /// Mapped memory that is shared with a neighbour.
+    /// Mapped memory that is shared with a local peer.
     pub fn channel_region(&self, number: u32) -> Option<ChannelRegion> {
         self.channel_regions.get(&number).cloned()
     }
@@ -175,7 +175,7 @@ impl Registry {
     /// Remembers it, and forgets the oldest: sockets keep theirs.
     pub fn add_channel_region(&mut self, number: u32, channel_region: ChannelRegion) {
         self.channel_regions.insert(number, channel_region);
-        if self.channel_regions.len() > AREAS_MAX
+        if self.channel_regions.len() > CHANNEL_REGIONS_MAX
             && let Some(oldest) = self.channel_regions.keys().min().copied()
         {
             self.channel_regions.remove(&oldest);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::engines::inline_engine::{DirectReceive, InlineEngine};
 use crate::engines::session::Session;
 use crate::tcp::receive::Arrived;
-use crate::tcp::send::Bell;
+use crate::tcp::send::Doorbell;
 use crate::tcp::socket::TcpSocket;
 use crate::wait::sleep::Woken;
 use crate::wait::{Until, wait_lending};
@@ -142,7 +142,7 @@ impl TcpSocket {
             offered,
             skips: false,
             in_place: false,
-            bell: Bell::Later,
+            bell: Doorbell::Later,
             byte_channel: None,
             _held: held,
         })
