@@ -32,43 +32,13 @@ pub(crate) use arguments::{
 use crate::descriptors::{forget, is_kept_open, is_private, is_tracked};
 use crate::outcome::{Failure, at_a_cancellation_point, at_the_edge, once_at_the_edge};
 use crate::sleep::Deadline;
-use crate::sys::{self, Symbol};
+use crate::symbol::{Symbol, real};
+use crate::sys;
 use crate::{
     addresses, close, connect as connecting, control, create, datagram, epoll, listen as listening,
     name, options, poll as polling, select as selecting, sendfile as sending_file, sigio,
     splice as splicing, transfer,
 };
-
-/// Calls libc's function of this name.
-macro_rules! real {
-    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty) => {
-        real!($name: unsafe extern "C-unwind" fn($($type),*) -> $ret, ($($arg),*), $ret)
-    };
-    ($name:ident: $signature:ty, ($($arg:expr),*), $ret:ty) => {{
-        static REAL: Symbol = Symbol::new(
-            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            },
-        );
-        match REAL.address() {
-            Some(address) => {
-                // SAFETY: libc's function of this name has this signature, and the caller of ours
-                // has met its preconditions.
-                unsafe {
-                    let function: $signature = std::mem::transmute(address);
-                    function($($arg),*)
-                }
-            }
-            None => {
-                sys::set_errno(libc::ENOSYS);
-                <$ret as Failure>::FAILED
-            }
-        }
-    }};
-}
-
-pub(crate) use real;
 
 /// Exports functions that serve a call if it concerns the switch, and else pass it on unchanged. First how they are served:
 /// as cancellation points of pthreads(7), or not.

@@ -175,7 +175,8 @@ fn candidates_for(
         // It reaches nothing else, and the kernel says so.
         return Ok(Candidates::default());
     }
-    let candidates = match device::of(fd, socket, &all) {
+    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
+    let candidates = match device::of(fd, is_set, &all) {
         Device::Any => {
             let closest = engines::closest(destination, &all);
             // An address that the kernel shares with one engine is not another engine's.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::accelerated;
 use crate::descriptors;
-use crate::entries;
+use crate::entries::refused;
 use crate::file::{File, Kind};
 use crate::policy::policy;
 use crate::report;
@@ -38,7 +38,7 @@ pub fn backing_protocol(protocol: i32, is_followed: bool) -> i32 {
 pub fn attach(kind: i32) -> Result<bool, Errno> {
     match accelerated::attach() {
         Ok(()) if accelerated::serve(served(kind)) => {
-            entries::say_what_is_refused();
+            refused::say();
             Ok(true)
         }
         // The engine was started without the protocol (`--protocols`): the kernel has it.

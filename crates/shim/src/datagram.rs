@@ -9,6 +9,7 @@ mod beside;
 mod control;
 mod cork;
 pub mod groups;
+pub mod membership;
 mod options;
 mod places;
 mod receive;

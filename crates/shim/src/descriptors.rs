@@ -1,14 +1,13 @@
 //! Which descriptor numbers the switch has something to say about, and what stands behind each.
 //!
-//! The question is asked by every call of the program, so the answer "not ours" is one atomic load
-//! in a bit map that lies in untouched zero pages: no lock, no allocation, safe in a signal handler.
-//! The answer itself is a [`Shared`] in a chunk that is made when first needed.
+//! The question is asked by every call of the program; `tracked` has the answer "not ours". The answer itself is a [`Shared`] in a chunk that is made when first needed.
 //!
 //! Numbers from [`LIMIT`] on are never accelerated. A number that is closed behind the switch's back (by a system call
 //! of the program's own) keeps its entry until a symbol of the switch hands the number out again.
 
+mod tracked;
+
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use client::{Loaded, Shared};
@@ -16,14 +15,13 @@ use client::{Loaded, Shared};
 use crate::accelerated::{self, Stream};
 use crate::file::File;
 use crate::inherited;
+use crate::process;
 use crate::sys::Inside;
 
-/// Descriptor numbers below this can be tracked: the default ceiling of Linux, `fs.nr_open`.
-pub const LIMIT: usize = 1 << 20;
+pub use tracked::{LIMIT, is_tracked, tracked_in};
 
 const CHUNK: usize = 1024;
 
-static TRACKED: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
 static CHUNKS: [OnceLock<Box<Chunk>>; LIMIT / CHUNK] = [const { OnceLock::new() }; LIMIT / CHUNK];
 
 /// A line of the cache for each: threads that use neighbouring numbers do not meet there.
@@ -34,17 +32,6 @@ type Chunk = [Slot; CHUNK];
 
 /// A looked-up entry; it stays valid when another thread closes the number meanwhile.
 pub type Entry = Loaded<'static, File>;
-
-/// Whether the number has an entry. Async-signal-safe.
-#[inline]
-pub fn is_tracked(fd: RawFd) -> bool {
-    match usize::try_from(fd) {
-        Ok(number) if number < LIMIT => {
-            TRACKED[number / 64].load(Ordering::Acquire) & (1 << (number % 64)) != 0
-        }
-        _ => false,
-    }
-}
 
 /// What stands behind the number.
 pub fn lookup(fd: RawFd) -> Option<Arc<File>> {
@@ -74,18 +61,18 @@ pub fn file_with(stream: &Stream) -> Option<Arc<File>> {
 
 /// From now on the number is asked about, though nothing is known to stand behind it.
 pub fn follow(fd: RawFd) {
-    mark(fd, true);
+    tracked::mark(fd, true);
 }
 
 /// Puts `file` behind the number and counts the reference. Whatever stood there has been closed.
 pub fn insert(fd: RawFd, file: Arc<File>) {
-    if is_borrowed_memory() {
+    if process::is_borrowed_memory() {
         return;
     }
     let Some(slot) = slot_or_new(fd) else { return };
     file.add_descriptor();
     let previous = slot.swap(Some(file));
-    mark(fd, true);
+    tracked::mark(fd, true);
     if let Some(previous) = previous {
         previous.drop_descriptor();
     }
@@ -94,11 +81,11 @@ pub fn insert(fd: RawFd, file: Arc<File>) {
 /// Takes the entry away. The caller owns the reference that the number held, and must hand it to
 /// [`File::drop_descriptor`] once the kernel's descriptor is closed too.
 pub fn take(fd: RawFd) -> Option<Arc<File>> {
-    if !is_tracked(fd) || is_borrowed_memory() {
+    if !is_tracked(fd) || process::is_borrowed_memory() {
         return None;
     }
     inherited::forget(fd);
-    mark(fd, false);
+    tracked::mark(fd, false);
     slot(fd)?.swap(None)
 }
 
@@ -107,35 +94,6 @@ pub fn take(fd: RawFd) -> Option<Arc<File>> {
 pub fn forget(fd: RawFd) {
     if let Some(file) = take(fd) {
         file.drop_descriptor();
-    }
-}
-
-/// The tracked numbers in `first..=last`, in order.
-pub fn tracked_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
-    let first = usize::try_from(first).unwrap_or(0);
-    let end = usize::try_from(last)
-        .map_or(0, |last| last.saturating_add(1))
-        .min(LIMIT);
-    (first / 64..end.div_ceil(64))
-        .filter(|&word| TRACKED[word].load(Ordering::Acquire) != 0)
-        .flat_map(|word| word * 64..word * 64 + 64)
-        .filter(move |&number| number >= first && number < end)
-        .filter_map(|number| RawFd::try_from(number).ok())
-        .filter(|&fd| is_tracked(fd))
-}
-
-fn mark(fd: RawFd, tracked: bool) {
-    let Ok(number) = usize::try_from(fd) else {
-        return;
-    };
-    let Some(word) = TRACKED.get(number / 64) else {
-        return;
-    };
-    let bit = 1 << (number % 64);
-    if tracked {
-        word.fetch_or(bit, Ordering::AcqRel);
-    } else {
-        word.fetch_and(!bit, Ordering::AcqRel);
     }
 }
 
@@ -185,23 +143,6 @@ pub fn private_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
         .min(limit)
         .min(RawFd::try_from(LIMIT).unwrap_or(RawFd::MAX));
     (first.max(accelerated::lowest_private())..end).filter(|&fd| accelerated::is_private(fd))
-}
-
-/// The process whose memory this is.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// This process's memory is its own from now on: at load, and in a forked child.
-pub fn own_memory() {
-    OWNER.store(
-        rustix::process::getpid().as_raw_nonzero().get(),
-        Ordering::Relaxed,
-    );
-}
-
-/// Whether the memory belongs to a parent that waits in vfork(2). Such a child has descriptors of its
-/// own: what it closes or duplicates before it execs is none of the parent's table.
-pub fn is_borrowed_memory() -> bool {
-    rustix::process::getpid().as_raw_nonzero().get() != OWNER.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

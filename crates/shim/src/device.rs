@@ -4,10 +4,10 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::socket::{Place, Socket};
-use crate::sys;
-use client::engines::{self, AllNetworks};
+use client::engines::{self, AllNetworks, Place};
 use client::route::LOOPBACK_INDEX;
+
+use crate::sys;
 
 /// asm-generic/socket.h.
 const SO_BINDTOIFINDEX: i32 = 62;
@@ -63,9 +63,9 @@ impl Chosen {
     }
 }
 
-/// Whose interface a socket is bound to; of several engines on one interface the first.
-pub fn of(fd: RawFd, socket: &Socket, all: &AllNetworks) -> Device {
-    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
+/// Whose interface a socket is bound to; of several engines on one interface the first. `is_set`: whether the program has
+/// set that option of SOL_SOCKET.
+pub fn of(fd: RawFd, is_set: impl Fn(i32) -> bool, all: &AllNetworks) -> Device {
     if !is_set(libc::SO_BINDTODEVICE) && !is_set(SO_BINDTOIFINDEX) {
         return Device::Any;
     }

@@ -3,16 +3,15 @@
 //! docs/decisions/0041). What is done to memory is in `sys.rs`; here stands which functions, and which instructions may
 //! give way to a jump.
 
+pub mod refused;
 mod sys;
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use sys::{is_settled, original, settle};
+pub use sys::settle;
 
 use crate::abi;
 use crate::messages::sys as messages;
-use crate::report;
 
 /// Bytes of a jump to an address that is near.
 const JUMP_BYTES: usize = 5;
@@ -63,83 +62,37 @@ fn displaced(code: &[u8]) -> Option<Displaced> {
     Some(found)
 }
 
-/// Functions of libc that libc itself calls, and those of this library that take their place.
-fn replaced() -> [(&'static CStr, usize); REPLACED] {
-    [
-        (c"read", abi::read as *const () as usize),
-        (c"readv", abi::readv as *const () as usize),
-        (c"write", abi::write as *const () as usize),
-        (c"writev", abi::writev as *const () as usize),
-        (c"close", abi::close as *const () as usize),
-        (c"recv", abi::recv as *const () as usize),
-        (c"recvfrom", abi::recvfrom as *const () as usize),
-        (c"recvmsg", messages::recvmsg as *const () as usize),
-        (c"recvmmsg", messages::recvmmsg as *const () as usize),
-        (c"send", abi::send as *const () as usize),
-        (c"sendto", abi::sendto as *const () as usize),
-        (c"sendmsg", messages::sendmsg as *const () as usize),
-        (c"sendmmsg", messages::sendmmsg as *const () as usize),
-        (c"poll", abi::poll as *const () as usize),
-        (c"socket", abi::socket as *const () as usize),
-        (c"connect", abi::connect as *const () as usize),
-        (c"bind", abi::bind as *const () as usize),
-        (c"getsockname", abi::getsockname as *const () as usize),
-        (c"getpeername", abi::getpeername as *const () as usize),
-        (c"getsockopt", abi::getsockopt as *const () as usize),
-        (c"setsockopt", abi::setsockopt as *const () as usize),
-        (c"shutdown", abi::shutdown as *const () as usize),
-        (c"ioctl", abi::ioctl as *const () as usize),
-        (c"__read_nocancel", sys::read_nocancel as *const () as usize),
-        (
-            c"__write_nocancel",
-            sys::write_nocancel as *const () as usize,
-        ),
-        (
-            c"__close_nocancel",
-            sys::close_nocancel as *const () as usize,
-        ),
-    ]
-}
-
-/// How many of them there are.
-const REPLACED: usize = 26;
-
-/// Why libc's own calls of a function pass this library by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    /// Not the instructions that are known.
-    Instructions,
-    /// The system allows no change of this memory.
-    Memory,
-}
-
-/// 0: nothing to say. Else one more than a place among the replaced, and behind it the [`Refusal`].
-static REFUSED: AtomicUsize = AtomicUsize::new(0);
-
-/// Remembers the first function that could not be replaced; it is said when it begins to matter.
-fn refuse(place: usize, refusal: Refusal) {
-    let word = 2 * (place + 1) + usize::from(refusal == Refusal::Memory);
-    let _ = REFUSED.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
-}
-
-/// Says on the program's stderr, once, what libc's own calls do not reach: called with its first socket.
-pub fn say_what_is_refused() {
-    let word = REFUSED.swap(0, Ordering::Relaxed);
-    let Some(place) = (word / 2).checked_sub(1) else {
-        return;
-    };
-    let names = replaced();
-    let Some((name, _)) = names.get(place) else {
-        return;
-    };
-    let reason = match word % 2 {
-        0 => "this libc begins it with instructions that are not known",
-        _ => "the system allows no change of a program's code",
-    };
-    report::line(&format!(
-        "calls of {} inside libc (stdio on a socket, getaddrinfo) do not reach the engine: {reason}",
-        name.to_string_lossy()
-    ));
+/// The function of this library that takes the place of one of libc's; 0 for others.
+fn target_of(name: &CStr) -> usize {
+    match name.to_bytes() {
+        b"read" => abi::read as *const () as usize,
+        b"readv" => abi::readv as *const () as usize,
+        b"write" => abi::write as *const () as usize,
+        b"writev" => abi::writev as *const () as usize,
+        b"close" => abi::close as *const () as usize,
+        b"recv" => abi::recv as *const () as usize,
+        b"recvfrom" => abi::recvfrom as *const () as usize,
+        b"recvmsg" => messages::recvmsg as *const () as usize,
+        b"recvmmsg" => messages::recvmmsg as *const () as usize,
+        b"send" => abi::send as *const () as usize,
+        b"sendto" => abi::sendto as *const () as usize,
+        b"sendmsg" => messages::sendmsg as *const () as usize,
+        b"sendmmsg" => messages::sendmmsg as *const () as usize,
+        b"poll" => abi::poll as *const () as usize,
+        b"socket" => abi::socket as *const () as usize,
+        b"connect" => abi::connect as *const () as usize,
+        b"bind" => abi::bind as *const () as usize,
+        b"getsockname" => abi::getsockname as *const () as usize,
+        b"getpeername" => abi::getpeername as *const () as usize,
+        b"getsockopt" => abi::getsockopt as *const () as usize,
+        b"setsockopt" => abi::setsockopt as *const () as usize,
+        b"shutdown" => abi::shutdown as *const () as usize,
+        b"ioctl" => abi::ioctl as *const () as usize,
+        b"__read_nocancel" => sys::read_nocancel as *const () as usize,
+        b"__write_nocancel" => sys::write_nocancel as *const () as usize,
+        b"__close_nocancel" => sys::close_nocancel as *const () as usize,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::accelerated;
@@ -16,6 +16,7 @@ use crate::epoll::{SETS, Sets};
 use crate::file;
 use crate::inline;
 use crate::memory;
+use crate::process;
 use crate::sys::Inside;
 
 /// Everything held across a fork, in the order in which it was taken.
@@ -36,13 +37,6 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-static HAS_FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Whether another process may hold the same open files because one of the two is the other's child.
-pub fn has_forked() -> bool {
-    HAS_FORKED.load(Ordering::Relaxed)
-}
-
 /// Before the fork, in the thread that forks.
 pub fn prepare() {
     if !inline::is_leaving() {
@@ -53,7 +47,7 @@ pub fn prepare() {
 }
 
 fn stand_still() {
-    HAS_FORKED.store(true, Ordering::Relaxed);
+    process::note_fork();
     let inside = Inside::enter();
     let asking = crate::inherited::hold();
     let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +87,7 @@ pub fn child() {
     }
     let _inside = Inside::enter();
     client::forget_thread_number();
-    descriptors::own_memory();
+    process::own_memory();
     crate::comeback::reset_in_child();
     accelerated::fork_child();
     let mut held = HELD.with(|place| place.borrow_mut().take());

@@ -117,7 +117,7 @@ fn waits(fd: RawFd) -> bool {
 #[cold]
 fn ask_for(fd: RawFd) {
     // Calls that this very work makes are about the kernel's socket.
-    if !waits(fd) || IS_ASKING.get() || descriptors::is_borrowed_memory() {
+    if !waits(fd) || IS_ASKING.get() || crate::process::is_borrowed_memory() {
         return;
     }
     let _turn = hold();

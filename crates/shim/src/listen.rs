@@ -48,7 +48,8 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
     }
     let bound = socket.bound();
     let owner = bound.map_or(Owner::Any, |bound| bound.owner);
-    let device = device::of(fd, socket, &accelerated::stream_networks());
+    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
+    let device = device::of(fd, is_set, &accelerated::stream_networks());
     // An engine hears what comes by `lo` alone where the address does.
     let on_loopback = bound.is_some_and(|bound| bound.address.ip().is_loopback());
     let is_kernels = match device {

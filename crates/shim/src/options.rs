@@ -4,15 +4,17 @@
 //! What the program has set is also written down, for the moment when the socket is decided and for
 //! the connections that inherit from a listener.
 
+mod answer;
+mod log;
 mod rare;
 pub mod stamp;
 
+pub use answer::Answer;
+pub use log::Log;
 pub use rare::path_mtu;
 
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
-use client::Shared;
 use client::congestion_info;
 use client::options::{CONGESTION, CONGESTION_INFO, int, note};
 use hostif::{CongestionFigures, OptionChanges};
@@ -27,101 +29,6 @@ use crate::socket::{AT_ONCE_US, Socket};
 use crate::stamping;
 use crate::sys;
 use crate::transfer::with_stream;
-
-/// One option as the program set it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Setting {
-    level: i32,
-    name: i32,
-    value: Vec<u8>,
-}
-
-/// What the program has set on a socket, each option once, in order.
-#[derive(Default)]
-pub struct Log(Shared<Vec<Setting>>);
-
-impl Log {
-    /// Writes down a successful setsockopt.
-    pub fn record(&self, level: i32, name: i32, value: &[u8]) {
-        self.0.change(|settings| {
-            let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
-            settings.retain(|one| (one.level, one.name) != (level, name));
-            settings.push(Setting {
-                level,
-                name,
-                value: value.to_vec(),
-            });
-            Some(Arc::new(settings))
-        });
-    }
-
-    /// Starts with what another socket has.
-    pub fn adopt(&self, other: &Log) {
-        let settings = other.0.load();
-        let inherited = settings.iter().flat_map(|settings| settings.iter());
-        self.0.store(Some(Arc::new(inherited.cloned().collect())));
-    }
-
-    /// Sets everything on another backing socket, as an accepted connection inherits it.
-    pub fn replay(&self, fd: RawFd) {
-        let settings = self.0.load();
-        let inherited = settings.iter().flat_map(|settings| settings.iter());
-        for setting in inherited {
-            // What cannot be set twice (an option of the listener's state) was not inheritable.
-            let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
-        }
-    }
-
-    /// Tells the engine's side of a socket everything.
-    pub fn apply(&self, stream: &Stream) {
-        stream.set_options(&self.changes());
-        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
-            rare::apply(stream, setting.level, setting.name, &setting.value);
-        }
-    }
-
-    /// What the engine has to know of it.
-    pub fn changes(&self) -> OptionChanges {
-        let mut changes = OptionChanges::default();
-        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
-            note(&mut changes, setting.level, setting.name, &setting.value);
-        }
-        changes
-    }
-
-    /// Tells of everything that was set: level, name, value.
-    pub fn each(&self, tell: &mut dyn FnMut(i32, i32, &[u8])) {
-        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
-            tell(setting.level, setting.name, &setting.value);
-        }
-    }
-
-    /// The congestion control that was chosen, if the engine has it.
-    fn congestion(&self) -> Option<&'static str> {
-        hostif::congestion::name(self.changes().congestion?)
-    }
-
-    /// Whether an option was set.
-    pub fn has(&self, level: i32, name: i32) -> bool {
-        let settings = self.0.load();
-        let mut set = settings.iter().flat_map(|settings| settings.iter());
-        set.any(|one| (one.level, one.name) == (level, name))
-    }
-
-    /// Whether an option with a switch for its value is on.
-    pub fn is_on(&self, level: i32, name: i32) -> bool {
-        let settings = self.0.load();
-        let mut set = settings.iter().flat_map(|settings| settings.iter());
-        set.find(|one| (one.level, one.name) == (level, name))
-            .and_then(|one| int(&one.value))
-            .is_some_and(|value| value != 0)
-    }
-
-    /// SO_LINGER's time, if it is on.
-    pub fn linger_s(&self) -> Option<u32> {
-        self.changes().linger_s.flatten()
-    }
-}
 
 /// setsockopt(2).
 pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
@@ -159,7 +66,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         if note(&mut changes, level, name, value) {
             call.stream().set_options(&changes);
         }
-        rare::apply(call.stream(), level, name, value);
+        log::apply(call.stream(), level, name, value);
         Ok(())
     })?;
     Ok(Some(0))
@@ -269,14 +176,6 @@ fn keep(socket: &Socket, level: i32, name: i32, value: &[u8]) {
         }
         _ => {}
     }
-}
-
-/// What a getsockopt(2) is answered with.
-pub enum Answer {
-    /// The value.
-    Value(Vec<u8>),
-    /// EINVAL, and a value needs so many bytes.
-    Needs(usize),
 }
 
 /// A getsockopt(2) that the kernel would answer wrongly, for a value of at most `room` bytes; `asked`: what stands

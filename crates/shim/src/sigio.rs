@@ -33,7 +33,7 @@ const SIOCSPGRP: u64 = 0x8902;
 /// The program has changed something of it.
 pub fn follow(fd: RawFd) {
     // A child of vfork has the parent's table, but descriptors of its own.
-    if descriptors::is_borrowed_memory() {
+    if crate::process::is_borrowed_memory() {
         return;
     }
     let Some(file) = descriptors::lookup(fd) else {

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::accelerated::{self, Stream};
-use crate::datagram::groups::Membership;
+use crate::datagram::membership::Membership;
 use crate::datagram::{Corked, LastArrival};
 use crate::device::Chosen;
 use crate::epoll::Watchers;
@@ -378,7 +378,7 @@ impl Socket {
             return Ok(stream.is_some_and(|stream| stream.is_marked(NONBLOCKING)));
         }
         let seen = self.known_blocking.load(Ordering::Acquire);
-        let may_know = inline::is_wanted() && !crate::fork::has_forked();
+        let may_know = inline::is_wanted() && !crate::process::has_forked();
         if may_know && seen & KNOWN != 0 {
             return Ok(seen & KNOWN == KNOWN_ON);
         }

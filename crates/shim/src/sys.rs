@@ -1,73 +1,24 @@
-//! The only place, besides `abi.rs`, where the switch does what Rust cannot check: finding libc's
-//! own functions (dlsym(3)), `errno`, memory that a C program vouches for (`caller.rs`), signal dispositions,
-//! options of backing sockets, and the hooks that run before `main` and around `fork`.
+//! System calls and `errno`, where Rust cannot check what is done: memory that a C program vouches for (`caller.rs`), signal
+//! dispositions, options of backing sockets.
 //!
 //! Nothing here decides anything.
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use client::SignalDeferral;
 use client::address::Emitted;
 use rustix::io::Errno;
 
-use crate::entries;
+use crate::symbol::Symbol;
 
 pub use crate::caller::{
     Targets, array_mut, bytes, bytes_mut, check_message_name, check_name, check_parts, copied,
     copy_out, give_result, given, io_slices, io_slices_mut, is_memory, messages_to_send, optional,
 };
-
-/// A function of libc, found behind this library in the search order on first use.
-pub struct Symbol {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-/// Stands in for a function that this libc does not have.
-static ABSENT: c_char = 0;
-
-impl Symbol {
-    /// A function by its name.
-    pub const fn new(name: &'static CStr) -> Self {
-        Self {
-            name,
-            address: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// Its address, or `None` where libc has no such function.
-    pub fn address(&self) -> Option<*mut c_void> {
-        let known = self.address.load(Ordering::Relaxed);
-        let address = if known.is_null() {
-            self.resolve()
-        } else {
-            known
-        };
-        (address.cast_const() != (&raw const ABSENT).cast()).then_some(address)
-    }
-
-    #[cold]
-    fn resolve(&self) -> *mut c_void {
-        // SAFETY: the name is NUL-terminated and static; RTLD_NEXT asks for the next object after
-        // this library. A race resolves twice and stores the same address.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        let address = if found.is_null() {
-            (&raw const ABSENT).cast_mut().cast()
-        } else {
-            entries::original(found)
-        };
-        // Before, what is found may lead back here a moment later.
-        if entries::is_settled() {
-            self.address.store(address, Ordering::Relaxed);
-        }
-        address
-    }
-}
 
 /// The calling thread's `errno`.
 pub fn errno() -> c_int {
@@ -307,31 +258,42 @@ pub fn fortify_failure() -> ! {
     std::process::abort()
 }
 
-/// Runs when the loader has loaded the library: leads libc's own calls here, registers the fork handlers, notes which
-/// descriptors are sockets, and nothing else, since nothing may lock or allocate before `main` (DESIGN §8).
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
-
-extern "C" fn at_load() {
-    crate::descriptors::own_memory();
-    crate::inherited::at_load();
-    client::find_thread_states();
-    entries::settle();
-    // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
+/// Enters the system.
+///
+/// # Safety
+/// As the system call's.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn enter(number: libc::c_long, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_long {
+    let result;
+    // SAFETY: the system's calling convention; what the call does is the caller's wish.
     unsafe {
-        libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child));
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
     }
+    result
 }
 
-unsafe extern "C" fn fork_prepare() {
-    crate::fork::prepare();
-}
-
-unsafe extern "C" fn fork_parent() {
-    crate::fork::parent();
-}
-
-unsafe extern "C" fn fork_child() {
-    crate::fork::child();
+/// Enters the system.
+///
+/// # Safety
+/// As the system call's.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn enter(number: libc::c_long, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_long {
+    let result;
+    // SAFETY: the system's calling convention; what the call does is the caller's wish.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    result
 }

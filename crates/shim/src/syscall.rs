@@ -3,5 +3,3 @@
 mod sys;
 #[path = "syscall/waits/sys.rs"]
 mod waits;
-
-pub use sys::enter;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::pthread_t;
 
-use crate::abi::real;
 use crate::outcome::Failure;
-use crate::sys::{self, Symbol};
+use crate::symbol::{Symbol, real};
+use crate::sys;
 
 /// The program has cancelled a thread at some time.
 static IS_USED: AtomicBool = AtomicBool::new(false);

@@ -17,6 +17,7 @@ use client::{Sharing, SocketKinds};
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
+use super::membership::Membership;
 use crate::accelerated;
 use crate::device::Device;
 use crate::outcome::Switched;
@@ -36,19 +37,6 @@ const MCAST_UNBLOCK_SOURCE: i32 = 44;
 const MCAST_LEAVE_GROUP: i32 = 45;
 const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
 const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
-
-/// A group that a socket is in, or is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// The group.
-    pub group: IpAddr,
-    /// The only source, if one was named.
-    pub source: Option<IpAddr>,
-    /// The engine that hears it.
-    pub place: Place,
-    /// That source is not heard, of a group that is heard otherwise.
-    pub is_blocked: bool,
-}
 
 /// How a program names an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

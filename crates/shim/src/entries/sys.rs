@@ -8,16 +8,18 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use libc::{size_t, ssize_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use super::{Displaced, JUMP_BYTES, REPLACED, Refusal, displaced, refuse, replaced};
+use super::refused::{Refusal, refuse};
+use super::{Displaced, JUMP_BYTES, displaced, target_of};
 use crate::descriptors::{is_kept_open, is_tracked};
 use crate::outcome::{at_the_edge, count};
-use crate::sys::Symbol;
+use crate::symbol::Symbol;
+use crate::symbol::originals::{self, NAMES};
 use crate::{close, transfer};
 
 /// The longest function start that is looked at: no pattern reaches beyond.
@@ -28,39 +30,10 @@ const STUB: usize = 64;
 const ORIGINAL_AT: usize = 16;
 const ARENA: usize = 4096;
 const PAGE: usize = 4096;
-const _: () = assert!(STUB * REPLACED <= ARENA);
+const _: () = assert!(STUB * NAMES.len() <= ARENA);
 /// How far apart the places are that are asked for memory near libc, and how many of them.
 const STRIDE: usize = 16 << 20;
 const STRIDES: usize = 64;
-
-/// Entries that lead here, and what they were.
-struct Replaced {
-    entry: AtomicUsize,
-    original: AtomicUsize,
-}
-
-static ENTRIES: [Replaced; REPLACED] = [const {
-    Replaced {
-        entry: AtomicUsize::new(0),
-        original: AtomicUsize::new(0),
-    }
-}; REPLACED];
-static SETTLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether libc's entries are as they will stay, so that an [`original`] may be remembered.
-pub fn is_settled() -> bool {
-    SETTLED.load(Ordering::Acquire)
-}
-
-/// What is to be called for a function of libc that was found at `address`.
-pub fn original(address: *mut c_void) -> *mut c_void {
-    let found = ENTRIES
-        .iter()
-        .find(|replaced| replaced.entry.load(Ordering::Acquire) == address.addr());
-    found.map_or(address, |replaced| {
-        ptr::with_exposed_provenance_mut(replaced.original.load(Ordering::Acquire))
-    })
-}
 
 /// Replaces what can be replaced. Runs once, when the library is loaded; a program that shall have the kernel only
 /// (`SHUNT_POLICY`) keeps its libc as it is.
@@ -68,7 +41,7 @@ pub fn settle() {
     if cfg!(target_arch = "x86_64") && !is_kernel_only() {
         replace_all();
     }
-    SETTLED.store(true, Ordering::Release);
+    originals::settle();
 }
 
 fn is_kernel_only() -> bool {
@@ -91,9 +64,8 @@ fn replace_all() {
     let Some(libc) = object_of(address_of(c"gnu_get_libc_version")) else {
         return;
     };
-    let names = replaced();
-    let mut found: [Option<Found>; REPLACED] = [None; REPLACED];
-    for (place, (name, _)) in names.iter().enumerate() {
+    let mut found: [Option<Found>; NAMES.len()] = [None; NAMES.len()];
+    for (place, name) in NAMES.iter().enumerate() {
         let entry = address_of(name);
         // Of another library behind this one, which calls libc's for itself: it would come back here.
         if !libc.contains(&entry) {
@@ -109,7 +81,8 @@ fn replace_all() {
     };
     for (place, found) in found.iter_mut().enumerate() {
         let stub = arena + place * STUB;
-        let is_written = found.is_some_and(|found| write_stub(stub, &found, names[place].1));
+        let is_written =
+            found.is_some_and(|found| write_stub(stub, &found, target_of(NAMES[place])));
         if !is_written {
             *found = None;
         }
@@ -138,19 +111,16 @@ fn replace_all() {
 
 /// Leads the functions that begin on one page of libc to their stubs. Two calls of mprotect(2) for each page, and not for
 /// each function: every program pays for them.
-fn lead_page(page: usize, found: &[Option<Found>; REPLACED], arena: usize) {
+fn lead_page(page: usize, found: &[Option<Found>; NAMES.len()], arena: usize) {
     let is_writable = protect(page, MprotectFlags::WRITE);
     for (place, found) in found.iter().enumerate() {
         let Some(found) = found.filter(|found| page_of(found.entry) == page) else {
             continue;
         };
         let stub = arena + place * STUB;
-        let replaced = &ENTRIES[place];
-        let original = stub + ORIGINAL_AT;
-        replaced.original.store(original, Ordering::Release);
-        replaced.entry.store(found.entry, Ordering::Release);
+        originals::note(place, found.entry, stub + ORIGINAL_AT);
         if !(is_writable && lead(&found, stub)) {
-            replaced.entry.store(0, Ordering::Release);
+            originals::forget(place);
             refuse(place, Refusal::Memory);
         }
     }

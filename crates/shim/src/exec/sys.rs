@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use super::{Plan, plan};
-use crate::sys::{Inside, Symbol, set_errno};
-use crate::{accelerated, descriptors};
+use crate::accelerated;
+use crate::symbol::Symbol;
+use crate::sys::{Inside, set_errno};
 
 /// An array of strings that null ends.
 pub type Strings = *const *const c_char;
@@ -42,7 +43,7 @@ pub unsafe fn execute(
     environment: Strings,
 ) -> Option<c_int> {
     // SAFETY: the caller's duty.
-    if descriptors::is_borrowed_memory() {
+    if crate::process::is_borrowed_memory() {
         about_to_start();
     }
     // SAFETY: the caller's duty.

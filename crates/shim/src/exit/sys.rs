@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::exec::sys::{Strings, execute};
 use crate::inline::leave;
-use crate::sys::Symbol;
+use crate::symbol::Symbol;
 
 /// Ends the process by the kernel's call.
 pub fn end(status: c_int) -> ! {

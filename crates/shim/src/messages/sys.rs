@@ -6,11 +6,12 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
 
-use crate::abi::{beside, real, receive_message, receive_messages, send_message, send_messages};
+use crate::abi::{beside, receive_message, receive_messages, send_message, send_messages};
 use crate::descriptors::is_tracked;
 use crate::inherited::{self, each_right, has_control};
 use crate::outcome::{Failure, at_a_cancellation_point, count};
-use crate::sys::{self, Symbol};
+use crate::symbol::{Symbol, real};
+use crate::sys;
 
 /// As libc's function of this name.
 ///

@@ -4,42 +4,14 @@
 use std::os::fd::RawFd;
 
 use client::address::Family;
-use client::options::{int, refusal_if_open, translate};
-use hostif::SocketOption;
+use client::options::refusal_if_open;
 use rustix::io::Errno;
 
+use super::log::Log;
 use crate::accelerated::Stream;
 use crate::readiness::Phase;
 use crate::socket::Socket;
 use crate::sys;
-
-/// Tells the engine of one setting, and the stream of what concerns this process; all others are ignored.
-pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
-    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) {
-        return stream.set_fast_open_keys(value);
-    }
-    let Some(number) = int(value) else { return };
-    match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_OOBINLINE) => stream.set_urgent_in_line(number != 0),
-        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
-            return stream.set_unsent_limit(number.cast_unsigned());
-        }
-        _ => {}
-    }
-    let stamps = [
-        libc::SO_TIMESTAMP,
-        libc::SO_TIMESTAMPNS,
-        libc::SO_TIMESTAMPING,
-    ];
-    if level == libc::SOL_SOCKET && stamps.contains(&name) {
-        // Never taken back: another of them may be on.
-        if super::stamp::is_asked(name, number) {
-            stream.set_option(SocketOption::ArrivalTimes, 1);
-        }
-    } else if let Some((option, value)) = translate(level, name, number) {
-        stream.set_option(option, value);
-    }
-}
 
 /// Whether it is a level of IPv6 on a socket that knows none: the kernel says so.
 pub fn is_foreign(socket: &Socket, level: i32) -> bool {
@@ -103,7 +75,7 @@ pub fn granted(fd: RawFd, level: i32, name: i32) -> Option<[u8; 4]> {
 }
 
 /// The clamp of a connection where the program has set none: what the peer may fill now (`tcp_rcv_space_adjust`).
-pub fn window_clamp(log: &super::Log, stream: &Stream) -> Option<Vec<u8>> {
+pub fn window_clamp(log: &Log, stream: &Stream) -> Option<Vec<u8>> {
     let is_left =
         stream.phase() == Phase::Connected && !log.is_on(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
     let bytes = i32::try_from(stream.receive_window_bytes()).unwrap_or(i32::MAX);
@@ -129,7 +101,7 @@ pub fn path_mtu(
 }
 
 /// What the engine makes of a buffer whose size the program leaves to it; the kernel knows what it has set.
-pub fn tuned_buffer(log: &super::Log, stream: &Stream, name: i32) -> Option<Vec<u8>> {
+pub fn tuned_buffer(log: &Log, stream: &Stream, name: i32) -> Option<Vec<u8>> {
     let (forced, bytes) = match name {
         // Linux counts its own overhead in, so half of what it tells holds data.
         libc::SO_RCVBUF => (

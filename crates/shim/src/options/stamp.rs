@@ -2,12 +2,10 @@
 //! On TCP (Linux `tcp_recv_timestamp`) it is the time of the latest arrival before the call, which may be later
 //! than that of the bytes it returns. Times of sending: `stamping`.
 
-use crate::datagram::want;
 use crate::socket::Socket;
+use client::datagram_messages::want;
 
-/// linux/net_tstamp.h.
-const RX_SOFTWARE: i32 = 1 << 3;
-const SOFTWARE: i32 = 1 << 4;
+use super::log::is_asked;
 
 /// SO_TIMESTAMPING under both of its numbers (asm-generic/socket.h).
 pub const IS_STAMPING: [i32; 2] = [libc::SO_TIMESTAMPING, 65];
@@ -31,17 +29,10 @@ pub fn follow(socket: &Socket, name: i32, value: i32) {
     socket.set_wanted(what, is_asked);
 }
 
-/// Whether the value asks for times of arrival.
-pub fn is_asked(name: i32, value: i32) -> bool {
-    match name {
-        libc::SO_TIMESTAMPING => value & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE,
-        _ => value != 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::log::{RX_SOFTWARE, SOFTWARE};
     use client::address::Family;
 
     #[test]

@@ -9,7 +9,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-use crate::syscall::enter;
+use crate::sys::enter;
 
 /// linux/fcntl.h.
 const F_SETSIG: c_int = 10;

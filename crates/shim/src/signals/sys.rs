@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use libc::{sighandler_t, siginfo_t};
 
 use super::{Action, Wish, can_wait, wish};
-use crate::sys::{self, Symbol};
+use crate::symbol::Symbol;
+use crate::sys;
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Socket;
 use crate::datagram::Corked;
-use crate::datagram::groups::Membership;
+use crate::datagram::membership::Membership;
 use crate::device::{Chosen, Device};
 use client::address::Family;
 

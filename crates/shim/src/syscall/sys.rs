@@ -19,13 +19,14 @@ use crate::abi::{
     getsockopt, ioctl, listen, read, readv, recvfrom, sendfile, sendto, setsockopt, shutdown,
     write, writev,
 };
-use crate::abi::{counted, real, receive_message, send_message, switched};
+use crate::abi::{counted, receive_message, send_message, switched};
 use crate::descriptors::is_tracked;
 use crate::fork;
 use crate::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::outcome::{Failure, at_a_cancellation_point};
 use crate::policy::policy;
-use crate::sys::{self, Inside, Symbol};
+use crate::symbol::{Symbol, real};
+use crate::sys::{self, Inside, enter};
 
 use super::waits::waited;
 
@@ -220,46 +221,6 @@ fn without_position(flags: c_int) -> Result<c_int, Errno> {
         libc::RWF_NOWAIT => Ok(libc::MSG_DONTWAIT),
         _ => Err(Errno::OPNOTSUPP),
     }
-}
-
-/// Enters the system.
-///
-/// # Safety
-/// As the system call's.
-#[cfg(target_arch = "x86_64")]
-pub unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
-    let result;
-    // SAFETY: the system's calling convention; what the call does is the caller's wish.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// Enters the system.
-///
-/// # Safety
-/// As the system call's.
-#[cfg(target_arch = "aarch64")]
-pub unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
-    let result;
-    // SAFETY: the system's calling convention; what the call does is the caller's wish.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
-            options(nostack),
-        );
-    }
-    result
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const CEILINGS: &[(&str, usize)] = &[
     ("bench", 11),
     ("cli", 11),
     ("mover", 16),
-    ("shim", 68),
+    ("shim", 35),
     ("sim", 11),
 ];
 

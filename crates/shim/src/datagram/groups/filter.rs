@@ -9,9 +9,8 @@ use client::engines;
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
-use super::{
-    Membership, Named, by_address, change_on_engine, concerned, index, on_all, stored_address, v4,
-};
+use super::super::membership::Membership;
+use super::{Named, by_address, change_on_engine, concerned, index, on_all, stored_address, v4};
 use crate::accelerated;
 use crate::device::Device;
 use crate::outcome::Switched;

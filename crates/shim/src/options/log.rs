@@ -1,0 +1,146 @@
+//! What a program has set on a socket, and what its engine has to know of that.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use client::Shared;
+use client::options::{int, note, translate};
+use hostif::{OptionChanges, SocketOption};
+
+use crate::accelerated::Stream;
+use crate::sys;
+
+/// One option as the program set it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    level: i32,
+    name: i32,
+    value: Vec<u8>,
+}
+
+/// What the program has set on a socket, each option once, in order.
+#[derive(Default)]
+pub struct Log(Shared<Vec<Setting>>);
+
+impl Log {
+    /// Writes down a successful setsockopt.
+    pub fn record(&self, level: i32, name: i32, value: &[u8]) {
+        self.0.change(|settings| {
+            let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
+            settings.retain(|one| (one.level, one.name) != (level, name));
+            settings.push(Setting {
+                level,
+                name,
+                value: value.to_vec(),
+            });
+            Some(Arc::new(settings))
+        });
+    }
+
+    /// Starts with what another socket has.
+    pub fn adopt(&self, other: &Log) {
+        let settings = other.0.load();
+        let inherited = settings.iter().flat_map(|settings| settings.iter());
+        self.0.store(Some(Arc::new(inherited.cloned().collect())));
+    }
+
+    /// Sets everything on another backing socket, as an accepted connection inherits it.
+    pub fn replay(&self, fd: RawFd) {
+        let settings = self.0.load();
+        let inherited = settings.iter().flat_map(|settings| settings.iter());
+        for setting in inherited {
+            // What cannot be set twice (an option of the listener's state) was not inheritable.
+            let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
+        }
+    }
+
+    /// Tells the engine's side of a socket everything.
+    pub fn apply(&self, stream: &Stream) {
+        stream.set_options(&self.changes());
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            apply(stream, setting.level, setting.name, &setting.value);
+        }
+    }
+
+    /// What the engine has to know of it.
+    pub fn changes(&self) -> OptionChanges {
+        let mut changes = OptionChanges::default();
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            note(&mut changes, setting.level, setting.name, &setting.value);
+        }
+        changes
+    }
+
+    /// Tells of everything that was set: level, name, value.
+    pub fn each(&self, tell: &mut dyn FnMut(i32, i32, &[u8])) {
+        for setting in self.0.load().iter().flat_map(|settings| settings.iter()) {
+            tell(setting.level, setting.name, &setting.value);
+        }
+    }
+
+    /// The congestion control that was chosen, if the engine has it.
+    pub fn congestion(&self) -> Option<&'static str> {
+        hostif::congestion::name(self.changes().congestion?)
+    }
+
+    /// Whether an option was set.
+    pub fn has(&self, level: i32, name: i32) -> bool {
+        let settings = self.0.load();
+        let mut set = settings.iter().flat_map(|settings| settings.iter());
+        set.any(|one| (one.level, one.name) == (level, name))
+    }
+
+    /// Whether an option with a switch for its value is on.
+    pub fn is_on(&self, level: i32, name: i32) -> bool {
+        let settings = self.0.load();
+        let mut set = settings.iter().flat_map(|settings| settings.iter());
+        set.find(|one| (one.level, one.name) == (level, name))
+            .and_then(|one| int(&one.value))
+            .is_some_and(|value| value != 0)
+    }
+
+    /// SO_LINGER's time, if it is on.
+    pub fn linger_s(&self) -> Option<u32> {
+        self.changes().linger_s.flatten()
+    }
+}
+
+/// Tells the engine of one setting, and the stream of what concerns this process; all others are ignored.
+pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) {
+        return stream.set_fast_open_keys(value);
+    }
+    let Some(number) = int(value) else { return };
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_OOBINLINE) => stream.set_urgent_in_line(number != 0),
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
+            return stream.set_unsent_limit(number.cast_unsigned());
+        }
+        _ => {}
+    }
+    let stamps = [
+        libc::SO_TIMESTAMP,
+        libc::SO_TIMESTAMPNS,
+        libc::SO_TIMESTAMPING,
+    ];
+    if level == libc::SOL_SOCKET && stamps.contains(&name) {
+        // Never taken back: another of them may be on.
+        if is_asked(name, number) {
+            stream.set_option(SocketOption::ArrivalTimes, 1);
+        }
+    } else if let Some((option, value)) = translate(level, name, number) {
+        stream.set_option(option, value);
+    }
+}
+
+/// linux/net_tstamp.h.
+pub const RX_SOFTWARE: i32 = 1 << 3;
+pub const SOFTWARE: i32 = 1 << 4;
+
+/// Whether the value asks for times of arrival.
+pub fn is_asked(name: i32, value: i32) -> bool {
+    match name {
+        libc::SO_TIMESTAMPING => value & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE,
+        _ => value != 0,
+    }
+}

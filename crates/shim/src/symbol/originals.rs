@@ -1,0 +1,81 @@
+//! The functions of libc whose entries lead to this library (`entries`), and where what they did can still be called.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Those that libc itself calls. Each has a place, by which it is known here.
+pub const NAMES: [&CStr; 26] = [
+    c"read",
+    c"readv",
+    c"write",
+    c"writev",
+    c"close",
+    c"recv",
+    c"recvfrom",
+    c"recvmsg",
+    c"recvmmsg",
+    c"send",
+    c"sendto",
+    c"sendmsg",
+    c"sendmmsg",
+    c"poll",
+    c"socket",
+    c"connect",
+    c"bind",
+    c"getsockname",
+    c"getpeername",
+    c"getsockopt",
+    c"setsockopt",
+    c"shutdown",
+    c"ioctl",
+    c"__read_nocancel",
+    c"__write_nocancel",
+    c"__close_nocancel",
+];
+
+/// An entry that leads here, 0 for none, and what it was.
+struct Replaced {
+    entry: AtomicUsize,
+    original: AtomicUsize,
+}
+
+static ENTRIES: [Replaced; NAMES.len()] = [const {
+    Replaced {
+        entry: AtomicUsize::new(0),
+        original: AtomicUsize::new(0),
+    }
+}; NAMES.len()];
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Before the entry leads here: what stood there is at `original`.
+pub fn note(place: usize, entry: usize, original: usize) {
+    let replaced = &ENTRIES[place];
+    replaced.original.store(original, Ordering::Release);
+    replaced.entry.store(entry, Ordering::Release);
+}
+
+/// The entry does not lead here after all.
+pub fn forget(place: usize) {
+    ENTRIES[place].entry.store(0, Ordering::Release);
+}
+
+/// From now on libc's entries are as they will stay.
+pub fn settle() {
+    SETTLED.store(true, Ordering::Release);
+}
+
+/// Whether libc's entries are as they will stay, so that an [`original`] may be remembered.
+pub fn is_settled() -> bool {
+    SETTLED.load(Ordering::Acquire)
+}
+
+/// What is to be called for a function of libc that was found at `address`.
+pub fn original(address: *mut c_void) -> *mut c_void {
+    let found = ENTRIES
+        .iter()
+        .find(|replaced| replaced.entry.load(Ordering::Acquire) == address.addr());
+    found.map_or(address, |replaced| {
+        ptr::with_exposed_provenance_mut(replaced.original.load(Ordering::Acquire))
+    })
+}
