@@ -130,17 +130,14 @@ impl Stack<'_> {
         };
         let tuple = tuple(local_port);
         let offers = self.ip.link.config.offers;
-        let config = tcp::Config {
-            receive_capacity: connect.receive_capacity,
-            send_capacity: connect.send_capacity,
-            options: connect.options,
-            timestamps: offers.timestamps,
-            sack: offers.sack,
-            window_scaling: offers.window_scaling,
-            fast_open,
-            peer_mss,
-            ..self.tcp.connection_config(&self.ip, &tuple)
-        };
+        let mut config = self
+            .tcp
+            .connection_config(&self.ip, &tuple, &connect.options);
+        config.receive_capacity = connect.receive_capacity;
+        config.send_capacity = connect.send_capacity;
+        (config.timestamps, config.sack) = (offers.timestamps, offers.sack);
+        config.window_scaling = offers.window_scaling;
+        (config.fast_open, config.peer_mss) = (fast_open, peer_mss);
         let iss = initial_sequence_after(&self.ip, iss_at_least, &tuple, now);
         let index = self
             .tcp

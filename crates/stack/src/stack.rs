@@ -89,12 +89,11 @@ impl<'m> Stack<'m> {
         egress: &mut dyn Egress,
         budget: usize,
     ) -> usize {
-        let ip = &mut self.ip;
-        ip.link.send_questions(egress);
-        ip.link.send_held(now, egress);
-        ip.multicast.send_reports(now, &mut ip.link, egress);
-        ip.give_up_fragments(now, egress);
-        self.tcp.poll_transmit(ip, now, host, egress, budget)
+        if self.ip.wants_transmit() {
+            self.ip.poll_transmit(now, egress);
+        }
+        self.tcp
+            .poll_transmit(&mut self.ip, now, host, egress, budget)
     }
 
     /// Hands out both ends of connections that have ended since the last call, TIME-WAIT included; those

@@ -41,6 +41,7 @@ impl Timers {
         }
     }
 
+    #[inline]
     const fn number(&self, timer: Timer) -> u32 {
         match timer {
             Timer::Connection(index) => index,
@@ -53,11 +54,13 @@ impl Timers {
     }
 
     /// When a timer expires, if it is set.
+    #[inline]
     pub(crate) fn deadline_us(&self, timer: Timer) -> Option<u64> {
         self.wheel.deadline_us(self.number(timer))
     }
 
     /// Sets a timer, or cancels it.
+    #[inline]
     pub(crate) fn set(&mut self, timer: Timer, deadline: Option<Instant>) {
         let number = self.number(timer);
         match deadline {

@@ -195,7 +195,7 @@ impl Ip {
 
     /// Gives up the packets whose time is over, and says so where the first fragment came
     /// (RFC 792, RFC 1122 §3.3.2, RFC 8200 §4.5).
-    pub(crate) fn give_up_fragments(&mut self, now: Instant, egress: &mut dyn Egress) {
+    pub(super) fn give_up_fragments(&mut self, now: Instant, egress: &mut dyn Egress) {
         if !core::mem::take(&mut self.has_late_fragments) {
             return;
         }

@@ -21,6 +21,7 @@ use crate::address::socket_address;
 use crate::config::Config;
 use crate::containers::demux::FourTuple;
 use crate::containers::timers::Timers;
+use crate::egress::Egress;
 use crate::link::Link;
 use crate::link::interface::InterfaceId;
 use crate::multicast::Multicast;
@@ -31,6 +32,7 @@ use rate::TokenBucket;
 use reassembly::{ASSEMBLED_MAX, Reassembly};
 use route::Routes;
 use siphasher::sip::SipHasher13;
+use tcp::Instant;
 use zerocopy::IntoBytes as _;
 
 /// IPv4 and IPv6 of this host.
@@ -109,6 +111,15 @@ impl Ip {
             IpAddr::V6(group) => self.link.interfaces.listens_to(interface, group),
         };
         is_own || self.multicast.listens(interface, group)
+    }
+
+    /// Sends what this layer and those below have to say of their own accord.
+    #[cold]
+    pub(crate) fn poll_transmit(&mut self, now: Instant, egress: &mut dyn Egress) {
+        self.link.send_questions(egress);
+        self.link.send_held(now, egress);
+        self.multicast.send_reports(now, &mut self.link, egress);
+        self.give_up_fragments(now, egress);
     }
 
     /// Whether something of this layer or below waits to be sent.

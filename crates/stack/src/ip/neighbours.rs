@@ -3,27 +3,37 @@
 use super::Ip;
 use crate::error::Error;
 use crate::link::interface::InterfaceId;
-use crate::link::neighbour::{Expiry, ExternalNeighbour, NeighbourState, Readiness};
+use crate::link::neighbour::{Expiry, ExternalNeighbour, NeighbourState, Probe, Readiness};
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::ethernet;
 
 impl Ip {
     /// Where neighbour `n` is; if that is not known yet, it is asked for.
+    #[inline]
     pub(crate) fn resolve(&mut self, now: Instant, n: u32) -> Option<ethernet::Address> {
-        let probe = match self.link.neighbours.ready(now, n) {
+        match self.link.neighbours.ready(now, n) {
             Readiness::Ready(hardware) => {
                 self.link.arm_neighbour(n);
-                return Some(hardware);
+                Some(hardware)
             }
-            Readiness::Waiting(probe) => probe?,
-        };
+            Readiness::Waiting(probe) => {
+                if let Some(probe) = probe {
+                    self.ask_for(n, probe);
+                }
+                None
+            }
+        }
+    }
+
+    /// Asks where neighbour `n` is. Too many of whom nothing is known cost the oldest its place.
+    #[cold]
+    fn ask_for(&mut self, n: u32, probe: Probe) {
         self.link.ask(probe);
         self.link.arm_neighbour(n);
         if let Some(oldest) = self.link.neighbours.excess_incomplete() {
             self.neighbour_failed(oldest);
         }
-        None
     }
 
     /// Remembers who asked for us: it will get packets next (RFC 4861 §7.2.3).

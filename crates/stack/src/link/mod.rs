@@ -53,6 +53,7 @@ impl Link {
     }
 
     /// Sets the timer of neighbour `n`.
+    #[inline]
     pub(crate) fn arm_neighbour(&mut self, n: u32) {
         let timer = Timer::Neighbour(n);
         let wanted = self.neighbours.deadline(n);
@@ -62,6 +63,7 @@ impl Link {
     }
 
     /// Whether something waits to be sent.
+    #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
         !self.questions.is_empty() || self.held.wants_transmit()
     }

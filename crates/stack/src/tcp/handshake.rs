@@ -18,7 +18,7 @@ use crate::link::output::ip_header_len;
 use crate::tables::{ConnectionRecord, Flags};
 use core::net::IpAddr;
 use tcp::cookies::{self, COOKIE_LIFETIME, CookieTuple};
-use tcp::{Events, Instant, SeqNumber};
+use tcp::{Events, Instant, SeqNumber, SocketOptions};
 use wire::ecn::Ecn;
 use wire::tcp::Header;
 
@@ -203,12 +203,9 @@ impl Tcp<'_> {
             ip.link.counters.listen_drops += 1;
             return None;
         };
-        let config = tcp::Config {
-            receive_capacity: incoming.receive_capacity,
-            send_capacity: incoming.send_capacity,
-            options: incoming.options,
-            ..self.connection_config(ip, tuple)
-        };
+        let mut config = self.connection_config(ip, tuple, &incoming.options);
+        config.receive_capacity = incoming.receive_capacity;
+        config.send_capacity = incoming.send_capacity;
         let fill = |record: &mut ConnectionRecord| {
             record.owner = incoming.owner;
             record.queued_at = now;
@@ -227,7 +224,12 @@ impl Tcp<'_> {
     }
 
     /// What every connection between the ends of `tuple` begins with.
-    pub(crate) fn connection_config(&self, ip: &Ip, tuple: &FourTuple) -> tcp::Config {
+    pub(crate) fn connection_config(
+        &self,
+        ip: &Ip,
+        tuple: &FourTuple,
+        options: &SocketOptions,
+    ) -> tcp::Config {
         let config = &ip.link.config;
         tcp::Config {
             mss: receive_mss(ip, tuple.remote(), tuple.zone()),
@@ -235,6 +237,7 @@ impl Tcp<'_> {
             receive_offer: config.receive_offer.min(self.window_ceiling),
             receive_buffer_max: config.receive_buffer_max,
             timestamp_offset: timestamp_offset(ip, tuple),
+            options: *options,
             ..tcp::Config::default()
         }
     }
