@@ -11,33 +11,25 @@
 //!
 //! [`Stack`] is a composition of layers, each of which has its own state and knows those below it only: `link`
 //! (interfaces, neighbours, frames), `multicast`, `ip` (routes, addresses, fragments), `tcp` and `udp`. A frame goes up in
-//! `input.rs`; what programs ask for is `connections.rs`, `listeners.rs`, `datagrams.rs` and `links.rs`.
+//! `input`; what programs and the host ask for is `api`.
 #![forbid(unsafe_code)]
 
 mod address;
+mod api;
 pub mod config;
-mod connections;
 mod containers;
 pub mod counters;
-mod datagrams;
-mod detour;
 pub mod egress;
 pub mod error;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub mod fuzzing;
 mod host;
-mod icmp;
-mod icmpv6;
 mod input;
 mod ip;
 mod link;
-mod links;
-mod listeners;
-mod listing;
 mod multicast;
 mod ports;
 mod protocols;
-mod rebuild;
 mod stack;
 pub mod tables;
 mod tcp;
@@ -46,8 +38,10 @@ mod tests;
 pub mod udp;
 
 pub use address::PackedAddress;
+pub use api::connections::Connect;
+pub use api::listeners::{Accepted, Listen};
+pub use api::listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use config::{Config, FAST_OPEN_KEYS_MAX, FastOpenModes, IpOptions, Offers, SynCookies};
-pub use connections::Connect;
 pub use containers::demux::FourTuple;
 pub use counters::Counters;
 pub use egress::{Busy, Egress, EgressCaps, Frame, PartialChecksum, Payload, RxChecksum, RxMeta};
@@ -56,8 +50,6 @@ pub use host::{ConnectionView, Detour, Host, Incoming, ReceiveUse};
 pub use ip::route::Route;
 pub use link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use link::neighbour::{ExternalNeighbour, Neighbour, NeighbourState};
-pub use listeners::{Accepted, Listen};
-pub use listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use multicast::{GroupChange, Membership};
 pub use protocols::Protocols;
 pub use stack::{Stack, Work};

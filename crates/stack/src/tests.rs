@@ -1,31 +1,15 @@
 //! The stack as a whole: two of them on a lossy cable, or one against hand-made frames.
 
-mod arp;
-mod defence;
-mod ecn;
-mod fast_open;
-mod fragments;
 mod garbage;
-mod handshake;
-mod icmp;
-mod ipv6;
-mod listener;
-mod multicast;
-mod multicast_v6;
-mod ndp;
+mod ip;
 mod node;
-mod options;
 mod pair;
 mod peer;
 mod peer6;
-mod pools;
-mod prediction;
 mod protocols;
 mod rebuild;
-mod redirect;
-mod routers;
 mod scale;
-mod time_wait;
+mod tcp;
 mod traffic;
 mod udp;
 mod udp_v6;

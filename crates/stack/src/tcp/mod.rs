@@ -1,5 +1,5 @@
 //! TCP: the connections of this host, whom a segment is for, handshakes, TIME-WAIT, who may send next. The protocol
-//! itself is the crate `tcp`; programs' calls are `connections.rs` and `listeners.rs` above.
+//! itself is the crate `tcp`; programs' calls are `api/connections.rs` and `api/listeners.rs`.
 
 pub(crate) mod errors;
 pub(crate) mod fast_open;

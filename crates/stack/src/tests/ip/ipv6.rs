@@ -1,7 +1,7 @@
 //! TCP over IPv6: between two stacks, over link-local addresses, beside IPv4 on one listener.
 
-use super::pair::*;
-use super::peer6::*;
+use crate::tests::pair::*;
+use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{ConnectionError, Instant, State};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -202,7 +202,7 @@ fn listeners_of_two_families_share_a_port_only_if_one_is_v6_only() {
 #[test]
 fn a_segment_for_nobody_is_reset_and_a_datagram_gets_port_unreachable() {
     with_node6(|node| {
-        let syn = super::peer::header(5_000, 81, 7, 0, Flags::SYN);
+        let syn = crate::tests::peer::header(5_000, 81, 7, 0, Flags::SYN);
         node.deliver(NOW, &segment6(PEER6, ME6, &syn, &[]));
         let sent = segments6(&node.transmit(NOW));
         assert_eq!(sent[0].1.flags, Flags::RST | Flags::ACK);
@@ -356,7 +356,7 @@ fn packet_too_big_lowers_the_size_but_not_below_1280() {
             .connect_from(NOW, Some(4_000), SocketAddr::from((PEER6, 80)))
             .unwrap();
         let syn = segments6(&node.transmit(NOW)).remove(0).1;
-        let mut syn_ack = super::peer::header(
+        let mut syn_ack = crate::tests::peer::header(
             80,
             4_000,
             900,

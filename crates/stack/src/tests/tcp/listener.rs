@@ -1,7 +1,7 @@
 //! Listeners: queues, their limits, and what becomes of those who wait in them.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{ConnectionError, Instant, State};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,7 +1,7 @@
 //! Fast Open (RFC 7413) at listeners and for connections: cookies given and kept, bounds, and when it is left be.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Duration, FastOpen, Instant, State};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! TIME-WAIT: the record, its reuse, its eviction; and the ports that run out.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Instant, State};
 use std::net::SocketAddrV4;

@@ -1,7 +1,7 @@
 //! SYN floods and the cookies that answer them (RFC 4987).
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Instant, State};
 use std::net::Ipv4Addr;

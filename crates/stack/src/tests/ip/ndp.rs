@@ -1,9 +1,9 @@
 //! Neighbour discovery seen from outside: what is sent, and what the cache becomes.
 
-use super::pair::*;
-use super::peer::ME;
-use super::peer6::*;
 use crate::address::{group_hardware, solicited_node};
+use crate::tests::pair::*;
+use crate::tests::peer::ME;
+use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{ConnectionError, Instant};
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,8 +1,8 @@
 //! Groups of IPv6: what is heard, what routers are told, what they ask (RFC 3810), and what devices let in.
 
-use super::node::*;
-use super::peer::*;
 use crate::address::solicited_node;
+use crate::tests::node::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::Instant;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -5,7 +5,7 @@
 
 use crate::egress::Egress;
 use crate::host::Host;
-use crate::icmp::report;
+use crate::input::icmp::report;
 use crate::ip::arrival::Arrival;
 use crate::ip::icmp_meaning::Report;
 use crate::link::interface::Resolution;

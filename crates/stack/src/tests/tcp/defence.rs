@@ -1,8 +1,8 @@
 //! What a stranger may send, and what it must not move: addresses that cannot be, quotes of what was never sent,
 //! segments of connections that are not the stranger's.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Instant, State};
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! What a socket's options do beside its TCP connection: TCP_NOTSENT_LOWAT's positions, TCP_SAVE_SYN's
 //! headers.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Instant, SocketOptions};
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! ARP: who is answered, who is asked, who is believed.
 
-use super::pair::*;
-use super::peer::{ME, PEER};
+use crate::tests::pair::*;
+use crate::tests::peer::{ME, PEER};
 use crate::*;
 use ::tcp::{ConnectionError, Instant, State};
 use std::net::Ipv4Addr;
@@ -196,7 +196,7 @@ fn a_connection_waits_for_its_neighbour_and_then_sends() {
             "no SYN yet, and no second question"
         );
         node.deliver(NOW, &reply(PEER, ip(PEER)));
-        let sent = super::peer::segments(&node.transmit(NOW));
+        let sent = crate::tests::peer::segments(&node.transmit(NOW));
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].1.flags, wire::tcp::Flags::SYN);
     });
@@ -334,7 +334,7 @@ fn an_old_neighbour_is_used_at_once_and_asked_by_unicast_later() {
         node.transmit(NOW);
         node.connect(NOW, ip(PEER), 80);
         assert_eq!(
-            super::peer::segments(&node.transmit(NOW)).len(),
+            crate::tests::peer::segments(&node.transmit(NOW)).len(),
             1,
             "no question first"
         );
@@ -386,7 +386,7 @@ fn an_interface_of_the_kernel_resolves_through_the_host_and_answers_nothing() {
     assert!(node.transmit(NOW).is_empty());
     assert_eq!(node.egress.resolve, [ip(PEER)]);
     node.knows(NOW, PEER);
-    assert_eq!(super::peer::segments(&node.transmit(NOW)).len(), 1);
+    assert_eq!(crate::tests::peer::segments(&node.transmit(NOW)).len(), 1);
     let other = node.connect(NOW, ip(8), 80);
     node.transmit(NOW);
     node.stack

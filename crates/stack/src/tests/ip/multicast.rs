@@ -1,7 +1,7 @@
 //! Groups: what sockets hear, what routers are told, and what they ask (RFC 3376).
 
-use super::node::*;
-use super::peer::*;
+use crate::tests::node::*;
+use crate::tests::peer::*;
 use crate::udp::Outgoing;
 use crate::*;
 use ::tcp::Instant;

@@ -1,9 +1,9 @@
 //! Packets that come in fragments: what they carry is served, and who sends half of one is told.
 
-use super::pair::pattern;
-use super::peer::*;
-use super::peer6::*;
 use crate::tests::node::*;
+use crate::tests::pair::pattern;
+use crate::tests::peer::*;
+use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

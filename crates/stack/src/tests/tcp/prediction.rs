@@ -1,9 +1,9 @@
 //! The short way of a segment changes nothing: the same frames by the long way give the same answers, and
 //! programs hear the same.
 
-use super::pair::*;
-use super::peer::*;
-use super::peer6::{ME6, PEER6, own, segment6};
+use crate::tests::pair::*;
+use crate::tests::peer::*;
+use crate::tests::peer6::{ME6, PEER6, own, segment6};
 use crate::*;
 use ::tcp::Instant;
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! Other first hops: the one that a redirect names, and the one that answers.
 
-use super::node::*;
-use super::peer::*;
-use super::peer6::*;
+use crate::tests::node::*;
+use crate::tests::peer::*;
+use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{Duration, Instant};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -7,8 +7,11 @@
 //! that delivered the packet, on the interface it came by: a stranger's packet then costs neither a
 //! route lookup nor an entry of the neighbour cache.
 
+mod detour;
+mod icmp;
+mod icmpv6;
+
 use crate::containers::prediction::Key;
-use crate::detour::pass_on;
 use crate::egress::{Egress, RxChecksum, RxMeta};
 use crate::host::Host;
 use crate::ip::arrival::Arrival;
@@ -19,6 +22,7 @@ use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tcp::segment::Segment;
 use core::net::Ipv4Addr;
+use detour::pass_on;
 use tcp::Instant;
 use wire::ecn::Ecn;
 use wire::ethernet::{self, EtherType};

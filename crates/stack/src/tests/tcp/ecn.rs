@@ -1,7 +1,7 @@
 //! ECN bits of the IP header: in to the connection, out with its data (RFC 3168 §5).
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::Instant;
 use wire::ecn::Ecn;

@@ -1,7 +1,7 @@
 //! ICMP: what is answered, how often, and which errors reach a connection.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{ConnectionError, Instant, State};
 use std::net::{Ipv4Addr, SocketAddrV4};

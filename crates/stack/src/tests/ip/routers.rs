@@ -1,8 +1,8 @@
 //! Router advertisements: default routes, prefixes, addresses, their lifetimes.
 
-use super::pair::*;
-use super::peer::ME;
-use super::peer6::*;
+use crate::tests::pair::*;
+use crate::tests::peer::ME;
+use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{Duration, Instant};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -53,7 +53,7 @@ fn with_host(test: impl FnOnce(&mut Node<'_>)) {
         router_discovery: true,
     };
     stack.add_interface(nic).unwrap();
-    let mut node = Node::with(stack, super::node::Shared::default());
+    let mut node = Node::with(stack, crate::tests::node::Shared::default());
     test(&mut node);
 }
 

@@ -1,7 +1,7 @@
 //! Blocks for ranges of data beyond many holes and for what is in flight: lent, given back, kept over a restart.
 
-use super::pair::*;
-use super::peer::*;
+use crate::tests::pair::*;
+use crate::tests::peer::*;
 use crate::*;
 use ::tcp::{Duration, Instant};
 use wire::tcp::Flags;

@@ -1,0 +1,11 @@
+//! The internet layer and the links below it.
+
+mod arp;
+mod fragments;
+mod icmp;
+mod ipv6;
+mod multicast;
+mod multicast_v6;
+mod ndp;
+mod redirect;
+mod routers;

@@ -1,0 +1,11 @@
+//! Connections and listeners.
+
+mod defence;
+mod ecn;
+mod fast_open;
+mod handshake;
+mod listener;
+mod options;
+mod pools;
+mod prediction;
+mod time_wait;
