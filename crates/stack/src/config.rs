@@ -1,7 +1,9 @@
 //! What a stack is given at start.
 
+use crate::error::Error;
 use crate::protocols::Protocols;
 use bitflags::bitflags;
+use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use wire::tcp::Header;
 
@@ -144,6 +146,11 @@ impl Config {
             fast_open_peers: 1_024,
             syn_cookies: SynCookies::WhenFull,
         }
+    }
+
+    /// Whether sockets of the kind may be opened towards `address`.
+    pub(crate) fn check_socket(&self, kind: Protocols, address: IpAddr) -> Result<(), Error> {
+        self.protocols.check_socket(kind, address)
     }
 
     /// A key for one purpose, derived from the secret.

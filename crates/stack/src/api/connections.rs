@@ -72,13 +72,8 @@ impl Stack<'_> {
         has_data: bool,
         host: &mut dyn Host,
     ) -> Result<(ConnectionId, u32), Error> {
-        if !self
-            .ip
-            .link
-            .config
-            .fast_open
-            .contains(FastOpenModes::CLIENT)
-        {
+        let modes = self.ip.link.config.fast_open;
+        if !modes.contains(FastOpenModes::CLIENT) {
             return Err(Error::NotSupported);
         }
         let remote = connect.remote.ip().to_canonical();
@@ -104,11 +99,7 @@ impl Stack<'_> {
         host: &mut dyn Host,
     ) -> Result<ConnectionId, Error> {
         let (remote, remote_port) = (connect.remote.ip().to_canonical(), connect.remote.port());
-        self.ip
-            .link
-            .config
-            .protocols
-            .check_socket(Protocols::TCP, remote)?;
+        self.ip.link.config.check_socket(Protocols::TCP, remote)?;
         if connect.local_port == Some(0) {
             return Err(Error::InvalidArgument);
         }
@@ -224,23 +215,15 @@ impl Stack<'_> {
     /// The link that the link-local addresses of a connection lie on (RFC 4007 §6).
     fn zone_for(&self, connect: &Connect) -> Result<Option<InterfaceId>, Error> {
         let remote = connect.remote.ip();
+        let interfaces = &self.ip.link.interfaces;
+        let named = interfaces.with_scope(scope_id_of(connect.remote));
         if let Some(local) = connect.local_address.filter(|local| needs_zone(*local)) {
             // The program has bound the link's own address: that says which one it is.
-            let named = self
-                .ip
-                .link
-                .interfaces
-                .with_scope(scope_id_of(connect.remote));
-            return Ok(named.or_else(|| self.ip.link.interfaces.owner_of(local)));
+            return Ok(named.or_else(|| interfaces.owner_of(local)));
         }
         if !needs_zone(remote) {
             return Ok(None);
         }
-        let named = self
-            .ip
-            .link
-            .interfaces
-            .with_scope(scope_id_of(connect.remote));
         named.map(Some).ok_or(Error::InvalidArgument)
     }
 
@@ -284,10 +267,7 @@ impl Stack<'_> {
         on: bool,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        let index = self.check(id)?;
-        self.tcp
-            .run(&mut self.ip, now, index, host, |tcp| tcp.set_quick_ack(on));
-        Ok(())
+        self.act(now, id, host, |tcp| tcp.set_quick_ack(on))
     }
 
     /// `TCP_NODELAY` was set: what is written leaves.
@@ -300,10 +280,7 @@ impl Stack<'_> {
         id: ConnectionId,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        let index = self.check(id)?;
-        self.tcp
-            .run(&mut self.ip, now, index, host, tcp::Connection::push);
-        Ok(())
+        self.act(now, id, host, tcp::Connection::push)
     }
 
     /// The program has consumed bytes of its receive window up to stream offset `end`.
@@ -327,6 +304,19 @@ impl Stack<'_> {
     /// what a host says whose memory runs short. `u32::MAX`: as much as each window has.
     pub fn set_window_ceiling(&mut self, bytes: u32) {
         self.tcp.window_ceiling = bytes;
+    }
+
+    /// Does something to a connection that a program holds.
+    fn act(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        host: &mut dyn Host,
+        act: impl FnOnce(&mut tcp::Connection) -> Events,
+    ) -> Result<(), Error> {
+        let index = self.check(id)?;
+        self.tcp.run(&mut self.ip, now, index, host, act);
+        Ok(())
     }
 
     fn positioned(
@@ -462,11 +452,7 @@ impl Stack<'_> {
         options: &SocketOptions,
         host: &mut dyn Host,
     ) -> Result<(), Error> {
-        let index = self.check(id)?;
-        self.tcp.run(&mut self.ip, now, index, host, |tcp| {
-            tcp.set_options(now, options)
-        });
-        Ok(())
+        self.act(now, id, host, |tcp| tcp.set_options(now, options))
     }
 
     /// Changes the IP header fields of what the connection sends from now on.

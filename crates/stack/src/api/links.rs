@@ -29,13 +29,8 @@ impl Stack<'_> {
         if mtu < 576 {
             return Err(Error::InvalidArgument);
         }
-        self.ip
-            .link
-            .interfaces
-            .find_mut(interface)
-            .ok_or(Error::NotFound)?
-            .config
-            .mtu = mtu;
+        let found = self.ip.link.interfaces.find_mut(interface);
+        found.ok_or(Error::NotFound)?.config.mtu = mtu;
         Ok(())
     }
 
@@ -61,11 +56,8 @@ impl Stack<'_> {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NoMemory`], [`Error::InvalidArgument`].
     pub fn add_route(&mut self, route: Route) -> Result<(), Error> {
-        self.ip
-            .link
-            .interfaces
-            .find(route.interface)
-            .ok_or(Error::NotFound)?;
+        let found = self.ip.link.interfaces.find(route.interface);
+        found.ok_or(Error::NotFound)?;
         self.ip.routes.add(route)
     }
 

@@ -53,11 +53,7 @@ impl Stack<'_> {
     /// [`Error::NoMemory`].
     pub fn listen(&mut self, listen: &Listen) -> Result<ListenerId, Error> {
         let (address, port) = (listen.local.ip().to_canonical(), listen.local.port());
-        self.ip
-            .link
-            .config
-            .protocols
-            .check_socket(Protocols::TCP, address)?;
+        self.ip.link.config.check_socket(Protocols::TCP, address)?;
         if port == 0 {
             return Err(Error::InvalidArgument);
         }
@@ -91,10 +87,8 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn set_backlog(&mut self, listener: ListenerId, backlog: u32) -> Result<(), Error> {
         self.tcp.listeners.check(listener)?;
-        self.tcp
-            .listeners
-            .row(listener.index)
-            .change(|row| row.backlog = backlog.min(BACKLOG_MAX));
+        let row = self.tcp.listeners.row(listener.index);
+        row.change(|row| row.backlog = backlog.min(BACKLOG_MAX));
         Ok(())
     }
 
@@ -196,10 +190,8 @@ impl Stack<'_> {
     /// [`Error::NotFound`].
     pub fn set_fast_open(&mut self, listener: ListenerId, most: u32) -> Result<(), Error> {
         self.tcp.listeners.check(listener)?;
-        self.tcp
-            .listeners
-            .row(listener.index)
-            .change(|row| row.fast_open_max = most.min(BACKLOG_MAX));
+        let row = self.tcp.listeners.row(listener.index);
+        row.change(|row| row.fast_open_max = most.min(BACKLOG_MAX));
         Ok(())
     }
 
@@ -216,7 +208,8 @@ impl Stack<'_> {
         if keys.len() > FAST_OPEN_KEYS_MAX {
             return Err(Error::InvalidArgument);
         }
-        self.tcp.listeners.row(listener.index).change(|row| {
+        let row = self.tcp.listeners.row(listener.index);
+        row.change(|row| {
             row.fast_open_keys = [[0; 16]; FAST_OPEN_KEYS_MAX];
             row.fast_open_keys[..keys.len()].copy_from_slice(keys);
             row.fast_open_key_count = u32::try_from(keys.len()).unwrap_or(0);

@@ -3,6 +3,7 @@
 
 pub(crate) mod demux;
 pub(crate) mod intrusive;
+pub(crate) mod keyed;
 pub(crate) mod prediction;
 pub(crate) mod timers;
 pub(crate) mod wheel;

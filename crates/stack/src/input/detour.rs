@@ -42,7 +42,7 @@ pub(crate) fn pass_on(
 /// The ends of the TCP connection that a packet concerns: its own, or the one that an error quotes. All
 /// else is served where it arrives.
 fn flow(arrival: &Arrival<'_>) -> Option<(SocketAddr, SocketAddr)> {
-    let quote = match (arrival.protocol, arrival.source, arrival.destination) {
+    let quoted = match (arrival.protocol, arrival.source, arrival.destination) {
         (Protocol::TCP, source, destination) => {
             let &[a, b, c, d] = arrival.payload.first_chunk()?;
             let (theirs, ours) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -54,23 +54,21 @@ fn flow(arrival: &Arrival<'_>) -> Option<(SocketAddr, SocketAddr)> {
         }
         (Protocol::ICMP, IpAddr::V4(_), _) => match icmpv4::Message::parse(arrival.payload).ok()? {
             icmpv4::Message::DestinationUnreachable { quoted, .. }
-            | icmpv4::Message::TimeExceeded { quoted, .. } => Quote::parse_v4(quoted),
-            _ => None,
+            | icmpv4::Message::TimeExceeded { quoted, .. } => quoted,
+            _ => return None,
         },
         (Protocol::ICMPV6, IpAddr::V6(source), IpAddr::V6(destination)) => {
             match icmpv6::Message::parse(source, destination, arrival.payload).ok()? {
                 icmpv6::Message::DestinationUnreachable { quoted, .. }
                 | icmpv6::Message::PacketTooBig { quoted, .. }
                 | icmpv6::Message::TimeExceeded { quoted, .. }
-                | icmpv6::Message::ParameterProblem { quoted, .. } => {
-                    Quote::parse_v6(quoted, arrival.interface)
-                }
-                _ => None,
+                | icmpv6::Message::ParameterProblem { quoted, .. } => quoted,
+                _ => return None,
             }
         }
-        _ => None,
+        _ => return None,
     };
-    let tuple = quote?.tuple;
+    let tuple = Quote::parse(quoted, arrival.source, arrival.interface)?.tuple;
     Some((
         SocketAddr::new(tuple.local(), tuple.local_port()),
         SocketAddr::new(tuple.remote(), tuple.remote_port()),

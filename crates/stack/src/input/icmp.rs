@@ -11,7 +11,7 @@ use crate::link::interface::Resolution;
 use crate::link::output::Envelope;
 use crate::stack::Stack;
 use crate::tcp::quote::Quote;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use tcp::Instant;
 use wire::icmpv4::{Message, unreachable};
 
@@ -78,17 +78,21 @@ impl Stack<'_> {
     }
 
     /// Tells an error to the socket or the connection that it quotes.
-    fn handle_icmp_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
-        let (ip, quoted) = (&mut self.ip, report.quoted);
+    pub(super) fn handle_icmp_error(
+        &mut self,
+        now: Instant,
+        report: &Report<'_>,
+        host: &mut dyn Host,
+    ) {
+        let ip = &mut self.ip;
         if self.udp.handle_error(ip, now, report, host) {
             return;
         }
-        if (report.kind, report.code) == (3, unreachable::FRAGMENTATION_NEEDED) {
-            self.tcp
-                .handle_fragmentation_needed(ip, now, report.next_hop_mtu, quoted);
-        } else {
-            let quote = Quote::parse_v4(quoted);
-            self.tcp.handle_unreachable(ip, now, report, quote, host);
+        match (report.offender, report.kind, report.code) {
+            (IpAddr::V4(_), 3, unreachable::FRAGMENTATION_NEEDED) | (IpAddr::V6(_), 2, _) => {
+                self.tcp.handle_too_big(ip, now, report);
+            }
+            _ => self.tcp.handle_unreachable(ip, now, report, host),
         }
     }
 
@@ -100,7 +104,7 @@ impl Stack<'_> {
         gateway: Ipv4Addr,
         quoted: &[u8],
     ) {
-        let Some(quote) = Quote::parse_v4(quoted) else {
+        let Some(quote) = Quote::parse(quoted, arrival.source, arrival.interface) else {
             return;
         };
         let destination = quote.tuple.remote();
@@ -117,7 +121,7 @@ impl Stack<'_> {
     }
 }
 
-pub(crate) fn report<'a>(
+pub(super) fn report<'a>(
     arrival: &Arrival<'_>,
     (kind, code): (u8, u8),
     next_hop_mtu: u16,

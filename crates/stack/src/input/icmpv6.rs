@@ -3,16 +3,14 @@
 //!
 //! An error is never answered with an error: what is not understood is dropped.
 
+use super::icmp::report;
 use crate::egress::Egress;
 use crate::host::Host;
-use crate::input::icmp::report;
 use crate::ip::arrival::Arrival;
-use crate::ip::icmp_meaning::Report;
 use crate::link::interface::Resolution;
 use crate::link::output::Envelope;
 use crate::protocols::Protocols;
 use crate::stack::Stack;
-use crate::tcp::quote::Quote;
 use core::net::IpAddr;
 use tcp::Instant;
 use wire::icmpv6::Message;
@@ -34,7 +32,6 @@ impl Stack<'_> {
             self.ip.link.counters.icmp6_in_errors += 1;
             return;
         };
-        let link = arrival.interface;
         let is_spoken = self.ip.link.config.protocols.contains(Protocols::ICMP);
         match message {
             // Without these there is no IPv6.
@@ -60,43 +57,21 @@ impl Stack<'_> {
             }
             Message::PacketTooBig { mtu, quoted } => {
                 self.ip.link.counters.icmp6_in_pkt_too_bigs += 1;
-                let known = u16::try_from(mtu).unwrap_or(u16::MAX);
-                if self.udp.handle_error(
-                    &mut self.ip,
-                    now,
-                    &report(arrival, (2, 0), known, quoted),
-                    host,
-                ) {
-                    return;
-                }
-                if let Some(quote) = Quote::parse_v6(quoted, link) {
-                    // RFC 8201 §4: never below the minimum, whatever a router says.
-                    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                    self.tcp.handle_too_big(&mut self.ip, now, mtu, &quote);
-                }
+                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                self.handle_icmp_error(now, &report(arrival, (2, 0), mtu, quoted), host);
             }
             Message::DestinationUnreachable { code, quoted } => {
                 self.ip.link.counters.icmp6_in_dest_unreachs += 1;
-                let report = report(arrival, (1, code), 0, quoted);
-                self.handle_error(now, &report, host);
+                self.handle_icmp_error(now, &report(arrival, (1, code), 0, quoted), host);
             }
             Message::TimeExceeded { code, quoted } => {
                 self.ip.link.counters.icmp6_in_time_excds += 1;
-                self.handle_error(now, &report(arrival, (3, code), 0, quoted), host);
+                self.handle_icmp_error(now, &report(arrival, (3, code), 0, quoted), host);
             }
             Message::ParameterProblem { code, quoted, .. } => {
-                self.handle_error(now, &report(arrival, (4, code), 0, quoted), host);
+                self.handle_icmp_error(now, &report(arrival, (4, code), 0, quoted), host);
             }
             _ => {}
-        }
-    }
-
-    /// An error about a datagram or a segment that was sent (RFC 4443 §2.4 (d)).
-    fn handle_error(&mut self, now: Instant, report: &Report<'_>, host: &mut dyn Host) {
-        if !self.udp.handle_error(&mut self.ip, now, report, host) {
-            let quote = Quote::parse_v6(report.quoted, report.interface);
-            self.tcp
-                .handle_unreachable(&mut self.ip, now, report, quote, host);
         }
     }
 

@@ -59,15 +59,10 @@ impl Stack<'_> {
         {
             return;
         }
-        let Some(config) = self
-            .ip
-            .link
-            .interfaces
-            .find(interface)
-            .map(|interface| interface.config)
-        else {
+        let Some(found) = self.ip.link.interfaces.find(interface) else {
             return;
         };
+        let config = found.config;
         let Ok((header, payload)) = ethernet::Header::parse(frame) else {
             self.ip.link.counters.frame_errors += 1;
             return;

@@ -168,11 +168,7 @@ impl Ip {
     /// An interface identifier that stays the same for a prefix and says nothing about the hardware
     /// (RFC 7217 §5, with the stack's secret as key).
     fn identifier(&self, id: InterfaceId, prefix: Ipv6Addr, tried: u8) -> u64 {
-        let hardware = self
-            .link
-            .interfaces
-            .find(id)
-            .map_or([0; 6], |interface| interface.config.hardware.0);
+        let hardware = self.link.hardware_of(id).0;
         let mut input = [0; 16];
         input[..8].copy_from_slice(&prefix.octets()[..8]);
         input[8..14].copy_from_slice(&hardware);

@@ -11,6 +11,7 @@ pub(crate) mod icmp_meaning;
 mod ndp;
 mod neighbours;
 pub(crate) mod path;
+pub(crate) mod quote;
 mod rate;
 pub(crate) mod reassembly;
 mod redirect;

@@ -59,8 +59,7 @@ impl Ip {
             let interface = self.link.interfaces.loopback()?;
             let source = if destination.is_loopback() {
                 // Of a whole network one address speaks, as on Linux.
-                let lo = self.link.interfaces.find(interface)?;
-                lo.source_for(destination, destination)
+                self.link.interfaces.source_on(interface, destination)
             } else {
                 Some(destination)
             };
@@ -75,11 +74,7 @@ impl Ip {
             return Some(Hop {
                 interface,
                 next_hop: Some(destination),
-                source: self
-                    .link
-                    .interfaces
-                    .find(interface)?
-                    .source_for(destination, destination),
+                source: self.link.interfaces.source_on(interface, destination),
             });
         }
         let route = self.routes.lookup(destination)?;

@@ -167,8 +167,8 @@ impl Ip {
         if !arrival.is_to_group() {
             return Some(envelope);
         }
-        let interface = self.link.interfaces.find(arrival.interface)?;
-        let source = interface.source_for(arrival.source, arrival.source);
+        let interfaces = &self.link.interfaces;
+        let source = interfaces.source_on(arrival.interface, arrival.source);
         source
             .filter(IpAddr::is_ipv6)
             .map(|source| Envelope { source, ..envelope })

@@ -317,6 +317,16 @@ impl Interfaces {
         (has_v6 && ALL_NODES.contains(&group)) || interface.addresses.iter().any(is_asked_for)
     }
 
+    /// The address that speaks from an interface to `destination`, which is on its link.
+    pub(crate) fn source_on(
+        &self,
+        id: InterfaceId,
+        destination: impl Into<IpAddr>,
+    ) -> Option<IpAddr> {
+        let destination = destination.into();
+        self.find(id)?.source_for(destination, destination)
+    }
+
     /// Whether `address` reaches every host of some link.
     pub(crate) fn is_broadcast(&self, address: impl Into<IpAddr>) -> bool {
         let IpAddr::V4(address) = address.into() else {

@@ -48,10 +48,7 @@ impl Link {
         hardware: Option<Address>,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
-        let source = self
-            .interfaces
-            .find(id)
-            .and_then(|interface| interface.source_for(target.into(), target.into()));
+        let source = self.interfaces.source_on(id, target);
         let Some(IpAddr::V6(source)) = source else {
             return Ok(()); // Asked again by the timer, when there may be an address.
         };
@@ -94,9 +91,7 @@ impl Link {
         id: InterfaceId,
         egress: &mut dyn Egress,
     ) -> Result<(), Busy> {
-        let interface = self.interfaces.find(id);
-        let source = interface
-            .and_then(|interface| interface.source_for(ALL_ROUTERS.into(), ALL_ROUTERS.into()));
+        let source = self.interfaces.source_on(id, ALL_ROUTERS);
         let option = ndp::source_link_layer(self.hardware_of(id));
         // RFC 4861 §4.1: without a source address there is no option.
         let (source, options) = match source {

@@ -77,7 +77,7 @@ impl Envelope {
     }
 
     /// Writes Ethernet and IP headers in front of `payload_len` bytes.
-    fn emit(
+    pub(crate) fn emit(
         &self,
         hardware: ethernet::Address,
         protocol: Protocol,
@@ -105,8 +105,29 @@ impl Envelope {
         .emit(frame);
     }
 
+    /// As [`Envelope::emit`], but a router may cut the packet (RFC 791 §3.1: DF is not set).
+    pub(crate) fn emit_unmarked(
+        &self,
+        hardware: ethernet::Address,
+        protocol: Protocol,
+        identification: u32,
+        payload_len: usize,
+        frame: &mut [u8],
+    ) {
+        if self.destination.is_ipv6() {
+            return self.emit(hardware, protocol, payload_len, frame);
+        }
+        let whole = Fragment {
+            next_header: protocol,
+            offset: 0,
+            more: false,
+            identification,
+        };
+        self.emit_fragment(hardware, &whole, payload_len, frame);
+    }
+
     /// Bytes before the data of a fragment.
-    const fn fragment_headers_len(&self) -> usize {
+    pub(crate) const fn fragment_headers_len(&self) -> usize {
         match self.destination {
             IpAddr::V4(_) => IP_START + ipv4::Header::LEN,
             IpAddr::V6(_) => IP_START + ipv6::Header::LEN + Fragment::LEN,
@@ -114,7 +135,7 @@ impl Envelope {
     }
 
     /// Writes the headers of a fragment with `len` bytes of data (RFC 791 §3.2, RFC 8200 §4.5).
-    fn emit_fragment(
+    pub(crate) fn emit_fragment(
         &self,
         hardware: ethernet::Address,
         part: &Fragment,
@@ -202,6 +223,18 @@ impl Link {
         self.counters.ip_out_requests += 1;
         self.counters.tcp_out_segs += u64::from(segments(len, segment_size));
         Ok(())
+    }
+
+    /// Sends a segment without payload that belongs to no turn of a connection; false: a busy interface has lost it, as
+    /// a cable would.
+    pub(crate) fn send_control(
+        &mut self,
+        envelope: &Envelope,
+        header: &wire::tcp::Header,
+        egress: &mut dyn Egress,
+    ) -> bool {
+        self.send_tcp(envelope, header, Payload::None, 0, None, egress)
+            .is_ok()
     }
 
     /// Sends an ICMP message over IPv4.

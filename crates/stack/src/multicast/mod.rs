@@ -11,11 +11,11 @@ mod mld;
 mod reports;
 
 use crate::address::{group_hardware, solicited_node};
+use crate::containers::keyed::Keyed;
 use crate::error::Error;
 use crate::link::Link;
 use crate::link::interface::{InterfaceId, Interfaces, Resolution};
 
-use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr};
 pub(crate) use filter::Filter;
 use reports::{Querier, Reports};
@@ -50,17 +50,6 @@ pub struct GroupChange {
     /// Let it in. Several groups may have the same link-layer address: each is let in once and taken back
     /// once.
     pub listen: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Keyed(SipHasher13);
-
-impl BuildHasher for Keyed {
-    type Hasher = SipHasher13;
-
-    fn build_hasher(&self) -> SipHasher13 {
-        self.0
-    }
 }
 
 /// A group on an interface.

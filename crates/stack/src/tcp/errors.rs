@@ -30,48 +30,37 @@ impl Tcp<'_> {
         found
     }
 
-    /// Never hard: RFC 5927 §5.2 has even "hard" errors only end a connection that is not established.
+    /// An error about a segment (RFC 1122 §4.2.3.9, RFC 4443 §2.4 (d)). Never hard: RFC 5927 §5.2 has even "hard"
+    /// errors only end a connection that is not established.
     pub(crate) fn handle_unreachable(
         &mut self,
         ip: &mut Ip,
         now: Instant,
         report: &Report<'_>,
-        quote: Option<Quote>,
         host: &mut dyn Host,
     ) {
-        if let (Some(index), Some(error)) = (
-            self.quoted_connection(ip, quote.as_ref()),
-            connection_error(report),
-        ) {
+        let quote = Quote::parse(report.quoted, report.offender, report.interface);
+        let index = self.quoted_connection(ip, quote.as_ref());
+        if let (Some(index), Some(error)) = (index, connection_error(report)) {
             self.run(ip, now, index, host, |tcp| {
                 tcp.handle_unreachable(error, false)
             });
         }
     }
 
-    /// RFC 1191 §4: a router could not forward a packet of this size.
-    pub(crate) fn handle_fragmentation_needed(
-        &mut self,
-        ip: &mut Ip,
-        now: Instant,
-        next_hop_mtu: u16,
-        quoted: &[u8],
-    ) {
-        let Some(quote) = Quote::parse_v4(quoted) else {
-            ip.link.counters.icmp_in_unmatched += 1;
+    /// A router could not forward a packet of the quoted size (RFC 1191 §4, RFC 8201 §4); it names the MTU of the next
+    /// hop, or nothing.
+    pub(crate) fn handle_too_big(&mut self, ip: &mut Ip, now: Instant, report: &Report<'_>) {
+        let quote = Quote::parse(report.quoted, report.offender, report.interface);
+        let Some(quote) = quote else {
+            ip.link.counters.icmp_in_unmatched += u64::from(report.offender.is_ipv4());
             return;
         };
-        let named = if next_hop_mtu == 0 {
-            plateau_below(quote.total_len)
-        } else {
-            next_hop_mtu
+        let named = match report.next_hop_mtu {
+            0 if report.offender.is_ipv4() => plateau_below(quote.total_len),
+            named => named,
         };
-        self.handle_too_big(ip, now, named, &quote);
-    }
-
-    /// A router could not forward a packet of the quoted size; it names the MTU of the next hop.
-    pub(crate) fn handle_too_big(&mut self, ip: &mut Ip, now: Instant, named: u16, quote: &Quote) {
-        let Some(index) = self.quoted_connection(ip, Some(quote)) else {
+        let Some(index) = self.quoted_connection(ip, Some(&quote)) else {
             return;
         };
         let least = path_mtu_min(quote.tuple.remote());
@@ -116,20 +105,6 @@ fn plateau_below(total_len: u16) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quote_shorter_than_rfc_792_says_is_no_quote() {
-        let mut quoted = [0_u8; 28];
-        quoted[0] = 0x45;
-        quoted[9] = 6;
-        assert!(Quote::parse_v4(&quoted).is_some());
-        assert_eq!(Quote::parse_v4(&quoted[..27]), None);
-        quoted[0] = 0x4f;
-        assert_eq!(Quote::parse_v4(&quoted), None, "options that are not there");
-        quoted[0] = 0x45;
-        quoted[7] = 1;
-        assert_eq!(Quote::parse_v4(&quoted), None, "not the first fragment");
-    }
 
     #[test]
     fn plateaus_descend_to_the_minimum() {

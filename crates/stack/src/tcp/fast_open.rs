@@ -70,11 +70,8 @@ impl Tcp<'_> {
 
     fn has_fast_open_room(&mut self, ip: &mut Ip, now: Instant, listener: u32) -> bool {
         let row = &self.listeners.rows[at(listener)];
-        let without_option = ip
-            .link
-            .config
-            .fast_open
-            .contains(FastOpenModes::SERVER_WITHOUT_OPTION);
+        let modes = ip.link.config.fast_open;
+        let without_option = modes.contains(FastOpenModes::SERVER_WITHOUT_OPTION);
         let most = match row.fast_open_max {
             0 if without_option => row.backlog,
             most => most,

@@ -9,7 +9,7 @@ use super::fast_open::Verdict;
 use crate::config::SynCookies;
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
-use crate::egress::{Egress, Payload};
+use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
@@ -44,10 +44,8 @@ impl Tcp<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        if self
-            .listeners
-            .is_accept_queue_full(self.listeners.id(syn.listener))
-        {
+        let id = self.listeners.id(syn.listener);
+        if self.listeners.is_accept_queue_full(id) {
             ip.link.counters.listen_overflows += 1;
             ip.link.counters.listen_drops += 1;
             return;
@@ -124,12 +122,7 @@ impl Tcp<'_> {
             .listening
             .expect_cookies(row, now + COOKIE_LIFETIME);
         ip.link.counters.syn_queue_overflows += 1;
-        // A busy interface loses it as a cable would.
-        if ip
-            .link
-            .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
-            .is_ok()
-        {
+        if ip.link.send_control(&arrival.reply(), &reply, egress) {
             ip.link.counters.syn_cookies_sent += 1;
         }
     }
@@ -164,10 +157,8 @@ impl Tcp<'_> {
             return Err(NoCookie);
         };
         ip.link.counters.syn_cookies_received += 1;
-        if self
-            .listeners
-            .is_accept_queue_full(self.listeners.id(listener))
-        {
+        let id = self.listeners.id(listener);
+        if self.listeners.is_accept_queue_full(id) {
             // The peer believes that it is connected; what it sends next brings the cookie again.
             ip.link.counters.listen_overflows += 1;
             ip.link.counters.listen_drops += 1;

@@ -5,7 +5,7 @@ use super::Tcp;
 use super::handshake::{NoCookie, Syn};
 use crate::containers::demux::FourTuple;
 use crate::containers::intrusive::at;
-use crate::egress::{Egress, Payload};
+use crate::egress::Egress;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
@@ -203,11 +203,7 @@ impl Tcp<'_> {
         let Some(reply) = tcp::reset_reply(header, payload_len) else {
             return;
         };
-        if ip
-            .link
-            .send_tcp(&arrival.reply(), &reply, Payload::None, 0, None, egress)
-            .is_ok()
-        {
+        if ip.link.send_control(&arrival.reply(), &reply, egress) {
             ip.link.counters.tcp_out_rsts += 1;
         }
     }

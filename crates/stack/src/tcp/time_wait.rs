@@ -7,7 +7,7 @@ use super::Tcp;
 use super::segment::Segment;
 use crate::containers::intrusive::{at, slot};
 use crate::containers::timers::Timer;
-use crate::egress::{Egress, Payload};
+use crate::egress::Egress;
 use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::link::output::Envelope;
@@ -95,9 +95,7 @@ impl Tcp<'_> {
                     ..reply
                 };
                 // Lost if the interface is busy: the peer repeats its FIN.
-                let _ = ip
-                    .link
-                    .send_tcp(&envelope, &reply, Payload::None, 0, None, egress);
+                ip.link.send_control(&envelope, &reply, egress);
             }
         }
         None

@@ -10,73 +10,15 @@ use crate::containers::intrusive::at;
 use crate::host::Host;
 use crate::ip::Ip;
 use crate::ip::icmp_meaning::{Report, meaning};
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use crate::ip::quote::QuotedPacket;
 use tcp::Instant;
 use wire::ipv4::Protocol;
-use wire::ipv6::{self, extension};
 
-struct Quote<'a> {
-    source: SocketAddr,
-    destination: SocketAddr,
-    total_len: u16,
-    payload: &'a [u8],
-}
-
-impl<'a> Quote<'a> {
-    /// Reads the start of a UDP packet; its lengths say nothing about what is there.
-    fn parse(quoted: &'a [u8]) -> Option<Self> {
-        match quoted.first()? >> 4 {
-            4 => Self::parse_v4(quoted),
-            6 => Self::parse_v6(quoted),
-            _ => None,
-        }
-    }
-
-    fn parse_v4(quoted: &'a [u8]) -> Option<Self> {
-        let ip = quoted.first_chunk::<20>()?;
-        let header_len = usize::from(ip[0] & 0x0f) * 4;
-        let offset = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff;
-        if header_len < 20 || ip[9] != Protocol::UDP.0 || offset != 0 {
-            return None;
-        }
-        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
-        let total_len = u16::from_be_bytes([ip[2], ip[3]]);
-        let ends = (address(12).into(), address(16).into());
-        Self::parse_udp(ends, total_len, quoted.get(header_len..)?)
-    }
-
-    fn parse_v6(quoted: &'a [u8]) -> Option<Self> {
-        let fixed = quoted.first_chunk::<{ ipv6::Header::LEN }>()?;
-        // The quote is cut, so its own length says nothing about what is there.
-        let mut whole = *fixed;
-        whole[4..6].fill(0);
-        let (header, _) = ipv6::Header::parse(&whole).ok()?;
-        let chain = extension::walk(quoted, extension::Start::behind(&header)).ok()?;
-        if chain.protocol != Protocol::UDP
-            || chain.fragment.is_some_and(|part| part.header.offset != 0)
-        {
-            return None;
-        }
-        let total_len = u16::from_be_bytes([fixed[4], fixed[5]]).saturating_add(40);
-        let ends = (header.source.into(), header.destination.into());
-        Self::parse_udp(ends, total_len, chain.payload)
-    }
-
-    fn parse_udp(
-        (source, destination): (IpAddr, IpAddr),
-        total_len: u16,
-        rest: &'a [u8],
-    ) -> Option<Self> {
-        let (udp, payload) = rest.split_first_chunk::<8>()?;
-        let port = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
-        let said = usize::from(port(4)).saturating_sub(8);
-        Some(Self {
-            source: SocketAddr::new(source, port(0)),
-            destination: SocketAddr::new(destination, port(2)),
-            total_len,
-            payload: &payload[..payload.len().min(said)],
-        })
-    }
+/// The payload of a quoted datagram: what is there of it.
+fn quoted_payload<'a>(quote: &QuotedPacket<'a>) -> &'a [u8] {
+    let [.., a, b, _, _] = *quote.header;
+    let said = usize::from(u16::from_be_bytes([a, b])).saturating_sub(8);
+    &quote.rest[..quote.rest.len().min(said)]
 }
 
 impl Udp<'_> {
@@ -88,7 +30,7 @@ impl Udp<'_> {
         report: &Report<'_>,
         host: &mut dyn Host,
     ) -> bool {
-        let Some(quote) = Quote::parse(report.quoted) else {
+        let Some(quote) = QuotedPacket::parse(report.quoted, Protocol::UDP) else {
             return false;
         };
         // The socket that would get the answer is the one that sent the question.
@@ -131,7 +73,7 @@ impl Udp<'_> {
                 offender: Some(report.offender),
                 icmp: (report.kind, report.code),
                 mtu,
-                payload: quote.payload,
+                payload: quoted_payload(&quote),
             };
             host.on_datagram_error(owner, &error);
         }
@@ -151,14 +93,17 @@ mod tests {
         quoted[23] = 53;
         quoted[25] = 12;
         quoted.extend_from_slice(b"what and padding");
-        let quote = Quote::parse(&quoted).unwrap();
+        fn parse(quoted: &[u8]) -> Option<QuotedPacket<'_>> {
+            QuotedPacket::parse(quoted, Protocol::UDP)
+        }
+        let quote = parse(&quoted).unwrap();
         assert_eq!(
-            (quote.destination.port(), quote.payload),
+            (quote.destination.port(), quoted_payload(&quote)),
             (53, &b"what"[..])
         );
-        assert!(Quote::parse(&quoted[..30]).is_some_and(|quote| quote.payload == b"wh"));
-        assert!(Quote::parse(&quoted[..27]).is_none());
+        assert!(parse(&quoted[..30]).is_some_and(|quote| quoted_payload(&quote) == b"wh"));
+        assert!(parse(&quoted[..27]).is_none());
         quoted[7] = 1;
-        assert!(Quote::parse(&quoted).is_none(), "not the first fragment");
+        assert!(parse(&quoted).is_none(), "not the first fragment");
     }
 }

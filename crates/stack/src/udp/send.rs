@@ -14,12 +14,13 @@ use crate::ip::Ip;
 use crate::ip::path::path_mtu_min;
 use crate::link::Link;
 use crate::link::interface::InterfaceId;
-use crate::link::output::ip_header_len;
-use crate::udp::fields::{HeaderFields, Part, put_checksum};
+use crate::link::output::{Envelope, ip_header_len};
+use crate::udp::fields::{HeaderFields, put_checksum};
 use crate::udp::record::Ends;
 use core::net::{IpAddr, SocketAddr};
 use tcp::Instant;
-use wire::ethernet::{self, EtherType};
+use wire::ethernet;
+use wire::ipv4::Protocol;
 use wire::ipv6::{self, extension::Fragment};
 use wire::udp;
 
@@ -71,7 +72,7 @@ impl Udp<'_> {
         let destination = outgoing.destination.or_else(|| ends.remote());
         let destination = destination.ok_or(SendError::Refused(Error::DestinationRequired))?;
         let options = all.of(destination.ip());
-        let (way, fields) = self
+        let (way, mut fields) = self
             .address(ip, &ends, &all, outgoing, destination)
             .map_err(SendError::Refused)?;
         let mtu = self.datagram_mtu(ip, now, &way, options, destination.ip());
@@ -93,6 +94,9 @@ impl Udp<'_> {
             return Err(SendError::Refused(Error::MessageTooLong));
         }
         let delivery = self.delivery(ip, now, &way).map_err(SendError::Refused)?;
+        if let Delivery::Now(hardware) = delivery {
+            fields.envelope.hardware = hardware;
+        }
         let pieces = if step == 0 {
             payload.len().max(1)
         } else {
@@ -165,11 +169,18 @@ impl Udp<'_> {
         }
         let flow = FourTuple::new(source, local.port(), target, destination.port());
         let fields = HeaderFields {
-            source: SocketAddr::new(source, local.port()),
-            flow_label: ip.flow_label(&flow),
-            destination,
-            ttl,
-            tos: outgoing.tos.unwrap_or(options.ip.tos),
+            envelope: Envelope {
+                interface: way.interface,
+                hardware: way.hardware,
+                source,
+                destination: target,
+                ttl,
+                tos: outgoing.tos.unwrap_or(options.ip.tos),
+                identification: 0,
+                flow_label: ip.flow_label(&flow),
+            },
+            source_port: local.port(),
+            destination_port: destination.port(),
             dont_fragment: options.mtu_discovery.forbids_fragments(),
         };
         Ok((way, fields))
@@ -299,20 +310,28 @@ fn send_whole(
     payload: &[u8],
     egress: &mut dyn Egress,
 ) -> Result<(), SendError> {
-    let ip_len = ip_header_len(fields.destination.ip());
+    let ip_len = ip_header_len(fields.envelope.destination);
     let start = IP_START + usize::from(ip_len);
     let datagram_len = udp::Header::LEN + payload.len();
     let headers = link.scratch.bytes();
     fields.emit_udp(payload.len(), &mut headers[start..]);
     let partial = fields.pseudo_header(datagram_len).fold();
     put_checksum(&mut headers[start..], partial);
+    let (envelope, hardware) = (&fields.envelope, link.hardware_of(way.interface));
+    let headers = link.scratch.bytes();
     // RFC 6864 §4: with DF set nobody looks at the identification.
-    let identification = if fields.dont_fragment {
-        0
+    if fields.dont_fragment {
+        envelope.emit(hardware, Protocol::UDP, datagram_len, headers);
     } else {
-        link.identifications.next(fields.destination.ip())
-    };
-    fields.emit_ip(identification, datagram_len, &mut headers[IP_START..]);
+        let identification = link.identifications.next(envelope.destination);
+        envelope.emit_unmarked(
+            hardware,
+            Protocol::UDP,
+            identification,
+            datagram_len,
+            headers,
+        );
+    }
     let checksum = PartialChecksum {
         start: 14 + ip_len,
         offset: udp::CHECKSUM_OFFSET,
@@ -339,10 +358,11 @@ fn send_fragments(
     mtu: usize,
     egress: &mut dyn Egress,
 ) -> Result<(), SendError> {
-    let identification = link.identifications.next(fields.destination.ip());
+    let (envelope, hardware) = (&fields.envelope, link.hardware_of(way.interface));
+    let identification = link.identifications.next(envelope.destination);
     let datagram_len = udp::Header::LEN + payload.len();
-    let before = fields.fragment_headers_len();
-    let step = (mtu - before) & !7;
+    let start = envelope.fragment_headers_len();
+    let step = (mtu + IP_START - start) & !7;
     let mut header = [0; udp::Header::LEN];
     fields.emit_udp(payload.len(), &mut header);
     let sum = fields.pseudo_header(datagram_len).add(&header).add(payload);
@@ -350,15 +370,16 @@ fn send_fragments(
     let mut at = 0;
     while at < datagram_len {
         let end = datagram_len.min(at + step);
-        let part = Part {
+        let part = Fragment {
+            next_header: Protocol::UDP,
             offset: u16::try_from(at).expect("invariant: a datagram fits 16 bits"),
             more: end < datagram_len,
             identification,
         };
         let headers = link.scratch.bytes();
-        fields.emit_fragment(part, end - at, &mut headers[IP_START..]);
+        envelope.emit_fragment(hardware, &part, end - at, headers);
         // The UDP header stands in the first fragment only.
-        let (first, start) = (at == 0, IP_START + before);
+        let first = at == 0;
         let headers_len = if first {
             headers[start..start + udp::Header::LEN].copy_from_slice(&header);
             start + udp::Header::LEN
@@ -391,27 +412,8 @@ fn dispatch(
     checksum: Option<PartialChecksum>,
     egress: &mut dyn Egress,
 ) -> Result<(), SendError> {
-    let interface = link.interfaces.find(way.interface);
-    let source = interface.map_or(ethernet::Address([0; 6]), |interface| {
-        interface.config.hardware
-    });
-    let destination = match delivery {
-        Delivery::Now(hardware) => hardware,
-        Delivery::Held(_) => ethernet::Address([0; 6]),
-    };
     let mut headers = [0; HEADERS_MAX];
     headers.copy_from_slice(&link.scratch.bytes()[..HEADERS_MAX]);
-    let is_v4 = headers[IP_START] >> 4 == 4;
-    let header = ethernet::Header {
-        destination,
-        source,
-        ethertype: if is_v4 {
-            EtherType::IPV4
-        } else {
-            EtherType::IPV6
-        },
-    };
-    header.emit(&mut headers);
     let frame = Frame {
         interface: way.interface,
         headers: &headers[..headers_len],

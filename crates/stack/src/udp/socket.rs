@@ -30,10 +30,7 @@ impl Udp<'_> {
     /// Makes a socket at a local end.
     pub(crate) fn bind(&mut self, ip: &mut Ip, bind: &UdpBind) -> Result<UdpId, Error> {
         let address = bind.local.ip();
-        ip.link
-            .config
-            .protocols
-            .check_socket(Protocols::UDP, address)?;
+        ip.link.config.check_socket(Protocols::UDP, address)?;
         if !address.is_unspecified() && !self.is_bindable(ip, address) {
             return Err(Error::AddressNotAvailable);
         }
@@ -125,10 +122,7 @@ impl Udp<'_> {
         remote: SocketAddr,
     ) -> Result<SocketAddr, Error> {
         let index = self.check(id)?;
-        ip.link
-            .config
-            .protocols
-            .check_socket(Protocols::UDP, remote.ip())?;
+        ip.link.config.check_socket(Protocols::UDP, remote.ip())?;
         let record = &self.rows[at(index)];
         let (bound, options) = (record.bound.local(), record.options());
         if remote.ip().is_unspecified() {

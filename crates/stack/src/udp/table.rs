@@ -6,8 +6,8 @@
 //! sockets of the port that match. Memory grows with sockets, never with packets.
 
 use super::record::Ends;
+use crate::containers::keyed::Keyed;
 use crate::link::interface::InterfaceId;
-use core::hash::BuildHasher;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use siphasher::sip::SipHasher13;
 use std::collections::HashMap;
@@ -38,17 +38,6 @@ impl Entry {
         let any_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
         let twin = self.is_dual.then(|| Ends::bound(any_v4));
         core::iter::once(self.ends).chain(twin)
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Keyed(SipHasher13);
-
-impl BuildHasher for Keyed {
-    type Hasher = SipHasher13;
-
-    fn build_hasher(&self) -> SipHasher13 {
-        self.0
     }
 }
 
