@@ -256,15 +256,6 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A size as people say it.
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-fn size_text(bytes: u64) -> String {
-    match bytes {
-        0x4000_0000.. => format!("{:.3} GiB", bytes as f64 / f64::from(1 << 30)),
-        _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

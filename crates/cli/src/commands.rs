@@ -20,7 +20,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(run::Arguments),
-    Engine(engine::Arguments),
+    Engine(engine::arguments::Arguments),
     Lab(lab::Arguments),
     Doctor(doctor::Arguments),
     Status(status::Status),

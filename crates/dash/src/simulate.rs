@@ -10,7 +10,7 @@ use sim::{
     formula::{
         PerRequest, burst_knee_mhz, livelock_clients, nic_work_us, packet_error_rate, sustained_mhz,
     },
-    machine::{Bounds, Machine, Outcome, QUEUES, Span, Work},
+    machine::{Machine, Outcome, QUEUES, Span, Work, bounds::Bounds},
     report,
     scenario::{Axis, AxisError, PointsError, Scenario, ScenarioError, points, with_settings},
     summary::{Summary, background_phase, offered_loads, replicate_within},

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::ending::lock;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::protocol::write_all;
 use crate::sys::{self, Retry, retried};
 use crate::tls::EXPORTED_BYTES;

@@ -1,18 +1,14 @@
 //! How the threads of a session end together: the first error closes every connection, and so wakes them all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::protocol::{self, Message};
 use crate::session::Session;
-
-/// Locks, whoever died with the lock held.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The control connection's sending side, and the first error of any thread.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ mod ending;
 mod error;
 pub mod experiment;
 mod journal;
+mod lock;
 mod mapped;
 mod meter;
 mod name;

@@ -8,10 +8,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::disk::{self, DiskRate};
 use crate::error::Error;
+pub use crate::protocol::Moved;
 use crate::protocol::{self, Intake, Message, write_all};
 use crate::session::{ALIVE, Session, Watch};
 
@@ -23,30 +24,6 @@ pub const PROBE_BYTES: usize = 1 << 20;
 const DISK_BYTES: u64 = 1 << 30;
 /// Most that a receiver writes because a sender asks for it.
 const DISK_BYTES_MAX: u64 = 4 << 30;
-
-/// Bytes in a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
-    /// So many.
-    pub bytes: u64,
-    /// In microseconds.
-    pub us: u64,
-}
-
-impl Moved {
-    fn new(bytes: u64, taken: Duration) -> Self {
-        Self {
-            bytes,
-            us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// 10^9 bits a second.
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
-    pub fn gbit_per_s(self) -> f64 {
-        self.bytes as f64 * 8.0 / 1e3 / self.us.max(1) as f64
-    }
-}
 
 impl From<DiskRate> for Moved {
     fn from(rate: DiskRate) -> Self {

@@ -14,9 +14,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::checksum::{BlockHasher, Digest, Place};
-use crate::ending::lock;
 use crate::error::Error;
 use crate::journal::{Identity, Journal};
+use crate::lock::lock;
 use crate::name::{JOURNAL_SUFFIX, Name, PART_SUFFIX};
 use crate::protocol::{Entry, blocks_of};
 

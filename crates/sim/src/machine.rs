@@ -10,7 +10,8 @@
 //! and says that it was cut.
 
 mod arrivals;
-mod bounds;
+pub mod bounds;
+mod event;
 mod job;
 mod lengths;
 mod offload;
@@ -24,7 +25,6 @@ mod tests;
 mod timeline;
 mod work;
 
-pub use bounds::Bounds;
 pub use lengths::{Lengths, MOST_SLICES, QUEUES};
 pub use outcome::{Busy, Causes, Outcome, Times};
 pub use timeline::{Level, Span};
@@ -41,6 +41,7 @@ use crate::{
     time::{NEVER, Ns, from_ms, from_us, round},
 };
 use arrivals::Request;
+use event::{Event, Id};
 use lengths::Watch;
 use offload::NicState;
 use processor::Core;
@@ -49,33 +50,6 @@ use timeline::Timeline;
 
 /// Most events of one run: some half a minute. A run beyond it is cut, and says so.
 const MOST_EVENTS: u64 = 500_000_000;
-
-/// Index of a request.
-type Id = u32;
-
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    /// A packet of a request arrives at the machine.
-    Packet { request: Id, last: bool },
-    /// What a processor runs is done.
-    Finish { core: usize, version: u32 },
-    /// A time slice ends.
-    Slice { core: usize, version: u32 },
-    /// A NIC processor is done with its job.
-    NicDone { unit: usize },
-    /// The bottom half's timer.
-    Tick,
-    /// The interrupt timer of a queue.
-    Coalesce { queue: usize, version: u32 },
-    /// A connection is set up.
-    SetUp { core: usize },
-    /// A packet has crossed the bus to the host.
-    Crossed { request: Id, last: bool },
-    /// A response has crossed the bus to the NIC.
-    Fetched { request: Id },
-    /// A lost exchange or packet is repeated.
-    Repeat { request: Id },
-}
 
 /// Something with one server and first come, first served, of which only the end is of interest.
 #[derive(Debug, Default)]

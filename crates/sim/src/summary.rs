@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     histogram::Histogram,
-    machine::{Bounds, Busy, Machine, Outcome, Work},
+    machine::{Busy, Machine, Outcome, Work, bounds::Bounds},
     scenario::{Kind, Scenario},
     time::{Ns, as_ms, from_ms, round},
 };

@@ -9,8 +9,7 @@ use super::{
     own,
     paper::{Cell, Offset, Sink},
     results::{Missing, Results},
-    site::{FileSystem, Site},
-    size_text,
+    site::{FileSystem, Site, size_text},
 };
 use crate::{apps::case::number, statistics::Summary};
 use output::Table;

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::size_text;
 use crate::interrupt::Interrupt;
 
 /// Bytes that are made and compared at a time.
@@ -215,6 +214,15 @@ fn available_bytes() -> anyhow::Result<u64> {
         .and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok())
         .unwrap_or(0);
     Ok(available * 1024)
+}
+
+/// A size as people say it.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub fn size_text(bytes: u64) -> String {
+    match bytes {
+        0x4000_0000.. => format!("{:.3} GiB", bytes as f64 / f64::from(1 << 30)),
+        _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::{
 use super::{
     case::{Case, Ran},
     results::Results,
-    site::Site,
-    size_text,
+    site::{Site, size_text},
 };
 use crate::tools;
 

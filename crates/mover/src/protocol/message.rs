@@ -1,9 +1,10 @@
 //! The messages. Whatever is in them was written by the peer and is checked where it is used; sizes are bounded here.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Algorithm, Digest};
-use crate::probe::Moved;
 
 /// Version of the protocol; both ends must have the same.
 pub const VERSION: u16 = 2;
@@ -170,6 +171,31 @@ pub fn block_bytes_for(size: Option<u64>) -> u32 {
 /// How many blocks a file of this size has.
 pub fn blocks_of(size: u64, block_bytes: u32) -> u64 {
     size.div_ceil(u64::from(block_bytes))
+}
+
+/// Bytes in a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// So many.
+    pub bytes: u64,
+    /// In microseconds.
+    pub us: u64,
+}
+
+impl Moved {
+    /// Bytes that took this long.
+    pub fn new(bytes: u64, taken: Duration) -> Self {
+        Self {
+            bytes,
+            us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// 10^9 bits a second.
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    pub fn gbit_per_s(self) -> f64 {
+        self.bytes as f64 * 8.0 / 1e3 / self.us.max(1) as f64
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod message;
 pub use intake::Intake;
 pub use message::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, Block, Entry, Hello, KEPT_MAX, Kind, Message,
-    Role, SMALL_MAX_BYTES, STREAMS_MAX, StageTimes, VERSION, block_bytes_for, blocks_of,
+    Moved, Role, SMALL_MAX_BYTES, STREAMS_MAX, StageTimes, VERSION, block_bytes_for, blocks_of,
 };
 
 use std::io::Write;

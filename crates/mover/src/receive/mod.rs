@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::checksum;
 use crate::connection::Connection;
-use crate::ending::{Ending, lock};
+use crate::ending::Ending;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::meter::sum;
 use crate::name::{self, Name};
 use crate::protocol::{Entry, Intake, KEPT_MAX, Kind, Message, StageTimes};

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::checksum::{self, Digest};
-use crate::ending::lock;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::name::Name;
 use crate::protocol::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, Block, Entry, blocks_of};
 use crate::store::Storage;

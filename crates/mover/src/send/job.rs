@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::checksum::{self, Algorithm, Digest};
-use crate::ending::lock;
+use crate::lock::lock;
 use crate::protocol::{Block, Entry, blocks_of};
 use crate::source::Source;
 

@@ -15,8 +15,9 @@ use std::thread;
 
 use crate::checksum::Algorithm;
 use crate::connection::Connection;
-use crate::ending::{Ending, lock};
+use crate::ending::Ending;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::meter::{Totals, sum};
 use crate::name::{self, Name};
 use crate::protocol::{Entry, Intake, Kind, Message, SMALL_MAX_BYTES, StageTimes, block_bytes_for};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::job::Job;
-use crate::ending::lock;
+use crate::lock::lock;
 use crate::protocol::{Block, Entry};
 
 /// Most files that the receiver has not said to be whole.

@@ -1,6 +1,6 @@
 //! When requests are made, and how long the network takes: equations (1) to (3) of the paper.
 
-use super::{Id, Machine};
+use super::{Machine, event::Id};
 use crate::{
     rng::Rng,
     scenario::{Arrivals, Network, Phase, Transmission, Workload},

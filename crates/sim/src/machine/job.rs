@@ -1,6 +1,6 @@
 //! A piece of work for a processor, and what follows when it is done.
 
-use super::Id;
+use super::event::Id;
 use crate::time::{NEVER, Ns};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,12 @@
 
 use std::collections::VecDeque;
 
-use super::{Event, Id, Machine, processor::SERVER, timeline::Level};
+use super::{
+    Machine,
+    event::{Event, Id},
+    processor::SERVER,
+    timeline::Level,
+};
 use crate::{
     meter::Meter,
     scenario::{Dispatch, Distribution, Mode, Transfer},

@@ -12,7 +12,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    Busy, Event, Machine,
+    Busy, Machine,
+    event::Event,
     job::{After, Job},
     server::Server,
     timeline::{Level, request_of},

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    Event, Id, Machine,
+    Machine,
+    event::{Event, Id},
     job::After,
     processor::{POLL_THREAD, SERVER},
     timeline::Level,

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    Id, Machine,
+    Machine,
+    event::Id,
     job::{After, Job},
     processor::{POLL_THREAD, SERVER},
 };

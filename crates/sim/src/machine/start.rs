@@ -1,7 +1,8 @@
 //! How a run begins, what follows each job, and what a loss makes do.
 
 use super::{
-    Causes, Event, Id, Machine, arrivals,
+    Causes, Machine, arrivals,
+    event::{Event, Id},
     job::After,
     offload::NicState,
     processor::{Core, FIRST_BACKGROUND, POLL_THREAD, SERVER},

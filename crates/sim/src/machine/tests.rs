@@ -2,7 +2,7 @@
 
 mod extensions;
 
-use super::*;
+use super::{bounds::Bounds, *};
 use crate::{
     scenario::{Kind, Phase},
     time::as_us,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Id, job::After};
+use super::{event::Id, job::After};
 use crate::time::Ns;
 
 /// What a processor, the bus or the link was doing.

@@ -26,7 +26,8 @@ use nic::{
 };
 use serde::Serialize;
 
-use super::measured::{Found, Profile, Record, Way, hardware_of};
+use super::measured::{Found, Record, Way, hardware_of};
+use crate::commands::engine::arguments::Profile;
 use crate::{
     commands::engine::{checks, drivers::offer_the_lab},
     sys,

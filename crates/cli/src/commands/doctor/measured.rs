@@ -10,35 +10,11 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::ValueEnum;
 use nic::af_xdp::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::probes::kernel_release;
-use crate::commands::engine::DriverName;
-
-/// What an engine is to be good at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Profile {
-    /// The shortest round trip.
-    Latency,
-    /// The most bytes a second.
-    Throughput,
-    /// The most bytes a second among the ways whose round trip is near the shortest.
-    #[default]
-    Auto,
-}
-
-impl Profile {
-    /// As on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-            Self::Auto => "auto",
-        }
-    }
-}
+use crate::commands::engine::arguments::{DriverName, Profile};
 
 /// Records' names begin so.
 const PREFIX: &str = "measured-";

@@ -7,7 +7,7 @@ use engine::{Address, Protocols};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::{fd::OwnedFd, io::Errno};
 
-use super::{Arguments, DriverName};
+use super::arguments::{Arguments, DriverName};
 use crate::{control::Channel, sys};
 
 /// Refuses addresses that an engine cannot own here.

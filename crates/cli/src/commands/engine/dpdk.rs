@@ -5,7 +5,7 @@ use anyhow::bail;
 use hostif::Steering;
 use nic::Driver;
 
-use super::{Arguments, DriverName};
+use super::arguments::{Arguments, DriverName};
 
 /// Refuses the driver where it is not built in, and its flag with another driver.
 pub fn check(arguments: &Arguments) -> anyhow::Result<()> {

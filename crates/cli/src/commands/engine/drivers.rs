@@ -13,7 +13,10 @@ use nic::af_xdp::{self, fallback};
 use nic::tap::{self, Tap};
 
 use super::share::Shared;
-use super::{Arguments, DriverName, dpdk};
+use super::{
+    arguments::{Arguments, DriverName},
+    dpdk,
+};
 
 /// The queues in the order of the cores.
 pub fn open(

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nic::sharing::{Claims, ShareError, Sharing};
 
+use super::arguments::{Arguments, DriverName};
 use super::drivers::offer_the_lab;
-use super::{Arguments, DriverName};
 use crate::sys;
 
 /// How an interface is shared.

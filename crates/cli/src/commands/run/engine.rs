@@ -22,9 +22,13 @@ use crate::{
     commands::{
         doctor::{
             interfaces::default_route_interface,
-            measured::{self, Profile, Way},
+            measured::{self, Way},
         },
-        engine::{DriverName, checks, offloads::Offloads, parse_mode},
+        engine::{
+            arguments::{DriverName, Profile, parse_mode},
+            checks,
+            offloads::Offloads,
+        },
     },
     control::Channel,
 };

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use sim::{
-    machine::Bounds,
+    machine::bounds::Bounds,
     report::{self, Point},
     scenario::{Axis, Scenario, points},
     summary::{Summary, replicate_within},
