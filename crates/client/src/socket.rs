@@ -269,6 +269,7 @@ impl SocketCore {
     }
 
     /// The send window, once its ring has room for a note of what is written there.
+    #[inline]
     pub(crate) fn lock_send_window(
         &self,
         attachment: &'static Attachment,
@@ -278,10 +279,17 @@ impl SocketCore {
         attachment.await_room(&attachment.sends)?;
         let header = self.header();
         let held = self.hold(attachment, header.send_lock())?;
-        Ok(self.locked(attachment, window, held))
+        Ok(LockedWindow {
+            id: self.id,
+            attachment,
+            header,
+            window,
+            _held: held,
+        })
     }
 
     /// The receive window, once its ring has room for a note of what is taken there; of an engine that is gone nobody hears.
+    #[inline]
     pub(crate) fn lock_receive_window(
         &self,
         attachment: &'static Attachment,
@@ -291,23 +299,15 @@ impl SocketCore {
         if !attachment.is_dead() {
             attachment.await_room(&attachment.receives)?;
         }
-        let held = self.hold(attachment, self.header().receive_lock())?;
-        Ok(self.locked(attachment, window, held))
-    }
-
-    fn locked<'a>(
-        &'a self,
-        attachment: &'static Attachment,
-        window: Window<'a>,
-        held: LockGuard<'a>,
-    ) -> LockedWindow<'a> {
-        LockedWindow {
+        let header = self.header();
+        let held = self.hold(attachment, header.receive_lock())?;
+        Ok(LockedWindow {
             id: self.id,
             attachment,
-            header: self.header(),
+            header,
             window,
             _held: held,
-        }
+        })
     }
 
     /// Takes the pending error: what the engine has told, which `take` finds in the header; else that another thread has
