@@ -1,5 +1,4 @@
-//! The two sides of the stack: [`Egress`] takes the frames that leave, [`Host`] owns the windows and
-//! hears what happens to connections and listeners. The `engine` implements both.
+//! Frames: how they come, and who takes those that leave ([`Egress`]). The `engine` implements it.
 
 use crate::link::interface::InterfaceId;
 use crate::tables::ConnectionId;

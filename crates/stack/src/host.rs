@@ -1,4 +1,4 @@
-//! What the stack asks of its host, and tells it: windows, events, datagrams.
+//! What the stack asks of its host, and tells it: windows, events, datagrams. The `engine` implements it.
 
 use crate::config::IpOptions;
 use crate::egress::RxChecksum;

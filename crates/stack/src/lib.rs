@@ -38,7 +38,7 @@ mod tests;
 pub mod udp;
 
 pub use address::PackedAddress;
-pub use api::connections::Connect;
+pub use api::connect::Connect;
 pub use api::listeners::{Accepted, Listen};
 pub use api::listing::{ConnectionRow, ListenerRow, TimeWaitRow, UdpRow};
 pub use config::{Config, FAST_OPEN_KEYS_MAX, FastOpenModes, IpOptions, Offers, SynCookies};

@@ -15,8 +15,8 @@ impl Stack<'_> {
     /// Adds an interface; it has no address yet.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] beyond [`crate::link::interface::INTERFACES_MAX`]; [`Error::InvalidArgument`] for
-    /// an MTU below 576 (RFC 791 §3.1).
+    /// [`Error::NoMemory`] beyond 64 interfaces; [`Error::InvalidArgument`] for an MTU
+    /// below 576 (RFC 791 §3.1).
     pub fn add_interface(&mut self, config: InterfaceConfig) -> Result<InterfaceId, Error> {
         self.ip.add_interface(config)
     }

@@ -1,6 +1,7 @@
 //! What programs and the host ask of a [`crate::Stack`]: thin methods over its layers.
 
-pub(crate) mod connections;
+pub(crate) mod connect;
+mod connections;
 mod datagrams;
 mod links;
 pub(crate) mod listeners;
