@@ -1,6 +1,7 @@
 //! The addresses that the engines own, among those that the kernel names to a program: what it asks is seen, and answered,
 //! here; the answers are `client::addresses`.
 
+mod dump;
 mod netdevice;
 mod netlink;
 
@@ -9,8 +10,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use client::addresses::Own;
 
 pub use client::addresses::netlink::SENDER;
+pub use dump::Dump;
 pub use netdevice::{answered, is_asked, room};
-pub use netlink::{Dump, is_dump, observe, receive};
+pub use netlink::{is_dump, observe, receive};
 
 use crate::policy::policy;
 use crate::{accelerated, create, descriptors, file};

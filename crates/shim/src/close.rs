@@ -132,7 +132,8 @@ fn linger(socket: &Socket) {
     let mut is_done = || stream.fin_is_done() || stream.phase() == Phase::Closed;
     while !is_done() && !deadline.is_over() {
         // Interrupted: Linux gives up waiting as well, and sends the rest in the background.
-        if accelerated::sleep(&[&stream], &mut [], None, deadline, &mut is_done).is_err() {
+        if accelerated::sleeping::sleep(&[&stream], &mut [], None, deadline, &mut is_done).is_err()
+        {
             return;
         }
     }

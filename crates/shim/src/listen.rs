@@ -234,7 +234,13 @@ impl Listener<'_> {
             let is_over = self.has_stopped() || self.stream.phase() != Phase::Listening;
             is_over || self.stream.has_connection()
         };
-        match accelerated::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
+        match accelerated::sleeping::sleep(
+            &[self.stream.as_ref()],
+            kernel,
+            None,
+            deadline,
+            &mut news,
+        ) {
             Err(Errno::INTR) => Err(after_interruption(deadline)),
             result => result,
         }

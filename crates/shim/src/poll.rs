@@ -47,7 +47,7 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
         .collect();
     let _open: Vec<_> = files.iter().map(|file| file.sleeper()).collect();
     loop {
-        accelerated::reap();
+        accelerated::sleeping::reap();
         let any = targets.iter().any(|target| target.due() != 0);
         let deadline = if any { Deadline::Now } else { deadline };
         if any || deadline == Deadline::Now {
@@ -88,7 +88,7 @@ fn sleep(
         let is_news = |target: &Target| target.due() != 0 || target.is_replaced();
         targets.iter().any(is_news)
     };
-    let result = accelerated::sleep(&streams, kernel, mask, deadline, &mut news);
+    let result = accelerated::sleeping::sleep(&streams, kernel, mask, deadline, &mut news);
     for ((set, _), ring) in bells.iter().zip(&kernel[own..]) {
         if ring.revents != 0 {
             set.waker.silence();

@@ -285,7 +285,7 @@ impl Socket {
         if !self.watchers.is_empty() {
             // What has happened so far is told once, by the move. Reports of it that come later would be a
             // second edge.
-            accelerated::reap();
+            accelerated::sleeping::reap();
             stream.observe(&self.watchers);
         }
         if let Some(before) = self.stream.swap(Some(Arc::clone(&stream))) {

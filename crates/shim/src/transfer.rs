@@ -4,25 +4,23 @@
 //! Nothing here allocates or takes a lock of the process; a call that must sleep asks the kernel file
 //! for O_NONBLOCK only then.
 
+mod call;
 mod wait;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::accelerated::{Stream, WriteMode};
 use crate::addresses;
 use crate::datagram::{self, Control, want};
-use crate::descriptors;
 use crate::error_queue;
-use crate::file::File;
 use crate::outcome::Switched;
 use crate::readiness::{ALWAYS, OUT, Phase};
-use crate::socket::Socket;
 use crate::sys;
 
+pub use self::call::{Call, with_stream};
 pub use self::wait::Wait;
 
 /// recv(2) with its flags; `slices` is where the bytes go.
@@ -108,59 +106,7 @@ pub fn told_with(fd: RawFd, received: usize, room: usize) -> Option<Control> {
     told.ok().flatten().flatten()
 }
 
-/// A call on data of one socket.
-pub struct Call<'a> {
-    fd: RawFd,
-    file: &'a Arc<File>,
-    socket: &'a Socket,
-    stream: &'a Arc<Stream>,
-}
-
-/// Runs `body` if an engine serves the socket and it is TCP.
-pub fn with_stream<T>(fd: RawFd, body: impl FnOnce(&Call<'_>) -> Result<T, Errno>) -> Switched<T> {
-    let Some(entry) = descriptors::borrow(fd) else {
-        return Ok(None);
-    };
-    let Some(file) = entry.as_ref() else {
-        return Ok(None);
-    };
-    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
-        return Ok(None);
-    };
-    let stream = socket.borrow_stream();
-    let Some(stream) = stream.as_ref() else {
-        return Ok(None);
-    };
-    body(&Call {
-        fd,
-        file,
-        socket,
-        stream,
-    })
-    .map(Some)
-}
-
 impl Call<'_> {
-    /// The engine's side of the socket.
-    pub fn stream(&self) -> &Stream {
-        self.stream
-    }
-
-    /// The program's side of the socket.
-    pub fn socket(&self) -> &Socket {
-        self.socket
-    }
-
-    /// The number by which the call came.
-    pub fn fd(&self) -> RawFd {
-        self.fd
-    }
-
-    /// The event bits that hold now.
-    pub fn events(&self) -> u32 {
-        self.socket.events(self.stream)
-    }
-
     /// recv(2) with its flags.
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
         let offset = self.socket.peek_offset();

@@ -1,20 +1,15 @@
 //! Questions for addresses by rtnetlink(7): they go to the kernel as they are, and the engines' answers are received first.
 
-use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, PoisonError};
 
 use client::addresses::netlink::{QUESTION_MAX, Question, port};
 
+use super::dump::Dump;
 use crate::descriptors;
 use crate::file::Kind;
 use crate::outcome::Switched;
 use crate::sys;
-
-/// What a netlink socket still has to say for the engines.
-#[derive(Default)]
-pub struct Dump(Mutex<VecDeque<Vec<u8>>>);
 
 /// Whether the number stands for a netlink socket that is followed.
 pub fn is_dump(fd: RawFd) -> bool {
@@ -45,31 +40,11 @@ pub fn observe(fd: RawFd, slices: &[IoSlice<'_>]) {
     };
     let Ok(socket) = sys::borrow(fd) else { return };
     let answer = question.answer(port(socket), &super::own(socket));
-    with_dump(fd, |dump| {
-        *dump.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
-    });
+    with_dump(fd, |dump| dump.set(answer));
 }
 
 /// What is to be told before the kernel's answer, with `flags` of recv(2).
 pub fn receive(fd: RawFd, slices: &mut [IoSliceMut<'_>], flags: i32) -> Switched<usize> {
-    let told = with_dump(fd, |dump| {
-        let mut waiting = dump.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = waiting.front()?;
-        let len = bytes.len();
-        let mut given = 0;
-        for slice in slices {
-            let part = slice.len().min(len - given);
-            slice[..part].copy_from_slice(&bytes[given..given + part]);
-            given += part;
-        }
-        if flags & libc::MSG_PEEK == 0 {
-            waiting.pop_front();
-        }
-        Some(if flags & libc::MSG_TRUNC != 0 {
-            len
-        } else {
-            given
-        })
-    });
+    let told = with_dump(fd, |dump| dump.give(slices, flags));
     Ok(told.flatten())
 }

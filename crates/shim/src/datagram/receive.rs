@@ -175,7 +175,7 @@ fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
         let is_replaced = !socket.is_on(stream);
         stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut() || is_replaced
     };
-    match accelerated::sleep(&[stream], kernel, None, deadline, &mut news) {
+    match accelerated::sleeping::sleep(&[stream], kernel, None, deadline, &mut news) {
         Err(Errno::INTR) => Err(after_interruption(deadline)),
         result => result,
     }

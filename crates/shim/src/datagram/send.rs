@@ -290,7 +290,7 @@ impl Datagram<'_> {
             }
             let _open = self.call.file.sleeper();
             let mut news = || stream.takes_datagrams(place);
-            match accelerated::sleep(&[stream], &mut [], None, deadline, &mut news) {
+            match accelerated::sleeping::sleep(&[stream], &mut [], None, deadline, &mut news) {
                 Err(Errno::INTR) => return Err(after_interruption(deadline)),
                 result => result?,
             }

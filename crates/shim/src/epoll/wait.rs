@@ -74,7 +74,7 @@ pub fn wait(
     let _open = file.as_ref().map(File::sleeper);
     set.set_descriptor(epfd);
     loop {
-        accelerated::reap();
+        accelerated::sleeping::reap();
         let filled = gather(set, epfd, out)?;
         if filled > 0 || deadline.is_over() {
             return Ok(Some(i32::try_from(filled).unwrap_or(i32::MAX)));
@@ -84,7 +84,7 @@ pub fn wait(
         let mut sleeping = None;
         let mut before_sleep = || sleeping = Some(set.waker.count_in());
         let mut news = || set.has_ready();
-        accelerated::sleep_noted(
+        accelerated::sleeping::sleep_noted(
             &[],
             &mut kernel,
             (mask, deadline),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::Call;
+use super::call::Call;
 use crate::accelerated::{self, UserBuffer};
 use crate::file::Sleeper;
 use crate::sleep::{Deadline, after_interruption};
@@ -53,7 +53,7 @@ impl Wait {
         let stream = [call.stream.as_ref()];
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| call.stream.awaits_data());
-        let slept = accelerated::sleep(&stream, &mut [], None, deadline, &mut || news());
+        let slept = accelerated::sleeping::sleep(&stream, &mut [], None, deadline, &mut || news());
         drop(awaits);
         match slept {
             // Nobody was signalled of what came this late.
@@ -78,7 +78,7 @@ impl Wait {
             || user_buffer.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| stream.awaits_data());
-        let slept = accelerated::sleep_lending(user_buffer, deadline, &mut news);
+        let slept = accelerated::sleeping::sleep_lending(user_buffer, deadline, &mut news);
         drop(awaits);
         match slept {
             // As above.

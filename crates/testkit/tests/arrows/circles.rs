@@ -10,7 +10,7 @@ use testkit::workspace;
 const FILES_MAX: usize = 8;
 
 /// The largest circle of each crate that has a larger one. A ceiling may only fall.
-const CEILINGS: &[(&str, usize)] = &[("shim", 35)];
+const CEILINGS: &[(&str, usize)] = &[("shim", 26)];
 
 /// Path of a module from the top of its crate; the top's is empty.
 type Module = Vec<String>;
