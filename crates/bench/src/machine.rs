@@ -219,11 +219,11 @@ fn free_bytes(text: &str) -> Option<usize> {
 /// A slot of the chain: where the next one is.
 #[derive(Debug, Clone)]
 #[repr(C, align(128))]
-struct Slot(usize);
+struct ChainSlot(usize);
 
 /// One cycle through all slots. Pages in random order, and the slots of a page in random order: no prefetcher
 /// follows, and an address is translated once for a whole page's reads.
-fn chain(bytes: usize) -> Vec<Slot> {
+fn chain(bytes: usize) -> Vec<ChainSlot> {
     let per_page = PAGE_BYTES / SLOT_BYTES;
     let pages = (bytes / PAGE_BYTES).max(1);
     let mut rng = Rng::new(1);
@@ -235,9 +235,9 @@ fn chain(bytes: usize) -> Vec<Slot> {
         shuffle(&mut slot_order, &mut rng);
         order.extend(slot_order.iter().map(|slot| page * per_page + slot));
     }
-    let mut slots = vec![Slot(0); order.len()];
+    let mut slots = vec![ChainSlot(0); order.len()];
     for (at, next) in order.iter().zip(order.iter().cycle().skip(1)) {
-        slots[*at] = Slot(*next);
+        slots[*at] = ChainSlot(*next);
     }
     slots
 }
@@ -253,7 +253,7 @@ fn shuffle(numbers: &mut [usize], rng: &mut Rng) {
 
 /// Nanoseconds of a read that waits for the one before. A run goes on where the last one ended: nothing that it
 /// reads is in a cache.
-fn chase(chain: &[Slot], place: &mut usize) -> f64 {
+fn chase(chain: &[ChainSlot], place: &mut usize) -> f64 {
     let mut at = *place;
     let began = Instant::now();
     for _ in 0..HOPS {
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(at, 0);
         // The walk begins within a page, which it enters again at its end.
         assert!((8..=9).contains(&pages), "{pages}");
-        assert_eq!(size_of::<Slot>(), SLOT_BYTES);
+        assert_eq!(size_of::<ChainSlot>(), SLOT_BYTES);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use clap::{Args, ValueEnum};
 use crate::interrupt::Interrupt;
 use case::Case;
 use paper::{Cell, Offset, Sink};
-use report::{Part, Report, Shown};
+use report::{FolderReport, Report, Shown};
 use site::Site;
 use turns::Table;
 
@@ -147,14 +147,16 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 Err(_) if interrupt.came() => {
                     return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
                 }
-                Err(error) => parts.push(Part::skipped(folder, bytes, format!("{error:#}"))),
+                Err(error) => {
+                    parts.push(FolderReport::skipped(folder, bytes, format!("{error:#}")))
+                }
             }
         }
         turns::measure(&mut tables, runs, arguments.fresh)?;
         parts.extend(
             tables
                 .into_iter()
-                .map(|table| Part::of(&table.site, table.results)),
+                .map(|table| FolderReport::of(&table.site, table.results)),
         );
         if interrupt.came() {
             return tell(arguments, parts, runs).map(|_| INTERRUPTED.into());
@@ -171,7 +173,7 @@ fn dir_flag(folder: &Path) -> String {
 const INTERRUPTED: u8 = 130;
 
 /// Prints what was measured; the exit status says whether a run of ours went wrong.
-fn tell(arguments: &Arguments, parts: Vec<Part>, runs: u32) -> anyhow::Result<ExitCode> {
+fn tell(arguments: &Arguments, parts: Vec<FolderReport>, runs: u32) -> anyhow::Result<ExitCode> {
     let shown = Shown {
         runs,
         counters: arguments.counters || arguments.internal,

@@ -26,23 +26,23 @@ pub struct Span {
 }
 
 /// A half, and a piece of its window that C holds.
-pub struct Lent<H, P> {
+pub struct BorrowedPiece<H, P> {
     half: NonNull<H>,
     piece: Option<P>,
 }
 
 /// The sending direction of a stream.
-pub type Sending = Lent<SendHalf, Reserved<'static>>;
+pub type Sending = BorrowedPiece<SendHalf, Reserved<'static>>;
 /// The receiving direction.
-pub type Receiving = Lent<ReceiveHalf, Borrowed<'static>>;
+pub type Receiving = BorrowedPiece<ReceiveHalf, Borrowed<'static>>;
 
 // SAFETY: it owns the half and the piece of it, and both may move between threads.
-unsafe impl<H: Send, P: Send> Send for Lent<H, P> {}
+unsafe impl<H: Send, P: Send> Send for BorrowedPiece<H, P> {}
 
-impl<H: 'static, P> Lent<H, P> {
+impl<H: 'static, P> BorrowedPiece<H, P> {
     /// With no piece out.
-    pub fn new(half: H) -> Lent<H, P> {
-        Lent {
+    pub fn new(half: H) -> BorrowedPiece<H, P> {
+        BorrowedPiece {
             half: NonNull::from(Box::leak(Box::new(half))),
             piece: None,
         }
@@ -73,7 +73,7 @@ impl<H: 'static, P> Lent<H, P> {
     }
 }
 
-impl<H, P> Drop for Lent<H, P> {
+impl<H, P> Drop for BorrowedPiece<H, P> {
     fn drop(&mut self) {
         self.piece = None;
         // SAFETY: the pointer came from a box in `new`, and nothing refers to it any more.

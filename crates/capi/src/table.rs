@@ -14,7 +14,7 @@ const INDEX_BITS: u32 = 32;
 /// A slot that was used so often is not used again.
 const LAST_GENERATION: u32 = 0x7fff_ffff;
 
-struct Slot {
+struct HandleSlot {
     /// At least 1, so that no handle is 0; below 2^31, so that none is negative.
     generation: u32,
     object: Option<Arc<Object>>,
@@ -22,7 +22,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Table {
-    slots: Vec<Slot>,
+    slots: Vec<HandleSlot>,
     free: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Table {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() < SLOTS_MAX => {
-                self.slots.push(Slot {
+                self.slots.push(HandleSlot {
                     generation: 1,
                     object: None,
                 });
@@ -104,11 +104,11 @@ pub fn remove(handle: i64) -> Result<Arc<Object>, Errno> {
     write().remove(handle)
 }
 
-type Held = ManuallyDrop<Option<RwLockWriteGuard<'static, Table>>>;
+type TableGuard = ManuallyDrop<Option<RwLockWriteGuard<'static, Table>>>;
 
 thread_local! {
     // Without a destructor: a thread may end after the library is torn down.
-    static HELD: RefCell<Held> = const { RefCell::new(ManuallyDrop::new(None)) };
+    static HELD: RefCell<TableGuard> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// The lock is held across a fork, so that the child does not find it locked by a thread that it does not have.

@@ -9,19 +9,19 @@ pub(crate) mod attached;
 pub mod attachment;
 pub(crate) mod budget;
 pub(crate) mod changes;
+mod engine_index;
 pub mod inline_engine;
 mod networks;
-mod place;
 mod placement;
 pub mod route;
 pub(crate) mod session;
 
 pub use attached::{Engines, Networks, is_for_the_kernel, is_refusal};
+pub use engine_index::{Candidates, EngineIndex};
 pub use networks::{
     AllNetworks, are_on_one_link, closest, closest_to_group, first_on_link, of_interface, owner,
     serving, stays_here,
 };
-pub use place::{Candidates, Place};
 pub use placement::{Flow, Placement, Remembered};
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Refusal {
 
 /// How a program's sockets are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Service {
     /// The library is preloaded: its calls to libc are ours.
     Preload,
     /// The library is preloaded, and a supervisor serves what the program asks the kernel itself.
@@ -101,17 +101,17 @@ pub enum Way {
     Supervise(&'static str),
 }
 
-impl Way {
+impl Service {
     /// Whether the library belongs into its environment. A static program ignores it and hands it on.
     #[must_use]
     pub fn preloads(self) -> bool {
-        !matches!(self, Way::Supervise(MUSL))
+        !matches!(self, Service::Supervise(MUSL))
     }
 
     /// Whether it needs a supervisor.
     #[must_use]
     pub fn supervises(self) -> bool {
-        self != Way::Preload
+        self != Service::Preload
     }
 }
 
@@ -128,7 +128,7 @@ pub struct Program {
     /// The file that the kernel will load.
     pub file: PathBuf,
     /// How it is served.
-    pub way: Way,
+    pub way: Service,
 }
 
 /// Follows the file to what the kernel will load, and says which way that gets.
@@ -160,13 +160,13 @@ fn way_of(file: PathBuf) -> Result<Program, Refusal> {
     };
     let way = match image.linkage {
         Linkage::Foreign(what) => return Err(Refusal::Foreign { file, what }),
-        Linkage::Static if image.is_go => Way::Supervise(GO),
-        Linkage::Static => Way::Supervise(STATIC),
-        Linkage::Dynamic(loader) if loader.contains("ld-musl") => Way::Supervise(MUSL),
-        Linkage::Dynamic(_) if image.is_go => Way::Both(GO),
-        Linkage::Dynamic(_) if image.needs_ring_library => Way::Both(RING_LIBRARY),
-        Linkage::Dynamic(_) if own_calls => Way::Both(OWN_CALLS),
-        Linkage::Dynamic(_) => Way::Preload,
+        Linkage::Static if image.is_go => Service::Supervise(GO),
+        Linkage::Static => Service::Supervise(STATIC),
+        Linkage::Dynamic(loader) if loader.contains("ld-musl") => Service::Supervise(MUSL),
+        Linkage::Dynamic(_) if image.is_go => Service::Both(GO),
+        Linkage::Dynamic(_) if image.needs_ring_library => Service::Both(RING_LIBRARY),
+        Linkage::Dynamic(_) if own_calls => Service::Both(OWN_CALLS),
+        Linkage::Dynamic(_) => Service::Preload,
     };
     Ok(Program { file, way })
 }
@@ -235,13 +235,13 @@ mod tests {
 
     #[test]
     fn ordinary_programs_and_scripts_of_this_machine_are_preloaded() {
-        assert_eq!(inspect(Path::new("/bin/sh")).unwrap().way, Way::Preload);
+        assert_eq!(inspect(Path::new("/bin/sh")).unwrap().way, Service::Preload);
         let script = std::env::temp_dir().join(format!("shunt-elf-test-{}", std::process::id()));
         std::fs::write(&script, "#! /bin/sh -e\nexit 0\n").unwrap();
         let inspected = inspect(&script);
         std::fs::remove_file(&script).unwrap();
         let inspected = inspected.unwrap();
-        assert_eq!(inspected.way, Way::Preload);
+        assert_eq!(inspected.way, Service::Preload);
         assert_eq!(inspected.file, Path::new("/bin/sh"));
     }
 
@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn only_a_library_for_another_libc_is_left_out_of_the_environment() {
-        assert!(Way::Supervise(STATIC).preloads() && Way::Supervise(STATIC).supervises());
-        assert!(!Way::Supervise(MUSL).preloads());
-        assert!(Way::Both(GO).preloads() && Way::Both(GO).supervises());
-        assert!(Way::Preload.preloads() && !Way::Preload.supervises());
+        assert!(Service::Supervise(STATIC).preloads() && Service::Supervise(STATIC).supervises());
+        assert!(!Service::Supervise(MUSL).preloads());
+        assert!(Service::Both(GO).preloads() && Service::Both(GO).supervises());
+        assert!(Service::Preload.preloads() && !Service::Preload.supervises());
     }
 }

@@ -84,7 +84,7 @@ impl Sleepers {
 }
 
 #[cfg(not(loom))]
-pub use fd::{Bell, between, create, drain, drain_program, ring};
+pub use fd::{DoorbellPair, between, create, drain, drain_program, ring};
 
 #[cfg(not(loom))]
 mod fd {
@@ -94,7 +94,7 @@ mod fd {
     use rustix::io::Result;
 
     /// The two ends of a program's doorbell.
-    pub struct Bell {
+    pub struct DoorbellPair {
         /// For the engine, which rings.
         pub tx: OwnedFd,
         /// For the program, which sleeps.
@@ -104,12 +104,12 @@ mod fd {
     /// Makes a program's doorbell: an eventfd that only the engine has, and an epoll set with it, edge-triggered, for the
     /// program. Nothing that a program does with the set makes a write to the eventfd wait. (The other way round one eventfd
     /// serves: the engine watches it edge-triggered and never reads it.)
-    pub fn between() -> Result<Bell> {
+    pub fn between() -> Result<DoorbellPair> {
         let tx = create()?;
         let rx = epoll::create(CreateFlags::CLOEXEC)?;
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&rx, &tx, EventData::new_u64(0), edge)?;
-        Ok(Bell { tx, rx })
+        Ok(DoorbellPair { tx, rx })
     }
 
     /// Makes an engine's doorbell, or one within a process: a non-blocking, close-on-exec eventfd.
@@ -143,7 +143,7 @@ mod fd {
         use rustix::event::{PollFd, PollFlags, poll};
         use rustix::fd::AsFd as _;
 
-        fn is_rung(bell: &Bell) -> bool {
+        fn is_rung(bell: &DoorbellPair) -> bool {
             let mut watched = [PollFd::new(&bell.rx, PollFlags::IN)];
             poll(&mut watched, Some(&Timespec::default())) == Ok(1)
         }
@@ -163,7 +163,7 @@ mod fd {
 
         #[test]
         fn a_program_that_closes_its_rx_does_not_matter_to_the_ringer() {
-            let Bell { tx, rx } = between().unwrap();
+            let DoorbellPair { tx, rx } = between().unwrap();
             drop(rx);
             ring(tx.as_fd());
         }

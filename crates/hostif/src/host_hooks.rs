@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 use rustix::fd::OwnedFd;
 
 /// Moves a descriptor to where it stays.
-pub type Home = fn(OwnedFd) -> OwnedFd;
+pub type RelocateFd = fn(OwnedFd) -> OwnedFd;
 
-static HOME: OnceLock<Home> = OnceLock::new();
+static HOME: OnceLock<RelocateFd> = OnceLock::new();
 
 /// From now on this has the last word. Only the first call counts.
-pub fn set(home: Home) {
+pub fn set(home: RelocateFd) {
     let _ = HOME.set(home);
 }
 

@@ -193,7 +193,7 @@ pub struct Consumer<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-enum Slot {
+enum RingSlot {
     Ready,
     NotYet,
     Impossible,
@@ -210,30 +210,30 @@ impl<T: Descriptor> Consumer<T> {
         }
     }
 
-    fn look(&self, position: u64) -> Slot {
+    fn look(&self, position: u64) -> RingSlot {
         let stamp = self.shape.slot(position)[STAMP].load(Ordering::Acquire);
         let wanted = position.wrapping_add(1);
         if stamp == wanted {
-            Slot::Ready
+            RingSlot::Ready
         } else if stamp == wanted.saturating_sub(self.shape.capacity) {
-            Slot::NotYet
+            RingSlot::NotYet
         } else {
-            Slot::Impossible
+            RingSlot::Impossible
         }
     }
 
     /// Whether `pop` has something to say. Check this between announcing sleep and sleeping.
     #[must_use]
     pub fn has_next(&self) -> bool {
-        !matches!(self.look(self.head), Slot::NotYet)
+        !matches!(self.look(self.head), RingSlot::NotYet)
     }
 
     /// Takes the next descriptor; `None` when there is none yet.
     pub fn pop(&mut self) -> Result<Option<T>, Corrupt> {
         match self.look(self.head) {
-            Slot::Ready => self.take().map(Some),
-            Slot::NotYet => Ok(None),
-            Slot::Impossible => Err(Corrupt::Stamp),
+            RingSlot::Ready => self.take().map(Some),
+            RingSlot::NotYet => Ok(None),
+            RingSlot::Impossible => Err(Corrupt::Stamp),
         }
     }
 
@@ -243,7 +243,7 @@ impl<T: Descriptor> Consumer<T> {
         let end = self.head.wrapping_add(self.shape.capacity);
         let mut position = self.head;
         while position != end {
-            if matches!(self.look(position), Slot::Ready) {
+            if matches!(self.look(position), RingSlot::Ready) {
                 self.head = position;
                 return self.take().map(Some);
             }

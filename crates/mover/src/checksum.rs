@@ -23,7 +23,7 @@ pub enum Algorithm {
 
 /// Which block of what is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockPosition {
     /// First byte of the block in the file; a multiple of the block size, which is a power of two of 1 KiB at least.
     pub offset: u64,
     /// The block is the whole file.
@@ -40,7 +40,7 @@ pub enum BlockHasher {
 
 impl BlockHasher {
     /// Before the first byte of a block.
-    pub fn new(algorithm: Algorithm, place: Place) -> Self {
+    pub fn new(algorithm: Algorithm, place: BlockPosition) -> Self {
         match algorithm {
             Algorithm::Blake3 => {
                 let mut hasher = blake3::Hasher::new();
@@ -137,7 +137,7 @@ mod tests {
 
     fn in_blocks(algorithm: Algorithm, bytes: &[u8], block_bytes: usize) -> Vec<Digest> {
         let hash = |(index, block): (usize, &[u8])| {
-            let place = Place {
+            let place = BlockPosition {
                 offset: (index * block_bytes) as u64,
                 is_only: bytes.len() <= block_bytes,
             };

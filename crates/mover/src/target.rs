@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::checksum::{BlockHasher, Digest, Place};
+use crate::checksum::{BlockHasher, BlockPosition, Digest};
 use crate::error::Error;
 use crate::journal::{Identity, Journal};
 use crate::lock::lock;
@@ -132,7 +132,7 @@ impl Target {
         entry: &Entry,
         size: Option<u64>,
         patience: Duration,
-    ) -> Result<Part, Error> {
+    ) -> Result<PartFile, Error> {
         let folder = self.parent(name)?;
         let error = |what| self.error(what, name);
         if let Ok(stat) = fs::statat(&folder, name.last(), AtFlags::SYMLINK_NOFOLLOW)
@@ -144,7 +144,7 @@ impl Target {
         let file = open_locked(&folder, &hidden, patience)
             .map_err(error("opening the part file of"))?
             .ok_or_else(|| Error::Busy(self.path_of(name)))?;
-        let mut part = Part {
+        let mut part = PartFile {
             file,
             folder,
             path: self.path_of(name),
@@ -208,7 +208,7 @@ fn times(entry: &Entry) -> Timestamps {
 
 /// A file that is not whole yet, under its hidden name, locked.
 #[derive(Debug)]
-pub struct Part {
+pub struct PartFile {
     file: File,
     folder: OwnedFd,
     path: PathBuf,
@@ -219,7 +219,7 @@ pub struct Part {
     was_empty: bool,
 }
 
-impl Part {
+impl PartFile {
     fn error(&self, what: &'static str) -> impl FnOnce(Errno) -> Error {
         let path = self.path.clone();
         move |errno| Error::file(what, path)(errno.into())
@@ -283,7 +283,7 @@ impl Part {
         let block_bytes = u64::from(entry.block_bytes);
         let offset = index.saturating_mul(block_bytes);
         let mut left = size.saturating_sub(offset).min(block_bytes);
-        let place = Place {
+        let place = BlockPosition {
             offset,
             is_only: size <= block_bytes,
         };

@@ -124,11 +124,11 @@ pub(crate) fn each_of<'a>(
     }
 }
 
-type Held = ManuallyDrop<Option<MutexGuard<'static, Vec<&'static Session>>>>;
+type SessionsGuard = ManuallyDrop<Option<MutexGuard<'static, Vec<&'static Session>>>>;
 
 thread_local! {
     // Without a destructor: a thread may end after the library is torn down.
-    static HELD: RefCell<Held> = const { RefCell::new(ManuallyDrop::new(None)) };
+    static HELD: RefCell<SessionsGuard> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Counts the forks that this process is a child of.

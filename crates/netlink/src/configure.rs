@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, recv, send};
 
-use crate::message::{Part, Request, flag, nested, octets, parts};
+use crate::message::{AnswerPart, Request, flag, nested, octets, parts};
 use crate::rtnetlink::{
     ADDRESS_BYTES, IFA_ADDRESS, IFA_LOCAL, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU,
     LINK_BYTES, NEW_ADDRESS, NEW_LINK, SET_LINK, family, link_structure,
@@ -137,8 +137,8 @@ pub fn send_acknowledged(request: &[u8]) -> io::Result<()> {
     let mut answer = [0_u8; 4096];
     let (len, _) = recv(&socket, &mut answer, RecvFlags::empty())?;
     match parts(answer.get(..len).unwrap_or_default()).next() {
-        Some((_, Part::End(None))) => Ok(()),
-        Some((_, Part::End(Some(error)))) => Err(error),
+        Some((_, AnswerPart::End(None))) => Ok(()),
+        Some((_, AnswerPart::End(Some(error)))) => Err(error),
         _ => Err(rustix::io::Errno::BADMSG.into()),
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         };
         let zero = std::fs::File::open("/dev/null").unwrap();
         let bytes = create_veth(end, std::os::fd::AsFd::as_fd(&zero));
-        let Some((0, Part::Message(NEW_LINK, body))) = parts(&bytes).next() else {
+        let Some((0, AnswerPart::Message(NEW_LINK, body))) = parts(&bytes).next() else {
             panic!("{bytes:?}");
         };
         let near = &body[LINK_BYTES..];

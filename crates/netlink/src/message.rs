@@ -83,7 +83,7 @@ fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 /// A piece of an answer.
 #[derive(Debug)]
-pub(crate) enum Part<'a> {
+pub(crate) enum AnswerPart<'a> {
     /// A message of the family: its kind and what follows its header.
     Message(u16, &'a [u8]),
     /// The answer is over, by an error if there is one.
@@ -91,7 +91,7 @@ pub(crate) enum Part<'a> {
 }
 
 /// What a socket gave, message by message, each with its sequence number.
-pub(crate) fn parts(mut rest: &[u8]) -> impl Iterator<Item = (u32, Part<'_>)> {
+pub(crate) fn parts(mut rest: &[u8]) -> impl Iterator<Item = (u32, AnswerPart<'_>)> {
     core::iter::from_fn(move || {
         loop {
             let header = rest.first_chunk::<HEADER_BYTES>()?;
@@ -101,9 +101,9 @@ pub(crate) fn parts(mut rest: &[u8]) -> impl Iterator<Item = (u32, Part<'_>)> {
             rest = rest.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
             let part = match u16::from_ne_bytes([kind_low, kind_high]) {
                 NLMSG_NOOP => continue,
-                NLMSG_DONE => Part::End(None),
-                NLMSG_ERROR => Part::End(error(body)),
-                kind => Part::Message(kind, body),
+                NLMSG_DONE => AnswerPart::End(None),
+                NLMSG_ERROR => AnswerPart::End(error(body)),
+                kind => AnswerPart::Message(kind, body),
             };
             return Some((u32::from_ne_bytes([e, f, g, h]), part));
         }
@@ -183,7 +183,7 @@ mod tests {
         let request = Request::new(16, flag::CREATE, &[0; 16]).attribute(18 | 0x8000, &inner);
         let bytes = request.finish(1);
         assert_eq!(bytes.len() % ALIGN, 0);
-        let Some((1, Part::Message(16, body))) = parts(&bytes).next() else {
+        let Some((1, AnswerPart::Message(16, body))) = parts(&bytes).next() else {
             panic!("{bytes:?}");
         };
         let found = attribute(&body[16..], 18).unwrap();
@@ -197,7 +197,7 @@ mod tests {
         let answer = |code: i32| {
             let body = [code.to_ne_bytes(), [0; 4]].concat();
             let bytes = Request::new(NLMSG_ERROR, 0, &body).finish(9);
-            let Some((9, Part::End(error))) = parts(&bytes).next() else {
+            let Some((9, AnswerPart::End(error))) = parts(&bytes).next() else {
                 panic!("{bytes:?}");
             };
             error.map(|error| error.raw_os_error())

@@ -13,7 +13,7 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvFlags, SocketFlags, bind, recv};
 use wire::ethernet;
 
-use crate::message::{Part, parts};
+use crate::message::{AnswerPart, parts};
 use crate::rtnetlink;
 use crate::socket::{self, PIECE_BYTES, Socket};
 
@@ -140,7 +140,7 @@ impl Monitor {
             };
             let bytes = self.buffer.get(..len).unwrap_or_default();
             for (_, part) in parts(bytes) {
-                if let Part::Message(kind, body) = part
+                if let AnswerPart::Message(kind, body) = part
                     && let Some(change) = rtnetlink::change(kind, body, self.index)
                 {
                     sink(change);

@@ -261,7 +261,7 @@ fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = NextHop<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Part, nested, parts};
+    use crate::message::{AnswerPart, nested, parts};
 
     const OURS: u32 = 7;
 
@@ -269,7 +269,7 @@ mod tests {
     fn body(request: Request) -> Vec<u8> {
         let bytes = request.finish(1);
         match parts(&bytes).next() {
-            Some((1, Part::Message(_, body))) => body.to_vec(),
+            Some((1, AnswerPart::Message(_, body))) => body.to_vec(),
             other => panic!("{other:?}"),
         }
     }

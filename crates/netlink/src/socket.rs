@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-use crate::message::{Part, Request, parts};
+use crate::message::{AnswerPart, Request, parts};
 
 /// A dump comes in pieces of this size at most.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
@@ -81,14 +81,14 @@ impl Socket {
             for (sequence, part) in parts(bytes) {
                 match part {
                     _ if sequence != self.sequence => {}
-                    Part::Message(kind, body) => {
+                    AnswerPart::Message(kind, body) => {
                         sink(kind, body);
                         if has_single_answer {
                             return Ok(());
                         }
                     }
-                    Part::End(None) => return Ok(()),
-                    Part::End(Some(error)) => return Err(error),
+                    AnswerPart::End(None) => return Ok(()),
+                    AnswerPart::End(Some(error)) => return Err(error),
                 }
             }
         }

@@ -18,7 +18,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 pub use client::UserBuffer;
-use client::engines::Place;
+use client::engines::EngineIndex;
 use client::{ShutdownHow, State, TcpSocket, UdpSocket};
 use rustix::io::Errno;
 
@@ -50,7 +50,7 @@ pub fn lowest_private() -> RawFd {
 
 /// Gives the backing socket of a connection to `remote` a local port, on any address.
 pub fn bind_towards(
-    place: Place,
+    place: EngineIndex,
     backing: BorrowedFd<'_>,
     remote: SocketAddr,
 ) -> Result<(), Errno> {
@@ -99,14 +99,14 @@ impl From<Arc<TcpSocket>> for Stream {
 
 impl Stream {
     /// Makes a TCP socket of an engine's behind the backing socket.
-    pub fn open(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
+    pub fn open(place: EngineIndex, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
         let socket = TcpSocket::open(engines::session(place)?, backing)?;
         Ok(Arc::new(socket.into()))
     }
 
     /// As `open`, for a connection from a local port that the backing socket holds.
     pub fn open_towards(
-        place: Place,
+        place: EngineIndex,
         backing: BorrowedFd<'_>,
         local: SocketAddr,
         remote: SocketAddr,
@@ -163,7 +163,7 @@ impl Stream {
     }
 
     /// The engine that it is on.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> EngineIndex {
         engines::place_of(self.first().core().session())
     }
 

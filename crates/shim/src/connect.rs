@@ -17,7 +17,7 @@ use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::readiness::Phase;
 use crate::sigio;
-use crate::socket::{Bound, Owner, Place, Socket};
+use crate::socket::{Bound, EngineIndex, Owner, Socket};
 use crate::sys;
 use crate::transfer::{Call, Wait, with_stream};
 use client::address::{self, Family, Name};
@@ -208,7 +208,7 @@ fn begin(
 ) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
     if accelerated::place_by_port() && name::local_of(backing)?.port() == 0 {
-        accelerated::bind_towards(Place::FIRST, backing, destination)?;
+        accelerated::bind_towards(EngineIndex::FIRST, backing, destination)?;
     }
     let flow = Flow {
         local: name::local_of(backing)?,
@@ -221,7 +221,7 @@ fn begin(
 }
 
 fn begin_on(
-    place: Place,
+    place: EngineIndex,
     backing: BorrowedFd<'_>,
     socket: &Socket,
     destination: SocketAddr,

@@ -27,7 +27,7 @@ use crate::accelerated::{self, Stream};
 use crate::descriptors;
 use crate::file::File;
 use crate::outcome::Switched;
-use crate::socket::{Place, Socket};
+use crate::socket::{EngineIndex, Socket};
 use crate::{name, sys as system};
 use client::address::{self, Emitted, Family, Name};
 use client::engines::Flow;
@@ -79,7 +79,7 @@ impl Call {
 /// The two ends of a socket, where the engine knows better than the kernel.
 pub struct Names {
     family: Family,
-    place: Place,
+    place: EngineIndex,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
 }

@@ -26,9 +26,9 @@ static CHUNKS: [OnceLock<Box<Chunk>>; LIMIT / CHUNK] = [const { OnceLock::new() 
 
 /// A line of the cache for each: threads that use neighbouring numbers do not meet there.
 #[repr(align(64))]
-struct Slot(Shared<File>);
+struct CacheLine(Shared<File>);
 
-type Chunk = [Slot; CHUNK];
+type Chunk = [CacheLine; CHUNK];
 
 /// A looked-up entry; it stays valid when another thread closes the number meanwhile.
 pub type Entry = Loaded<'static, File>;
@@ -110,7 +110,7 @@ fn slot_or_new(fd: RawFd) -> Option<&'static Shared<File>> {
 
 /// Made in place: it is as large as some threads' whole stack.
 fn new_chunk() -> Box<Chunk> {
-    let slots: Box<[Slot]> = (0..CHUNK).map(|_| Slot(Shared::empty())).collect();
+    let slots: Box<[CacheLine]> = (0..CHUNK).map(|_| CacheLine(Shared::empty())).collect();
     slots
         .try_into()
         .unwrap_or_else(|_| unreachable!("as many were made"))

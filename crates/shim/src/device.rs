@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use client::engines::{self, AllNetworks, Place};
+use client::engines::{self, AllNetworks, EngineIndex};
 use client::route::LOOPBACK_INDEX;
 
 use crate::sys;
@@ -18,9 +18,9 @@ pub enum Device {
     /// None in particular.
     Any,
     /// That of an engine.
-    Engine(Place),
+    Engine(EngineIndex),
     /// `lo`, which an engine has for this process. The kernel's is used too.
-    Loopback(Place),
+    Loopback(EngineIndex),
     /// Another one.
     Kernel,
 }
@@ -45,7 +45,7 @@ impl Chosen {
             KERNEL => Device::Kernel,
             number => {
                 let place = number.checked_sub(ENGINE);
-                let place = place.and_then(|index| Place::new(index.into()));
+                let place = place.and_then(|index| EngineIndex::new(index.into()));
                 place.map_or(Device::Any, Device::Engine)
             }
         }
@@ -82,7 +82,7 @@ fn whose(index: u32, all: &AllNetworks) -> Device {
     }
     let with_loopback = || all.iter().position(|one| one.has_loopback);
     if index == LOOPBACK_INDEX
-        && let Some(place) = with_loopback().and_then(Place::new)
+        && let Some(place) = with_loopback().and_then(EngineIndex::new)
     {
         return Device::Loopback(place);
     }
@@ -101,7 +101,7 @@ mod tests {
     fn a_device_is_remembered() {
         let chosen = Chosen::none();
         assert_eq!(chosen.load(), Device::Any);
-        let places = [0, 1, 7].map(|index| Device::Engine(Place::new(index).unwrap()));
+        let places = [0, 1, 7].map(|index| Device::Engine(EngineIndex::new(index).unwrap()));
         for device in places.into_iter().chain([Device::Kernel, Device::Any]) {
             chosen.store(device);
             assert_eq!(chosen.load(), device);
@@ -118,8 +118,8 @@ mod tests {
         };
         let all = [engine(3), engine(5), engine(3)];
         assert_eq!(whose(0, &all), Device::Any);
-        assert_eq!(whose(3, &all), Device::Engine(Place::FIRST));
-        assert_eq!(whose(5, &all), Device::Engine(Place::new(1).unwrap()));
+        assert_eq!(whose(3, &all), Device::Engine(EngineIndex::FIRST));
+        assert_eq!(whose(5, &all), Device::Engine(EngineIndex::new(1).unwrap()));
         assert_eq!(whose(1, &all), Device::Kernel);
         assert_eq!(whose(3, &[engine(0)]), Device::Kernel, "no engine");
         let with_loopback = Arc::new(EngineNetworks {
@@ -128,7 +128,7 @@ mod tests {
             ..EngineNetworks::default()
         });
         let all = [engine(5), with_loopback];
-        let second = Place::new(1).unwrap();
+        let second = EngineIndex::new(1).unwrap();
         assert_eq!(whose(1, &all), Device::Loopback(second));
         assert_eq!(whose(3, &all), Device::Engine(second));
     }

@@ -20,7 +20,7 @@ use crate::process;
 use crate::sys::Inside;
 
 /// Everything held across a fork, in the order in which it was taken.
-struct Held {
+struct ForkLocks {
     /// First to be let go of.
     engine: Option<Box<dyn inline::Standstill>>,
     _ready: Vec<MutexGuard<'static, VecDeque<Arc<Interest>>>>,
@@ -33,7 +33,7 @@ struct Held {
 
 thread_local! {
     // Without a destructor: a thread may end after the library is torn down.
-    static HELD: RefCell<ManuallyDrop<Option<Held>>> =
+    static HELD: RefCell<ManuallyDrop<Option<ForkLocks>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
@@ -57,7 +57,7 @@ fn stand_still() {
     let ready = sets.all.iter().map(|set| set.ready()).collect();
     // Last, since the client has just asked the engine for something.
     let engine = inline::fork_prepare();
-    let held = Held {
+    let held = ForkLocks {
         engine,
         _ready: ready,
         _members: members,

@@ -22,7 +22,7 @@ use crate::readiness::Phase;
 use crate::report;
 use crate::sigio;
 use crate::sleep::{Deadline, after_interruption};
-use crate::socket::{Owner, Place, Socket};
+use crate::socket::{EngineIndex, Owner, Socket};
 use crate::sys;
 use client::address::{self, Emitted};
 
@@ -107,7 +107,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
 }
 
 /// What is to listen on an engine.
-fn prepare(fd: RawFd, socket: &Socket, place: Place) -> Result<Arc<Stream>, Errno> {
+fn prepare(fd: RawFd, socket: &Socket, place: EngineIndex) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
     let stream = Stream::open(place, backing)?;
     // Before it listens, so that the first connection has them; after, for the engine's other cores.

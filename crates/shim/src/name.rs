@@ -17,7 +17,7 @@ use crate::descriptors;
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::readiness::Phase;
-use crate::socket::{Bound, Owner, Place, Socket};
+use crate::socket::{Bound, EngineIndex, Owner, Socket};
 use crate::sys;
 use crate::transfer::with_stream;
 use client::address::{self, Emitted, Family, Name, canonical};
@@ -74,7 +74,7 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
 
 /// Who has an address that a program binds to, of the kernel (`None`) and the engines; and whether it reaches
 /// every host of a network.
-fn owner_of(socket: &Socket, ip: IpAddr) -> (Option<(Owner, Place)>, bool) {
+fn owner_of(socket: &Socket, ip: IpAddr) -> (Option<(Owner, EngineIndex)>, bool) {
     let all = if socket.is_datagram() {
         accelerated::datagram_networks()
     } else {
@@ -85,7 +85,7 @@ fn owner_of(socket: &Socket, ip: IpAddr) -> (Option<(Owner, Place)>, bool) {
     let is_broadcast = all.iter().any(is_broadcast);
     let owner = if socket.is_datagram() && (is_broadcast || ip.is_multicast()) {
         // It is no host's: what arrives for it on any stack is meant.
-        Some((Owner::Any, Place::FIRST))
+        Some((Owner::Any, EngineIndex::FIRST))
     } else {
         engines::owner(ip, &all)
     };
@@ -166,7 +166,7 @@ pub fn local(fd: RawFd) -> Switched<Emitted> {
 }
 
 /// An address of a connection on that engine, as the program sees it.
-pub fn shown(address: SocketAddr, family: Family, place: Place) -> Emitted {
+pub fn shown(address: SocketAddr, family: Family, place: EngineIndex) -> Emitted {
     let scope_id = match address.ip() {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => accelerated::networks_of(place).scope_id,
         _ => 0,

@@ -17,7 +17,7 @@ use crate::datagram;
 use crate::outcome::Switched;
 use crate::splice::DATAGRAM_MAX;
 use crate::sys::borrow;
-use crate::transfer::{Call, Part, with_stream};
+use crate::transfer::{Call, SendStep, with_stream};
 use shared::Known;
 
 /// Linux moves at most this much in one call (MAX_RW_COUNT).
@@ -64,9 +64,9 @@ fn as_stream(
         }
         let from = start.map(|start| start + done as u64);
         Ok(match call.stream().fill(file, from, left)? {
-            None => Part::End,
-            Some(0) => Part::Full,
-            Some(bytes) => Part::Moved(bytes),
+            None => SendStep::End,
+            Some(0) => SendStep::Full,
+            Some(bytes) => SendStep::Moved(bytes),
         })
     })?;
     if let Some(offset) = offset {
@@ -149,7 +149,7 @@ impl Reference {
     }
 
     /// Sends what there is room for, `done` bytes after the start; `None`: by the window.
-    fn send(&self, stream: &Stream, done: u64, left: usize) -> Result<Option<Part>, Errno> {
+    fn send(&self, stream: &Stream, done: u64, left: usize) -> Result<Option<SendStep>, Errno> {
         let from = self.start + done;
         let Some(there) = self.size.checked_sub(from).filter(|there| *there > 0) else {
             return Ok(None);
@@ -164,12 +164,12 @@ impl Reference {
             return Ok(None);
         }
         match stream.send_file(shared, from, wanted) {
-            Ok(0) => Ok(Some(Part::Full)),
+            Ok(0) => Ok(Some(SendStep::Full)),
             Ok(bytes) => {
                 if self.moves_position {
                     rustix::fs::seek(file, SeekFrom::Current(i64::try_from(bytes).unwrap_or(0)))?;
                 }
-                Ok(Some(Part::Moved(bytes)))
+                Ok(Some(SendStep::Moved(bytes)))
             }
             // The engine was lost, or this is a child: the next call shares the file anew.
             Err(Errno::STALE) => Ok(None),

@@ -30,7 +30,7 @@ use client::address::Family;
 use client::route;
 use client::{Heard, Loaded, Shared};
 
-pub use client::engines::Place;
+pub use client::engines::EngineIndex;
 pub use client::route::Owner;
 pub use datagram::NoFragments;
 
@@ -42,7 +42,7 @@ pub struct Bound {
     /// Who has the address.
     pub owner: Owner,
     /// The engine that has it; of ANY, the first.
-    pub place: Place,
+    pub place: EngineIndex,
 }
 
 /// The program left the socket to the kernel for good.

@@ -12,7 +12,7 @@ use crate::datagram;
 use crate::outcome::Switched;
 use crate::sleep::RESTART;
 use crate::sys::borrow;
-use crate::transfer::{Call, Part, with_stream};
+use crate::transfer::{Call, SendStep, with_stream};
 
 /// A pipe that poll(2) calls writable takes so much without waiting (PIPE_BUF).
 const PIPE_BUF: usize = 4096;
@@ -167,15 +167,15 @@ fn to_socket(call: &Call<'_>, pipe: RawFd, len: usize, waits: bool) -> Result<us
         // A pipe whose writers are gone is ready, and read(2) tells of its end.
         if !is_ready(borrow(pipe)?, PollFlags::IN, waits && done == 0)? {
             return if done > 0 {
-                Ok(Part::End)
+                Ok(SendStep::End)
             } else {
                 Err(Errno::AGAIN)
             };
         }
         Ok(match call.stream().fill(pipe, None, left)? {
-            None => Part::End,
-            Some(0) => Part::Full,
-            Some(bytes) => Part::Moved(bytes),
+            None => SendStep::End,
+            Some(0) => SendStep::Full,
+            Some(bytes) => SendStep::Moved(bytes),
         })
     })
 }

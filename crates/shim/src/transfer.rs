@@ -366,7 +366,7 @@ impl Call<'_> {
         total: usize,
         signal: bool,
         dont_wait: bool,
-        part: &mut dyn FnMut(usize, usize) -> Result<Part, Errno>,
+        part: &mut dyn FnMut(usize, usize) -> Result<SendStep, Errno>,
     ) -> Result<usize, Errno> {
         let mut wait = Wait::new(dont_wait);
         let mut moved = 0;
@@ -377,7 +377,7 @@ impl Call<'_> {
             match self.may_send() {
                 Ok(true) if moved == total => return Ok(moved),
                 Ok(true) => match part(moved, total - moved) {
-                    Ok(Part::Moved(bytes)) => {
+                    Ok(SendStep::Moved(bytes)) => {
                         moved += bytes;
                         let is_all = moved == total && !with_syn;
                         // However fast the answer to a SYN came: as connect.
@@ -388,8 +388,8 @@ impl Call<'_> {
                         }
                         continue;
                     }
-                    Ok(Part::Full) => {}
-                    Ok(Part::End) => return Ok(moved),
+                    Ok(SendStep::Full) => {}
+                    Ok(SendStep::End) => return Ok(moved),
                     Err(_) if moved > 0 => return Ok(moved),
                     Err(Errno::PIPE) => return Err(self.send_error(signal)),
                     Err(error) => return Err(error),
@@ -434,7 +434,7 @@ impl Call<'_> {
 }
 
 /// What one step of a sending call did.
-pub enum Part {
+pub enum SendStep {
     /// So many bytes are in the window; more than 0.
     Moved(usize),
     /// The window is full.
@@ -466,7 +466,7 @@ fn send_part(
     slices: &[IoSlice<'_>],
     done: usize,
     send: &dyn Fn(&[IoSlice<'_>]) -> Result<usize, Errno>,
-) -> Result<Part, Errno> {
+) -> Result<SendStep, Errno> {
     let (index, offset) = position(slices.iter().map(|slice| slice.len()), done);
     let rest = &slices[index..];
     let sent = if offset == 0 {
@@ -475,9 +475,9 @@ fn send_part(
         send(&[IoSlice::new(&rest[0][offset..])])?
     };
     Ok(if sent == 0 {
-        Part::Full
+        SendStep::Full
     } else {
-        Part::Moved(sent)
+        SendStep::Moved(sent)
     })
 }
 

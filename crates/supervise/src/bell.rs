@@ -12,10 +12,10 @@ const OBSERVER: u64 = 0;
 
 /// The keys of what has news, each once.
 #[derive(Default)]
-pub struct News(Mutex<VecDeque<Arc<Bell>>>);
+pub struct News(Mutex<VecDeque<Arc<NewsBell>>>);
 
 impl News {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Bell>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<NewsBell>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,8 +37,8 @@ impl News {
     }
 
     /// Hears of a socket from now on, under this key. The first look is the caller's.
-    pub fn listen_to(self: &Arc<Self>, socket: &dyn Socket, key: u64) -> Arc<Bell> {
-        let bell = Arc::new_cyclic(|own| Bell {
+    pub fn listen_to(self: &Arc<Self>, socket: &dyn Socket, key: u64) -> Arc<NewsBell> {
+        let bell = Arc::new_cyclic(|own| NewsBell {
             news: Arc::clone(self),
             own: own.clone(),
             key,
@@ -50,14 +50,14 @@ impl News {
 }
 
 /// Rung when a socket has news.
-pub struct Bell {
+pub struct NewsBell {
     news: Arc<News>,
-    own: std::sync::Weak<Bell>,
+    own: std::sync::Weak<NewsBell>,
     key: u64,
     is_rung: AtomicBool,
 }
 
-impl Bell {
+impl NewsBell {
     /// Hears of a socket's parts that it did not have before.
     pub fn listen_again(self: &Arc<Self>, socket: &dyn Socket) {
         socket.observe(OBSERVER, Arc::clone(self) as Arc<dyn Observer>);
@@ -74,7 +74,7 @@ impl Bell {
     }
 }
 
-impl Observer for Bell {
+impl Observer for NewsBell {
     fn on_ready(&self) {
         self.ring();
     }

@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use client::address::{self, Family, Name};
-use client::engines::Place;
+use client::engines::EngineIndex;
 use client::route::Owner;
 use client::{Control, Heard, HeardBy, Outgoing, Readiness, Received, Socket, UdpSocket};
 use hostif::Transport;
@@ -39,7 +39,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, socketpair, sockopt,
 };
 
-use crate::bell::Bell;
+use crate::bell::NewsBell;
 use crate::pair::{raise_send_buffer, set_nonblocking};
 use crate::relay::Step;
 use crate::stopped_call::Blocked;
@@ -107,7 +107,7 @@ pub struct Datagrams {
     /// The engine's socket.
     pub socket: Arc<UdpSocket>,
     /// Its engine.
-    pub place: Place,
+    pub place: EngineIndex,
     /// The kernel's socket that holds port and options.
     pub backing: OwnedFd,
     /// Of the backing socket.
@@ -128,7 +128,7 @@ pub struct Datagrams {
     pub is_shut: bool,
     pub is_mute: bool,
     /// Rings for another turn.
-    pub bell: Arc<Bell>,
+    pub bell: Arc<NewsBell>,
     /// Calls that wait.
     pub blocked: Vec<Blocked>,
     ours: OwnedFd,
@@ -142,12 +142,12 @@ pub struct Datagrams {
 impl Datagrams {
     /// Of a bound socket and a pair; and the program's end.
     pub fn new(
-        (socket, place): (Arc<UdpSocket>, Place),
+        (socket, place): (Arc<UdpSocket>, EngineIndex),
         (backing, family): (OwnedFd, Family),
         owner: Owner,
         options: Options,
         pair: DatagramPair,
-        bell: Arc<Bell>,
+        bell: Arc<NewsBell>,
     ) -> (Datagrams, OwnedFd) {
         let datagrams = Datagrams {
             socket,

@@ -110,7 +110,7 @@ const WITH_KIND: u32 = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).cast_unsigned(
 
 /// Parts of the filter; the order is theirs, as a jump goes forward only.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FilterSection {
     /// sendto.
     Sends,
     /// recvfrom.
@@ -134,46 +134,66 @@ enum Part {
     Pass,
 }
 
-type Assembler = classic::Assembler<Part>;
+type Assembler = classic::Assembler<FilterSection>;
 
 /// socket(2).
 fn makes(filter: &mut Assembler, engine_only: bool) {
-    filter.begin(Part::Makes);
+    filter.begin(FilterSection::Makes);
     if !engine_only {
         filter.does(LOAD_WORD, THIRD_LOW);
         let multipath = libc::IPPROTO_MPTCP.cast_unsigned();
-        return filter.if_equal(multipath, Some(Part::Unknown), Some(Part::Pass));
+        return filter.if_equal(
+            multipath,
+            Some(FilterSection::Unknown),
+            Some(FilterSection::Pass),
+        );
     }
     filter.does(LOAD_WORD, FIRST_LOW);
-    filter.if_equal(libc::AF_INET.cast_unsigned(), Some(Part::MakesForIp), None);
+    filter.if_equal(
+        libc::AF_INET.cast_unsigned(),
+        Some(FilterSection::MakesForIp),
+        None,
+    );
     let v6 = libc::AF_INET6.cast_unsigned();
-    filter.if_equal(v6, Some(Part::MakesForIp), Some(Part::Pass));
+    filter.if_equal(
+        v6,
+        Some(FilterSection::MakesForIp),
+        Some(FilterSection::Pass),
+    );
 
-    filter.begin(Part::MakesForIp);
+    filter.begin(FilterSection::MakesForIp);
     filter.does(LOAD_WORD, SECOND_LOW);
     filter.does(AND, !(KIND | WITH_KIND));
     // What is no kind at all the kernel says.
-    filter.if_equal(0, None, Some(Part::Pass));
+    filter.if_equal(0, None, Some(FilterSection::Pass));
     filter.does(LOAD_WORD, SECOND_LOW);
     filter.does(AND, KIND);
     let stream = libc::SOCK_STREAM.cast_unsigned();
-    filter.if_equal(stream, Some(Part::MakesStream), None);
+    filter.if_equal(stream, Some(FilterSection::MakesStream), None);
     let datagram = libc::SOCK_DGRAM.cast_unsigned();
-    filter.if_equal(datagram, Some(Part::MakesDatagram), None);
+    filter.if_equal(datagram, Some(FilterSection::MakesDatagram), None);
     for kind in [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET] {
-        filter.if_equal(kind.cast_unsigned(), Some(Part::Unknown), None);
+        filter.if_equal(kind.cast_unsigned(), Some(FilterSection::Unknown), None);
     }
     let congested = libc::SOCK_DCCP.cast_unsigned();
-    filter.if_equal(congested, Some(Part::Unknown), Some(Part::Pass));
+    filter.if_equal(
+        congested,
+        Some(FilterSection::Unknown),
+        Some(FilterSection::Pass),
+    );
     for (part, protocol) in [
-        (Part::MakesStream, libc::IPPROTO_TCP),
-        (Part::MakesDatagram, libc::IPPROTO_UDP),
+        (FilterSection::MakesStream, libc::IPPROTO_TCP),
+        (FilterSection::MakesDatagram, libc::IPPROTO_UDP),
     ] {
         filter.begin(part);
         filter.does(LOAD_WORD, THIRD_LOW);
-        filter.if_equal(0, Some(Part::Pass), None);
+        filter.if_equal(0, Some(FilterSection::Pass), None);
         let protocol = protocol.cast_unsigned();
-        filter.if_equal(protocol, Some(Part::Pass), Some(Part::Unknown));
+        filter.if_equal(
+            protocol,
+            Some(FilterSection::Pass),
+            Some(FilterSection::Unknown),
+        );
     }
 }
 
@@ -182,42 +202,50 @@ pub fn filter(engine_only: bool) -> Vec<Instruction> {
     let number = |call: libc::c_long| u32::try_from(call).expect("invariant: small numbers");
     let mut filter = Assembler::new();
     filter.does(LOAD_WORD, ARCHITECTURE_AT);
-    filter.if_equal(ARCHITECTURE, None, Some(Part::Pass));
+    filter.if_equal(ARCHITECTURE, None, Some(FilterSection::Pass));
     filter.does(LOAD_WORD, NUMBER);
-    filter.if_equal(number(libc::SYS_sendto), Some(Part::Sends), None);
-    filter.if_equal(number(libc::SYS_recvfrom), Some(Part::Receives), None);
-    filter.if_equal(number(libc::SYS_ioctl), Some(Part::Asks), None);
-    filter.if_equal(number(libc::SYS_socket), Some(Part::Makes), None);
+    filter.if_equal(number(libc::SYS_sendto), Some(FilterSection::Sends), None);
+    filter.if_equal(
+        number(libc::SYS_recvfrom),
+        Some(FilterSection::Receives),
+        None,
+    );
+    filter.if_equal(number(libc::SYS_ioctl), Some(FilterSection::Asks), None);
+    filter.if_equal(number(libc::SYS_socket), Some(FilterSection::Makes), None);
     for call in ABSENT {
-        filter.if_equal(number(call), Some(Part::Absent), None);
+        filter.if_equal(number(call), Some(FilterSection::Absent), None);
     }
     let (last, others) = CALLS.split_last().expect("invariant: there are some");
     for call in others {
-        filter.if_equal(number(*call), Some(Part::Marks), None);
+        filter.if_equal(number(*call), Some(FilterSection::Marks), None);
     }
-    filter.if_equal(number(*last), Some(Part::Marks), Some(Part::Pass));
+    filter.if_equal(
+        number(*last),
+        Some(FilterSection::Marks),
+        Some(FilterSection::Pass),
+    );
 
-    filter.begin(Part::Sends);
+    filter.begin(FilterSection::Sends);
     filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, SENDING.cast_unsigned());
-    filter.if_equal(0, Some(Part::Names), Some(Part::Stop));
-    filter.begin(Part::Receives);
+    filter.if_equal(0, Some(FilterSection::Names), Some(FilterSection::Stop));
+    filter.begin(FilterSection::Receives);
     filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, ASKING.cast_unsigned());
-    filter.if_equal(0, None, Some(Part::Stop));
+    filter.if_equal(0, None, Some(FilterSection::Stop));
     filter.does(LOAD_WORD, FOURTH_LOW);
     filter.does(AND, LOOKING.cast_unsigned());
-    filter.if_equal(LOOKING.cast_unsigned(), Some(Part::Stop), None);
-    filter.begin(Part::Names);
+    filter.if_equal(LOOKING.cast_unsigned(), Some(FilterSection::Stop), None);
+    filter.begin(FilterSection::Names);
     filter.does(LOAD_WORD, FIFTH_LOW);
-    filter.if_equal(0, None, Some(Part::Stop));
+    filter.if_equal(0, None, Some(FilterSection::Stop));
     filter.does(LOAD_WORD, FIFTH_HIGH);
-    filter.if_equal(0, Some(Part::Pass), Some(Part::Stop));
+    filter.if_equal(0, Some(FilterSection::Pass), Some(FilterSection::Stop));
 
-    filter.begin(Part::Asks);
+    filter.begin(FilterSection::Asks);
     filter.does(LOAD_WORD, SECOND_LOW);
     for request in REQUESTS {
-        filter.if_equal(request, Some(Part::Stop), None);
+        filter.if_equal(request, Some(FilterSection::Stop), None);
     }
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
 
@@ -225,18 +253,22 @@ pub fn filter(engine_only: bool) -> Vec<Instruction> {
 
     let mark = hostif::supervision::UNSUPERVISED;
     let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("invariant: 32 bits");
-    filter.begin(Part::Marks);
+    filter.begin(FilterSection::Marks);
     filter.does(LOAD_WORD, SIXTH_LOW);
-    filter.if_equal(half(mark), None, Some(Part::Stop));
+    filter.if_equal(half(mark), None, Some(FilterSection::Stop));
     filter.does(LOAD_WORD, SIXTH_HIGH);
-    filter.if_equal(half(mark >> 32), Some(Part::Pass), Some(Part::Stop));
-    filter.begin(Part::Stop);
+    filter.if_equal(
+        half(mark >> 32),
+        Some(FilterSection::Pass),
+        Some(FilterSection::Stop),
+    );
+    filter.begin(FilterSection::Stop);
     filter.does(RETURN, libc::SECCOMP_RET_USER_NOTIF);
-    filter.begin(Part::Unknown);
+    filter.begin(FilterSection::Unknown);
     filter.does(RETURN, refusal(libc::EPROTONOSUPPORT));
-    filter.begin(Part::Absent);
+    filter.begin(FilterSection::Absent);
     filter.does(RETURN, refusal(libc::ENOSYS));
-    filter.begin(Part::Pass);
+    filter.begin(FilterSection::Pass);
     filter.does(RETURN, libc::SECCOMP_RET_ALLOW);
     filter.finish()
 }

@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send};
 
-use crate::bell::Bell;
+use crate::bell::NewsBell;
 use crate::caller::Caller;
 use crate::options::Settings;
 use crate::pair::Pair;
@@ -49,7 +49,7 @@ pub struct Queue {
     /// It was shut down: an accept is EINVAL.
     pub is_shut: bool,
     /// Rings for another turn.
-    pub bell: Arc<Bell>,
+    pub bell: Arc<NewsBell>,
     /// Where the program's end was seen last.
     pub place: (Caller, RawFd),
     ours: OwnedFd,
@@ -68,7 +68,7 @@ impl Queue {
         settings: Settings,
         kernel_too: bool,
         pair: Pair,
-        bell: Arc<Bell>,
+        bell: Arc<NewsBell>,
         place: (Caller, RawFd),
     ) -> (Queue, OwnedFd) {
         let queue = Queue {

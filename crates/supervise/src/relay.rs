@@ -20,7 +20,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::bell::Bell;
+use crate::bell::NewsBell;
 use crate::caller::Caller;
 use crate::filter::{FIONREAD, SIOCATMARK, SIOCOUTQ};
 use crate::pair;
@@ -91,7 +91,7 @@ pub struct Relay {
     /// The next hang-up means that it was for both, and not a close.
     shut_both: bool,
     /// Rings for another turn.
-    pub bell: Arc<Bell>,
+    pub bell: Arc<NewsBell>,
     /// Calls that wait for room, or for more to look at (`stream.rs`).
     pub blocked: Vec<Blocked>,
     /// An urgent byte of the program's may come out of the pair.
@@ -128,7 +128,7 @@ impl Relay {
         pair: pair::Pair,
         phase: Phase,
         place: (Caller, RawFd),
-        bell: Arc<Bell>,
+        bell: Arc<NewsBell>,
     ) -> Relay {
         // Of which bytes the program sees apart, its end of the pair decides.
         socket.set_urgent_in_line(true);

@@ -17,7 +17,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::datagram::message::{self, Place};
+use crate::datagram::message::{self, MessageLayout};
 use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCATMARK, SIOCOUTQ};
 use crate::options;
 use crate::pair::is_nonblocking;
@@ -54,8 +54,8 @@ fn names(call: &Call, number: i64) -> bool {
 
 /// Whether control messages go along, which mean other things to a pair.
 fn has_control(call: &Call, number: i64) -> bool {
-    let carries = |place: Place| place.control.0 != 0 && place.control.1 != 0;
-    number == libc::SYS_sendmsg && Place::of(call, number, 0).is_ok_and(carries)
+    let carries = |place: MessageLayout| place.control.0 != 0 && place.control.1 != 0;
+    number == libc::SYS_sendmsg && MessageLayout::of(call, number, 0).is_ok_and(carries)
 }
 
 impl Supervisor {
@@ -227,7 +227,7 @@ impl Relay {
         programs: BorrowedFd<'_>,
     ) -> Result<Attempt, Errno> {
         let (call, number) = (blocked.call, blocked.number);
-        let place = Place::of(&call, number, 0)?;
+        let place = MessageLayout::of(&call, number, 0)?;
         let flags = message::flags(&call, number);
         let mode = if flags & libc::MSG_OOB != 0 {
             WriteMode::Urgent
@@ -295,7 +295,7 @@ impl Relay {
     /// MSG_PEEK with MSG_WAITALL: until there is as much as was asked for, or no more can come.
     fn look(&mut self, blocked: &Blocked, programs: BorrowedFd<'_>) -> Result<Attempt, Errno> {
         self.drain_down(&mut vec![0; PIECE_BYTES]);
-        let wanted = Place::of(&blocked.call, blocked.number, 0)?.len();
+        let wanted = MessageLayout::of(&blocked.call, blocked.number, 0)?.len();
         let there = usize::try_from(sys::ask(programs, FIONREAD)?).unwrap_or(0);
         let events = libc::POLLRDHUP | libc::POLLPRI;
         let is_all = there >= wanted

@@ -137,7 +137,7 @@ pub fn waits(listener: BorrowedFd<'_>, id: u64) -> bool {
 
 /// Where a descriptor that is given to a process goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TargetFd {
     /// In place of what stands at this number.
     At(RawFd),
     /// At the lowest free number, which the call returns.
@@ -149,12 +149,12 @@ pub fn give(
     listener: BorrowedFd<'_>,
     id: u64,
     fd: BorrowedFd<'_>,
-    place: Place,
+    place: TargetFd,
     close_on_exec: bool,
 ) -> Result<RawFd, Errno> {
     let (flags, at) = match place {
-        Place::At(at) => (libc::SECCOMP_ADDFD_FLAG_SETFD, at),
-        Place::Lowest => (libc::SECCOMP_ADDFD_FLAG_SEND, 0),
+        TargetFd::At(at) => (libc::SECCOMP_ADDFD_FLAG_SETFD, at),
+        TargetFd::Lowest => (libc::SECCOMP_ADDFD_FLAG_SEND, 0),
     };
     let request = libc::seccomp_notif_addfd {
         id,

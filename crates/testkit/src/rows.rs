@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::{
     PATIENCE, host, kernel_tcp,
-    world::{self, Way, World},
+    world::{self, Mode, World},
 };
 
 /// Longest life of a client; some of them start a virtual machine or a cluster first.
@@ -94,9 +94,9 @@ pub struct Row<'r> {
     /// Run one after the other on the clients' end.
     pub clients: &'r [&'static str],
     /// Each end that Shunt serves, and how.
-    pub tested: &'r [(End, &'r [Way])],
+    pub tested: &'r [(End, &'r [Mode])],
     /// How it serves both ends on one host, over its loopback: the kernel's has nothing to do then.
-    pub loopback: &'r [Way],
+    pub loopback: &'r [Mode],
 }
 
 /// What of a row runs under test.
@@ -113,7 +113,7 @@ impl Tested {
         self == Self::Both || self == Self::One(end)
     }
 
-    fn world(self, name: &str, way: Way) -> World {
+    fn world(self, name: &str, way: Mode) -> World {
         match self {
             Self::One(end) => World::new(&format!("{name}-{end:?}"), way),
             Self::Both => World::over_loopback(&format!("{name}-loopback"), way),
@@ -155,9 +155,9 @@ impl Row<'_> {
     }
 
     /// Where the ways are not like the kernel.
-    fn faults(&self, tested: Tested, ways: &[Way]) -> String {
+    fn faults(&self, tested: Tested, ways: &[Mode]) -> String {
         let mut faults = String::new();
-        let kernel = self.run(tested, Way::Kernel);
+        let kernel = self.run(tested, Mode::Kernel);
         for (line, done) in self.clients.iter().zip(&kernel.clients) {
             let works = done.status == "exit status: 0" && !done.stdout.contains(NOTHING);
             assert!(works, "{line}\nfails on the kernel: {done}{kernel}");
@@ -190,7 +190,7 @@ impl Row<'_> {
         false
     }
 
-    fn run(&self, tested: Tested, way: Way) -> Transcript {
+    fn run(&self, tested: Tested, way: Mode) -> Transcript {
         let world = tested.world(self.name, way);
         let stage = Stage::new(&world, tested);
         stage.prepare(self.before);
@@ -220,7 +220,7 @@ impl Row<'_> {
             ends.push(done.status.to_string());
             words.push(stage.told(&done));
         }
-        if tested == Tested::Both && way != Way::Kernel {
+        if tested == Tested::Both && way != Mode::Kernel {
             kernel_tcp::assert_silent(host(&world.lab, "a"));
         }
         Transcript {
@@ -350,7 +350,7 @@ impl<'w> Stage<'w> {
         };
         let complaints = done.stderr.split_inclusive('\n');
         let complaints: String = complaints
-            .filter(|line| self.world.way != Way::Inline || !line.starts_with(INLINE_NOTICE))
+            .filter(|line| self.world.way != Mode::Inline || !line.starts_with(INLINE_NOTICE))
             .collect();
         Told {
             status: done.status.to_string(),

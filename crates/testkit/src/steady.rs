@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use crate::{
     PATIENCE,
-    world::{self, Way, World, finish},
+    world::{self, Mode, World, finish},
 };
 
 /// The echo server's port.
@@ -40,14 +40,14 @@ impl Steady {
     ///
     /// # Panics
     /// Where something does not start.
-    pub fn new(test: &str, way: Way) -> Option<Self> {
+    pub fn new(test: &str, way: Mode) -> Option<Self> {
         if !world::can_run(test, &["cc", "python3"]) {
             return None;
         }
         let world = World::new(test, way);
         let binary = world.path("steady");
         let mut words = vec!["cc", "-O1", "-pthread", "-o", &binary];
-        if way == Way::Supervised {
+        if way == Mode::Supervised {
             words.push("-static");
         }
         words.push(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/steady.c"));

@@ -1,6 +1,6 @@
 //! A world for unmodified programs: two hosts, a folder and, where Shunt is to serve, an engine on host `a`.
 //!
-//! What is under test runs on host `a` in one of the [`Way`]s, its peer on the kernel of host `b`. What is missing on
+//! What is under test runs on host `a` in one of the [`Mode`]s, its peer on the kernel of host `b`. What is missing on
 //! this machine skips a test, and that is said past libtest's capture of output.
 
 use std::{
@@ -18,7 +18,7 @@ use crate::{PATIENCE, host, shunt};
 
 /// Who serves the program under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Mode {
     /// The kernel, with which the others are compared.
     Kernel,
     /// An engine of one core.
@@ -33,7 +33,7 @@ pub enum Way {
     Supervised,
 }
 
-impl Way {
+impl Mode {
     /// What `shunt engine` is told; `None`: there is none beside the program.
     fn engine(self) -> Option<&'static [&'static str]> {
         match self {
@@ -58,7 +58,7 @@ impl Way {
 #[derive(Debug)]
 pub struct World {
     /// Who serves the program under test.
-    pub way: Way,
+    pub way: Mode,
     /// The engine, where one stands beside the programs. Ends before its hosts do.
     pub engine: Option<Program>,
     /// The hosts `a` and `b`.
@@ -76,7 +76,7 @@ impl World {
     ///
     /// # Panics
     /// Where that fails.
-    pub fn new(test: &str, way: Way) -> Self {
+    pub fn new(test: &str, way: Mode) -> Self {
         Self::build(test, way, false, &[])
     }
 
@@ -85,7 +85,7 @@ impl World {
     ///
     /// # Panics
     /// Where that fails.
-    pub fn with_engine(test: &str, way: Way, flags: &[&str]) -> Self {
+    pub fn with_engine(test: &str, way: Mode, flags: &[&str]) -> Self {
         Self::build(test, way, false, flags)
     }
 
@@ -93,7 +93,7 @@ impl World {
     ///
     /// # Panics
     /// Where that fails.
-    pub fn over_loopback(test: &str, way: Way) -> Self {
+    pub fn over_loopback(test: &str, way: Mode) -> Self {
         Self::build(test, way, true, &[])
     }
 
@@ -101,18 +101,18 @@ impl World {
     ///
     /// # Panics
     /// Where that fails.
-    pub fn without_engine(test: &str, way: Way) -> Self {
+    pub fn without_engine(test: &str, way: Mode) -> Self {
         Self::hosts(test, way, false, false)
     }
 
-    fn build(test: &str, way: Way, is_loopback: bool, flags: &[&str]) -> Self {
+    fn build(test: &str, way: Mode, is_loopback: bool, flags: &[&str]) -> Self {
         let is_shared = flags.contains(&"--share");
         let mut world = Self::hosts(test, way, is_loopback, is_shared);
         world.engine = world.start_engine(flags);
         world
     }
 
-    fn hosts(test: &str, way: Way, is_loopback: bool, is_shared: bool) -> Self {
+    fn hosts(test: &str, way: Mode, is_loopback: bool, is_shared: bool) -> Self {
         let name = format!("{test}-{way:?}");
         let lab = Lab::temporary(&format!("t-{name}"), &LabSpec::default())
             .unwrap_or_else(|error| panic!("{error}"));
@@ -171,7 +171,7 @@ impl World {
         let spec = host(&self.lab, "a").spec();
         let address = match self.way {
             _ if self.is_loopback => return "127.0.0.1".to_owned(),
-            Way::Kernel => spec.address,
+            Mode::Kernel => spec.address,
             _ if self.is_shared => spec.address,
             _ => spec.engine_address,
         };
@@ -227,7 +227,7 @@ impl World {
     pub fn tested_words<'w>(&self, words: &[&'w str]) -> Vec<&'w str> {
         let shunt: &'static str = shunt().to_str().unwrap_or("shunt");
         match self.way {
-            Way::Kernel => words.to_vec(),
+            Mode::Kernel => words.to_vec(),
             way => {
                 let loopback: &[&str] = if self.is_loopback {
                     &["--loopback"]

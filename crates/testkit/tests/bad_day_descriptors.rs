@@ -7,7 +7,7 @@ use testkit::{
     PATIENCE,
     steady::{Steady, undisturbed},
     wait_for,
-    world::Way,
+    world::Mode,
 };
 
 /// Pairs of calls that race.
@@ -19,12 +19,12 @@ fn open_descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-fn closes_twice(way: Way) {
+fn closes_twice(way: Mode) {
     let Some(steady) = Steady::new("closed-twice", way) else {
         return;
     };
     // Engines inside programs have addresses of their own.
-    let other = (way != Way::Inline).then(|| steady.start(0));
+    let other = (way != Mode::Inline).then(|| steady.start(0));
     let mut program = steady.start(ROUNDS);
     let engine = steady.world.engine.as_ref();
     let engine = engine.map_or_else(|| program.0.pid(), testkit::Program::pid);
@@ -32,7 +32,7 @@ fn closes_twice(way: Way) {
     let said = program.close_twice();
     let is_well = said.starts_with("closed twice; another error: none;")
         // With an engine inside, its descriptors are among those; they are counted below.
-        && (way == Way::Inline || said.ends_with("leaked: 0"));
+        && (way == Mode::Inline || said.ends_with("leaked: 0"));
     assert!(is_well, "{said}");
     // It may open connections afterwards as before.
     program.ask_for_another();
@@ -49,20 +49,20 @@ fn closes_twice(way: Way) {
 
 #[test]
 fn a_number_that_is_closed_twice_disturbs_nobody_on_an_engine() {
-    closes_twice(Way::Engine);
+    closes_twice(Mode::Engine);
 }
 
 #[test]
 fn a_number_that_is_closed_twice_disturbs_nobody_on_two_cores() {
-    closes_twice(Way::Cores);
+    closes_twice(Mode::Cores);
 }
 
 #[test]
 fn a_number_that_is_closed_twice_disturbs_nobody_with_an_engine_inside() {
-    closes_twice(Way::Inline);
+    closes_twice(Mode::Inline);
 }
 
 #[test]
 fn a_number_that_is_closed_twice_disturbs_nobody_under_a_supervisor() {
-    closes_twice(Way::Supervised);
+    closes_twice(Mode::Supervised);
 }

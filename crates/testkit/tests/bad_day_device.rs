@@ -52,29 +52,29 @@ print("whole", flush=True)
 
 /// Who serves the program under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Mode {
     Kernel,
     /// With these flags.
     Engine(&'static [&'static str]),
 }
 
-impl Way {
+impl Mode {
     fn shares(self) -> bool {
         matches!(self, Self::Engine(flags) if flags.contains(&"--share"))
     }
 }
 
-const WAYS: &[Way] = &[
-    Way::Kernel,
-    Way::Engine(&["--cores", "1", "--driver", "af_packet"]),
-    Way::Engine(&["--cores", "2", "--driver", "af_packet"]),
-    Way::Engine(&["--cores", "1", "--driver", "af_xdp"]),
-    Way::Engine(&["--share", "--cores", "1", "--driver", "af_packet"]),
-    Way::Engine(&["--share", "--cores", "2", "--driver", "af_packet"]),
+const WAYS: &[Mode] = &[
+    Mode::Kernel,
+    Mode::Engine(&["--cores", "1", "--driver", "af_packet"]),
+    Mode::Engine(&["--cores", "2", "--driver", "af_packet"]),
+    Mode::Engine(&["--cores", "1", "--driver", "af_xdp"]),
+    Mode::Engine(&["--share", "--cores", "1", "--driver", "af_packet"]),
+    Mode::Engine(&["--share", "--cores", "2", "--driver", "af_packet"]),
 ];
 
 struct Day {
-    way: Way,
+    way: Mode,
     // Ends before its hosts do.
     engine: Option<Program>,
     client: Program,
@@ -86,7 +86,7 @@ struct Day {
 
 impl Day {
     /// A client in one way, an echo on the kernel of the other host, and blocks on their way.
-    fn begin(test: &str, way: Way) -> Option<Self> {
+    fn begin(test: &str, way: Mode) -> Option<Self> {
         let skip = |reason: &str| {
             let _ = writeln!(std::io::stderr(), "skipped: {test} {way:?}: {reason}");
             None
@@ -99,8 +99,8 @@ impl Day {
         };
         let binary = shunt().display().to_string();
         let engine = match way {
-            Way::Kernel => None,
-            Way::Engine(flags) => {
+            Mode::Kernel => None,
+            Mode::Engine(flags) => {
                 let words = [&["engine"], flags].concat();
                 let mut engine = testkit::start(host(&lab, "a"), &binary, &words);
                 let serves =
@@ -123,8 +123,8 @@ impl Day {
         let end_text = end.display().to_string();
         let client = ["python3", "-c", CLIENT, &peer, "9300", &end_text];
         let client = match way {
-            Way::Kernel => testkit::start(host(&lab, "a"), client[0], &client[1..]),
-            Way::Engine(_) => {
+            Mode::Kernel => testkit::start(host(&lab, "a"), client[0], &client[1..]),
+            Mode::Engine(_) => {
                 let run = ["run", "--policy", "engine-only", "--"];
                 testkit::start(host(&lab, "a"), &binary, &[&run[..], &client].concat())
             }

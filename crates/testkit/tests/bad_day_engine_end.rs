@@ -8,7 +8,7 @@ use std::{fs, time::Duration};
 use rustix::process::Signal;
 use testkit::{
     PATIENCE, Program, wait_for,
-    world::{self, Way, World, finish},
+    world::{self, Mode, World, finish},
 };
 
 /// How long there is no engine: what a server says and does meanwhile is what is tested.
@@ -34,7 +34,7 @@ struct Case<'c> {
 
 const ENDS: [Signal; 2] = [Signal::KILL, Signal::TERM];
 
-fn check(case: &Case<'_>, ways: &[Way]) {
+fn check(case: &Case<'_>, ways: &[Mode]) {
     let needs = [case.needs, &["bash"]].concat();
     if !world::can_run(&format!("end-{}", case.name), &needs) {
         return;
@@ -68,7 +68,7 @@ fn check(case: &Case<'_>, ways: &[Way]) {
 }
 
 /// The servers of our own count what they were told.
-fn judge(server: &mut Program, way: Way) {
+fn judge(server: &mut Program, way: Mode) {
     server.signal(Signal::USR1).unwrap();
     let said = |server: &Program| server.stdout().contains("seen");
     server.wait_until("seen", PATIENCE, said).unwrap();
@@ -118,7 +118,7 @@ fn assert_answers(world: &World, case: &Case<'_>) {
 
 fn engine_of(world: &World) -> Program {
     let shunt = testkit::shunt().display().to_string();
-    let cores = if world.way == Way::Cores { "2" } else { "1" };
+    let cores = if world.way == Mode::Cores { "2" } else { "1" };
     let mut engine = world.start("a", &[&shunt, "engine", "--cores", cores]);
     let serves = |engine: &Program| engine.stderr().contains("serving");
     engine.wait_until("engine", PATIENCE, serves).unwrap();
@@ -143,7 +143,7 @@ fn nginx_serves_again_on_the_next_engine() {
         logs: &["errors"],
         ask: "for i in 1 2 3 4 5 6 7 8; do [ \"$(curl -sS --max-time 50 http://ADDRESS/)\" = well ] || exit 1; done",
     };
-    check(&case, &[Way::Engine, Way::Cores]);
+    check(&case, &[Mode::Engine, Mode::Cores]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn redis_serves_again_on_the_next_engine() {
         logs: &["log"],
         ask: "redis-cli -h ADDRESS PING | grep -q PONG",
     };
-    check(&case, &[Way::Engine, Way::Supervised]);
+    check(&case, &[Mode::Engine, Mode::Supervised]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn threads_that_wait_with_epoll_serve_again_on_the_next_engine() {
         logs: &[],
         ask: "exec 3<>/dev/tcp/ADDRESS/8000 && echo word >&3 && read -t 50 back <&3 && [ \"$back\" = word ]",
     };
-    check(&case, &[Way::Engine, Way::Cores, Way::Supervised]);
+    check(&case, &[Mode::Engine, Mode::Cores, Mode::Supervised]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
     else: raise SystemExit('no datagram')
 \"",
     };
-    check(&case, &[Way::Engine, Way::Cores]);
+    check(&case, &[Mode::Engine, Mode::Cores]);
 }
 
 /// Waits on a connection until its other end is heard of.
@@ -232,9 +232,9 @@ fn peers_hear_of_an_engine_that_is_told_to_end() {
     }
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/epoll_server.py");
     for (way, flags) in [
-        (Way::Engine, &[][..]),
-        (Way::Cores, &[]),
-        (Way::Engine, &["--share"]),
+        (Mode::Engine, &[][..]),
+        (Mode::Cores, &[]),
+        (Mode::Engine, &["--share"]),
     ] {
         let mut world = World::with_engine("engine-told", way, flags);
         let address = world.tested_address();

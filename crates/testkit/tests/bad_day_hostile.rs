@@ -8,7 +8,7 @@ use lab::Program;
 use rustix::process::Signal;
 use testkit::{
     EngineState, PATIENCE, Witness, port_of, shunt,
-    world::{self, Way, World},
+    world::{self, Mode, World},
 };
 
 /// Answers of the witness that come while the hostile program does its worst.
@@ -45,7 +45,7 @@ struct Scene {
 
 impl Scene {
     /// `None`: it cannot be here, which was said.
-    fn new(test: &str, way: Way, flags: &[&str]) -> Option<Self> {
+    fn new(test: &str, way: Mode, flags: &[&str]) -> Option<Self> {
         if !world::can_run(test, &["cc", "python3"]) {
             return None;
         }
@@ -94,9 +94,9 @@ impl Scene {
 /// On an engine of one core and of two, and at the kernel's addresses.
 fn run(test: &str, part: &str) {
     for (way, flags) in [
-        (Way::Engine, &[][..]),
-        (Way::Cores, &[]),
-        (Way::Cores, &["--share"]),
+        (Mode::Engine, &[][..]),
+        (Mode::Cores, &[]),
+        (Mode::Cores, &["--share"]),
     ] {
         let Some(scene) = Scene::new(&format!("{test}-{part}"), way, flags) else {
             return;
@@ -139,7 +139,7 @@ fn a_lock_that_is_kept_on_a_backing_socket_keeps_nobody_waiting() {
 /// With six hundred descriptors of an engine one user gets half, is refused the rest, and others are served.
 #[test]
 fn a_user_that_takes_what_it_can_leaves_others_theirs() {
-    let Some(mut scene) = Scene::new("hostile-flood", Way::Engine, &[]) else {
+    let Some(mut scene) = Scene::new("hostile-flood", Mode::Engine, &[]) else {
         return;
     };
     drop(scene.world.engine.take());

@@ -8,7 +8,7 @@
 use serde_json::Value;
 use testkit::{
     EngineState, PATIENCE, Program, Witness, shunt, wait_for,
-    world::{self, Way, World},
+    world::{self, Mode, World},
 };
 
 /// Attaches so many times as a program does, and spoils the rings: each time the engine says that it drops a program.
@@ -49,10 +49,10 @@ os.execvp(sys.argv[2], sys.argv[2:])
 ";
 
 /// An engine whose standard error is made by `words`, which end before the engine's own; it is asked until it serves.
-fn engine_with(test: &str, way: Way, words: &[&str]) -> Option<World> {
+fn engine_with(test: &str, way: Mode, words: &[&str]) -> Option<World> {
     let mut world = World::without_engine(test, way);
     let shunt = shunt().display().to_string();
-    let cores = if way == Way::Cores { "2" } else { "1" };
+    let cores = if way == Mode::Cores { "2" } else { "1" };
     let own = [shunt.as_str(), "engine", "--cores", cores];
     let mut engine = world.start("a", &[words, &own].concat());
     let mut is_denied = false;
@@ -94,7 +94,7 @@ fn nobody_notices(test: &str, stderr: &[&str], loses: bool) {
     if !world::can_run(test, &["python3"]) {
         return;
     }
-    for way in [Way::Engine, Way::Cores] {
+    for way in [Mode::Engine, Mode::Cores] {
         let Some(world) = engine_with(test, way, stderr) else {
             return;
         };
@@ -170,7 +170,7 @@ os.dup2(writer, 2)
 os.close(writer)
 os.execvp(sys.argv[1], sys.argv[1:])
 ";
-    let mut world = engine_with(test, Way::Engine, &["python3", "-c", late]).unwrap();
+    let mut world = engine_with(test, Mode::Engine, &["python3", "-c", late]).unwrap();
     make_lines(&world);
     std::fs::write(world.folder.join("read"), "").unwrap();
     let mut engine = world.engine.take().unwrap();
@@ -234,8 +234,8 @@ fn a_program_whose_standard_error_takes_nothing_goes_on() {
         return;
     }
     for (way, flags) in [
-        (Way::Engine, &[][..]),
-        (Way::Supervised, &["--supervise", "only"]),
+        (Mode::Engine, &[][..]),
+        (Mode::Supervised, &["--supervise", "only"]),
     ] {
         let mut world = World::new(test, way);
         let mut echo = world.start_peer(&["python3", "-c", ECHO]);

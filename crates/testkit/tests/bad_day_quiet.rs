@@ -3,7 +3,7 @@
 
 use testkit::{
     EngineState, Witness,
-    world::{self, Way, World},
+    world::{self, Mode, World},
 };
 
 #[test]
@@ -11,7 +11,7 @@ fn a_witness_is_answered_and_leaves_nothing_behind() {
     if !world::can_run("bad-day-quiet", &["python3"]) {
         return;
     }
-    for way in [Way::Engine, Way::Cores, Way::Supervised] {
+    for way in [Mode::Engine, Mode::Cores, Mode::Supervised] {
         let world = World::new("bad-day-quiet", way);
         let before = EngineState::settled(&world);
         let mut witness = Witness::start(&world);
@@ -28,7 +28,7 @@ fn a_witness_is_answered_with_an_engine_inside_and_over_the_kernel() {
     if !world::can_run("bad-day-quiet-in", &["python3"]) {
         return;
     }
-    for way in [Way::Inline, Way::Kernel] {
+    for way in [Mode::Inline, Mode::Kernel] {
         let world = World::new("bad-day-quiet-in", way);
         let seen = Witness::start(&world).finish(20);
         assert!(seen.answers >= 40, "{way:?}: {seen:?}");

@@ -5,13 +5,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::{
     steady::{Steady, undisturbed},
-    world::Way,
+    world::Mode,
 };
 
 /// How long it stands still; nothing that waits for an engine may give up after less.
 const STANDSTILL: Duration = Duration::from_secs(13);
 
-fn stands_still(way: Way) {
+fn stands_still(way: Mode) {
     let Some(steady) = Steady::new("stopped", way) else {
         return;
     };
@@ -40,15 +40,15 @@ fn stands_still(way: Way) {
 
 #[test]
 fn an_engine_that_stands_still_for_a_while_costs_nobody_a_connection() {
-    stands_still(Way::Engine);
+    stands_still(Mode::Engine);
 }
 
 #[test]
 fn an_engine_of_two_cores_that_stands_still_for_a_while_costs_nobody_a_connection() {
-    stands_still(Way::Cores);
+    stands_still(Mode::Cores);
 }
 
 #[test]
 fn an_engine_that_stands_still_for_a_while_costs_supervised_programs_nothing() {
-    stands_still(Way::Supervised);
+    stands_still(Mode::Supervised);
 }

@@ -56,6 +56,12 @@ const RETIRED: &[(&str, &str)] = &[
     (concat!("Be", "d"), "Testbed"),
     (concat!("pr", "ompt_small"), "notify_small"),
     (concat!("ca", "tch_up"), "flush_small"),
+    (concat!("Pa", "rty"), "Station"),
+    (
+        concat!("Pl", "ace"),
+        "EngineIndex, BlockPosition … what it is the place of",
+    ),
+    (concat!("Le", "nt"), "BorrowedPiece"),
     (concat!("he", "ard_beside"), "duplicate_filter"),
 ];
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use testkit::PATIENCE;
-use testkit::world::{self, Way, World, finish, seen};
+use testkit::world::{self, Mode, World, finish, seen};
 
 const FILE_BYTES: usize = 16 << 20;
 
@@ -81,7 +81,7 @@ fn own_calls(
 
 /// Two hosts with an engine on `a`, and a folder; `None`: it cannot be had here, and that was said.
 fn world(test: &str, programs: &[&str]) -> Option<World> {
-    world::can_run(test, programs).then(|| World::new(test, Way::Engine))
+    world::can_run(test, programs).then(|| World::new(test, Mode::Engine))
 }
 
 #[test]
@@ -271,7 +271,7 @@ os.execvp('cat', ['cat'])";
     if !world::can_run(test, &programs) {
         return;
     }
-    let world = World::new(test, Way::Supervised);
+    let world = World::new(test, Mode::Supervised);
     let address = world.tested_address();
     let server = world.start_tested(&["python3", "-c", HANDS_ON, &address]);
     // The first connection is the one that counts, so nobody asks whether it listens: socat tries again.

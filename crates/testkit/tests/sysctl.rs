@@ -2,7 +2,7 @@
 //! when it starts, and as they become while it runs. A flag overrides them.
 
 use serde_json::Value;
-use testkit::world::{self, Way, World};
+use testkit::world::{self, Mode, World};
 use testkit::{PATIENCE, port_of, shunt, wait_for};
 
 const SERVER: &str = "
@@ -65,7 +65,7 @@ fn an_engine_follows_them_and_a_flag_overrides_them() {
     if !world::can_run(test, &["python3"]) {
         return;
     }
-    for way in [Way::Engine, Way::Cores] {
+    for way in [Mode::Engine, Mode::Cores] {
         let mut world = World::without_engine(test, way);
         set(
             &world,

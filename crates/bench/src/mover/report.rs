@@ -28,7 +28,7 @@ pub struct Report {
     congestion_control: Option<String>,
     #[serde(flatten)]
     shown: Shown,
-    parts: Vec<Part>,
+    parts: Vec<FolderReport>,
 }
 
 /// How it was measured, and what of it is wanted.
@@ -46,7 +46,7 @@ pub struct Shown {
 
 /// One place and size.
 #[derive(Debug, Serialize)]
-pub struct Part {
+pub struct FolderReport {
     pub folder: String,
     pub file_system: Option<FileSystem>,
     pub bytes: u64,
@@ -72,7 +72,7 @@ pub struct Row {
     failed: Option<String>,
 }
 
-impl Part {
+impl FolderReport {
     /// Nothing was measured.
     pub fn skipped(folder: &Path, bytes: u64, why: String) -> Self {
         Self {
@@ -142,7 +142,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
 
 impl Report {
     /// Sums up all places and sizes.
-    pub fn of(parts: Vec<Part>, shown: Shown) -> Self {
+    pub fn of(parts: Vec<FolderReport>, shown: Shown) -> Self {
         let release = rustix::system::uname()
             .release()
             .to_string_lossy()
@@ -196,7 +196,7 @@ impl Report {
     }
 }
 
-fn part_text(part: &Part) -> String {
+fn part_text(part: &FolderReport) -> String {
     if let Some(why) = &part.skipped {
         return format!("\nnot measured: {}: {why}\n", part.folder);
     }
@@ -234,7 +234,7 @@ fn part_text(part: &Part) -> String {
 
 /// As the paper's table 3: interval, GiB, Gbit/s; of transfers into memory only.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn intervals_text(part: &Part) -> String {
+fn intervals_text(part: &FolderReport) -> String {
     let advancing = Cell::all(&[Offset::Advancing], &[Sink::Null]);
     let mut text = String::new();
     for row in advancing.iter().filter_map(|cell| part.row(&cell.key())) {
@@ -256,7 +256,7 @@ fn intervals_text(part: &Part) -> String {
     text
 }
 
-fn counters_text(part: &Part) -> String {
+fn counters_text(part: &FolderReport) -> String {
     let mut table = Table::new([
         "per MiB moved",
         "sender calls",
@@ -310,7 +310,7 @@ mod tests {
             ("peer-x", Group::Peer, &[24.0, 24.0, 24.0]),
         ]);
         measured.fail(2, "it stored too little".to_owned());
-        let part = Part {
+        let part = FolderReport {
             folder: "/d".to_owned(),
             file_system: None,
             bytes: 4 << 30,

@@ -6,7 +6,7 @@ pub const OTHERS: f64 = 0.1;
 
 /// What came of some runs.
 #[derive(Debug)]
-pub struct Quiet<T> {
+pub struct QuietRuns<T> {
     /// As many as were wanted, the least disturbed ones.
     pub runs: Vec<T>,
     /// Runs that do not count.
@@ -21,7 +21,7 @@ pub fn quiet<T>(
     wanted: usize,
     more: usize,
     mut run: impl FnMut() -> anyhow::Result<(T, f64)>,
-) -> anyhow::Result<Quiet<T>> {
+) -> anyhow::Result<QuietRuns<T>> {
     let mut runs: Vec<(T, f64)> = Vec::new();
     let undisturbed = |runs: &[(T, f64)]| runs.iter().filter(|run| run.1 <= OTHERS).count();
     while undisturbed(&runs) < wanted && runs.len() < wanted + more {
@@ -31,7 +31,7 @@ pub fn quiet<T>(
     runs.sort_by(|a, b| a.1.total_cmp(&b.1));
     runs.truncate(wanted);
     let others = runs.last().map_or(0.0, |run| run.1);
-    Ok(Quiet {
+    Ok(QuietRuns {
         runs: runs.into_iter().map(|run| run.0).collect(),
         disturbed,
         others,

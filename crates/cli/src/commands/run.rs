@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use client::engines::Placement;
-use elf::Way;
+use elf::Service;
 use hostif::Moderation;
 
 /// Environment variables by which the shim learns the policy, and that it must not fall back to the
@@ -168,7 +168,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let file = find_program(program)?;
     let way = match elf::inspect(&file)?.way {
         // This binary asks the system itself too, but makes its sockets by libc.
-        Way::Both(_) if is_own(&file) => Way::Preload,
+        Service::Both(_) if is_own(&file) => Service::Preload,
         way => way,
     };
     let supervised = is_supervised(&arguments, way, &file)?;
@@ -234,26 +234,26 @@ fn is_own(file: &Path) -> bool {
 }
 
 /// Whether a supervisor is needed, or wanted; refuses what cannot be.
-fn is_supervised(arguments: &Arguments, way: Way, file: &Path) -> anyhow::Result<bool> {
+fn is_supervised(arguments: &Arguments, way: Service, file: &Path) -> anyhow::Result<bool> {
     let reason = match way {
         // On the kernel alone there is nothing to do for anybody.
         _ if arguments.policy == Policy::KernelOnly => return Ok(false),
-        Way::Supervise(reason) if arguments.supervise == Supervise::Never => bail!(
+        Service::Supervise(reason) if arguments.supervise == Supervise::Never => bail!(
             "{} can only be supervised, which --supervise never forbids: {reason}",
             file.display()
         ),
-        Way::Supervise(reason) => reason,
-        Way::Both(reason) if arguments.inline || arguments.supervise == Supervise::Never => {
+        Service::Supervise(reason) => reason,
+        Service::Both(reason) if arguments.inline || arguments.supervise == Supervise::Never => {
             note!(
                 "{}: {reason}. Those calls are the kernel's here",
                 file.display()
             );
             return Ok(false);
         }
-        Way::Preload if arguments.supervise == Supervise::Never => return Ok(false),
-        Way::Both(reason) => reason,
-        Way::Preload if arguments.supervise == Supervise::Auto => return Ok(false),
-        Way::Preload => "--supervise asks for a supervisor",
+        Service::Preload if arguments.supervise == Supervise::Never => return Ok(false),
+        Service::Both(reason) => reason,
+        Service::Preload if arguments.supervise == Supervise::Auto => return Ok(false),
+        Service::Preload => "--supervise asks for a supervisor",
     };
     if arguments.inline {
         bail!(

@@ -11,8 +11,8 @@ use hostif::control::SocketKinds;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::engines::engine_index::{Candidates, EngineIndex};
 use crate::engines::networks::{AllNetworks, stays_here};
-use crate::engines::place::{Candidates, Place};
 use crate::engines::placement::{Flow, Placement, Remembered};
 use crate::engines::route::EngineNetworks;
 use crate::engines::session::Session;
@@ -107,17 +107,17 @@ impl Engines {
     }
 
     /// That with one of them.
-    pub fn session(&self, place: Place) -> Result<&'static Session, Errno> {
+    pub fn session(&self, place: EngineIndex) -> Result<&'static Session, Errno> {
         let session = self.sessions.get(place.index()).copied();
         session.ok_or(Errno::NETDOWN)
     }
 
     /// The place of a session.
     #[must_use]
-    pub fn place_of(&self, session: &Session) -> Place {
+    pub fn place_of(&self, session: &Session) -> EngineIndex {
         let mut sessions = self.sessions.iter();
         let index = sessions.position(|one| core::ptr::eq(*one, session));
-        index.and_then(Place::new).unwrap_or_default()
+        index.and_then(EngineIndex::new).unwrap_or_default()
     }
 
     /// Attaches again to those that were lost, and now and then to those that never were there. `Err`: none is there,
@@ -257,15 +257,15 @@ impl Engines {
 
     /// The first that serves sockets of this kind; `None`: none does.
     #[must_use]
-    pub fn first_for(&self, kind: SocketKinds) -> Option<Place> {
+    pub fn first_for(&self, kind: SocketKinds) -> Option<EngineIndex> {
         let all = self.networks();
         let index = all.iter().position(|one| one.kinds.contains(kind))?;
-        Place::new(index)
+        EngineIndex::new(index)
     }
 
     /// The sessions with all other engines that serve TCP and are there.
     #[must_use]
-    pub fn others(&self, than: Place) -> Vec<&'static Session> {
+    pub fn others(&self, than: EngineIndex) -> Vec<&'static Session> {
         let all = self.networks();
         let others = self.sessions.iter().zip(all.iter()).enumerate();
         let others = others.filter(|(index, (session, one))| {
@@ -287,7 +287,7 @@ impl Engines {
         &self,
         candidates: Candidates,
         flow: Flow,
-        mut open: impl FnMut(Place) -> Result<T, Errno>,
+        mut open: impl FnMut(EngineIndex) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut places = self.placement.order(candidates, flow, &self.sessions);
         self.first_of(&mut places, flow.remote.ip(), &mut open)
@@ -299,12 +299,12 @@ impl Engines {
         &self,
         candidates: Candidates,
         destination: IpAddr,
-        mut send: impl FnMut(Place) -> Result<T, Errno>,
+        mut send: impl FnMut(EngineIndex) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         match candidates.first() {
             Some(only) if candidates == Candidates::only(only) => send(only),
             _ => {
-                let mut places: Vec<Place> = candidates.iter().collect();
+                let mut places: Vec<EngineIndex> = candidates.iter().collect();
                 self.first_of(&mut places, destination, &mut send)
             }
         }
@@ -313,9 +313,9 @@ impl Engines {
     /// In this order, but what worked for the destination first.
     fn first_of<T>(
         &self,
-        places: &mut [Place],
+        places: &mut [EngineIndex],
         destination: IpAddr,
-        open: &mut dyn FnMut(Place) -> Result<T, Errno>,
+        open: &mut dyn FnMut(EngineIndex) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         if places.len() > 1 {
             self.remembered.prefer(destination, places);

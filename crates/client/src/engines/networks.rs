@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hostif::control::SocketKinds;
 
-use crate::engines::place::{Candidates, Place};
+use crate::engines::engine_index::{Candidates, EngineIndex};
 use crate::engines::route::{self, EngineNetworks, Owner};
 
 /// What the engines of the process own, each at its place.
@@ -14,10 +14,10 @@ pub type AllNetworks = [Arc<EngineNetworks>];
 
 /// Who has a local address, of the kernel (`None`) and all engines.
 #[must_use]
-pub fn owner(address: IpAddr, all: &AllNetworks) -> Option<(Owner, Place)> {
+pub fn owner(address: IpAddr, all: &AllNetworks) -> Option<(Owner, EngineIndex)> {
     let mut shared = None;
     for (index, networks) in all.iter().enumerate() {
-        match (route::owner(address, networks), Place::new(index)) {
+        match (route::owner(address, networks), EngineIndex::new(index)) {
             (Some(Owner::Engine), Some(place)) => return Some((Owner::Engine, place)),
             (Some(Owner::Any), place) => shared = shared.or(place),
             _ => {}
@@ -55,7 +55,7 @@ pub fn serving(kind: SocketKinds, all: &AllNetworks) -> Candidates {
     all.iter()
         .enumerate()
         .filter_map(|(index, one)| {
-            let place = Place::new(index)?;
+            let place = EngineIndex::new(index)?;
             one.kinds.contains(kind).then_some(place)
         })
         .collect()
@@ -63,14 +63,14 @@ pub fn serving(kind: SocketKinds, all: &AllNetworks) -> Candidates {
 
 /// Whether two engines are on one link of this kernel, where both hear what is for everybody.
 #[must_use]
-pub fn are_on_one_link(one: Place, other: Place, all: &AllNetworks) -> bool {
-    let link = |place: Place| all.get(place.index()).map_or(0, |one| one.scope_id);
+pub fn are_on_one_link(one: EngineIndex, other: EngineIndex, all: &AllNetworks) -> bool {
+    let link = |place: EngineIndex| all.get(place.index()).map_or(0, |one| one.scope_id);
     link(one) != 0 && link(one) == link(other)
 }
 
 /// Of the engines on the link of one of them the first, which hears for all what is for everybody there.
 #[must_use]
-pub fn first_on_link(place: Place, among: Candidates, all: &AllNetworks) -> Place {
+pub fn first_on_link(place: EngineIndex, among: Candidates, all: &AllNetworks) -> EngineIndex {
     let mut before = among.iter().take_while(|one| *one != place);
     before
         .find(|one| are_on_one_link(*one, place, all))
@@ -79,7 +79,7 @@ pub fn first_on_link(place: Place, among: Candidates, all: &AllNetworks) -> Plac
 
 /// The engine on an interface of that number, of several the first.
 #[must_use]
-pub fn of_interface(index: u32, all: &AllNetworks) -> Option<Place> {
+pub fn of_interface(index: u32, all: &AllNetworks) -> Option<EngineIndex> {
     let place = all.iter().position(|one| one.scope_id == index)?;
-    Place::new(place)
+    EngineIndex::new(place)
 }

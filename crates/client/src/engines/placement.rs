@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use hostif::{ENGINES_MAX, PLACEMENT_VARIABLE};
 
-use crate::engines::place::{Candidates, Place};
+use crate::engines::engine_index::{Candidates, EngineIndex};
 use crate::engines::session::Session;
 
 /// Which of several engines gets a connection that all of them could carry.
@@ -50,7 +50,12 @@ impl Placement {
 
     /// The candidates, the one to be tried first at the front.
     #[must_use]
-    pub fn order(self, candidates: Candidates, flow: Flow, sessions: &[&Session]) -> Vec<Place> {
+    pub fn order(
+        self,
+        candidates: Candidates,
+        flow: Flow,
+        sessions: &[&Session],
+    ) -> Vec<EngineIndex> {
         match self {
             Placement::Priority => candidates.iter().collect(),
             Placement::RoundRobin => {
@@ -60,11 +65,11 @@ impl Placement {
                     .collect()
             }
             Placement::LeastLoad => {
-                let load = |place: &Place| {
+                let load = |place: &EngineIndex| {
                     let session = sessions.get(place.index());
                     session.map_or(usize::MAX, |session| session.socket_count())
                 };
-                let mut places: Vec<Place> = candidates.iter().collect();
+                let mut places: Vec<EngineIndex> = candidates.iter().collect();
                 // Stable: of equal ones the first.
                 places.sort_by_key(load);
                 places
@@ -129,7 +134,7 @@ impl Remembered {
     }
 
     /// Puts the one that worked for a destination to the front.
-    pub fn prefer(&self, destination: IpAddr, places: &mut [Place]) {
+    pub fn prefer(&self, destination: IpAddr, places: &mut [EngineIndex]) {
         let (slot, hash) = self.slot(destination);
         let seen = slot.load(Ordering::Relaxed);
         if seen == FORGOTTEN || seen & !0xff != hash {
@@ -142,7 +147,7 @@ impl Remembered {
     }
 
     /// The first that was tried did not work, and this one did.
-    pub fn remember(&self, destination: IpAddr, place: Place) {
+    pub fn remember(&self, destination: IpAddr, place: EngineIndex) {
         let (slot, hash) = self.slot(destination);
         slot.store(hash | (place.index() as u64 + 1), Ordering::Relaxed);
     }

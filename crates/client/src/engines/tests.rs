@@ -25,7 +25,7 @@ fn engine(networks: &[&str], has_gateway: bool) -> Arc<EngineNetworks> {
 }
 
 fn places(candidates: Candidates) -> Vec<usize> {
-    candidates.iter().map(Place::index).collect()
+    candidates.iter().map(EngineIndex::index).collect()
 }
 
 fn flow(port: u16) -> Flow {
@@ -61,8 +61,8 @@ fn the_closest_engine_gets_a_destination_and_equals_share_it() {
     assert_eq!(claims(&[route(32), Some(Claim::Own)]), [1]);
     assert_eq!(claims(&[None, route(0)]), [1]);
     let both = Candidates::best_of([route(24), route(24)].into_iter());
-    assert_eq!(places(both.limited_to(Place(1))), [1]);
-    assert!(both.limited_to(Place(2)).is_empty());
+    assert_eq!(places(both.limited_to(EngineIndex(1))), [1]);
+    assert!(both.limited_to(EngineIndex(2)).is_empty());
     // 192.0.2.0/24 is for documentation: the kernel of no test machine has a route of that length.
     let all = [
         engine(&["192.0.2.1/25"], true),
@@ -88,13 +88,13 @@ fn of_engines_on_one_link_the_first_hears_for_all() {
     let all = [on(3), on(5), on(3), on(0), on(0), tcp_only];
     let serving = serving(SocketKinds::DATAGRAM, &all);
     assert_eq!(places(serving), [0, 1, 2, 3, 4]);
-    let first = |index| first_on_link(Place::new(index).unwrap(), serving, &all).index();
+    let first = |index| first_on_link(EngineIndex::new(index).unwrap(), serving, &all).index();
     assert_eq!([first(0), first(1), first(2)], [0, 1, 0]);
     // Links that are not this kernel's are not known to be one.
     assert_eq!([first(3), first(4)], [3, 4]);
-    let without = [1, 2].map(|index| Place::new(index).unwrap());
+    let without = [1, 2].map(|index| EngineIndex::new(index).unwrap());
     let without = without.into_iter().collect();
-    assert_eq!(first_on_link(Place(2), without, &all), Place(2));
+    assert_eq!(first_on_link(EngineIndex(2), without, &all), EngineIndex(2));
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn each_placement_has_its_order() {
 fn what_worked_is_tried_first_until_something_else_did() {
     let remembered = Remembered::new();
     let order = |destination: &str| {
-        let mut places: Vec<Place> = Candidates(0b111).iter().collect();
+        let mut places: Vec<EngineIndex> = Candidates(0b111).iter().collect();
         remembered.prefer(destination.parse().unwrap(), &mut places);
         places.iter().map(|place| place.index()).collect::<Vec<_>>()
     };
     assert_eq!(order("10.0.0.1"), [0, 1, 2]);
-    remembered.remember("10.0.0.1".parse().unwrap(), Place(2));
+    remembered.remember("10.0.0.1".parse().unwrap(), EngineIndex(2));
     assert_eq!(order("10.0.0.1"), [2, 0, 1]);
-    remembered.remember("10.0.0.1".parse().unwrap(), Place(0));
+    remembered.remember("10.0.0.1".parse().unwrap(), EngineIndex(0));
     assert_eq!(order("10.0.0.1"), [0, 1, 2]);
 }
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-use crate::engines::Place;
+use crate::engines::EngineIndex;
 
 /// So many peers at most: 4 KiB of a socket that hears on several stacks.
 const PEERS_MAX: usize = 512;
@@ -28,7 +28,7 @@ pub enum HeardBy {
     /// The kernel.
     Kernel,
     /// An engine.
-    Engine(Place),
+    Engine(EngineIndex),
 }
 
 /// See the file's head. Any thread may note and ask.
@@ -65,7 +65,7 @@ impl Heard {
             KERNEL => Some(HeardBy::Kernel),
             number => {
                 let index = usize::try_from(number.checked_sub(ENGINE)?).ok()?;
-                Place::new(index).map(HeardBy::Engine)
+                EngineIndex::new(index).map(HeardBy::Engine)
             }
         }
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn who_spoke_first_is_answered_by_the_stack_that_it_was_last_heard_on() {
         let heard = Heard::default();
-        let second = HeardBy::Engine(Place::new(1).unwrap());
+        let second = HeardBy::Engine(EngineIndex::new(1).unwrap());
         heard.note(peer("10.0.0.5:53"), HeardBy::Kernel);
         assert_eq!(heard.answer_by(peer("10.0.0.5:53")), Some(HeardBy::Kernel));
         let mapped = peer("[::ffff:10.0.0.5]:53");
@@ -120,7 +120,7 @@ mod tests {
         let peer = |port: u16| SocketAddr::from(([10, 0, 0, 5], port));
         let stack = |port: u16| match port % 2 {
             0 => HeardBy::Kernel,
-            _ => HeardBy::Engine(Place::FIRST),
+            _ => HeardBy::Engine(EngineIndex::FIRST),
         };
         (1..=u16::MAX).for_each(|port| heard.note(peer(port), stack(port)));
         let known = (1..=u16::MAX).filter(|port| {

@@ -286,7 +286,7 @@ impl Core {
 
     fn welcome(&mut self, session: u32, version: u16) {
         let region = Region::create(self.layout, session, session).unwrap();
-        let doorbell::Bell { tx, rx } = doorbell::between().unwrap();
+        let doorbell::DoorbellPair { tx, rx } = doorbell::between().unwrap();
         let welcome = Welcome {
             version,
             core: 0,

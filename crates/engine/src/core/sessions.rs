@@ -32,7 +32,7 @@ impl EngineCore {
         let region = Region::create(self.config.limits.region, number, session.number)
             .map_err(|error| (Errno::NOMEM, error.to_string()))?;
         let system = |errno: Errno| (errno, format!("cannot make doorbells: {errno}"));
-        let doorbell::Bell { tx, rx } = doorbell::between().map_err(system)?;
+        let doorbell::DoorbellPair { tx, rx } = doorbell::between().map_err(system)?;
         let engine_bell = host_hooks::relocate_fd(doorbell::create().map_err(system)?);
         // Before the program has it, which could have it watched otherwise: see `users`.
         self.programs

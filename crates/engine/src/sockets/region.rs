@@ -40,7 +40,7 @@ impl Indexes {
 }
 
 /// A region and what is used of it.
-pub struct Slot {
+pub struct SessionRegion {
     /// The region.
     pub region: Region,
     headers: Indexes,
@@ -57,7 +57,7 @@ pub struct Slot {
 pub struct Regions {
     core: u16,
     answers: FinishedSender,
-    slots: IdMap<u32, Slot>,
+    slots: IdMap<u32, SessionRegion>,
     last: u32,
 }
 
@@ -92,7 +92,7 @@ impl Regions {
         );
         self.slots.insert(
             region.id(),
-            Slot {
+            SessionRegion {
                 region,
                 headers,
                 pairs,

@@ -124,12 +124,12 @@ mod models {
 
     /// What an engine does for a byte_channel: somebody is told, once for each time.
     #[derive(Default)]
-    struct Bell {
+    struct TestBell {
         rung: Mutex<bool>,
         changed: Condvar,
     }
 
-    impl Bell {
+    impl TestBell {
         fn ring(&self) {
             *self.rung.lock().unwrap() = true;
             self.changed.notify_all();
@@ -155,7 +155,7 @@ mod models {
     fn loom_who_sleeps_for_bytes_is_told_of_them() {
         check(4, || {
             let (byte_channel, bytes) = (byte_channel(), Cells::private(2));
-            let bell = Arc::new(Bell::default());
+            let bell = Arc::new(TestBell::default());
             let (their_byte_channel, their_bytes) = (byte_channel.clone(), bytes.clone());
             let their_bell = Arc::clone(&bell);
             let sender = thread::spawn(move || {
@@ -192,7 +192,7 @@ mod models {
     fn loom_who_sleeps_for_room_is_told_of_it() {
         check(4, || {
             let (byte_channel, size) = (byte_channel(), u64::from(BYTE_CHANNEL_BYTES));
-            let bell = Arc::new(Bell::default());
+            let bell = Arc::new(TestBell::default());
             let _ = byte_channel.publish(size);
             let (their_byte_channel, their_bell) = (byte_channel.clone(), Arc::clone(&bell));
             let receiver = thread::spawn(move || {

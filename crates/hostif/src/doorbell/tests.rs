@@ -24,12 +24,12 @@ impl Descriptor for Note {
 
 /// Level-triggered, as a polled eventfd is: every sleeper sees a ring until someone drains it.
 #[derive(Default)]
-struct Bell {
+struct TestBell {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl TestBell {
     fn ring(&self) {
         *self.rung.lock().unwrap() = true;
         self.changed.notify_all();
@@ -58,7 +58,7 @@ fn loom_a_single_sleeper_never_misses_a_descriptor() {
         let producer = Producer::<Note>::new(cells.clone());
         let mut consumer = Consumer::<Note>::new(cells);
         let word = SleepWord::new(Cells::private(1));
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(TestBell::default());
 
         let (their_word, their_bell) = (word.clone(), Arc::clone(&bell));
         let ringer = thread::spawn(move || {

@@ -29,7 +29,7 @@ const CALLS_MAX: usize = 4_096;
 
 /// By which calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PinnedCalls {
     /// send(2) with MSG_ZEROCOPY.
     Message,
     /// io_uring.
@@ -57,13 +57,13 @@ pub struct Pinned {
 
 impl Pinned {
     /// For one connection; an error: it cannot be had here.
-    pub fn new(way: Way, socket: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn new(way: PinnedCalls, socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut memory = Memory::new(usize::from(BUFFERS) * BUFFER_BYTES)?;
         // Asked of both: a socket that refuses this is none that a ring could send on.
         sys::enable(socket)?;
         let calls = match way {
-            Way::Message => Calls::Message(0, VecDeque::new()),
-            Way::Ring => Calls::Ring(Box::new(sys::Ring::new(
+            PinnedCalls::Message => Calls::Message(0, VecDeque::new()),
+            PinnedCalls::Ring => Calls::Ring(Box::new(sys::Ring::new(
                 &mut memory,
                 BUFFERS,
                 BUFFER_BYTES,
@@ -258,7 +258,7 @@ mod tests {
     use std::thread;
 
     /// Sends more than there are buffers, each byte another one than when its buffer was used before.
-    fn sent_over_loopback(way: Way) {
+    fn sent_over_loopback(way: PinnedCalls) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut pinned = match Pinned::new(way, from.as_fd()) {
@@ -298,18 +298,18 @@ mod tests {
 
     #[test]
     fn messages_arrive_whole_and_buffers_come_back() {
-        sent_over_loopback(Way::Message);
+        sent_over_loopback(PinnedCalls::Message);
     }
 
     #[test]
     fn a_ring_sends_the_same() {
-        sent_over_loopback(Way::Ring);
+        sent_over_loopback(PinnedCalls::Ring);
     }
 
     #[test]
     fn what_is_no_tcp_socket_is_refused() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        for way in [Way::Message, Way::Ring] {
+        for way in [PinnedCalls::Message, PinnedCalls::Ring] {
             assert!(Pinned::new(way, one.as_fd()).is_err());
         }
     }

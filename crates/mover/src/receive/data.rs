@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Receiver;
 use super::arrival::Arrival;
 use super::sink::Sink;
-use crate::checksum::{BlockHasher, Digest, Place};
+use crate::checksum::{BlockHasher, BlockPosition, Digest};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::lock::lock;
@@ -19,7 +19,7 @@ use crate::probe::Answer;
 use crate::protocol::{Block, Entry, Intake, Kind, Message, SMALL_MAX_BYTES, StageTimes};
 use crate::session::Watch;
 use crate::store::{PIECE_BYTES, Piece, Storage, Writer};
-use crate::target::Part;
+use crate::target::PartFile;
 
 /// Bytes that are hashed at a time, while they are in the processor's cache.
 const HASHED_BYTES: usize = 128 * 1024;
@@ -176,7 +176,7 @@ impl Receiver<'_> {
             .sink(block.file)
             .ok_or(Error::Protocol("a block of an unknown file"))?;
         let offset = sink.place(block)?;
-        let place = Place {
+        let place = BlockPosition {
             offset,
             is_only: block.is_only,
         };
@@ -281,7 +281,7 @@ impl Receiver<'_> {
         let mut expected: Digest = [0; 32];
         line.intake.exact(&mut expected)?;
         line.clock.lap(Stage::Network);
-        let place = Place {
+        let place = BlockPosition {
             offset: 0,
             is_only: true,
         };
@@ -330,7 +330,12 @@ impl Receiver<'_> {
     }
 
     /// Writes it; `None`: nothing is stored here.
-    fn store_small(&self, name: &Name, entry: &Entry, bytes: &[u8]) -> Result<Option<Part>, Error> {
+    fn store_small(
+        &self,
+        name: &Name,
+        entry: &Entry,
+        bytes: &[u8],
+    ) -> Result<Option<PartFile>, Error> {
         if self.storage == Storage::Memory {
             return Ok(None);
         }
@@ -402,12 +407,12 @@ fn is_synced_together(small: &[SmallPart]) -> bool {
 
 /// A small file under its hidden name.
 struct SmallPart {
-    part: Part,
+    part: PartFile,
     file: u64,
     len: u32,
 }
 
-fn write_part(part: &Part, bytes: &[u8]) -> Result<(), Error> {
+fn write_part(part: &PartFile, bytes: &[u8]) -> Result<(), Error> {
     use std::os::unix::fs::FileExt;
     part.file()
         .write_all_at(bytes, 0)

@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::protocol::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX, Block, Entry, blocks_of};
 use crate::store::Storage;
 use crate::sys;
-use crate::target::{Part, Target};
+use crate::target::{PartFile, Target};
 use crate::view;
 
 /// How often a block may arrive damaged.
@@ -27,7 +27,7 @@ pub struct Sink {
     entry: Entry,
     size: Option<u64>,
     path: PathBuf,
-    part: Option<Part>,
+    part: Option<PartFile>,
     direct: Option<File>,
     /// Through the page cache, and how.
     cached: Storage,
@@ -91,9 +91,9 @@ impl Sink {
                 Some(target.open_part(name, &entry, size, patience)?)
             }
         };
-        let kept = part.as_mut().map(Part::take_kept).unwrap_or_default();
+        let kept = part.as_mut().map(PartFile::take_kept).unwrap_or_default();
         let direct = match wanted {
-            Storage::Direct => part.as_ref().and_then(Part::direct),
+            Storage::Direct => part.as_ref().and_then(PartFile::direct),
             Storage::Buffered | Storage::Splice | Storage::Mapped | Storage::Memory => None,
         };
         let cached = match wanted {
@@ -148,7 +148,7 @@ impl Sink {
 
     /// The file, through the page cache.
     pub fn file(&self) -> Option<&File> {
-        self.part.as_ref().map(Part::file)
+        self.part.as_ref().map(PartFile::file)
     }
 
     /// The file, past it.

@@ -15,7 +15,7 @@ use crate::protocol::{
 use crate::session::{Access, Listener, Session, Watch};
 use crate::target::Check;
 
-const WHOLE: checksum::Place = checksum::Place {
+const WHOLE: checksum::BlockPosition = checksum::BlockPosition {
     offset: 0,
     is_only: true,
 };
@@ -45,11 +45,11 @@ fn block(index: u64, len: u32) -> Block {
 }
 
 /// The target of one lie, beside a file that is none of its business.
-struct Place {
+struct Testbed {
     folder: PathBuf,
 }
 
-impl Place {
+impl Testbed {
     fn new(what: &str) -> Self {
         let name = format!("shunt-liar-{what}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -118,7 +118,7 @@ fn give(session: &Session, message: &Message, bytes: &[u8]) {
 
 #[test]
 fn names_that_lead_elsewhere_are_refused_and_the_session_goes_on() {
-    let place = Place::new("names");
+    let place = Testbed::new("names");
     let outcome = place.tell(|session| {
         for (file, name) in
             (1..).zip(["../beside", "/etc/passwd", "a/../../b", "", ".x.shunt-part"])
@@ -184,7 +184,7 @@ fn blocks_that_cannot_be_end_the_session() {
             },
         ),
     ] {
-        let place = Place::new(what);
+        let place = Testbed::new(what);
         let outcome = place.tell(|session| {
             say(session, &Message::Entry(entry(1, "f", Some(size))));
             // Blocks may not come before the receiver is ready.
@@ -217,7 +217,7 @@ fn files_that_cannot_be_end_the_session_or_are_refused() {
         ("other-end", Message::Done(vec![1])),
         ("again", Message::Again(1, 1)),
     ] {
-        let place = Place::new(what);
+        let place = Testbed::new(what);
         let outcome = place.tell(|session| say(session, &lie));
         assert!(
             matches!(outcome, Err(Error::Protocol(_))),
@@ -226,7 +226,7 @@ fn files_that_cannot_be_end_the_session_or_are_refused() {
         place.check_untouched();
     }
     // More than any disk has, in few enough blocks.
-    let place = Place::new("huge");
+    let place = Testbed::new("huge");
     let outcome = place.tell(|session| {
         let huge = Entry {
             block_bytes: 64 << 20,
@@ -242,7 +242,7 @@ fn files_that_cannot_be_end_the_session_or_are_refused() {
 
 #[test]
 fn a_small_file_that_is_large_and_files_without_end_end_the_session() {
-    let place = Place::new("small");
+    let place = Testbed::new("small");
     let len = u32::try_from(SMALL_MAX_BYTES).unwrap() + 1;
     let outcome = place.tell(|session| {
         let large = entry(1, "f", Some(u64::from(len)));
@@ -250,7 +250,7 @@ fn a_small_file_that_is_large_and_files_without_end_end_the_session() {
     });
     assert!(matches!(outcome, Err(Error::Protocol(_))), "{outcome:?}");
     place.check_untouched();
-    let place = Place::new("many");
+    let place = Testbed::new("many");
     let outcome = place.tell(|session| {
         for file in 0..=SINKS_MAX as u64 {
             let name = format!("f{file}");
@@ -266,7 +266,7 @@ fn a_small_file_that_is_large_and_files_without_end_end_the_session() {
 
 #[test]
 fn a_file_that_ends_elsewhere_ends_the_session() {
-    let place = Place::new("end");
+    let place = Testbed::new("end");
     let outcome = place.tell(|session| {
         say(session, &Message::Entry(entry(1, "f", Some(2 << 20))));
         say(session, &Message::End(1, 1 << 20, [0; 32]));

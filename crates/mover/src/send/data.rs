@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::Sender;
 use super::job::{Job, Progress};
 use super::work::{Small, Task};
-use crate::checksum::{self, BlockHasher, Place};
+use crate::checksum::{self, BlockHasher, BlockPosition};
 use crate::choice::Probe;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -158,7 +158,7 @@ impl Sender<'_> {
         };
         Watch::add(&self.watch.read_bytes, bytes.len() as u64);
         line.clock.lap(Stage::Disk);
-        let place = Place {
+        let place = BlockPosition {
             offset: 0,
             is_only: true,
         };
@@ -204,7 +204,7 @@ impl Sender<'_> {
     }
 
     fn send_block(&self, line: &mut Line, job: &Job, block: &Block) -> Result<(), Error> {
-        let place = Place {
+        let place = BlockPosition {
             offset: job.offset(block),
             is_only: block.is_only,
         };
@@ -239,7 +239,7 @@ impl Sender<'_> {
         line: &mut Line,
         job: &Job,
         block: &Block,
-        place: Place,
+        place: BlockPosition,
     ) -> Result<checksum::Digest, Error> {
         let (method, is_final) = match self.config.method {
             // What the kernel would put there is not what TLS says.
@@ -268,7 +268,7 @@ impl Sender<'_> {
         line: &mut Line,
         job: &Job,
         block: &Block,
-        place: Place,
+        place: BlockPosition,
     ) -> Result<checksum::Digest, Error> {
         line.plain
             .resize(usize::try_from(block.len).unwrap_or(usize::MAX), 0);
@@ -369,7 +369,7 @@ impl Sender<'_> {
                 is_hole: false,
                 packed: None,
             };
-            let place = Place {
+            let place = BlockPosition {
                 offset: index * u64::from(entry.block_bytes),
                 is_only: block.is_only,
             };

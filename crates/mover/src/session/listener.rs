@@ -24,14 +24,14 @@ fn is_of_this_host(address: IpAddr) -> bool {
 
 /// A session of which not every connection is there.
 #[derive(Debug)]
-struct Part {
+struct PartialSession {
     control: Option<Connection>,
     data: Vec<Connection>,
     since: Instant,
 }
 
 /// Sessions that have begun and are not complete.
-type Pending = HashMap<[u8; 16], Part>;
+type Pending = HashMap<[u8; 16], PartialSession>;
 
 /// Takes sessions in, on a thread of its own.
 #[derive(Debug)]
@@ -135,11 +135,13 @@ fn join(
     if pending.len() >= PENDING_MAX && !pending.contains_key(&hello.session) {
         return None;
     }
-    let part = pending.entry(hello.session).or_insert_with(|| Part {
-        control: None,
-        data: Vec::new(),
-        since: Instant::now(),
-    });
+    let part = pending
+        .entry(hello.session)
+        .or_insert_with(|| PartialSession {
+            control: None,
+            data: Vec::new(),
+            since: Instant::now(),
+        });
     match hello.stream {
         None => part.control = Some(connection),
         Some(_) => part.data.push(connection),

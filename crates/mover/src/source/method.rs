@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::pinned::Way;
+use crate::pinned::PinnedCalls;
 
 /// How bytes get from a file to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -37,11 +37,11 @@ impl Method {
     }
 
     /// How it holds memory, if it lends any to the kernel.
-    pub(super) fn pinned(self) -> Option<Way> {
+    pub(super) fn pinned(self) -> Option<PinnedCalls> {
         match self {
             Self::ReadWrite | Self::Sendfile | Self::Splice => None,
-            Self::ZeroCopy => Some(Way::Message),
-            Self::SendZc => Some(Way::Ring),
+            Self::ZeroCopy => Some(PinnedCalls::Message),
+            Self::SendZc => Some(PinnedCalls::Ring),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::{Method, Source};
-use crate::checksum::{Algorithm, BlockHasher, Digest, Place};
+use crate::checksum::{Algorithm, BlockHasher, BlockPosition, Digest};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::meter::{Clock, Stage};
@@ -76,7 +76,7 @@ impl Mover {
         &mut self,
         method: Method,
         source: &Source,
-        place: Place,
+        place: BlockPosition,
         len: u32,
         to: &Connection,
         clock: &mut Clock,
@@ -231,7 +231,7 @@ impl Mover {
     }
 
     /// The hash of a hole.
-    pub fn hash_hole(&mut self, place: Place, len: u32) -> Digest {
+    pub fn hash_hole(&mut self, place: BlockPosition, len: u32) -> Digest {
         let mut hasher = BlockHasher::new(self.algorithm, place);
         self.piece.fill(0);
         let mut rest = usize::try_from(len).unwrap_or(0);

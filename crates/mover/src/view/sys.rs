@@ -17,15 +17,15 @@ const PLACES: usize = 256;
 const AROUND_BYTES: usize = 64 << 10;
 
 /// Where a mapping lies, for the signal's handler. `start` is written last and cleared first.
-struct Place {
+struct MappedRange {
     is_taken: AtomicBool,
     start: AtomicUsize,
     end: AtomicUsize,
     is_torn: AtomicBool,
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place {
+static TABLE: [MappedRange; PLACES] = [const {
+    MappedRange {
         is_taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),

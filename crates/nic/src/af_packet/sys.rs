@@ -259,7 +259,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &TxFrame<'_>) -> io::Result<()> {
 }
 
 /// A frame in the ring, borrowed until it is given back.
-pub(super) struct Slot<'a> {
+pub(super) struct RxFrame<'a> {
     /// The virtio header.
     pub offload: &'a [u8],
     /// As much of the frame as the ring holds.
@@ -350,7 +350,7 @@ impl Ring {
     }
 
     /// Frame `index`, which must be ready; `None` if its header points outside it.
-    pub(super) fn slot(&self, index: usize) -> Option<Slot<'_>> {
+    pub(super) fn slot(&self, index: usize) -> Option<RxFrame<'_>> {
         let status = self.status(index).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
@@ -367,7 +367,7 @@ impl Ring {
         };
         let start = usize::from(header.tp_mac);
         let end = start.checked_add(usize::try_from(header.tp_snaplen).ok()?)?;
-        Some(Slot {
+        Some(RxFrame {
             // packet_recv in the kernel's af_packet.c puts the header right before the frame.
             offload: bytes.get(start.checked_sub(vnet::LEN)?..start)?,
             bytes: bytes.get(start..end)?,

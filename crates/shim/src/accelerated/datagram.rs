@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use client::engines::Place;
+use client::engines::EngineIndex;
 use client::{
     DatagramOptions, Delivered, Failure, Outgoing, Readiness, Received, Socket, UdpSocket,
 };
@@ -20,12 +20,15 @@ pub struct Arrived<T> {
     /// What came.
     pub letter: Delivered<T>,
     /// The engine.
-    pub place: Place,
+    pub place: EngineIndex,
 }
 
 impl Stream {
     /// Makes a UDP socket of an engine's behind the backing socket.
-    pub fn open_datagrams(place: Place, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
+    pub fn open_datagrams(
+        place: EngineIndex,
+        backing: BorrowedFd<'_>,
+    ) -> Result<Arc<Stream>, Errno> {
         let socket = UdpSocket::open(engines::session(place)?, backing)?;
         Ok(Arc::new(Stream::of(vec![socket])))
     }
@@ -43,7 +46,7 @@ impl Stream {
             .ok_or(Errno::OPNOTSUPP)
     }
 
-    fn at(&self, place: Place) -> Result<&UdpSocket, Errno> {
+    fn at(&self, place: EngineIndex) -> Result<&UdpSocket, Errno> {
         self.part_at(place).map(AsRef::as_ref).ok_or(Errno::NETDOWN)
     }
 
@@ -63,7 +66,10 @@ impl Stream {
     }
 
     /// Changes the options, which may be others on each engine: they are told the engine and those before it.
-    pub fn set_datagram_options(&self, options: impl Fn(Place, &[Place]) -> DatagramOptions) {
+    pub fn set_datagram_options(
+        &self,
+        options: impl Fn(EngineIndex, &[EngineIndex]) -> DatagramOptions,
+    ) {
         let places = self.places();
         for (part, (before, place)) in self.living_udp().zip(places.iter().enumerate()) {
             // It fails only when the engine is gone, which the next call on data reports.
@@ -77,7 +83,7 @@ impl Stream {
     }
 
     /// Has the error queue tell of a datagram that was too long.
-    pub fn note_too_long(&self, place: Place, destination: SocketAddr) {
+    pub fn note_too_long(&self, place: EngineIndex, destination: SocketAddr) {
         if let Ok(part) = self.at(place) {
             // As above.
             let _ = part.note_too_long(destination);
@@ -96,14 +102,14 @@ impl Stream {
     }
 
     /// Whether it is on that engine.
-    pub fn is_at(&self, place: Place) -> bool {
+    pub fn is_at(&self, place: EngineIndex) -> bool {
         self.part_at(place).is_some()
     }
 
     /// Sends one datagram. EAGAIN: no room now; NETDOWN: it is not on that engine.
     pub fn send_datagram(
         &self,
-        place: Place,
+        place: EngineIndex,
         outgoing: &Outgoing,
         slices: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
@@ -111,14 +117,14 @@ impl Stream {
     }
 
     /// Whether a datagram for an engine goes at once, or fails.
-    pub fn takes_datagrams(&self, place: Place) -> bool {
+    pub fn takes_datagrams(&self, place: EngineIndex) -> bool {
         let ends = Readiness::OUT | Readiness::ERR | Readiness::HUP;
         self.at(place)
             .map_or(true, |part| part.readiness().intersects(ends))
     }
 
     /// From one of the engines on, round.
-    fn from(&self, turn: u32) -> impl Iterator<Item = (&UdpSocket, Place)> {
+    fn from(&self, turn: u32) -> impl Iterator<Item = (&UdpSocket, EngineIndex)> {
         let count = self.udp().len().max(1);
         let first = usize::try_from(turn).unwrap_or(0) % count;
         let all = || self.living_udp().map(AsRef::as_ref);
@@ -129,7 +135,7 @@ impl Stream {
     /// Takes the next datagram, or only looks at it: of that engine if it has one, else of one after the other.
     pub fn receive_datagram(
         &self,
-        (first, turn): (Option<Place>, u32),
+        (first, turn): (Option<EngineIndex>, u32),
         slices: &mut [IoSliceMut<'_>],
         peek: bool,
     ) -> Result<Option<Arrived<Received>>, Errno> {
@@ -161,8 +167,8 @@ impl Stream {
     /// The length of the next datagram that `receive_datagram` would take, and where it is.
     pub fn next_datagram_bytes(
         &self,
-        (first, turn): (Option<Place>, u32),
-    ) -> Result<Option<(usize, Place)>, Errno> {
+        (first, turn): (Option<EngineIndex>, u32),
+    ) -> Result<Option<(usize, EngineIndex)>, Errno> {
         let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
         for (part, place) in first.into_iter().chain(self.from(turn)) {
             if let Some(bytes) = part.next_bytes()? {

@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use client::engines::{Candidates, Engines, Flow, Networks, Place, Placement};
+use client::engines::{Candidates, EngineIndex, Engines, Flow, Networks, Placement};
 use client::route::EngineNetworks;
 use client::{Session, SocketKinds, TcpSocket, UdpSocket};
 use hostif::{LOOPBACK_VARIABLE, Transport};
@@ -52,13 +52,13 @@ pub fn sessions() -> &'static [&'static Session] {
 }
 
 /// That with an engine.
-pub fn session(place: Place) -> Result<&'static Session, Errno> {
+pub fn session(place: EngineIndex) -> Result<&'static Session, Errno> {
     engines().ok_or(Errno::NETDOWN)?.session(place)
 }
 
 /// The place of a session.
-pub fn place_of(session: &Session) -> Place {
-    engines().map_or(Place::FIRST, |engines| engines.place_of(session))
+pub fn place_of(session: &Session) -> EngineIndex {
+    engines().map_or(EngineIndex::FIRST, |engines| engines.place_of(session))
 }
 
 /// What those that serve TCP own, each at its place.
@@ -72,14 +72,14 @@ pub fn networks() -> Networks {
 }
 
 /// What one of them owns.
-pub fn networks_of(place: Place) -> Arc<EngineNetworks> {
+pub fn networks_of(place: EngineIndex) -> Arc<EngineNetworks> {
     let all = engines().map(Engines::networks);
     all.and_then(|all| all.get(place.index()).cloned())
         .unwrap_or_default()
 }
 
 /// The first that serves TCP.
-pub fn first() -> Place {
+pub fn first() -> EngineIndex {
     let place = engines().and_then(|engines| engines.first_for(SocketKinds::STREAM));
     place.unwrap_or_default()
 }
@@ -96,7 +96,7 @@ pub fn uses_loopback() -> bool {
 }
 
 /// Whether a socket of that engine has an end that the kernel may have a socket at too.
-pub fn holds(place: Place, transport: Transport, end: SocketAddr) -> bool {
+pub fn holds(place: EngineIndex, transport: Transport, end: SocketAddr) -> bool {
     session(place).is_ok_and(|session| session.holds(transport, end))
 }
 
@@ -106,7 +106,7 @@ pub fn serve(kind: SocketKinds) -> bool {
 }
 
 /// The sessions with all other engines that serve TCP and are there.
-pub fn others(than: Place) -> Vec<&'static Session> {
+pub fn others(than: EngineIndex) -> Vec<&'static Session> {
     engines().map_or_else(Vec::new, |engines| engines.others(than))
 }
 
@@ -119,7 +119,7 @@ pub fn place_by_port() -> bool {
 pub fn first_that_opens<T>(
     candidates: Candidates,
     flow: Flow,
-    open: impl FnMut(Place) -> Result<T, Errno>,
+    open: impl FnMut(EngineIndex) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let engines = engines().ok_or(Errno::NETDOWN)?;
     engines.first_that_opens(candidates, flow, open)
@@ -129,7 +129,7 @@ pub fn first_that_opens<T>(
 pub fn first_that_sends<T>(
     candidates: Candidates,
     destination: IpAddr,
-    send: impl FnMut(Place) -> Result<T, Errno>,
+    send: impl FnMut(EngineIndex) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let engines = engines().ok_or(Errno::NETDOWN)?;
     engines.first_that_sends(candidates, destination, send)

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use client::engines::Place;
+use client::engines::EngineIndex;
 use client::{Observer, Readiness, Socket, State, TcpSocket, UdpSocket};
 use rustix::io::Errno;
 
@@ -39,7 +39,7 @@ impl Stream {
     }
 
     /// That on an engine alone, if it lives.
-    pub fn only(&self, place: Place) -> Option<Arc<Stream>> {
+    pub fn only(&self, place: EngineIndex) -> Option<Arc<Stream>> {
         let part = self.part_at(place).filter(|part| !part.is_reset())?;
         Some(Arc::new(Stream::of(vec![Arc::clone(part)])))
     }
@@ -86,19 +86,19 @@ impl Stream {
     }
 
     /// That on an engine.
-    pub(super) fn part_at(&self, place: Place) -> Option<&Arc<UdpSocket>> {
+    pub(super) fn part_at(&self, place: EngineIndex) -> Option<&Arc<UdpSocket>> {
         self.living_udp()
             .find(|one| engines::place_of(one.session()) == place)
     }
 
     /// The engines that it is on, in the order of their priority.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<EngineIndex> {
         let sessions = self.living().map(|one| one.core().session());
         sessions.map(engines::place_of).collect()
     }
 
     /// The engines that are gone, and whether all of them are there again.
-    pub fn lost_places(&self) -> (Vec<Place>, bool) {
+    pub fn lost_places(&self) -> (Vec<EngineIndex>, bool) {
         let lost = || {
             let parts = self.parts().map(Socket::core);
             parts
@@ -189,7 +189,7 @@ fn of_all(parts: impl Iterator<Item = Readiness>) -> Readiness {
 }
 
 fn observe(socket: Arc<dyn Socket>, watchers: &Arc<Watchers>) {
-    let bell = Bell {
+    let bell = EdgeEvents {
         watchers: Arc::clone(watchers),
         socket: Arc::downgrade(&socket),
         rx_events: AtomicU32::new(socket.rx_events()),
@@ -199,14 +199,14 @@ fn observe(socket: Arc<dyn Socket>, watchers: &Arc<Watchers>) {
 }
 
 /// Turns the engine's events on one socket into those that epoll knows.
-struct Bell {
+struct EdgeEvents {
     watchers: Arc<Watchers>,
     socket: Weak<dyn Socket>,
     rx_events: AtomicU32,
     tx_events: AtomicU32,
 }
 
-impl Observer for Bell {
+impl Observer for EdgeEvents {
     fn on_ready(&self) {
         let Some(socket) = self.socket.upgrade() else {
             return;

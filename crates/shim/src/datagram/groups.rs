@@ -21,7 +21,7 @@ use super::membership::Membership;
 use crate::accelerated;
 use crate::device::Device;
 use crate::outcome::Switched;
-use crate::socket::{Place, Socket};
+use crate::socket::{EngineIndex, Socket};
 use crate::sys;
 use client::address::Family;
 use client::route::EngineNetworks;
@@ -124,7 +124,7 @@ fn on_all(
     device: Device,
     (all, is_reached): (&AllNetworks, bool),
     (fd, level, name, value): (RawFd, i32, i32, &[u8]),
-    change: &mut dyn FnMut(Place) -> Result<(), Errno>,
+    change: &mut dyn FnMut(EngineIndex) -> Result<(), Errno>,
 ) -> Switched<i32> {
     let kernel = || sys::set_option(fd, level, name, value);
     let serving = engines::serving(SocketKinds::DATAGRAM, all);
@@ -142,7 +142,7 @@ fn on_all(
     if result == Err(Errno::NODEV) && !is_reached {
         return Err(Errno::NODEV);
     }
-    let hears = |place: &Place| engines::first_on_link(*place, serving, all) == *place;
+    let hears = |place: &EngineIndex| engines::first_on_link(*place, serving, all) == *place;
     let mut is_done = result.is_ok();
     for place in serving.iter().filter(hears) {
         is_done |= change(place).is_ok();
@@ -163,7 +163,7 @@ fn concerned(named: Named, all: &AllNetworks) -> Device {
                 let mut own = one.interfaces.iter().map(|network| network.address);
                 own.any(|one| one == IpAddr::V4(address))
             };
-            all.iter().position(owns).and_then(Place::new)
+            all.iter().position(owns).and_then(EngineIndex::new)
         }
         Named::Index(index) => engines::of_interface(index, all),
     };

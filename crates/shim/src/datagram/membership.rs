@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use client::engines::Place;
+use client::engines::EngineIndex;
 
 /// A group that a socket is in, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Membership {
     /// The only source, if one was named.
     pub source: Option<IpAddr>,
     /// The engine that hears it.
-    pub place: Place,
+    pub place: EngineIndex,
     /// That source is not heard, of a group that is heard otherwise.
     pub is_blocked: bool,
 }

@@ -6,7 +6,7 @@ use client::DatagramOptions;
 
 use crate::accelerated;
 use crate::device::Device;
-use crate::socket::{NoFragments, Place, Socket};
+use crate::socket::{EngineIndex, NoFragments, Socket};
 use client::address::Family;
 use client::datagram_messages::{
     IPV6_DONTFRAG, IPV6_ORIGDSTADDR, SO_RCVMARK, SO_RCVPRIORITY, UDP_GRO, UDP_SEGMENT, want,
@@ -30,7 +30,7 @@ pub fn engine_options(socket: &Socket) -> DatagramOptions {
 }
 
 /// What one of them has to know, where the socket is on those before it too.
-pub fn options_at(socket: &Socket, place: Place, before: &[Place]) -> DatagramOptions {
+pub fn options_at(socket: &Socket, place: EngineIndex, before: &[EngineIndex]) -> DatagramOptions {
     let mut options = engine_options(socket);
     let scope_of = |family| match socket.multicast_device(family) {
         Device::Engine(named) if named == place => accelerated::networks_of(place).scope_id,
@@ -40,7 +40,7 @@ pub fn options_at(socket: &Socket, place: Place, before: &[Place]) -> DatagramOp
     options.v6.multicast_interface = scope_of(Family::V6);
     if !before.is_empty() {
         let all = accelerated::datagram_networks();
-        let hears = |one: &Place| engines::are_on_one_link(*one, place, &all);
+        let hears = |one: &EngineIndex| engines::are_on_one_link(*one, place, &all);
         options.addressed_only = before.iter().any(hears);
     }
     options

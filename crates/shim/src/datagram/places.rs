@@ -23,7 +23,7 @@ use crate::name;
 use crate::policy::policy;
 use crate::report;
 use crate::sigio;
-use crate::socket::{Bound, Owner, Place, Socket};
+use crate::socket::{Bound, EngineIndex, Owner, Socket};
 use crate::sys as system;
 
 /// Of 127.0.0.0/8.
@@ -109,7 +109,7 @@ fn is_one_hosts(ip: IpAddr, all: &AllNetworks) -> bool {
 }
 
 /// The engines that a socket without a peer is on.
-fn engines_of(socket: &Socket) -> Vec<Place> {
+fn engines_of(socket: &Socket) -> Vec<EngineIndex> {
     let all = accelerated::datagram_networks();
     let bound = socket.bound();
     if let Some(bound) = bound.filter(|bound| is_one_hosts(bound.address.ip(), &all)) {
@@ -120,8 +120,9 @@ fn engines_of(socket: &Socket) -> Vec<Place> {
         Some(IpAddr::V4(v4)) if !v4.is_unspecified() && !v4.is_multicast() => Some(v4),
         _ => None,
     };
-    let hears =
-        |place: &Place| broadcast.is_none_or(|address| all[place.index()].is_broadcast(address));
+    let hears = |place: &EngineIndex| {
+        broadcast.is_none_or(|address| all[place.index()].is_broadcast(address))
+    };
     let serving = engines::serving(SocketKinds::DATAGRAM, &all);
     serving.iter().filter(hears).collect()
 }
@@ -160,7 +161,7 @@ pub fn local_end(fd: RawFd, socket: &Socket) -> Result<SocketAddr, Errno> {
 /// is left out if another can.
 pub fn open(fd: RawFd, socket: &Socket, local: SocketAddr) -> Result<Arc<Stream>, Errno> {
     let (mut parts, mut refused) = (Vec::new(), None);
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<EngineIndex> = Vec::new();
     for place in engines_of(socket) {
         match part(fd, socket, local, place, &places) {
             Ok(part) => {
@@ -200,7 +201,7 @@ pub fn ensure(fd: RawFd, socket: &Socket) -> Result<Arc<Stream>, Errno> {
 }
 
 /// As `ensure`, for a datagram by one of the engines: it may have come, or come back, since the socket was opened.
-pub fn ensure_at(fd: RawFd, socket: &Socket, place: Place) -> Result<Arc<Stream>, Errno> {
+pub fn ensure_at(fd: RawFd, socket: &Socket, place: EngineIndex) -> Result<Arc<Stream>, Errno> {
     let stream = ensure(fd, socket)?;
     if stream.is_at(place) {
         return Ok(stream);
@@ -246,7 +247,7 @@ pub fn alone(
     fd: RawFd,
     socket: &Socket,
     local: SocketAddr,
-    place: Place,
+    place: EngineIndex,
 ) -> Result<Arc<Stream>, Errno> {
     part(fd, socket, local, place, &[])
 }
@@ -256,8 +257,8 @@ fn part(
     fd: RawFd,
     socket: &Socket,
     local: SocketAddr,
-    place: Place,
-    before: &[Place],
+    place: EngineIndex,
+    before: &[EngineIndex],
 ) -> Result<Arc<Stream>, Errno> {
     let known = socket.stream().and_then(|stream| stream.only(place));
     if let Some(part) = known {

@@ -13,7 +13,7 @@ use crate::accelerated::{self, Stream};
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::sleep::{Deadline, after_interruption};
-use crate::socket::{NoFragments, Owner, Place, Socket};
+use crate::socket::{EngineIndex, NoFragments, Owner, Socket};
 use crate::stamping::{self, Wanted};
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, SendAncillary};
@@ -139,7 +139,7 @@ fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[
         Some(HeardBy::Kernel) if !policy().is_engine_only() => Candidates::default(),
         Some(HeardBy::Engine(place)) => {
             let all = accelerated::datagram_networks();
-            let serves = |one: Place| one == place;
+            let serves = |one: EngineIndex| one == place;
             if engines::serving(SocketKinds::DATAGRAM, &all)
                 .iter()
                 .any(serves)
@@ -169,7 +169,7 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
         return candidates;
     }
     let all = accelerated::datagram_networks();
-    let has_both = |place: &Place| {
+    let has_both = |place: &EngineIndex| {
         let Some(networks) = all.get(place.index()) else {
             return false;
         };
@@ -201,7 +201,11 @@ struct Datagram<'a> {
 
 impl Datagram<'_> {
     /// Sends it by an engine; the outer error is that the engine cannot, and another may.
-    fn send_by(&self, place: Place, slices: &[IoSlice<'_>]) -> Result<Result<usize, Errno>, Errno> {
+    fn send_by(
+        &self,
+        place: EngineIndex,
+        slices: &[IoSlice<'_>],
+    ) -> Result<Result<usize, Errno>, Errno> {
         let (socket, ancillary) = (self.socket, &self.ancillary);
         let family = address::family(self.peer);
         let segment_bytes = ancillary.segment_bytes.unwrap_or(socket.segment_bytes());
@@ -243,7 +247,7 @@ impl Datagram<'_> {
     }
 
     /// Has the error queue say it too, where the program listens to it (`ip_local_error`, `ipv6_local_error`).
-    fn tell_of_length(&self, place: Place, len: usize) -> Result<(), Errno> {
+    fn tell_of_length(&self, place: EngineIndex, len: usize) -> Result<(), Errno> {
         let mut destination = self.peer;
         let options = super::engine_options(self.socket);
         let wants = match address::family(destination) {
@@ -266,7 +270,7 @@ impl Datagram<'_> {
     fn push(
         &self,
         stream: &Stream,
-        place: Place,
+        place: EngineIndex,
         outgoing: &Outgoing,
         slices: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {

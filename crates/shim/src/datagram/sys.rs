@@ -21,7 +21,7 @@ use crate::accelerated::{self, Arrived};
 use crate::name;
 use crate::outcome::Switched;
 use crate::sleep::Deadline;
-use crate::socket::Place;
+use crate::socket::EngineIndex;
 use crate::sys;
 use client::Control;
 use client::address::Family;
@@ -309,7 +309,7 @@ unsafe fn give_stamp(
     fd: RawFd,
     message: &mut msghdr,
     letter: &Delivered<Failure>,
-    place: Place,
+    place: EngineIndex,
 ) -> usize {
     let record = &letter.record;
     let mut control = Control::new(control_room(message));
@@ -349,7 +349,7 @@ fn shown_to(fd: RawFd) -> (Family, u32) {
 }
 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.
-fn spoken_to(destination: IpAddr, place: Place) -> Ipv4Addr {
+fn spoken_to(destination: IpAddr, place: EngineIndex) -> Ipv4Addr {
     let networks = accelerated::networks_of(place);
     let own = networks
         .interfaces
@@ -366,7 +366,7 @@ fn spoken_to(destination: IpAddr, place: Place) -> Ipv4Addr {
     }
 }
 
-unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family, place: Place) {
+unsafe fn give_name(message: &mut msghdr, address: SocketAddr, family: Family, place: EngineIndex) {
     let name = name::shown(address, family, place);
     if message.msg_name.is_null() {
         message.msg_namelen = 0;

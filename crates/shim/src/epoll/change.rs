@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::Watchers;
-use super::set::{EXCLUSIVE, Interest, Place, Refused, Set, Watched};
+use super::set::{EXCLUSIVE, Interest, Refused, Set, Watched, WatchedBy};
 use crate::file::File;
 use crate::outcome::Switched;
 use crate::readiness::{OUT, WRNORM};
@@ -96,9 +96,9 @@ fn nest(
     target: Arc<dyn Watched>,
     wish: (u32, u64),
 ) -> Result<(), Errno> {
-    let (mask, data) = for_kernel(wish, Place::Kernel);
+    let (mask, data) = for_kernel(wish, WatchedBy::Kernel);
     epoll::add(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
-    let interest = set.add(fd, target, wish, Place::Kernel)?;
+    let interest = set.add(fd, target, wish, WatchedBy::Kernel)?;
     inner.outer.add(&interest);
     if inner.served() > 0 {
         inner.outer.moved_to_both();
@@ -114,11 +114,11 @@ fn add(
     wish: (u32, u64),
 ) -> Result<(), Errno> {
     let place = match (socket.borrow_stream().is_some(), socket.is_on_both()) {
-        (false, _) => Place::Kernel,
-        (true, false) => Place::Engine,
-        (true, true) => Place::Both,
+        (false, _) => WatchedBy::Kernel,
+        (true, false) => WatchedBy::Engine,
+        (true, true) => WatchedBy::Both,
     };
-    if place != Place::Engine {
+    if place != WatchedBy::Engine {
         let (mask, data) = for_kernel(wish, place);
         epoll::add(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
     }
@@ -133,7 +133,7 @@ fn add(
             socket.watchers.moved_to_engine();
         }
     }
-    if place != Place::Kernel {
+    if place != WatchedBy::Kernel {
         begin_serving(set);
         interest.notify(u32::MAX);
     }
@@ -150,7 +150,7 @@ fn modify(
     if (wish.0 | interest.wish().0) & EXCLUSIVE != 0 {
         return Err(Errno::INVAL);
     }
-    if interest.place() != Place::Engine {
+    if interest.place() != WatchedBy::Engine {
         let (mask, data) = for_kernel(wish, interest.place());
         epoll::modify(sys::borrow(set.descriptor())?, sys::borrow(fd)?, data, mask)?;
     }
@@ -166,7 +166,7 @@ fn remove(
 ) -> Result<(), Errno> {
     let interest = set.remove(fd, target)?;
     watchers.remove(&interest);
-    if interest.place() != Place::Engine {
+    if interest.place() != WatchedBy::Engine {
         epoll::delete(sys::borrow(set.descriptor())?, sys::borrow(fd)?)?;
     }
     Ok(())
@@ -221,8 +221,8 @@ fn kick(set: &'static Set) {
 }
 
 /// What the kernel's epoll is to watch for: whether there is room to send is the engine's to say.
-pub fn for_kernel((mask, data): (u32, u64), place: Place) -> (EventFlags, EventData) {
-    let mask = if place == Place::Both {
+pub fn for_kernel((mask, data): (u32, u64), place: WatchedBy) -> (EventFlags, EventData) {
+    let mask = if place == WatchedBy::Both {
         mask & !(OUT | WRNORM)
     } else {
         mask

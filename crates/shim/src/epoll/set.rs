@@ -43,7 +43,7 @@ pub trait Watched: Send + Sync {
 
 /// Who watches an interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum WatchedBy {
     /// The kernel's epoll: the socket is not decided.
     Kernel,
     /// This set.
@@ -75,11 +75,11 @@ impl Interest {
     }
 
     /// Who watches it.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> WatchedBy {
         match self.place.load(Ordering::Relaxed) {
-            0 => Place::Kernel,
-            1 => Place::Engine,
-            _ => Place::Both,
+            0 => WatchedBy::Kernel,
+            1 => WatchedBy::Engine,
+            _ => WatchedBy::Both,
         }
     }
 
@@ -88,11 +88,11 @@ impl Interest {
         self.removed.load(Ordering::Relaxed)
     }
 
-    fn set_place(&self, place: Place) {
+    fn set_place(&self, place: WatchedBy) {
         let code = match place {
-            Place::Kernel => 0,
-            Place::Engine => 1,
-            Place::Both => 2,
+            WatchedBy::Kernel => 0,
+            WatchedBy::Engine => 1,
+            WatchedBy::Both => 2,
         };
         self.place.store(code, Ordering::Relaxed);
     }
@@ -114,7 +114,7 @@ impl Interest {
     fn asked_for(&self) -> u32 {
         let mask = self.mask.load(Ordering::Relaxed);
         // A fired one-shot has no bit but the private ones left, and then ALWAYS is off too.
-        if mask & !PRIVATE == 0 || self.place() == Place::Kernel {
+        if mask & !PRIVATE == 0 || self.place() == WatchedBy::Kernel {
             return 0;
         }
         mask | ALWAYS
@@ -144,9 +144,9 @@ type Key = (RawFd, usize);
 #[derive(Default)]
 pub struct Members {
     interests: HashMap<Key, Arc<Interest>>,
-    /// Those with [`Place::Both`]; a few listeners.
+    /// Those with [`WatchedBy::Both`]; a few listeners.
     both: Vec<Arc<Interest>>,
-    /// How many have [`Place::Kernel`].
+    /// How many have [`WatchedBy::Kernel`].
     in_kernel: usize,
     /// Numbers registered with the kernel's epoll; those closed meanwhile may linger here.
     foreign: HashSet<RawFd>,
@@ -157,7 +157,7 @@ pub struct Members {
 pub struct Set {
     members: Mutex<Members>,
     ready: Mutex<VecDeque<Arc<Interest>>>,
-    /// Interests with a place other than [`Place::Kernel`].
+    /// Interests with a place other than [`WatchedBy::Kernel`].
     served: AtomicUsize,
     /// Whether the kernel's epoll has anything to say.
     in_kernel: AtomicUsize,
@@ -230,7 +230,7 @@ impl Set {
         fd: RawFd,
         target: Arc<dyn Watched>,
         (mask, data): (u32, u64),
-        place: Place,
+        place: WatchedBy,
     ) -> Result<Arc<Interest>, Refused> {
         let key = key(fd, &target);
         let mut members = self.members();
@@ -304,7 +304,7 @@ impl Set {
     }
 
     /// Moves an interest between the kernel's epoll and this set.
-    pub fn set_place(&self, interest: &Arc<Interest>, place: Place) {
+    pub fn set_place(&self, interest: &Arc<Interest>, place: WatchedBy) {
         let mut members = self.members();
         if interest.removed.load(Ordering::Relaxed) {
             return;
@@ -440,17 +440,17 @@ impl Set {
 impl Members {
     fn count_in(&mut self, interest: &Arc<Interest>) {
         match interest.place() {
-            Place::Kernel => self.in_kernel += 1,
-            Place::Both => self.both.push(Arc::clone(interest)),
-            Place::Engine => {}
+            WatchedBy::Kernel => self.in_kernel += 1,
+            WatchedBy::Both => self.both.push(Arc::clone(interest)),
+            WatchedBy::Engine => {}
         }
     }
 
     fn count_out(&mut self, interest: &Arc<Interest>) {
         match interest.place() {
-            Place::Kernel => self.in_kernel -= 1,
-            Place::Both => self.both.retain(|one| !Arc::ptr_eq(one, interest)),
-            Place::Engine => {}
+            WatchedBy::Kernel => self.in_kernel -= 1,
+            WatchedBy::Both => self.both.retain(|one| !Arc::ptr_eq(one, interest)),
+            WatchedBy::Engine => {}
         }
     }
 }

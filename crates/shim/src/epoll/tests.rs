@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
-use super::set::{EDGE, EXCLUSIVE, Interest, ONE_SHOT, Place, Refused, Set, Watched};
+use super::set::{EDGE, EXCLUSIVE, Interest, ONE_SHOT, Refused, Set, Watched, WatchedBy};
 use crate::readiness::{ERR, HUP, IN, OUT};
 
 /// Something with settable events.
@@ -35,7 +35,12 @@ fn collect(set: &Set, room: usize) -> Vec<(u64, u32)> {
 fn add(set: &'static Set, source: &Arc<Source>, fd: i32, mask: u32) -> Arc<Interest> {
     let target: Arc<dyn Watched> = Arc::<Source>::clone(source);
     let interest = set
-        .add(fd, target, (mask, fd.unsigned_abs().into()), Place::Engine)
+        .add(
+            fd,
+            target,
+            (mask, fd.unsigned_abs().into()),
+            WatchedBy::Engine,
+        )
         .unwrap();
     interest.notify(u32::MAX);
     interest
@@ -141,7 +146,7 @@ proptest! {
                         model.interests.insert(source, (mask, true, false));
                     } else {
                         let target: Arc<dyn Watched> = Arc::<Source>::clone(&sources[source]);
-                        let again = set.add(fd, target, (mask, 0), Place::Engine);
+                        let again = set.add(fd, target, (mask, 0), WatchedBy::Engine);
                         prop_assert_eq!(again.err(), Some(Refused::AlreadyThere));
                     }
                 }
@@ -192,7 +197,7 @@ fn a_collection_touches_ready_interests_only() {
         .collect();
     for (fd, source) in (0..).zip(&idle) {
         let target: Arc<dyn Watched> = Arc::<Counting>::clone(source);
-        set.add(fd, target, (IN, 0), Place::Engine).unwrap();
+        set.add(fd, target, (IN, 0), WatchedBy::Engine).unwrap();
     }
     let ready = Arc::new(Source(AtomicU32::new(IN)));
     add(set, &ready, 20_000, IN);
@@ -238,11 +243,11 @@ fn an_interest_that_the_kernel_watches_is_silent_until_it_moves() {
     let set = new_set();
     let source = Arc::new(Source(AtomicU32::new(IN)));
     let target: Arc<dyn Watched> = Arc::<Source>::clone(&source);
-    let interest = set.add(3, target, (IN, 3), Place::Kernel).unwrap();
+    let interest = set.add(3, target, (IN, 3), WatchedBy::Kernel).unwrap();
     interest.notify(u32::MAX);
     assert_eq!((collect(set, 4), set.served()), (vec![], 0));
     assert!(set.has_kernel_members());
-    set.set_place(&interest, Place::Engine);
+    set.set_place(&interest, WatchedBy::Engine);
     interest.notify(u32::MAX);
     assert_eq!((collect(set, 4), set.served()), (vec![(3, IN)], 1));
     assert!(!set.has_kernel_members());
@@ -254,7 +259,7 @@ fn a_listener_on_both_sides_is_found_by_its_data_and_spent_once() {
     let source = Arc::new(Source(AtomicU32::new(IN)));
     let target: Arc<dyn Watched> = Arc::<Source>::clone(&source);
     let interest = set
-        .add(4, target, (IN | ONE_SHOT, 44), Place::Both)
+        .add(4, target, (IN | ONE_SHOT, 44), WatchedBy::Both)
         .unwrap();
     assert!(set.kernel_reported(45).is_none());
     let found = set.kernel_reported(44).unwrap();
@@ -272,14 +277,14 @@ fn exclusive_interests_follow_the_rules_of_epoll_ctl() {
         1,
         Arc::clone(&source),
         (IN | ONE_SHOT | EXCLUSIVE, 0),
-        Place::Engine,
+        WatchedBy::Engine,
     );
     assert_eq!(refused.err(), Some(Refused::Invalid));
     set.add(
         1,
         Arc::clone(&source),
         (IN | EDGE | EXCLUSIVE, 0),
-        Place::Engine,
+        WatchedBy::Engine,
     )
     .unwrap();
     assert_eq!(

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 
 use super::change::{KICK, spend_in_kernel};
-use super::set::{Interest, ONE_SHOT, Place, Set};
+use super::set::{Interest, ONE_SHOT, Set, WatchedBy};
 use crate::accelerated;
 use crate::descriptors;
 use crate::file::File;
@@ -100,7 +100,7 @@ pub fn wait(
 /// What is ready now on both sides.
 fn gather(set: &'static Set, epfd: RawFd, out: &mut [libc::epoll_event]) -> Result<usize, Errno> {
     let mut reported = |interest: &Arc<Interest>| {
-        if interest.place() == Place::Both && interest.wish().0 & ONE_SHOT != 0 {
+        if interest.place() == WatchedBy::Both && interest.wish().0 & ONE_SHOT != 0 {
             spend_in_kernel(interest);
         }
     };

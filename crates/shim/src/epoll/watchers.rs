@@ -6,7 +6,7 @@ use client::Shared;
 use rustix::event::epoll;
 
 use super::change::for_kernel;
-use super::set::{Interest, Place};
+use super::set::{Interest, WatchedBy};
 use crate::sys;
 
 /// Interests in one socket; read by event callbacks without a lock.
@@ -71,9 +71,9 @@ impl Watchers {
     /// not connected.
     pub fn moved_to_engine(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            if interest.place() != Place::Engine {
+            if interest.place() != WatchedBy::Engine {
                 with_kernel(interest, |epoll, fd| epoll::delete(epoll, fd));
-                interest.set().set_place(interest, Place::Engine);
+                interest.set().set_place(interest, WatchedBy::Engine);
                 super::change::begin_serving(interest.set());
                 interest.notify(u32::MAX);
             }
@@ -83,17 +83,17 @@ impl Watchers {
     /// Engine and kernel have a part in the socket: a listener, or a UDP socket on ANY.
     pub fn moved_to_both(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            let (mask, data) = for_kernel(interest.wish(), Place::Both);
+            let (mask, data) = for_kernel(interest.wish(), WatchedBy::Both);
             match interest.place() {
-                Place::Both => continue,
-                Place::Kernel => {
+                WatchedBy::Both => continue,
+                WatchedBy::Kernel => {
                     with_kernel(interest, |epoll, fd| epoll::modify(epoll, fd, data, mask));
                 }
-                Place::Engine => {
+                WatchedBy::Engine => {
                     with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
                 }
             }
-            interest.set().set_place(interest, Place::Both);
+            interest.set().set_place(interest, WatchedBy::Both);
             super::change::begin_serving(interest.set());
             interest.notify(u32::MAX);
         }
@@ -102,17 +102,17 @@ impl Watchers {
     /// The socket is undecided again.
     pub fn moved_to_kernel(&self) {
         for interest in self.load().iter().filter(|one| !one.is_removed()) {
-            let (mask, data) = for_kernel(interest.wish(), Place::Kernel);
+            let (mask, data) = for_kernel(interest.wish(), WatchedBy::Kernel);
             match interest.place() {
-                Place::Kernel => continue,
-                Place::Both => {
+                WatchedBy::Kernel => continue,
+                WatchedBy::Both => {
                     with_kernel(interest, |epoll, fd| epoll::modify(epoll, fd, data, mask));
                 }
-                Place::Engine => {
+                WatchedBy::Engine => {
                     with_kernel(interest, |epoll, fd| epoll::add(epoll, fd, data, mask));
                 }
             }
-            interest.set().set_place(interest, Place::Kernel);
+            interest.set().set_place(interest, WatchedBy::Kernel);
         }
     }
 }

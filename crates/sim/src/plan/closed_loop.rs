@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Closed, Costs, Where, Workload, closed,
-    turns::{Party, circulate},
+    turns::{Station, circulate},
 };
 use crate::time::as_us;
 
@@ -162,7 +162,7 @@ fn parties(
     client: &Client,
     c: &Closed,
     asking: usize,
-) -> (Vec<Party>, Vec<usize>) {
+) -> (Vec<Station>, Vec<usize>) {
     let crowded = super::crowded(w, costs);
     let of_host = match costs.place {
         Where::Engine if !crowded => w.host_cores.saturating_sub(w.engine_cores).max(1),
@@ -178,7 +178,7 @@ fn parties(
     let send_ns = costs.send_ns.value.min(c.stack_ns);
     let extra_ns = if crowded { c.device_ns } else { 0.0 };
     let mut parties = vec![asker(w, costs, client, share); asking];
-    parties.extend((0..threads(w, c)).map(|_| Party {
+    parties.extend((0..threads(w, c)).map(|_| Station {
         pool: HOST,
         turn_ns: value(costs.turn_ns.as_ref()) / share,
         receive_ns: (w.application_ns + extra_ns + c.stack_ns - send_ns) / share,
@@ -186,13 +186,13 @@ fn parties(
         sleep_ns: value(costs.sleep_ns.as_ref()) / share,
         rouse_ns: value(costs.rouse_ns.as_ref()) / share,
         together: w.together,
-        ..Party::default()
+        ..Station::default()
     }));
-    parties.extend((0..devices).map(|device| Party {
+    parties.extend((0..devices).map(|device| Station {
         pool: DEVICES + device,
         // It is passed twice.
         receive_ns: device_ns / 2.0,
-        ..Party::default()
+        ..Station::default()
     }));
     let mut pools = vec![1; DEVICES + devices];
     pools[HOST] = of_host;
@@ -201,11 +201,11 @@ fn parties(
 }
 
 /// A thread of clients; those that take no time here are elsewhere.
-fn asker(w: &Workload, costs: &Costs, client: &Client, share: f64) -> Party {
+fn asker(w: &Workload, costs: &Costs, client: &Client, share: f64) -> Station {
     let bytes = w.request_bytes + w.response_bytes;
     let request_ns = client.request_ns + bytes * client.byte_ns;
     let here = request_ns + client.turn_ns + client.sleep_ns > 0.0;
-    Party {
+    Station {
         pool: if here { HOST } else { ELSEWHERE },
         turn_ns: client.turn_ns / share,
         receive_ns: request_ns / share,
@@ -213,7 +213,7 @@ fn asker(w: &Workload, costs: &Costs, client: &Client, share: f64) -> Party {
         rouse_ns: client.rouse_ns / share,
         latency_ns: value(costs.latency_ns.as_ref()),
         pause_ns: client.pause_ns,
-        ..Party::default()
+        ..Station::default()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// One program, engine or NIC processor; times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Party {
+pub struct Station {
     /// The processors that it may run on, by their number; where parties want more than there are, they take turns.
     pub pool: usize,
     /// Each time it comes back from waiting.
@@ -83,7 +83,7 @@ const SEED: u64 = 1;
 
 /// Lets messages circulate: each has a route of its own, of parties by number; a message that has come to the
 /// end begins again, and that is an exchange. `pools` says how many processors each pool has.
-pub fn circulate(parties: &[Party], pools: &[usize], routes: &[Vec<usize>]) -> Circulation {
+pub fn circulate(parties: &[Station], pools: &[usize], routes: &[Vec<usize>]) -> Circulation {
     let mut course = Course::new(parties, pools, routes);
     for message in 0..routes.len() {
         course.ask(message);
@@ -143,7 +143,7 @@ struct State {
 }
 
 struct Course<'a> {
-    parties: &'a [Party],
+    parties: &'a [Station],
     routes: &'a [Vec<usize>],
     /// How far each message has come on its route, and when it began.
     places: Vec<usize>,
@@ -162,7 +162,7 @@ struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    fn new(parties: &'a [Party], pools: &[usize], routes: &'a [Vec<usize>]) -> Self {
+    fn new(parties: &'a [Station], pools: &[usize], routes: &'a [Vec<usize>]) -> Self {
         Self {
             parties,
             routes,
@@ -220,7 +220,7 @@ impl<'a> Course<'a> {
         }
         state.up = true;
         state.slept = true;
-        let Party {
+        let Station {
             rouse_ns,
             latency_ns,
             ..
@@ -249,7 +249,7 @@ impl<'a> Course<'a> {
         let count = state.waiting.len().min(TURN);
         state.taken.extend(state.waiting.drain(..count));
         let slept = std::mem::take(&mut state.slept);
-        let Party {
+        let Station {
             turn_ns, sleep_ns, ..
         } = self.parties[party];
         let done = &mut self.done[party];
@@ -272,7 +272,7 @@ impl<'a> Course<'a> {
     }
 
     fn next(&mut self, party: usize, before_ns: f64) {
-        let Party {
+        let Station {
             receive_ns,
             send_ns,
             together,

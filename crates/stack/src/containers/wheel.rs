@@ -33,7 +33,7 @@ struct Node {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct WheelSlot {
     first: u32,
     /// Not later than any deadline in the slot.
     earliest_us: u64,
@@ -43,7 +43,7 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Wheel {
     nodes: Vec<Node>,
-    levels: Box<[[Slot; SLOTS]; LEVELS]>,
+    levels: Box<[[WheelSlot; SLOTS]; LEVELS]>,
     occupied: [u64; LEVELS],
     current_tick: u64,
     expired: u32,
@@ -55,7 +55,7 @@ impl Wheel {
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             nodes: zeroed(capacity),
-            levels: Box::new([[Slot::default(); SLOTS]; LEVELS]),
+            levels: Box::new([[WheelSlot::default(); SLOTS]; LEVELS]),
             occupied: [0; LEVELS],
             current_tick: 0,
             expired: 0,

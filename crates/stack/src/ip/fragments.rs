@@ -15,7 +15,7 @@ use wire::checksum::Sum;
 use wire::ecn::Ecn;
 use wire::icmpv6::{parameter_problem, time_exceeded};
 use wire::ipv4::{self, Protocol};
-use wire::ipv6::extension::{self, Chain, Fragment, Part, Problem, Start};
+use wire::ipv6::extension::{self, Chain, Fragment, FragmentPart, Problem, Start};
 use wire::{icmpv4, icmpv6, ipv6};
 
 /// RFC 792: code of time exceeded, for fragments.
@@ -61,7 +61,7 @@ impl Ip {
         now: Instant,
         arrival: &Arrival<'_>,
         chain: &Chain<'_>,
-        part: &Part,
+        part: &FragmentPart,
         egress: &mut dyn Egress,
     ) -> Option<Partial> {
         self.link.counters.ip6_reasm_reqds += 1;
@@ -317,7 +317,7 @@ fn restore_ipv6(
 }
 
 /// What RFC 8200 §4.5 asks of a fragment.
-fn check_part(chain: &Chain<'_>, part: &Part) -> Result<(), Problem> {
+fn check_part(chain: &Chain<'_>, part: &FragmentPart) -> Result<(), Problem> {
     const PAYLOAD_LENGTH_AT: usize = 4;
     const OFFSET_IN_HEADER: usize = 2;
     let field = |pointer| Problem::Report {

@@ -139,7 +139,7 @@ impl Ip {
     fn neighbour_failed(&mut self, n: u32) {
         self.link.counters.neighbour_failures += 1;
         self.link.neighbours.set_failed(n);
-        self.link.held.on_neighbour_changed();
+        self.link.waiting.on_neighbour_changed();
         self.link.arm_neighbour(n);
         let (interface, address) = self.link.neighbours.place(n);
         self.forget_redirects_to(interface, address);
@@ -167,7 +167,7 @@ impl Ip {
             let (interface, address) = self.link.neighbours.place(n);
             self.routes.on_heard_router(interface, address);
         }
-        self.link.held.on_neighbour_changed();
+        self.link.waiting.on_neighbour_changed();
         while let Some(index) = self.flows.pop_waiter(n, &mut self.link.neighbours) {
             self.flows.senders.push(index);
         }

@@ -2,7 +2,6 @@
 //! what every layer above uses: the configuration, the counters and the timers.
 
 pub(crate) mod arp;
-pub(crate) mod held;
 pub(crate) mod identifications;
 pub(crate) mod interface;
 pub(crate) mod ndp;
@@ -10,17 +9,18 @@ pub(crate) mod neighbour;
 pub(crate) mod output;
 pub(crate) mod questions;
 pub(crate) mod source;
+pub(crate) mod waiting;
 
 use crate::config::Config;
 use crate::containers::timers::{Timer, Timers};
 use crate::counters::Counters;
-use held::Held;
 use identifications::Identifications;
 use interface::Interfaces;
 use neighbour::Neighbours;
 use output::Scratch;
 use questions::Question;
 use std::collections::VecDeque;
+use waiting::WaitingPackets;
 
 /// The links of this host.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Link {
     pub(crate) interfaces: Interfaces,
     pub(crate) neighbours: Neighbours,
     questions: VecDeque<Question>,
-    pub(crate) held: Held,
+    pub(crate) waiting: WaitingPackets,
     pub(crate) scratch: Scratch,
     pub(crate) identifications: Identifications,
 }
@@ -46,7 +46,7 @@ impl Link {
             interfaces: Interfaces::default(),
             neighbours: Neighbours::new(config.neighbours_max, &config.subkey(b"neighbours")),
             questions: VecDeque::with_capacity(questions::QUESTIONS_MAX),
-            held: Held::default(),
+            waiting: WaitingPackets::default(),
             scratch: Scratch::new(),
             identifications: Identifications::new(&config.subkey(b"udp identifications")),
         }
@@ -65,6 +65,6 @@ impl Link {
     /// Whether something waits to be sent.
     #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
-        !self.questions.is_empty() || self.held.wants_transmit()
+        !self.questions.is_empty() || self.waiting.wants_transmit()
     }
 }

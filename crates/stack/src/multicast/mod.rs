@@ -53,14 +53,14 @@ pub struct GroupChange {
 }
 
 /// A group on an interface.
-type Place = (InterfaceId, IpAddr);
+type GroupKey = (InterfaceId, IpAddr);
 
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Multicast {
-    members: HashMap<(u32, Place), Filter, Keyed>,
+    members: HashMap<(u32, GroupKey), Filter, Keyed>,
     /// What interfaces listen to, and what is still to be said of it.
-    groups: HashMap<Place, Reports, Keyed>,
+    groups: HashMap<GroupKey, Reports, Keyed>,
     /// By interface and family.
     queriers: HashMap<(InterfaceId, bool), Querier, Keyed>,
     /// What devices have to be told.
@@ -236,7 +236,7 @@ impl Multicast {
     pub(crate) fn leave_all(&mut self, interfaces: &Interfaces, socket: u32) {
         let keys = self.members.keys();
         let places = keys.filter(|(other, _)| *other == socket);
-        let places: Vec<Place> = places.map(|(_, place)| *place).collect();
+        let places: Vec<GroupKey> = places.map(|(_, place)| *place).collect();
         for place in places {
             self.members.remove(&(socket, place));
             self.group_changed(interfaces, place);
@@ -263,7 +263,7 @@ impl Multicast {
     }
 
     /// What sockets want of a group has changed: what the interface listens to follows, and routers hear.
-    fn group_changed(&mut self, interfaces: &Interfaces, place: Place) {
+    fn group_changed(&mut self, interfaces: &Interfaces, place: GroupKey) {
         let own = match place.1 {
             IpAddr::V6(group) => interfaces.listens_to(place.0, group),
             IpAddr::V4(_) => false,
@@ -289,7 +289,7 @@ impl Multicast {
 }
 
 /// The group of a membership, on the link that it names or the one that speaks to groups.
-fn place_of(interfaces: &Interfaces, membership: &Membership) -> Result<Place, Error> {
+fn place_of(interfaces: &Interfaces, membership: &Membership) -> Result<GroupKey, Error> {
     let group = membership.group;
     let same = |source: IpAddr| source.is_ipv4() == group.is_ipv4();
     if !group.is_multicast() || !membership.source.is_none_or(same) {

@@ -5,7 +5,7 @@
 //! Queries come from the link only, the two readers see to that; a forged one costs one report per group
 //! within its response time, and switches to an older version for as long as RFC 3376 §8.12 says.
 
-use super::{Filter, Multicast, Place, igmp, mld};
+use super::{Filter, GroupKey, Multicast, igmp, mld};
 use crate::containers::timers::{Timer, Timers};
 use crate::egress::Egress;
 use crate::link::Link;
@@ -209,7 +209,7 @@ impl Multicast {
         &mut self,
         now: Instant,
         timers: &mut Timers,
-        place: Place,
+        place: GroupKey,
     ) {
         let version = self.version(now, place.0, place.1.is_ipv6());
         if let Some(reports) = self.groups.get_mut(&place)
@@ -282,7 +282,7 @@ impl Multicast {
             return;
         }
         let groups = self.groups.iter();
-        let due: Vec<Place> = groups
+        let due: Vec<GroupKey> = groups
             .filter(|(_, reports)| reports.due_at() <= now)
             .map(|(place, _)| *place)
             .collect();
@@ -298,7 +298,7 @@ impl Multicast {
     fn send_report(
         &mut self,
         now: Instant,
-        place: Place,
+        place: GroupKey,
         link: &mut Link,
         egress: &mut dyn Egress,
     ) {

@@ -19,7 +19,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
 
-use crate::datagram::message::{self, Place};
+use crate::datagram::message::{self, MessageLayout};
 use crate::stopped_call::{Call, Outcome};
 use crate::supervisor::Supervisor;
 
@@ -73,7 +73,7 @@ impl Supervisor {
     }
 
     fn note_question(&mut self, call: &Call, number: i64, (fd, cookie): (BorrowedFd<'_>, u64)) {
-        let asked = Place::of(call, number, 0)
+        let asked = MessageLayout::of(call, number, 0)
             .and_then(|place| place.read_piece(call.caller, 0, QUESTION_MAX));
         // What is wrong with the call the kernel says.
         let Some(question) = asked.ok().and_then(|bytes| Question::of(&bytes)) else {
@@ -143,7 +143,7 @@ impl Supervisor {
         let Some(bytes) = answer.front() else {
             return Ok(None);
         };
-        let place = Place::of(call, number, 0)?;
+        let place = MessageLayout::of(call, number, 0)?;
         let flags = message::flags(call, number);
         let given = bytes.len().min(place.len());
         let told = if given < bytes.len() {

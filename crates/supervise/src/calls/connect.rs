@@ -26,7 +26,7 @@ use crate::relay::{Phase, Relay};
 use crate::signals::Signals;
 use crate::stopped_call::{Call, Outcome, Waiting, low_half};
 use crate::supervisor::{Served, Supervisor};
-use crate::sys::{self, Place};
+use crate::sys::{self, TargetFd};
 
 /// Longest address that is read.
 const NAME_MAX: usize = 128;
@@ -177,8 +177,8 @@ impl Supervisor {
         let Some(family) = family_of_tcp(fd).filter(|_| is_fast) else {
             return Ok(());
         };
-        let name =
-            message::Place::of(call, number, 0).and_then(|place| place.read_name(call.caller));
+        let name = message::MessageLayout::of(call, number, 0)
+            .and_then(|place| place.read_name(call.caller));
         let Ok(Name::Ip(destination)) = name.and_then(|name| address::parse(&name, family)) else {
             return Ok(());
         };
@@ -279,7 +279,7 @@ impl Supervisor {
             // Where the supervisor has not the rights that the program had, nobody is signalled.
             let _ = signals.set_on(programs, fd);
         }
-        let give = || sys::give(listener, id, programs, Place::At(fd), closes).map(drop);
+        let give = || sys::give(listener, id, programs, TargetFd::At(fd), closes).map(drop);
         self.sets.follow(caller, fd, (backing, programs), give)
     }
 
@@ -430,7 +430,7 @@ fn open(
         _ => Ok(()),
     };
     if engines.places_by_port() {
-        bind(engines.session(engines::Place::FIRST)?)?;
+        bind(engines.session(engines::EngineIndex::FIRST)?)?;
     }
     let flow = Flow {
         local: local_of(backing)?,

@@ -17,7 +17,7 @@ use crate::queue::{Queue, Ready};
 use crate::relay::{Phase, Relay, Step};
 use crate::stopped_call::{Call, Outcome, Waiting, low_half};
 use crate::supervisor::{Served, Supervisor};
-use crate::sys::{self, Place};
+use crate::sys::{self, TargetFd};
 
 /// The shortest time for which a call waits.
 const AT_ONCE: Duration = Duration::from_micros(1);
@@ -256,7 +256,7 @@ impl Supervisor {
         match ready {
             Ready::Kernel(fd, _) => {
                 set_nonblocking(fd.as_fd(), nonblocking)?;
-                sys::give(listener, call.id, fd.as_fd(), Place::Lowest, closes)?;
+                sys::give(listener, call.id, fd.as_fd(), TargetFd::Lowest, closes)?;
             }
             Ready::Engine(accepted) => {
                 let pair = Pair::new(nonblocking)?;
@@ -270,7 +270,7 @@ impl Supervisor {
                     listener,
                     call.id,
                     pair.programs.as_fd(),
-                    Place::Lowest,
+                    TargetFd::Lowest,
                     closes,
                 )?;
                 let bell = self.news.listen_to(&*accepted.socket, key);
@@ -391,7 +391,7 @@ fn owner_of(
     fd: BorrowedFd<'_>,
     ip: IpAddr,
     all: &AllNetworks,
-) -> Option<(Owner, client::engines::Place)> {
+) -> Option<(Owner, client::engines::EngineIndex)> {
     let (owner, place) = engines::owner(ip, all)?;
     let is_kernels = |device| engines::of_interface(device, all).is_none();
     let is_for_kernel = owner == Owner::Any && device_of(fd).is_some_and(is_kernels);

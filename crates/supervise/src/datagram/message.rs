@@ -22,7 +22,7 @@ const _: () = assert!(size_of::<libc::mmsghdr>() == 64);
 pub const MESSAGES_MAX: usize = 1024;
 
 /// Where a message is.
-pub struct Place {
+pub struct MessageLayout {
     /// Address and length of the name.
     pub name: (u64, usize),
     /// Address and length of the pieces of payload.
@@ -85,20 +85,20 @@ pub fn flags(call: &Call, number: i64) -> i32 {
     i32::from_ne_bytes(low_half(call.arguments[at]))
 }
 
-impl Place {
+impl MessageLayout {
     /// Of one message of a call.
-    pub fn of(call: &Call, number: i64, index: usize) -> Result<Place, Errno> {
+    pub fn of(call: &Call, number: i64, index: usize) -> Result<MessageLayout, Errno> {
         let [_, first, second, _, fifth, sixth] = call.arguments;
         let len = usize::try_from(second).unwrap_or(usize::MAX);
         match number {
-            libc::SYS_sendto => Ok(Place {
+            libc::SYS_sendto => Ok(MessageLayout {
                 name: (fifth, usize::try_from(sixth).map_err(|_| Errno::INVAL)?),
                 pieces: vec![(first, len)],
                 control: (0, 0),
                 header: None,
                 name_len: 0,
             }),
-            libc::SYS_recvfrom => Ok(Place {
+            libc::SYS_recvfrom => Ok(MessageLayout {
                 name: (fifth, 0),
                 pieces: vec![(first, len)],
                 control: (0, 0),
@@ -113,7 +113,7 @@ impl Place {
         }
     }
 
-    fn read(caller: Caller, at: u64) -> Result<Place, Errno> {
+    fn read(caller: Caller, at: u64) -> Result<MessageLayout, Errno> {
         let bytes = caller.read(at, HEADER_BYTES)?;
         let (words, _) = bytes.as_chunks::<8>();
         let word = |index: usize| u64::from_ne_bytes(words[index]);
@@ -132,7 +132,7 @@ impl Place {
             let len = usize::try_from(len).map_err(|_| Errno::INVAL)?;
             pieces.push((u64::from_ne_bytes(halves[0]), len));
         }
-        Ok(Place {
+        Ok(MessageLayout {
             name: (word(0), usize::try_from(name_len).unwrap_or(0)),
             pieces,
             control: (word(4), size(5)),
@@ -282,7 +282,7 @@ mod tests {
         };
         let (one, two) = (*b"abc", *b"defg");
         let at = |bytes: &[u8]| u64::try_from(bytes.as_ptr().expose_provenance()).unwrap();
-        let place = Place {
+        let place = MessageLayout {
             name: (0, 0),
             pieces: vec![(at(&one), one.len()), (0, 0), (at(&two), two.len())],
             control: (0, 0),

@@ -11,7 +11,7 @@ use client::{Socket, SocketKinds, UdpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use super::message::{self, Place};
+use super::message::{self, MessageLayout};
 use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
 use super::{DatagramPair, Datagrams, Options};
 use crate::kernel_socket::{bind_freely, family_of_udp, local_of};
@@ -41,7 +41,7 @@ const LEFT_MAX: usize = 4096;
 struct Candidate {
     fd: OwnedFd,
     family: Family,
-    place: engines::Place,
+    place: engines::EngineIndex,
     networks: Arc<EngineNetworks>,
 }
 
@@ -302,7 +302,8 @@ impl Supervisor {
         let Some(family) = family_of_udp(fd.as_fd()) else {
             return Ok(None);
         };
-        let name = Place::of(call, number, 0).and_then(|place| place.read_name(call.caller));
+        let name =
+            MessageLayout::of(call, number, 0).and_then(|place| place.read_name(call.caller));
         // What is wrong with the call the kernel says.
         match name.and_then(|name| parse(&name, family)) {
             Ok(Name::Ip(to)) if to.port() != 0 => self.serve_towards(call, (fd, family), to),
@@ -314,7 +315,7 @@ impl Supervisor {
     fn reap_before(&mut self, blocked: &Blocked, key: u64) {
         if message::sends(blocked.number)
             && let Ok(networks) = self.networks_of(key)
-            && let Ok(place) = Place::of(&blocked.call, blocked.number, 0)
+            && let Ok(place) = MessageLayout::of(&blocked.call, blocked.number, 0)
             && let Ok(name) = place.read_name(blocked.call.caller)
             && let Some(Served::Datagrams(datagrams)) = self.served.get(&key)
             && let Ok(Name::Ip(to)) = parse(&name, datagrams.family)

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::Datagrams;
-use super::message::{Place, flags, has_several};
+use super::message::{MessageLayout, flags, has_several};
 use crate::pair::is_nonblocking;
 use crate::stopped_call::Blocked;
 
@@ -75,7 +75,7 @@ impl Datagrams {
         let flags = flags(&call, number);
         let count = super::message::count(&call, number);
         while blocked.done < count {
-            let place = Place::of(&call, number, blocked.done)?;
+            let place = MessageLayout::of(&call, number, blocked.done)?;
             let received = match self.receive_one(blocked, &place, flags, programs) {
                 Err(error) if blocked.done > 0 && error != Errno::AGAIN => {
                     // The next call tells (recvmmsg(2)).
@@ -96,7 +96,7 @@ impl Datagrams {
     fn receive_one(
         &mut self,
         blocked: &Blocked,
-        place: &Place,
+        place: &MessageLayout,
         flags: i32,
         programs: BorrowedFd<'_>,
     ) -> Result<usize, Errno> {
@@ -138,7 +138,7 @@ impl Datagrams {
     fn receive_failure(
         &mut self,
         blocked: &Blocked,
-        place: &Place,
+        place: &MessageLayout,
         flags: i32,
     ) -> Result<usize, Errno> {
         let mut buffer = vec![0; place.len().min(usize::from(u16::MAX))];

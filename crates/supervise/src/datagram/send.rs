@@ -15,7 +15,7 @@ use crate::filter::MSG_PROBE;
 use crate::stopped_call::Blocked;
 
 use super::cork::Corked;
-use super::message::{Place, count, flags, has_several};
+use super::message::{MessageLayout, count, flags, has_several};
 use super::{Datagrams, Peer, sys};
 
 impl Datagrams {
@@ -24,7 +24,7 @@ impl Datagrams {
         let (call, number) = (blocked.call, blocked.number);
         let flags = flags(&call, number);
         while blocked.done < count(&call, number) {
-            let place = Place::of(&call, number, blocked.done)?;
+            let place = MessageLayout::of(&call, number, blocked.done)?;
             let sent = self.send_one(blocked, &place, flags, networks);
             match sent {
                 Ok(sent) if !has_several(number) => {
@@ -42,7 +42,7 @@ impl Datagrams {
     fn send_one(
         &mut self,
         blocked: &Blocked,
-        place: &Place,
+        place: &MessageLayout,
         flags: i32,
         networks: &EngineNetworks,
     ) -> Result<usize, Errno> {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::Attempt;
-use crate::datagram::message::{self, Place};
+use crate::datagram::message::{self, MessageLayout};
 use crate::filter::FIONREAD;
 use crate::pair::is_nonblocking;
 use crate::relay::{PIECE_BYTES, Relay};
@@ -39,7 +39,7 @@ impl Relay {
         programs: BorrowedFd<'_>,
     ) -> Result<Attempt, Errno> {
         let (call, number) = (blocked.call, blocked.number);
-        let place = Place::of(&call, number, 0)?;
+        let place = MessageLayout::of(&call, number, 0)?;
         let flags = message::flags(&call, number);
         let (peeks, throws) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_TRUNC != 0);
         let mut how = RecvFlags::DONTWAIT;

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use rustix::process::Signal;
 use testkit::{
     Finished, PATIENCE, Program, wait_for,
-    world::{self, Way, World, finish, seen, sha256},
+    world::{self, Mode, World, finish, seen, sha256},
 };
 
 const FILE_BYTES: usize = 32 << 20;
@@ -66,8 +66,8 @@ fn on_both<T: PartialEq + std::fmt::Debug>(
     if !world::can_run(test, programs) {
         return;
     }
-    let kernel = scenario(&World::new(test, Way::Kernel));
-    for way in [Way::Engine, Way::Cores, Way::Xdp] {
+    let kernel = scenario(&World::new(test, Mode::Kernel));
+    for way in [Mode::Engine, Mode::Cores, Mode::Xdp] {
         let shunt = scenario(&World::new(test, way));
         assert_eq!(shunt, kernel, "left: on {way:?}, right: on the kernel");
     }
@@ -103,7 +103,7 @@ fn a_killed_engine_resets_its_programs_and_the_next_program_starts_another() {
     if !world::can_run(test, &["nginx", "curl"]) {
         return;
     }
-    let world = World::new(test, Way::Cores);
+    let world = World::new(test, Mode::Cores);
     let sum = world.content(FILE_BYTES);
     let address = world.peer_address();
     let _server = nginx(&world, "b", &address);

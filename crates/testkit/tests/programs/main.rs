@@ -20,18 +20,18 @@ mod web;
 
 use testkit::{
     rows::End,
-    world::Way::{self, Cores, Engine, Inline, Supervised, Xdp},
+    world::Mode::{self, Cores, Engine, Inline, Supervised, Xdp},
 };
 
 /// Ways of a program of one process.
-const ALONE: &[Way] = &[Engine, Xdp, Inline];
+const ALONE: &[Mode] = &[Engine, Xdp, Inline];
 /// Ways of a program of several processes.
-const FAMILY: &[Way] = &[Engine, Cores];
+const FAMILY: &[Mode] = &[Engine, Cores];
 /// The way of a program that hands a connection on to one of another user, or to one that may open no descriptor.
-const HANDING_ON: &[Way] = &[Supervised];
+const HANDING_ON: &[Mode] = &[Supervised];
 
 /// Both ends in turn, in the same ways.
-const fn each(ways: &'static [Way]) -> [(End, &'static [Way]); 2] {
+const fn each(ways: &'static [Mode]) -> [(End, &'static [Mode]); 2] {
     [(End::Server, ways), (End::Client, ways)]
 }
 

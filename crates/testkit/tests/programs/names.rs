@@ -1,7 +1,7 @@
 //! Name servers, and other programs that look which addresses there are before they use one.
 
 use testkit::rows::{Row, Server};
-use testkit::world::{self, Way, World};
+use testkit::world::{self, Mode, World};
 
 use crate::{Cores, Engine, Inline, Supervised, Xdp, each};
 
@@ -77,11 +77,11 @@ fn an_engines_own_address_is_among_those_of_the_host() {
         return;
     }
     let ways = [
-        Way::Engine,
-        Way::Cores,
-        Way::Inline,
-        Way::Supervised,
-        Way::Kernel,
+        Mode::Engine,
+        Mode::Cores,
+        Mode::Inline,
+        Mode::Supervised,
+        Mode::Kernel,
     ];
     for way in ways {
         let world = World::new("addresses", way);
@@ -121,7 +121,7 @@ fn who_asks_for_addresses_with_bad_arguments_is_told_so() {
     if !world::can_run("addresses-odd", &["python3"]) {
         return;
     }
-    let [told, kernel] = [Way::Engine, Way::Kernel].map(|way| {
+    let [told, kernel] = [Mode::Engine, Mode::Kernel].map(|way| {
         let told = World::new("addresses-odd", way).run_tested(&["python3", "-c", ODD_PLACES]);
         (told.status.code(), told.stdout, told.stderr)
     });
@@ -133,7 +133,7 @@ fn a_program_of_the_kernel_alone_is_told_of_no_engine() {
     if !world::can_run("addresses-kernel", &["hostname", "python3"]) {
         return;
     }
-    let world = World::new("addresses-kernel", Way::Engine);
+    let world = World::new("addresses-kernel", Mode::Engine);
     let own = world.tested_address();
     let shunt = testkit::shunt().to_str().unwrap();
     for program in [&["hostname", "-I"][..], &["python3", "-c", CONFIGURATION]] {

@@ -99,7 +99,7 @@ impl Fragment {
 
 /// The fragment header of a part, and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FragmentPart {
     /// The header.
     pub header: Fragment,
     /// Where it starts, counted from the IPv6 header.
@@ -121,7 +121,7 @@ pub struct Chain<'a> {
     pub next_header_at: usize,
     /// `payload` is a part of a larger packet; `protocol` is what that begins with. An atomic fragment
     /// is a whole packet and not named here.
-    pub fragment: Option<Part>,
+    pub fragment: Option<FragmentPart>,
     /// There is a fragment header, be it an atomic one.
     pub is_marked_fragment: bool,
     /// A hop-by-hop option asks routers to look at the packet (RFC 2711).
@@ -193,7 +193,7 @@ pub fn walk(packet: &[u8], start: Start) -> Result<Chain<'_>, Problem> {
         };
         if here == Protocol::FRAGMENT {
             let (fragment, part) = Fragment::parse(rest).map_err(|_| Problem::Discard)?;
-            let part_at = Part {
+            let part_at = FragmentPart {
                 header: fragment,
                 at,
                 named_at: next_header_at,

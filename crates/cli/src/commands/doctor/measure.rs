@@ -26,7 +26,7 @@ use nic::{
 };
 use serde::Serialize;
 
-use super::measured::{Found, Record, Way, hardware_of};
+use super::measured::{DriverChoice, Found, Record, hardware_of};
 use crate::commands::engine::arguments::Profile;
 use crate::{
     commands::engine::{checks, drivers::offer_the_lab},
@@ -94,7 +94,7 @@ pub fn execute(interface: &str, options: &Options, json: bool) -> anyhow::Result
     let mut lacks: BTreeMap<usize, String> = BTreeMap::new();
     let no_sender = receive::lacks(interface);
     for round in 0..rounds {
-        for (number, way) in Way::ALL.into_iter().enumerate() {
+        for (number, way) in DriverChoice::ALL.into_iter().enumerate() {
             if lacks.contains_key(&number) {
                 continue;
             }
@@ -108,16 +108,19 @@ pub fn execute(interface: &str, options: &Options, json: bool) -> anyhow::Result
             });
             match sample {
                 Ok(sample) => samples.entry(number).or_default().push(sample),
-                Err(error) if way == Way::Packet => return Err(error),
+                Err(error) if way == DriverChoice::Packet => return Err(error),
                 Err(error) => _ = lacks.insert(number, error.to_string()),
             }
         }
     }
     progress("");
-    let ways = Way::ALL.into_iter().enumerate().map(|(number, way)| {
-        let taken = samples.remove(&number).unwrap_or_default();
-        found(way, &taken, lacks.remove(&number))
-    });
+    let ways = DriverChoice::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(number, way)| {
+            let taken = samples.remove(&number).unwrap_or_default();
+            found(way, &taken, lacks.remove(&number))
+        });
     let record = Record {
         interface: interface.to_owned(),
         hardware: hardware_of(interface).unwrap_or_default(),
@@ -145,7 +148,7 @@ fn progress(text: &str) {
 }
 
 /// One round of one way.
-fn measure(interface: &str, way: Way, target: &Target) -> anyhow::Result<Sample> {
+fn measure(interface: &str, way: DriverChoice, target: &Target) -> anyhow::Result<Sample> {
     let sharing = Sharing::open(target.index).map_err(|error| {
         let is_privilege = error.is_privilege();
         offer_the_lab(error.into(), is_privilege)
@@ -175,7 +178,11 @@ fn measure(interface: &str, way: Way, target: &Target) -> anyhow::Result<Sample>
     })
 }
 
-fn open(interface: &str, way: Way, sharing: Arc<Sharing>) -> anyhow::Result<Box<dyn Driver>> {
+fn open(
+    interface: &str,
+    way: DriverChoice,
+    sharing: Arc<Sharing>,
+) -> anyhow::Result<Box<dyn Driver>> {
     let sharing = Some(sharing);
     Ok(match way.mode() {
         None => Box::new(AfPacket::open(&af_packet::Config {
@@ -190,7 +197,7 @@ fn open(interface: &str, way: Way, sharing: Arc<Sharing>) -> anyhow::Result<Box<
     })
 }
 
-fn found(way: Way, samples: &[Sample], lacks: Option<String>) -> Found {
+fn found(way: DriverChoice, samples: &[Sample], lacks: Option<String>) -> Found {
     let middle = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
@@ -228,7 +235,7 @@ fn found(way: Way, samples: &[Sample], lacks: Option<String>) -> Found {
 
 fn report(record: &Record, remembered_in: String) -> Report<'_> {
     let choices = Profile::value_variants().iter().map(|profile| {
-        let way = record.choose(*profile).map(Way::name);
+        let way = record.choose(*profile).map(DriverChoice::name);
         (profile.name(), way)
     });
     Report {

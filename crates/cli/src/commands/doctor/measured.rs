@@ -28,7 +28,7 @@ const WORTH: f64 = 1.05;
 /// A way to reach an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum DriverChoice {
     /// Packet sockets.
     Packet,
     /// AF_XDP, behind the interface's driver.
@@ -39,7 +39,7 @@ pub enum Way {
     XdpZeroCopy,
 }
 
-impl Way {
+impl DriverChoice {
     /// All of them, packet sockets first.
     pub const ALL: [Self; 4] = [
         Self::Packet,
@@ -77,7 +77,7 @@ impl Way {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Found {
     /// Which.
-    pub way: Way,
+    pub way: DriverChoice,
     /// Median of the rounds' medians; none where the way cannot be had.
     pub p50_us: Option<f64>,
     /// Median of the rounds' 99th percentiles.
@@ -120,7 +120,7 @@ pub struct Record {
 
 impl Record {
     /// Which way serves a profile best; `None` where none answered.
-    pub fn choose(&self, profile: Profile) -> Option<Way> {
+    pub fn choose(&self, profile: Profile) -> Option<DriverChoice> {
         let usable = |found: &&Found| found.p50_us.is_some() && found.gbit_s.is_some();
         // Both ways count where both were measured of all.
         let counts_in = self
@@ -140,7 +140,7 @@ impl Record {
             Profile::Latency => speed,
             Profile::Throughput | Profile::Auto => rate,
         };
-        let mut best: Option<(Way, f64)> = None;
+        let mut best: Option<(DriverChoice, f64)> = None;
         for (way, speed, rate) in all.into_iter().filter(|(_, speed, _)| is_near(*speed)) {
             let score = score(speed, rate);
             if best.is_none_or(|(_, so_far)| score > so_far * WORTH) {
@@ -206,7 +206,7 @@ pub fn remembered(interface: &str) -> Option<Record> {
 
 /// How an engine with so many cores is to reach an interface for which no driver was named, and why;
 /// `None`: nothing was measured, or nothing that serves it.
-pub fn way_for(interface: &str, profile: Profile, cores: u16) -> Option<(Way, String)> {
+pub fn way_for(interface: &str, profile: Profile, cores: u16) -> Option<(DriverChoice, String)> {
     let record = remembered(interface)?;
     let way = record.choose(profile)?;
     let queues = netlink::ethtool::receive_queues(interface).unwrap_or(1);
@@ -227,8 +227,8 @@ pub fn way_for(interface: &str, profile: Profile, cores: u16) -> Option<(Way, St
 mod tests {
     use super::*;
 
-    fn record(ways: &[(Way, f64, f64)]) -> Record {
-        let found = |&(way, p50_us, gbit_s): &(Way, f64, f64)| Found {
+    fn record(ways: &[(DriverChoice, f64, f64)]) -> Record {
+        let found = |&(way, p50_us, gbit_s): &(DriverChoice, f64, f64)| Found {
             way,
             p50_us: Some(p50_us),
             p99_us: Some(p50_us),
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn each_profile_chooses_what_serves_it() {
-        let [packet, generic, native, _] = Way::ALL;
+        let [packet, generic, native, _] = DriverChoice::ALL;
         let veth = record(&[
             (packet, 2.5, 50.0),
             (generic, 2.1, 44.0),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_received_counts_where_it_was_measured_of_all() {
-        let [packet, generic, ..] = Way::ALL;
+        let [packet, generic, ..] = DriverChoice::ALL;
         let mut veth = record(&[(packet, 2.5, 40.0), (generic, 2.5, 44.0)]);
         assert_eq!(veth.choose(Profile::Throughput), Some(generic));
         veth.ways[0].received_gbit_s = Some(30.0);
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_gains_nothing_worth_having_does_not_displace_packet_sockets() {
-        let [packet, generic, ..] = Way::ALL;
+        let [packet, generic, ..] = DriverChoice::ALL;
         let alike = record(&[(packet, 2.50, 50.0), (generic, 2.45, 51.0)]);
         for profile in [Profile::Latency, Profile::Throughput, Profile::Auto] {
             assert_eq!(alike.choose(profile), Some(packet));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn ways_that_cannot_be_had_are_not_chosen() {
-        let mut nothing = record(&[(Way::XdpZeroCopy, 1.0, 90.0)]);
+        let mut nothing = record(&[(DriverChoice::XdpZeroCopy, 1.0, 90.0)]);
         nothing.ways[0].p50_us = None;
         assert_eq!(nothing.choose(Profile::Latency), None);
         assert_eq!(record(&[]).choose(Profile::Auto), None);

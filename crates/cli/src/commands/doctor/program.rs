@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use elf::Way;
+use elf::Service;
 use serde::Serialize;
 
 /// What `shunt run` would do with a program.
@@ -38,19 +38,19 @@ fn report(file: &Path) -> ProgramReport {
     }
 }
 
-fn words(way: Way) -> (&'static str, String) {
+fn words(way: Service) -> (&'static str, String) {
     match way {
-        Way::Preload => (
+        Service::Preload => (
             "preload",
             "the dynamic loader loads Shunt's library into it".to_owned(),
         ),
-        Way::Both(why) => (
+        Service::Both(why) => (
             "both",
             format!(
                 "the library is loaded into it, and a supervisor hears of its own system calls: {why}"
             ),
         ),
-        Way::Supervise(why) => (
+        Service::Supervise(why) => (
             "supervise",
             format!("a supervisor hears of its system calls: {why}"),
         ),

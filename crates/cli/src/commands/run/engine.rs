@@ -22,7 +22,7 @@ use crate::{
     commands::{
         doctor::{
             interfaces::default_route_interface,
-            measured::{self, Way},
+            measured::{self, DriverChoice},
         },
         engine::{
             arguments::{DriverName, Profile, parse_mode},
@@ -204,10 +204,10 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
         Some(_) => None,
         None => measured::way_for(&nic, profile, 1).map(|(way, _)| way),
     };
-    if let Some(driver) = wanted.driver.or(found.map(Way::driver)) {
+    if let Some(driver) = wanted.driver.or(found.map(DriverChoice::driver)) {
         settings += &format!(" driver={}", driver.name());
     }
-    if let Some(mode) = wanted.xdp_mode.or(found.and_then(Way::mode)) {
+    if let Some(mode) = wanted.xdp_mode.or(found.and_then(DriverChoice::mode)) {
         settings += &format!(" mode={}", mode.name());
     }
     for flag in wanted.flags() {

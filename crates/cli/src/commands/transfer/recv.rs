@@ -48,7 +48,7 @@ pub struct Arguments {
     /// How bytes get to the disk [default: direct where the file system can, else the best of buffered, splice and mapped,
     /// which the first blocks show]
     #[arg(long, value_enum)]
-    store: Option<Way>,
+    store: Option<StorageFlag>,
     /// Read and hash all that an earlier try has left, not only its last 64 blocks
     #[arg(long)]
     check_all: bool,
@@ -58,7 +58,7 @@ pub struct Arguments {
 
 /// See [`Storage`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
+enum StorageFlag {
     /// O_DIRECT writes through io_uring
     Direct,
     /// Through the page cache, by recv and write
@@ -77,11 +77,11 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let config = ReceiverConfig {
         folder: arguments.dir.clone(),
         storage: arguments.store.map(|way| match way {
-            Way::Direct => Storage::Direct,
-            Way::Buffered => Storage::Buffered,
-            Way::Splice => Storage::Splice,
-            Way::Mapped => Storage::Mapped,
-            Way::Memory => Storage::Memory,
+            StorageFlag::Direct => Storage::Direct,
+            StorageFlag::Buffered => Storage::Buffered,
+            StorageFlag::Splice => Storage::Splice,
+            StorageFlag::Mapped => Storage::Mapped,
+            StorageFlag::Memory => Storage::Memory,
         }),
         check: if arguments.check_all {
             Check::All

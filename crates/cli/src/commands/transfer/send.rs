@@ -48,7 +48,7 @@ pub struct Arguments {
     streams: u16,
     /// How bytes leave the disk; by default what costs least here
     #[arg(long, value_enum)]
-    method: Option<Way>,
+    method: Option<MethodFlag>,
     /// How blocks are hashed
     #[arg(long, value_enum, default_value_t = Hash::Blake3)]
     hash: Hash,
@@ -70,7 +70,7 @@ pub struct Arguments {
 
 /// See [`Method`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
+enum MethodFlag {
     /// read(2) and write(2)
     ReadWrite,
     /// sendfile(2)
@@ -83,14 +83,14 @@ enum Way {
     SendZc,
 }
 
-impl From<Way> for Method {
-    fn from(way: Way) -> Self {
+impl From<MethodFlag> for Method {
+    fn from(way: MethodFlag) -> Self {
         match way {
-            Way::ReadWrite => Self::ReadWrite,
-            Way::Sendfile => Self::Sendfile,
-            Way::Splice => Self::Splice,
-            Way::Zerocopy => Self::ZeroCopy,
-            Way::SendZc => Self::SendZc,
+            MethodFlag::ReadWrite => Self::ReadWrite,
+            MethodFlag::Sendfile => Self::Sendfile,
+            MethodFlag::Splice => Self::Splice,
+            MethodFlag::Zerocopy => Self::ZeroCopy,
+            MethodFlag::SendZc => Self::SendZc,
         }
     }
 }

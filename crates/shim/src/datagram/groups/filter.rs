@@ -14,7 +14,7 @@ use super::{Named, by_address, change_on_engine, concerned, index, on_all, store
 use crate::accelerated;
 use crate::device::Device;
 use crate::outcome::Switched;
-use crate::socket::{Place, Socket};
+use crate::socket::{EngineIndex, Socket};
 
 /// linux/in.h.
 const IP_MSFILTER: i32 = 41;
@@ -193,7 +193,7 @@ pub fn ask(socket: &Socket, level: i32, name: i32, asked: &[u8]) -> Switched<Vec
 }
 
 /// What the socket hears of a group on an engine: everybody but these, or only these.
-fn known(socket: &Socket, group: IpAddr, place: Place) -> Option<(bool, Vec<IpAddr>)> {
+fn known(socket: &Socket, group: IpAddr, place: EngineIndex) -> Option<(bool, Vec<IpAddr>)> {
     let memberships = socket.memberships();
     let of_group = || {
         let here = |one: &&Membership| (one.group, one.place) == (group, place);
@@ -204,7 +204,7 @@ fn known(socket: &Socket, group: IpAddr, place: Place) -> Option<(bool, Vec<IpAd
     Some((of_group().any(|one| one.source.is_none()), sources))
 }
 
-fn change(socket: &Socket, wanted: &Wanted, place: Place) -> Result<(), Errno> {
+fn change(socket: &Socket, wanted: &Wanted, place: EngineIndex) -> Result<(), Errno> {
     use MembershipChange::{Block, Join, Leave, Unblock};
     let one = |change, source| {
         let membership = Membership {
@@ -292,13 +292,13 @@ mod tests {
     #[test]
     fn a_list_replaces_the_one_before() {
         let socket = Socket::datagram(client::address::Family::V4);
-        let hears = || known(&socket, IpAddr::from([239, 1, 2, 3]), Place::FIRST);
+        let hears = || known(&socket, IpAddr::from([239, 1, 2, 3]), EngineIndex::FIRST);
         let set = |mode, sources: &[[u8; 4]]| {
             let count = u32::try_from(sources.len()).unwrap();
             change(
                 &socket,
                 &parse(&OLD, &old(mode, count, sources)).unwrap(),
-                Place::FIRST,
+                EngineIndex::FIRST,
             )
         };
         let [a, b, c] = [[10, 0, 0, 7], [10, 0, 0, 8], [10, 0, 0, 9]];
@@ -310,7 +310,7 @@ mod tests {
         let whole = Membership {
             group: IpAddr::from([239, 1, 2, 3]),
             source: None,
-            place: Place::FIRST,
+            place: EngineIndex::FIRST,
             is_blocked: false,
         };
         change_on_engine(&socket, MembershipChange::Join, whole).unwrap();

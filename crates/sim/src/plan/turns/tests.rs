@@ -2,29 +2,29 @@
 
 use super::*;
 
-fn party(pool: usize, receive_ns: f64) -> Party {
-    Party {
+fn party(pool: usize, receive_ns: f64) -> Station {
+    Station {
         pool,
         receive_ns,
-        ..Party::default()
+        ..Station::default()
     }
 }
 
 /// Clients are party 0, the server is party 1.
-fn of(parties: &[Party], clients: usize) -> Circulation {
+fn of(parties: &[Station], clients: usize) -> Circulation {
     circulate(parties, &[1, 1], &vec![vec![1, 0]; clients])
 }
 
 #[test]
 fn a_lone_request_takes_all_work_and_every_wait() {
-    let client = Party {
+    let client = Station {
         turn_ns: 100.0,
         sleep_ns: 200.0,
         rouse_ns: 300.0,
         latency_ns: 400.0,
         ..party(0, 1000.0)
     };
-    let server = Party {
+    let server = Station {
         send_ns: 500.0,
         ..party(1, 2000.0)
     };
@@ -39,7 +39,7 @@ fn a_lone_request_takes_all_work_and_every_wait() {
 
 #[test]
 fn what_a_wake_up_costs_is_shared_under_load() {
-    let server = Party {
+    let server = Station {
         turn_ns: 3000.0,
         ..party(1, 2000.0)
     };
@@ -67,11 +67,11 @@ fn two_that_share_a_processor_take_the_sum_of_their_work() {
 
 #[test]
 fn answers_written_together_come_later_and_wake_less_often() {
-    let client = Party {
+    let client = Station {
         rouse_ns: 1000.0,
         ..party(0, 500.0)
     };
-    let server = |together| Party {
+    let server = |together| Station {
         send_ns: 500.0,
         together,
         ..party(1, 4000.0)
@@ -106,7 +106,7 @@ fn the_same_question_has_the_same_answer() {
 
 #[test]
 fn clients_that_pause_ask_less_and_wait_shorter() {
-    let pausing = Party {
+    let pausing = Station {
         pause_ns: 100_000.0,
         ..party(0, 1000.0)
     };

@@ -134,7 +134,7 @@ fn a_part_ends_the_walk_and_an_atomic_fragment_does_not() {
     let first = packet(44, &bytes);
     let chain = walk_all(&first).unwrap();
     let (at, named_at) = (40, 6);
-    let part = Part {
+    let part = FragmentPart {
         header,
         at,
         named_at,

@@ -12,7 +12,7 @@ use lab::{INTERFACE, Lab, LabSpec, Program};
 
 use bench::load::calls::Outcome;
 
-use crate::commands::doctor::measured::Way;
+use crate::commands::doctor::measured::DriverChoice;
 
 const PORT: u16 = 9100;
 /// The address of the program that receives, beside those of the pair's ends.
@@ -41,7 +41,7 @@ pub fn lacks(interface: &str) -> Option<String> {
 ///
 /// # Errors
 /// The way cannot be had, or no pair.
-pub fn rate(way: Way) -> anyhow::Result<f64> {
+pub fn rate(way: DriverChoice) -> anyhow::Result<f64> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("doctor-{}-{number}", std::process::id());

@@ -6,16 +6,16 @@ use crate::engines::route::Claim;
 
 /// The place of an engine among those of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place(pub(super) u8);
+pub struct EngineIndex(pub(super) u8);
 
-impl Place {
+impl EngineIndex {
     /// The first engine: it has priority over all others.
-    pub const FIRST: Place = Place(0);
+    pub const FIRST: EngineIndex = EngineIndex(0);
 
     /// By its index; `None` beyond the last that can be.
     #[must_use]
-    pub fn new(index: usize) -> Option<Place> {
-        let place = u8::try_from(index).ok().map(Place)?;
+    pub fn new(index: usize) -> Option<EngineIndex> {
+        let place = u8::try_from(index).ok().map(EngineIndex)?;
         (index < ENGINES_MAX).then_some(place)
     }
 
@@ -35,19 +35,19 @@ const _: () = assert!(ENGINES_MAX <= u8::BITS as usize);
 impl Candidates {
     /// A single one.
     #[must_use]
-    pub fn only(place: Place) -> Candidates {
+    pub fn only(place: EngineIndex) -> Candidates {
         Candidates(1 << place.0)
     }
 
     /// Those of them that are this one.
     #[must_use]
-    pub fn limited_to(self, place: Place) -> Candidates {
+    pub fn limited_to(self, place: EngineIndex) -> Candidates {
         Candidates(self.0 & (1 << place.0))
     }
 
     /// The first of them.
     #[must_use]
-    pub fn first(self) -> Option<Place> {
+    pub fn first(self) -> Option<EngineIndex> {
         self.iter().next()
     }
 
@@ -74,28 +74,28 @@ impl Candidates {
 
     /// Whether this one is among them.
     #[must_use]
-    pub fn has(self, place: Place) -> bool {
+    pub fn has(self, place: EngineIndex) -> bool {
         self.0 & (1 << place.0) != 0
     }
 
     /// In the order of their priority.
-    pub fn iter(self) -> impl Iterator<Item = Place> {
+    pub fn iter(self) -> impl Iterator<Item = EngineIndex> {
         (0..)
-            .map(Place)
+            .map(EngineIndex)
             .take(ENGINES_MAX)
             .filter(move |place| self.has(*place))
     }
 
     /// In the order of their priority, but from one on, round.
-    pub(crate) fn from(self, turn: u32) -> impl Iterator<Item = Place> {
+    pub(crate) fn from(self, turn: u32) -> impl Iterator<Item = EngineIndex> {
         let count = self.0.count_ones().max(1);
         let first = usize::try_from(turn % count).unwrap_or(0);
         self.iter().skip(first).chain(self.iter().take(first))
     }
 }
 
-impl FromIterator<Place> for Candidates {
-    fn from_iter<T: IntoIterator<Item = Place>>(places: T) -> Candidates {
+impl FromIterator<EngineIndex> for Candidates {
+    fn from_iter<T: IntoIterator<Item = EngineIndex>>(places: T) -> Candidates {
         let bits = places.into_iter().map(|place| 1 << place.0);
         Candidates(bits.fold(0, |all, one: u8| all | one))
     }

@@ -28,14 +28,14 @@ struct Packet {
 
 /// All that wait, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct WaitingPackets {
     packets: VecDeque<Packet>,
     bytes: usize,
     /// A neighbour changed since the last look.
     has_news: bool,
 }
 
-impl Held {
+impl WaitingPackets {
     /// Some neighbour became known or failed.
     pub(crate) fn on_neighbour_changed(&mut self) {
         self.has_news = !self.packets.is_empty();
@@ -63,7 +63,7 @@ impl Link {
         if let Payload::Bytes(payload) = frame.payload {
             bytes.extend_from_slice(payload);
         }
-        let held = &mut self.held;
+        let held = &mut self.waiting;
         while held.packets.len() >= PACKETS_MAX || held.bytes + bytes.len() > BYTES_MAX {
             if !held.drop_oldest() {
                 break;
@@ -82,14 +82,14 @@ impl Link {
 
     /// Sends what no longer has to wait and drops what waited in vain.
     pub(crate) fn send_held(&mut self, now: Instant, egress: &mut dyn Egress) {
-        if !core::mem::take(&mut self.held.has_news) {
+        if !core::mem::take(&mut self.waiting.has_news) {
             return;
         }
-        for _ in 0..self.held.packets.len() {
-            let Some(mut packet) = self.held.packets.pop_front() else {
+        for _ in 0..self.waiting.packets.len() {
+            let Some(mut packet) = self.waiting.packets.pop_front() else {
                 return;
             };
-            self.held.bytes -= packet.bytes.len();
+            self.waiting.bytes -= packet.bytes.len();
             let entry = self.neighbours.entry(packet.neighbour);
             let is_gone = entry.generation != packet.generation;
             if is_gone || entry.state == NeighbourState::Failed {
@@ -110,10 +110,10 @@ impl Link {
                     self.counters.ip_out_requests += 1;
                     continue;
                 }
-                self.held.has_news = true;
+                self.waiting.has_news = true;
             }
-            self.held.bytes += packet.bytes.len();
-            self.held.packets.push_back(packet);
+            self.waiting.bytes += packet.bytes.len();
+            self.waiting.packets.push_back(packet);
         }
     }
 }
