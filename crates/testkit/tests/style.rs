@@ -228,6 +228,46 @@ fn files_that_the_pages_for_developers_name_are_there() {
     assert!(named > 100, "the pages were not understood: {named}");
 }
 
+/// Whether a file, below the top or below `crates/`, has an item of that name; macros name functions as `fn` too.
+fn has_item(path: &str, name: &str) -> bool {
+    let root = workspace::root();
+    let text = [root.join(path), root.join("crates").join(path)]
+        .iter()
+        .find_map(|file| std::fs::read_to_string(file).ok())
+        .unwrap_or_default();
+    ["fn", "struct", "enum", "trait", "const", "static"]
+        .iter()
+        .any(|kind| !lines_with_word(&text, &format!("{kind} {name}")).is_empty())
+}
+
+/// The table of what to change where names items as `file.rs::item`; a line of a walk is a function, then its file.
+#[test]
+fn what_the_page_on_the_architecture_names_in_files_is_there() {
+    let page = std::fs::read_to_string(workspace::root().join("ARCHITECTURE.md")).unwrap();
+    let in_table = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|path| path.split_once(".rs::"))
+        .map(|(path, name)| (format!("{path}.rs"), name));
+    let in_walks = page.lines().filter_map(|line| {
+        let mut words = line
+            .trim_start_matches([' ', '└', '├', '│'])
+            .split_whitespace();
+        let (name, path) = (words.next()?, words.next()?);
+        path.ends_with(".rs").then(|| (path.to_owned(), name))
+    });
+    let named: Vec<(String, &str)> = in_table
+        .chain(in_walks.filter(|(_, name)| *name != "═══"))
+        .collect();
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|(path, name)| !has_item(path, name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(named.len() > 40, "the page was not understood: {named:?}");
+}
+
 #[test]
 fn what_the_specification_says_holds_a_promise_is_there() {
     let files = workspace::rust_files();
