@@ -5,10 +5,9 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -417,23 +416,52 @@ fn a_calibration_is_a_preset_that_plans() {
     ok(&["sim", "plan", "workloads/rpc.toml", "--preset", &out]);
 }
 
+/// Asks itself over loopback until it is killed: a hundred bytes there, seven hundred back.
+const EXCHANGES: &str = "
+import socket, threading
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+def whole(one, count):
+    while count: count -= len(one.recv(count))
+def serve():
+    while True:
+        whole(server, 100)
+        server.sendall(bytes(700))
+threading.Thread(target=serve, daemon=True).start()
+print('asks', flush=True)
+while True:
+    client.sendall(bytes(100))
+    whole(client, 700)
+";
+
+/// Killed at the end of a test, however it ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_running_program_is_recorded_and_planned_for() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
-    std::thread::spawn(move || {
-        let mut request = [0; 100];
-        while server.read_exact(&mut request).is_ok() && server.write_all(&[1; 700]).is_ok() {}
-    });
-    std::thread::spawn(move || {
-        let mut answer = [0; 700];
-        while client.write_all(&[0; 100]).is_ok() && client.read_exact(&mut answer).is_ok() {}
-    });
+    let started = Command::new("python3")
+        .args(["-c", EXCHANGES])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut program = match started {
+        Ok(child) => Killed(child),
+        Err(error) => return testkit::world::skip("sim-record", &format!("python3: {error}")),
+    };
+    let mut said = [0; 4];
+    let out = program.0.stdout.as_mut().unwrap();
+    out.read_exact(&mut said).unwrap();
     let folder = Folder::new();
     let out = folder.file("seen.toml");
-    // Both ends are this process: each exchange counts at both, with both sizes in each direction.
-    let pid = std::process::id().to_string();
+    // Both ends are one process: each exchange counts at both, with both sizes in each direction.
+    let pid = program.0.id().to_string();
     let plan = ok(&["sim", "plan", "--record", &pid, "500ms", "--out", &out]);
     assert!(plan.contains("was seen while it ran"), "{plan}");
     assert!(

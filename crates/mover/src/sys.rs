@@ -117,7 +117,7 @@ pub fn splice(
 }
 
 /// splice(2) from a socket to an offset of a file, without a pipe, which only Shunt's sockets have: out of their receive
-/// windows. `STRAIGHT` in `shim/src/splice.rs` is this flag; the kernel answers EINVAL.
+/// windows. `STRAIGHT` in `shim/src/calls/splice.rs` is this flag; the kernel answers EINVAL.
 pub fn splice_straight(
     socket: BorrowedFd<'_>,
     file: BorrowedFd<'_>,

@@ -13,8 +13,8 @@ use client::inline_engine::SignalDeferral;
 use engine::Kept;
 use rustix::pipe::{PipeFlags, pipe_with};
 use shim::Inside;
-use shim::exit::end;
 use shim::inline::{EmbeddedEngine, Leaving, leaving};
+use shim::process::exit::end;
 
 use crate::engine::{Embedded, running};
 

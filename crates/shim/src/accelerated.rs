@@ -1,4 +1,4 @@
-//! The only door to the engine: everything the switch wants from `client`, in the switch's own terms.
+//! The only way to the engine: everything the switch wants from `client`, in the switch's own terms.
 //!
 //! One session with each engine of the process (`engines`). The rest of the crate knows streams, phases and
 //! sleeps, and nothing of rings and regions.
@@ -22,8 +22,8 @@ use client::engines::EngineIndex;
 use client::{ShutdownHow, State, TcpSocket, UdpSocket};
 use rustix::io::Errno;
 
-use crate::device::Device;
-use crate::readiness::Phase;
+use crate::calls::device::Device;
+use crate::wait::readiness::Phase;
 
 pub use client::{AwaitsData, PrivateFd, SharedFile, Undisturbed, WriteMode, changes};
 pub use datagram::Arrived;

@@ -15,7 +15,11 @@ pub use netdevice::{answered, is_asked, room};
 pub use netlink::{is_dump, observe, receive};
 
 use crate::policy::policy;
-use crate::{accelerated, create, descriptors, file};
+use crate::{
+    accelerated,
+    calls::create,
+    fd_table::{descriptors, file},
+};
 
 /// All of them. `socket` is any socket of the program's network. Attaches the process, as a first socket does.
 fn own(socket: BorrowedFd<'_>) -> Vec<Own> {

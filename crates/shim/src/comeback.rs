@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accelerated::{self, Undisturbed};
-use crate::datagram;
-use crate::descriptors;
-use crate::file::File;
-use crate::sigio;
+use crate::calls::datagram;
+use crate::calls::sigio;
+use crate::fd_table::descriptors;
+use crate::fd_table::file::File;
 use crate::socket::Socket;
 use crate::sys;
 

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
-use crate::cancel;
-use crate::sleep::RESTART;
+use crate::abi::cancel;
 use crate::sys::{self, Handled, Inside};
+use crate::wait::sleep::RESTART;
 
 /// `Ok(None)`: the switch has nothing to do with this call, libc's own function shall run.
 pub type Switched<T> = Result<Option<T>, Errno>;

@@ -1,5 +1,10 @@
 //! What is known of this process: whose memory it runs in, and whether it has forked.
 
+pub(crate) mod exec;
+pub mod exit;
+pub(crate) mod fork;
+pub(crate) mod signals;
+
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// The process whose memory this is.

@@ -4,7 +4,9 @@
 //! call goes to the backing socket, whose answers are by definition the kernel's. A socket whose
 //! connect failed is undecided again, as Linux allows another connect.
 
+pub(crate) mod corked;
 mod datagram;
+pub(crate) mod last_arrival;
 
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -15,17 +17,19 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use corked::Corked;
+use last_arrival::LastArrival;
+
 use crate::accelerated::{self, Stream};
-use crate::datagram::membership::Membership;
-use crate::datagram::{Corked, LastArrival};
-use crate::device::Chosen;
+use crate::calls::datagram::membership::Membership;
+use crate::calls::device::Chosen;
+use crate::calls::error_queue::Completions;
+use crate::calls::options::{Answer, Log};
+use crate::calls::stamping::Stamping;
 use crate::epoll::Watchers;
-use crate::error_queue::Completions;
 use crate::inline;
-use crate::options::{Answer, Log};
-use crate::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
-use crate::stamping::Stamping;
 use crate::sys;
+use crate::wait::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
 use client::address::Family;
 use client::route;
 use client::{Heard, Loaded, Shared};

@@ -13,9 +13,9 @@ use client::SignalDeferral;
 use client::address::Emitted;
 use rustix::io::Errno;
 
-use crate::symbol::Symbol;
+use crate::abi::symbol::Symbol;
 
-pub use crate::caller::{
+pub use crate::abi::caller::{
     Targets, array_mut, bytes, bytes_mut, check_message_name, check_name, check_parts, copied,
     copy_out, give_result, given, io_slices, io_slices_mut, is_memory, messages_to_send, optional,
 };

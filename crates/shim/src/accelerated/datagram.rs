@@ -13,7 +13,7 @@ use hostif::MembershipChange;
 use rustix::io::Errno;
 
 use super::{Stream, engines};
-use crate::datagram::membership::Membership;
+use crate::calls::datagram::membership::Membership;
 
 /// What came, and to which engine.
 pub struct Arrived<T> {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{Sockets, Stream, engines};
 use crate::epoll::Watchers;
-use crate::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
+use crate::wait::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
 
 /// Name of the switch among the observers of a socket.
 const OBSERVER: u64 = 0;

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{Stream, engines};
 use crate::comeback;
-use crate::sleep::{Deadline, SignalMask};
+use crate::wait::sleep::{Deadline, SignalMask};
 
 /// Takes what the engines have reported, without sleeping.
 pub fn reap() {

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use client::addresses::netlink::{QUESTION_MAX, Question, port};
 
 use super::dump::Dump;
-use crate::descriptors;
-use crate::file::Kind;
+use crate::fd_table::descriptors;
+use crate::fd_table::file::Kind;
 use crate::outcome::Switched;
 use crate::sys;
 

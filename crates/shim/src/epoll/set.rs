@@ -17,7 +17,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Watchers;
-use crate::readiness::{ALWAYS, IN, RDNORM};
+use crate::wait::readiness::{ALWAYS, IN, RDNORM};
 
 /// Report only what is new.
 pub const EDGE: u32 = 1 << 31;
@@ -166,7 +166,7 @@ pub struct Set {
     /// Threads inside libc's own epoll_wait.
     pub plain_waiters: AtomicU32,
     /// What wakes the threads that sleep in the switch.
-    pub waker: crate::waker::Waker,
+    pub waker: crate::wait::waker::Waker,
     /// The epoll instances that watch this one.
     pub outer: Watchers,
 }
@@ -461,8 +461,12 @@ fn key(fd: RawFd, target: &Arc<dyn Watched>) -> Key {
 
 /// EPOLLEXCLUSIVE goes with few other bits (epoll_ctl(2)).
 fn check_exclusive(mask: u32) -> Result<(), Refused> {
-    let allowed =
-        EXCLUSIVE | EDGE | WAKE_UP | ALWAYS | crate::readiness::IN | crate::readiness::OUT;
+    let allowed = EXCLUSIVE
+        | EDGE
+        | WAKE_UP
+        | ALWAYS
+        | crate::wait::readiness::IN
+        | crate::wait::readiness::OUT;
     if mask & EXCLUSIVE != 0 && mask & !allowed != 0 {
         Err(Refused::Invalid)
     } else {

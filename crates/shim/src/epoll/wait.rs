@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-use super::change::{KICK, spend_in_kernel};
+use super::change::spend_in_kernel;
+use super::kick::KICK;
 use super::set::{Interest, ONE_SHOT, Set, WatchedBy};
 use crate::accelerated;
-use crate::descriptors;
-use crate::file::File;
+use crate::fd_table::descriptors;
+use crate::fd_table::file::File;
 use crate::outcome::Switched;
-use crate::sleep::{Deadline, SignalMask};
 use crate::sys;
+use crate::wait::sleep::{Deadline, SignalMask};
 
 /// A thread enters libc's own epoll_wait, unless the set needs the switch (`None`).
 pub fn enter_plain(epfd: RawFd) -> Option<&'static Set> {

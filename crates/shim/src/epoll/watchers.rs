@@ -5,7 +5,7 @@ use std::sync::Arc;
 use client::Shared;
 use rustix::event::epoll;
 
-use super::change::for_kernel;
+use super::kick::{begin_serving, for_kernel};
 use super::set::{Interest, WatchedBy};
 use crate::sys;
 
@@ -74,7 +74,7 @@ impl Watchers {
             if interest.place() != WatchedBy::Engine {
                 with_kernel(interest, |epoll, fd| epoll::delete(epoll, fd));
                 interest.set().set_place(interest, WatchedBy::Engine);
-                super::change::begin_serving(interest.set());
+                begin_serving(interest.set());
                 interest.notify(u32::MAX);
             }
         }
@@ -94,7 +94,7 @@ impl Watchers {
                 }
             }
             interest.set().set_place(interest, WatchedBy::Both);
-            super::change::begin_serving(interest.set());
+            begin_serving(interest.set());
             interest.notify(u32::MAX);
         }
     }

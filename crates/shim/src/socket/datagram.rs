@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Socket;
-use crate::datagram::Corked;
-use crate::datagram::membership::Membership;
-use crate::device::{Chosen, Device};
+use super::corked::Corked;
+use crate::calls::datagram::membership::Membership;
+use crate::calls::device::{Chosen, Device};
 use client::address::Family;
 
 /// A UDP socket has a peer that the engine reaches.

@@ -1,0 +1,308 @@
+//! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both
+//! queues, by turns.
+
+use core::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, FdFlags};
+use rustix::net::SocketFlags;
+
+use crate::accelerated::{self, Accepted, Stream};
+use crate::calls::device::{self, Device};
+use crate::calls::name;
+use crate::calls::sigio;
+use crate::comeback;
+use crate::fd_table::descriptors;
+use crate::fd_table::file::{File, Kind};
+use crate::outcome::Switched;
+use crate::policy::policy;
+use crate::report;
+use crate::socket::{EngineIndex, Owner, Socket};
+use crate::sys;
+use crate::wait::readiness::Phase;
+use crate::wait::sleep::{Deadline, after_interruption};
+use client::address::{self, Emitted};
+
+/// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
+const GRACE: Duration = Duration::from_millis(1);
+
+/// listen(2).
+pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
+        return Ok(None);
+    };
+    socket.shed();
+    if let Some(stream) = socket.stream() {
+        // A second listen changes the backlog; a connection cannot listen.
+        if stream.phase() != Phase::Listening {
+            return Err(Errno::INVAL);
+        }
+        stream.set_backlog(sys::borrow(fd)?, backlog)?;
+        return Ok(None);
+    }
+    let bound = socket.bound();
+    let owner = bound.map_or(Owner::Any, |bound| bound.owner);
+    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
+    let device = device::of(fd, is_set, &accelerated::stream_networks());
+    // An engine hears what comes by `lo` alone where the address does.
+    let on_loopback = bound.is_some_and(|bound| bound.address.ip().is_loopback());
+    let is_kernels = match device {
+        Device::Kernel => true,
+        Device::Loopback(_) => !on_loopback,
+        Device::Any | Device::Engine(_) => false,
+    };
+    if owner == Owner::Any && is_kernels {
+        if policy().is_engine_only() {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        socket.leave_to_kernel();
+        descriptors::forget(fd);
+        return Ok(None);
+    }
+    let place = match device {
+        Device::Engine(place) | Device::Loopback(place) => place,
+        Device::Any | Device::Kernel => bound
+            .filter(|bound| !bound.address.ip().is_unspecified())
+            .map_or_else(accelerated::first, |bound| bound.place),
+    };
+    let backing = sys::borrow(fd)?;
+    // On loopback, where somebody may know the port already, the engine knows of the listener before the kernel hears, so that
+    // nobody is heard there who would be heard here a moment later.
+    let is_bound = accelerated::uses_loopback() && name::local_of(backing)?.port() != 0;
+    let prepared = is_bound.then(|| prepare(fd, socket, place));
+    if is_bound && owner == Owner::Any {
+        std::thread::sleep(GRACE);
+    }
+    sys::listen(backing, backlog)?;
+    let prepared = prepared.unwrap_or_else(|| prepare(fd, socket, place));
+    let started = prepared.and_then(|stream| start(fd, socket, stream, (backlog, device)));
+    let started = match started {
+        Err(Errno::ADDRINUSE) => join(backing, backlog)?.ok_or(Errno::ADDRINUSE),
+        started => started,
+    };
+    match (started, owner) {
+        (Ok(stream), Owner::Engine) => socket.decide(stream),
+        (Ok(stream), Owner::Any) => {
+            socket.set_kernel_listens(fd, &stream)?;
+            socket.decide(stream);
+        }
+        (Err(error), owner) if owner == Owner::Engine || policy().is_engine_only() => {
+            return Err(error);
+        }
+        (Err(error), _) => {
+            report::line(&format!(
+                "a listener on ANY is served by the kernel alone: {error}"
+            ));
+            socket.leave_to_kernel();
+            descriptors::forget(fd);
+        }
+    }
+    Ok(Some(0))
+}
+
+/// What is to listen on an engine.
+fn prepare(fd: RawFd, socket: &Socket, place: EngineIndex) -> Result<Arc<Stream>, Errno> {
+    let backing = sys::borrow(fd)?;
+    let stream = Stream::open(place, backing)?;
+    // Before it listens, so that the first connection has them; after, for the engine's other cores.
+    socket.log.apply(&stream);
+    sigio::apply(fd, socket, &stream);
+    stream.prepare_to_listen(backing, name::local_of(backing)?)?;
+    Ok(stream)
+}
+
+/// A new listener of an engine.
+fn start(
+    fd: RawFd,
+    socket: &Socket,
+    stream: Arc<Stream>,
+    (backlog, device): (i32, Device),
+) -> Result<Arc<Stream>, Errno> {
+    let backing = sys::borrow(fd)?;
+    stream.listen(backing, name::local_of(backing)?, backlog, device)?;
+    socket.log.apply(&stream);
+    sigio::apply(fd, socket, &stream);
+    Ok(stream)
+}
+
+/// The listener that another program has made meanwhile of the same socket, which one of them has from a message; `None`: there
+/// is none. As in Linux a second listen changes the backlog.
+fn join(backing: BorrowedFd<'_>, backlog: i32) -> Result<Option<Arc<Stream>>, Errno> {
+    let adopted = Stream::adopt(backing)?;
+    let Some(stream) = adopted.filter(|stream| stream.phase() == Phase::Listening) else {
+        return Ok(None);
+    };
+    stream.set_backlog(backing, backlog)?;
+    Ok(Some(stream))
+}
+
+/// accept4(2): the new descriptor and the peer.
+pub fn accept(fd: RawFd, flags: i32) -> Switched<(RawFd, Emitted)> {
+    let Some(file) = descriptors::lookup(fd) else {
+        return Ok(None);
+    };
+    let Some(socket) = file.socket().filter(|socket| !socket.is_datagram()) else {
+        return Ok(None);
+    };
+    let Some(stream) = socket.stream() else {
+        return Ok(None);
+    };
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0
+        || stream.phase() != Phase::Listening
+    {
+        return Err(Errno::INVAL);
+    }
+    let listener = Listener {
+        fd,
+        file: &file,
+        socket,
+        stream: &stream,
+        flags,
+    };
+    listener.accept().map(Some)
+}
+
+struct Listener<'a> {
+    fd: RawFd,
+    file: &'a Arc<File>,
+    socket: &'a Socket,
+    stream: &'a Arc<Stream>,
+    flags: i32,
+}
+
+impl Listener<'_> {
+    fn accept(&self) -> Result<(RawFd, Emitted), Errno> {
+        let mut deadline = None;
+        loop {
+            comeback::look();
+            if self.has_stopped() {
+                return Err(Errno::INVAL);
+            }
+            let kernel_first = self.socket.kernel_accepts_first();
+            if kernel_first && let Some(accepted) = self.accept_in_kernel()? {
+                return Ok(accepted);
+            }
+            if let Some(accepted) = self.stream.try_accept()? {
+                return Ok(self.adopt(accepted));
+            }
+            if !kernel_first && let Some(accepted) = self.accept_in_kernel()? {
+                return Ok(accepted);
+            }
+            if deadline.is_none() {
+                self.has_free_number()?;
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None if self.socket.is_nonblocking(self.fd)? => return Err(Errno::AGAIN),
+                None => *deadline.insert(Deadline::after_option(self.socket.receive_timeout())),
+            };
+            self.sleep(deadline)?;
+        }
+    }
+
+    /// Whether shutdown(2) was called meanwhile: the stream is nobody's then.
+    fn has_stopped(&self) -> bool {
+        let now = self.socket.borrow_stream();
+        !now.as_ref()
+            .is_some_and(|now| Arc::ptr_eq(now, self.stream))
+    }
+
+    /// Whether the process may have another descriptor: EMFILE or ENFILE, as Linux says before it looks at the queue.
+    fn has_free_number(&self) -> Result<(), Errno> {
+        rustix::io::fcntl_dupfd_cloexec(sys::borrow(self.fd)?, 0).map(drop)
+    }
+
+    fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
+        if deadline.is_over() {
+            return Err(Errno::AGAIN);
+        }
+        let _open = self.file.sleeper();
+        let mut backing = [sys::poll_in(self.fd)];
+        let kernel = if self.socket.kernel_listens() {
+            &mut backing[..]
+        } else {
+            &mut []
+        };
+        let mut news = || {
+            // Or its engine is gone.
+            let is_over = self.has_stopped() || self.stream.phase() != Phase::Listening;
+            is_over || self.stream.has_connection()
+        };
+        match accelerated::sleeping::sleep(
+            &[self.stream.as_ref()],
+            kernel,
+            None,
+            deadline,
+            &mut news,
+        ) {
+            Err(Errno::INTR) => Err(after_interruption(deadline)),
+            result => result,
+        }
+    }
+
+    /// A connection of the kernel's own; it is the kernel's from then on.
+    fn accept_in_kernel(&self) -> Result<Option<(RawFd, Emitted)>, Errno> {
+        if !self.socket.kernel_listens() {
+            return Ok(None);
+        }
+        let flags = SocketFlags::from_bits_retain(self.flags.cast_unsigned());
+        match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, flags) {
+            Ok((fd, peer)) => {
+                let peer = SocketAddr::try_from(peer.ok_or(Errno::CONNABORTED)?)?;
+                let scope_id = match peer {
+                    SocketAddr::V6(v6) => v6.scope_id(),
+                    SocketAddr::V4(_) => 0,
+                };
+                let peer = address::emit(peer, self.socket.family(), scope_id);
+                let fd = fd.into_raw_fd();
+                descriptors::forget(fd);
+                Ok(Some((fd, peer)))
+            }
+            // Another process or thread was faster.
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives an engine's connection a descriptor: its backing socket at the lowest free number, with
+    /// the flags asked for and the options that a connection inherits from its listener.
+    fn adopt(&self, accepted: Accepted) -> (RawFd, Emitted) {
+        let Accepted {
+            stream,
+            backing,
+            peer,
+        } = accepted;
+        let fd = self.place(backing).into_raw_fd();
+        self.socket.log.replay(fd);
+        self.socket.log.apply(&stream);
+        let place = stream.place();
+        let socket = Socket::accepted(self.socket, stream);
+        socket.set_made_nonblocking(self.flags & libc::SOCK_NONBLOCK != 0);
+        descriptors::forget(fd);
+        descriptors::insert(fd, File::new(Kind::Socket(socket)));
+        (fd, name::shown(peer, self.socket.family(), place))
+    }
+
+    /// At the limit of open files the number that the backing socket has is the lowest that is left: nothing
+    /// fails here, for the connection has left the queue.
+    fn place(&self, backing: OwnedFd) -> OwnedFd {
+        let lowest = match rustix::io::fcntl_dupfd_cloexec(&backing, 0) {
+            Ok(lower) if lower.as_raw_fd() < backing.as_raw_fd() => lower,
+            _ => backing,
+        };
+        if self.flags & libc::SOCK_CLOEXEC == 0 {
+            let _ = rustix::io::fcntl_setfd(&lowest, FdFlags::empty());
+        }
+        // It was made to block, as any socket.
+        if self.flags & libc::SOCK_NONBLOCK != 0 {
+            let _ = rustix::fs::fcntl_setfl(&lowest, OFlags::NONBLOCK);
+        }
+        lowest
+    }
+}

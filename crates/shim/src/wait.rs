@@ -1,0 +1,7 @@
+//! How a thread of the program waits: poll(2), select(2), and sleeping until a socket has news.
+
+pub(crate) mod poll;
+pub(crate) mod readiness;
+pub(crate) mod select;
+pub(crate) mod sleep;
+pub(crate) mod waker;
