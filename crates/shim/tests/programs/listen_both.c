@@ -4,7 +4,8 @@
 #include "rights.h"
 
 /* Where the executed program finds the channel. */
-enum { PLACE = 7, ROUNDS = 40 };
+/* PLACE is above every number that the program gets by itself. */
+enum { PLACE = 90, ROUNDS = 40 };
 
 /* A call's result, by the channel. */
 static void tell(int channel, int result) {
