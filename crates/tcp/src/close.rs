@@ -76,7 +76,15 @@ impl Connection {
                 self.enter_closed();
                 Events::CLOSED
             }
-            _ => self.reset_now(),
+            _ => {
+                // The program was told that the connection stands, so the peer's is to be told too: a reset in SYN-RECEIVED
+                // would take it from the listener's queue (RFC 9293 §3.10.7.4), where Linux has it for accept(2).
+                let has_only_opened = self.snd.max == self.snd.una && self.rcv.nxt == 1;
+                let owes_handshake_ack = !self.passive && self.rcv.ack_now && has_only_opened;
+                let events = self.reset_now();
+                self.rcv.ack_now = owes_handshake_ack;
+                events
+            }
         }
     }
 

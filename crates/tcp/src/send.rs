@@ -56,6 +56,10 @@ impl Connection {
         pool: &mut dyn FlightPool,
     ) -> Option<Transmit> {
         if self.reset_owed || self.reset_reply_owed {
+            // The last ACK of the handshake goes before a reset (`abort`).
+            if self.state == State::Closed && self.rcv.ack_now {
+                return Some(self.transmit_empty(now, self.snd.max));
+            }
             return self.transmit_reset(now);
         }
         match self.state {

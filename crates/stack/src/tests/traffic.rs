@@ -235,6 +235,33 @@ fn what_was_written_before_a_close_with_a_reset_goes_ahead_of_it() {
 }
 
 #[test]
+fn what_is_aborted_once_its_program_knows_it_is_established_can_be_accepted() {
+    // The abort comes before the ACK of the handshake has left, as a thread may ask for it while another runs the stack.
+    for lingers in [false, true] {
+        let mut memory = memory(8, 8);
+        let mut pair = Pair::new(&mut memory, 1);
+        let listener = pair.nodes[1].listen(80, 5);
+        let (now, client) = (pair.now, pair.nodes[0].connect(pair.now, ip(2), 80));
+        while !pair.nodes[0].events(client).contains(Events::ESTABLISHED) {
+            for (from, to) in [(0, 1), (1, 0)] {
+                for frame in pair.nodes[from].transmit(now) {
+                    pair.nodes[to].deliver(now, &frame);
+                }
+            }
+        }
+        if lingers {
+            pair.nodes[0].close_with_reset(now, client);
+        } else {
+            pair.nodes[0].abort(now, client);
+        }
+        pair.run(ms(20));
+        let server = pair.nodes[1].accept(listener).unwrap();
+        let error = pair.nodes[1].view(server).error;
+        assert_eq!(error, Some(ConnectionError::Reset));
+    }
+}
+
+#[test]
 fn a_reset_is_kept_for_the_program_until_it_closes() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);

@@ -222,6 +222,17 @@ fn abort_sends_a_reset() {
 }
 
 #[test]
+fn abort_right_after_the_handshake_acknowledges_it_first() {
+    // Else the peer has a reset in SYN-RECEIVED and forgets the connection (RFC 9293 §3.10.7.4): its program would never
+    // accept what this one was told is established. Linux sends that ACK before connect(2) returns.
+    let mut script = Script::connecting(&plain());
+    script.leaves(&["S 0:0"]);
+    script.arrives(seg("S.", 0, 1, b""));
+    assert!(script.conn.abort().contains(Events::CLOSED));
+    script.leaves(&[". 1:1 ack 1", "R. 1:1 ack 1"]);
+}
+
+#[test]
 fn time_wait_answers_a_repeated_fin_and_ignores_resets() {
     let mut script = Script::established(&plain());
     script.conn.close(script.now);
