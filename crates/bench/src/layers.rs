@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
-use sim::{document::Document, scenario::Cost};
+use sim::{report::document::Document, scenario::Cost};
 
 use crate::calibrate::loopback;
 use crate::{interrupt::Interrupt, statistics::Summary, trial::Say};

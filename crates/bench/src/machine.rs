@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
-use sim::{document::Document, rng::Rng};
+use sim::{report::document::Document, rng::Rng};
 
 use crate::statistics::Summary;
 

@@ -10,7 +10,7 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
-use sim::document::Document;
+use sim::report::document::Document;
 
 use crate::{
     interrupt::Interrupt,

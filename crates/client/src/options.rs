@@ -13,7 +13,7 @@ pub const CONGESTION_INFO: (i32, i32) = (libc::IPPROTO_TCP, 26);
 /// Notes one option among those that travel together; `false`: it is none of them.
 pub fn note(changes: &mut OptionChanges, level: i32, name: i32, value: &[u8]) -> bool {
     if (level, name) == CONGESTION {
-        changes.congestion = hostif::congestion::code(value);
+        changes.congestion = hostif::figures::congestion::code(value);
         return changes.congestion.is_some();
     }
     let Some(number) = int(value) else {

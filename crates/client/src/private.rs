@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_settled_descriptor_is_high_and_marked_until_its_owner_closes_it() {
-        let fd = settle(hostif::doorbell::create().unwrap());
+        let fd = settle(hostif::sync::doorbell::create().unwrap());
         let number = fd.as_raw_fd();
         assert!(number >= first_private() && is_private(number));
         assert!(settled(number + 1).any(|one| one == number));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_private_descriptor_is_high_marked_and_unmarked_when_handed_over() {
-        let fd = PrivateFd::new(hostif::doorbell::create().unwrap());
+        let fd = PrivateFd::new(hostif::sync::doorbell::create().unwrap());
         let number = fd.as_raw_fd();
         assert!(number >= first_private());
         assert!(is_private(number));

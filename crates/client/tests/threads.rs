@@ -195,8 +195,8 @@ fn a_wait_ends_at_its_deadline_and_not_before() {
 fn a_wait_ends_when_a_descriptor_of_the_caller_has_news() {
     let engine = FakeEngine::start();
     let session = engine.attach();
-    let bell = hostif::doorbell::create().unwrap();
-    hostif::doorbell::ring(rustix::fd::AsFd::as_fd(&bell));
+    let bell = hostif::sync::doorbell::create().unwrap();
+    hostif::sync::doorbell::ring(rustix::fd::AsFd::as_fd(&bell));
     let fd = rustix::fd::AsRawFd::as_raw_fd(&bell);
     let mut kernel: Vec<_> = (0..20)
         .map(|index| libc::pollfd {

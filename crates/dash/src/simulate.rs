@@ -13,7 +13,7 @@ use sim::{
     machine::{Machine, Outcome, QUEUES, Span, Work, bounds::Bounds},
     report,
     scenario::{Axis, AxisError, PointsError, Scenario, ScenarioError, points, with_settings},
-    summary::{Summary, background_phase, offered_loads, replicate_within},
+    statistics::summary::{Summary, background_phase, offered_loads, replicate_within},
     time::as_us,
 };
 use thiserror::Error;
@@ -374,7 +374,7 @@ mod tests {
     use sim::{
         paper::{Figure, scenario},
         scenario::Kind,
-        summary::replicate,
+        statistics::summary::replicate,
     };
 
     fn same(ours: &Summary, other: &Summary) -> bool {

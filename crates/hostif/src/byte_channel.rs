@@ -12,6 +12,9 @@
 //! Who sleeps on a byte channel says so by a word that is taken back by whoever acts on it (one wake-up for each): the sleeper
 //! writes it, fences and looks once more; the other writes its position, fences and looks at the word (Dekker).
 
+#[cfg(not(loom))]
+pub mod region;
+
 use crate::cursor::Cells;
 use crate::sync::{Ordering, fence};
 

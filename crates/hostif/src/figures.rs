@@ -2,6 +2,8 @@
 //!
 //! Plain numbers in RFC units; the layout of the C structure is the shim's business.
 
+pub mod congestion;
+
 /// Declares the figures with their places.
 macro_rules! figures {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {

@@ -12,7 +12,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::id::SocketId;
-use crate::lock::RegionLock;
+use crate::sync::lock::RegionLock;
 use crate::window::WindowSpan;
 
 mod addresses;
@@ -259,7 +259,7 @@ impl<'a> SocketHeader<'a> {
         self.raw.accept_ready.store(count, Ordering::Release);
     }
 
-    /// The congestion control, a number of [`crate::congestion`].
+    /// The congestion control, a number of [`crate::figures::congestion`].
     pub fn engine_set_congestion(&self, code: u8) {
         self.raw
             .congestion
@@ -316,7 +316,7 @@ impl<'a> SocketHeader<'a> {
     #[must_use]
     pub fn congestion(&self) -> Option<&'static str> {
         let code = self.raw.congestion.load(Ordering::Acquire).checked_sub(1)?;
-        crate::congestion::name(u8::try_from(code).ok()?)
+        crate::figures::congestion::name(u8::try_from(code).ok()?)
     }
 
     /// Whether the error is still to be reported (SO_ERROR reports it once).

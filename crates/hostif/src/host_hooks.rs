@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn without_a_home_a_descriptor_stays_where_it_is() {
-        let fd = crate::doorbell::create().unwrap();
+        let fd = crate::sync::doorbell::create().unwrap();
         let number = fd.as_raw_fd();
         assert_eq!(relocate_fd(fd).as_raw_fd(), number);
     }

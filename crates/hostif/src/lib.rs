@@ -2,7 +2,7 @@
 //!
 //! One region of shared memory per attached program and engine core (rings, sleep words, socket headers,
 //! windows) and one control channel (a Unix SOCK_SEQPACKET socket). Start reading at `layout` (where things lie), then
-//! `ring` and `doorbell` (how the sides talk and sleep), then `header` and `window` (a socket's state
+//! `ring` and `sync::doorbell` (how the sides talk and sleep), then `header` and `window` (a socket's state
 //! and its bytes), then `control` (attaching). Neither side trusts the other's bytes: the engine checks
 //! everything once, when it decodes it.
 //!
@@ -10,15 +10,11 @@
 
 pub mod byte_channel;
 #[cfg(not(loom))]
-pub mod channel_region;
-pub mod congestion;
-#[cfg(not(loom))]
 pub mod control;
 mod cursor;
 #[cfg(not(loom))]
 pub mod datagram;
 pub mod descriptor;
-pub mod doorbell;
 pub mod figures;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 #[cfg(not(loom))]
@@ -33,31 +29,26 @@ pub mod host_hooks;
 pub mod id;
 pub mod layout;
 #[cfg(not(loom))]
-pub mod lock;
-pub mod moderation;
-pub mod poll_lock;
-#[cfg(not(loom))]
 pub mod region;
 pub mod ring;
 pub mod stamp;
 pub mod steering;
-mod sync;
+pub mod sync;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]
 pub mod window;
 
 #[cfg(not(loom))]
-pub use channel_region::{ChannelPair, ChannelRegion};
-pub use congestion::CongestionFigures;
+pub use byte_channel::region::{ChannelPair, ChannelRegion};
 pub use cursor::Cells;
 pub use descriptor::{
     Command, Completion, Consumed, DatagramOptions, FamilyOptions, FastOpenKeys, FileSource,
     LaneNews, MembershipChange, Op, OptionChanges, Query, ShutdownHow, SocketOption, WriteMode,
     Written,
 };
-pub use doorbell::{SleepWord, Sleepers};
 pub use figures::Figures;
+pub use figures::congestion::CongestionFigures;
 #[cfg(not(loom))]
 pub use header::{Flags, SocketHeader};
 #[cfg(not(loom))]
@@ -65,13 +56,14 @@ pub use holders::{Holders, Transport};
 pub use id::SocketId;
 pub use layout::{Layout, RingEntries};
 #[cfg(not(loom))]
-pub use lock::RegionLock;
-pub use moderation::{Moderation, NOTIFY_VARIABLE};
-pub use poll_lock::PollLock;
-#[cfg(not(loom))]
 pub use region::{HeaderPlace, Region};
 pub use ring::{Consumer, Corrupt, Producer, PushError};
 pub use steering::{CORES_MAX, Steering};
+pub use sync::doorbell::{SleepWord, Sleepers};
+#[cfg(not(loom))]
+pub use sync::lock::RegionLock;
+pub use sync::moderation::{Moderation, NOTIFY_VARIABLE};
+pub use sync::poll_lock::PollLock;
 #[cfg(not(loom))]
 pub use window::{Span, Window, WindowSpan};
 

@@ -17,7 +17,6 @@ use crate::cursor::Cells;
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]
 use crate::cursor::SharedBytes;
 use crate::descriptor::{Command, Completion, Consumed, Written, high, join, low};
-use crate::doorbell::SleepWord;
 use crate::header::{RawHeader, SocketHeader};
 use crate::layout::{
     ANSWER_OFFSET, ANSWER_WORDS, Layout, LayoutError, MAX_REGION_BYTES, PAGE_BYTES, RingEntries,
@@ -25,6 +24,7 @@ use crate::layout::{
 };
 use crate::ring::{Consumer, Producer, words_for};
 use crate::sync::Ordering;
+use crate::sync::doorbell::SleepWord;
 pub use crate::sys::MemoryFile;
 use crate::sys::{self, Mapping, Windows};
 use crate::window::{Window, WindowSpan};

@@ -7,23 +7,19 @@
 
 #![forbid(unsafe_code)]
 
-pub mod document;
 pub mod event;
 pub mod flow;
 pub mod formula;
-pub mod histogram;
 pub mod machine;
-pub mod meter;
 pub mod paper;
 pub mod path;
 pub mod placement;
 pub mod plan;
-pub mod plot;
 pub mod report;
 pub mod rng;
 pub mod rss;
 pub mod scenario;
-pub mod summary;
+pub mod statistics;
 pub mod theory;
 pub mod time;
 pub mod toe;

@@ -35,9 +35,9 @@ use std::collections::VecDeque;
 use crate::{
     event::EventQueue,
     formula::packet_error_rate,
-    meter::Meter,
     rng::Rng,
     scenario::Scenario,
+    statistics::meter::Meter,
     time::{NEVER, Ns, from_ms, from_us, round},
 };
 use arrivals::Request;

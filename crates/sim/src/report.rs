@@ -1,13 +1,15 @@
 //! Reports on a scenario: what a run found, what a sweep found, and which processor does what.
 
+pub mod document;
 mod explain;
+pub mod plot;
 
 use crate::{
-    document::{Block, Document},
     machine::{Level, Outcome, Span},
-    plot::{Plot, Series, escape},
+    report::document::{Block, Document},
+    report::plot::{Plot, Series, escape},
     scenario::{Kind, Scenario},
-    summary::Summary,
+    statistics::summary::Summary,
     time::{Ns, as_ms},
 };
 
@@ -336,7 +338,7 @@ pub fn host_delays(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{machine::Machine, summary::replicate};
+    use crate::{machine::Machine, statistics::summary::replicate};
 
     #[test]
     fn an_unstable_scenario_is_said_before_its_times() {

@@ -242,7 +242,7 @@ fn when_one_core_ends_the_engine_ends_and_says_which() {
     };
     let steering = Steering { cores: 2, key: 1 };
     let engine = engine::Engine::start(config, steering, queues).unwrap();
-    let stop = hostif::doorbell::create().unwrap();
+    let stop = hostif::sync::doorbell::create().unwrap();
     let ended = std::thread::scope(|scope| {
         let ends = scope.spawn(|| engine.run(stop.as_fd()));
         let session = Session::attach(&name).unwrap();

@@ -196,10 +196,10 @@ fn an_engine_rests_though_a_program_that_it_dropped_rings_and_holds_everything_o
         panic!("no region and doorbells");
     };
     rustix::io::pwrite(region, &[0xa5; 32 * 1_024], 4_096).unwrap();
-    hostif::doorbell::ring(bell.as_fd());
+    hostif::sync::doorbell::ring(bell.as_fd());
     let end = hostif::control::receive(channel.as_fd(), RecvFlags::empty()).unwrap();
     assert!(end.bytes.is_empty(), "the engine lets go of it");
-    hostif::doorbell::ring(bell.as_fd());
+    hostif::sync::doorbell::ring(bell.as_fd());
     assert_rests(&engine);
     engine.wait_empty();
 }

@@ -1,6 +1,6 @@
 //! The comparison as a report.
 
-use sim::{document::Document, plan::Preset};
+use sim::{plan::Preset, report::document::Document};
 
 use super::{CAPACITY_BOUND, MEAN_BOUND, Row};
 use crate::trial::quiet::OTHERS;

@@ -7,8 +7,8 @@ use bench::machine;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sim::{
-    document::Document,
     path::{Component, Composition, Path, builtin, builtin_names, components, technologies},
+    report::document::Document,
 };
 
 /// Compose the latency of a path from its parts

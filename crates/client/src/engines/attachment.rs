@@ -125,7 +125,7 @@ impl Attachment {
             return;
         }
         if self.engine_word.must_ring() {
-            hostif::doorbell::ring(self.engine_bell.as_fd());
+            hostif::sync::doorbell::ring(self.engine_bell.as_fd());
         }
     }
 
@@ -144,7 +144,7 @@ impl Attachment {
 
     /// Takes the engine's rings so far.
     pub fn drain_bell(&self) {
-        hostif::doorbell::drain_program(self.program_bell.as_fd());
+        hostif::sync::doorbell::drain_program(self.program_bell.as_fd());
     }
 
     /// Waits a moment for room in a ring; EAGAIN when the engine does not empty it.

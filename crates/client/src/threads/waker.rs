@@ -26,7 +26,7 @@ impl Waker {
     /// Makes a bell.
     pub fn new() -> Result<Arc<Waker>, Errno> {
         Ok(Arc::new(Waker {
-            bell: PrivateFd::new(hostif::doorbell::create()?),
+            bell: PrivateFd::new(hostif::sync::doorbell::create()?),
             state: AtomicU32::new(AWAKE),
             promoted: AtomicBool::new(false),
             leaked: AtomicBool::new(false),
@@ -36,7 +36,7 @@ impl Waker {
     /// Wakes the thread, or keeps it from falling asleep. What it shall find must be published before.
     pub fn wake(&self) {
         if self.state.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP {
-            hostif::doorbell::ring(self.bell.as_fd());
+            hostif::sync::doorbell::ring(self.bell.as_fd());
         }
     }
 
@@ -48,7 +48,7 @@ impl Waker {
     /// Sleeper, when the bell is readable: takes the rings. Whoever wakes may still be about to ring, so a ring can
     /// be left for the next sleep, which it ends at once.
     pub fn silence(&self) {
-        hostif::doorbell::drain(self.bell.as_fd());
+        hostif::sync::doorbell::drain(self.bell.as_fd());
     }
 
     /// Sleeper, after it looked and found nothing: may it sleep? False if it was woken since.

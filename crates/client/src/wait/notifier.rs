@@ -42,7 +42,7 @@ impl NotifySender {
     /// There is news, which was published before.
     pub fn notify(&self) {
         if self.is_wanted.swap(false, Ordering::SeqCst) {
-            hostif::doorbell::ring(self.bell.as_fd());
+            hostif::sync::doorbell::ring(self.bell.as_fd());
         }
     }
 }
@@ -55,7 +55,7 @@ impl Notifier {
     pub fn new(session: &'static Session) -> Result<Notifier, Errno> {
         let set = PrivateFd::new(epoll::create(CreateFlags::CLOEXEC)?);
         let notify = Arc::new(NotifySender {
-            bell: PrivateFd::new(hostif::doorbell::create()?),
+            bell: PrivateFd::new(hostif::sync::doorbell::create()?),
             is_wanted: AtomicBool::new(false),
         });
         epoll::add(&set, &notify.bell, EventData::new_u64(0), EventFlags::IN)?;
@@ -96,7 +96,7 @@ impl Notifier {
     /// Nobody needs to ring any more. Takes what the engine has reported and notices its end.
     pub fn disarm(&mut self) {
         self.notify.is_wanted.store(false, Ordering::SeqCst);
-        hostif::doorbell::drain(self.notify.bell.as_fd());
+        hostif::sync::doorbell::drain(self.notify.bell.as_fd());
         for attachment in self.all.iter() {
             let bit = 1 << attachment.core;
             if self.armed & bit == 0 {

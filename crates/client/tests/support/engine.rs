@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use hostif::control::{self, Addresses, EngineAddress, Reply, Request, Welcome};
-use hostif::{Consumed, Layout, Region, RingEntries, SocketId, doorbell};
+use hostif::{Consumed, Layout, Region, RingEntries, SocketId, sync::doorbell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;

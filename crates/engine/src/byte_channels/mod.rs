@@ -30,7 +30,7 @@ struct PeerRegion {
     side: u8,
     channel_region: ChannelRegion,
     /// Who uses each slot on this side, as the stack names its owners; 0: nobody.
-    owners: Box<[u64; hostif::channel_region::SLOTS as usize]>,
+    owners: Box<[u64; hostif::byte_channel::region::SLOTS as usize]>,
 }
 
 impl PeerRegion {
@@ -144,7 +144,7 @@ impl ByteChannels {
                 neighbour,
                 side: u8::from(!is_maker),
                 channel_region,
-                owners: Box::new([0; hostif::channel_region::SLOTS as usize]),
+                owners: Box::new([0; hostif::byte_channel::region::SLOTS as usize]),
             });
         }
         self.by_neighbour(neighbour)
@@ -183,7 +183,7 @@ impl ByteChannels {
                     .uses(*slot)
                     .is_some_and(|uses| uses.try_offer(side))
         };
-        let own_half = (u32::from(side)..hostif::channel_region::SLOTS).step_by(2);
+        let own_half = (u32::from(side)..hostif::byte_channel::region::SLOTS).step_by(2);
         let Some(slot) = own_half.into_iter().find(is_free) else {
             return;
         };

@@ -126,7 +126,7 @@ fn slots_are_given_again_when_their_connections_are_gone() {
         linger_s: Some(Some(0)),
         ..OptionChanges::default()
     };
-    for round in 0..2 * hostif::channel_region::SLOTS {
+    for round in 0..2 * hostif::byte_channel::region::SLOTS {
         let [near, far] = scene.connected();
         let names = [&near, &far].map(|one| one.header().slot().expect("a slot"));
         assert_eq!(names[0].slot, names[1].slot, "round {round}");

@@ -6,7 +6,7 @@ use crate::programs::users::Finished;
 use crate::programs::{Answered, Refusal, refuse};
 use crate::shards::Message;
 use hostif::control::{Reply, Welcome};
-use hostif::{Region, doorbell, host_hooks};
+use hostif::{Region, host_hooks, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -8,7 +8,7 @@
 //! shared, and what waits only waits.
 //!
 //! No note is forgotten: whoever holds one back says so and then looks whether the helper is on guard, and a helper
-//! that leaves its guard says so and then looks whether a note is held (the order of `hostif::doorbell`). A
+//! that leaves its guard says so and then looks whether a note is held (the order of `hostif::sync::doorbell`). A
 //! turn takes back what is said before it looks at the rings, by a swap: the note of whoever says so later is
 //! another turn's.
 

@@ -1,6 +1,6 @@
 //! The engine inside a program stands still: across a fork, an exec, an exit.
 
-use hostif::doorbell;
+use hostif::sync::doorbell;
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use rustix::io::Errno;
 

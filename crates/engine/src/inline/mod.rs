@@ -11,7 +11,7 @@
 //! with loom). A frame makes the device readable, which somebody waits for: the threads that watch, or
 //! else the helper; while nobody sleeps so the device need not tell, and whoever is about to sleep has it tell again. And a helper that goes to sleep for longer publishes that first and then looks how
 //! long it may; a thread that has turned, or stops watching, looks at that afterwards and kicks it (the
-//! order of `hostif::doorbell`: of the two fences one comes first, so either the helper sees what the
+//! order of `hostif::sync::doorbell`: of the two fences one comes first, so either the helper sees what the
 //! thread has done, or the thread sees that the helper sleeps).
 //!
 //! Which descriptors are whose, fork and exec are not decided here: see the shim.
@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use hostif::control::{Reply, Request};
-use hostif::{PollLock, doorbell, host_hooks};
+use hostif::{PollLock, host_hooks, sync::doorbell};
 use nic::Driver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};

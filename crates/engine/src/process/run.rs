@@ -9,7 +9,7 @@ use crate::process::core_loop::{CoreLoop, STARTED};
 use crate::programs::users::Users;
 use crate::shards::Shard;
 use crate::start_error::StartError;
-use hostif::{Steering, doorbell};
+use hostif::{Steering, sync::doorbell};
 use nic::Driver;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
 //! Which sessions a turn looks at: those that are awake. A program that has asked for nothing for a while dozes: it is
-//! promised, as before a sleep of the engine, that its next note is heard by its doorbell (`hostif::doorbell`), and costs a turn
+//! promised, as before a sleep of the engine, that its next note is heard by its doorbell (`hostif::sync::doorbell`), and costs a turn
 //! nothing until then. So the work of a turn and of a sleep grows with the programs that do something.
 
 use super::Programs;

@@ -184,7 +184,7 @@ impl Programs {
     fn next_number(&self) -> u32 {
         let mut number = self.last_number;
         loop {
-            number = if number >= hostif::lock::MAX_SESSION {
+            number = if number >= hostif::sync::lock::MAX_SESSION {
                 1
             } else {
                 number + 1

@@ -6,7 +6,7 @@ use crate::programs::users::{ProgramFd, User};
 use hostif::id::{IdMap, IdSet};
 use hostif::{
     Command, Completion, Consumed, Consumer, Corrupt, Producer, PushError, Region, SleepWord,
-    SocketId, Written, doorbell,
+    SocketId, Written, sync::doorbell,
 };
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::VecDeque;

@@ -8,7 +8,7 @@
 
 use crate::Address;
 use core::net::IpAddr;
-use hostif::{Steering, doorbell};
+use hostif::{Steering, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -32,11 +32,14 @@ mod tests {
     #[test]
     fn names_and_numbers_are_those_of_the_host_interface() {
         for algorithm in Algorithm::ALL {
-            let name = hostif::congestion::name(algorithm.code());
+            let name = hostif::figures::congestion::name(algorithm.code());
             assert_eq!(name, Some(algorithm.name()));
             assert_eq!(Algorithm::from_code(algorithm.code()), Some(algorithm));
         }
-        assert_eq!(Algorithm::ALL.len(), hostif::congestion::NAMES.len());
+        assert_eq!(
+            Algorithm::ALL.len(),
+            hostif::figures::congestion::NAMES.len()
+        );
     }
 
     #[test]

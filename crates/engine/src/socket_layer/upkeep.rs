@@ -1,7 +1,7 @@
 //! What is looked at now and then: the device, its queues, windows that lie idle.
 
 use super::SocketLayer;
-use hostif::lock::MAX_SESSION;
+use hostif::sync::lock::MAX_SESSION;
 use nic::Presence;
 use tcp::Instant;
 

@@ -139,7 +139,7 @@ fn what_is_no_channel_or_no_core_is_not_joined() {
         let refused = program.join(&mut wired, core).err();
         assert_eq!(refused, Some(Errno::INVAL), "core {core}");
     }
-    let bell = hostif::doorbell::create().unwrap();
+    let bell = hostif::sync::doorbell::create().unwrap();
     let request = Request::Join { core: 1 };
     let refused = program.request(&mut wired, &request, &[bell.as_fd()]);
     assert_eq!(refused.err(), Some(Errno::PROTO));

@@ -11,8 +11,8 @@ use super::message::{
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
-use crate::moderation::Moderation;
 use crate::steering::{CORES_MAX, Steering};
+use crate::sync::moderation::Moderation;
 use crate::{MAX_VERSION, MIN_VERSION};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SHNT");

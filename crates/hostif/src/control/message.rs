@@ -4,8 +4,8 @@ use bitflags::bitflags;
 use core::net::IpAddr;
 
 use crate::id::SocketId;
-use crate::moderation::Moderation;
 use crate::steering::Steering;
+use crate::sync::moderation::Moderation;
 
 /// No message is longer.
 pub const MESSAGE_BYTES: usize = 4096;
@@ -126,7 +126,7 @@ pub struct Welcome {
     pub core: u16,
     /// How many there are, and how connections are spread over them.
     pub steering: Steering,
-    /// The session's number, 1 to [`crate::lock::MAX_SESSION`]; locks are held in its name.
+    /// The session's number, 1 to [`crate::sync::lock::MAX_SESSION`]; locks are held in its name.
     pub session: u32,
     /// The region's number.
     pub region: u32,

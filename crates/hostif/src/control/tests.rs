@@ -181,7 +181,7 @@ fn descriptors_travel_with_their_packet_and_a_close_is_seen() {
     )
     .unwrap();
     let bells: Vec<_> = (0..64)
-        .map(|_| crate::doorbell::create().unwrap())
+        .map(|_| crate::sync::doorbell::create().unwrap())
         .collect();
     let borrowed: Vec<_> = bells.iter().map(AsFd::as_fd).collect();
     let request = Request::Prepare { count: 64 };
@@ -189,7 +189,7 @@ fn descriptors_travel_with_their_packet_and_a_close_is_seen() {
     let received = receive(theirs.as_fd(), RecvFlags::empty()).unwrap();
     assert_eq!(Request::decode(&received.bytes), Ok(request.clone()));
     assert_eq!(received.descriptors.len(), request.descriptors());
-    crate::doorbell::ring(received.descriptors[63].as_fd());
+    crate::sync::doorbell::ring(received.descriptors[63].as_fd());
     let mut count = [0; 8];
     assert_eq!(rustix::io::read(&bells[63], &mut count), Ok(8));
     drop(ours);

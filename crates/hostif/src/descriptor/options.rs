@@ -25,7 +25,7 @@ pub struct OptionChanges {
     pub receive_buffer_bytes: Option<u32>,
     /// SO_SNDBUF.
     pub send_buffer_bytes: Option<u32>,
-    /// TCP_CONGESTION, a number of [`crate::congestion`].
+    /// TCP_CONGESTION, a number of [`crate::figures::congestion`].
     pub congestion: Option<u8>,
     /// SO_MAX_PACING_RATE, bytes per second; the largest number: no limit.
     pub max_pacing_rate: Option<u32>,

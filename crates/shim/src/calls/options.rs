@@ -101,7 +101,7 @@ fn set_on_backing(
     if (level, name) != CONGESTION || socket.is_datagram() {
         return sys::set_option(fd, level, name, value);
     }
-    let is_ours = hostif::congestion::code(value).is_some();
+    let is_ours = hostif::figures::congestion::code(value).is_some();
     if !is_ours && !value.is_empty() && socket.stream().is_some() {
         return Err(Errno::NOENT);
     }

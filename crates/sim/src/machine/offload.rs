@@ -10,8 +10,8 @@ use super::{
     timeline::Level,
 };
 use crate::{
-    meter::Meter,
     scenario::{Dispatch, Distribution, Mode, Transfer},
+    statistics::meter::Meter,
     time::{Ns, round},
 };
 

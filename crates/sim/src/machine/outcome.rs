@@ -11,7 +11,7 @@ use super::{
     timeline::{Level, Span},
 };
 use crate::{
-    meter::ResourceReport,
+    statistics::meter::ResourceReport,
     time::{NEVER, Ns, as_us, from_ms},
 };
 

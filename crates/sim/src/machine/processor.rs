@@ -19,8 +19,8 @@ use super::{
     timeline::{Level, request_of},
 };
 use crate::{
-    meter::Meter,
     scenario::{BottomHalf, Kind, Wake},
+    statistics::meter::Meter,
     time::{NEVER, Ns, from_ms},
 };
 

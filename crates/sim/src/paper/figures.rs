@@ -6,7 +6,7 @@ use crate::{
     formula::{PerRequest, livelock_clients, packet_error_rate, with_profile},
     paper::Facts,
     scenario::{Axis, Kind, Profile, Scenario, parse, with_settings},
-    summary::{Summary, replicate},
+    statistics::summary::{Summary, replicate},
     time::as_ms,
 };
 

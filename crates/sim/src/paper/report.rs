@@ -5,7 +5,7 @@ mod figures;
 mod prose;
 
 use super::{Figure, Study};
-use crate::document::Document;
+use crate::report::document::Document;
 pub use figures::SURVIVORS;
 
 impl Study {

@@ -1,7 +1,7 @@
 //! The plan as a report.
 
 use super::{Asked, Buys, Estimate, Plan, Row, Source, Workload};
-use crate::document::Document;
+use crate::report::document::Document;
 
 fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "overload".to_owned(), |us| format!("{us:.1}"))

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::{Closed, Costs, Where, Workload};
 use crate::{
-    histogram::Histogram,
     machine::Machine,
     scenario::{Arrivals, BottomHalf, Cost, Dispatch, Kind, Scenario},
-    summary::student_t,
+    statistics::histogram::Histogram,
+    statistics::summary::student_t,
     time::as_us,
 };
 

@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    histogram::Histogram,
     rng::Rng,
+    statistics::histogram::Histogram,
     time::{Ns, round},
 };
 

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::title_of;
 use crate::{
-    document::Document,
     machine::Work,
+    report::document::Document,
     scenario::{Kind, Scenario},
-    summary::offered_loads,
+    statistics::summary::offered_loads,
     time::as_us,
 };
 

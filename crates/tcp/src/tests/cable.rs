@@ -1,5 +1,8 @@
 //! Two connections joined by a seeded cable that loses, repeats and delays (`Pair`), on virtual time.
 
+mod pair;
+mod storm;
+
 use super::harness::{IRS, ISS, Memory};
 use crate::{Config, Connection, Duration, Instant, SeqNumber, Transmit, TransmitLimits};
 use std::collections::BTreeMap;

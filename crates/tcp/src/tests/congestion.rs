@@ -1,10 +1,13 @@
 //! What the algorithms do to a shared bottleneck: rate, fairness, queue, and what loss does to them.
 
-use super::bottleneck::{Link, Network, Program, config};
+mod bottleneck;
+mod ecn;
+
 use crate::{
     Algorithm::{self, Bbr, Cubic, Dctcp, Reno},
     EcnMode,
 };
+use bottleneck::{Link, Network, Program, config};
 
 /// 100 Mbit/s, 40 ms, a buffer of one bandwidth-delay product (500 kB).
 const PATH: Link = Link {

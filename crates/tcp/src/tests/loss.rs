@@ -1,7 +1,12 @@
 //! Loss: fast retransmit and recovery with and without SACK, timeouts, congestion window.
 
+mod probe;
+mod rack;
+mod recovery;
+mod undo;
+
 use super::harness::{plain, seg, ten_in_flight, with_sack};
-use super::recovery::twenty_in_flight;
+use recovery::twenty_in_flight;
 
 #[test]
 fn the_third_duplicate_ack_retransmits_without_sack() {

@@ -1,5 +1,7 @@
 //! Opening: RFC 9293 §3.5 and its figures, options of the SYN.
 
+mod fast_open;
+
 use super::harness::{IRS, LIMITS, Script, plain, seg};
 use crate::{Config, ConnectionError, Events, State};
 use wire::tcp::Flags;

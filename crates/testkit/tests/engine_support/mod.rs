@@ -52,7 +52,7 @@ impl EngineThread {
             ..engine::Config::new("test", "wire", vec![own])
         };
         let engine = engine::Engine::start(config, steering, queues).unwrap();
-        let stop = hostif::doorbell::create().unwrap();
+        let stop = hostif::sync::doorbell::create().unwrap();
         let stopped = stop.try_clone().unwrap();
         let (send, receive) = mpsc::channel();
         let join = std::thread::spawn(move || {
@@ -125,7 +125,7 @@ fn ask_status(channel: &OwnedFd) -> serde_json::Value {
 
 impl Drop for EngineThread {
     fn drop(&mut self) {
-        hostif::doorbell::ring(self.stop.as_fd());
+        hostif::sync::doorbell::ring(self.stop.as_fd());
         let ended = self.join.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             ended.unwrap().unwrap();

@@ -6,8 +6,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use sim::{
-    document::Block,
     paper::{Check, Figure, Miss, Study},
+    report::document::Block,
 };
 
 use output::write_file;

@@ -11,11 +11,11 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use sim::{
-    document::Block,
     machine::{Machine, Outcome, Work},
     report,
+    report::document::Block,
     scenario::Scenario,
-    summary::{Summary, background_phase, offered_loads, replicate_with},
+    statistics::summary::{Summary, background_phase, offered_loads, replicate_with},
     time::from_ms,
 };
 

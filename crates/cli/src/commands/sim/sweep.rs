@@ -26,7 +26,7 @@ use sim::{
     machine::bounds::Bounds,
     report::{self, Point},
     scenario::{Axis, Scenario, points},
-    summary::{Summary, replicate_within},
+    statistics::summary::{Summary, replicate_within},
 };
 
 use output::write_file;

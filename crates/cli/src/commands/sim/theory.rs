@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use sim::{document::Document, theory::statements};
+use sim::{report::document::Document, theory::statements};
 
 /// Check what goes beyond the paper against queueing theory and formulas
 #[derive(Debug, Args)]

@@ -145,7 +145,7 @@ fn greet_within(
     let program_bell = PrivateFd::new(next()?);
     let engine_bell = PrivateFd::new(next()?);
     let region = Region::map(file)?;
-    let plausible = (1..=hostif::lock::MAX_SESSION).contains(&welcome.session)
+    let plausible = (1..=hostif::sync::lock::MAX_SESSION).contains(&welcome.session)
         && region.id() == welcome.region
         && (1..=CORES_MAX).contains(&welcome.steering.cores)
         && welcome.core < welcome.steering.cores;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use hostif::control::Opened;
 use hostif::{
     Command, Completion, Consumed, Consumer, Figures, Flags, Op, Producer, Region, ShutdownHow,
-    SleepWord, SocketHeader, SocketId, WindowSpan, WriteMode, Written, doorbell,
+    SleepWord, SocketHeader, SocketId, WindowSpan, WriteMode, Written, sync::doorbell,
 };
 use rustix::fd::{AsFd, OwnedFd};
 

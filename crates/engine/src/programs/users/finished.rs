@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use hostif::{SocketId, doorbell};
+use hostif::{SocketId, sync::doorbell};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::sync::mpsc::sync_channel;
 
 fn descriptor() -> OwnedFd {
-    hostif::doorbell::create().expect("a descriptor")
+    hostif::sync::doorbell::create().expect("a descriptor")
 }
 
 /// Waits until the user's thread has done all that it was asked before.

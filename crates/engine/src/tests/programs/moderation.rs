@@ -118,7 +118,7 @@ fn a_policy_out_of_bounds_is_refused() {
     let program = wired.attach(0);
     let policy = Moderation {
         every: Some(2),
-        after_us: hostif::moderation::MAX_AFTER_US + 1,
+        after_us: hostif::sync::moderation::MAX_AFTER_US + 1,
     };
     let asked = program.request(&mut wired, &Request::Moderate(policy), &[]);
     assert!(asked.is_err());

@@ -80,7 +80,7 @@ impl Log {
 
     /// The congestion control that was chosen, if the engine has it.
     pub fn congestion(&self) -> Option<&'static str> {
-        hostif::congestion::name(self.changes().congestion?)
+        hostif::figures::congestion::name(self.changes().congestion?)
     }
 
     /// Whether an option was set.

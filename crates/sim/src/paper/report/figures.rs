@@ -2,9 +2,9 @@
 
 use super::super::{Compared, CpuRow, Facts, Stack, Study};
 use crate::{
-    document::{Block, Document},
     formula::{burst_knee_mhz, sustained_mhz},
-    plot::{Plot, Series},
+    report::document::{Block, Document},
+    report::plot::{Plot, Series},
     scenario::{Cost, Kind, Scenario},
 };
 

@@ -6,10 +6,10 @@ use super::{
     figures::range,
 };
 use crate::{
-    document::Document,
     formula::{
         PerRequest, livelock_clients, nic_work_us, sustained_mhz, with_driver_share, with_profile,
     },
+    report::document::Document,
     scenario::{Profile, Scenario},
 };
 

@@ -1,10 +1,7 @@
 //! Thousands of cables that lose, duplicate and reorder: the bytes arrive, the table of what is in flight
 //! stays whole, and nobody waits longer than the protocol allows.
 
-use super::{
-    cable::{Pair, Weather},
-    pair::exchange_over,
-};
+use super::{Pair, Weather, pair::exchange_over};
 use crate::{Config, Connection, Duration, State, TransmitLimits, send::flight_pool::OneBlock};
 
 /// The longest back-off there is.

@@ -1,8 +1,8 @@
 //! Fast recovery as a whole: how much leaves (RFC 9937), when it begins again, what a peer that renounces
 //! or lies can do (RFC 2018 §8).
 
-use super::harness::{Script, plain, seg, ten_in_flight, with_sack};
 use crate::Repair;
+use crate::tests::harness::{Script, plain, seg, ten_in_flight, with_sack};
 
 /// Twenty segments in flight from 10,001 on, more written, and the window the limit; ssthresh is not set yet.
 pub(super) fn twenty_in_flight() -> Script {
@@ -166,7 +166,7 @@ fn the_answer_to_a_duplicate_measures_no_round_trip() {
     let config = crate::Config {
         sack: true,
         timestamps: true,
-        ..super::harness::plain()
+        ..crate::tests::harness::plain()
     };
     let syn_ack = seg("S.", 0, 1, b"")
         .mss(1_000)
@@ -198,7 +198,7 @@ fn the_answer_to_a_duplicate_measures_no_round_trip() {
 fn an_echo_from_before_the_flight_measures_no_round_trip() {
     let config = crate::Config {
         timestamps: true,
-        ..super::harness::plain()
+        ..crate::tests::harness::plain()
     };
     let syn_ack = seg("S.", 0, 1, b"").mss(1_000).win(60_000).ts(900, 0);
     let mut script = Script::established_with(&config, syn_ack);

@@ -1,7 +1,7 @@
 //! A report once, in three forms: text for a terminal, Markdown, and one HTML file that needs
 //! nothing else.
 
-use crate::plot::{Plot, escape};
+use crate::report::plot::{Plot, escape};
 
 /// A part of a report.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,9 +6,9 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    histogram::Histogram,
     machine::{Busy, Machine, Outcome, Work, bounds::Bounds},
     scenario::{Kind, Scenario},
+    statistics::histogram::Histogram,
     time::{Ns, as_ms, from_ms, round},
 };
 

@@ -1,6 +1,6 @@
 //! Two connections on a bad cable: bytes delivered are the bytes sent, in bounded virtual time.
 
-use super::cable::{Pair, Weather};
+use crate::tests::cable::{Pair, Weather};
 use crate::{Config, State, TransmitLimits};
 use proptest::prelude::*;
 
@@ -123,12 +123,12 @@ fn simultaneous_open_over_a_cable_carries_data() {
     let mut pair = Pair::new([Config::default(); 2], CALM, limits(1_460), 3);
     pair.ends[1] = crate::Connection::connect(
         &Config::default(),
-        crate::SeqNumber(super::harness::IRS),
+        crate::SeqNumber(crate::tests::harness::IRS),
         pair.now,
     );
     pair.ends[0] = crate::Connection::connect(
         &Config::default(),
-        crate::SeqNumber(super::harness::ISS),
+        crate::SeqNumber(crate::tests::harness::ISS),
         pair.now,
     );
     pair.run(60, |pair| {

@@ -1,6 +1,6 @@
 //! Resets and what must not count as one (RFC 5961), answers to segments of no connection.
 
-use super::harness::{IRS, ISS, Script, plain, seg};
+use crate::tests::harness::{IRS, ISS, Script, plain, seg};
 use crate::{ConnectionError, Events, State, reset_reply};
 use wire::tcp::Flags;
 

@@ -2,7 +2,7 @@
 //! RFC 1337): at the edges of what could pass, and at random. None ends the connection, none leaves a byte,
 //! and what they make us answer is bounded.
 
-use super::harness::{IRS, ISS, Script, Segment, plain, seg};
+use crate::tests::harness::{IRS, ISS, Script, Segment, plain, seg};
 use crate::{Config, Events, State};
 use proptest::prelude::*;
 use wire::tcp::Flags;

@@ -1,7 +1,7 @@
 //! Peers that lie to gain something, or to hold something: windows opened by splitting acknowledgements, memory
 //! held behind a closed window, acknowledgements that answer each other for ever.
 
-use super::harness::{Memory, Script, plain, seg, ten_in_flight};
+use crate::tests::harness::{Memory, Script, plain, seg, ten_in_flight};
 use crate::{ConnectionError, Events, Instant, SeqNumber, State, connect::isn};
 
 #[test]

@@ -1,6 +1,6 @@
 //! TCP Fast Open (RFC 7413): what the SYNs carry, what becomes of their data, what falls back to what.
 
-use super::harness::{IRS, ISS, Script, plain, seg};
+use crate::tests::harness::{IRS, ISS, Script, plain, seg};
 use crate::{Config, ConnectionError, Events, FastOpen, SeqNumber, State};
 use wire::tcp::FastOpenCookie;
 

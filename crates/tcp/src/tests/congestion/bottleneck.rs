@@ -1,7 +1,7 @@
 //! Flows that share one bottleneck on virtual time: a queue in bytes in front of a link of fixed rate, a
 //! delay each way, seeded random loss. ACKs come back unhindered.
 
-use super::harness::{IRS, ISS};
+use crate::tests::harness::{IRS, ISS};
 use crate::{
     Algorithm, Config, Connection, Duration, Instant, RangeSlot, ReceiveWindow, SeqNumber,
     SocketOptions, Transmit, TransmitLimits,

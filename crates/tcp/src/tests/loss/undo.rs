@@ -1,7 +1,7 @@
 //! False alarms: what Eifel (RFC 3522), D-SACK (RFC 3708) and F-RTO (RFC 5682) take back, and what not.
 
-use super::harness::{Script, plain, seg, ten_in_flight, with_sack};
 use crate::Config;
+use crate::tests::harness::{Script, plain, seg, ten_in_flight, with_sack};
 
 const UNTOUCHED: (u32, u32) = (10_000, u32::MAX);
 

@@ -1,6 +1,6 @@
 //! ECN: who asks, who grants, what is marked, echoed and answered (RFC 3168, RFC 9768, RFC 8257).
 
-use super::harness::{Script, Segment, plain, seg};
+use crate::tests::harness::{Script, Segment, plain, seg};
 use crate::{Algorithm, Config, Connection, EcnMode, Instant, SeqNumber, Transmit};
 use wire::ecn::Ecn;
 use wire::tcp::{AccurateEcn, Flags};
@@ -143,7 +143,11 @@ fn the_codepoint_of_the_syn_is_told_in_the_syn_ack() {
         );
         conn.note_handshake_mark(mark);
         let sent = conn
-            .poll_transmit(Instant::ZERO, &super::harness::LIMITS, &mut crate::NoPool)
+            .poll_transmit(
+                Instant::ZERO,
+                &crate::tests::harness::LIMITS,
+                &mut crate::NoPool,
+            )
             .unwrap();
         assert_eq!(ace(&sent), code);
     }

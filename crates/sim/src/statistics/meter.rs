@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::{
-    histogram::Histogram,
+    statistics::histogram::Histogram,
     time::{Ns, as_us},
 };
 

@@ -1,6 +1,6 @@
 //! Loss found by time (RFC 8985 §6): reordering, lost retransmissions, the window for reordering.
 
-use super::harness::{Script, with_sack};
+use crate::tests::harness::{Script, with_sack};
 
 /// Ten segments left 20 ms ago; the round trip of the handshake, 1 ms, is the smallest seen.
 fn twenty_ms_later() -> Script {

@@ -1,7 +1,7 @@
 //! Tail loss probes (RFC 8985 §7).
 
-use super::harness::{Script, plain, seg, with_sack};
 use crate::Config;
+use crate::tests::harness::{Script, plain, seg, with_sack};
 
 fn sack_config() -> Config {
     Config {
@@ -153,6 +153,10 @@ fn a_probe_carries_the_fin_when_that_is_the_tail() {
     let _ = script.conn.shutdown_write(script.now);
     script.leaves(&["F. 3001:3001 ack 1"]);
     script.next_timer();
-    let sent: Vec<String> = script.sent().iter().map(super::harness::text).collect();
+    let sent: Vec<String> = script
+        .sent()
+        .iter()
+        .map(crate::tests::harness::text)
+        .collect();
     assert_eq!(sent, ["FP. 2002:3001 ack 1"]);
 }

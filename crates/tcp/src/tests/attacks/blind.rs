@@ -3,7 +3,7 @@
 //! everything but what that answer needs. Otherwise a timestamp that nobody judged would make PAWS drop
 //! the real peer, and a forged segment would count as a sign of life.
 
-use super::harness::{IRS, Script, Segment, plain, seg};
+use crate::tests::harness::{IRS, Script, Segment, plain, seg};
 use crate::{
     Config, Connection, EcnMode, Instant, SocketOptions, State, TimeWaitAction, counters::Counters,
 };
