@@ -119,24 +119,14 @@ impl Caller {
         Ok(())
     }
 
-    /// Gives it a value whose room it states beside it, as getsockname(2) and getsockopt(2) do: as much as
-    /// there is room for. What is written as the length is `told`.
-    pub fn write_sized(
-        self,
-        address: u64,
-        room_at: u64,
-        value: &[u8],
-        told: Told,
-    ) -> Result<(), Errno> {
+    /// Gives it a name whose room it states beside it, as getsockname(2) does: as much as there is room for, and the length of the
+    /// whole.
+    pub fn write_name(self, address: u64, room_at: u64, value: &[u8]) -> Result<(), Errno> {
         let room = self.read_number(room_at)?;
         let room = usize::try_from(room.cast_signed()).map_err(|_| Errno::INVAL)?;
         let given = &value[..value.len().min(room)];
         self.write(address, given)?;
-        let len = match told {
-            Told::Given => given.len(),
-            Told::Whole => value.len(),
-        };
-        let len = u32::try_from(len).map_err(|_| Errno::INVAL)?;
+        let len = u32::try_from(value.len()).map_err(|_| Errno::INVAL)?;
         self.write(room_at, &len.to_ne_bytes())
     }
 
@@ -160,15 +150,6 @@ impl Caller {
         let found = self.descriptor(fd).ok()?;
         (sys::cookie(found.as_fd()) == Ok(cookie)).then_some(found)
     }
-}
-
-/// Which length of a value a caller is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// What fitted (options).
-    Given,
-    /// What there was (names).
-    Whole,
 }
 
 #[cfg(test)]
@@ -198,20 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_cut_to_its_room_and_its_length_is_told() {
+    fn a_name_is_cut_to_its_room_and_its_length_is_told() {
         let place = [0_u8; 8];
         let room = 4_u32.to_ne_bytes();
         let (at, room_at) = (address(place.as_ptr()), address(room.as_ptr()));
-        let told = |told| {
-            own().write(room_at, &4_u32.to_ne_bytes()).unwrap();
-            own().write_sized(at, room_at, b"sixsix", told).unwrap();
-            own().read_number(room_at).unwrap()
-        };
-        assert_eq!(told(Told::Given), 4);
-        assert_eq!(told(Told::Whole), 6);
+        own().write(room_at, &4_u32.to_ne_bytes()).unwrap();
+        own().write_name(at, room_at, b"sixsix").unwrap();
+        assert_eq!(own().read_number(room_at), Ok(6));
         assert_eq!(own().read(at, 6).unwrap(), b"sixs\0\0");
         own().write(room_at, &u32::MAX.to_ne_bytes()).unwrap();
-        let refused = own().write_sized(at, room_at, b"x", Told::Given);
+        let refused = own().write_name(at, room_at, b"x");
         assert_eq!(refused, Err(Errno::INVAL));
     }
 

@@ -14,6 +14,7 @@
 
 mod calls;
 mod cork;
+mod filter;
 pub mod message;
 mod open;
 mod options;
@@ -39,6 +40,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, socketpair, sockopt,
 };
 
+use self::filter::DuplicateFilter;
 use crate::bell::NewsBell;
 use crate::pair::{raise_send_buffer, set_nonblocking};
 use crate::relay::Step;
@@ -118,6 +120,9 @@ pub struct Datagrams {
     pub peer: Peer,
     /// What the engine and the relay act on.
     pub options: Options,
+    /// What keeps the backing socket from hearing what the engine hears too, unless the program has put a filter of its own in its
+    /// place.
+    pub duplicates: Option<DuplicateFilter>,
     /// What SO_ERROR tells.
     pub error: Option<Errno>,
     /// By which stack it has heard from whom.
@@ -157,6 +162,7 @@ impl Datagrams {
             owner,
             peer: Peer::None,
             options,
+            duplicates: None,
             error: None,
             heard: Heard::default(),
             engine_only: false,

@@ -49,6 +49,29 @@ const CARRIED: [(i32, i32); 29] = [
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
+/// A socket for IPv6 alone may become so by its address.
+pub const V6_ONLY: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+
+/// Levels, and the last number of each that may be an option which a connection has from its listener (`sk_clone`).
+const LEVELS: [(i32, i32); 4] = [
+    (libc::SOL_SOCKET, 90),
+    (libc::IPPROTO_IP, 60),
+    (libc::IPPROTO_TCP, 60),
+    (libc::IPPROTO_IPV6, 80),
+];
+
+/// What no connection has from its listener: neither what is told once, nor what is of the listener, nor what the handshake had.
+const OF_LISTENER: [(i32, i32); 6] = [
+    (libc::SOL_SOCKET, libc::SO_ERROR),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::IPPROTO_IP, libc::IP_OPTIONS),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, TCP_FASTOPEN_KEY),
+];
+/// linux/tcp.h.
+const TCP_FASTOPEN_KEY: i32 = 33;
+
 /// Options whose meaning lies on the descriptor: how long a call on it waits, for how much, and where the urgent byte is.
 const OF_DESCRIPTOR: [(i32, i32); 5] = [
     PEEK_OFFSET,
@@ -70,14 +93,31 @@ const SOCK_RCVBUF_LOCK: u32 = 2;
 pub struct Settings(Vec<(i32, i32, Vec<u8>)>);
 
 impl Settings {
-    /// Reads them; `fresh` is a socket of the same family that nothing was done with.
+    /// Reads those that an engine or a pair acts on; `fresh` is a socket of the same family that nothing was done with.
     pub fn of(socket: BorrowedFd<'_>, fresh: BorrowedFd<'_>) -> Settings {
+        Settings::among(CARRIED.into_iter(), socket, fresh)
+    }
+
+    /// Reads them all, of a socket that is to listen.
+    pub fn of_listener(socket: BorrowedFd<'_>, fresh: BorrowedFd<'_>) -> Settings {
+        let all = LEVELS
+            .into_iter()
+            .flat_map(|(level, last)| (1..=last).map(move |name| (level, name)));
+        let all = all.filter(|one| CARRIED.contains(one) || !OF_LISTENER.contains(one));
+        Settings::among(all, socket, fresh)
+    }
+
+    fn among(
+        options: impl Iterator<Item = (i32, i32)>,
+        socket: BorrowedFd<'_>,
+        fresh: BorrowedFd<'_>,
+    ) -> Settings {
         let read = |fd, (level, name)| {
             let mut value = [0; VALUE_MAX];
             let len = sys::option(fd, level, name, &mut value).ok()?;
             Some(value[..len.min(VALUE_MAX)].to_vec())
         };
-        let changed = CARRIED.into_iter().filter_map(|option| {
+        let changed = options.filter_map(|option| {
             let value = read(socket, option)?;
             // A buffer may have been given the size that a new one has.
             let is_other = read(fresh, option).as_ref() != Some(&value) || is_sized(socket, option);
@@ -86,17 +126,16 @@ impl Settings {
         Settings(changed.map(as_set).collect())
     }
 
-    /// One more was set.
+    /// One more was set on the listener.
     pub fn record(&mut self, (level, name): (i32, i32), value: &[u8]) {
         self.0.retain(|one| (one.0, one.1) != (level, name));
-        if CARRIED.contains(&(level, name)) {
-            self.0.push((level, name, value.to_vec()));
-        }
+        self.0.push((level, name, value.to_vec()));
     }
 
-    /// Sets them on a kernel socket.
+    /// Sets them on the kernel socket of a connection.
     pub fn set_on(&self, socket: BorrowedFd<'_>) {
-        for (level, name, value) in &self.0 {
+        let inherited = |one: &&(i32, i32, Vec<u8>)| !OF_LISTENER.contains(&(one.0, one.1));
+        for (level, name, value) in self.0.iter().filter(inherited) {
             // What cannot be set twice was not inheritable.
             let _ = sys::set_option(socket, *level, *name, value);
         }
@@ -203,14 +242,14 @@ pub fn set(
     Ok(())
 }
 
-/// getsockopt(2) on a served socket, for a value of at most `room` bytes. SO_ERROR is the caller's affair.
+/// getsockopt(2) on a served socket, for a value no longer than what stands where it is to be. SO_ERROR is the caller's affair.
 pub fn ask(
     socket: &TcpSocket,
     backing: BorrowedFd<'_>,
     (level, name): (i32, i32),
-    room: usize,
+    asked: Vec<u8>,
 ) -> Result<Vec<u8>, Errno> {
-    let mut value = vec![0; room];
+    let (room, mut value) = (asked.len(), asked);
     let is_connected = socket.state() == State::Connected;
     let len = match (sys::option(backing, level, name, &mut value), (level, name)) {
         // The backing socket has no route.

@@ -102,6 +102,8 @@ pub struct Relay {
     is_marked: bool,
     /// TCP_SAVED_SYN was told, which is once.
     pub syn_told: bool,
+    /// IPV6_V6ONLY before connect has bound the backing socket, perhaps to an address, which changes it.
+    pub v6_only: Option<[u8; 4]>,
     /// Bytes of the program's that have gone on and are in the pair still (`move_up`), and how many may be.
     seen: usize,
     seen_max: usize,
@@ -153,6 +155,7 @@ impl Relay {
             since_urgent: None,
             is_marked: false,
             syn_told: false,
+            v6_only: None,
             seen: 0,
             seen_max,
             is_brief: true,

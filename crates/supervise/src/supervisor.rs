@@ -52,6 +52,17 @@ pub enum Served {
     Datagrams(Box<Datagrams>),
 }
 
+impl Served {
+    /// The kernel's socket that holds port and options.
+    pub fn backing(&self) -> BorrowedFd<'_> {
+        match self {
+            Served::Relay(relay) => relay.backing.as_fd(),
+            Served::Queue(queue) => queue.backing.as_fd(),
+            Served::Datagrams(datagrams) => datagrams.backing.as_fd(),
+        }
+    }
+}
+
 /// See the file's head.
 pub struct Supervisor {
     /// Where calls are heard.

@@ -84,8 +84,10 @@ switched! { at_the_edge:
     fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int,
         if is_tracked(fd) => give_address(name::peer(fd)?, addr, len);
     fn setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t)
-        -> c_int, if is_tracked(fd) => value_bytes(value, len)
-            .map_or(Ok(None), |value| options::set(fd, level, option, &value));
+        -> c_int, if is_tracked(fd) => match value_bytes(level, value, len) {
+            Some(value) => options::set(fd, level, option, &value),
+            None => options::set_unreadable(fd, level, option, value.is_null()),
+        };
     fn getsockopt(fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut socklen_t)
         -> c_int, if is_tracked(fd) => give_option(fd, level, option, value, len);
     fn sendfile(out: c_int, file: c_int, offset: *mut off_t, len: size_t) -> ssize_t,

@@ -99,6 +99,7 @@ pub fn open_towards(
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
     }
+    crate::calls::options::note_v6_only(fd, socket);
     let candidates = candidates_for(fd, socket, destination)?;
     if candidates.is_empty() {
         forget_choice(fd, socket, destination)?;

@@ -5,7 +5,7 @@
 //! goes by the route of its destination. A connected socket has the stack of its peer, until it is connected
 //! again. Nothing is on an engine before one of these. Where a socket is, and how it comes there: `places`.
 
-mod beside;
+pub mod beside;
 pub mod control;
 mod cork;
 pub mod groups;

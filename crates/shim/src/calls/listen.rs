@@ -13,6 +13,7 @@ use rustix::net::SocketFlags;
 use crate::accelerated::{self, Accepted, Stream};
 use crate::calls::device::{self, Device};
 use crate::calls::name;
+use crate::calls::options;
 use crate::calls::sigio;
 use crate::comeback;
 use crate::fd_table::descriptors;
@@ -38,6 +39,7 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         return Ok(None);
     };
     socket.shed();
+    options::note_v6_only(fd, socket);
     if let Some(stream) = socket.stream() {
         // A second listen changes the backlog; a connection cannot listen.
         if stream.phase() != Phase::Listening {

@@ -6,12 +6,13 @@
 
 mod answer;
 mod log;
+mod mapped;
 mod rare;
 pub mod stamp;
 
 pub use answer::Answer;
 pub use log::Log;
-pub use rare::path_mtu;
+pub use rare::{note_v6_only, path_mtu};
 
 use std::os::fd::RawFd;
 
@@ -56,6 +57,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     socket.log.record(level, name, value);
     keep(socket, level, name, value);
     if socket.is_datagram() {
+        datagram::beside::follow(fd, socket, (level, name))?;
         datagram::follow(socket, level, name, value);
         datagram::tell(socket);
         datagram::uncork(fd, socket)?;
@@ -70,6 +72,20 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         Ok(())
     })?;
     Ok(Some(0))
+}
+
+/// setsockopt(2) whose value cannot be read, which the kernel says in most cases.
+pub fn set_unreadable(fd: RawFd, level: i32, name: i32, is_null: bool) -> Switched<i32> {
+    // No value is 0 (`do_ipv6_setsockopt`).
+    if is_null
+        && level == libc::IPPROTO_IPV6
+        && let Some(file) = descriptors::lookup(fd)
+        && let Some(socket) = file.socket()
+        && let Some(refusal) = rare::refusal(socket, level, name, &[0; 4])
+    {
+        return Err(refusal);
+    }
+    Ok(None)
 }
 
 /// Whether it is SO_TIMESTAMPING of a connection, which alone can count bytes.
@@ -197,6 +213,17 @@ pub fn ask(
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN) {
         return with_stream(fd, |call| call.socket().take_saved_syn(call.stream(), room));
     }
+    if (level, name) == mapped::ZEROCOPY_RECEIVE
+        && let Some(value) = with_stream(fd, |call| mapped::receive(call, asked()))?.flatten()
+    {
+        return Ok(Some(Answer::Value(value)));
+    }
+    if (level, name) == datagram::beside::GET
+        && let Some(file) = descriptors::lookup(fd)
+        && file.socket().is_some_and(datagram::beside::stands_alone)
+    {
+        return Ok(Some(Answer::Value(Vec::new())));
+    }
     if let Some(value) = rare::of_peer(fd, level, name, room)? {
         return Ok(Some(Answer::Value(value)));
     }
@@ -234,6 +261,7 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
                 rare::window_clamp(&call.socket().log, stream)
             }
+            rare::V6_ONLY => rare::not_v6_only(call.socket(), stream),
             (libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => {
                 let mtu = || Ok(stream.figures()?.pmtu);
                 rare::path_mtu(call.socket(), level, name, &mtu)?

@@ -204,6 +204,9 @@ impl Supervisor {
         backing: OwnedFd,
     ) -> Result<Outcome, Errno> {
         let settings = Settings::of(backing.as_fd(), fresh_like(backing.as_fd())?.as_fd());
+        let mut v6_only = [0; 4];
+        let (level, name) = options::V6_ONLY;
+        let is_v6 = sys::option(backing.as_fd(), level, name, &mut v6_only).is_ok();
         let socket = match open(engines, towards, backing.as_fd(), &settings) {
             Err(error) if towards.is_for_the_kernel(error) => return Ok(Outcome::Continue),
             opened => opened?,
@@ -229,6 +232,7 @@ impl Supervisor {
         let backing_cookie = sys::cookie(&backing)?;
         let phase = Phase::Connecting { stuffed };
         let mut relay = Relay::new(socket, backing, pair, phase, (call.caller, call.fd), bell);
+        relay.v6_only = is_v6.then_some(v6_only);
         let outcome = if nonblocking {
             match self.deliver(&mut relay, call.id, call.fd) {
                 // A signal took the call back. It comes again, and the connection is there already (`tell_again`).

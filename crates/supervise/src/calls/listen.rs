@@ -63,7 +63,7 @@ impl Supervisor {
         } else {
             Vec::new()
         };
-        let settings = Settings::of(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
+        let settings = Settings::of_listener(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
         let session = engines.session(place)?;
         let prepare = || {
             let socket = TcpSocket::open(session, fd.as_fd())?;

@@ -2,14 +2,18 @@
 
 use std::net::SocketAddr;
 
-use client::address::Name;
+use client::address::{Family, Name};
 use client::route::{self, EngineNetworks};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
+use super::filter::{DuplicateFilter, GET};
 use super::send::{as_family, parse};
 use super::{Datagrams, Options, Peer};
 use crate::kernel_socket::local_of;
+
+/// Bytes of `struct ip6_mtuinfo`.
+const MTU_INFO: usize = 32;
 
 impl Datagrams {
     /// connect(2): another peer, or none.
@@ -66,7 +70,14 @@ impl Datagrams {
             let mut buffer = vec![0; usize::from(u16::MAX)];
             while self.move_up(&mut buffer) {}
         }
+        let filter = self.duplicates.as_mut();
+        if let Some(refusal) = filter.and_then(|filter| filter.refusal((level, name), value)) {
+            return Err(refusal);
+        }
         crate::sys::set_option(self.backing.as_fd(), level, name, value)?;
+        if let Some(filter) = self.duplicates.as_mut() {
+            filter.follow(self.backing.as_fd(), (level, name))?;
+        }
         if level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name) {
             crate::sys::set_option(programs, level, name, value)?;
         }
@@ -86,8 +97,9 @@ impl Datagrams {
         &mut self,
         programs: BorrowedFd<'_>,
         (level, name): (i32, i32),
-        room: usize,
+        asked: Vec<u8>,
     ) -> Result<Vec<u8>, Errno> {
+        let room = asked.len();
         let number = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = self.take_error(programs);
@@ -98,8 +110,22 @@ impl Datagrams {
             {
                 i32::try_from(self.socket.path_mtu()?).unwrap_or(i32::MAX)
             }
+            GET if self
+                .duplicates
+                .as_ref()
+                .is_some_and(DuplicateFilter::stands) =>
+            {
+                return Ok(Vec::new());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PATHMTU)
+                if self.is_engines_peer() && self.family == Family::V6 && room >= MTU_INFO =>
+            {
+                // An address, of which nothing is said, and the MTU.
+                let mtu = u32::try_from(self.socket.path_mtu()?).unwrap_or(u32::MAX);
+                return Ok([&[0; MTU_INFO - 4][..], &mtu.to_ne_bytes()].concat());
+            }
             (level, name) => {
-                let mut value = vec![0; room];
+                let mut value = asked;
                 let len = crate::sys::option(self.backing.as_fd(), level, name, &mut value)?;
                 value.truncate(len);
                 return Ok(value);

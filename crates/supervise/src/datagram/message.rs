@@ -233,7 +233,7 @@ impl MessageLayout {
         flags: i32,
     ) -> Result<(), Errno> {
         if self.name.0 != 0 {
-            caller.write_sized(self.name.0, self.name_len, name, crate::caller::Told::Whole)?;
+            caller.write_name(self.name.0, self.name_len, name)?;
         }
         let Some(header) = self.header else {
             return Ok(());

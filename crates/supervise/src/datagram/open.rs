@@ -11,6 +11,7 @@ use client::{Socket, SocketKinds, UdpSocket};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
+use super::filter::DuplicateFilter;
 use super::message::{self, MessageLayout};
 use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
 use super::{DatagramPair, Datagrams, Options};
@@ -120,12 +121,10 @@ impl Supervisor {
         let socket = UdpSocket::open(engines.session(place)?, backing.as_fd())?;
         socket.set_datagram_options(&options.engine)?;
         socket.bind(local_of(backing.as_fd())?)?;
-        if owner == Owner::Any
-            && let Some(filter) = client::duplicate_filter(std::slice::from_ref(&networks), true)
-        {
-            bpf::classic::attach(backing.as_fd(), &filter)
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
-        }
+        let duplicates = match owner {
+            Owner::Any => DuplicateFilter::attach(backing.as_fd(), &networks)?,
+            _ => None,
+        };
         let pair = DatagramPair::new(nonblocking)?;
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             let mut value = [0; 16];
@@ -138,6 +137,7 @@ impl Supervisor {
         let (mut datagrams, programs) =
             Datagrams::new(parts.0, parts.1, owner, options, pair, bell);
         datagrams.engine_only = self.engine_access.is_engine_only();
+        datagrams.duplicates = duplicates;
         self.watch(datagrams.ours(), key)?;
         self.watch_kernels(datagrams.backing.as_fd(), key)?;
         let at = (call.caller, call.fd);

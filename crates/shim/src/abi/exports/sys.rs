@@ -47,9 +47,13 @@ pub(super) fn name_bytes(start: *const sockaddr, len: socklen_t) -> Option<Vec<u
     sys::copied(start.cast(), len)
 }
 
-/// The bytes of an option's value, likewise.
-pub(super) fn value_bytes(start: *const c_void, len: socklen_t) -> Option<Vec<u8>> {
+/// The bytes of an option's value, likewise. Only at the socket's own level null and no bytes are as good as any other address and
+/// none: elsewhere they take back what the engine does not know (`xfrm_user_policy`).
+pub(super) fn value_bytes(level: c_int, start: *const c_void, len: socklen_t) -> Option<Vec<u8>> {
     let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_MAX)?;
+    if start.is_null() && len == 0 && level != libc::SOL_SOCKET {
+        return None;
+    }
     sys::copied(start, len)
 }
 
@@ -66,6 +70,9 @@ pub(super) fn give_address(
 /// Bytes of the largest structure that a getsockopt(2) is asked with: 64 sources of a group.
 const ASKED_MAX: usize = 144 + 64 * 128;
 
+/// Bytes of `struct ip6_mtuinfo`, the longest that is answered at its level otherwise.
+const MTU_INFO: usize = 32;
+
 pub(super) fn give_option(
     fd: c_int,
     level: c_int,
@@ -76,7 +83,13 @@ pub(super) fn give_option(
     // Whatever is wrong with the length, the kernel says so.
     let room = sys::copied(len.cast_const().cast(), size_of::<socklen_t>());
     let room = room.as_ref().and_then(|bytes| bytes.first_chunk());
-    let room = room.map(|bytes| usize::try_from(i32::from_ne_bytes(*bytes)));
+    let room = room.map(|bytes| match i32::from_ne_bytes(*bytes) {
+        // It counts as unsigned (`do_ipv6_getsockopt`), but of structures that ask.
+        ..0 if level == libc::IPPROTO_IPV6 && !datagram::groups::is_filter(level, name) => {
+            Ok(MTU_INFO)
+        }
+        room => usize::try_from(room),
+    });
     let Some(Ok(room)) = room else {
         return Ok(None);
     };
@@ -84,8 +97,11 @@ pub(super) fn give_option(
     let asked = || sys::copied(value.cast_const(), room.min(ASKED_MAX)).unwrap_or_default();
     match options::ask(fd, level, name, room, &asked)? {
         None => Ok(None),
-        Some(Answer::Value(answer)) => {
-            sys::give_result(&answer, value, len, false)?;
+        Some(Answer::Value(mut answer)) => {
+            answer.truncate(room);
+            sys::copy_out(value, &answer)?;
+            let given = socklen_t::try_from(answer.len()).unwrap_or(socklen_t::MAX);
+            sys::copy_out(len.cast(), &given.to_ne_bytes())?;
             Ok(Some(0))
         }
         Some(Answer::Needs(bytes)) => {

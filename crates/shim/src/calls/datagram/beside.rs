@@ -27,6 +27,35 @@ pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether it stands alone: the program has none, sees none and takes none away.
+pub fn stands_alone(socket: &Socket) -> bool {
+    socket.is_datagram()
+        && socket.is_filtered()
+        && !ATTACH
+            .iter()
+            .any(|(level, name)| socket.log.has(*level, *name))
+}
+
+/// The program has set an option: its own filter takes the place of this one until it is detached.
+pub fn follow(fd: RawFd, socket: &Socket, option: (i32, i32)) -> Result<(), Errno> {
+    if option == DETACH {
+        socket.log.forget(&ATTACH);
+        if socket.is_filtered() {
+            attach_again(fd, socket)?;
+        }
+    }
+    Ok(())
+}
+
+const ATTACH: [(i32, i32); 2] = [
+    (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER),
+    (libc::SOL_SOCKET, libc::SO_ATTACH_BPF),
+];
+/// Level and name of SO_DETACH_FILTER.
+pub const DETACH: (i32, i32) = (libc::SOL_SOCKET, libc::SO_DETACH_FILTER);
+/// Level and name of SO_GET_FILTER, which has the number of SO_ATTACH_FILTER.
+pub const GET: (i32, i32) = (libc::SOL_SOCKET, libc::SO_GET_FILTER);
+
 /// Takes it away.
 pub fn detach(fd: RawFd, socket: &Socket) {
     socket.set_filtered(false);

@@ -18,6 +18,15 @@ struct Setting {
     value: Vec<u8>,
 }
 
+/// What no connection has from its listener (`sk_clone`, `inet_csk_clone_lock`; IP options are those of the handshake).
+const OF_LISTENER: [(i32, i32); 5] = [
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::IPPROTO_IP, libc::IP_OPTIONS),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY),
+];
+
 /// What the program has set on a socket, each option once, in order.
 #[derive(Default)]
 pub struct Log(Shared<Vec<Setting>>);
@@ -37,18 +46,28 @@ impl Log {
         });
     }
 
-    /// Starts with what another socket has.
-    pub fn adopt(&self, other: &Log) {
-        let settings = other.0.load();
-        let inherited = settings.iter().flat_map(|settings| settings.iter());
+    /// Some were taken back.
+    pub fn forget(&self, options: &[(i32, i32)]) {
+        self.0.change(|settings| {
+            let mut settings = settings.map(|all| Vec::clone(all)).unwrap_or_default();
+            settings.retain(|one| !options.contains(&(one.level, one.name)));
+            Some(Arc::new(settings))
+        });
+    }
+
+    /// Starts with what a connection has from its listener.
+    pub fn adopt(&self, listener: &Log) {
+        let settings = listener.0.load();
+        let all = settings.iter().flat_map(|settings| settings.iter());
+        let inherited = all.filter(|one| !OF_LISTENER.contains(&(one.level, one.name)));
         self.0.store(Some(Arc::new(inherited.cloned().collect())));
     }
 
     /// Sets everything on another backing socket, as an accepted connection inherits it.
     pub fn replay(&self, fd: RawFd) {
         let settings = self.0.load();
-        let inherited = settings.iter().flat_map(|settings| settings.iter());
-        for setting in inherited {
+        let all = settings.iter().flat_map(|settings| settings.iter());
+        for setting in all.filter(|one| !OF_LISTENER.contains(&(one.level, one.name))) {
             // What cannot be set twice (an option of the listener's state) was not inheritable.
             let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
         }

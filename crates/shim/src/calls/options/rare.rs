@@ -9,6 +9,8 @@ use rustix::io::Errno;
 
 use super::log::Log;
 use crate::accelerated::Stream;
+use crate::calls::datagram::beside;
+use crate::calls::transfer::with_stream;
 use crate::socket::Socket;
 use crate::sys;
 use crate::wait::readiness::Phase;
@@ -36,7 +38,9 @@ pub fn of_peer(fd: RawFd, level: i32, name: i32, room: usize) -> Result<Option<V
             let Some(peer) = crate::calls::name::peer(fd).ok().flatten() else {
                 return Ok(None);
             };
-            let is_v6 = peer.as_bytes().starts_with(&V6);
+            // Of a connection that has not begun to end.
+            let stands = with_stream(fd, |call| Ok(call.stream().figures()?.state == ESTABLISHED))?;
+            let is_v6 = stands != Some(false) && peer.as_bytes().starts_with(&V6);
             Ok(is_v6.then(|| libc::AF_INET6.to_ne_bytes().to_vec()))
         }
         _ => Ok(None),
@@ -46,11 +50,43 @@ pub fn of_peer(fd: RawFd, level: i32, name: i32, room: usize) -> Result<Option<V
 /// asm-generic/socket.h, linux/in6.h.
 const SO_PEERNAME: i32 = 28;
 const IPV6_ADDRFORM: i32 = 1;
+/// net/tcp_states.h.
+const ESTABLISHED: u64 = 1;
 /// As a name of the family begins.
 const V6: [u8; 2] = 10_u16.to_ne_bytes();
 
-/// What Linux says where it takes a value only while a socket is closed, and this one is not.
+/// Level and name of IPV6_V6ONLY.
+pub const V6_ONLY: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+
+/// A socket for IPv6 alone may have become so by its address, before it listens; that one is inherited. And one that connects may
+/// become so because its backing socket gets an address here: that one is not told.
+pub fn note_v6_only(fd: RawFd, socket: &Socket) {
+    let (level, name) = V6_ONLY;
+    let mut value = [0; 4];
+    if socket.family() == Family::V6
+        && !socket.log.has(level, name)
+        && sys::option(fd, level, name, &mut value).is_ok()
+        && value != [0; 4]
+    {
+        socket.log.record(level, name, &value);
+    }
+}
+
+/// IPV6_V6ONLY of a connection whose socket was for both; `None`: the kernel knows.
+pub fn not_v6_only(socket: &Socket, stream: &Stream) -> Option<Vec<u8>> {
+    let is_for_both = stream.phase() == Phase::Connected
+        && socket.family() == Family::V6
+        && socket.bound().is_none()
+        && !socket.log.has(V6_ONLY.0, V6_ONLY.1);
+    is_for_both.then(|| 0_i32.to_ne_bytes().to_vec())
+}
+
+/// What Linux says where it takes a value only while a socket is closed, and this one is not; and to who takes back a filter that is
+/// not his.
 pub fn refusal(socket: &Socket, level: i32, name: i32, value: &[u8]) -> Option<Errno> {
+    if (level, name) == beside::DETACH && value.len() >= 4 && beside::stands_alone(socket) {
+        return Some(Errno::NOENT);
+    }
     if is_foreign(socket, level) {
         return None;
     }
