@@ -148,6 +148,8 @@ figures! {
     total_rto_recoveries,
     /// How long these have lasted, milliseconds.
     total_rto_time_ms,
+    /// Bytes written and not acknowledged, our FIN with them.
+    unacknowledged,
 }
 
 const _: () = assert!(Figures::WORDS <= crate::layout::ANSWER_WORDS);

@@ -182,6 +182,11 @@ impl Stream {
         self.tcp().is_ok_and(TcpSocket::is_at_mark)
     }
 
+    /// Whether the next byte is the urgent one, and there.
+    pub fn is_before_urgent(&self) -> bool {
+        self.tcp().is_ok_and(TcpSocket::is_before_urgent)
+    }
+
     /// Receives the urgent byte out of band.
     pub fn try_receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
         self.tcp()?.try_recv_urgent(peek)

@@ -47,6 +47,8 @@ pub struct Info {
     pub flight: u64,
     /// Written by the program and not acknowledged, bytes.
     pub send_queue: u64,
+    /// The same with our FIN.
+    pub unacknowledged: u64,
     /// Received and not consumed by the program, bytes.
     pub receive_queue: u64,
     /// Received beyond a hole, bytes.
@@ -171,6 +173,8 @@ impl Connection {
             rcv_wnd: self.rcv.advertised_edge.saturating_sub(self.rcv.nxt),
             flight: self.snd.max - self.snd.una,
             send_queue: self.snd.written_offset() - self.snd.acknowledged(),
+            // Our SYN is position 0.
+            unacknowledged: self.snd.end().saturating_sub(self.snd.una.max(1)),
             receive_queue: self
                 .rcv
                 .readable_end()

@@ -48,6 +48,9 @@ pub struct TcpSocket {
     pub(crate) syn_room: AtomicU32,
 }
 
+/// net/tcp_states.h.
+const CLOSED: u64 = 7;
+
 impl TcpSocket {
     /// Over a header of a region.
     pub(crate) fn new(session: &'static Session, opened: Opened) -> Result<TcpSocket, Errno> {
@@ -133,6 +136,22 @@ impl TcpSocket {
             sum.unacked += part?.unacked;
             Ok(sum)
         })
+    }
+
+    /// Bytes written and not acknowledged, with our FIN (SIOCOUTQ): the engine is asked where it may have more to say than it has told.
+    #[must_use]
+    pub fn unacknowledged_now(&self) -> usize {
+        let told = self.unacknowledged_bytes();
+        let is_settled = told == 0 && !self.shut().1;
+        if is_settled || self.state() != State::Connected || self.sends_by_byte_channel() {
+            return told;
+        }
+        match self.own_figures() {
+            Ok(figures) if figures.state != CLOSED => {
+                usize::try_from(figures.unacknowledged).unwrap_or(usize::MAX)
+            }
+            _ => told,
+        }
     }
 
     /// What its congestion control believes (`TCP_CC_INFO`).

@@ -57,6 +57,13 @@ impl TcpSocket {
             && !self.is_byte_channel_next()
     }
 
+    /// Whether it is, and has arrived.
+    #[must_use]
+    pub fn is_before_urgent(&self) -> bool {
+        let header = self.header();
+        self.is_at_mark() && header.received_end() >= header.urgent_end()
+    }
+
     /// SO_OOBINLINE.
     #[must_use]
     pub fn urgent_in_line(&self) -> bool {

@@ -109,6 +109,9 @@ impl EngineCore {
                 return self.programs.closed(slot, command.token);
             }
             (Op::Query { what }, Some(row)) => {
+                // The answer is that of the moment: what was written and what has arrived before the question counts.
+                self.settle_written(now, slot);
+                self.receive(now, None);
                 let rings = self.programs.rings_of(slot).ok_or(Errno::BADF);
                 let region = rings.map(|rings| rings.region);
                 region.and_then(|region| self.layer.answer_query(now, region, row, what))

@@ -312,6 +312,7 @@ fn counted(info: &Info, now: Instant) -> Figures {
         data_segs_out: u64::from(info.counters.data_segments_out),
         data_segs_in: u64::from(info.counters.data_segments_in),
         notsent_bytes: info.unsent,
+        unacknowledged: info.unacknowledged,
         bytes_sent: info.counters.bytes_out,
         bytes_retrans: info.counters.bytes_out.saturating_sub(info.bytes_sent_once),
         rcv_ooopack: u64::from(info.counters.out_of_order_in),

@@ -52,6 +52,11 @@ impl Stream {
         self.tcp()?.figures()
     }
 
+    /// Bytes written and not acknowledged, as the engine has it at this moment.
+    pub fn unacknowledged_now(&self) -> usize {
+        self.tcp().map_or(0, TcpSocket::unacknowledged_now)
+    }
+
     /// What its congestion control believes.
     pub fn congestion_figures(&self) -> Result<CongestionFigures, Errno> {
         self.tcp()?.congestion_figures()

@@ -12,6 +12,7 @@ use crate::calls::datagram;
 use crate::calls::transfer::{Call, SendStep, with_stream};
 use crate::outcome::Switched;
 use crate::sys::borrow;
+use crate::wait::readiness::RDHUP;
 use crate::wait::sleep::RESTART;
 
 /// A pipe that poll(2) calls writable takes so much without waiting (PIPE_BUF).
@@ -143,6 +144,16 @@ fn from_socket(
             };
         }
         let part = &mut bytes[..PIPE_BUF.min(len - moved)];
+        if call.stream().is_before_urgent() {
+            // It is no byte of the stream, and stays where it is (`tcp_read_sock`).
+            let is_over = moved > 0 || call.events() & RDHUP != 0;
+            let is_at_once = !is_over && call.socket().is_nonblocking(call.fd())?;
+            return if is_at_once {
+                Err(Errno::AGAIN)
+            } else {
+                Ok(moved)
+            };
+        }
         let hurry = if moved > 0 { libc::MSG_DONTWAIT } else { 0 };
         let peeked = call.receive(&mut [IoSliceMut::new(part)], libc::MSG_PEEK | hurry);
         let count = match peeked {
