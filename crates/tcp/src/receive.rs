@@ -1,6 +1,7 @@
 //! An arriving segment, step by step (RFC 9293 §3.10.7.4), and where its payload goes.
 
 pub(crate) mod autotune;
+mod plain;
 pub(crate) mod ranges;
 pub(crate) mod receive_window;
 pub(crate) mod receiver;
@@ -275,7 +276,7 @@ impl Connection {
         self.take_in_order(now, end, bytes.len(), window)
     }
 
-    fn take_in_order(
+    pub(crate) fn take_in_order(
         &mut self,
         now: Instant,
         end: u64,

@@ -114,6 +114,21 @@ impl Header {
         header.cut(rest, total_len)
     }
 
+    /// Type of service and payload of a packet that is no fragment and has no options, as [`Header::parse`] would
+    /// find them; `None`: it finds something else, or an error.
+    #[must_use]
+    #[inline]
+    pub fn parse_plain(packet: &[u8]) -> Option<(u8, &[u8])> {
+        let (fixed, _) = packet.split_first_chunk::<{ Header::LEN }>()?;
+        let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+        let is_plain = fixed[0] == VERSION_AND_LEN && fragment & !DONT_FRAGMENT & 0x7fff == 0;
+        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if !is_plain || Sum::new().add(fixed).fold() != 0xffff {
+            return None;
+        }
+        Some((fixed[1], packet.get(Header::LEN..total_len)?))
+    }
+
     /// What follows the header, up to the packet's end.
     fn cut(self, rest: &[u8], total_len: usize) -> Result<(Header, &[u8]), Error> {
         let payload_len = total_len

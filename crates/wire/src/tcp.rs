@@ -5,11 +5,13 @@
 //! scale of 200 or an MSS on a segment without SYN means anything is decided in `tcp`.
 
 mod options;
+mod plain;
 mod sack;
 #[cfg(test)]
 mod tests;
 
 pub use options::{AccurateEcn, FastOpenCookie, Options, Timestamps};
+pub use plain::Plain;
 pub use sack::SackBlocks;
 
 use crate::{Error, header_mut, split_header};

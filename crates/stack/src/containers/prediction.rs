@@ -66,10 +66,46 @@ impl Key {
         })
     }
 
-    fn place(&self) -> usize {
-        let [a, b, c, d] = self.ports;
-        place(u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]))
+    /// Whether this is [`Key::of`] a frame.
+    #[inline]
+    fn is_of(&self, interface: InterfaceId, frame: &[u8]) -> bool {
+        let Some(head) = frame.first_chunk::<END>() else {
+            return false;
+        };
+        let is_same_link = self.interface == interface.0 && head.first_chunk() == Some(&self.link);
+        if head[IP_AT] != PLAIN {
+            return is_same_link && Self::of(interface, frame).is_some_and(|key| key == *self);
+        }
+        let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
+        is_same_link
+            && head[PROTOCOL_AT] == Protocol::TCP.0
+            && fragment == 0
+            && head[ADDRESSES_AT..PORTS_AT] == self.addresses[..8]
+            && head[PORTS_AT..END] == self.ports
     }
+
+    fn place(&self) -> usize {
+        place_of(self.ports)
+    }
+}
+
+/// Where a frame's key would stand.
+#[inline]
+fn place_of_frame(frame: &[u8]) -> Option<usize> {
+    let ports_at = if *frame.get(IP_AT)? == PLAIN {
+        PORTS_AT
+    } else {
+        PORTS_AT_V6
+    };
+    frame
+        .get(ports_at..)?
+        .first_chunk()
+        .map(|ports| place_of(*ports))
+}
+
+#[inline]
+fn place_of([a, b, c, d]: [u8; 4]) -> usize {
+    place(u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]))
 }
 
 fn place(local_port: u16, remote_port: u16) -> usize {
@@ -95,11 +131,17 @@ impl Predictions {
         Self(vec![Entry::default(); ENTRIES])
     }
 
-    /// The connection of a segment with this key, if the interfaces still are of that generation.
-    pub(crate) fn find(&self, key: &Key, generation: u32) -> Option<u32> {
-        let entry = &self.0[key.place()];
+    /// The connection of a frame whose key is known, if the interfaces still are of that generation.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        interface: InterfaceId,
+        frame: &[u8],
+        generation: u32,
+    ) -> Option<u32> {
+        let entry = &self.0[place_of_frame(frame)?];
         let index = entry.connection.checked_sub(1)?;
-        (entry.generation == generation && entry.key == *key).then_some(index)
+        (entry.generation == generation && entry.key.is_of(interface, frame)).then_some(index)
     }
 
     /// A segment with this key went the long way to the connection `index`.
@@ -164,7 +206,7 @@ mod tests {
         for at in 0..END {
             let mut other = frame();
             other[at] ^= 1;
-            let found = Key::of(InterfaceId(0), &other).and_then(|key| predictions.find(&key, 3));
+            let found = predictions.find(InterfaceId(0), &other, 3);
             // Type of service, total length, identification, time to live and checksum are of the packet.
             let is_of_packet = [15, 16, 17, 18, 19, 22, 24, 25].contains(&at);
             assert_eq!(found.is_some(), is_of_packet, "byte {at}");
@@ -179,7 +221,7 @@ mod tests {
         for at in 0..END_V6 {
             let mut other = frame_v6();
             other[at] ^= 1;
-            let found = Key::of(InterfaceId(0), &other).and_then(|key| predictions.find(&key, 3));
+            let found = predictions.find(InterfaceId(0), &other, 3);
             // Traffic class, flow label, payload length and hop limit are of the packet.
             let is_of_packet = [14, 15, 16, 17, 18, 19, 21].contains(&at);
             assert_eq!(found.is_some(), is_of_packet, "byte {at}");
@@ -211,16 +253,15 @@ mod tests {
         let (mut predictions, key) = learned();
         let [a, b, c, d] = key.ports;
         let ports = (u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
-        assert_eq!(predictions.find(&key, 3), Some(7));
-        assert_eq!(predictions.find(&key, 4), None);
-        let other = Key {
-            interface: 1,
-            ..key
+        let find = |predictions: &Predictions, interface, generation| {
+            predictions.find(InterfaceId(interface), &frame(), generation)
         };
-        assert_eq!(predictions.find(&other, 3), None);
+        assert_eq!(find(&predictions, 0, 3), Some(7));
+        assert_eq!(find(&predictions, 0, 4), None);
+        assert_eq!(find(&predictions, 1, 3), None);
         predictions.forget(ports.0, ports.1, 8);
-        assert_eq!(predictions.find(&key, 3), Some(7), "another's end");
+        assert_eq!(find(&predictions, 0, 3), Some(7), "another's end");
         predictions.forget(ports.0, ports.1, 7);
-        assert_eq!(predictions.find(&key, 3), None);
+        assert_eq!(find(&predictions, 0, 3), None);
     }
 }

@@ -10,9 +10,10 @@
 mod detour;
 mod icmp;
 mod icmpv6;
+mod predicted;
 
 use crate::containers::prediction::Key;
-use crate::egress::{Egress, RxChecksum, RxMeta};
+use crate::egress::{Egress, RxMeta};
 use crate::host::Host;
 use crate::ip::arrival::Arrival;
 use crate::ip::reassembly::Partial;
@@ -20,11 +21,9 @@ use crate::ip::refuse::Refusal;
 use crate::link::interface::{InterfaceConfig, InterfaceId, Resolution};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
-use crate::tcp::segment::Segment;
 use core::net::Ipv4Addr;
 use detour::pass_on;
 use tcp::Instant;
-use wire::ecn::Ecn;
 use wire::ethernet::{self, EtherType};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, extension};
@@ -53,8 +52,7 @@ impl Stack<'_> {
         host: &mut dyn Host,
         egress: &mut dyn Egress,
     ) {
-        let key = Key::of(interface, frame);
-        if let Some(index) = key.as_ref().and_then(|key| self.predicted(key))
+        if let Some(index) = self.predicted(interface, frame)
             && self.handle_predicted(now, index, frame, meta, host)
         {
             return;
@@ -83,7 +81,7 @@ impl Stack<'_> {
             station: header.source,
             unicast,
             meta,
-            key,
+            key: Key::of(interface, frame),
         };
         match header.ethertype {
             EtherType::ARP => {
@@ -98,63 +96,6 @@ impl Stack<'_> {
             }
             _ => self.ip.link.counters.frames_ignored += 1,
         }
-    }
-
-    /// The connection of a segment with this key, if one like it came before.
-    fn predicted(&self, key: &Key) -> Option<u32> {
-        self.tcp
-            .demux
-            .predictions
-            .find(key, self.ip.link.interfaces.generation())
-    }
-
-    /// The short way of a frame whose link and addresses were judged with an earlier one. False, with nothing
-    /// done: its IP header is not right, and the long way counts that.
-    fn handle_predicted(
-        &mut self,
-        now: Instant,
-        index: u32,
-        frame: &[u8],
-        meta: RxMeta,
-        host: &mut dyn Host,
-    ) -> bool {
-        let packet = &frame[ethernet::Header::LEN..];
-        let (ends, dscp_ecn, segment) = if packet.first().is_some_and(|first| first >> 4 == 4) {
-            let Ok((ip, segment)) = parse_ipv4(packet, meta) else {
-                return false;
-            };
-            self.ip.link.counters.ip_in_receives += 1;
-            self.ip.link.counters.ip_in_delivers += 1;
-            (
-                (ip.source.into(), ip.destination.into()),
-                ip.dscp_ecn,
-                segment,
-            )
-        } else {
-            let Ok((ip, segment)) = ipv6::Header::parse(packet) else {
-                return false;
-            };
-            self.ip.link.counters.ip6_in_receives += 1;
-            self.ip.link.counters.ip6_in_delivers += 1;
-            (
-                (ip.source.into(), ip.destination.into()),
-                ip.traffic_class,
-                segment,
-            )
-        };
-        let must_verify = meta.checksum == RxChecksum::Unknown;
-        if let Some((header, payload)) =
-            self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify)
-        {
-            let segment = Segment {
-                header: &header,
-                payload,
-                mark: Ecn::from_tos(dscp_ecn),
-            };
-            self.tcp
-                .handle_in_connection(&mut self.ip, now, index, &segment, host);
-        }
-        true
     }
 
     fn handle_ipv4(

@@ -185,8 +185,8 @@ impl Tcp<'_> {
 
     /// Puts the deadline of connection `index` into the wheel.
     ///
-    /// A deadline that moved away stays where it is: most timers are pushed back with every packet, and
-    /// one early look is cheaper than moving each time.
+    /// A deadline that moved away, or is none any more, stays where it is: most timers are pushed back or stopped with
+    /// every packet, and one early look is cheaper than moving each time.
     pub(crate) fn arm(&mut self, ip: &mut Ip, index: u32) {
         let record = self.record(index);
         let wanted = if record.has(Flags::USED) && !record.has(Flags::DETACHED) {
@@ -195,13 +195,14 @@ impl Tcp<'_> {
             None
         };
         let timer = Timer::Connection(index);
-        let armed = ip.link.timers.deadline_us(timer);
-        let is_earlier = match wanted {
-            Some(wanted) => armed.is_none_or(|armed| wanted.as_us() < armed),
-            None => armed.is_some(),
-        };
-        if is_earlier {
-            ip.link.timers.set(timer, wanted);
+        if let Some(wanted) = wanted
+            && ip
+                .link
+                .timers
+                .deadline_us(timer)
+                .is_none_or(|armed| wanted.as_us() < armed)
+        {
+            ip.link.timers.set(timer, Some(wanted));
         }
     }
 

@@ -14,7 +14,7 @@ use core::net::IpAddr;
 use tcp::{Events, FastOpen, Instant, State};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
-use wire::tcp::{Flags as TcpFlags, Header};
+use wire::tcp::{Flags as TcpFlags, Header, Plain};
 
 /// A segment whose checksum is right.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +179,37 @@ impl Tcp<'_> {
             && self.record(index).tcp.fast_open() != FastOpen::Off
         {
             self.learn_fast_open(ip, now, index, header);
+        }
+        self.apply(ip, now, index, before, events, host);
+    }
+
+    /// A segment for connection `index`: its header, which is plain, and its payload.
+    pub(crate) fn handle_plain(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        mark: Ecn,
+        (plain, payload): (&Plain, &[u8]),
+        host: &mut dyn Host,
+    ) {
+        let record = self.record(index);
+        if record.has(Flags::HALF_OPEN) {
+            let segment = Segment {
+                header: &plain.header(),
+                payload,
+                mark,
+            };
+            return self.handle_in_connection(ip, now, index, &segment, host);
+        }
+        let (before, acknowledged) = (record.tcp.state(), record.tcp.acknowledged());
+        let events = self.receive(index, host, |record, window| {
+            record
+                .tcp
+                .handle_plain_segment(now, mark, plain, payload, window)
+        });
+        if self.record(index).tcp.acknowledged() > acknowledged {
+            ip.confirm_path(now, at(index));
         }
         self.apply(ip, now, index, before, events, host);
     }

@@ -42,6 +42,32 @@ fn captured_header_is_read_field_by_field() {
 }
 
 #[test]
+fn a_plain_packet_is_read_as_any_and_others_are_not() {
+    let packet = ipv4_packet(HELLO);
+    assert_eq!(Header::parse_plain(&packet), Some((0, &packet[20..])));
+    for at in 0..20 {
+        for bit in 0..8 {
+            for is_mended in [false, true] {
+                let mut other = packet.clone();
+                other[at] ^= 1 << bit;
+                if is_mended && at != 10 && at != 11 && other[0] & 0x0f >= 5 {
+                    other = changed(other, |_| ());
+                }
+                let any = Header::parse(&other).ok();
+                let plain = any.filter(|(any, _)| any.header_len == 20 && !any.is_fragment());
+                let expected = plain.map(|(any, payload)| (any.dscp_ecn, payload));
+                assert_eq!(
+                    Header::parse_plain(&other),
+                    expected,
+                    "byte {at}, bit {bit}"
+                );
+            }
+        }
+    }
+    assert_eq!(Header::parse_plain(&packet[..56]), None);
+}
+
+#[test]
 fn ethernet_padding_is_cut_off() {
     let mut packet = ipv4_packet(HELLO);
     packet.extend_from_slice(&[0xee; 6]);

@@ -23,8 +23,8 @@ const ACCURATE_ECN_0: u8 = 172;
 const ACCURATE_ECN_1: u8 = 174;
 
 /// Two NOPs that align the timestamps, and the timestamps' kind and length (RFC 7323 appendix A).
-const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
-const ALIGNED_TIMESTAMPS_LEN: usize = 12;
+pub(super) const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
+pub(super) const ALIGNED_TIMESTAMPS_LEN: usize = 12;
 /// Two NOPs before the kind and length of SACK.
 const SACK_HEADER_LEN: usize = 4;
 const SACK_BLOCK_LEN: usize = 8;

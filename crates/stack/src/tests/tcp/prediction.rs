@@ -107,11 +107,11 @@ impl<'m> World<'m> {
         }
         if self.goes_long {
             self.node.stack.tcp.demux.predictions.forget_all();
-        } else if let Some(key) =
-            containers::prediction::Key::of(InterfaceId(flying.interface), &flying.bytes)
-        {
+        } else {
             let generation = self.node.stack.ip.link.interfaces.generation();
-            let found = self.node.stack.tcp.demux.predictions.find(&key, generation);
+            let predictions = &self.node.stack.tcp.demux.predictions;
+            let interface = InterfaceId(flying.interface);
+            let found = predictions.find(interface, &flying.bytes, generation);
             self.predicted += u32::from(found.is_some());
         }
         let now = self.now;
@@ -179,7 +179,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// All that can be seen of it.
+    /// All that can be seen of it, and all that its connections remember.
     fn looks(&mut self) -> String {
         let frames = self.node.transmit(self.now);
         for header in frames.iter().filter_map(tcp_header) {
@@ -191,7 +191,9 @@ impl<'m> World<'m> {
             }
         }
         let (programs, counters) = (self.node.programs.borrow(), self.node.stack.counters());
-        format!("{frames:?} {programs:?} {counters:?}")
+        let rows = self.node.stack.tcp.connections.iter().take(PEERS.len() + 2);
+        let connections: Vec<_> = rows.map(|row| row.tcp).collect();
+        format!("{frames:?} {programs:?} {counters:?} {connections:?}")
     }
 }
 

@@ -1,0 +1,102 @@
+//! The short way of a frame whose link and addresses were judged with an earlier one (`containers/prediction.rs`).
+
+use super::parse_ipv4;
+use crate::egress::{RxChecksum, RxMeta};
+use crate::host::Host;
+use crate::link::interface::InterfaceId;
+use crate::stack::Stack;
+use crate::tcp::segment::Segment;
+use core::net::IpAddr;
+use tcp::Instant;
+use wire::ecn::Ecn;
+use wire::ethernet;
+use wire::ipv4::{self, Protocol};
+use wire::ipv6;
+use wire::tcp::Plain;
+
+impl Stack<'_> {
+    /// The connection of a frame, if one like it came before.
+    pub(super) fn predicted(&self, interface: InterfaceId, frame: &[u8]) -> Option<u32> {
+        let generation = self.ip.link.interfaces.generation();
+        self.tcp
+            .demux
+            .predictions
+            .find(interface, frame, generation)
+    }
+
+    /// Takes in a frame of connection `index`. False, with nothing done: its IP header is not right, and the long
+    /// way counts that.
+    pub(super) fn handle_predicted(
+        &mut self,
+        now: Instant,
+        index: u32,
+        frame: &[u8],
+        meta: RxMeta,
+        host: &mut dyn Host,
+    ) -> bool {
+        let packet = &frame[ethernet::Header::LEN..];
+        let parsed = if packet.first().is_some_and(|first| first >> 4 == 4) {
+            self.open_ipv4(packet, meta)
+        } else {
+            self.open_ipv6(packet)
+        };
+        let Some((dscp_ecn, segment)) = parsed else {
+            return false;
+        };
+        let mark = Ecn::from_tos(dscp_ecn);
+        let must_verify = meta.checksum == RxChecksum::Unknown;
+        if let Some((plain, payload)) = Plain::parse(segment)
+            && (!must_verify || self.is_sum_right(index, segment))
+        {
+            self.ip.link.counters.tcp_in_segs += 1;
+            self.tcp
+                .handle_plain(&mut self.ip, now, index, mark, (&plain, payload), host);
+            return true;
+        }
+        let ends = self.ends(index);
+        if let Some((header, payload)) =
+            self.tcp.parse_tcp(&mut self.ip, ends, segment, must_verify)
+        {
+            let segment = Segment {
+                header: &header,
+                payload,
+                mark,
+            };
+            self.tcp
+                .handle_in_connection(&mut self.ip, now, index, &segment, host);
+        }
+        true
+    }
+
+    /// Type of service and payload.
+    fn open_ipv4<'p>(&mut self, packet: &'p [u8], meta: RxMeta) -> Option<(u8, &'p [u8])> {
+        let parsed = if meta.segment_bytes.is_some() {
+            let (ip, segment) = parse_ipv4(packet, meta).ok()?;
+            (ip.dscp_ecn, segment)
+        } else {
+            ipv4::Header::parse_plain(packet)?
+        };
+        self.ip.link.counters.ip_in_receives += 1;
+        self.ip.link.counters.ip_in_delivers += 1;
+        Some(parsed)
+    }
+
+    /// Traffic class and payload.
+    fn open_ipv6<'p>(&mut self, packet: &'p [u8]) -> Option<(u8, &'p [u8])> {
+        let (ip, segment) = ipv6::Header::parse(packet).ok()?;
+        self.ip.link.counters.ip6_in_receives += 1;
+        self.ip.link.counters.ip6_in_delivers += 1;
+        Some((ip.traffic_class, segment))
+    }
+
+    /// The peer and this host, as the frame that was predicted names them.
+    fn ends(&self, index: u32) -> (IpAddr, IpAddr) {
+        let tuple = &self.tcp.record(index).tuple;
+        (tuple.remote(), tuple.local())
+    }
+
+    fn is_sum_right(&self, index: u32, segment: &[u8]) -> bool {
+        let (source, destination) = self.ends(index);
+        wire::checksum::verify(source, destination, Protocol::TCP, segment)
+    }
+}
