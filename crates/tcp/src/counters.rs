@@ -1,6 +1,6 @@
 //! What a connection has counted, for `TCP_INFO` (RFC 4898 §3): segments as the wire sees them.
 
-use crate::{send::segment::Transmit, time::Instant};
+use crate::time::Instant;
 use zerocopy::{FromZeros, Immutable, KnownLayout};
 
 /// Counts of one connection since it was made; the small ones wrap around.
@@ -34,14 +34,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn count_out(&mut self, transmit: &Transmit) {
-        let segments = transmit
-            .segment_size
-            .map_or(1, |size| transmit.len.div_ceil(u32::from(size.max(1))));
+    /// `len` bytes have left, of which the device cuts segments of that size.
+    #[inline]
+    pub(crate) fn count_out(&mut self, len: u32, segment_size: Option<u16>) {
+        let segments = segment_size.map_or(1, |size| len.div_ceil(u32::from(size.max(1))));
         self.segments_out = self.segments_out.wrapping_add(segments);
-        if transmit.len > 0 {
+        if len > 0 {
             self.data_segments_out = self.data_segments_out.wrapping_add(segments);
-            self.bytes_out += u64::from(transmit.len);
+            self.bytes_out += u64::from(len);
         }
     }
 
@@ -64,7 +64,8 @@ impl Counters {
 
     pub(crate) fn count_in(&mut self, now: Instant, payload_len: usize, full_segment: u16) {
         let len = u32::try_from(payload_len).unwrap_or(u32::MAX);
-        let segments = len.div_ceil(u32::from(full_segment.max(1))).max(1);
+        let full = u32::from(full_segment.max(1));
+        let segments = if len <= full { 1 } else { len.div_ceil(full) };
         self.segments_in = self.segments_in.wrapping_add(segments);
         if len > 0 {
             self.data_segments_in = self.data_segments_in.wrapping_add(segments);

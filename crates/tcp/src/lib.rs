@@ -44,6 +44,7 @@ pub use info::{Info, Repair};
 pub use receive::ranges::RangeSlot;
 pub use receive::receive_window::ReceiveWindow;
 pub use send::flight_pool::{FlightPool, NoPool};
+pub use send::plain::{PlainStep, PlainTransmit};
 pub use send::segment::{Transmit, TransmitLimits};
 pub use send::sent::Run;
 pub use seq::SeqNumber;

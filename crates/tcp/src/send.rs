@@ -3,6 +3,7 @@
 
 pub(crate) mod flight_pool;
 pub(crate) mod pacing;
+pub(crate) mod plain;
 pub(crate) mod pmtud;
 pub(crate) mod segment;
 pub(crate) mod sender;
@@ -36,7 +37,7 @@ impl Connection {
         let may_transmit = self.may_transmit();
         let transmit = self.next_transmit(now, limits, pool)?;
         debug_assert!(may_transmit, "invariant: who owes nothing sends nothing");
-        self.counters.count_out(&transmit);
+        self.counters.count_out(transmit.len, transmit.segment_size);
         Some(transmit)
     }
 
@@ -153,7 +154,7 @@ impl Connection {
 
     /// Payload of a full segment: the smaller of the peer's MSS and the path's, less our options
     /// (RFC 6691 §2).
-    fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
+    pub(crate) fn segment_room(&mut self, now: Instant, limits: &TransmitLimits) -> u64 {
         let mss = self.search.limit(self.snd.mss.min(limits.mss));
         let timestamps_len = if self.rcv.timestamps { 12 } else { 0 };
         self.snd.segment_payload = mss.saturating_sub(timestamps_len).max(1);
@@ -171,7 +172,7 @@ impl Connection {
 
     /// NextSeg rule 2 of RFC 6675, limited transmit (RFC 3042: what is held or was reported by duplicate ACKs
     /// left the pipe), and everything outside recovery.
-    fn next_new_data(
+    pub(crate) fn next_new_data(
         &mut self,
         now: Instant,
         segment: u64,

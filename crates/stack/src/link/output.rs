@@ -186,11 +186,12 @@ impl Envelope {
 }
 
 impl Link {
-    /// Sends a TCP segment whose payload is `len` bytes.
+    /// Sends a TCP segment whose payload is `len` bytes; `emit` writes its header and returns how long that is.
+    #[inline]
     pub(crate) fn send_tcp(
         &mut self,
         envelope: &Envelope,
-        header: &wire::tcp::Header,
+        emit: impl FnOnce(&mut [u8]) -> usize,
         payload: Payload<'_>,
         len: u32,
         segment_size: Option<u16>,
@@ -200,7 +201,7 @@ impl Link {
         let hardware = self.hardware_of(envelope.interface);
         let headers = &mut self.scratch.0;
         let tcp = &mut headers[start..];
-        let header_len = header.emit(tcp);
+        let header_len = emit(tcp);
         let tcp_len = header_len + crate::containers::intrusive::at(len);
         let (source, destination) = (envelope.source, envelope.destination);
         let partial = Sum::new()
@@ -233,7 +234,8 @@ impl Link {
         header: &wire::tcp::Header,
         egress: &mut dyn Egress,
     ) -> bool {
-        self.send_tcp(envelope, header, Payload::None, 0, None, egress)
+        let emit = |out: &mut [u8]| header.emit(out);
+        self.send_tcp(envelope, emit, Payload::None, 0, None, egress)
             .is_ok()
     }
 

@@ -70,6 +70,9 @@ pub(crate) struct Tcp<'m> {
     pub(crate) ended: Vec<FourTuple>,
     pub(crate) refused: Option<Refused>,
     pub(crate) transmit_turns: u64,
+    /// Nothing leaves by the short way.
+    #[cfg(test)]
+    pub(crate) sends_long: bool,
 }
 
 impl<'m> Tcp<'m> {
@@ -94,6 +97,8 @@ impl<'m> Tcp<'m> {
             ended: Vec::new(),
             refused: None,
             transmit_turns: 0,
+            #[cfg(test)]
+            sends_long: false,
             connections,
             connections_used,
         }

@@ -14,14 +14,24 @@ use crate::ip::Ip;
 use crate::ip::path::Gate;
 use crate::link::interface::InterfaceId;
 use crate::link::output::{Envelope, PACKET_MAX, ip_header_len, packet_max, segments};
-use crate::tables::Flags;
-use tcp::{Instant, Transmit, TransmitLimits};
+use crate::tables::{ConnectionRecord, Flags};
+use tcp::{Instant, PlainStep, PlainTransmit, Transmit, TransmitLimits};
 
 /// Segments of one turn.
 const QUANTUM: usize = 4;
 /// A TCP header without options, and one with all that fit.
 const TCP_HEADER_MIN: u16 = 20;
 const TCP_HEADER_MAX: u32 = 60;
+
+/// A connection in its turn.
+struct Sender {
+    index: u32,
+    /// Both `None`: what it sends is lost.
+    interface: Option<InterfaceId>,
+    envelope: Option<Envelope>,
+    /// As soon as they were asked for.
+    limits: Option<TransmitLimits>,
+}
 
 /// How a turn ended.
 enum Turn {
@@ -129,32 +139,122 @@ impl Tcp<'_> {
             Gate::Lost => None,
             Gate::Waiting => return Turn::Over,
         };
-        let limits = self.limits(ip, now, index, open.map(|(interface, _)| interface), egress);
+        let mut sender = Sender {
+            index,
+            interface: open.map(|(interface, _)| interface),
+            envelope: open.map(|(interface, hardware)| self.envelope(index, interface, hardware)),
+            limits: None,
+        };
         for _ in 0..quantum {
-            let Some(transmit) = self.fly(index, |record, blocks| {
-                record.tcp.poll_transmit(now, &limits, blocks)
-            }) else {
+            if !self.record(index).tcp.may_transmit() {
                 return Turn::Over;
+            }
+            let result = match self.next_plain(ip, now, &mut sender, egress) {
+                PlainStep::Leaves(plain) => self.send_plain(ip, &sender, &plain, egress),
+                PlainStep::Nothing => return Turn::Over,
+                PlainStep::GoesLong => {
+                    let limits = self.limits_of(ip, now, &mut sender, egress);
+                    let transmit = self.fly(index, |record, blocks| {
+                        record.tcp.poll_transmit(now, &limits, blocks)
+                    });
+                    let Some(transmit) = transmit else {
+                        return Turn::Over;
+                    };
+                    self.send_any(ip, now, &sender, &transmit, egress)
+                }
             };
-            *sent += 1;
-            let Some((interface, hardware)) = open else {
-                ip.link.counters.ip_out_discards += 1;
-                continue;
-            };
-            let envelope = self.envelope(index, interface, hardware);
-            if self
-                .send_from(ip, now, index, &envelope, &transmit, egress)
-                .is_err()
-            {
-                *sent -= 1;
+            if let Err(transmit) = result {
                 self.refused = Some(Refused {
                     connection: self.record(index).id(index),
                     transmit,
                 });
                 return Turn::Busy;
             }
+            *sent += 1;
         }
         Turn::More
+    }
+
+    /// What connection `sender.index` sends next, if that is plain.
+    fn next_plain(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        sender: &mut Sender,
+        egress: &dyn Egress,
+    ) -> PlainStep {
+        #[cfg(test)]
+        if self.sends_long {
+            return PlainStep::GoesLong;
+        }
+        let has_data = self.record(sender.index).tcp.has_data_to_send();
+        let limits = has_data.then(|| self.limits_of(ip, now, sender, egress));
+        self.fly(sender.index, |record, blocks| {
+            record.tcp.poll_plain(now, limits.as_ref(), blocks)
+        })
+    }
+
+    fn limits_of(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        sender: &mut Sender,
+        egress: &dyn Egress,
+    ) -> TransmitLimits {
+        if let Some(limits) = sender.limits {
+            return limits;
+        }
+        let limits = self.limits(ip, now, sender.index, sender.interface, egress);
+        *sender.limits.insert(limits)
+    }
+
+    fn send_plain(
+        &mut self,
+        ip: &mut Ip,
+        sender: &Sender,
+        plain: &PlainTransmit,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Transmit> {
+        let Some(envelope) = &sender.envelope else {
+            ip.link.counters.ip_out_discards += 1;
+            return Ok(());
+        };
+        let record = &mut self.connections[at(sender.index)];
+        let envelope = Envelope {
+            identification: record.identification,
+            ..*envelope
+        };
+        let ports = [record.tuple.local_port(), record.tuple.remote_port()];
+        let payload = payload_of(record, sender.index, plain.offset, plain.len);
+        let emit = |out: &mut [u8]| plain.header.emit(ports, out);
+        ip.link
+            .send_tcp(
+                &envelope,
+                emit,
+                payload,
+                plain.len,
+                plain.segment_size,
+                egress,
+            )
+            .map_err(|Busy| Transmit::from(*plain))?;
+        note_packets(record, plain.len, plain.segment_size);
+        Ok(())
+    }
+
+    fn send_any(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        sender: &Sender,
+        transmit: &Transmit,
+        egress: &mut dyn Egress,
+    ) -> Result<(), Transmit> {
+        let Some(envelope) = &sender.envelope else {
+            ip.link.counters.ip_out_discards += 1;
+            return Ok(());
+        };
+        self.send_from(ip, now, sender.index, envelope, transmit, egress)
+            .map_err(|Busy| *transmit)
     }
 
     /// How large segments of connection `index` may be; without an interface they are lost anyway.
@@ -244,37 +344,23 @@ impl Tcp<'_> {
         } else {
             transmit
         };
+        let record = &mut self.connections[at(index)];
         let envelope = &Envelope {
             tos: transmit.ecn.in_tos(envelope.tos),
+            identification: record.identification,
             ..*envelope
         };
-        let record = self.record(index);
         let header = wire::tcp::Header {
             source_port: record.tuple.local_port(),
             destination_port: record.tuple.remote_port(),
             ..transmit.header
         };
-        let payload = match transmit.len {
-            0 => Payload::None,
-            len => Payload::Window {
-                connection: record.id(index),
-                owner: record.owner,
-                offset: transmit.offset,
-                len,
-            },
-        };
-        ip.link.send_tcp(
-            envelope,
-            &header,
-            payload,
-            transmit.len,
-            transmit.segment_size,
-            egress,
-        )?;
-        // A path that clears DF and fragments must not mix up our packets (RFC 6864 §5.3).
-        let packets = u16::try_from(segments(transmit.len, transmit.segment_size)).unwrap_or(1);
-        let record = &mut self.connections[at(index)];
-        record.identification = record.identification.wrapping_add(packets);
+        let (len, segment_size) = (transmit.len, transmit.segment_size);
+        let payload = payload_of(record, index, transmit.offset, len);
+        let emit = |out: &mut [u8]| header.emit(out);
+        ip.link
+            .send_tcp(envelope, emit, payload, len, segment_size, egress)?;
+        note_packets(record, len, segment_size);
         Ok(())
     }
 
@@ -291,4 +377,23 @@ impl Tcp<'_> {
         }
         record.path_mtu.min(mtu)
     }
+}
+
+/// The bytes of a send window that leave with a segment.
+fn payload_of(record: &ConnectionRecord, index: u32, offset: u64, len: u32) -> Payload<'static> {
+    if len == 0 {
+        return Payload::None;
+    }
+    Payload::Window {
+        connection: record.id(index),
+        owner: record.owner,
+        offset,
+        len,
+    }
+}
+
+/// A path that clears DF and fragments must not mix up our packets (RFC 6864 §5.3).
+fn note_packets(record: &mut ConnectionRecord, len: u32, segment_size: Option<u16>) {
+    let packets = u16::try_from(segments(len, segment_size)).unwrap_or(1);
+    record.identification = record.identification.wrapping_add(packets);
 }

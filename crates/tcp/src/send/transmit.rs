@@ -63,7 +63,7 @@ impl Connection {
         header
     }
 
-    fn on_ack_sent(&mut self) {
+    pub(crate) fn on_ack_sent(&mut self) {
         self.rcv.ack_now = false;
         self.rcv.since_due = 0;
         self.rcv.unacknowledged = 0;
@@ -154,9 +154,7 @@ impl Connection {
             header.urgent = ahead;
         }
         let len = data_end - stretch.start;
-        self.timers.last_sent = now;
-        self.rcv.answers |= self.counters.data_segments_in > 0
-            && now.since(self.counters.last_data_in) < DELAYED_ACK;
+        self.note_data_sent(now);
         Transmit {
             header,
             offset: stretch.start - 1,
@@ -164,6 +162,13 @@ impl Connection {
             segment_size: is_train.then(|| u16::try_from(segment).unwrap_or(u16::MAX)),
             ecn: Ecn::NotEct,
         }
+    }
+
+    /// Data leaves, which may be the answer to what has just come.
+    pub(crate) fn note_data_sent(&mut self, now: Instant) {
+        self.timers.last_sent = now;
+        self.rcv.answers |= self.counters.data_segments_in > 0
+            && now.since(self.counters.last_data_in) < DELAYED_ACK;
     }
 
     /// A segment without payload at `position`.

@@ -1,6 +1,7 @@
 //! The header that nearly every segment of an established connection has, read without a look at anything else.
 
 use super::{Flags, Header, Options, Timestamps, options};
+use crate::header_mut;
 
 /// ACK, perhaps PSH, and no options but timestamps where senders put them (RFC 7323 appendix A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,42 @@ impl Plain {
         Some((plain, payload))
     }
 
+    /// Writes the header to the start of `out`, with the ports of sender and receiver and a checksum field of 0;
+    /// returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than the header.
+    #[inline]
+    #[track_caller]
+    pub fn emit(&self, ports: [u16; 2], out: &mut [u8]) -> usize {
+        let fixed = header_mut::<{ Header::LEN }>(out);
+        fixed[0..2].copy_from_slice(&ports[0].to_be_bytes());
+        fixed[2..4].copy_from_slice(&ports[1].to_be_bytes());
+        fixed[4..8].copy_from_slice(&self.seq.to_be_bytes());
+        fixed[8..12].copy_from_slice(&self.ack.to_be_bytes());
+        fixed[12] = if self.timestamps.is_some() {
+            STAMPED
+        } else {
+            BARE
+        };
+        let push = if self.is_pushed {
+            Flags::PSH
+        } else {
+            Flags::empty()
+        };
+        fixed[13] = (Flags::ACK | push).bits();
+        fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
+        fixed[16..20].fill(0);
+        let Some(timestamps) = self.timestamps else {
+            return Header::LEN;
+        };
+        let option = header_mut::<{ STAMPED_LEN - Header::LEN }>(&mut out[Header::LEN..]);
+        option[..4].copy_from_slice(&options::ALIGNED_TIMESTAMPS);
+        option[4..8].copy_from_slice(&timestamps.value.to_be_bytes());
+        option[8..12].copy_from_slice(&timestamps.echo.to_be_bytes());
+        STAMPED_LEN
+    }
+
     /// The same as any header is told; the ports are left out.
     #[must_use]
     #[inline]
@@ -101,6 +138,12 @@ mod tests {
                 let (mut header, any_payload) = any.unwrap();
                 (header.source_port, header.destination_port) = (0, 0);
                 prop_assert_eq!((plain.header(), payload), (header, any_payload));
+                let ports = [7, 80];
+                (header.source_port, header.destination_port) = (ports[0], ports[1]);
+                let mut emitted = [[0xff; Header::MAX_LEN]; 2];
+                let len = header.emit(&mut emitted[0]);
+                prop_assert_eq!(plain.emit(ports, &mut emitted[1]), len);
+                prop_assert_eq!(emitted[0], emitted[1]);
             } else if let Ok((header, _)) = any {
                 let is_stamped = offset == 0x80 && segment[20..24] == [1, 1, 8, 10];
                 let is_usual = offset == 0x50 || is_stamped;

@@ -19,7 +19,7 @@ struct World<'m> {
     node: Node<'m>,
     now: Instant,
     is_v6: bool,
-    /// Nothing is ever predicted.
+    /// Nothing is ever predicted, and nothing leaves by the short way.
     goes_long: bool,
     listener: ListenerId,
     accepted: Vec<u64>,
@@ -32,6 +32,7 @@ impl<'m> World<'m> {
     fn new(memory: &'m mut HeapTables, is_v6: bool, goes_long: bool) -> Self {
         let now = Instant::from_us(1_000_000_000);
         let mut node = Node::new(memory.tables(), ME, now);
+        node.stack.tcp.sends_long = goes_long;
         node.knows(now, PEER);
         own(&mut node, now, ME6);
         let peer = Some(hardware(PEER));
