@@ -5,7 +5,7 @@ use crate::{
     chrono::Doing, connection::Connection, events::Events, receive::Arrival,
     recovery::phase::Phase, send::flight_pool::FlightPool, state::State, time::Instant,
 };
-use wire::tcp::{Flags, Header};
+use wire::tcp::{Flags, Header, Plain, SackBlocks};
 
 impl Connection {
     /// The position that a segment acknowledges, if it may be believed. `Err`: what to do instead; nothing of
@@ -43,7 +43,8 @@ impl Connection {
         let before = self.delivery_mark();
         let window_before = self.snd.window;
         self.update_window(header, arrival, ack);
-        let mut feedback = self.take_feedback(now, header, ack, pool);
+        let echo = self.echo(header.options.timestamps);
+        let mut feedback = self.take_feedback(now, echo, &header.options.sack, ack, pool);
         feedback.is_duplicate = ack == self.snd.una
             && arrival.end == arrival.seq
             && self.snd.max > ack
@@ -66,8 +67,47 @@ impl Connection {
             events |= self.on_window_opened(now);
         }
         // Last, when all is known about what arrived and what was lost.
-        self.congestion_on_ack(now, header, &before, pool);
+        let delivered = u32::try_from(self.delivered_since(&before)).unwrap_or(u32::MAX);
+        let ece = self.marked_bytes(header, delivered);
+        self.congestion_on_ack(now, ece, &before, pool);
         events
+    }
+
+    /// [`Self::handle_ack`] for a segment with a plain header that acknowledges more, while nothing is being repaired
+    /// ([`Self::is_calm`]).
+    pub(crate) fn handle_calm_ack(
+        &mut self,
+        now: Instant,
+        plain: &Plain,
+        ack: u64,
+        pool: &mut dyn FlightPool,
+    ) -> Events {
+        let before = self.delivery_mark();
+        let window_before = self.snd.window;
+        self.snd.window = u64::from(plain.window) << self.snd.window_shift;
+        self.snd.max_window = self.snd.max_window.max(self.snd.window);
+        self.snd.window_seq = self.rcv.nxt;
+        self.snd.window_ack = ack;
+        let echo = self.echo(plain.timestamps);
+        self.take_feedback(now, echo, &SackBlocks::new(), ack, pool);
+        self.handle_new_ack(now, ack, pool);
+        self.snd.duplicate_acks = 0;
+        self.timers.reordering = Instant::NEVER;
+        self.arm_probe(now);
+        if self.snd.window > window_before {
+            self.on_window_opened(now);
+        }
+        self.congestion_on_ack(now, 0, &before, pool);
+        Events::WRITABLE | Events::TRANSMIT
+    }
+
+    /// Whether an ACK that moves SND.UNA tells nothing but that: what is in flight left once, in order.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.recovery.phase == Phase::Open
+            && self.snd.sent.sacked() + self.snd.sent.lost() == 0
+            && !self.probe.is_out()
+            && self.state == State::Established
+            && !self.ecn.in_use().0
     }
 
     fn handle_new_ack(&mut self, now: Instant, ack: u64, pool: &mut dyn FlightPool) {

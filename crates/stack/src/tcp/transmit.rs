@@ -149,8 +149,11 @@ impl Tcp<'_> {
             if !self.record(index).tcp.may_transmit() {
                 return Turn::Over;
             }
-            let result = match self.next_plain(ip, now, &mut sender, egress) {
-                PlainStep::Leaves(plain) => self.send_plain(ip, &sender, &plain, egress),
+            let refused = match self.next_plain(ip, now, &mut sender, egress) {
+                PlainStep::Leaves(plain) => self
+                    .send_plain(ip, &sender, &plain, egress)
+                    .err()
+                    .map(|Busy| plain.into()),
                 PlainStep::Nothing => return Turn::Over,
                 PlainStep::GoesLong => {
                     let limits = self.limits_of(ip, now, &mut sender, egress);
@@ -161,9 +164,11 @@ impl Tcp<'_> {
                         return Turn::Over;
                     };
                     self.send_any(ip, now, &sender, &transmit, egress)
+                        .err()
+                        .map(|Busy| transmit)
                 }
             };
-            if let Err(transmit) = result {
+            if let Some(transmit) = refused {
                 self.refused = Some(Refused {
                     connection: self.record(index).id(index),
                     transmit,
@@ -214,7 +219,7 @@ impl Tcp<'_> {
         sender: &Sender,
         plain: &PlainTransmit,
         egress: &mut dyn Egress,
-    ) -> Result<(), Transmit> {
+    ) -> Result<(), Busy> {
         let Some(envelope) = &sender.envelope else {
             ip.link.counters.ip_out_discards += 1;
             return Ok(());
@@ -227,16 +232,14 @@ impl Tcp<'_> {
         let ports = [record.tuple.local_port(), record.tuple.remote_port()];
         let payload = payload_of(record, sender.index, plain.offset, plain.len);
         let emit = |out: &mut [u8]| plain.header.emit(ports, out);
-        ip.link
-            .send_tcp(
-                &envelope,
-                emit,
-                payload,
-                plain.len,
-                plain.segment_size,
-                egress,
-            )
-            .map_err(|Busy| Transmit::from(*plain))?;
+        ip.link.send_tcp(
+            &envelope,
+            emit,
+            payload,
+            plain.len,
+            plain.segment_size,
+            egress,
+        )?;
         note_packets(record, plain.len, plain.segment_size);
         Ok(())
     }
@@ -248,13 +251,12 @@ impl Tcp<'_> {
         sender: &Sender,
         transmit: &Transmit,
         egress: &mut dyn Egress,
-    ) -> Result<(), Transmit> {
+    ) -> Result<(), Busy> {
         let Some(envelope) = &sender.envelope else {
             ip.link.counters.ip_out_discards += 1;
             return Ok(());
         };
         self.send_from(ip, now, sender.index, envelope, transmit, egress)
-            .map_err(|Busy| *transmit)
     }
 
     /// How large segments of connection `index` may be; without an interface they are lost anyway.

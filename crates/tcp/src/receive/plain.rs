@@ -18,16 +18,31 @@ impl Connection {
         payload: &[u8],
         window: &mut dyn ReceiveWindow,
     ) -> Events {
-        if self.is_next_data_alone(plain, payload.len()) {
-            self.take_next_data(now, plain, payload, window)
-        } else {
-            self.handle_marked_segment(now, mark, &plain.header(), payload, window)
+        if self.is_next_in_order(plain, payload.len())
+            && let Some(ack) = self.snd.space.position(plain.ack, self.snd.una)
+        {
+            if ack == self.snd.una && !payload.is_empty() && self.is_same_window(plain) {
+                self.note_arrival(now, plain, payload.len());
+                self.snd.window_seq = self.rcv.nxt;
+                self.snd.window_ack = ack;
+                return self.take_next_data(now, plain, payload, window);
+            }
+            if ack > self.snd.una && ack <= self.snd.max && self.is_calm() && !self.more_follows {
+                self.note_arrival(now, plain, payload.len());
+                let events = self.handle_calm_ack(now, plain, ack, window.flights());
+                if payload.is_empty() {
+                    return events;
+                }
+                return events | self.take_next_data(now, plain, payload, window);
+            }
         }
+        self.handle_marked_segment(now, mark, &plain.header(), payload, window)
     }
 
-    /// Whether a segment brings the next `len` bytes and no other news.
+    /// Whether a segment begins with the next byte, all of its `len` bytes have room, and nothing about it needs a
+    /// closer look but its acknowledgment.
     #[inline]
-    fn is_next_data_alone(&self, plain: &Plain, len: usize) -> bool {
+    fn is_next_in_order(&self, plain: &Plain, len: usize) -> bool {
         let Self { snd, rcv, .. } = self;
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         let room = (rcv.consumed + u64::from(rcv.capacity)).saturating_sub(rcv.nxt);
@@ -39,9 +54,7 @@ impl Connection {
         };
         self.state == State::Established
             && plain.seq == rcv.space.wire(rcv.nxt)
-            && plain.ack == snd.space.wire(snd.una)
-            && u64::from(plain.window) << snd.window_shift == snd.window
-            && (1..=room).contains(&len)
+            && len <= room
             && is_stamp_in_order
             && rcv.nxt <= rcv.advertised_edge
             && rcv.out_of_order.is_empty()
@@ -52,15 +65,12 @@ impl Connection {
             && !self.ecn.in_use().0
     }
 
-    fn take_next_data(
-        &mut self,
-        now: Instant,
-        plain: &Plain,
-        payload: &[u8],
-        window: &mut dyn ReceiveWindow,
-    ) -> Events {
-        self.counters
-            .count_in(now, payload.len(), self.rcv.segment_payload);
+    fn is_same_window(&self, plain: &Plain) -> bool {
+        u64::from(plain.window) << self.snd.window_shift == self.snd.window
+    }
+
+    fn note_arrival(&mut self, now: Instant, plain: &Plain, len: usize) {
+        self.counters.count_in(now, len, self.rcv.segment_payload);
         self.timers.last_received = now;
         self.timers.keepalive_probes = 0;
         let rcv = &mut self.rcv;
@@ -72,9 +82,16 @@ impl Connection {
             rcv.ts_echo = stamp.echo;
             rcv.ts_recent_at = now;
         }
-        self.snd.window_seq = rcv.nxt;
-        self.snd.window_ack = self.snd.una;
-        let start = rcv.nxt;
+    }
+
+    fn take_next_data(
+        &mut self,
+        now: Instant,
+        plain: &Plain,
+        payload: &[u8],
+        window: &mut dyn ReceiveWindow,
+    ) -> Events {
+        let start = self.rcv.nxt;
         window.write(start - 1, payload);
         let end = start + u64::try_from(payload.len()).unwrap_or(0);
         let events = self.take_in_order(now, end, payload.len(), window);

@@ -43,6 +43,11 @@ impl Probe {
         self.end = 0;
         self.owed = false;
     }
+
+    /// Whether one is on its way.
+    pub const fn is_out(&self) -> bool {
+        self.end > 0
+    }
 }
 
 impl Connection {

@@ -53,8 +53,28 @@ pub(crate) struct Evidence {
     pub min_rtt: Duration,
     /// RACK.fack before this ACK.
     pub fack: u64,
-    /// When the segment left that the peer's echoed timestamp belongs to, at the latest.
-    pub echoed: Option<Instant>,
+    /// The reading of our timestamp clock that the peer echoes, and the one of now.
+    pub echo: Option<u32>,
+    pub clock: u32,
+}
+
+impl Evidence {
+    /// Whether the segment that the peer's echo belongs to left before `sent`.
+    fn echoes_earlier_than(&self, sent: Instant) -> bool {
+        self.echo
+            .is_some_and(|echo| self.time_of_stamp(echo) < sent)
+    }
+
+    /// The last microsecond at which our timestamp clock read `stamp`.
+    fn time_of_stamp(&self, stamp: u32) -> Instant {
+        let age_ms = self.clock.wrapping_sub(stamp);
+        if age_ms > 1 << 31 {
+            // A stamp from the future proves nothing against anybody.
+            return self.now;
+        }
+        let this_ms = Instant::from_us(self.now.as_us() / 1_000 * 1_000 + 999);
+        this_ms - Duration::from_ms(u64::from(age_ms))
+    }
 }
 
 impl Rack {
@@ -94,7 +114,7 @@ impl Rack {
         if piece.marks.contains(Marks::RETRANSMITTED) {
             // Step 2: the ACK of an earlier transmission must not pass for that of the last.
             let too_soon = evidence.now.since(piece.sent) < evidence.min_rtt;
-            if too_soon || evidence.echoed.is_some_and(|echoed| echoed < piece.sent) {
+            if too_soon || evidence.echoes_earlier_than(piece.sent) {
                 self.fack = self.fack.max(piece.end);
                 return;
             }

@@ -16,7 +16,7 @@ use crate::{
     seq::SeqNumber,
     time::{Duration, Instant},
 };
-use wire::tcp::{Header, SackBlocks};
+use wire::tcp::{SackBlocks, Timestamps};
 
 /// The round trips that one ACK measured: of the latest segment sent once, by when it left at the earliest.
 #[derive(Default)]
@@ -30,14 +30,15 @@ impl Connection {
     pub(crate) fn take_feedback(
         &mut self,
         now: Instant,
-        header: &Header,
+        echo: Option<u32>,
+        sack: &SackBlocks,
         ack: u64,
         pool: &mut dyn FlightPool,
     ) -> Feedback {
         let mut feedback = Feedback {
             acked: ack.saturating_sub(self.snd.una),
-            has_blocks: self.rcv.sack && !header.options.sack.is_empty(),
-            echo: self.echo(header),
+            has_blocks: self.rcv.sack && !sack.is_empty(),
+            echo,
             ..Feedback::default()
         };
         if feedback.acked == 0 && !feedback.has_blocks {
@@ -47,7 +48,8 @@ impl Connection {
             now,
             min_rtt: self.rtt.min_rtt().unwrap_or(Duration::ZERO),
             fack: self.rack.fack(),
-            echoed: feedback.echo.map(|echo| self.time_of_stamp(now, echo)),
+            echo,
+            clock: self.timestamp_clock(now),
         };
         let mut latest = Latest::default();
         let (rack, point) = (&mut self.rack, self.recovery.point);
@@ -66,7 +68,7 @@ impl Connection {
             }
         });
         if feedback.has_blocks {
-            let (blocks, duplicate) = self.sort_blocks(&header.options.sack, ack);
+            let (blocks, duplicate) = self.sort_blocks(sack, ack);
             feedback.duplicate = duplicate;
             let reports = u32::from(duplicate.is_some());
             let counters = &mut self.counters;
@@ -130,20 +132,10 @@ impl Connection {
         (sorted, duplicate)
     }
 
-    fn echo(&self, header: &Header) -> Option<u32> {
-        let timestamps = header.options.timestamps.filter(|_| self.rcv.timestamps)?;
+    /// What timestamps echo, where they were agreed upon.
+    pub(crate) fn echo(&self, timestamps: Option<Timestamps>) -> Option<u32> {
+        let timestamps = timestamps.filter(|_| self.rcv.timestamps)?;
         (timestamps.echo != 0).then_some(timestamps.echo)
-    }
-
-    /// The last microsecond at which our timestamp clock read `stamp`.
-    fn time_of_stamp(&self, now: Instant, stamp: u32) -> Instant {
-        let age_ms = self.timestamp_clock(now).wrapping_sub(stamp);
-        if age_ms > 1 << 31 {
-            // A stamp from the future proves nothing against anybody.
-            return now;
-        }
-        let this_ms = Instant::from_us(now.as_us() / 1_000 * 1_000 + 999);
-        this_ms - Duration::from_ms(u64::from(age_ms))
     }
 
     /// RFC 6298 §3: what was sent once gives a sample; RFC 7323 §4.1: what was sent again only by the

@@ -8,7 +8,6 @@ use crate::{
     send::{flight_pool::FlightPool, sent::Table},
     time::{Duration, Instant},
 };
-use wire::tcp::Header;
 
 /// Where delivery stood before an ACK.
 #[derive(Clone, Copy, Debug)]
@@ -44,17 +43,17 @@ impl Connection {
         self.arrived().saturating_sub(before.arrived)
     }
 
-    /// Tells congestion control about one ACK, after everything else has judged it.
+    /// Tells congestion control about one ACK, after everything else has judged it. `ece` bytes of what it reports were
+    /// marked.
     pub(crate) fn congestion_on_ack(
         &mut self,
         now: Instant,
-        header: &Header,
+        ece: u32,
         before: &DeliveryMark,
         pool: &mut dyn FlightPool,
     ) {
         let delivered = self.delivered_since(before);
         let acked = self.snd.una - before.una;
-        let ece = self.marked_bytes(header, bytes(delivered));
         if delivered == 0 && acked == 0 {
             return;
         }
