@@ -117,7 +117,9 @@ pub(crate) struct RawHeader {
     arrived_at_ns: AtomicU64,
     /// The slot of a connection to a neighbour; 0: none.
     slot: AtomicU64,
-    padding_5: [u64; 4],
+    /// Of a listener: when the connection came that waits longest to be accepted, microseconds.
+    accept_since_us: AtomicU64,
+    padding_5: [u64; 3],
 }
 
 const _: () = assert!(core::mem::size_of::<RawHeader>() == 320);
@@ -185,6 +187,7 @@ impl<'a> SocketHeader<'a> {
             &raw.urgent_taken,
             &raw.sent,
             &raw.arrived_at_ns,
+            &raw.accept_since_us,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -254,8 +257,9 @@ impl<'a> SocketHeader<'a> {
         self.raw.tx_events.store(count, Ordering::Release);
     }
 
-    /// Number of connections that wait to be accepted.
-    pub fn engine_set_accept_ready(&self, count: u32) {
+    /// Number of connections that wait to be accepted, and since when the oldest of them does by the engines' clock.
+    pub fn engine_set_accept_ready(&self, count: u32, since_us: u64) {
+        self.raw.accept_since_us.store(since_us, Ordering::Relaxed);
         self.raw.accept_ready.store(count, Ordering::Release);
     }
 
@@ -394,6 +398,12 @@ impl<'a> SocketHeader<'a> {
     #[must_use]
     pub fn accept_ready(&self) -> u32 {
         self.raw.accept_ready.load(Ordering::Acquire)
+    }
+
+    /// Since when the oldest of them waits, microseconds of the engines' clock. It may be that of another one where
+    /// connections come and go meanwhile.
+    pub fn accept_since_us(&self) -> u64 {
+        self.raw.accept_since_us.load(Ordering::Relaxed)
     }
 
     /// The send and the receive window; to be checked with `Region::window`.

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use stack::{
-    Busy, Config, ConnectionId, ConnectionView, Egress, EgressCaps, Frame, HeapTables, Host,
-    Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen, ListenerId,
+    AcceptReady, Busy, Config, ConnectionId, ConnectionView, Egress, EgressCaps, Frame, HeapTables,
+    Host, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen, ListenerId,
     Payload, Resolution, RxChecksum, RxMeta, Stack,
 };
 use tcp::{Duration, Events, Instant, SocketOptions};
@@ -122,7 +122,7 @@ impl Host for Windows {
         })
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: AcceptReady) {}
 
     fn on_released(&mut self, _: ConnectionId, _: u64) {
         self.released += 1;

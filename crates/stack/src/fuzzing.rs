@@ -66,7 +66,7 @@ impl Host for World {
         })
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: crate::AcceptReady) {}
 
     fn on_released(&mut self, _: ConnectionId, owner: u64) {
         assert!(self.alive.remove(&owner).is_some(), "released twice");

@@ -5,7 +5,7 @@ use crate::egress::RxChecksum;
 use crate::tables::{ConnectionId, ListenerId};
 use crate::udp::datagram::{Datagram, DatagramError};
 use core::net::SocketAddr;
-use tcp::{ConnectionError, Events, SocketOptions, State};
+use tcp::{ConnectionError, Events, Instant, SocketOptions, State};
 use wire::ethernet;
 
 /// What the owner of a connection may want to know when something has changed.
@@ -72,6 +72,15 @@ pub struct Detour<'a> {
     pub checksum: RxChecksum,
 }
 
+/// Connections that [`crate::Stack::accept`] would return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptReady {
+    /// How many.
+    pub count: u32,
+    /// When the handshake of the one that waits longest was over; [`Instant::ZERO`]: none waits.
+    pub since: Instant,
+}
+
 /// Owns the windows; hears of events. No method may call the stack.
 pub trait Host {
     /// Places received payload at stream offset `offset` of the owner's receive window.
@@ -111,7 +120,7 @@ pub trait Host {
     }
 
     /// The number of connections that [`crate::Stack::accept`] would return has changed.
-    fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: u32);
+    fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: AcceptReady);
 
     /// The connection is gone, its windows are free. Comes exactly once, and for a connection that a
     /// program holds only after it was closed.

@@ -46,7 +46,7 @@ pub use containers::demux::FourTuple;
 pub use counters::Counters;
 pub use egress::{Busy, Egress, EgressCaps, Frame, PartialChecksum, Payload, RxChecksum, RxMeta};
 pub use error::Error;
-pub use host::{ConnectionView, Detour, Host, Incoming, ReceiveUse};
+pub use host::{AcceptReady, ConnectionView, Detour, Host, Incoming, ReceiveUse};
 pub use ip::route::Route;
 pub use link::interface::{InterfaceAddress, InterfaceConfig, InterfaceId, Resolution};
 pub use link::neighbour::{ExternalNeighbour, Neighbour, NeighbourState};

@@ -206,3 +206,43 @@ fn ten_thousand_connections_are_served() {
         "{counts:?}"
     );
 }
+
+/// Listens on ADDRESS, waits for SIGUSR1, and says the ports of those who have connected, as it accepts them.
+const LATE_SERVER: &str = "
+import signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+listener = socket.create_server((sys.argv[1], 7000), backlog=64)
+print('listening', flush=True)
+signal.sigwait([signal.SIGUSR1])
+print('accepted', *[listener.accept()[1][1] for _ in range(32)], flush=True)
+";
+
+/// Connects to ADDRESS, one after the other as soon as a byte of the one before is acknowledged, and says its ports.
+const LATE_CLIENT: &str = "
+import array, fcntl, socket, sys, termios
+sockets = []
+for _ in range(32):
+    one = socket.create_connection((sys.argv[1], 7000))
+    sockets.append(one)
+    one.send(b'x')
+    left = array.array('i', [1])
+    while left[0]: fcntl.ioctl(one, termios.TIOCOUTQ, left)
+print('accepted', *[one.getsockname()[1] for one in sockets], flush=True)
+";
+
+#[test]
+fn a_program_accepts_connections_in_the_order_in_which_they_came() {
+    let Some(world) = World::new("order", "2") else {
+        return;
+    };
+    let address = world.engine_address();
+    let mut server = world.on_shunt(&["python3", "-c", LATE_SERVER, &address]);
+    let listens = |server: &Program| server.stdout().contains("listening");
+    server.wait_until("listen", PATIENCE, listens).unwrap();
+    let line = ["python3", "-c", LATE_CLIENT, &address];
+    let came = testkit::run(host(&world.lab, "b"), line[0], &line[1..]).stdout;
+    server.signal(Signal::USR1).unwrap();
+    let has_accepted = |server: &Program| server.stdout().matches('\n').count() == 2;
+    server.wait_until("accept", PATIENCE, has_accepted).unwrap();
+    assert_eq!(server.stdout().replace("listening\n", ""), came);
+}

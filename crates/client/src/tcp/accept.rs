@@ -26,7 +26,7 @@ pub struct Accepted {
 }
 
 impl TcpSocket {
-    /// Takes a connection if one waits, of the engine's cores by turns. EINVAL: the socket does not listen.
+    /// Takes the connection that waits longest, if one waits. EINVAL: the socket does not listen.
     /// Several threads and processes may try at once; who comes too late gets `None`.
     pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
         if self.state() != State::Listening {
@@ -37,7 +37,11 @@ impl TcpSocket {
         } else {
             AddressFamily::INET
         };
-        for part in self.parts_by_turns() {
+        // Where others are faster, once for each part.
+        for _ in self.parts() {
+            let Some(part) = self.part_to_accept_from() else {
+                break;
+            };
             match part.try_accept_here(family) {
                 Ok(Some(accepted)) => return Ok(Some(accepted)),
                 Ok(None) => {}
@@ -46,15 +50,14 @@ impl TcpSocket {
                 Err(error) => return Err(error),
             }
         }
+        for part in self.parts() {
+            part.on_idle_call();
+        }
         Ok(None)
     }
 
     /// As `try_accept`, on the core of this very socket.
     fn try_accept_here(&self, family: AddressFamily) -> Result<Option<Accepted>, Errno> {
-        if self.header().accept_ready() == 0 {
-            self.on_idle_call();
-            return Ok(None);
-        }
         // A fork waits until the connection is known to this process (see `fork`).
         let _opening = read(&self.session().opening);
         self.living()?;

@@ -1,7 +1,7 @@
 //! Listening on an engine of several cores, or on several engines: the socket has another on each other core,
 //! and what they have adds up. Connections of a listener arrive wherever their addresses and ports are steered to.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use hostif::Op;
@@ -18,8 +18,6 @@ use crate::tcp::socket::TcpSocket;
 /// The per-core sockets of a listener on core 0 of the first engine.
 pub struct PerCore {
     sockets: Box<[Arc<TcpSocket>]>,
-    /// Which part is asked first by the next accept.
-    turn: AtomicUsize,
     /// Those on engines that came in the place of others.
     later: OnceLock<Box<PerCore>>,
 }
@@ -29,7 +27,6 @@ impl PerCore {
     pub(crate) fn new(sockets: Vec<Arc<TcpSocket>>) -> Box<PerCore> {
         Box::new(PerCore {
             sockets: sockets.into_boxed_slice(),
-            turn: AtomicUsize::new(0),
             later: OnceLock::new(),
         })
     }
@@ -168,16 +165,12 @@ impl TcpSocket {
         core::ptr::eq(self.session(), part.session())
     }
 
-    /// As `parts`, from another one on each time.
-    pub(crate) fn parts_by_turns(&self) -> impl Iterator<Item = &TcpSocket> {
-        let (turn, count) = self.per_core.get().map_or((0, 1), |per_core| {
-            let count = self.parts().count().max(1);
-            (per_core.turn.fetch_add(1, Ordering::Relaxed) % count, count)
-        });
+    /// The part whose connection waits longest to be accepted: a program gets them in the order in which they came,
+    /// whichever cores they came to.
+    pub(crate) fn part_to_accept_from(&self) -> Option<&TcpSocket> {
         self.parts()
-            .skip(turn)
-            .chain(self.parts().take(turn))
-            .take(count)
+            .filter(|part| part.header().accept_ready() > 0)
+            .min_by_key(|part| part.header().accept_since_us())
     }
 
     pub(crate) fn close_per_core(&self) {

@@ -89,7 +89,7 @@ impl SocketLayer {
                 // As Linux: the queue and its limit stand where segments are counted otherwise.
                 Ok(Figures {
                     state: LISTEN,
-                    unacked: u64::from(waiting.unwrap_or(0)),
+                    unacked: waiting.map_or(0, |waiting| waiting.count.into()),
                     sacked: u64::from(backlog.unwrap_or(0)),
                     snd_cwnd: FIRST_WINDOW,
                     reordering: REORDERING,

@@ -8,7 +8,7 @@ use core::net::SocketAddr;
 use hostif::{Flags, ShutdownHow, SocketHeader, SocketId};
 use nic::sharing::Transport;
 use rustix::io::Errno;
-use stack::{Listen, PackedAddress};
+use stack::{AcceptReady, Listen, PackedAddress};
 use tcp::Instant;
 
 impl SocketLayer {
@@ -95,9 +95,8 @@ impl SocketLayer {
             .accept(listener)
             .map_err(errno::of_stack)?
             .ok_or(Errno::AGAIN)?;
-        let ready = self.stack.accept_ready(listener).unwrap_or(0);
-        self.sockets
-            .with_header(row, |header| header.engine_set_accept_ready(ready));
+        let ready = self.stack.accept_ready(listener).unwrap_or_default();
+        self.sockets.publish_accept_ready(row, ready);
         let id = SocketId::from_bits(accepted.owner).ok_or(Errno::BADF)?;
         let new_row = id.row();
         self.sockets.adopt(new_row, accepted.connection);
@@ -145,7 +144,7 @@ impl SocketLayer {
         let _ = self.stack.stop_listening(now, listener, &mut self.sockets);
         self.sockets.change(row, |record| record.kind = Kind::Fresh);
         self.sockets
-            .with_header(row, |header| header.engine_set_accept_ready(0));
+            .publish_accept_ready(row, AcceptReady::default());
         self.sockets.unpublish(row, Flags::LISTENING);
         self.sockets.count_rx(row);
         self.holders

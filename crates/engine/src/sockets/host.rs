@@ -8,7 +8,8 @@ use crate::sockets::rows::Kind;
 use core::net::SocketAddr;
 use hostif::Flags;
 use stack::{
-    ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
+    AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
+    ListenerId,
 };
 use tcp::{Events, State};
 
@@ -199,11 +200,11 @@ impl Host for Sockets {
         }
     }
 
-    fn on_accept_ready(&mut self, _listener: ListenerId, listener_owner: u64, ready: u32) {
+    fn on_accept_ready(&mut self, _: ListenerId, listener_owner: u64, ready: AcceptReady) {
         let Some(row) = self.row_of(listener_owner) else {
             return;
         };
-        self.with_header(row, |header| header.engine_set_accept_ready(ready));
+        self.publish_accept_ready(row, ready);
         self.count_rx(row);
     }
 

@@ -32,7 +32,7 @@ use hostif::window::WindowSpan;
 use hostif::{DatagramOptions, FastOpenKeys, Flags, HeaderPlace, SocketHeader, SocketId};
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;
-use stack::ConnectionId;
+use stack::{AcceptReady, ConnectionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tcp::{Instant, SocketOptions};
@@ -304,6 +304,13 @@ impl Sockets {
     pub fn with_header<R>(&self, row: u32, act: impl FnOnce(SocketHeader<'_>) -> R) -> Option<R> {
         let place = self.companions[at(row)].place.as_ref()?;
         Some(act(place.header()))
+    }
+
+    /// Publishes how many connections of a listener wait, and since when.
+    pub fn publish_accept_ready(&mut self, row: u32, ready: AcceptReady) {
+        self.with_header(row, |header| {
+            header.engine_set_accept_ready(ready.count, ready.since.as_us())
+        });
     }
 
     /// Publishes flags on top of those published before.

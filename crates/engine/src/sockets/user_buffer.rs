@@ -12,7 +12,8 @@ use std::io::IoSliceMut;
 use core::net::SocketAddr;
 use hostif::SocketId;
 use stack::{
-    ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming, ListenerId,
+    AcceptReady, ConnectionId, ConnectionView, Datagram, DatagramError, Detour, Host, Incoming,
+    ListenerId,
 };
 use tcp::Events;
 
@@ -167,7 +168,7 @@ impl Host for WithUserBuffer<'_, '_, '_, '_> {
         self.sockets.on_sent(owner, sent);
     }
 
-    fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: u32) {
+    fn on_accept_ready(&mut self, listener: ListenerId, listener_owner: u64, ready: AcceptReady) {
         self.sockets
             .on_accept_ready(listener, listener_owner, ready);
     }

@@ -4,7 +4,7 @@ use crate::address::PackedAddress;
 use crate::config::FAST_OPEN_KEYS_MAX;
 use crate::containers::intrusive::at;
 use crate::error::Error;
-use crate::host::Host;
+use crate::host::{AcceptReady, Host};
 use crate::protocols::Protocols;
 use crate::stack::Stack;
 use crate::tables::{ConnectionId, Flags, ListenerId, ReusePort, Row as _};
@@ -152,9 +152,9 @@ impl Stack<'_> {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub fn accept_ready(&self, id: ListenerId) -> Result<u32, Error> {
+    pub fn accept_ready(&self, id: ListenerId) -> Result<AcceptReady, Error> {
         self.tcp.listeners.check(id)?;
-        Ok(self.tcp.listeners.queues(id.index).ready.len())
+        Ok(self.tcp.accept_ready(id.index))
     }
 
     /// The backlog as it counts.

@@ -37,7 +37,7 @@ impl Host for Ears {
         None
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: crate::AcceptReady) {}
 
     fn on_released(&mut self, _: ConnectionId, _: u64) {}
 

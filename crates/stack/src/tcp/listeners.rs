@@ -7,7 +7,6 @@ use super::fast_open::pending::Pending;
 use super::listening::Listening;
 use crate::containers::intrusive::{Links, ListHead, at, zeroed};
 use crate::error::Error;
-use crate::host::Host;
 use crate::tables::{ConnectionRecord, Flags, ListenerId, ListenerRecord, Row as _};
 
 /// What a listener needs beside its row: the queues through its connections.
@@ -159,12 +158,5 @@ impl<'m> Listeners<'m> {
         record.change(|record| record.set(queue, false));
         let head = self.queues[at(record.listener_index)].of(queue);
         self.links.remove(head, index);
-    }
-
-    /// Tells the host how many connections may be accepted.
-    pub(super) fn tell_ready(&self, listener: u32, host: &mut dyn Host) {
-        let ready = self.queues(listener).ready.len();
-        let owner = self.rows[at(listener)].owner;
-        host.on_accept_ready(self.id(listener), owner, ready);
     }
 }

@@ -19,7 +19,7 @@ mod window;
 use crate::config::Config;
 use crate::containers::demux::{Demux, FourTuple};
 use crate::containers::intrusive::at;
-use crate::host::Host;
+use crate::host::{AcceptReady, Host};
 use crate::ip::Ip;
 use crate::ports::Ports;
 use crate::tables::{
@@ -133,7 +133,24 @@ impl<'m> Tcp<'m> {
         });
         let listener = self.record(index).listener_index;
         self.listeners.push(listener, Flags::READY, index);
-        self.listeners.tell_ready(listener, host);
+        self.tell_ready(listener, host);
+    }
+
+    /// The connections that may be accepted.
+    pub(crate) fn accept_ready(&self, listener: u32) -> AcceptReady {
+        let ready = &self.listeners.queues(listener).ready;
+        let since = ready.first().map(|index| self.record(index).queued_at);
+        AcceptReady {
+            count: ready.len(),
+            since: since.unwrap_or(Instant::ZERO),
+        }
+    }
+
+    /// Tells the host of them.
+    pub(crate) fn tell_ready(&self, listener: u32, host: &mut dyn Host) {
+        let owner = self.listeners.rows[at(listener)].owner;
+        let ready = self.accept_ready(listener);
+        host.on_accept_ready(self.listeners.id(listener), owner, ready);
     }
 
     /// Remembers that a flow has ended, for who shares the addresses.

@@ -107,8 +107,11 @@ impl Host for TestHost {
         self.0.borrow_mut().sent_to.insert(owner, sent);
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, listener_owner: u64, ready: u32) {
-        self.0.borrow_mut().ready.insert(listener_owner, ready);
+    fn on_accept_ready(&mut self, _: ListenerId, listener_owner: u64, ready: AcceptReady) {
+        self.0
+            .borrow_mut()
+            .ready
+            .insert(listener_owner, ready.count);
     }
 
     fn on_released(&mut self, _: ConnectionId, owner: u64) {

@@ -153,7 +153,7 @@ fn queues_ports_and_time_wait_survive_in_order() {
         ),
     );
     let listener = node.stack.listeners().next().unwrap().listener;
-    assert_eq!(node.stack.accept_ready(listener), Ok(4));
+    assert_eq!(node.stack.accept_ready(listener).unwrap().count, 4);
     let owners: Vec<u64> = std::iter::from_fn(|| node.accept(listener)).collect();
     let ports: Vec<u16> = owners
         .iter()

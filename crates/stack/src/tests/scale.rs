@@ -42,7 +42,7 @@ impl Host for Counting {
         })
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: AcceptReady) {}
 
     fn on_released(&mut self, _: ConnectionId, _: u64) {}
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use nic::{PartialChecksum, SharedSlice, TxFrame};
 use stack::{
-    Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Frame,
+    AcceptReady, Busy, Config, Connect, ConnectionId, ConnectionView, Egress, EgressCaps, Frame,
     Host as StackHost, Incoming, InterfaceAddress, InterfaceConfig, InterfaceId, IpOptions, Listen,
     ListenerId, Payload, Resolution, Route, RxMeta, Stack, Tables,
 };
@@ -422,7 +422,7 @@ impl StackHost for Program {
         })
     }
 
-    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: u32) {}
+    fn on_accept_ready(&mut self, _: ListenerId, _: u64, _: AcceptReady) {}
 
     fn on_released(&mut self, connection: ConnectionId, _: u64) {
         // A half-open connection that a stray SYN made may go while the real one lives.

@@ -303,7 +303,7 @@ impl Core {
                 let listening = self.sockets.get_mut(&listener).unwrap();
                 listening.backlog.push_back((accepted, local));
                 let waiting = u32::try_from(listening.backlog.len()).unwrap();
-                listening.header().engine_set_accept_ready(waiting);
+                listening.header().engine_set_accept_ready(waiting, 0);
                 self.announce(listener, true);
                 Peer::Socket(accepted)
             }
@@ -337,7 +337,7 @@ impl Core {
             };
         };
         let waiting = u32::try_from(listener.backlog.len()).unwrap();
-        listener.header().engine_set_accept_ready(waiting);
+        listener.header().engine_set_accept_ready(waiting, 0);
         let backing = self
             .programs
             .get_mut(&session)
