@@ -7,6 +7,7 @@
 pub(crate) mod corked;
 mod datagram;
 pub(crate) mod last_arrival;
+mod peek;
 
 use core::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -91,6 +92,8 @@ pub struct Socket {
     receive_limit: AtomicU32,
     /// SO_PEEK_OFF; below 0: off.
     peek_offset: AtomicI32,
+    /// Of a UDP socket's ring, where what was looked at with SO_PEEK_OFF ends.
+    peeked_end: AtomicU64,
     /// SO_RCVTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
     receive_timeout_us: AtomicU64,
     /// SO_SNDTIMEO in µs, or [`AT_ONCE_US`]; 0 is none.
@@ -136,6 +139,7 @@ impl Default for Socket {
             receive_low_water: AtomicU32::new(1),
             receive_limit: AtomicU32::new(u32::MAX),
             peek_offset: AtomicI32::new(-1),
+            peeked_end: AtomicU64::new(0),
             receive_timeout_us: AtomicU64::new(0),
             send_timeout_us: AtomicU64::new(0),
             bound: Shared::empty(),
@@ -430,16 +434,6 @@ impl Socket {
     /// Sets SO_RCVBUF.
     pub fn set_receive_limit(&self, bytes: u32) {
         self.receive_limit.store(bytes.max(1), Ordering::Relaxed);
-    }
-
-    /// SO_PEEK_OFF: where MSG_PEEK begins; below 0 at the first byte.
-    pub fn peek_offset(&self) -> i32 {
-        self.peek_offset.load(Ordering::Relaxed)
-    }
-
-    /// Sets it.
-    pub fn set_peek_offset(&self, offset: i32) {
-        self.peek_offset.store(offset, Ordering::Relaxed);
     }
 
     /// SO_RCVTIMEO.

@@ -21,8 +21,26 @@ pub struct DatagramReceiver<'a> {
 pub struct Delivered<T> {
     /// All but the payload.
     pub record: T,
-    /// Bytes copied; fewer than `record.len` where the buffers were shorter.
+    /// Bytes copied.
     pub copied: usize,
+    /// Some had no room (MSG_TRUNC).
+    pub is_cut: bool,
+}
+
+impl<T> Delivered<T> {
+    /// What `slices` have room for of `len` bytes, from byte `from` on, of which `copied` were copied (`udp_recvmsg`).
+    fn new(record: T, (from, len): (u64, u32), copied: usize, room: usize) -> Delivered<T> {
+        let (room, len) = (room as u64, u64::from(len));
+        Delivered {
+            record,
+            copied,
+            is_cut: room < len && room <= len - from,
+        }
+    }
+}
+
+fn room_of(slices: &[IoSliceMut<'_>]) -> usize {
+    slices.iter().map(|slice| slice.len()).sum()
 }
 
 impl UdpSocket {
@@ -79,26 +97,32 @@ impl UdpSocket {
         let mut raw: RawRecord = [0; RECORD_BYTES];
         window.copy_out(taken, &mut raw);
         let record = Failure::decode(&raw).map_err(|_| Errno::PROTO)?;
-        let copied = copy(&window, taken, record.len, slices);
+        let room = room_of(slices);
+        let copied = copy(&window, taken, (0, record.len), slices);
         let next = taken + record_bytes(record.len);
         header.program_set_failures_taken(next);
         if next == end {
             // With the last entry the pending error is gone too (sock_dequeue_err_skb).
             let _ = header.program_take_soft_error();
         }
-        Ok(Some(Delivered { record, copied }))
+        let whole = (0, record.len);
+        Ok(Some(Delivered::new(record, whole, copied, room)))
     }
 }
 
 impl DatagramReceiver<'_> {
     /// The next record without its payload.
     fn look(&self) -> Result<Option<Received>, Errno> {
-        let left = self.ring.header.received_end().saturating_sub(self.taken);
+        self.look_at(self.taken)
+    }
+
+    fn look_at(&self, start: u64) -> Result<Option<Received>, Errno> {
+        let left = self.ring.header.received_end().saturating_sub(start);
         if left == 0 {
             return Ok(None);
         }
         let mut raw: RawRecord = [0; RECORD_BYTES];
-        self.ring.window.copy_out(self.taken, &mut raw);
+        self.ring.window.copy_out(start, &mut raw);
         let record = Received::decode(&raw).map_err(|_| Errno::PROTO)?;
         // Another holder of the socket may have scribbled there.
         if u64::from(record.room) > left {
@@ -120,11 +144,39 @@ impl DatagramReceiver<'_> {
         let Some(record) = self.look()? else {
             return Ok(None);
         };
-        let copied = copy(&self.ring.window, self.taken, record.len, slices);
+        let (room, whole) = (room_of(slices), (0, record.len));
+        let copied = copy(&self.ring.window, self.taken, whole, slices);
         if !peek {
             self.taken += u64::from(record.room);
         }
-        Ok(Some(Delivered { record, copied }))
+        Ok(Some(Delivered::new(record, whole, copied, room)))
+    }
+
+    /// Looks at what waits from byte `offset` of it all on (SO_PEEK_OFF); `None`: there is no more. `seen` is where what was ever looked
+    /// at so ends: of that, empty datagrams are passed over too (`__skb_try_recv_from_queue`).
+    ///
+    /// # Errors
+    /// EPROTO: somebody spoiled the ring.
+    pub fn look_from(
+        &self,
+        offset: u64,
+        seen: &mut u64,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Delivered<Received>>, Errno> {
+        let (mut start, mut before) = (self.taken, offset);
+        while let Some(record) = self.look_at(start)? {
+            let (len, end) = (u64::from(record.len), start + u64::from(record.room));
+            if before >= len && (before > 0 || end <= *seen) {
+                before -= len;
+                start = end;
+                continue;
+            }
+            *seen = end.max(*seen);
+            let (room, part) = (room_of(slices), (before, record.len));
+            let copied = copy(&self.ring.window, start, part, slices);
+            return Ok(Some(Delivered::new(record, part, copied, room)));
+        }
+        Ok(None)
     }
 }
 
@@ -151,10 +203,15 @@ impl Drop for DatagramReceiver<'_> {
     }
 }
 
-/// Copies the payload of the record at `start`; returns how much of it there was room for.
-fn copy(window: &Window<'_>, start: u64, len: u32, slices: &mut [IoSliceMut<'_>]) -> usize {
-    let len = usize::try_from(len).unwrap_or(0);
-    let payload = start + RECORD_BYTES as u64;
+/// Copies the payload of the record at `start`, of `len` bytes from byte `from` on; returns how much of it there was room for.
+fn copy(
+    window: &Window<'_>,
+    start: u64,
+    (from, len): (u64, u32),
+    slices: &mut [IoSliceMut<'_>],
+) -> usize {
+    let len = usize::try_from(u64::from(len).saturating_sub(from)).unwrap_or(0);
+    let payload = start + RECORD_BYTES as u64 + from;
     let mut done = 0;
     for slice in slices {
         let part = slice.len().min(len - done);

@@ -151,6 +151,25 @@ impl Stream {
         Ok(None)
     }
 
+    /// Looks at what waits from a byte of it all on (SO_PEEK_OFF); of that engine if it is on several.
+    pub fn look_at_datagram(
+        &self,
+        (first, turn): (Option<EngineIndex>, u32),
+        (offset, seen): (u64, &mut u64),
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<Option<Arrived<Received>>, Errno> {
+        let first = first.and_then(|place| Some((self.part_at(place)?.as_ref(), place)));
+        for (part, place) in first.into_iter().chain(self.from(turn)) {
+            let Some(receiver) = part.receiver()? else {
+                continue;
+            };
+            if let Some(letter) = receiver.look_from(offset, seen, slices)? {
+                return Ok(Some(Arrived { letter, place }));
+            }
+        }
+        Ok(None)
+    }
+
     /// Takes the oldest entry of the error queue.
     pub fn take_failure(
         &self,

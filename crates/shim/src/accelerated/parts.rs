@@ -156,6 +156,12 @@ impl Stream {
             .sum()
     }
 
+    /// Counts what made it readable. Wraps around.
+    pub fn rx_events(&self) -> u32 {
+        let all = self.living().map(|one| one.rx_events());
+        all.fold(0, u32::wrapping_add)
+    }
+
     /// A descriptor of it is about to leave in a message.
     pub fn share(&self) {
         self.parts().for_each(Socket::share);

@@ -120,14 +120,7 @@ impl Call<'_> {
             0
         };
         let got = self.receive_from(skipped, slices, flags)?;
-        // As `sk_peek_offset_fwd` and `sk_peek_offset_bwd`.
-        let step = i32::try_from(got).unwrap_or(i32::MAX);
-        let next = if peeking {
-            offset.saturating_add(step)
-        } else {
-            (offset - step).max(0)
-        };
-        self.socket.set_peek_offset(next);
+        self.socket.move_peek_offset(got, peeking);
         Ok(got)
     }
 

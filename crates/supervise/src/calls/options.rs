@@ -10,7 +10,7 @@ use client::{Query, Socket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use crate::kernel_socket::{family_of, family_of_tcp};
+use crate::kernel_socket::{family_of, family_of_tcp, family_of_udp};
 use crate::options;
 use crate::relay::{Phase, Relay};
 use crate::stopped_call::{Call, Outcome, low_half};
@@ -18,6 +18,10 @@ use crate::supervisor::{Served, Supervisor};
 
 /// Longest option value that a program can set.
 const VALUE_MAX: usize = 1024;
+/// SO_TIMESTAMPING under both of its numbers (asm-generic/socket.h), and its flags that ask for times of sending
+/// (linux/net_tstamp.h): by the hardware, by software, queued, acknowledged, completed.
+const STAMPING: [i32; 2] = [libc::SO_TIMESTAMPING, 65];
+const OF_SENDING: i32 = 1 | 1 << 1 | 1 << 8 | 1 << 9 | 1 << 18;
 /// Bytes of a structure by which something is asked for whose length was not told.
 const ASKED: usize = 64;
 const SAVED_SYN: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_SAVED_SYN);
@@ -36,7 +40,7 @@ impl Supervisor {
         let given = len.map_or(Err(Errno::INVAL), |len| {
             call.caller.read(call.arguments[3], len.min(VALUE_MAX))
         });
-        self.refuse_zero_copy((programs.as_fd(), cookie), option, given.as_deref())?;
+        self.refuse_told_later((programs.as_fd(), cookie), option, given.as_deref())?;
         let Some(served) = self.served.get_mut(&cookie) else {
             return Ok(Outcome::Continue);
         };
@@ -86,9 +90,9 @@ impl Supervisor {
         Ok(Outcome::Return(0))
     }
 
-    /// SO_ZEROCOPY: a pair tells of no completions, and a program that waited for them would wait for ever. Without the
-    /// option there are none to wait for. What is no value of it the kernel refuses.
-    fn refuse_zero_copy(
+    /// SO_ZEROCOPY, and times of sending: a pair tells of neither, and a program that waited for them would wait for ever. Without
+    /// the option there are none to wait for. What is no value of it the kernel refuses.
+    fn refuse_told_later(
         &self,
         (fd, cookie): (BorrowedFd<'_>, u64),
         option: (i32, i32),
@@ -99,9 +103,19 @@ impl Supervisor {
             Some(Served::Datagrams(_)) => false,
             None => family_of_tcp(fd).is_some(),
         };
-        let asks = value.ok().and_then(int) == Some(1);
-        if option == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && asks && is_stream() {
+        let Some(value) = value.ok().and_then(int) else {
+            return Ok(());
+        };
+        let is_stamping = option.0 == libc::SOL_SOCKET && STAMPING.contains(&option.1);
+        if option == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && value == 1 && is_stream() {
             return Err(Errno::OPNOTSUPP);
+        }
+        let is_datagrams = || match self.served.get(&cookie) {
+            Some(served) => matches!(served, Served::Datagrams(_)),
+            None => family_of_udp(fd).is_some(),
+        };
+        if is_stamping && value & OF_SENDING != 0 && (is_stream() || is_datagrams()) {
+            return Err(Errno::INVAL);
         }
         Ok(())
     }

@@ -12,6 +12,9 @@ use super::send::{as_family, parse};
 use super::{Datagrams, Options, Peer};
 use crate::kernel_socket::local_of;
 
+/// Options of the socket's own level whose meaning lies on the program's end of the pair.
+pub const OF_DESCRIPTOR: [i32; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_PEEK_OFF];
+
 /// Bytes of `struct ip6_mtuinfo`.
 const MTU_INFO: usize = 32;
 
@@ -78,7 +81,7 @@ impl Datagrams {
         if let Some(filter) = self.duplicates.as_mut() {
             filter.follow(self.backing.as_fd(), (level, name))?;
         }
-        if level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name) {
+        if level == libc::SOL_SOCKET && OF_DESCRIPTOR.contains(&name) {
             crate::sys::set_option(programs, level, name, value)?;
         }
         let options = Options::of(self.backing.as_fd(), self.family);
@@ -109,6 +112,11 @@ impl Datagrams {
                 if self.is_engines_peer() =>
             {
                 i32::try_from(self.socket.path_mtu()?).unwrap_or(i32::MAX)
+            }
+            crate::options::PEEK_OFFSET => {
+                let mut value = [0; 4];
+                crate::sys::option(programs, level, name, &mut value)?;
+                i32::from_ne_bytes(value)
             }
             GET if self
                 .duplicates

@@ -126,10 +126,10 @@ impl Supervisor {
             _ => None,
         };
         let pair = DatagramPair::new(nonblocking)?;
-        for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        for name in super::calls::OF_DESCRIPTOR {
             let mut value = [0; 16];
-            crate::sys::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;
-            crate::sys::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value)?;
+            let len = crate::sys::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;
+            crate::sys::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value[..len])?;
         }
         let key = pair.cookie;
         let bell = self.news.listen_to(&*socket, key);

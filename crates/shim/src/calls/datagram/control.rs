@@ -86,6 +86,9 @@ pub fn ask(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
             let error = served.stream.take_error().map(Errno::raw_os_error);
             Ok(error.map(|error| error.to_ne_bytes().to_vec()))
         }
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => {
+            Ok(Some(served.socket.peek_offset().to_ne_bytes().to_vec()))
+        }
         _ if served.socket.has_engine_peer() => {
             let peer = served.stream.peer();
             let is_loopback = peer.is_some_and(|peer| peer.ip().is_loopback());

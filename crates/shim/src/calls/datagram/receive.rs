@@ -87,6 +87,9 @@ impl Receiving {
             let Some(served) = self.call.served() else {
                 return Ok(None);
             };
+            let peeks = self.flags & libc::MSG_PEEK != 0;
+            let looks_ahead = peeks && served.socket.peek_from().is_some();
+            let heard = served.stream.rx_events();
             if let Some(step) = self.try_once(&served, slices)? {
                 return Ok(Some(step));
             }
@@ -103,7 +106,7 @@ impl Receiving {
             let deadline = self
                 .deadline
                 .unwrap_or_else(|| Deadline::after_option(served.socket.receive_timeout()));
-            sleep(&served, deadline)?;
+            sleep(&served, deadline, (looks_ahead, heard))?;
             self.deadline = Some(deadline);
             self.kernel_asked = false;
         }
@@ -144,7 +147,22 @@ impl Receiving {
             Device::Engine(place) => Some(place),
             _ => None,
         };
-        if let Some(arrived) = stream.receive_datagram((first, turn), slices, peek)? {
+        let arrived = match socket.peek_from().filter(|_| peek) {
+            None => stream.receive_datagram((first, turn), slices, peek)?,
+            Some(offset) => {
+                let mut seen = socket.peeked_end();
+                let place = (offset, &mut seen);
+                let arrived = stream.look_at_datagram((first, turn), place, slices)?;
+                socket.set_peeked_end(seen);
+                arrived
+            }
+        };
+        if let Some(arrived) = arrived {
+            let told = match self.flags & libc::MSG_TRUNC {
+                0 => arrived.letter.copied,
+                _ => usize::try_from(arrived.letter.record.len).unwrap_or(0),
+            };
+            socket.move_peek_offset(told, peek);
             self.note_source(socket, Device::Engine(arrived.place));
             let at = arrived.letter.record.timestamp_ns;
             socket.last_arrival.note(at, socket.wanted());
@@ -158,7 +176,12 @@ impl Receiving {
     }
 }
 
-fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
+/// `looks_ahead`: what is there was looked at; `heard`: what had come when that was found.
+fn sleep(
+    served: &Served<'_>,
+    deadline: Deadline,
+    (looks_ahead, heard): (bool, u32),
+) -> Result<(), Errno> {
     if deadline.is_over() {
         return Err(Errno::AGAIN);
     }
@@ -173,7 +196,9 @@ fn sleep(served: &Served<'_>, deadline: Deadline) -> Result<(), Errno> {
     let mut news = || {
         // Or another engine serves it from now on.
         let is_replaced = !socket.is_on(stream);
-        stream.events() & (IN | ALWAYS) != 0 || socket.receive_shut() || is_replaced
+        let wanted = if looks_ahead { ALWAYS } else { IN | ALWAYS };
+        let is_news = stream.events() & wanted != 0 || looks_ahead && stream.rx_events() != heard;
+        is_news || socket.receive_shut() || is_replaced
     };
     match accelerated::sleeping::sleep(&[stream], kernel, None, deadline, &mut news) {
         Err(Errno::INTR) => Err(after_interruption(deadline)),

@@ -268,7 +268,7 @@ unsafe fn give_letter(
     unsafe { give_control(message, &control) };
     // As Linux gives it back (`____sys_recvmsg`).
     message.msg_flags |= flags & libc::MSG_CMSG_CLOEXEC;
-    if letter.copied < len {
+    if letter.is_cut {
         message.msg_flags |= libc::MSG_TRUNC;
     }
     if flags & libc::MSG_TRUNC != 0 {
@@ -300,7 +300,7 @@ unsafe fn give_failure(
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
-    if letter.copied < usize::try_from(letter.record.len).unwrap_or(0) {
+    if letter.is_cut {
         message.msg_flags |= libc::MSG_TRUNC;
     }
     letter.copied
@@ -337,7 +337,7 @@ unsafe fn give_stamp(
     // SAFETY: the caller's buffers.
     unsafe { give_control(message, &control) };
     message.msg_flags |= libc::MSG_ERRQUEUE;
-    if letter.copied < usize::try_from(record.len).unwrap_or(0) {
+    if letter.is_cut {
         message.msg_flags |= libc::MSG_TRUNC;
     }
     letter.copied
