@@ -110,6 +110,8 @@ pub struct Socket {
     turns: AtomicU32,
     /// The stack whose datagram a call has looked at and left: the next one takes it.
     pub looked_at: Chosen,
+    /// Of a UDP socket, whose interface it is bound to (SO_BINDTODEVICE).
+    pub bound_device: Chosen,
     /// Of a UDP socket on several stacks: by which it has heard from whom.
     pub heard: Heard,
     /// When the datagram that it received last arrived.
@@ -149,6 +151,7 @@ impl Default for Socket {
             segment_bytes: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             looked_at: Chosen::none(),
+            bound_device: Chosen::none(),
             heard: Heard::default(),
             last_arrival: LastArrival::default(),
             multicast: [Chosen::none(), Chosen::none()],

@@ -37,7 +37,7 @@ pub use client::Control;
 pub use client::datagram_messages::want;
 pub use cork::uncork;
 pub use options::{engine_options, follow, tell};
-pub use places::{bind, come_back};
+pub use places::{bind, come_back, follow_device};
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
     send_to,
@@ -205,7 +205,8 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
     if let Some(stream) = &stream {
         stream.clear_peer()?;
     }
-    if stream.is_some() || socket.bound().is_some() {
+    let is_bound = stream.is_some() || socket.bound().is_some();
+    if is_bound && !places::is_on_kernels_device(socket) {
         places::open(fd, socket, places::local_end(fd, socket)?)?;
     }
     Ok(Some(0))

@@ -63,6 +63,11 @@ impl Chosen {
     }
 }
 
+/// Whether an option names the interface of a socket.
+pub fn is_named_by(level: i32, name: i32) -> bool {
+    level == libc::SOL_SOCKET && [libc::SO_BINDTODEVICE, SO_BINDTOIFINDEX].contains(&name)
+}
+
 /// Whose interface a socket is bound to; of several engines on one interface the first. `is_set`: whether the program has
 /// set that option of SOL_SOCKET.
 pub fn of(fd: RawFd, is_set: impl Fn(i32) -> bool, all: &AllNetworks) -> Device {

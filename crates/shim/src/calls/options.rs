@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::accelerated::Stream;
 use crate::calls::datagram::{self, want};
+use crate::calls::device;
 use crate::calls::stamping;
 use crate::calls::transfer::with_stream;
 use crate::fd_table::descriptors;
@@ -58,6 +59,9 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     keep(socket, level, name, value);
     if socket.is_datagram() {
         datagram::beside::follow(fd, socket, (level, name))?;
+        if device::is_named_by(level, name) {
+            datagram::follow_device(fd, socket)?;
+        }
         datagram::follow(socket, level, name, value);
         datagram::tell(socket);
         datagram::uncork(fd, socket)?;

@@ -15,7 +15,7 @@ use super::filter::DuplicateFilter;
 use super::message::{self, MessageLayout};
 use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
 use super::{DatagramPair, Datagrams, Options};
-use crate::kernel_socket::{bind_freely, family_of_udp, local_of};
+use crate::kernel_socket::{bind_freely, device_of, family_of_udp, local_of};
 use crate::pair::is_nonblocking;
 use crate::relay::Step;
 use crate::stopped_call::{BLOCKED_MAX, Blocked, Call, Outcome};
@@ -52,6 +52,7 @@ impl Supervisor {
         &mut self,
         call: &Call,
         (fd, family): (OwnedFd, Family),
+        local: IpAddr,
     ) -> Result<Option<Candidate>, Errno> {
         if self.left.contains(&crate::sys::cookie(&fd)?) {
             return Ok(None);
@@ -67,6 +68,15 @@ impl Supervisor {
             };
         };
         let networks = Arc::clone(&engines.datagram_networks()[place.index()]);
+        // On ANY it hears what comes by its device alone.
+        let is_elsewhere = device_of(fd.as_fd()).is_some_and(|device| device != networks.scope_id);
+        if is_elsewhere && local.is_unspecified() {
+            return if self.engine_access.is_engine_only() {
+                Err(Errno::ADDRNOTAVAIL)
+            } else {
+                Ok(None)
+            };
+        }
         Ok(Some(Candidate {
             fd,
             family,
@@ -86,7 +96,7 @@ impl Supervisor {
         if is_kernels || address.ip().is_multicast() || address.ip() == LOOPBACK_BROADCAST {
             return Ok(Outcome::Continue);
         }
-        let Some(candidate) = self.candidate(call, (fd, family))? else {
+        let Some(candidate) = self.candidate(call, (fd, family), address.ip())? else {
             return Ok(Outcome::Continue);
         };
         let owner = client::route::owner(address.ip(), &candidate.networks);
@@ -162,7 +172,7 @@ impl Supervisor {
         if is_loopback && !self.engine_access.has_loopback() {
             return Ok(None);
         }
-        let Some(candidate) = self.candidate(call, (fd, family))? else {
+        let Some(candidate) = self.candidate(call, (fd, family), local.ip())? else {
             return Ok(None);
         };
         if !reaches(destination, &candidate.networks) {

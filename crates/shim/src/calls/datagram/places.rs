@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::beside;
 use super::options::options_at;
 use crate::accelerated::{self, Stream};
-use crate::calls::device::Device;
+use crate::calls::device::{self, Device};
 use crate::calls::name;
 use crate::calls::sigio;
 use crate::fd_table::descriptors;
@@ -78,6 +78,12 @@ pub fn ways(socket: &Socket, destination: SocketAddr) -> Result<Candidates, Errn
         Some(bound) => closest.limited_to(bound.place),
         None => closest,
     };
+    let candidates = match socket.bound_device.load() {
+        Device::Engine(named) if !is_local => candidates.limited_to(named),
+        Device::Engine(_) => Candidates::default(),
+        Device::Kernel if is_on_kernels_device(socket) => Candidates::default(),
+        Device::Kernel | Device::Loopback(_) | Device::Any => candidates,
+    };
     if !candidates.is_empty() || !policy().is_engine_only() || is_local {
         return Ok(candidates);
     }
@@ -108,6 +114,33 @@ fn is_one_hosts(ip: IpAddr, all: &AllNetworks) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && !matches!(ip, IpAddr::V4(v4) if is_broadcast(v4))
 }
 
+/// Whether a socket hears nothing that an engine has: it is bound to an interface that no engine is on.
+pub fn is_on_kernels_device(socket: &Socket) -> bool {
+    let is_on_any = |bound: Bound| bound.address.ip().is_unspecified();
+    socket.bound_device.load() == Device::Kernel && socket.bound().is_none_or(is_on_any)
+}
+
+/// The interface that a socket is bound to is another one: what is on ANY is on the stacks of that one from now on.
+pub fn follow_device(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
+    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
+    let all = accelerated::datagram_networks();
+    socket.bound_device.store(device::of(fd, is_set, &all));
+    let is_elsewhere = |bound: Bound| !bound.address.ip().is_unspecified();
+    let is_served = socket.stream().is_some();
+    if socket.bound().is_some_and(is_elsewhere) || socket.has_engine_peer() {
+        return Ok(());
+    }
+    if is_served {
+        beside::detach(fd, socket);
+        socket.undecide();
+    }
+    let is_bound = is_served || socket.bound().is_some();
+    if is_bound && !is_on_kernels_device(socket) {
+        open(fd, socket, local_end(fd, socket)?)?;
+    }
+    Ok(())
+}
+
 /// The engines that a socket without a peer is on.
 fn engines_of(socket: &Socket) -> Vec<EngineIndex> {
     let all = accelerated::datagram_networks();
@@ -120,8 +153,14 @@ fn engines_of(socket: &Socket) -> Vec<EngineIndex> {
         Some(IpAddr::V4(v4)) if !v4.is_unspecified() && !v4.is_multicast() => Some(v4),
         _ => None,
     };
+    let device = socket.bound_device.load();
     let hears = |place: &EngineIndex| {
-        broadcast.is_none_or(|address| all[place.index()].is_broadcast(address))
+        let networks = &all[place.index()];
+        let by_device = match device {
+            Device::Engine(named) => all[named.index()].scope_id == networks.scope_id,
+            _ => true,
+        };
+        by_device && broadcast.is_none_or(|address| networks.is_broadcast(address))
     };
     let serving = engines::serving(SocketKinds::DATAGRAM, &all);
     serving.iter().filter(hears).collect()
@@ -130,6 +169,14 @@ fn engines_of(socket: &Socket) -> Vec<EngineIndex> {
 /// bind(2), after the address was parsed and found to be free to bind.
 pub fn bind(fd: RawFd, socket: &Socket, bound: Bound) -> Result<(), Errno> {
     socket.set_bound(bound);
+    if is_on_kernels_device(socket) {
+        let is_refused = policy().is_engine_only();
+        return if is_refused {
+            Err(Errno::ADDRNOTAVAIL)
+        } else {
+            Ok(())
+        };
+    }
     match open(fd, socket, bound.address) {
         Ok(_) => Ok(()),
         Err(error) if bound.owner == Owner::Engine || policy().is_engine_only() => Err(error),
