@@ -221,6 +221,28 @@ fn addresses_that_come_and_go_are_followed_within_a_second_or_two() {
 }
 
 #[test]
+fn an_mtu_that_changes_is_followed_by_what_is_open() {
+    let Some(world) = World::new("share-mtu") else {
+        return;
+    };
+    let [peer, _] = world.peer();
+    let mut echo = world.on_kernel(world.b(), &["echo", &peer, "7600"]);
+    echo.wait_until("server", PATIENCE, |echo| echo.stdout().contains("ready"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let mut client = world.on_shunt(&["mtu", &peer, "7600"]);
+    for mtu in ["1500", "1400", "4000", "1300"] {
+        for end in [world.a(), world.b()] {
+            ip(end, &format!("link set eth0 mtu {mtu}"));
+        }
+        let told = format!("mtu {mtu} {mtu}.");
+        client
+            .wait_until(&told, PATIENCE, |client| client.stdout().contains(&told))
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!(world.status("connections"), 1, "the engine's");
+}
+
+#[test]
 fn a_vlan_interface_is_shared_like_any_other() {
     let prepare = |lab: &Lab| {
         for (name, address) in [("a", "10.78.0.1/24"), ("b", "10.78.0.2/24")] {

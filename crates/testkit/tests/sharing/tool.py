@@ -47,6 +47,19 @@ if what == "echo":
     while True:
         threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
 
+elif what == "mtu":
+    # Says what the path's MTU is for a connection and a UDP socket, whenever it is another one.
+    address, port = arguments
+    connection, datagrams, told = connect(address, port), socket.socket(family(address), socket.SOCK_DGRAM), None
+    datagrams.connect((address, int(port)))
+    while True:
+        ask(connection, os.urandom(20_000))
+        mtu = tuple(one.getsockopt(socket.IPPROTO_IP, 14) for one in (connection, datagrams))
+        if mtu != told:
+            print("mtu %d %d." % mtu, flush=True)
+        told = mtu
+        time.sleep(0.05)
+
 elif what == "leave":
     # Serves the first connection in a child; nobody listens any more.
     listener = listen(*arguments)
