@@ -290,6 +290,11 @@ impl Stream {
         self.tcp().ok()?.congestion()
     }
 
+    /// Whether the connection stands, and nothing but bytes can come to who reads.
+    pub fn is_flowing(&self) -> bool {
+        self.tcp().is_ok_and(TcpSocket::is_flowing)
+    }
+
     /// Whether the peer's FIN has arrived.
     pub fn fin_received(&self) -> bool {
         self.tcp().is_ok_and(TcpSocket::fin_received)
@@ -329,7 +334,12 @@ impl Stream {
 
     /// A call found nothing to receive and will say so: the chance to notice that the engine is gone.
     pub fn on_nothing_received(&self) -> Result<(), Errno> {
-        or_nothing(self.tcp()?.try_recv(&mut [], true)).map(drop)
+        let socket = self.tcp()?;
+        if socket.is_flowing() {
+            socket.on_nothing_received();
+            return Ok(());
+        }
+        or_nothing(socket.try_recv(&mut [], true)).map(drop)
     }
 
     /// Sends what fits; 0 is a full window.

@@ -126,6 +126,26 @@ impl TcpSocket {
         self.header().congestion()
     }
 
+    /// Whether the connection stands, and nothing but bytes can come to who reads: no end, no error.
+    #[must_use]
+    pub fn is_flowing(&self) -> bool {
+        const LOOKED_AT: Flags = Flags::CONNECTED
+            .union(Flags::LISTENING)
+            .union(Flags::FIN)
+            .union(Flags::ERROR)
+            .union(Flags::HUP)
+            .union(Flags::CLOSED);
+        let header = self.header();
+        header.flags().intersection(LOOKED_AT) == Flags::CONNECTED
+            && header.shut() & SHUT_READ == 0
+            && !self.is_reset()
+    }
+
+    /// The program has looked for bytes in vain: now and then that is a reason to look after the engine.
+    pub fn on_nothing_received(&self) {
+        self.on_idle_call();
+    }
+
     /// Whether the peer's FIN has arrived. Bytes before it may still be there.
     #[must_use]
     pub fn fin_received(&self) -> bool {

@@ -281,6 +281,9 @@ impl Call<'_> {
 
     /// Waiting for more would be in vain.
     fn no_more_comes(&self) -> bool {
+        if self.stream.is_flowing() {
+            return self.socket.receive_shut();
+        }
         self.stream.fin_received()
             || self.socket.receive_shut()
             || self.stream.has_error()
@@ -289,6 +292,10 @@ impl Call<'_> {
 
     /// Nothing is there: what Linux says in each state, or `None` to wait.
     fn end_of_data(&self, skipped: usize) -> Result<Option<usize>, Errno> {
+        if self.stream.is_flowing() && !self.socket.receive_shut() && !self.socket.is_spent() {
+            self.stream.on_nothing_received()?;
+            return Ok(None);
+        }
         if self.stream.phase() == Phase::Listening {
             return Err(Errno::NOTCONN);
         }

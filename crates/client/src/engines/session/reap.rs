@@ -5,6 +5,7 @@ use core::cell::Cell;
 use std::sync::MutexGuard;
 
 use hostif::{Completion, SocketId};
+use smallvec::SmallVec;
 
 use crate::engines::attachment::Attachment;
 use crate::engines::attachment::attachments::Attachments;
@@ -16,7 +17,7 @@ use crate::lock::{lock, try_lock};
 /// Taken out of the ring at once, before anybody is told.
 const BATCH: usize = 32;
 
-type Batch = [Option<Completion>; BATCH];
+type Batch = SmallVec<[Completion; BATCH]>;
 
 thread_local! {
     /// This thread tells somebody of something.
@@ -74,13 +75,9 @@ impl Session {
     pub(crate) fn reap_all(&self, attachment: &Attachment) {
         loop {
             let _turn = Turn::wait(attachment);
-            let mut batch: Batch = [None; BATCH];
-            let full = {
-                let mut ring = lock(&attachment.completions);
-                self.fill(attachment, &mut ring, &mut batch)
-            };
+            let batch = self.take_batch(attachment);
             self.dispatch(attachment, &batch);
-            if !full {
+            if batch.len() < BATCH {
                 return;
             }
         }
@@ -95,29 +92,27 @@ impl Session {
         let Some(_turn) = Turn::try_now(attachment) else {
             return false;
         };
-        let mut batch: Batch = [None; BATCH];
-        self.fill(attachment, &mut lock(&attachment.completions), &mut batch);
+        let batch = self.take_batch(attachment);
         self.dispatch(attachment, &batch);
-        batch[0].is_some()
+        !batch.is_empty()
     }
 
-    fn fill(
-        &self,
-        attachment: &Attachment,
-        ring: &mut hostif::Consumer<Completion>,
-        batch: &mut Batch,
-    ) -> bool {
-        for place in batch {
+    /// What is in the ring now, [`BATCH`] at most.
+    fn take_batch(&self, attachment: &Attachment) -> Batch {
+        let mut batch = Batch::new();
+        let mut ring = lock(&attachment.completions);
+        while batch.len() < BATCH {
             match ring.pop() {
-                Ok(Some(completion)) => *place = Some(completion),
-                Ok(None) => return false,
+                Ok(Some(completion)) => batch.push(completion),
+                Ok(None) => break,
                 Err(_) => {
+                    drop(ring);
                     self.on_engine_lost(attachment, "it wrote garbage into the completion ring");
-                    return false;
+                    break;
                 }
             }
         }
-        true
+        batch
     }
 
     /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
@@ -127,9 +122,12 @@ impl Session {
         notifications.tell();
     }
 
-    fn dispatch(&self, attachment: &Attachment, batch: &Batch) {
+    fn dispatch(&self, attachment: &Attachment, batch: &[Completion]) {
+        if batch.is_empty() {
+            return;
+        }
         let mut notifications = Notifications::default();
-        for completion in batch.iter().flatten() {
+        for completion in batch {
             match completion {
                 Completion::Done { token, .. } | Completion::Accepted { token, .. } => {
                     attachment.calls.answer(*token, *completion);

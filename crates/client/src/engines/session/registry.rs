@@ -6,10 +6,15 @@ use std::sync::{Arc, Weak};
 use hostif::id::IdMap;
 use hostif::{ChannelRegion, Region, SocketId};
 
+use smallvec::SmallVec;
+
 use crate::threads::waker::Waker;
 
 /// Memory of local peers that is kept mapped for their next connections; an engine has no more local peers at one time.
 const CHANNEL_REGIONS_MAX: usize = 32;
+
+/// Observers and waiters that are told of one batch of events, mostly.
+const FEW: usize = 4;
 
 /// Hears that a socket's state may have changed. Called by whichever thread noticed, with no lock of
 /// this crate held; must not sleep, and must not wait for a lock whose holder waits for this crate.
@@ -39,11 +44,11 @@ pub struct Registry {
     channel_regions: IdMap<u32, ChannelRegion>,
 }
 
-/// Whom to tell about one event; gathered under the lock, told without it.
+/// Whom to tell about one event; gathered under the lock, told without it. A few take no heap.
 #[derive(Default)]
 pub struct Notifications {
-    observers: Vec<Arc<dyn Observer>>,
-    waiters: Vec<Arc<Waker>>,
+    observers: SmallVec<[Arc<dyn Observer>; FEW]>,
+    waiters: SmallVec<[Arc<Waker>; FEW]>,
 }
 
 impl Notifications {
