@@ -14,7 +14,9 @@ impl Ip {
     pub(crate) fn resolve(&mut self, now: Instant, n: u32) -> Option<ethernet::Address> {
         match self.link.neighbours.ready(now, n) {
             Readiness::Ready(hardware) => {
-                self.link.arm_neighbour(n);
+                if self.link.neighbours.deadline(n).is_some() {
+                    self.link.arm_neighbour(n);
+                }
                 Some(hardware)
             }
             Readiness::Waiting(probe) => {

@@ -94,11 +94,13 @@ impl Ip {
     /// Whether flow `index`, between the ends of `tuple`, may send now; starts what is needed if not, and queues it
     /// to be woken.
     pub(crate) fn gate(&mut self, now: Instant, index: usize, tuple: &FourTuple) -> Gate {
-        let path = self.flows.paths[index];
-        if !self.is_current(&path) && !self.find_path(now, index, tuple) {
-            return Gate::Lost;
+        let mut path = self.flows.paths[index];
+        if !self.is_current(&path) {
+            if !self.find_path(now, index, tuple) {
+                return Gate::Lost;
+            }
+            path = self.flows.paths[index];
         }
-        let path = self.flows.paths[index];
         let interface = InterfaceId(path.interface);
         let Some(n) = path.neighbour.checked_sub(1) else {
             return Gate::Open(interface, ethernet::Address([0; 6]));
@@ -162,12 +164,10 @@ impl Ip {
     /// The peer of flow `index` has answered: so has the neighbour on the way (RFC 4861 §7.3.1).
     pub(crate) fn confirm_path(&mut self, now: Instant, index: usize) {
         let path = self.flows.paths[index];
-        if let Some(n) = path
-            .neighbour
-            .checked_sub(1)
-            .filter(|_| self.is_current(&path))
+        let current = path.neighbour.checked_sub(1);
+        if let Some(n) = current.filter(|_| self.is_current(&path))
+            && self.link.neighbours.confirm(now, n)
         {
-            self.link.neighbours.confirm(now, n);
             self.link.arm_neighbour(n);
         }
     }

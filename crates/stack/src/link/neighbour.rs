@@ -208,15 +208,16 @@ impl Neighbours {
         Readiness::Ready(entry.hardware)
     }
 
-    /// The neighbour answered on a higher layer (RFC 4861 §7.3.1): its entry is good.
-    pub(crate) fn confirm(&mut self, now: Instant, n: u32) {
+    /// The neighbour answered on a higher layer (RFC 4861 §7.3.1): its entry is good. Whether a deadline has gone.
+    pub(crate) fn confirm(&mut self, now: Instant, n: u32) -> bool {
         use NeighbourState as S;
         let entry = &mut self.entries[at(n)];
-        if matches!(entry.state, S::Reachable | S::Stale | S::Delay | S::Probe) {
-            entry.state = S::Reachable;
-            entry.confirmed_at = now;
-            entry.deadline = Instant::NEVER;
+        if !matches!(entry.state, S::Reachable | S::Stale | S::Delay | S::Probe) {
+            return false;
         }
+        entry.state = S::Reachable;
+        entry.confirmed_at = now;
+        core::mem::replace(&mut entry.deadline, Instant::NEVER).is_set()
     }
 
     /// The link says that `hardware` has `address`. `solicited`: it answers our question.

@@ -104,9 +104,16 @@ impl Sent {
     }
 
     /// The runs, wherever they are; before they become too many for here, in a block.
+    #[inline]
     pub fn table<'a>(&'a mut self, pool: &'a mut dyn FlightPool) -> Table<'a> {
-        if self.block == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE >= RUNS)
-        {
+        if self.block == 0 && usize::try_from(self.extent.len).is_ok_and(|len| len + SPARE < RUNS) {
+            return Table::new(&mut self.extent, &mut self.runs);
+        }
+        self.large_table(pool)
+    }
+
+    fn large_table<'a>(&'a mut self, pool: &'a mut dyn FlightPool) -> Table<'a> {
+        if self.block == 0 {
             self.move_out(pool);
         }
         if self.block > 0 {
@@ -181,6 +188,7 @@ pub(crate) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
+    #[inline]
     fn new(extent: &'a mut Extent, runs: &'a mut [Run]) -> Self {
         // A restored record may hold anything: never index past the runs.
         let size = u32::try_from(runs.len()).unwrap_or(u32::MAX);

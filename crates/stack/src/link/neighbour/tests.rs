@@ -97,7 +97,7 @@ proptest! {
                 (2, None) => { cache.learn(now, NIC, address(host)); }
                 (3, Some(n)) => cache.heard(now, n, HARDWARE, seconds % 2 == 0),
                 (4, Some(n)) => { cache.handle_timeout(now, n); }
-                (5, Some(n)) => cache.confirm(now, n),
+                (5, Some(n)) => drop(cache.confirm(now, n)),
                 (6, Some(n)) => cache.set_failed(n),
                 _ => {}
             }
