@@ -75,7 +75,8 @@ impl Session {
     pub(crate) fn reap_all(&self, attachment: &Attachment) {
         loop {
             let _turn = Turn::wait(attachment);
-            let batch = self.take_batch(attachment);
+            let mut batch = Batch::new();
+            self.fill(attachment, &mut batch);
             self.dispatch(attachment, &batch);
             if batch.len() < BATCH {
                 return;
@@ -92,14 +93,14 @@ impl Session {
         let Some(_turn) = Turn::try_now(attachment) else {
             return false;
         };
-        let batch = self.take_batch(attachment);
+        let mut batch = Batch::new();
+        self.fill(attachment, &mut batch);
         self.dispatch(attachment, &batch);
         !batch.is_empty()
     }
 
-    /// What is in the ring now, [`BATCH`] at most.
-    fn take_batch(&self, attachment: &Attachment) -> Batch {
-        let mut batch = Batch::new();
+    /// Takes what is in the ring now, [`BATCH`] at most.
+    fn fill(&self, attachment: &Attachment, batch: &mut Batch) {
         let mut ring = lock(&attachment.completions);
         while batch.len() < BATCH {
             match ring.pop() {
@@ -112,7 +113,6 @@ impl Session {
                 }
             }
         }
-        batch
     }
 
     /// Has this process's threads that wait for a socket look at it again, after a change that no engine tells of.
