@@ -18,7 +18,7 @@ NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 help:
 	@echo 'make build   the shunt binary, optimised'
 	@echo 'make install-native  header and libraries of the native interface for C, into PREFIX'
-	@echo 'make demo    unmodified nginx, curl, redis, python and sockperf on Shunt beside the kernel'
+	@echo 'make demo    unmodified nginx, curl, redis, python, sockperf and iperf3 on Shunt beside the kernel'
 	@echo 'make check   format, lints, unit tests: about a minute'
 	@echo 'make test    everything: check, integration tests, loom models, fuzz bodies'
 	@echo 'make soak    what takes minutes: slow packet scripts, 20,000 bad paths, ten kills of a 10 GiB transfer,'

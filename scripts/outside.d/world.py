@@ -14,7 +14,7 @@ WAYS = {
     "loopback": ["--loopback", "--policy", "engine-only"],
     "engine": ["--policy", "engine-only"],
     "supervised": ["--loopback", "--policy", "engine-only", "--supervise", "only"],
-    "inline": ["--loopback", "--policy", "engine-only", "--inline"],
+    "inline": ["--loopback", "--policy", "engine-only", "--engine-mode=inline"],
 }
 # Where a lab's host `a` leaves an address for an engine.
 ENGINE_ADDRESS = "10.77.0.11"

@@ -10,11 +10,9 @@ mod context;
 mod nginx;
 mod python;
 pub mod redis;
-mod report;
+pub mod report;
 mod side;
 pub mod sockperf;
-
-use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
@@ -31,6 +29,7 @@ use side::Side;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt bench apps                                about three minutes
+  shunt bench apps --only redis --sides kernel,inline,process
   shunt bench apps --quick                        a first impression
   shunt bench apps --only nginx,redis --runs 9 --json
   shunt bench apps --sides kernel                 the kernel alone
@@ -46,7 +45,7 @@ pub struct Arguments {
     /// Only these programs.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Program>,
-    /// Runs per program and side [default: 5; with --quick 2].
+    /// Runs per program and side [default: 3; with --quick 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Size of the files served, such as 256M or 4G [default: 1G; with --quick 64M].
@@ -74,6 +73,8 @@ enum Program {
     Python,
     /// sockperf answers sockperf.
     Sockperf,
+    /// What Shunt is for: both ends on it, on two hosts and on one; small messages; processor time.
+    Purpose,
 }
 
 /// Sizes and counts of one invocation.
@@ -91,7 +92,7 @@ impl Scale {
         let (runs, file_bytes, redis_requests, sockperf_seconds) = if arguments.quick {
             (2, 64 << 20, 30_000, 1)
         } else {
-            (5, 1 << 30, 100_000, 2)
+            (3, 1 << 30, 100_000, 2)
         };
         Self {
             runs: arguments.runs.unwrap_or(runs),
@@ -102,16 +103,42 @@ impl Scale {
     }
 }
 
-/// Runs the command.
-pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+impl Arguments {
+    /// How often and how long the rows are measured that show what Shunt is for; `None`: they are not asked for.
+    pub fn purpose(&self) -> Option<(u32, f64)> {
+        let is_chosen = self.chooses(Program::Purpose) && self.sides.contains(&Side::Shunt);
+        let seconds = if self.quick { 0.3 } else { 1.0 };
+        is_chosen.then(|| (Scale::of(self).runs, seconds))
+    }
+
+    /// Whether the result is printed as JSON.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
+    fn chooses(&self, program: Program) -> bool {
+        self.only.is_empty() || self.only.contains(&program)
+    }
+}
+
+/// Measures the programs that are asked for; `None`: there are none.
+///
+/// # Errors
+/// A program is missing, the lab cannot be built or has ended, or somebody asked this process to end.
+pub fn measure_all(
+    arguments: &Arguments,
+    interrupt: Interrupt,
+) -> anyhow::Result<Option<report::Report>> {
     let mut sides = arguments.sides.clone();
     sides.dedup();
-    let chosen = |program| arguments.only.is_empty() || arguments.only.contains(&program);
     let cases = cases()
         .into_iter()
-        .filter(|(program, _)| chosen(*program))
+        .filter(|(program, _)| arguments.chooses(*program))
         .map(|(_, case)| case);
     let cases: Vec<Box<dyn Case>> = cases.collect();
+    if cases.is_empty() {
+        return Ok(None);
+    }
     let needed: Vec<&str> = cases
         .iter()
         .flat_map(|case| case.tools())
@@ -119,9 +146,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .collect();
     tools::require(&needed)?;
 
-    let interrupt = Interrupt::catch()?;
-    let scale = Scale::of(arguments);
-    let context = Context::create(scale, interrupt)?;
+    let context = Context::create(Scale::of(arguments), interrupt)?;
     let mut collected = Vec::new();
     for case in &cases {
         let other_lab;
@@ -134,17 +159,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         };
         collected.push(measure(case.as_ref(), context, &sides)?);
     }
-    let report = report::Report::of(&context, &collected);
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
-    Ok(if report.failed() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(Some(report::Report::of(&context, &collected, &sides)))
 }
 
 fn cases() -> Vec<(Program, Box<dyn Case>)> {
@@ -166,6 +181,7 @@ fn measure(case: &dyn Case, context: &Context, sides: &[Side]) -> anyhow::Result
     let mut collected = Collected::new(case);
     for &side in sides {
         context.say(&format!("{}: {side}: checking", case.title()));
+        collected.runs(side, context.mode(side, case.tested())?);
         let result = case.check(context, side);
         context.interrupt().check()?;
         collected.checked(side, result);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::{
-    apps,
+    apps, demo,
     micro::{self, Subject},
     mover, overload, tcp,
 };
@@ -49,7 +49,7 @@ enum Benchmark {
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
-        Benchmark::Apps(arguments) => apps::execute(arguments),
+        Benchmark::Apps(arguments) => demo::execute(arguments),
         Benchmark::Tcp(arguments) => tcp::execute(arguments),
         Benchmark::Mover(arguments) => mover::execute(arguments),
         Benchmark::Overload(arguments) => overload::execute(arguments),

@@ -12,6 +12,7 @@ mod apps;
 pub mod calibrate;
 mod command;
 mod cores;
+mod demo;
 mod idle;
 pub mod interrupt;
 pub mod layers;

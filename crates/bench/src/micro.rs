@@ -8,8 +8,9 @@ mod bulk;
 mod connect;
 mod cpu;
 mod latency;
+mod purpose;
 mod rate;
-mod report;
+pub(super) mod report;
 mod row;
 mod samples;
 mod setup;
@@ -86,6 +87,34 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
     let runs = arguments.runs.unwrap_or(runs);
     let mut plan = subject.plan();
     plan.keep_only(&arguments.only)?;
+    let report = run(subject.name(), &plan, runs, seconds, interrupt)?;
+    if arguments.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(if report.failed() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// What Shunt is for, beside the kernel.
+///
+/// # Errors
+/// The lab cannot be built, or somebody asked this process to end.
+pub fn purpose(runs: u32, seconds: f64, interrupt: Interrupt) -> anyhow::Result<report::Report> {
+    run("purpose", &purpose::plan()?, runs, seconds, interrupt)
+}
+
+fn run(
+    name: &'static str,
+    plan: &Plan,
+    runs: u32,
+    seconds: f64,
+    interrupt: Interrupt,
+) -> anyhow::Result<report::Report> {
     let testbed = Testbed::create(Scale { seconds }, interrupt)?;
     let before = CoreDistance::measure();
     let mut samples = Samples::default();
@@ -110,17 +139,9 @@ pub fn execute(subject: Subject, arguments: &Arguments) -> anyhow::Result<ExitCo
             testbed.interrupt().check()?;
         }
     }
-    let report = report::Report::of(subject.name(), runs, &testbed, &plan, &samples, before);
-    if arguments.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&report.text())?;
-    }
-    Ok(if report.failed() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(report::Report::of(
+        name, runs, &testbed, plan, &samples, before,
+    ))
 }
 
 /// Measures a setup once.
@@ -194,9 +215,19 @@ mod tests {
     fn only_some_rows_are_measured_with_the_setups_that_they_need() {
         let plan = only(Subject::Latency, &["Same Host"]).unwrap();
         let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
-        assert_eq!(keys, ["loopback", "same-inline", "same-engine"]);
+        assert_eq!(
+            keys,
+            [
+                "loopback-spin",
+                "same-inline",
+                "same-engine",
+                "host-sleep",
+                "host-inline",
+                "host-loopback"
+            ]
+        );
         // With the tail's rows below them.
-        assert_eq!(plan.rows.len(), 6);
+        assert_eq!(plan.rows.len(), 12);
         let plan = only(Subject::Bulk, &["same host, both inline", "tap"]).unwrap();
         let keys: Vec<_> = plan.setups.iter().map(|setup| setup.key).collect();
         assert_eq!(keys, ["kernel", "tap", "loopback", "same"]);

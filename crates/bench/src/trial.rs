@@ -200,10 +200,17 @@ impl Testbed {
         let own: OsString = own_binary().into();
         let mut words: Vec<OsString> = match stack {
             Stack::Kernel => Vec::new(),
-            Stack::Inline => vec![own, "run".into(), "--inline".into()],
+            Stack::Inline => vec![own, "run".into(), "--engine-mode=inline".into()],
             Stack::AfXdp => {
                 let address = host.spec().engine_address.to_string();
-                let flags = ["run", "--inline", "--driver", "af_xdp", "--nic", INTERFACE];
+                let flags = [
+                    "run",
+                    "--engine-mode=inline",
+                    "--driver",
+                    "af_xdp",
+                    "--nic",
+                    INTERFACE,
+                ];
                 let mut words = vec![own];
                 words.extend(flags.map(OsString::from));
                 words.extend(["--address".into(), address.into()]);

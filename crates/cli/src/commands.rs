@@ -46,7 +46,7 @@ impl Command {
             Self::Ss(arguments) => status::ss(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
             Self::Lab(arguments) => lab::execute(arguments),
-            Self::Doctor(arguments) => doctor::execute(&arguments),
+            Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
@@ -56,4 +56,13 @@ impl Command {
             Self::Load(arguments) => load::execute(&arguments),
         }
     }
+}
+
+/// Where `shunt run` would put the engine of a program.
+fn engine_mode(program: &elf::Program) -> Option<doctor::program::Mode> {
+    let choice = run::usual_choice(program).ok()?;
+    Some(doctor::program::Mode {
+        mode: choice.name(),
+        because: choice.because,
+    })
 }

@@ -229,7 +229,7 @@ fn another_machine_that_claims_the_address_shows_in_the_status() {
 #[test]
 fn programs_with_one_address_share_an_engine_that_ends_after_the_last() {
     let lab = two_hosts("shared");
-    let run = ["run", "--", "sleep", "60"];
+    let run = ["run", "--engine-mode=process", "--", "sleep", "60"];
     let mut both = [start(&lab, &run), start(&lab, &run)];
     for program in &mut both {
         program

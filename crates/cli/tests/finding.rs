@@ -118,6 +118,7 @@ fn a_program_that_lost_the_library_is_told_of() {
     let waits = "import time; print('ready', flush=True); time.sleep(600)";
     let words = [
         "run",
+        "--engine-mode=process",
         "--",
         "env",
         "-u",

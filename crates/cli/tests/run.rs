@@ -172,14 +172,6 @@ fn doctor_reports_every_lack_with_what_it_prevents_and_what_to_set() {
 
 #[test]
 fn engines_that_cannot_be_used_are_named_with_the_way_out() {
-    let ended = shunt(&["run", "--", "true"])
-        .env("SHUNT_ENGINE", "@shunt/test/ended")
-        .env("SHUNT_INLINE", "nic=none")
-        .output()
-        .unwrap();
-    let error = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(2), "{error}");
-    assert!(error.contains("leave out --inline"), "{error}");
     let both = ["run", "--engine", "@shunt/a,@shunt/b", "--", "true"];
     assert!(refused(&both).contains("comma"));
     let names: Vec<String> = (0..9).map(|number| format!("@shunt/{number}")).collect();

@@ -74,7 +74,7 @@ fn programs_that_cannot_be_served_are_refused_with_the_reason() {
             "statically linked",
         ),
         (
-            &["--inline", "--nic", "lo", "--", &fixed],
+            &["--engine-mode=inline", "--nic", "lo", "--", &fixed],
             "engine inside it",
         ),
         (&["--policy", "kernel-only", "--", &narrow], "32-bit"),

@@ -15,6 +15,7 @@ mod networks;
 mod placement;
 pub mod route;
 pub(crate) mod session;
+pub mod succession;
 
 pub use attached::{Engines, Networks, is_for_the_kernel, is_refusal};
 pub use engine_index::{Candidates, EngineIndex};

@@ -13,6 +13,8 @@ const EXECUTABLE: u32 = 1;
 /// Entries of the dynamic segment, see elf(5): a library's name, and where the names are in memory.
 const DYNAMIC_NEEDED: u64 = 1;
 const DYNAMIC_NAMES: u64 = 5;
+/// How long they are together.
+const DYNAMIC_NAMES_LEN: u64 = 10;
 /// Bytes of such an entry.
 const DYNAMIC_LEN: usize = 16;
 /// How the library begins that sets up an io_uring by calls of its own.
@@ -53,6 +55,8 @@ pub struct Image {
     pub code: Vec<(u64, u64)>,
     /// It is linked with liburing.
     pub needs_ring_library: bool,
+    /// Where in the file the names of its dynamic symbols lie: offset and length.
+    pub names: Option<(u64, u64)>,
 }
 
 impl Image {
@@ -62,6 +66,7 @@ impl Image {
             is_go: false,
             code: Vec::new(),
             needs_ring_library: false,
+            names: None,
         }
     }
 
@@ -107,32 +112,37 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Image> {
             _ => {}
         }
     }
-    image.needs_ring_library = needs_ring_library(file, &dynamic, &loaded)?;
+    image.names = names(&dynamic, &loaded);
+    if let Some((names, _)) = image.names {
+        image.needs_ring_library = needs_ring_library(file, &dynamic, names)?;
+    }
     Ok(image)
 }
 
-/// Whether the dynamic segment names liburing. What is loaded: address, offset in the file, length there.
+/// The values of the entries with a tag in the dynamic segment.
+fn values(dynamic: &[u8], tag: u64) -> impl Iterator<Item = u64> {
+    let entries = dynamic.chunks_exact(DYNAMIC_LEN);
+    let tagged = entries.filter(move |entry| u64_at(entry, 0) == tag);
+    tagged.map(|entry| u64_at(entry, 8))
+}
+
+/// Where in the file the names are that the dynamic segment means. What is loaded: address, offset in the file, length there.
+fn names(dynamic: &[u8], loaded: &[(u64, u64, u64)]) -> Option<(u64, u64)> {
+    let names = values(dynamic, DYNAMIC_NAMES).next()?;
+    let (address, offset, _) = loaded
+        .iter()
+        .find(|(address, _, len)| (*address..address.saturating_add(*len)).contains(&names))?;
+    let len = values(dynamic, DYNAMIC_NAMES_LEN).next().unwrap_or(0);
+    Some(((names - address).saturating_add(*offset), len))
+}
+
+/// Whether the dynamic segment names liburing.
 fn needs_ring_library(
     file: &mut (impl Read + Seek),
     dynamic: &[u8],
-    loaded: &[(u64, u64, u64)],
+    names: u64,
 ) -> io::Result<bool> {
-    let entries = || dynamic.chunks_exact(DYNAMIC_LEN);
-    let values = |tag| {
-        let tagged = entries().filter(move |entry| u64_at(entry, 0) == tag);
-        tagged.map(|entry| u64_at(entry, 8))
-    };
-    let Some(names) = values(DYNAMIC_NAMES).next() else {
-        return Ok(false);
-    };
-    let Some((address, offset, _)) = loaded
-        .iter()
-        .find(|(address, _, len)| (*address..address.saturating_add(*len)).contains(&names))
-    else {
-        return Ok(false);
-    };
-    let names = (names - address).saturating_add(*offset);
-    for name in values(DYNAMIC_NEEDED) {
+    for name in values(dynamic, DYNAMIC_NEEDED) {
         let mut start = Vec::new();
         file.seek(SeekFrom::Start(names.saturating_add(name)))?;
         let len = u64::try_from(RING_LIBRARY.len()).unwrap_or(u64::MAX);

@@ -7,6 +7,7 @@
 
 mod calls;
 mod image;
+mod symbols;
 
 use std::{
     fs::File,
@@ -16,6 +17,7 @@ use std::{
 };
 
 pub use image::{Image, Linkage};
+pub use symbols::names_any;
 
 /// How many interpreters of interpreters the kernel follows (fs/exec.c).
 const MAX_INTERPRETERS: usize = 5;

@@ -121,6 +121,10 @@ pub struct Config {
     pub driver: String,
     /// Why it is another driver than was asked for, for reports.
     pub driver_note: Option<String>,
+    /// Whether it is inside a program, for reports.
+    pub is_inside: bool,
+    /// Why it is there or in a process of its own, for reports.
+    pub because: Option<String>,
     /// Addresses to own on the interface; at least one, and none where the kernel's are shared.
     pub addresses: Vec<Address>,
     /// Share the kernel's addresses on the interface.
@@ -189,6 +193,8 @@ impl Config {
             interface: interface.to_owned(),
             driver: driver.to_owned(),
             driver_note: None,
+            is_inside: false,
+            because: None,
             addresses,
             sharing: None,
             gateways: Vec::new(),

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use client::engines::succession::{Succession, claim_on, take_over};
 use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
 use engine::{Config, Inline, Kept, LocalPeerDriver, UserBuffer, Watched};
 use hostif::SocketId;
@@ -55,18 +56,8 @@ fn start(settings: &str) -> Result<(), String> {
     }
     let settings = Settings::parse(settings)?;
     let name = client::engine_name();
-    let listener = match hostif::control::listen(&name) {
-        Ok(listener) => listener,
-        // Of another program with the same address, or left behind by one: it serves this one too.
-        Err(Errno::ADDRINUSE) => {
-            if is_left_behind(&name) {
-                shim::report_line(
-                    "an engine that an ended program left behind has this address, until its last TIME-WAIT is over (a minute), and serves this program from outside: slower than one inside. Another --address has none",
-                );
-            }
-            return Ok(());
-        }
-        Err(errno) => return Err(format!("cannot open the control socket {name}: {errno}")),
+    let Some(listener) = listen(&name, &settings)? else {
+        return Ok(());
     };
     hostif::host_hooks::set(client::settle);
     let claims = claim(&settings)?;
@@ -100,14 +91,25 @@ fn start(settings: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the engine of that name has outlived the program that listened there, or the one that this process
-/// was before it executed another (see `sys`).
-fn is_left_behind(name: &str) -> bool {
-    let owner = hostif::control::connect(name).and_then(rustix::net::sockopt::socket_peercred);
-    owner.is_ok_and(|owner| {
-        owner.pid.as_raw_nonzero().get() == own_pid()
-            || rustix::process::test_kill_process(owner.pid) == Err(Errno::SRCH)
-    })
+/// The name, unless an engine has it that serves this program too: of another program with the same address, or one that was
+/// left behind and cannot end yet.
+fn listen(name: &str, settings: &Settings) -> Result<Option<OwnedFd>, String> {
+    let addresses = || settings.addresses.iter().map(|own| own.address);
+    let mut listener = hostif::control::listen(name);
+    if matches!(listener, Err(Errno::ADDRINUSE)) {
+        match take_over(name, addresses()) {
+            Succession::Free => listener = hostif::control::listen(name),
+            Succession::Serves => {}
+            Succession::Unfinished => shim::report_line(
+                "an engine that an ended program left behind has this address and is still sending; it serves this program from outside, slower than one inside",
+            ),
+        }
+    }
+    match listener {
+        Ok(listener) => Ok(Some(listener)),
+        Err(Errno::ADDRINUSE) => Ok(None),
+        Err(errno) => Err(format!("cannot open the control socket {name}: {errno}")),
+    }
 }
 
 fn help() {
@@ -123,7 +125,7 @@ fn help() {
 fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
     let claim = |own: &engine::Address| {
         let address = own.address;
-        let claimed = hostif::control::listen(&format!("@shunt/address/{address}"));
+        let claimed = hostif::control::listen(&claim_on(address));
         claimed
             .map(client::settle)
             .map_err(|errno| format!("another engine owns {address} ({errno})"))
@@ -180,6 +182,8 @@ fn config(settings: &Settings, name: String, instead: Option<String>) -> Config 
     let mut config = Config::new(&settings.nic, driver, settings.addresses.clone());
     config.name = name;
     config.driver_note = instead;
+    config.is_inside = true;
+    config.because.clone_from(&settings.because);
     config.gateways.clone_from(&settings.gateways);
     // Any socket will do to ask.
     let asked = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)

@@ -1,5 +1,5 @@
-//! SHUNT_INLINE: how the engine inside the program is started, as `shunt run --inline` writes it:
-//! `nic=eth0 address=10.0.0.5/24,2001:db8::5/64 gateway=10.0.0.1 driver=af_xdp mode=generic`.
+//! SHUNT_INLINE: how the engine inside the program is started, as `shunt run` writes it:
+//! `nic=eth0 address=10.0.0.5/24,2001:db8::5/64 gateway=10.0.0.1 driver=af_xdp mode=generic because=it was asked for`.
 
 use std::net::IpAddr;
 
@@ -22,11 +22,17 @@ pub struct Settings {
     pub overrides: OffloadOverride,
     /// Processors may idle deeply.
     pub allow_deep_idle: bool,
+    /// Why the engine is inside the program.
+    pub because: Option<String>,
 }
 
 impl Settings {
     /// Reads it, or says what is wrong.
     pub fn parse(text: &str) -> Result<Settings, String> {
+        let (text, because) = match text.split_once(" because=") {
+            Some((text, because)) => (text, Some(because.to_owned())),
+            None => (text, None),
+        };
         let mut settings = Settings {
             nic: String::new(),
             addresses: Vec::new(),
@@ -34,6 +40,7 @@ impl Settings {
             xdp: None,
             overrides: OffloadOverride::default(),
             allow_deep_idle: false,
+            because,
         };
         for word in text.split_ascii_whitespace() {
             let wrong = || format!("{}: {word:?} is not understood", hostif::INLINE_VARIABLE);
@@ -82,6 +89,13 @@ mod tests {
         assert_eq!(read.nic, "eth0");
         assert_eq!(read.addresses.len(), 2);
         assert_eq!(read.gateways, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn the_reason_goes_on_to_the_end() {
+        let read = Settings::parse("nic=a address=10.0.0.5/24 because=2 processors: none=free");
+        let because = read.unwrap().because;
+        assert_eq!(because.as_deref(), Some("2 processors: none=free"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `shunt run --inline`: the engine lives in the preloaded library, and the program's waiting threads run it.
+//! `shunt run --engine-mode inline`: the engine lives in the preloaded library, and the program's waiting threads run it.
 //!
 //! This crate has no engine. The library `libshunt_inline.so` (crate `preload_inline`) links one beside the switch and gives it
 //! to the switch as an [`EmbeddedEngine`]; the ordinary `libshunt.so` (crate `preload`) gives none. The engine is started by
@@ -54,7 +54,7 @@ pub fn start() -> Result<(), String> {
     match sys::embedded() {
         Some(engine) => engine.start(&settings),
         None => Err(format!(
-            "{variable} is set, but the preloaded library has no engine in it: preload libshunt_inline.so, as `shunt run --inline` does"
+            "{variable} is set, but the preloaded library has no engine in it: preload libshunt_inline.so, as `shunt run --engine-mode inline` does"
         )),
     }
 }

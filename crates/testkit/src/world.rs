@@ -48,7 +48,7 @@ impl Mode {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Kernel | Self::Engine | Self::Cores | Self::Xdp => &[],
-            Self::Inline => &["--inline"],
+            Self::Inline => &["--engine-mode=inline"],
             Self::Supervised => &["--supervise", "only"],
         }
     }

@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["stack", "tcp", "wire", "nic", "netlink", "hostif"],
     ),
     ("client", &["hostif", "bpf"]),
-    // For `shunt run --inline` the engine lives in the preload library.
+    // For `shunt run --engine-mode inline` the engine lives in the preload library.
     ("shim", &["client", "hostif", "bpf", "elf"]),
     ("preload", &["shim"]),
     (

@@ -146,7 +146,7 @@ fn what_would_stay_with_the_kernel_is_an_error_where_the_engine_alone_is_wanted(
     }
     let inside = "10.77.0.90";
     let flags = [
-        "--inline",
+        "--engine-mode=inline",
         "--address",
         "10.77.0.90/24",
         "--policy",

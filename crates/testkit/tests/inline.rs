@@ -1,4 +1,4 @@
-//! `shunt run --inline`: the engine inside the program, beside a kernel peer on the other host.
+//! `shunt run --engine-mode inline`: the engine inside the program, beside a kernel peer on the other host.
 //!
 //! What the program sees of its sockets is compared in `parity.rs`; here is what only an engine inside a
 //! program can get wrong: the end of the program, its children, its descriptors.
@@ -150,6 +150,33 @@ while s.recv_into(buffer):
     pass
 "#;
 
+/// Waits with one connection.
+const HOLDER: &str = r#"
+import signal, socket
+s = socket.create_connection(("10.77.0.2", 9000))
+s.send(b"held")
+print("ready", flush=True)
+signal.pause()
+"#;
+
+/// As the receiver, but takes nothing before it is told to by a file.
+const SLOW_RECEIVER: &str = r#"
+import os, socket, sys, time
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("10.77.0.2", 9000))
+s.listen(8)
+print("ready", flush=True)
+first = s.accept()[0]
+second = s.accept()[0]
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+count = 0
+while part := first.recv(65536):
+    count += len(part)
+print(count, "end", flush=True)
+"#;
+
 fn laboratory(test: &str) -> Option<Lab> {
     let name = format!("inline-{test}");
     world::can_run(&name, &["python3"])
@@ -167,7 +194,7 @@ fn receiver(lab: &Lab) -> Program {
 /// Runs a program with an engine inside, which has an address of its own.
 fn run(lab: &Lab, last: u8, command: &[&str]) -> Finished {
     let address = format!("10.77.0.{last}/24");
-    let mut line = vec!["run", "--inline", "--policy", "engine-only"];
+    let mut line = vec!["run", "--engine-mode=inline", "--policy", "engine-only"];
     line.extend(["--address", &address, "--"]);
     line.extend(command);
     testkit::start(host(lab, "a"), testkit::shunt().to_str().unwrap(), &line)
@@ -204,6 +231,83 @@ fn what_a_program_wrote_arrives_although_it_ends_at_once() {
     }
 }
 
+/// Starts a program with an engine inside, if no other serves it, and waits until it is connected.
+fn hold(lab: &Lab, address: &str) -> Program {
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = ["run", "--engine-mode=inline", "--policy", "engine-only"];
+    let line = [
+        &line[..],
+        &["--address", address, "--", "python3", "-c", HOLDER],
+    ]
+    .concat();
+    let mut holder = testkit::start(host(lab, "a"), shunt, &line);
+    holder
+        .wait_until("a connection", PATIENCE, |one| {
+            one.stdout().contains("ready")
+        })
+        .unwrap();
+    holder
+}
+
+/// Number of the process that runs the engine.
+fn engine_pid(lab: &Lab, engine: &str) -> u64 {
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = ["status", "--engine", engine, "--json"];
+    let done = testkit::start(host(lab, "a"), shunt, &line)
+        .finish(PATIENCE, || false)
+        .unwrap();
+    let status: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    status["pid"].as_u64().unwrap()
+}
+
+#[test]
+fn a_new_start_at_the_address_of_an_ended_program_has_its_engine_inside() {
+    let Some(lab) = laboratory("again") else {
+        return;
+    };
+    let mut receiver = receiver(&lab);
+    for (count, how) in (1..).zip(["exit", "_exit", "exec"]) {
+        // It closes first: its connection is in TIME-WAIT.
+        let done = run(&lab, 70, &["python3", "-c", SENDER, how, "1000"]);
+        assert_eq!(done.status.code(), Some(7), "{how}: {}", done.stderr);
+        reports(&mut receiver, count);
+    }
+    let holder = hold(&lab, "10.77.0.70/24");
+    let pid = engine_pid(&lab, "@shunt/run/10.77.0.70");
+    assert_eq!(pid, u64::from(holder.pid()));
+}
+
+#[test]
+fn what_an_ended_program_has_still_to_send_arrives_although_another_starts_at_its_address() {
+    let Some(lab) = laboratory("unsent") else {
+        return;
+    };
+    let path = std::env::temp_dir().join(format!("shunt-unsent-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    let mut receiver = testkit::start(host(&lab, "b"), "python3", &["-c", SLOW_RECEIVER, path]);
+    receiver
+        .wait_until("receiver", PATIENCE, |one| one.stdout().contains("ready"))
+        .unwrap();
+    // More than the window of a kernel whose program takes nothing, less than what an engine takes at first.
+    let bytes = 250_000;
+    let done = run(
+        &lab,
+        71,
+        &["python3", "-c", SENDER, "exit", &bytes.to_string()],
+    );
+    assert_eq!(done.status.code(), Some(7), "{}", done.stderr);
+    // The engine that is left behind serves it.
+    let holder = hold(&lab, "10.77.0.71/24");
+    assert_ne!(
+        engine_pid(&lab, "@shunt/run/10.77.0.71"),
+        u64::from(holder.pid())
+    );
+    std::fs::write(path, "").unwrap();
+    let all = reports(&mut receiver, 1);
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(all, [format!("{bytes} end")]);
+}
+
 #[test]
 fn small_sends_in_a_row_leave_although_the_program_never_calls_again() {
     let Some(lab) = laboratory("row") else { return };
@@ -214,7 +318,7 @@ fn small_sends_in_a_row_leave_although_the_program_never_calls_again() {
     let shunt = testkit::shunt().to_str().unwrap();
     let line = [
         "run",
-        "--inline",
+        "--engine-mode=inline",
         "--policy",
         "engine-only",
         "--address",
@@ -257,7 +361,7 @@ fn a_thread_that_waits_in_recv_has_bytes_copied_once() {
     let shunt = testkit::shunt().to_str().unwrap();
     let line = [
         "run",
-        "--inline",
+        "--engine-mode=inline",
         "--policy",
         "engine-only",
         "--address",
@@ -298,7 +402,7 @@ fn handlers_run_between_turns_and_interrupt_waits() {
         let address = format!("10.77.0.{last}/24");
         let line = [
             "run",
-            "--inline",
+            "--engine-mode=inline",
             "--spin-us",
             spin,
             "--address",
@@ -340,7 +444,7 @@ fn an_unmodified_client_and_server_work_with_an_engine_inside_each() {
     let shunt = testkit::shunt().to_str().unwrap();
     let serve = [
         "run",
-        "--inline",
+        "--engine-mode=inline",
         "--",
         "python3",
         "-m",

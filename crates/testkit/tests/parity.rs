@@ -74,7 +74,7 @@ fn programs_print_over_an_engine_inside_them_what_they_print_over_the_kernel() {
     let a = host(&lab, "a");
     // An address for each program: what one leaves in TIME-WAIT is nothing to the next.
     let command = format!(
-        "{} run --inline --address ADDRESS/24 --",
+        "{} run --engine-mode inline --address ADDRESS/24 --",
         testkit::shunt().display()
     );
     let arguments = ["--command", &command, "--address", "10.77.0.100"];

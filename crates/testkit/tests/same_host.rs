@@ -72,7 +72,7 @@ fn laboratory(test: &str, programs: &[&str]) -> Option<Lab> {
 fn start(lab: &Lab, address: &str, command: &[&str]) -> Program {
     let bits = if address.contains(':') { 64 } else { 24 };
     let address = format!("{address}/{bits}");
-    let mut line = vec!["run", "--inline", "--policy", "engine-only"];
+    let mut line = vec!["run", "--engine-mode=inline", "--policy", "engine-only"];
     line.extend(["--address", &address, "--"]);
     line.extend(command);
     testkit::start(host(lab, "a"), testkit::shunt().to_str().unwrap(), &line)

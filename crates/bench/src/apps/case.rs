@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use super::{context::Context, side::Side};
+use super::{
+    context::Context,
+    side::{Mode, Side},
+};
 
 /// A program to be measured on both sides.
 pub trait Case {
@@ -12,6 +15,8 @@ pub trait Case {
     fn segment_bytes(&self) -> u32 {
         lab::ORDINARY_SEGMENT_BYTES
     }
+    /// The program under test.
+    fn tested(&self) -> &'static str;
     /// Programs that must be installed.
     fn tools(&self) -> &'static [&'static str];
     /// Lets the program do its work once and checks the result; its time does not count.
@@ -66,6 +71,7 @@ pub fn number(value: f64) -> String {
 #[derive(Debug)]
 pub struct Collected {
     pub title: &'static str,
+    modes: Vec<(Side, Mode)>,
     samples: Vec<(Side, Sample)>,
     failures: Vec<(Side, String)>,
 }
@@ -75,9 +81,21 @@ impl Collected {
     pub fn new(case: &dyn Case) -> Self {
         Self {
             title: case.title(),
+            modes: Vec::new(),
             samples: Vec::new(),
             failures: Vec::new(),
         }
+    }
+
+    /// Notes where a side's engine runs.
+    pub fn runs(&mut self, side: Side, mode: Option<Mode>) {
+        self.modes.extend(mode.map(|mode| (side, mode)));
+    }
+
+    /// Where it runs; `None` on the kernel.
+    pub fn mode(&self, side: Side) -> Option<Mode> {
+        let known = self.modes.iter().find(|(of, _)| *of == side);
+        known.map(|(_, mode)| *mode)
     }
 
     /// Notes the result of the check.

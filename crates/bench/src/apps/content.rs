@@ -1,9 +1,10 @@
-//! The file that is served: every eight bytes of it differ, so that no shift or swap goes unseen.
+//! The file that is served: every eight bytes of it differ, so that no shift or swap goes unseen. And the directory where it is.
 
 use std::{
-    fs::File,
+    fs::{self, DirBuilder, File},
     io::{BufWriter, Write},
-    path::Path,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
@@ -98,6 +99,38 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let number: u64 = digits.parse().map_err(|_| error())?;
     let bytes = number.checked_mul(1 << shift).ok_or_else(error)?;
     if bytes == 0 { Err(error()) } else { Ok(bytes) }
+}
+
+/// A directory that is removed with everything in it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it.
+    pub fn create() -> anyhow::Result<Self> {
+        // Servers read it after a change of user, hence readable for all.
+        let path = std::env::temp_dir().join(format!("shunt-bench-{}", std::process::id()));
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&path)
+            .with_context(|| {
+                format!("creating {} (set TMPDIR to another place)", path.display())
+            })?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            note!("shunt: removing {}: {error}", self.0.display());
+        }
+    }
 }
 
 #[cfg(test)]

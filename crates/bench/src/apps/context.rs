@@ -2,11 +2,11 @@
 //! clients are started on either side.
 
 use std::{
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs::{self, DirBuilder},
+    fs,
     net::{Ipv4Addr, SocketAddrV4},
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Command,
     rc::Rc,
@@ -15,9 +15,13 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use lab::{Finished, Host, INTERFACE, Lab, LabSpec, Program};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Scale, content::Content, side::Side};
+use super::{
+    Scale,
+    content::{Content, Scratch},
+    side::{Mode, Side, on_side},
+};
 use crate::{cores, idle::IdleLatency, interrupt::Interrupt, tools};
 
 /// How long a server or an engine may take to be ready.
@@ -36,6 +40,8 @@ pub struct Context {
     lab: Lab,
     common: Rc<Common>,
     engine: OnceCell<EngineFacts>,
+    /// Where `shunt run` puts the engine of a program, by the program's name.
+    chosen: RefCell<BTreeMap<String, Chosen>>,
 }
 
 /// What the labs of one invocation share.
@@ -68,6 +74,19 @@ pub struct EngineFacts {
     pub congestion_control: String,
 }
 
+/// What `shunt doctor` says of a program.
+#[derive(Debug, Deserialize)]
+struct Served {
+    engine_mode: Chosen,
+}
+
+/// Where its engine runs, and why.
+#[derive(Debug, Clone, Deserialize)]
+struct Chosen {
+    mode: Mode,
+    because: String,
+}
+
 /// A server that answers. Dropping it ends the server first, then its engine.
 #[derive(Debug)]
 pub struct Server {
@@ -94,7 +113,7 @@ impl Context {
         // First: what cannot be built is known before the file is written.
         let lab = laboratory(lab::ORDINARY_SEGMENT_BYTES)?;
         let scratch = Scratch::create()?;
-        let content = Content::create(&scratch.0, scale.file_bytes, &interrupt)?;
+        let content = Content::create(scratch.path(), scale.file_bytes, &interrupt)?;
         let common = Rc::new(Common {
             scratch,
             content,
@@ -107,6 +126,7 @@ impl Context {
             lab,
             common,
             engine: OnceCell::new(),
+            chosen: RefCell::default(),
         })
     }
 
@@ -116,6 +136,7 @@ impl Context {
             lab: laboratory(segment_bytes)?,
             common: Rc::clone(&self.common),
             engine: OnceCell::new(),
+            chosen: RefCell::default(),
         })
     }
 
@@ -136,7 +157,7 @@ impl Context {
 
     /// Directory for everything that programs write; also the one that servers serve.
     pub fn scratch(&self) -> &Path {
-        &self.common.scratch.0
+        self.common.scratch.path()
     }
 
     /// The file to serve.
@@ -174,7 +195,7 @@ impl Context {
         let spec = self.lab.host(TESTED)?.spec();
         Ok(match side {
             Side::Kernel => spec.address.address,
-            Side::Shunt => spec.engine_address.address,
+            Side::Shunt | Side::Inline | Side::Process => spec.engine_address.address,
         })
     }
 
@@ -185,14 +206,19 @@ impl Context {
 
     /// Starts the server under test and waits until the peer can connect to it.
     pub fn start_tested_server(&self, side: Side, spec: ServerSpec<'_>) -> anyhow::Result<Server> {
-        let engine = self.start_engine(side)?;
+        let engine = self.start_engine(side, spec.name)?;
         let address = SocketAddrV4::new(self.tested_address(side)?, spec.port);
         self.start_server(TESTED, side, engine, address, spec)
     }
 
     /// Starts a server on the peer's kernel, and for a client under test the engine.
-    pub fn start_peer_server(&self, side: Side, spec: ServerSpec<'_>) -> anyhow::Result<Server> {
-        let engine = self.start_engine(side)?;
+    pub fn start_peer_server(
+        &self,
+        side: Side,
+        client: &str,
+        spec: ServerSpec<'_>,
+    ) -> anyhow::Result<Server> {
+        let engine = self.start_engine(side, client)?;
         let address = SocketAddrV4::new(self.peer_address()?, spec.port);
         self.start_server(PEER, Side::Kernel, engine, address, spec)
     }
@@ -212,6 +238,10 @@ impl Context {
         // Asked from the other host: from its own, an engine's address cannot be reached.
         let asking = self.lab.host(if host == TESTED { PEER } else { TESTED })?;
         self.wait_ready(&mut program, asking, address)?;
+        if self.mode(side, spec.name)? == Some(Mode::Inline) {
+            let name = format!("@shunt/run/{}", address.ip());
+            self.note_engine(&name)?;
+        }
         Ok(Server {
             _program: program,
             _engine: engine,
@@ -233,9 +263,47 @@ impl Context {
         self.common.interrupt.check()
     }
 
-    /// Starts the engine where Shunt is measured, and waits for its control socket.
-    fn start_engine(&self, side: Side) -> anyhow::Result<Option<Program>> {
-        if side == Side::Kernel {
+    /// Where the engine of a program under test runs.
+    pub fn mode(&self, side: Side, program: &str) -> anyhow::Result<Option<Mode>> {
+        Ok(match side {
+            Side::Kernel => None,
+            Side::Inline => Some(Mode::Inline),
+            Side::Process => Some(Mode::Process),
+            Side::Shunt => Some(self.chosen(program)?.mode),
+        })
+    }
+
+    /// What `shunt run` chooses for a program there.
+    fn chosen(&self, program: &str) -> anyhow::Result<Chosen> {
+        if let Some(known) = self.chosen.borrow().get(program) {
+            return Ok(known.clone());
+        }
+        let mut command = self.lab.host(TESTED)?.command(own_binary()?)?;
+        command
+            .args(["doctor", "--json"])
+            .arg(tools::find(program)?);
+        let answer: Served = self.ask("shunt doctor", command)?;
+        let chosen = answer.engine_mode;
+        let mut all = self.chosen.borrow_mut();
+        all.insert(program.to_owned(), chosen.clone());
+        Ok(chosen)
+    }
+
+    /// Why `shunt run` has chosen as it has, each reason once.
+    pub fn reasons(&self) -> Vec<String> {
+        let all = self.chosen.borrow();
+        let mut reasons: Vec<String> = all
+            .values()
+            .map(|chosen| format!("{}: {}", chosen.mode, chosen.because))
+            .collect();
+        reasons.sort();
+        reasons.dedup();
+        reasons
+    }
+
+    /// Starts an engine process where the program under test gets one, and waits for its control socket.
+    fn start_engine(&self, side: Side, program: &str) -> anyhow::Result<Option<Program>> {
+        if self.mode(side, program)? != Some(Mode::Process) {
             return Ok(None);
         }
         let host = self.lab.host(TESTED)?;
@@ -265,22 +333,30 @@ impl Context {
                 })
         })?;
         self.common.interrupt.check()?;
-        if self.engine.get().is_none() {
-            let facts = self.ask_engine(host)?;
-            self.engine.get_or_init(|| facts);
-        }
+        self.note_engine(hostif::DEFAULT_ENGINE_NAME)?;
         Ok(Some(engine))
     }
 
-    /// Asked on its host, because another network namespace does not reach its control socket.
-    fn ask_engine(&self, host: &Host) -> anyhow::Result<EngineFacts> {
-        let mut command = host.command(own_binary()?)?;
-        command.args(["status", "--json", "--engine", hostif::DEFAULT_ENGINE_NAME]);
+    /// Asks an engine what it is, the first time; on its host, because another network namespace does not reach its control
+    /// socket.
+    fn note_engine(&self, name: &str) -> anyhow::Result<()> {
+        if self.engine.get().is_none() {
+            let mut command = self.lab.host(TESTED)?.command(own_binary()?)?;
+            command.args(["status", "--json", "--engine", name]);
+            let facts = self.ask("shunt status", command)?;
+            self.engine.get_or_init(|| facts);
+        }
+        Ok(())
+    }
+
+    /// What a command prints as JSON.
+    fn ask<T: DeserializeOwned>(&self, name: &str, command: Command) -> anyhow::Result<T> {
         let interrupt = self.common.interrupt.clone();
-        let finished = Program::start("shunt status", command)?
+        let finished = Program::start(name, command)?
             .finish(START_PATIENCE, move || interrupt.came())?
             .success()?;
-        serde_json::from_str(&finished.stdout).context("reading the engine's status")
+        serde_json::from_str(&finished.stdout)
+            .with_context(|| format!("{name} printed {:?}", finished.stdout))
     }
 
     /// Runs a client on the peer's kernel to its end.
@@ -323,9 +399,7 @@ impl Context {
         let (host, side) = tested.map_or((PEER, Side::Kernel), |side| (TESTED, side));
         let mut client = vec![tools::find(name)?.into_os_string()];
         client.extend_from_slice(arguments);
-        if side == Side::Shunt {
-            client = under_shunt(client)?;
-        }
+        client = on_side(side, client)?;
         let mut command = self.lab.host(host)?.command("sh")?;
         command
             .args(["-c", "\"$@\" | sha256sum", "sh"])
@@ -357,9 +431,7 @@ impl Context {
         as_user: bool,
     ) -> anyhow::Result<Command> {
         let mut line = vec![tools::find(program)?.into_os_string()];
-        if side == Side::Shunt {
-            line = under_shunt(line)?;
-        }
+        line = on_side(side, line)?;
         let (program, arguments) = line
             .split_first()
             .context("invariant: the line names a program")?;
@@ -373,15 +445,6 @@ impl Context {
     }
 }
 
-/// Puts `shunt run` before a command line. The policy makes sure that no TCP is measured that went
-/// to the kernel after all.
-fn under_shunt(line: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
-    let mut whole = vec![own_binary()?.into_os_string()];
-    whole.extend(["run", "--policy", "engine-only", "--"].map(OsString::from));
-    whole.extend(line);
-    Ok(whole)
-}
-
 fn own_binary() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("finding this binary")
 }
@@ -389,30 +452,4 @@ fn own_binary() -> anyhow::Result<PathBuf> {
 /// A list of arguments from anything that can be one.
 pub fn words<const N: usize>(words: [&dyn AsRef<OsStr>; N]) -> Vec<OsString> {
     words.iter().map(|word| word.as_ref().to_owned()).collect()
-}
-
-/// A directory that is removed with everything in it.
-#[derive(Debug)]
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn create() -> anyhow::Result<Self> {
-        // Servers read it after a change of user, hence readable for all.
-        let path = std::env::temp_dir().join(format!("shunt-bench-{}", std::process::id()));
-        DirBuilder::new()
-            .mode(0o755)
-            .create(&path)
-            .with_context(|| {
-                format!("creating {} (set TMPDIR to another place)", path.display())
-            })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            note!("shunt: removing {}: {error}", self.0.display());
-        }
-    }
 }

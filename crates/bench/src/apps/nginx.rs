@@ -62,6 +62,10 @@ impl Case for Serves {
         self.0.bytes()
     }
 
+    fn tested(&self) -> &'static str {
+        "nginx"
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         TOOLS
     }
@@ -100,12 +104,17 @@ impl Case for IsFetched {
         self.0.bytes()
     }
 
+    fn tested(&self) -> &'static str {
+        "curl"
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         TOOLS
     }
 
     fn check(&self, context: &Context, side: Side) -> anyhow::Result<()> {
-        let server = context.start_peer_server(side, nginx(context, context.peer_address()?)?)?;
+        let server =
+            context.start_peer_server(side, "curl", nginx(context, context.peer_address()?)?)?;
         context.check_fetched(
             Some(side),
             "curl",
@@ -114,7 +123,8 @@ impl Case for IsFetched {
     }
 
     fn sample(&self, context: &Context, side: Side) -> anyhow::Result<Vec<Sample>> {
-        let server = context.start_peer_server(side, nginx(context, context.peer_address()?)?)?;
+        let server =
+            context.start_peer_server(side, "curl", nginx(context, context.peer_address()?)?)?;
         let finished = context.run_tested_client(side, "curl", &discarding(&server))?;
         rate(context, &finished.stdout)
     }

@@ -25,6 +25,10 @@ impl Case for Python {
         "python serves wget"
     }
 
+    fn tested(&self) -> &'static str {
+        "python3"
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         &["python3", "wget", "sha256sum"]
     }

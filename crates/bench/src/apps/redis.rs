@@ -47,6 +47,10 @@ impl Case for Redis {
         "redis serves redis-benchmark"
     }
 
+    fn tested(&self) -> &'static str {
+        "redis-server"
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         &["redis-server", "redis-benchmark", "redis-cli"]
     }

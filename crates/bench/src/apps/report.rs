@@ -6,7 +6,7 @@ use super::{
     case::{Better, Collected, Measure, number},
     context::{Context, EngineFacts},
     nginx::BIG_SEGMENT_BYTES,
-    side::Side,
+    side::{Mode, Side},
 };
 use crate::{
     cores::{self, CoreDistance},
@@ -32,17 +32,21 @@ pub struct Report {
     runs: u32,
     file_bytes: u64,
     duration_s: u64,
+    /// Why `shunt run` has put the engines where they ran.
+    reasons: Vec<String>,
     results: Vec<Row>,
     failures: Vec<String>,
 }
 
-/// One quantity of one program on both sides.
+/// One quantity of one program on the kernel and on one side of Shunt's.
 #[derive(Debug, Serialize)]
 struct Row {
     program: &'static str,
     #[serde(flatten)]
     measure: Measure,
     kernel: Option<Summary>,
+    /// Where the engine ran.
+    mode: Option<Mode>,
     shunt: Option<Summary>,
     /// Median of Shunt over median of the kernel.
     ratio: Option<f64>,
@@ -52,11 +56,16 @@ struct Row {
 
 impl Report {
     /// Sums up what was collected.
-    pub fn of(context: &Context, collected: &[Collected]) -> Self {
+    pub fn of(context: &Context, collected: &[Collected], sides: &[Side]) -> Self {
+        let mut of_shunt: Vec<Side> = sides.to_vec();
+        of_shunt.retain(|side| *side != Side::Kernel);
+        if of_shunt.is_empty() {
+            of_shunt.push(Side::Shunt);
+        }
         let rows = collected.iter().flat_map(|case| {
-            case.measures()
-                .into_iter()
-                .map(|measure| Row::of(case, measure))
+            let sides = of_shunt.iter();
+            let row_pairs = sides.flat_map(|side| case.measures().into_iter().map(|m| (*side, m)));
+            row_pairs.map(|(side, measure)| Row::of(case, side, measure))
         });
         Self {
             kernel: rustix::system::uname()
@@ -74,6 +83,7 @@ impl Report {
             runs: context.scale().runs,
             file_bytes: context.content().bytes(),
             duration_s: context.elapsed().as_secs(),
+            reasons: context.reasons(),
             results: rows.collect(),
             failures: collected.iter().flat_map(Collected::failures).collect(),
         }
@@ -95,13 +105,14 @@ impl Report {
             };
             format!(", a cache line to another core and back {range} ns")
         });
+        let inside = engine::CongestionControl::default().name();
         let engine = self.engine.as_ref().map_or_else(String::new, |engine| {
             let bound = self
                 .engine_cpu
                 .map_or_else(String::new, |cpu| format!(" on processor {cpu}"));
             format!(
-                "; Shunt: engine by {}{bound}, {}",
-                engine.driver, engine.congestion_control
+                "; Shunt: by {}; engine processes{bound}, {}; engines inside programs {inside}",
+                engine.driver, self.kernel_congestion_control
             )
         });
         let idle = if self.idle_latency_held {
@@ -131,6 +142,7 @@ impl Report {
             "unit",
             "kernel",
             "spread",
+            "engine",
             "Shunt",
             "spread",
             "Shunt/kernel",
@@ -146,6 +158,12 @@ impl Report {
             self.duration_s,
             table.render()
         );
+        if !self.reasons.is_empty() {
+            text += &format!(
+                "engine, as `shunt run` chooses: {}\n",
+                self.reasons.join("; ")
+            );
+        }
         for failure in &self.failures {
             text += &format!("\nfailed: {failure}\n");
         }
@@ -154,7 +172,7 @@ impl Report {
 }
 
 impl Row {
-    fn of(case: &Collected, measure: Measure) -> Self {
+    fn of(case: &Collected, of_shunt: Side, measure: Measure) -> Self {
         // A side that failed once has no result, however its other runs went.
         let side = |side| {
             if case.has_failed(side) {
@@ -163,7 +181,7 @@ impl Row {
                 Summary::of(&case.values(side, measure))
             }
         };
-        let (kernel, shunt) = (side(Side::Kernel), side(Side::Shunt));
+        let (kernel, shunt) = (side(Side::Kernel), side(of_shunt));
         let ratio = kernel
             .as_ref()
             .zip(shunt.as_ref())
@@ -172,9 +190,10 @@ impl Row {
             program: case.title,
             measure,
             kernel,
+            mode: case.mode(of_shunt),
             shunt,
             ratio,
-            failed: [Side::Kernel, Side::Shunt]
+            failed: [Side::Kernel, of_shunt]
                 .into_iter()
                 .filter(|side| case.has_failed(*side))
                 .collect(),
@@ -182,9 +201,15 @@ impl Row {
     }
 
     fn add_to(&self, table: &mut Table) {
-        let median = |side: Side, summary: &Option<Summary>| match summary {
+        let median = |is_kernel: bool, summary: &Option<Summary>| match summary {
             Some(summary) => number(summary.median),
-            None if self.failed.contains(&side) => "failed".to_owned(),
+            None if self
+                .failed
+                .iter()
+                .any(|side| (*side == Side::Kernel) == is_kernel) =>
+            {
+                "failed".to_owned()
+            }
             None => "-".to_owned(),
         };
         let spread = |summary: &Option<Summary>| {
@@ -205,9 +230,10 @@ impl Row {
             self.program.to_owned(),
             format!("{}{better}", self.measure.name),
             self.measure.unit.to_owned(),
-            median(Side::Kernel, &self.kernel),
+            median(true, &self.kernel),
             spread(&self.kernel),
-            median(Side::Shunt, &self.shunt),
+            self.mode.map_or("-".to_owned(), |mode| mode.to_string()),
+            median(false, &self.shunt),
             spread(&self.shunt),
             self.ratio
                 .map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),

@@ -35,6 +35,10 @@ impl Case for Sockperf {
         "sockperf answers sockperf"
     }
 
+    fn tested(&self) -> &'static str {
+        "sockperf"
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         &["sockperf"]
     }

@@ -40,7 +40,7 @@ pub fn plan() -> Plan {
     }
 }
 
-const ROWS: [[&str; 3]; 10] = [
+const ROWS: [[&str; 3]; 11] = [
     ["Shunt to kernel over veth", "kernel", "out"],
     ["Shunt to kernel over TAP (engine)", "kernel", "tap"],
     ["kernel to Shunt", "kernel", "in"],
@@ -61,11 +61,16 @@ const ROWS: [[&str; 3]; 10] = [
         "kernel",
         "same-engine",
     ],
+    [
+        "same host, --loopback, against loopback",
+        "loopback",
+        "same-loopback",
+    ],
     ["Shunt (engine) to kernel over veth", "kernel", "engine-out"],
     ["kernel to Shunt (engine)", "kernel", "engine-in"],
 ];
 
-const SETUPS: [Setup; 10] = [
+const SETUPS: [Setup; 11] = [
     setup("kernel", "kernel to kernel over veth", |testbed| {
         over_veth(testbed, Stack::Kernel, Stack::Kernel)
     }),
@@ -93,6 +98,10 @@ const SETUPS: [Setup; 10] = [
     setup("same-engine", "same host, one engine", |testbed| {
         let _engine = testbed.start_engine(On::A, &[])?;
         on_one_host(testbed, Stack::Engine)
+    }),
+    setup("same-loopback", "loopback on an engine", |testbed| {
+        let _engine = testbed.start_engine(On::A, &[])?;
+        on_one_host(testbed, Stack::Loopback)
     }),
     setup("same", "same host, both inline", |testbed| {
         on_one_host(testbed, INLINE)

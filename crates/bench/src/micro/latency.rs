@@ -40,7 +40,7 @@ pub fn plan() -> Plan {
     }
 }
 
-const SETUPS: [Setup; 11] = [
+const SETUPS: [Setup; 14] = [
     Setup::new("kernel-spin", "kernel, both spin", |testbed| {
         echo(testbed, Stack::Kernel, Stack::Kernel)
     }),
@@ -53,7 +53,7 @@ const SETUPS: [Setup; 11] = [
     Setup::new("server-inline", "server inline, client kernel", |testbed| {
         echo(testbed, PACKET, Stack::Kernel)
     }),
-    Setup::new("loopback", "kernel loopback, both spin", |testbed| {
+    Setup::new("loopback-spin", "kernel loopback, both spin", |testbed| {
         same_host(testbed, Stack::Kernel)
     }),
     Setup::new("same-inline", "same host, both inline", |testbed| {
@@ -86,6 +86,27 @@ const SETUPS: [Setup; 11] = [
         Idle::Held,
         |testbed| ping_pong(testbed, PACKET),
     ),
+    sockperf(
+        "host-sleep",
+        "sockperf, kernel loopback",
+        Idle::Held,
+        |testbed| ping_pong_on_one_host(testbed, Stack::Kernel),
+    ),
+    sockperf(
+        "host-inline",
+        "sockperf, one host, inline",
+        Idle::Held,
+        |testbed| ping_pong_on_one_host(testbed, PACKET),
+    ),
+    sockperf(
+        "host-loopback",
+        "sockperf, loopback on an engine",
+        Idle::Held,
+        |testbed| {
+            let _engine = testbed.start_engine(On::A, &[])?;
+            ping_pong_on_one_host(testbed, Stack::Loopback)
+        },
+    ),
 ];
 
 const fn sockperf(
@@ -108,7 +129,7 @@ struct Comparison {
     shunt: &'static str,
 }
 
-const COMPARISONS: [Comparison; 7] = [
+const COMPARISONS: [Comparison; 9] = [
     Comparison {
         titles: [
             "inline both ends (AF_PACKET), kernel spinning, p50",
@@ -160,7 +181,7 @@ const COMPARISONS: [Comparison; 7] = [
             "  p99",
             "  p99.9",
         ],
-        kernel: "loopback",
+        kernel: "loopback-spin",
         shunt: "same-inline",
     },
     Comparison {
@@ -169,8 +190,26 @@ const COMPARISONS: [Comparison; 7] = [
             "  p99",
             "  p99.9",
         ],
-        kernel: "loopback",
+        kernel: "loopback-spin",
         shunt: "same-engine",
+    },
+    Comparison {
+        titles: [
+            "sockperf, same host, both inline, against loopback, p50",
+            "  p99",
+            "  p99.9",
+        ],
+        kernel: "host-sleep",
+        shunt: "host-inline",
+    },
+    Comparison {
+        titles: [
+            "sockperf, same host, --loopback, against loopback, p50",
+            "  p99",
+            "  p99.9",
+        ],
+        kernel: "host-sleep",
+        shunt: "host-loopback",
     },
 ];
 
@@ -237,6 +276,15 @@ fn round_trips(
 
 /// sockperf on two hosts, as it is.
 fn ping_pong(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    sockperf_with(testbed, stack, On::B)
+}
+
+/// The same on one host.
+fn ping_pong_on_one_host(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+    sockperf_with(testbed, stack, On::A)
+}
+
+fn sockperf_with(testbed: &Testbed, stack: Stack, client_on: On) -> anyhow::Result<Values> {
     let placement = testbed.placement(On::A, stack)?;
     let (ip, port) = (placement.address.to_string(), PORT.to_string());
     let line = ["sockperf", "server", "--tcp", "-i", &ip, "-p", &port];
@@ -257,7 +305,9 @@ fn ping_pong(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
         "-t",
         &seconds,
     ];
-    let text = testbed.run(testbed.placement(On::B, stack)?, &line)?.stdout;
+    let text = testbed
+        .run(testbed.placement(client_on, stack)?, &line)?
+        .stdout;
     server.check_alive()?;
     match text.lines().find(|line| line.contains("dropped messages")) {
         Some(line) if faults(line) == 0 => {}

@@ -32,6 +32,18 @@ pub fn plan() -> Plan {
         setups: SETUPS.to_vec(),
         rows: vec![
             row(
+                "redis GET, 50 connections, same host, both inline, against loopback",
+                "requests/s",
+                from("redis-host-kernel", "rate"),
+                from("redis-host-inline", "rate"),
+            ),
+            row(
+                "redis GET, 50 connections, same host, --loopback, against loopback",
+                "requests/s",
+                from("redis-host-kernel", "rate"),
+                from("redis-host-loopback", "rate"),
+            ),
+            row(
                 "redis GET, 50 connections, server inline",
                 "requests/CPU s",
                 from("redis-kernel", "each"),
@@ -57,19 +69,40 @@ pub fn plan() -> Plan {
             ),
         ],
         notes: vec![
-            "processor time of the server: all its threads, its engine included; redis-benchmark is on the kernel of the other host",
+            "processor time of the server: all its threads, its engine included; redis-benchmark is on the kernel of the other host unless both are on one",
             "a message is one send(2) and comes back as one send(2)",
         ],
     }
 }
 
-const SETUPS: [Setup; 5] = [
+const SETUPS: [Setup; 8] = [
     setup("redis-kernel", "redis on the kernel", &REDIS, |testbed| {
-        redis(testbed, Stack::Kernel)
+        redis(testbed, Stack::Kernel, (On::B, Stack::Kernel))
     }),
     setup("redis-inline", "redis inline", &REDIS, |testbed| {
-        redis(testbed, INLINE)
+        redis(testbed, INLINE, (On::B, Stack::Kernel))
     }),
+    setup(
+        "redis-host-kernel",
+        "redis, kernel loopback",
+        &REDIS,
+        |testbed| redis(testbed, Stack::Kernel, (On::A, Stack::Kernel)),
+    ),
+    setup(
+        "redis-host-inline",
+        "redis, one host, inline",
+        &REDIS,
+        |testbed| redis(testbed, INLINE, (On::A, INLINE)),
+    ),
+    setup(
+        "redis-host-loopback",
+        "redis, loopback on an engine",
+        &REDIS,
+        |testbed| {
+            let _engine = testbed.start_engine(On::A, &[])?;
+            redis(testbed, Stack::Loopback, (On::A, Stack::Loopback))
+        },
+    ),
     setup("messages-kernel", "messages, kernel", &[], |testbed| {
         messages(testbed, Stack::Kernel, Stack::Kernel)
     }),
@@ -101,7 +134,11 @@ const fn setup(
     }
 }
 
-fn redis(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
+fn redis(
+    testbed: &Testbed,
+    stack: Stack,
+    (client_on, client): (On, Stack),
+) -> anyhow::Result<Values> {
     let placement = testbed.placement(On::A, stack)?;
     let address = placement.address.to_string();
     let line = [
@@ -129,7 +166,7 @@ fn redis(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
         "--csv",
     ];
     let before = server.cpu_seconds()?;
-    let finished = testbed.run(testbed.placement(On::B, Stack::Kernel)?, &line)?;
+    let finished = testbed.run(testbed.placement(client_on, client)?, &line)?;
     let cpu = server.cpu_seconds()? - before;
     server.check_alive()?;
     Ok(vec![

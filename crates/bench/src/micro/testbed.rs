@@ -53,6 +53,8 @@ pub enum Stack {
     Engine,
     /// The kernel's, of a program that is on such an engine otherwise.
     Left,
+    /// That of such an engine, over loopback (`shunt run --loopback`).
+    Loopback,
     /// That of an engine inside the program, over this driver.
     Inline(&'static str),
 }
@@ -156,6 +158,7 @@ impl Testbed {
         let address = match stack {
             Stack::Kernel | Stack::Left => spec.address.address,
             Stack::Engine => spec.engine_address.address,
+            Stack::Loopback => Ipv4Addr::LOCALHOST,
             Stack::Inline(_) => {
                 let last = self.next_address.get();
                 let next = if last == *FRESH.end() {
@@ -242,6 +245,7 @@ impl Testbed {
         let address = placement.at(port);
         // From its own host an engine's address cannot be reached.
         let asking = self.host(match placement.on {
+            on if placement.stack == Stack::Loopback => on,
             On::A => On::B,
             On::B => On::A,
         })?;
@@ -339,9 +343,12 @@ fn prefix(placement: Placement) -> anyhow::Result<Vec<OsString>> {
         // No TCP shall be measured that went to the kernel after all.
         line.extend(["--policy", "engine-only"].map(OsString::from));
     }
+    if placement.stack == Stack::Loopback {
+        line.push("--loopback".into());
+    }
     if let Stack::Inline(driver) = placement.stack {
         let address = format!("{}/24", placement.address);
-        line.extend(["--inline", "--allow-deep-idle"].map(OsString::from));
+        line.extend(["--engine-mode=inline", "--allow-deep-idle"].map(OsString::from));
         line.extend(["--nic", INTERFACE, "--driver", driver].map(OsString::from));
         line.extend(["--address", &address].map(OsString::from));
     }

@@ -45,7 +45,7 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
             testbed.start_engine(On::A, &[])?,
             testbed.start_engine(On::B, &[])?,
         ],
-        Stack::Kernel | Stack::Left | Stack::Inline(_) => Vec::new(),
+        Stack::Kernel | Stack::Left | Stack::Loopback | Stack::Inline(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;
     let command = |on| {

@@ -7,7 +7,7 @@ pub mod interfaces;
 mod measure;
 pub mod measured;
 mod probes;
-mod program;
+pub mod program;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -123,9 +123,9 @@ impl Report {
 }
 
 /// Runs the command.
-pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub fn execute(arguments: &Arguments, choose: program::Chooser) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.program {
-        return program::execute(file, arguments.json);
+        return program::execute(file, arguments.json, choose);
     }
     if let Some(interface) = &arguments.measure.measure {
         return measure::execute(interface, &arguments.measure, arguments.json);

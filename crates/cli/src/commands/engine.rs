@@ -154,6 +154,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.limits.window_memory_bytes = arguments.window_memory_mib << 20;
     config.hold_idle_latency = !arguments.allow_deep_idle;
     config.until_idle_s = arguments.until_idle;
+    config.because.clone_from(&arguments.because);
     config.lost_log_lines = output::log::lost_lines();
     Ok(config)
 }

@@ -5,6 +5,7 @@
 
 mod engine;
 mod library;
+pub mod mode;
 
 use std::{
     env,
@@ -18,10 +19,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use client::engines::Placement;
 use elf::Service;
 use hostif::Moderation;
+use mode::{Choice, EngineMode};
 
 /// Environment variables by which the shim learns the policy, and that it must not fall back to the
 /// kernel when the engine is gone.
@@ -32,6 +34,7 @@ const BINARY_VARIABLE: &str = "SHUNT_BINARY";
 
 /// Longest spin that can be asked for: one second.
 const MAX_SPIN_US: u64 = 1_000_000;
+const SPIN_AUTO: &str = "auto";
 
 /// Run an unmodified program on Shunt; pid and exit status are the program's own.
 ///
@@ -42,15 +45,16 @@ const MAX_SPIN_US: u64 = 1_000_000;
 /// Where no engine runs, one is started for this program and ends some seconds after it: sharing the
 /// kernel's addresses on the interface of the default route or on --nic, or with addresses of its own by
 /// --address or in a lab, whose hosts name both in SHUNT_NIC and SHUNT_ADDRESS. Programs that are started
-/// with the same interface or address use one engine.
+/// with the same interface or address use one engine. With an address of its own and no processor to spare the engine
+/// runs inside the program: see --engine-mode.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt run -- nginx -g 'daemon off;'
   shunt run --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
   shunt run --engine @shunt/second -- redis-server --bind 10.77.0.11
   shunt run --engine @shunt/engine --engine @shunt/second -- nginx     a process on two engines
-  shunt run --inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
-  shunt lab exec a -- shunt run --inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
+  shunt run --engine-mode inline --nic eth0 --address 10.0.0.5/24 -- redis-server --bind 10.0.0.5
+  shunt lab exec a -- shunt run --engine-mode inline --spin-us 200 -- sockperf server --tcp -i 10.77.0.11
   shunt run --loopback -- redis-server --bind 127.0.0.1      and its clients so too: what they say stays on the engine
   shunt run --nic lo --loopback -- redis-server     programs of one host, without any other interface
   shunt run --policy kernel-only -- curl http://10.77.0.2/     the kernel's path, same library
@@ -77,21 +81,19 @@ pub struct Arguments {
     /// the kernel's loopback as well, and what no socket on the engine hears goes there.
     #[arg(long)]
     loopback: bool,
-    /// Run the engine inside the program: its waiting threads move the packets themselves. The lowest
-    /// latency, for one program that has the address to itself; driver af_packet. Children attach to it.
-    /// The peers of a program that is killed by a signal hear nothing.
-    #[arg(long, conflicts_with = "engine")]
-    inline: bool,
-    /// How long a thread that waits spins before it sleeps, in microseconds, or auto: up to 50, as long as
-    /// that pays.
-    #[arg(long, value_name = "US", requires = "inline", default_value = "auto", value_parser = parse_spin)]
+    /// Where the engine runs, if none serves yet; `shunt status` says what was chosen and why.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto")]
+    engine_mode: EngineMode,
+    /// With an engine inside the program: how long a thread that waits spins before it sleeps, in microseconds, or auto:
+    /// up to 50, as long as that pays.
+    #[arg(long, value_name = "US", default_value = SPIN_AUTO, value_parser = parse_spin)]
     spin_us: String,
     /// How often the engine wakes the program while it sleeps: each (at once, at every event), every=N[,us=T]
     /// (at every Nth, or T microseconds after the first that waits), full[,us=T] (when no more fit) [default:
     /// each; T 1000].
-    #[arg(long, value_name = "POLICY", conflicts_with = "inline", value_parser = parse_notify)]
+    #[arg(long, value_name = "POLICY", value_parser = parse_notify)]
     notify: Option<Moderation>,
-    /// Preload this library instead of the one inside shunt; with --inline one that has an engine in it.
+    /// Preload this library instead of the one inside shunt; with --engine-mode inline one that has an engine in it.
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// Whether a supervisor hears of the program's own system calls: auto (where the file shows that it makes
@@ -105,6 +107,24 @@ pub struct Arguments {
     /// The program and its arguments.
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+impl Arguments {
+    /// Refuses flags that contradict each other.
+    fn check(&self) -> anyhow::Result<()> {
+        let conflicts = match self.engine_mode {
+            EngineMode::Inline => [
+                ("--engine", !self.engine.is_empty()),
+                ("--notify", self.notify.is_some()),
+            ],
+            EngineMode::Process => [("--spin-us", self.spin_us != SPIN_AUTO), ("", false)],
+            EngineMode::Auto => [("", false); 2],
+        };
+        if let Some((flag, _)) = conflicts.into_iter().find(|(_, is_asked)| *is_asked) {
+            bail!("{flag} and this --engine-mode cannot be used together: leave out one of them");
+        }
+        Ok(())
+    }
 }
 
 /// Which sockets may leave the kernel.
@@ -144,7 +164,7 @@ enum Supervise {
 fn parse_spin(text: &str) -> Result<String, String> {
     match text.parse::<u64>() {
         Ok(us) if us <= MAX_SPIN_US => Ok(text.to_owned()),
-        _ if text == "auto" => Ok(text.to_owned()),
+        _ if text == SPIN_AUTO => Ok(text.to_owned()),
         _ => Err(format!("give a number up to {MAX_SPIN_US}, or auto")),
     }
 }
@@ -161,24 +181,33 @@ fn parse_notify(text: &str) -> Result<Moderation, String> {
 }
 
 /// Runs the command.
-pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub fn execute(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.check()?;
+    arguments.own_engine.inherit()?;
     let Some((program, rest)) = arguments.command.split_first() else {
         bail!("no program given: shunt run -- CMD");
     };
     let file = find_program(program)?;
-    let way = match elf::inspect(&file)?.way {
+    let loaded = elf::inspect(&file)?;
+    let way = match loaded.way {
         // This binary asks the system itself too, but makes its sockets by libc.
         Service::Both(_) if is_own(&file) => Service::Preload,
         way => way,
     };
-    let supervised = is_supervised(&arguments, way, &file)?;
+    let choice = if arguments.policy == Policy::KernelOnly {
+        None
+    } else {
+        Some(mode::choose(&arguments, way, &loaded.file, true)?)
+    };
+    let is_inline = choice.as_ref().is_some_and(|choice| choice.is_inline);
+    let supervised = is_supervised(&arguments, is_inline, way, &file)?;
 
     let mut command = Command::new(&file);
     // Scripts and multi-call programs look at the name they were called by.
     command.arg0(arguments.name.as_ref().unwrap_or(program));
     command.args(rest);
     if way.preloads() && arguments.supervise != Supervise::Only {
-        let kind = library::Kind::of(arguments.inline);
+        let kind = library::Kind::of(is_inline);
         let library = library::locate(kind, arguments.library.as_deref())?;
         command.env("LD_PRELOAD", preload_list(Some(&library))?);
     } else {
@@ -207,24 +236,45 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
         u8::from(arguments.loopback).to_string(),
     );
     command.env_remove(hostif::INLINE_VARIABLE);
-    if arguments.inline {
-        let inline = engine::inside(&arguments.own_engine)?;
-        command.env(hostif::ENGINE_VARIABLE, inline.name);
-        command.env(hostif::INLINE_VARIABLE, inline.settings);
-        command.env(hostif::SPIN_VARIABLE, &arguments.spin_us);
-    } else if arguments.policy != Policy::KernelOnly {
-        let engines = engine::find(&arguments.engine, &arguments.own_engine)?;
-        let separator = hostif::ENGINE_SEPARATOR.to_string();
-        command.env(hostif::ENGINE_VARIABLE, engines.join(&separator));
-        if let Some(placement) = arguments.placement {
-            command.env(hostif::PLACEMENT_VARIABLE, placement);
-        }
-        if supervised {
-            start_supervisor(engines, &arguments)?;
-        }
+    if let Some(choice) = choice {
+        lead_to_engine(&mut command, &choice, supervised, &arguments)?;
     }
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", file.display()))
+}
+
+/// Where the engine of a program would run that is started here without flags.
+pub fn usual_choice(loaded: &elf::Program) -> anyhow::Result<Choice> {
+    let command = Arguments::augment_args(clap::Command::new("run"));
+    let line = [OsStr::new("run"), OsStr::new("--"), loaded.file.as_os_str()];
+    let arguments = Arguments::from_arg_matches(&command.try_get_matches_from(line)?)?;
+    mode::choose(&arguments, loaded.way, &loaded.file, false)
+}
+
+/// Finds the program's engine, or has one started inside it, and puts the program under a supervisor where it needs one.
+fn lead_to_engine(
+    command: &mut Command,
+    choice: &Choice,
+    supervised: bool,
+    arguments: &Arguments,
+) -> anyhow::Result<()> {
+    if choice.is_inline {
+        let inline = engine::inside(&arguments.own_engine, &choice.because)?;
+        command.env(hostif::ENGINE_VARIABLE, inline.name);
+        command.env(hostif::INLINE_VARIABLE, inline.settings);
+        command.env(hostif::SPIN_VARIABLE, &arguments.spin_us);
+        return Ok(());
+    }
+    let engines = engine::find(&arguments.engine, &arguments.own_engine, &choice.because)?;
+    let separator = hostif::ENGINE_SEPARATOR.to_string();
+    command.env(hostif::ENGINE_VARIABLE, engines.join(&separator));
+    if let Some(placement) = arguments.placement {
+        command.env(hostif::PLACEMENT_VARIABLE, placement);
+    }
+    if supervised {
+        start_supervisor(engines, arguments)?;
+    }
+    Ok(())
 }
 
 /// Whether a file is this binary.
@@ -234,7 +284,12 @@ fn is_own(file: &Path) -> bool {
 }
 
 /// Whether a supervisor is needed, or wanted; refuses what cannot be.
-fn is_supervised(arguments: &Arguments, way: Service, file: &Path) -> anyhow::Result<bool> {
+fn is_supervised(
+    arguments: &Arguments,
+    is_inline: bool,
+    way: Service,
+    file: &Path,
+) -> anyhow::Result<bool> {
     let reason = match way {
         // On the kernel alone there is nothing to do for anybody.
         _ if arguments.policy == Policy::KernelOnly => return Ok(false),
@@ -243,7 +298,7 @@ fn is_supervised(arguments: &Arguments, way: Service, file: &Path) -> anyhow::Re
             file.display()
         ),
         Service::Supervise(reason) => reason,
-        Service::Both(reason) if arguments.inline || arguments.supervise == Supervise::Never => {
+        Service::Both(reason) if is_inline || arguments.supervise == Supervise::Never => {
             note!(
                 "{}: {reason}. Those calls are the kernel's here",
                 file.display()
@@ -255,9 +310,9 @@ fn is_supervised(arguments: &Arguments, way: Service, file: &Path) -> anyhow::Re
         Service::Preload if arguments.supervise == Supervise::Auto => return Ok(false),
         Service::Preload => "--supervise asks for a supervisor",
     };
-    if arguments.inline {
+    if is_inline {
         bail!(
-            "{} cannot have the engine inside it: {reason}. Leave out --inline: a supervisor connects it to an engine",
+            "{} cannot have the engine inside it: {reason}. Leave out --engine-mode: a supervisor connects it to an engine",
             file.display()
         );
     }

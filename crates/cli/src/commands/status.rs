@@ -171,6 +171,7 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
         status["time_waits"],
         status["datagram_sockets"],
     );
+    text += &place(status);
     text += &format!(
         "memory {} KiB ({} KiB of it windows and state), {} bytes a connection beside its windows\n",
         status["memory_kib"]["total"],
@@ -213,6 +214,15 @@ fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
         );
     }
     text + &warnings(status) + &tables(status, programs)
+}
+
+/// Where the engine runs, and why; nothing of one that was started as a service.
+fn place(status: &Value) -> String {
+    let because = status["because"].as_str();
+    because.map_or_else(String::new, |because| {
+        let mode = status["mode"].as_str().unwrap_or_default();
+        format!("engine mode {mode} ({because}); choose with `shunt run --engine-mode`\n")
+    })
 }
 
 fn warnings(status: &Value) -> String {

@@ -235,14 +235,8 @@ impl Core {
                 let first = program.next_handle;
                 program.next_handle += u32::from(*count);
                 program.handles.extend((first..).zip(descriptors));
-                reply(
-                    self,
-                    &Reply::Prepared {
-                        first,
-                        count: *count,
-                    },
-                    &[],
-                );
+                let count = *count;
+                reply(self, &Reply::Prepared { first, count }, &[]);
             }
             Request::Fork => {
                 let (ours, theirs) = channel();
@@ -264,6 +258,7 @@ impl Core {
             Request::MapArea { .. }
             | Request::MapHolders
             | Request::Adopt
+            | Request::Yield
             | Request::Signals { .. } => {
                 let text = "neighbours, heirs and signals are not here".to_owned();
                 reply(self, &Reply::Refused { errno: 2, text }, &[]);

@@ -162,6 +162,7 @@ impl EngineCore {
             Request::Signals { socket } => self.signals_of(slot, socket),
             Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
+            Request::Yield => self.yield_to_successor(now),
             Request::Query { kind } => {
                 let json = match kind {
                     QueryKind::Sockets => report::sockets(self),

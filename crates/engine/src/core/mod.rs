@@ -10,6 +10,7 @@ mod rings;
 pub mod sessions;
 
 use crate::config::Config;
+use crate::process::succession::Succession;
 use crate::programs::Programs;
 use crate::programs::users::{FinishedJobs, Users};
 use crate::shards::{Message, Shard};
@@ -30,6 +31,7 @@ pub struct EngineCore {
     pub(crate) layer: SocketLayer,
     pub(crate) housekeeping: housekeeping::Housekeeping,
     pub(crate) sysctls: Sysctls,
+    pub(crate) succession: Succession,
     has_served: bool,
 }
 
@@ -74,6 +76,7 @@ impl EngineCore {
             shard,
             housekeeping: housekeeping::Housekeeping::default(),
             sysctls,
+            succession: Succession::default(),
             has_served: false,
             config,
         })

@@ -29,6 +29,9 @@ pub fn status(core: &EngineCore) -> Value {
         "interface": core.config.interface,
         "driver": core.config.driver,
         "driver_mode": core.layer.link.driver.mode(),
+        "mode": if core.config.is_inside { "inline" } else { "process" },
+        "because": core.config.because,
+        "left_behind": core.succession.is_left_behind,
         "complaints": complaints(core),
         "lost_log_lines": core.config.lost_log_lines.load(Ordering::Relaxed),
         "sharing": format!("{:?}", core.layer.sharing()).to_lowercase(),
@@ -148,7 +151,7 @@ pub fn sockets(core: &EngineCore) -> Value {
 }
 
 /// Whoever only asks for a report is no program; a forked child is one before it says hello.
-fn is_program(session: &Session) -> bool {
+pub(crate) fn is_program(session: &Session) -> bool {
     session.rings.is_some() || !session.sockets.is_empty()
 }
 

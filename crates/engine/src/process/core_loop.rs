@@ -136,6 +136,7 @@ impl CoreLoop {
         let now = self.now();
         self.idle_exit = Some(IdleExit::new(patience, now));
         self.keeps_time_wait = true;
+        self.core.succession.is_left_behind = true;
         self.is_apart = false;
         self.watch_driver()
     }
@@ -278,7 +279,7 @@ impl CoreLoop {
                 if self.wait(now, timeout_us, is_idle)? {
                     return self.take_leave();
                 }
-                if is_idle && self.is_deserted() {
+                if is_idle && self.is_deserted() || self.gives_way() {
                     return Ok(());
                 }
                 pace.on_waited();

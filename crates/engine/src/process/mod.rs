@@ -6,3 +6,4 @@ pub mod latency;
 pub mod pace;
 pub mod run;
 pub mod stop;
+pub mod succession;

@@ -35,6 +35,7 @@ const SHARE: u16 = 11;
 const MAP_AREA: u16 = 12;
 const SIGNALS: u16 = 13;
 const MAP_HOLDERS: u16 = 14;
+const YIELD: u16 = 15;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -212,6 +213,7 @@ impl Request {
                 Writer::new(MAP_AREA).u32(channel_region).finish()
             }
             Request::MapHolders => Writer::new(MAP_HOLDERS).finish(),
+            Request::Yield => Writer::new(YIELD).finish(),
             Request::Signals { socket } => Writer::new(SIGNALS).u64(socket.to_bits()).finish(),
             Request::Addresses => Writer::new(ADDRESSES).finish(),
             // 0 events: as many as fit the ring.
@@ -264,6 +266,7 @@ impl Request {
                 channel_region: reader.u32()?,
             },
             MAP_HOLDERS => Request::MapHolders,
+            YIELD => Request::Yield,
             SIGNALS => Request::Signals {
                 socket: SocketId::from_bits(reader.u64()?).ok_or(Invalid::Malformed)?,
             },
@@ -284,6 +287,28 @@ impl Request {
             other => return Err(Invalid::Kind(other)),
         };
         finished(request, &reader)
+    }
+}
+
+impl Addresses {
+    fn encode(&self) -> Vec<u8> {
+        let addresses = &self.addresses[..self.addresses.len().min(MAX_ADDRESSES)];
+        let gateways = &self.gateways[..self.gateways.len().min(MAX_GATEWAYS)];
+        let mut writer = Writer::new(REPLY | ADDRESSES);
+        writer.u32(self.scope_id).u8(self.kinds.bits());
+        writer.u8(self.sharing as u8);
+        writer.count(gateways.len());
+        for gateway in gateways {
+            writer.address(Some(*gateway));
+        }
+        writer.count(addresses.len());
+        for entry in addresses {
+            writer
+                .address(Some(entry.address))
+                .u8(entry.prefix_len)
+                .u32(entry.mtu_bytes);
+        }
+        writer.finish()
     }
 }
 
@@ -327,26 +352,9 @@ impl Reply {
                 Writer::new(REPLY | MAP_AREA).u32(*channel_region).finish()
             }
             Reply::Holders => Writer::new(REPLY | MAP_HOLDERS).finish(),
+            Reply::Yields => Writer::new(REPLY | YIELD).finish(),
             Reply::Signals => Writer::new(REPLY | SIGNALS).finish(),
-            Reply::Addresses(own) => {
-                let addresses = &own.addresses[..own.addresses.len().min(MAX_ADDRESSES)];
-                let gateways = &own.gateways[..own.gateways.len().min(MAX_GATEWAYS)];
-                let mut writer = Writer::new(REPLY | ADDRESSES);
-                writer.u32(own.scope_id).u8(own.kinds.bits());
-                writer.u8(own.sharing as u8);
-                writer.count(gateways.len());
-                for gateway in gateways {
-                    writer.address(Some(*gateway));
-                }
-                writer.count(addresses.len());
-                for entry in addresses {
-                    writer
-                        .address(Some(entry.address))
-                        .u8(entry.prefix_len)
-                        .u32(entry.mtu_bytes);
-                }
-                writer.finish()
-            }
+            Reply::Addresses(own) => own.encode(),
             Reply::Report => Writer::new(REPLY | QUERY).finish(),
             Reply::Refused { errno, text } => {
                 let mut end = text.len().min(MAX_TEXT_BYTES);
@@ -431,6 +439,7 @@ impl Reply {
                 channel_region: reader.u32()?,
             },
             MAP_HOLDERS => Reply::Holders,
+            YIELD => Reply::Yields,
             SIGNALS => Reply::Signals,
             ADDRESSES => Reply::Addresses(decode_addresses(reader)?),
             QUERY => Reply::Report,

@@ -88,6 +88,9 @@ pub enum Request {
     Addresses,
     /// From now on this session's program is told of news by this policy. No descriptors.
     Moderate(Moderation),
+    /// Another engine is about to start with this one's name and addresses. One that an ended program left behind ends
+    /// as soon as nothing is left to be sent, and the channel with it. No descriptors.
+    Yield,
     /// A report as JSON. No descriptors.
     Query {
         /// About what.
@@ -112,6 +115,7 @@ impl Request {
             | Request::Signals { .. }
             | Request::Addresses
             | Request::Moderate(_)
+            | Request::Yield
             | Request::Query { .. } => 0,
         }
     }
@@ -264,6 +268,8 @@ pub enum Reply {
     Addresses(Addresses),
     /// To `Moderate`.
     Moderated,
+    /// To `Yield`: it ends, or at least tries.
+    Yields,
     /// To `Query`: one descriptor, a memory file with JSON.
     Report,
     /// The request failed.

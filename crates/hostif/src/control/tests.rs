@@ -40,6 +40,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         }),
         any::<u32>().prop_map(|channel_region| Request::MapArea { channel_region }),
         Just(Request::MapHolders),
+        Just(Request::Yield),
         (any::<u32>(), 1u32..).prop_map(|(index, generation)| Request::Signals {
             socket: SocketId { index, generation },
         }),
@@ -83,6 +84,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Shared),
         Just(Reply::Signals),
         Just(Reply::Holders),
+        Just(Reply::Yields),
         (any::<u32>(), 1u32.., any::<u32>(), any::<u32>()).prop_map(
             |(index, generation, region, header)| Reply::Adopted(Adopted {
                 socket: SocketId { index, generation },

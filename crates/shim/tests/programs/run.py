@@ -8,7 +8,7 @@ With --built FOLDER the compiled programs are kept there, and a later run compil
 With --said FOLDER what the kernel has printed is kept there: several runs at the same time, or one after the other, ask it
 once for each program. With --kernel nothing else is done then.
 
-With --command (for instance "shunt run --inline --address ADDRESS/24 --") each program is started by that command. Where
+With --command (for instance "shunt run --engine-mode inline --address ADDRESS/24 --") each program is started by that command. Where
 the word ADDRESS is in it, it is replaced, and each program has one of its own: the first --address, the next ones those
 above it. With --static the programs are linked so that no library can be preloaded.
 

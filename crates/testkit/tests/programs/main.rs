@@ -26,7 +26,7 @@ use testkit::{
 /// Ways of a program of one process.
 const ALONE: &[Mode] = &[Engine, Xdp, Inline];
 /// Ways of a program of several processes.
-const FAMILY: &[Mode] = &[Engine, Cores];
+const FAMILY: &[Mode] = &[Engine, Cores, Inline];
 /// The way of a program that hands a connection on to one of another user, or to one that may open no descriptor.
 const HANDING_ON: &[Mode] = &[Supervised];
 

@@ -46,7 +46,7 @@ fn nginx_with_several_workers_and_curl() {
             sha256sum got-* | cut -c-64 | uniq -c",
         ],
         tested: &[
-            (End::Server, &[Engine, Cores, Xdp, Supervised]),
+            (End::Server, &[Engine, Cores, Xdp, Inline, Supervised]),
             (End::Client, &[Engine, Cores, Xdp, Inline, Supervised]),
         ],
         loopback: &[Engine],

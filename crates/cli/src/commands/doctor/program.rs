@@ -20,21 +20,44 @@ struct ProgramReport {
     way: &'static str,
     /// What that means, and why.
     reason: String,
+    /// Where its engine would run if it were started here without flags.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_mode: Option<Mode>,
 }
 
-fn report(file: &Path) -> ProgramReport {
-    let (loads, way, reason) = match elf::inspect(file) {
-        Ok(program) => {
-            let (way, reason) = words(program.way);
-            (Some(program.file), way, reason)
+/// What `--engine-mode auto` chooses.
+#[derive(Debug, Serialize)]
+pub struct Mode {
+    /// inline or process; stable for programs.
+    pub mode: &'static str,
+    /// Why.
+    pub because: String,
+}
+
+/// How `shunt run` chooses for a program. `None`: no engine can be started here, and `shunt run` says what is missing.
+pub type Chooser = fn(&elf::Program) -> Option<Mode>;
+
+fn report(file: &Path, choose: Chooser) -> ProgramReport {
+    let program = match elf::inspect(file) {
+        Ok(program) => program,
+        Err(refusal) => {
+            return ProgramReport {
+                program: file.to_owned(),
+                loads: None,
+                way: "none",
+                reason: refusal.to_string(),
+                engine_mode: None,
+            };
         }
-        Err(refusal) => (None, "none", refusal.to_string()),
     };
+    let (way, reason) = words(program.way);
+    let engine_mode = choose(&program);
     ProgramReport {
         program: file.to_owned(),
-        loads,
+        loads: Some(program.file),
         way,
         reason,
+        engine_mode,
     }
 }
 
@@ -58,8 +81,8 @@ fn words(way: Service) -> (&'static str, String) {
 }
 
 /// Prints the report; 1 where the program cannot be served.
-pub fn execute(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let report = report(file);
+pub fn execute(file: &Path, json: bool, choose: Chooser) -> anyhow::Result<ExitCode> {
+    let report = report(file, choose);
     if json {
         output::print_json(&report)?;
     } else {
@@ -67,7 +90,12 @@ pub fn execute(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
         if let Some(loads) = report.loads.as_ref().filter(|loads| *loads != file) {
             text += &format!("  the kernel loads {}\n", loads.display());
         }
-        output::print(&(text + &format!("  {}\n", report.reason)))?;
+        text += &format!("  {}\n", report.reason);
+        if let Some(Mode { mode, because }) = &report.engine_mode {
+            text +=
+                &format!("  engine mode {mode}: {because} (`shunt run --engine-mode` chooses)\n");
+        }
+        output::print(&text)?;
     }
     Ok(ExitCode::from(u8::from(report.way == "none")))
 }
@@ -78,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_shell_is_preloaded_and_text_is_not_served() {
-        let shell = report(Path::new("/bin/sh"));
+        let shell = report(Path::new("/bin/sh"), |_| None);
         assert_eq!((shell.way, shell.loads.is_some()), ("preload", true));
-        let text = report(Path::new("/etc/passwd"));
+        let text = report(Path::new("/etc/passwd"), |_| None);
         assert_eq!(text.way, "none");
         assert!(
             text.reason.contains("neither an ELF program"),
@@ -88,7 +116,7 @@ mod tests {
             text.reason
         );
         assert!(
-            report(Path::new("/nowhere"))
+            report(Path::new("/nowhere"), |_| None)
                 .reason
                 .contains("cannot be read")
         );

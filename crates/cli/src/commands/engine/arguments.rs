@@ -139,6 +139,9 @@ pub struct Arguments {
     /// connection of theirs is left to be closed.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=MAX_IDLE_S))]
     pub(super) until_idle: Option<u64>,
+    /// Why it is a process of its own, for `shunt status`.
+    #[arg(long, value_name = "TEXT", hide = true)]
+    pub(super) because: Option<String>,
     /// Start in the background and return once programs can attach.
     #[arg(long)]
     pub(super) background: bool,

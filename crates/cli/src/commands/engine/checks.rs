@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
+use client::engines::succession::{Succession, claim_on, take_over};
 use engine::{Address, Protocols};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::{fd::OwnedFd, io::Errno};
@@ -147,8 +148,16 @@ impl Claims {
     pub fn take(addresses: &[Address]) -> anyhow::Result<Self> {
         let claim = |own: &Address| {
             let address = own.address;
-            let name = format!("@shunt/address/{address}");
-            match hostif::control::listen(&name) {
+            let name = claim_on(address);
+            let mut claimed = hostif::control::listen(&name);
+            if matches!(claimed, Err(Errno::ADDRINUSE)) {
+                // What a program with an engine inside has left behind.
+                let own = format!("@shunt/run/{address}");
+                if take_over(&own, std::iter::once(address)) == Succession::Free {
+                    claimed = hostif::control::listen(&name);
+                }
+            }
+            match claimed {
                 Ok(socket) => Ok(socket),
                 Err(Errno::ADDRINUSE) => {
                     let owner = Channel::open(&name)?.and_then(|channel| channel.pid().ok());

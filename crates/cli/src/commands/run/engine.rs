@@ -13,7 +13,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use client::engines::succession::{Succession, take_over};
 use engine::Address;
+use hostif::control::QueryKind;
 
 use nic::af_packet::{self, AfPacket};
 use nic::af_xdp::Mode;
@@ -84,6 +86,48 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Whether the command line says which engine.
+    fn is_described(&self) -> bool {
+        self.nic.is_some() || !self.address.is_empty()
+    }
+
+    /// The driver that was asked for.
+    pub fn driver(&self) -> Option<DriverName> {
+        self.driver
+    }
+
+    /// Where an engine was inside the program that has become this one, it ended with it: one like that is wanted.
+    pub fn inherit(&mut self) -> anyhow::Result<()> {
+        let settings = env::var(hostif::INLINE_VARIABLE).unwrap_or_default();
+        let (Some(names), false) = (inherited(), settings.is_empty() || self.is_described()) else {
+            return Ok(());
+        };
+        let mut nic = None;
+        let mut address = Vec::new();
+        for word in settings.split_ascii_whitespace() {
+            match word.split_once('=') {
+                Some(("nic", name)) => nic = Some(name.to_owned()),
+                Some(("address", list)) => {
+                    let parsed = list.split(',').map(str::parse).collect::<Result<_, _>>();
+                    address = parsed.map_err(anyhow::Error::msg)?;
+                }
+                Some(("gateway", list)) if self.gateway.is_empty() => {
+                    let parsed = list.split(',').map(str::parse).collect::<Result<_, _>>();
+                    self.gateway = parsed.context(hostif::INLINE_VARIABLE)?;
+                }
+                _ => {}
+            }
+        }
+        let own = || address.iter().map(|own: &Address| own.address);
+        if names
+            .iter()
+            .all(|name| take_over(name, own()) == Succession::Free)
+        {
+            (self.nic, self.address) = (nic, address);
+        }
+        Ok(())
+    }
+
     /// Flags that are passed on as they are.
     fn flags(&self) -> impl Iterator<Item = &'static str> {
         let deep_idle = self.allow_deep_idle.then_some("--allow-deep-idle");
@@ -93,8 +137,8 @@ impl Wanted {
 
 /// The control sockets of reachable engines: those asked for, or the usual one. Where the usual
 /// one does not answer, or flags ask for another, an engine is started.
-pub fn find(asked: &[OsString], wanted: &Wanted) -> anyhow::Result<Vec<String>> {
-    let is_described = wanted.nic.is_some() || !wanted.address.is_empty();
+pub fn find(asked: &[OsString], wanted: &Wanted, because: &str) -> anyhow::Result<Vec<String>> {
+    let is_described = wanted.is_described();
     let named = if !asked.is_empty() {
         let mut names = Vec::new();
         for name in asked {
@@ -114,7 +158,7 @@ pub fn find(asked: &[OsString], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
         if !is_described && answers(&usual)? {
             return Ok(vec![usual]);
         }
-        return Ok(vec![start(wanted)?]);
+        return Ok(vec![start(wanted, because)?]);
     };
     if names.len() > hostif::ENGINES_MAX {
         bail!("{origin}: {} engines at most", hostif::ENGINES_MAX);
@@ -124,11 +168,6 @@ pub fn find(asked: &[OsString], wanted: &Wanted) -> anyhow::Result<Vec<String>> 
             bail!("{origin}: {name} holds a comma, which separates engines in the environment");
         }
         if !answers(name)? {
-            if asked.is_empty() && env::var_os(hostif::INLINE_VARIABLE).is_some() {
-                bail!(
-                    "the engine at {name} was inside the program that has executed this one (--inline), and ended with it: leave out --inline there, so that an engine beside both serves them"
-                );
-            }
             bail!(
                 "no engine answers at {name} (from {origin}): start it with `shunt engine`, or leave {origin} out"
             );
@@ -154,6 +193,61 @@ fn utf8(name: &OsStr) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
+/// Whether a program finds an engine.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// One of that name serves it.
+    Serves(String),
+    /// None, and one that is started for it shares the kernel's addresses.
+    Shares,
+    /// None, and one that is started for it has addresses of its own.
+    None,
+}
+
+/// Looks for an engine that serves a program without `--engine`. Where the program is about to start, one that was left
+/// behind at its own address ends.
+pub fn existing(wanted: &Wanted, is_about_to_start: bool) -> anyhow::Result<Existing> {
+    if !wanted.is_described() {
+        if let Some(names) = inherited() {
+            return Ok(Existing::Serves(names.join(", ")));
+        }
+        let usual = hostif::DEFAULT_ENGINE_NAME;
+        if answers(usual)? {
+            return Ok(Existing::Serves(usual.to_owned()));
+        }
+    }
+    let (nic, addresses) = interface(wanted)?;
+    if addresses.is_empty() {
+        return Ok(Existing::Shares);
+    }
+    let name = name_for(&nic, &addresses);
+    let is_free = if is_about_to_start {
+        is_free(&name, &addresses)
+    } else {
+        would_be_free(&name)?
+    };
+    Ok(if is_free {
+        Existing::None
+    } else {
+        Existing::Serves(name)
+    })
+}
+
+/// Whether no engine serves at that name but one that an ended program left behind.
+fn would_be_free(name: &str) -> anyhow::Result<bool> {
+    let Some(channel) = Channel::open(name)? else {
+        return Ok(true);
+    };
+    let status = channel.query(QueryKind::Status)?;
+    Ok(status["left_behind"] == true)
+}
+
+/// Whether no engine serves at that name; one that an ended program left behind gives way.
+fn is_free(name: &str, addresses: &[Address]) -> bool {
+    let addresses = addresses.iter().map(|own| own.address);
+    take_over(name, addresses) == Succession::Free
+}
+
 /// An engine inside the program: the name at which it answers, and what the preload library starts it with.
 #[derive(Debug)]
 pub struct Inside {
@@ -165,10 +259,10 @@ pub struct Inside {
 
 /// What the preload library needs to start an engine inside the program. What cannot work is refused here,
 /// where it can be said best.
-pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
+pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
     if matches!(wanted.driver, Some(DriverName::Tap | DriverName::Dpdk)) {
         bail!(
-            "--inline needs --driver {} or {}",
+            "--engine-mode inline needs --driver {} or {}",
             DriverName::AfPacket.name(),
             DriverName::AfXdp.name()
         );
@@ -176,17 +270,18 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
     let (nic, addresses) = interface(wanted)?;
     if addresses.is_empty() {
         bail!(
-            "--inline needs --address ADDRESS/PREFIX: only an engine of its own shares the kernel's addresses"
+            "--engine-mode inline needs --address ADDRESS/PREFIX: only an engine of its own shares the kernel's addresses"
         );
     }
     let name = name_for(&nic, &addresses);
     // Another program with this address: its engine serves this one too, as an engine of its own would.
-    if !answers(&name)? {
+    if is_free(&name, &addresses) {
         let packet = af_packet::Config {
             frame_count: Some(PROBE_FRAMES),
             ..af_packet::Config::new(&nic)
         };
-        AfPacket::open(&packet).with_context(|| format!("--inline --nic {nic}"))?;
+        AfPacket::open(&packet)
+            .with_context(|| format!("an engine inside the program, --nic {nic}"))?;
         checks::check_is_up(&nic)?;
         checks::check_addresses(&addresses, &wanted.gateway)?;
         drop(checks::Claims::take(&addresses)?);
@@ -215,6 +310,8 @@ pub fn inside(wanted: &Wanted) -> anyhow::Result<Inside> {
         let is_switch = !flag.contains('=');
         settings += &format!(" {flag}{}", if is_switch { "=yes" } else { "" });
     }
+    // To the end of the text.
+    settings += &format!(" because={because}");
     Ok(Inside { name, settings })
 }
 
@@ -251,16 +348,16 @@ fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
 }
 
 /// An engine of this program's own, or one that another program with the same address has started.
-fn start(wanted: &Wanted) -> anyhow::Result<String> {
+fn start(wanted: &Wanted, because: &str) -> anyhow::Result<String> {
     let (nic, addresses) = interface(wanted)?;
     let name = name_for(&nic, &addresses);
-    if answers(&name)? {
+    if !is_free(&name, &addresses) && answers(&name)? {
         return Ok(name);
     }
     let mut command = Command::new("/proc/self/exe");
     command.args(["engine", "--background", "--name", &name]);
     command.args(["--until-idle", &UNTIL_IDLE_S.to_string()]);
-    command.args(["--nic", &nic]);
+    command.args(["--nic", &nic, &format!("--because={because}")]);
     if addresses.is_empty() {
         command.arg("--share");
         if wanted.ignore_firewall {
@@ -354,7 +451,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_was_named_and_does_not_answer_is_an_error_that_names_the_flag() {
-        let error = find(&["@shunt/test/nobody".into()], &NOTHING)
+        let error = find(&["@shunt/test/nobody".into()], &NOTHING, "")
             .unwrap_err()
             .to_string();
         assert!(
@@ -370,7 +467,7 @@ mod tests {
             driver: Some(DriverName::Tap),
             ..NOTHING
         };
-        let error = inside(&tap).unwrap_err().to_string();
+        let error = inside(&tap, "").unwrap_err().to_string();
         assert!(error.contains("--driver af_packet"), "{error}");
     }
 

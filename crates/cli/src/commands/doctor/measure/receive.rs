@@ -58,7 +58,7 @@ pub fn rate(way: DriverChoice) -> anyhow::Result<f64> {
     })?;
     let mut command = lab.host("a")?.command(&shunt)?;
     let address = format!("{RECEIVER}/24");
-    command.args(["run", "--inline", "--policy", "engine-only"]);
+    command.args(["run", "--engine-mode=inline", "--policy", "engine-only"]);
     command.args(["--nic", INTERFACE, "--address", &address]);
     command.args(["--driver", way.driver().name()]);
     if let Some(mode) = way.mode() {
