@@ -44,11 +44,6 @@ pub fn as_ms(ns: Ns) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Simulated time in seconds.
-pub fn as_s(ns: Ns) -> f64 {
-    ns as f64 / 1e9
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

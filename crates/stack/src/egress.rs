@@ -64,6 +64,19 @@ pub struct Frame<'a> {
     pub segment_size: Option<u16>,
 }
 
+impl<'a> Frame<'a> {
+    /// A packet that stands in `headers` as a whole.
+    pub(crate) const fn whole(interface: InterfaceId, headers: &'a [u8]) -> Frame<'a> {
+        Frame {
+            interface,
+            headers,
+            payload: Payload::None,
+            checksum: None,
+            segment_size: None,
+        }
+    }
+}
+
 /// The payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {

@@ -1,5 +1,6 @@
 //! The stack as a whole: two of them on a lossy cable, or one against hand-made frames.
 
+mod datagrams;
 mod garbage;
 mod ip;
 mod node;

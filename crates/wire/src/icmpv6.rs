@@ -28,18 +28,10 @@ const ECHO_REPLY: u8 = 129;
 pub mod unreachable {
     /// No route to the destination.
     pub const NO_ROUTE: u8 = 0;
-    /// A filter dropped the packet.
-    pub const PROHIBITED: u8 = 1;
-    /// The destination lies beyond the scope of the source address.
-    pub const BEYOND_SCOPE: u8 = 2;
     /// The address could not be resolved, or any other reason.
     pub const ADDRESS: u8 = 3;
     /// Nobody listens on the port.
     pub const PORT: u8 = 4;
-    /// The source address failed a policy.
-    pub const SOURCE_POLICY: u8 = 5;
-    /// The route is a reject route.
-    pub const REJECT_ROUTE: u8 = 6;
 }
 
 /// Codes of [`Message::TimeExceeded`] (RFC 4443 §3.3).

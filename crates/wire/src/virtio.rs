@@ -100,12 +100,6 @@ impl NetHeader {
         self.emit(out);
         out[10..12].copy_from_slice(&num_buffers.to_ne_bytes());
     }
-
-    /// Whether the checksum field of the frame still has to be completed ([`fill_partial`]).
-    #[must_use]
-    pub const fn needs_checksum(&self) -> bool {
-        self.flags & NetHeader::NEEDS_CSUM != 0
-    }
 }
 
 /// Completes a partial checksum in place: the field at `csum_start + csum_offset` holds the sum of the

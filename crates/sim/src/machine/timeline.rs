@@ -29,13 +29,6 @@ pub enum Level {
     Link,
 }
 
-impl Level {
-    /// Done by a host processor, as opposed to the NIC, the bus or the link.
-    pub fn on_host(self) -> bool {
-        !matches!(self, Self::Nic | Self::Bus | Self::Link)
-    }
-}
-
 /// A stretch of time in which one processor did one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Span {

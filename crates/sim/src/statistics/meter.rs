@@ -53,11 +53,6 @@ impl Meter {
         self.stay_time += u128::from(now - since);
     }
 
-    /// How long it was busy in all.
-    pub fn busy_time(&self) -> Ns {
-        self.busy
-    }
-
     /// The figures after a run that ended at `now`, of a resource with this many servers.
     pub fn report(&mut self, now: Ns, servers: usize) -> ResourceReport {
         self.advance(now);

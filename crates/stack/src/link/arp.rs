@@ -7,7 +7,7 @@
 use super::Link;
 use super::interface::{InterfaceId, Resolution};
 use super::questions::Question;
-use crate::egress::{Busy, Egress, Frame, Payload};
+use crate::egress::{Busy, Egress, Frame};
 use core::net::{IpAddr, Ipv4Addr};
 use tcp::{Duration, Instant};
 use wire::arp::{Operation, Packet};
@@ -165,12 +165,5 @@ fn send(
     }
     .emit(&mut headers);
     packet.emit(&mut headers[Header::LEN..]);
-    let payload = Payload::None;
-    egress.transmit(&Frame {
-        interface: id,
-        headers: &headers,
-        payload,
-        checksum: None,
-        segment_size: None,
-    })
+    egress.transmit(&Frame::whole(id, &headers))
 }

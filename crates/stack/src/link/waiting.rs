@@ -100,11 +100,8 @@ impl Link {
                 self.arm_neighbour(packet.neighbour);
                 packet.bytes[..6].copy_from_slice(&hardware.0);
                 let frame = Frame {
-                    interface: packet.interface,
-                    headers: &packet.bytes,
-                    payload: Payload::None,
                     checksum: packet.checksum,
-                    segment_size: None,
+                    ..Frame::whole(packet.interface, &packet.bytes)
                 };
                 if egress.transmit(&frame).is_ok() {
                     self.counters.ip_out_requests += 1;

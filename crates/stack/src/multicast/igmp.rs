@@ -1,16 +1,14 @@
 //! The words of IPv4 (RFC 3376, and RFC 2236 and RFC 1112 for the older versions). When they are said is
 //! decided in `reports`.
 
-use super::reports::{ASKED_MAX, Question, Statement};
+use super::reports::{ASKED_MAX, Heard, Question, Statement};
 use super::{ALL_SYSTEMS, Multicast};
-use crate::address::group_hardware;
-use crate::egress::{Egress, Frame, Payload};
+use crate::egress::Egress;
 use crate::ip::arrival::Arrival;
 use crate::link::Link;
-use crate::link::interface::{InterfaceId, Resolution};
+use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, Ipv4Addr};
 use tcp::Instant;
-use wire::ethernet::{self, EtherType};
 use wire::igmp::{self, Message, OldReport, Version};
 use wire::ipv4::{self, Protocol};
 
@@ -23,27 +21,24 @@ impl Multicast {
     /// Takes in an IGMP message that came by the link.
     pub(crate) fn handle_igmp(&mut self, now: Instant, link: &mut Link, arrival: &Arrival<'_>) {
         link.counters.igmp_in_msgs += 1;
-        match Message::parse(arrival.payload) {
-            Err(_) => link.counters.igmp_in_errors += 1,
+        let heard = match Message::parse(arrival.payload) {
+            Err(_) => {
+                link.counters.igmp_in_errors += 1;
+                return;
+            }
             Ok(Message::Query(query)) => {
                 let sources = query.sources().take(ASKED_MAX + 1);
-                let question = Question {
+                Heard::Query(Question {
                     version: query.version,
                     group: query.group.into(),
                     max_response_ms: query.max_response_ms,
                     sources: sources.map(IpAddr::V4).collect(),
-                };
-                self.handle_query(now, &mut link.timers, arrival.interface, &question);
+                })
             }
-            Ok(Message::Report(group)) => {
-                self.handle_foreign_report(
-                    now,
-                    &mut link.timers,
-                    (arrival.interface, group.into()),
-                );
-            }
-            Ok(Message::Other(_)) => {}
-        }
+            Ok(Message::Report(group)) => Heard::Report(group.into()),
+            Ok(Message::Other(_)) => return,
+        };
+        self.handle_heard(now, &mut link.timers, arrival.interface, &heard);
     }
 }
 
@@ -90,49 +85,28 @@ fn send(
     egress: &mut dyn Egress,
     build: impl FnOnce(&mut [u8]) -> usize,
 ) {
-    const IP_START: usize = ethernet::Header::LEN;
-    const START: usize = IP_START + ipv4::Header::ROUTER_ALERT_LEN;
-    let Some(interface) = link.interfaces.find(id) else {
-        return;
-    };
-    if interface.config.resolution != Resolution::Arp {
-        return;
-    }
-    // RFC 3376 §4.2.13: without an address the source is unspecified.
-    let source = interface
-        .source_for(destination.into(), destination.into())
-        .and_then(v4);
-    let header = ethernet::Header {
-        destination: group_hardware(destination),
-        source: interface.config.hardware,
-        ethertype: EtherType::IPV4,
-    };
-    let packet = link.scratch.bytes();
-    let len = build(&mut packet[START..]);
-    // RFC 3376 §4: TTL 1, internetwork control, router alert.
-    let ip = ipv4::Header {
-        ttl: 1,
-        dscp_ecn: 0xc0,
-        header_len: ipv4::Header::ROUTER_ALERT_LEN,
-        ..ipv4::Header::new(
-            source.unwrap_or(Ipv4Addr::UNSPECIFIED),
-            destination,
-            Protocol::IGMP,
-        )
-    };
-    ip.emit_with_router_alert(len, &mut packet[IP_START..]);
-    header.emit(packet);
-    let frame = Frame {
-        interface: id,
-        headers: &packet[..START + len],
-        payload: Payload::None,
-        checksum: None,
-        segment_size: None,
-    };
-    if egress.transmit(&frame).is_ok() {
-        link.counters.ip_out_requests += 1;
-        link.counters.igmp_out_msgs += 1;
-    }
+    const START: usize = ipv4::Header::ROUTER_ALERT_LEN;
+    let is_sent = link.send_to_group(id, destination.into(), egress, |interface, packet| {
+        let len = build(&mut packet[START..]);
+        // RFC 3376 §4.2.13: without an address the source is unspecified.
+        let source = interface
+            .source_for(destination.into(), destination.into())
+            .and_then(v4);
+        // RFC 3376 §4: TTL 1, internetwork control, router alert.
+        let ip = ipv4::Header {
+            ttl: 1,
+            dscp_ecn: 0xc0,
+            header_len: START,
+            ..ipv4::Header::new(
+                source.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                destination,
+                Protocol::IGMP,
+            )
+        };
+        ip.emit_with_router_alert(len, packet);
+        START + len
+    });
+    link.counters.igmp_out_msgs += u64::from(is_sent);
 }
 
 fn v4(address: IpAddr) -> Option<Ipv4Addr> {

@@ -1,15 +1,13 @@
 //! The words of IPv6 (RFC 3810, RFC 2710 for the older version). When they are said is decided in `reports`.
 
 use super::Multicast;
-use super::reports::{ASKED_MAX, Question, Statement};
-use crate::address::group_hardware;
-use crate::egress::{Egress, Frame, Payload};
+use super::reports::{ASKED_MAX, Heard, Question, Statement};
+use crate::egress::Egress;
 use crate::ip::arrival::Arrival;
 use crate::link::Link;
-use crate::link::interface::{InterfaceId, Resolution};
+use crate::link::interface::InterfaceId;
 use core::net::{IpAddr, Ipv6Addr};
 use tcp::Instant;
-use wire::ethernet::{self, EtherType};
 use wire::igmp::Version;
 use wire::ipv4::Protocol;
 use wire::ipv6;
@@ -42,27 +40,24 @@ impl Multicast {
             link.counters.mld_in_errors += 1;
             return;
         }
-        match Message::parse(kind, body) {
-            Err(_) => link.counters.mld_in_errors += 1,
+        let heard = match Message::parse(kind, body) {
+            Err(_) => {
+                link.counters.mld_in_errors += 1;
+                return;
+            }
             Ok(Message::Query(query)) => {
                 let sources = query.sources().take(ASKED_MAX + 1);
-                let question = Question {
+                Heard::Query(Question {
                     version: query.version,
                     group: query.group.into(),
                     max_response_ms: query.max_response_ms,
                     sources: sources.map(IpAddr::V6).collect(),
-                };
-                self.handle_query(now, &mut link.timers, arrival.interface, &question);
+                })
             }
-            Ok(Message::Report(group)) => {
-                self.handle_foreign_report(
-                    now,
-                    &mut link.timers,
-                    (arrival.interface, group.into()),
-                );
-            }
-            Ok(Message::Other(_)) => {}
-        }
+            Ok(Message::Report(group)) => Heard::Report(group.into()),
+            Ok(Message::Other(_)) => return,
+        };
+        self.handle_heard(now, &mut link.timers, arrival.interface, &heard);
     }
 }
 
@@ -101,48 +96,26 @@ fn send(
     egress: &mut dyn Egress,
     build: impl FnOnce((Ipv6Addr, Ipv6Addr), &mut [u8]) -> usize,
 ) {
-    const IP_START: usize = ethernet::Header::LEN;
-    const OPTIONS_START: usize = IP_START + ipv6::Header::LEN;
-    const START: usize = OPTIONS_START + ROUTER_ALERT.len();
-    let Some(interface) = link.interfaces.find(id) else {
-        return;
-    };
-    if interface.config.resolution != Resolution::Arp {
-        return;
-    }
-    // RFC 3810 §5.2.13: a valid link-local address, or none.
-    let source = interface.valid_link_local();
-    let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
-    let header = ethernet::Header {
-        destination: group_hardware(destination),
-        source: interface.config.hardware,
-        ethertype: EtherType::IPV6,
-    };
-    let packet = link.scratch.bytes();
-    let len = build((source, destination), &mut packet[START..]);
-    packet[OPTIONS_START..START].copy_from_slice(&ROUTER_ALERT);
-    // RFC 3810 §5: a hop limit of 1.
-    let ip = ipv6::Header {
-        source,
-        destination,
-        next_header: Protocol::HOP_BY_HOP,
-        hop_limit: 1,
-        traffic_class: 0,
-        flow_label: 0,
-    };
-    ip.emit(ROUTER_ALERT.len() + len, &mut packet[IP_START..]);
-    header.emit(packet);
-    let frame = Frame {
-        interface: id,
-        headers: &packet[..START + len],
-        payload: Payload::None,
-        checksum: None,
-        segment_size: None,
-    };
-    if egress.transmit(&frame).is_ok() {
-        link.counters.ip_out_requests += 1;
-        link.counters.mld_out_msgs += 1;
-    }
+    const START: usize = ipv6::Header::LEN + ROUTER_ALERT.len();
+    let is_sent = link.send_to_group(id, destination.into(), egress, |interface, packet| {
+        // RFC 3810 §5.2.13: a valid link-local address, or none.
+        let source = interface.valid_link_local();
+        let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let len = build((source, destination), &mut packet[START..]);
+        packet[ipv6::Header::LEN..START].copy_from_slice(&ROUTER_ALERT);
+        // RFC 3810 §5: a hop limit of 1.
+        let ip = ipv6::Header {
+            source,
+            destination,
+            next_header: Protocol::HOP_BY_HOP,
+            hop_limit: 1,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        ip.emit(ROUTER_ALERT.len() + len, packet);
+        START + len
+    });
+    link.counters.mld_out_msgs += u64::from(is_sent);
 }
 
 fn v6(address: IpAddr) -> Option<Ipv6Addr> {

@@ -12,15 +12,17 @@ mod reports;
 
 use crate::address::{group_hardware, solicited_node};
 use crate::containers::keyed::Keyed;
+use crate::egress::{Egress, Frame};
 use crate::error::Error;
 use crate::link::Link;
-use crate::link::interface::{InterfaceId, Interfaces, Resolution};
+use crate::link::interface::{Interface, InterfaceId, Interfaces, Resolution};
 
 use core::net::{IpAddr, Ipv4Addr};
 pub(crate) use filter::Filter;
 use reports::{Querier, Reports};
 use siphasher::sip::SipHasher13;
 use std::collections::HashMap;
+use wire::ethernet::{self, EtherType};
 
 /// Memberships of all sockets together at most.
 const MEMBERSHIPS_MAX: usize = 4_096;
@@ -285,6 +287,38 @@ impl Multicast {
                 listen,
             });
         }
+    }
+}
+
+impl Link {
+    /// Sends what `build` makes behind the Ethernet header, where the interface has neighbours; false: it is not sent.
+    fn send_to_group(
+        &mut self,
+        id: InterfaceId,
+        group: IpAddr,
+        egress: &mut dyn Egress,
+        build: impl FnOnce(&Interface, &mut [u8]) -> usize,
+    ) -> bool {
+        let interface = self.interfaces.find(id);
+        let Some(interface) = interface.filter(|one| one.config.resolution == Resolution::Arp)
+        else {
+            return false;
+        };
+        let header = ethernet::Header {
+            destination: group_hardware(group),
+            source: interface.config.hardware,
+            ethertype: match group {
+                IpAddr::V4(_) => EtherType::IPV4,
+                IpAddr::V6(_) => EtherType::IPV6,
+            },
+        };
+        let frame = self.scratch.bytes();
+        let len = build(interface, &mut frame[ethernet::Header::LEN..]);
+        header.emit(frame);
+        let frame = Frame::whole(id, &frame[..ethernet::Header::LEN + len]);
+        let is_sent = egress.transmit(&frame).is_ok();
+        self.counters.ip_out_requests += u64::from(is_sent);
+        is_sent
     }
 }
 

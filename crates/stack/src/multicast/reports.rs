@@ -34,6 +34,15 @@ pub(super) struct Question {
     pub(super) sources: Vec<IpAddr>,
 }
 
+/// What has come by the link.
+#[derive(Clone, Debug)]
+pub(super) enum Heard {
+    /// A router asks.
+    Query(Question),
+    /// Another host has said in an older version's words that it is in a group.
+    Report(IpAddr),
+}
+
 /// What is to be said of a group now.
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
@@ -203,14 +212,22 @@ impl Multicast {
         }
     }
 
-    /// Another host has said in an older version's words that it is in a group: then this one need not
-    /// (RFC 2236 §3, RFC 3376 §7.2.2, RFC 3810 §8.2.2).
-    pub(super) fn handle_foreign_report(
+    /// Takes in what has come by an interface.
+    pub(super) fn handle_heard(
         &mut self,
         now: Instant,
         timers: &mut Timers,
-        place: GroupKey,
+        interface: InterfaceId,
+        heard: &Heard,
     ) {
+        match heard {
+            Heard::Query(query) => self.handle_query(now, timers, interface, query),
+            Heard::Report(group) => self.handle_foreign_report(now, timers, (interface, *group)),
+        }
+    }
+
+    /// Where another host is in a group this one need not say so (RFC 2236 §3, RFC 3376 §7.2.2, RFC 3810 §8.2.2).
+    fn handle_foreign_report(&mut self, now: Instant, timers: &mut Timers, place: GroupKey) {
         let version = self.version(now, place.0, place.1.is_ipv6());
         if let Some(reports) = self.groups.get_mut(&place)
             && version < Version::V3
@@ -220,7 +237,7 @@ impl Multicast {
         self.arm(timers);
     }
 
-    pub(super) fn handle_query(
+    fn handle_query(
         &mut self,
         now: Instant,
         timers: &mut Timers,

@@ -92,6 +92,14 @@ impl<'m> Pair<'m> {
         }
     }
 
+    /// A connection to port 80 of the second host: its owner on the first, and there.
+    pub fn connected(&mut self) -> (u64, u64) {
+        let listener = self.nodes[1].listen(80, 5);
+        let client = self.nodes[0].connect(self.now, ip(2), 80);
+        self.run(ms(20));
+        (client, self.nodes[1].accept(listener).unwrap())
+    }
+
     /// Runs until nothing more happens before `span` has passed.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;

@@ -1,5 +1,6 @@
 //! One stack against IPv6 frames made by hand.
 
+use super::node::Shared;
 use super::pair::*;
 use super::peer::{ME, PEER};
 use crate::*;
@@ -41,6 +42,21 @@ pub fn with_node6<R>(test: impl FnOnce(&mut Node<'_>) -> R) -> R {
         node.transmit(start + ms(seconds * 1_000));
     }
     test(&mut node)
+}
+
+/// A host that listens to routers, with nothing configured.
+pub fn with_host_of_routers(test: impl FnOnce(&mut Node<'_>)) {
+    let mut memory = HeapTables::new(16, 4, 4).unwrap();
+    let mut stack = Stack::new(memory.tables(), config(ME)).unwrap();
+    let nic = InterfaceConfig {
+        hardware: hardware(ME),
+        mtu: 1_500,
+        resolution: Resolution::Arp,
+        scope_id: 5,
+        router_discovery: true,
+    };
+    stack.add_interface(nic).unwrap();
+    test(&mut Node::with(stack, Shared::default()));
 }
 
 pub fn header6(source: Ipv6Addr, destination: Ipv6Addr, next_header: Protocol) -> Header {

@@ -185,10 +185,7 @@ fn both_ends_may_open_at_once() {
 fn a_half_closed_connection_still_carries_data_the_other_way() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);
-    let listener = pair.nodes[1].listen(80, 5);
-    let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-    pair.run(ms(20));
-    let server = pair.nodes[1].accept(listener).unwrap();
+    let (client, server) = pair.connected();
     pair.nodes[0].shutdown(pair.now, client);
     pair.run(ms(20));
     assert!(pair.nodes[1].view(server).fin);
@@ -265,10 +262,7 @@ fn what_is_aborted_once_its_program_knows_it_is_established_can_be_accepted() {
 fn a_reset_is_kept_for_the_program_until_it_closes() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);
-    let listener = pair.nodes[1].listen(80, 5);
-    let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-    pair.run(ms(20));
-    let server = pair.nodes[1].accept(listener).unwrap();
+    let (client, server) = pair.connected();
     pair.nodes[0].abort(pair.now, client);
     pair.run(ms(20));
     assert!(
@@ -306,10 +300,7 @@ fn a_reset_is_kept_for_the_program_until_it_closes() {
 fn a_busy_interface_loses_and_reorders_nothing() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);
-    let listener = pair.nodes[1].listen(80, 5);
-    let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-    pair.run(ms(20));
-    let server = pair.nodes[1].accept(listener).unwrap();
+    let (client, server) = pair.connected();
     let data = pattern(3, 200_000);
     let mut written = false;
     for _ in 0..3_000 {

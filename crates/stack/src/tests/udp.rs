@@ -1,5 +1,6 @@
 //! UDP sockets: which one gets a datagram, what leaves, and what ICMP does to them.
 
+use super::datagrams::*;
 use super::node::*;
 use super::peer::*;
 use crate::udp::{DatagramErrorKind, MtuDiscovery, Outgoing};
@@ -25,16 +26,6 @@ fn any(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
 }
 
-fn bind(node: &mut Node<'_>, owner: u64, local: SocketAddr) -> UdpId {
-    let bind = UdpBind {
-        owner,
-        local,
-        shares: false,
-        options: UdpOptions::default(),
-    };
-    node.stack.udp_bind(&bind).unwrap()
-}
-
 fn with_options(node: &mut Node<'_>, id: UdpId, change: impl FnOnce(&mut UdpOptions)) {
     let mut options = node.stack.udp_options(id).unwrap();
     change(&mut options);
@@ -57,23 +48,13 @@ fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Flyin
     frame(&ipv4_header(from.0, to.0, Protocol::UDP), &udp)
 }
 
-/// What the sockets got since the last look: owner, sender, payload.
-fn taken(node: &Node<'_>) -> Vec<(u64, SocketAddr, Vec<u8>)> {
-    std::mem::take(&mut node.programs.borrow_mut().datagrams)
-}
-
 fn send(
     node: &mut Node<'_>,
     id: UdpId,
     destination: Option<SocketAddr>,
     payload: &[u8],
 ) -> Result<usize, SendError> {
-    let outgoing = Outgoing {
-        destination,
-        ..Outgoing::default()
-    };
-    node.stack
-        .udp_send(NOW, id, &outgoing, payload, &mut node.egress)
+    send_at(node, (NOW, id), destination, payload)
 }
 
 /// Packets with their IPv4 headers; checksums of whole datagrams are verified.

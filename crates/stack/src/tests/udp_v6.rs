@@ -1,5 +1,6 @@
 //! UDP over IPv6: dual sockets, link-local peers, fragments, ICMPv6 errors (RFC 8200, RFC 4443).
 
+use super::datagrams::*;
 use super::node::*;
 use super::peer::*;
 use crate::udp::{DatagramErrorKind, MtuDiscovery, Outgoing};
@@ -53,16 +54,6 @@ fn node(tables: Tables<'_>) -> Node<'_> {
     node
 }
 
-fn bind(node: &mut Node<'_>, owner: u64, local: SocketAddr) -> UdpId {
-    let bind = UdpBind {
-        owner,
-        local,
-        shares: false,
-        options: UdpOptions::default(),
-    };
-    node.stack.udp_bind(&bind).unwrap()
-}
-
 fn packet(from: Ipv6Addr, to: Ipv6Addr, protocol: Protocol, payload: &[u8]) -> Flying {
     let mut bytes = vec![0; 54];
     EthernetHeader {
@@ -104,22 +95,13 @@ fn datagram(from: (Ipv6Addr, u16), to: (Ipv6Addr, u16), payload: &[u8]) -> Flyin
     packet(from.0, to.0, Protocol::UDP, &udp)
 }
 
-fn taken(node: &Node<'_>) -> Vec<(u64, SocketAddr, Vec<u8>)> {
-    std::mem::take(&mut node.programs.borrow_mut().datagrams)
-}
-
 fn send(
     node: &mut Node<'_>,
     id: UdpId,
     to: SocketAddr,
     payload: &[u8],
 ) -> Result<usize, SendError> {
-    let outgoing = Outgoing {
-        destination: Some(to),
-        ..Outgoing::default()
-    };
-    node.stack
-        .udp_send(NOW, id, &outgoing, payload, &mut node.egress)
+    send_at(node, (NOW, id), Some(to), payload)
 }
 
 /// Headers and what follows them, of IPv6 packets.

@@ -79,6 +79,19 @@ fn quiet(node: &mut Node<'_>) {
     }
 }
 
+/// The host has a second address, in a network of 65,536, and a connection to the peer.
+fn meet_peer_on_wide_link(node: &mut Node<'_>) {
+    quiet(node);
+    let address = InterfaceAddress {
+        address: Ipv4Addr::new(10, 1, 0, 1).into(),
+        prefix_len: 16,
+    };
+    node.stack.add_address(NOW, NIC, address).unwrap();
+    node.connect(NOW, ip(PEER), 80);
+    node.transmit(NOW);
+    node.deliver(NOW, &reply(PEER, ip(PEER)));
+}
+
 fn hardware_of(node: &Node<'_>, now: Instant, n: u8) -> Option<Option<Address>> {
     node.stack
         .neighbours(now)
@@ -235,10 +248,7 @@ fn after_three_unanswered_questions_the_host_is_unreachable() {
 fn an_established_connection_survives_a_neighbour_that_went_away_for_a_while() {
     let mut memory = memory(8, 8);
     let mut pair = Pair::new(&mut memory, 1);
-    let listener = pair.nodes[1].listen(80, 5);
-    let client = pair.nodes[0].connect(pair.now, ip(2), 80);
-    pair.run(ms(20));
-    let server = pair.nodes[1].accept(listener).unwrap();
+    let (client, server) = pair.connected();
     pair.run(ms(60_000));
     pair.trouble.lose = 1_000;
     pair.nodes[0].write(pair.now, client, b"are you there");
@@ -253,20 +263,7 @@ fn an_established_connection_survives_a_neighbour_that_went_away_for_a_while() {
 #[test]
 fn a_flood_of_requests_neither_fills_the_cache_nor_evicts_who_is_in_use() {
     with_node(|node| {
-        quiet(node);
-        node.stack
-            .add_address(
-                NOW,
-                NIC,
-                InterfaceAddress {
-                    address: Ipv4Addr::new(10, 1, 0, 1).into(),
-                    prefix_len: 16,
-                },
-            )
-            .unwrap();
-        node.connect(NOW, ip(PEER), 80);
-        node.transmit(NOW);
-        node.deliver(NOW, &reply(PEER, ip(PEER)));
+        meet_peer_on_wide_link(node);
         node.transmit(NOW);
         for n in 0..20_000_u32 {
             let sender = Ipv4Addr::from_bits(Ipv4Addr::new(10, 1, 1, 0).to_bits() + n);
@@ -281,20 +278,7 @@ fn a_flood_of_requests_neither_fills_the_cache_nor_evicts_who_is_in_use() {
 #[test]
 fn a_flood_of_connects_to_silent_hosts_leaves_the_confirmed_neighbour_alone() {
     with_node(|node| {
-        quiet(node);
-        node.stack
-            .add_address(
-                NOW,
-                NIC,
-                InterfaceAddress {
-                    address: Ipv4Addr::new(10, 1, 0, 1).into(),
-                    prefix_len: 16,
-                },
-            )
-            .unwrap();
-        node.connect(NOW, ip(PEER), 80);
-        node.transmit(NOW);
-        node.deliver(NOW, &reply(PEER, ip(PEER)));
+        meet_peer_on_wide_link(node);
         for n in 0..1_500_u32 {
             node.connect(
                 NOW,

@@ -1,5 +1,6 @@
 //! Groups: what sockets hear, what routers are told, and what they ask (RFC 3376).
 
+use crate::tests::datagrams::*;
 use crate::tests::node::*;
 use crate::tests::peer::*;
 use crate::udp::Outgoing;
@@ -15,16 +16,6 @@ const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
 fn memory() -> HeapTables {
     HeapTables::new(4, 4, 4).unwrap().with_udp(8).unwrap()
-}
-
-fn bind(node: &mut Node<'_>, owner: u64) -> UdpId {
-    let bind = UdpBind {
-        owner,
-        local: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 5_000),
-        shares: true,
-        options: UdpOptions::default(),
-    };
-    node.stack.udp_bind(&bind).unwrap()
 }
 
 fn everybody() -> Membership {
@@ -107,7 +98,7 @@ const REPORTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 fn joining_and_leaving_is_said_twice() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     let mut at = NOW;
     for (record, leave) in [(4, false), (3, true)] {
@@ -128,7 +119,10 @@ fn joining_and_leaving_is_said_twice() {
 fn a_group_is_heard_while_somebody_here_is_in_it() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let (first, second) = (bind(&mut node, 7), bind(&mut node, 8));
+    let (first, second) = (
+        bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED),
+        bind_beside(&mut node, 8, Ipv4Addr::UNSPECIFIED),
+    );
     node.deliver(NOW, &datagram(9, b"x"));
     assert_eq!(heard(&node), []);
     node.stack.udp_join(first, &everybody()).unwrap();
@@ -158,7 +152,7 @@ fn a_group_is_heard_while_somebody_here_is_in_it() {
 fn sources_are_reported_as_they_come_and_go() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     node.stack.udp_join(id, &only(10)).unwrap();
     assert_eq!(said(&mut node, NOW), [(REPORTS, 0x22, 5, vec![10])]);
     let later = NOW + ms(5_000);
@@ -176,7 +170,7 @@ fn sources_are_reported_as_they_come_and_go() {
 fn queries_are_answered_once_within_their_time() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     said(&mut node, NOW);
     let mut at = NOW + ms(2_000);
@@ -202,7 +196,7 @@ fn queries_are_answered_once_within_their_time() {
 fn routers_of_older_versions_hear_their_own_words() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     node.deliver(NOW, &query(&[0x11, 100, 0, 0, 0, 0, 0, 0]));
     node.stack.udp_join(id, &everybody()).unwrap();
     assert_eq!(said(&mut node, NOW), [(GROUP, 0x16, 0, vec![])]);
@@ -223,7 +217,7 @@ fn routers_of_older_versions_hear_their_own_words() {
 fn what_a_host_sends_to_a_group_its_own_members_hear_unless_it_asks_not_to() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     said(&mut node, NOW);
     let outgoing = Outgoing {
@@ -254,7 +248,7 @@ fn what_a_host_sends_to_a_group_its_own_members_hear_unless_it_asks_not_to() {
 fn memberships_are_bounded() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     for n in 0..20 {
         let join = Membership {
             group: Ipv4Addr::new(239, 0, 0, n).into(),
@@ -277,7 +271,7 @@ fn memberships_are_bounded() {
 fn a_blocked_source_is_heard_again_once_it_is_not() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED);
     assert_eq!(
         node.stack.udp_block(id, &only(9)),
         Err(Error::InvalidArgument)
@@ -301,7 +295,10 @@ fn a_blocked_source_is_heard_again_once_it_is_not() {
 fn who_has_not_joined_hears_the_groups_of_others_only_if_it_wants_all() {
     let mut memory = memory();
     let mut node = Node::new(memory.tables(), ME, NOW);
-    let (member, other) = (bind(&mut node, 7), bind(&mut node, 8));
+    let (member, other) = (
+        bind_beside(&mut node, 7, Ipv4Addr::UNSPECIFIED),
+        bind_beside(&mut node, 8, Ipv4Addr::UNSPECIFIED),
+    );
     node.stack.udp_join(member, &everybody()).unwrap();
     node.deliver(NOW, &datagram(9, b"news"));
     assert_eq!(heard(&node), [7, 8]);

@@ -1,11 +1,12 @@
 //! Groups of IPv6: what is heard, what routers are told, what they ask (RFC 3810), and what devices let in.
 
 use crate::address::solicited_node;
+use crate::tests::datagrams::*;
 use crate::tests::node::*;
 use crate::tests::peer::*;
 use crate::*;
 use ::tcp::Instant;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, Header as EthernetHeader};
 use wire::icmpv6::Message;
@@ -32,16 +33,6 @@ fn node(tables: Tables<'_>) -> Node<'_> {
         node.stack.add_address(NOW, NIC, address).unwrap();
     }
     node
-}
-
-fn bind(node: &mut Node<'_>, owner: u64) -> UdpId {
-    let bind = UdpBind {
-        owner,
-        local: SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 5_000),
-        shares: true,
-        options: UdpOptions::default(),
-    };
-    node.stack.udp_bind(&bind).unwrap()
 }
 
 fn everybody() -> Membership {
@@ -199,7 +190,7 @@ fn joining_and_leaving_is_said_twice_with_a_router_alert() {
     let mut memory = memory();
     let mut node = node(memory.tables());
     let mut at = settle(&mut node);
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv6Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     for (record, leave) in [(4, false), (3, true)] {
         if leave {
@@ -245,7 +236,10 @@ fn devices_let_in_each_group_once() {
     let solicited = crate::address::group_hardware(solicited_node(OURS)).0;
     let everybody_here = [0x33, 0x33, 0, 0, 0, 1];
     assert_eq!(all(&mut node), [(solicited, true), (everybody_here, true)]);
-    let (first, second) = (bind(&mut node, 7), bind(&mut node, 8));
+    let (first, second) = (
+        bind_beside(&mut node, 7, Ipv6Addr::UNSPECIFIED),
+        bind_beside(&mut node, 8, Ipv6Addr::UNSPECIFIED),
+    );
     node.stack.udp_join(first, &everybody()).unwrap();
     node.stack.udp_join(second, &only(9)).unwrap();
     let group = [0x33, 0x33, 0, 0, 0, 7];
@@ -261,7 +255,10 @@ fn members_hear_the_sources_that_they_have_chosen() {
     let mut memory = memory();
     let mut node = node(memory.tables());
     settle(&mut node);
-    let (first, second) = (bind(&mut node, 7), bind(&mut node, 8));
+    let (first, second) = (
+        bind_beside(&mut node, 7, Ipv6Addr::UNSPECIFIED),
+        bind_beside(&mut node, 8, Ipv6Addr::UNSPECIFIED),
+    );
     node.deliver(NOW, &datagram(source(9), b"x"));
     assert_eq!(heard(&node), []);
     node.stack.udp_join(first, &everybody()).unwrap();
@@ -287,7 +284,7 @@ fn members_hear_the_sources_that_they_have_chosen() {
 fn queries_of_both_versions_are_answered_in_their_words() {
     let mut memory = memory();
     let mut node = node(memory.tables());
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv6Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     let mut at = settle(&mut node);
     node.deliver(at, &from_router(&query(true)));
@@ -316,7 +313,7 @@ fn queries_of_both_versions_are_answered_in_their_words() {
 fn queries_that_did_not_come_from_the_link_are_not_believed() {
     let mut memory = memory();
     let mut node = node(memory.tables());
-    let id = bind(&mut node, 7);
+    let id = bind_beside(&mut node, 7, Ipv6Addr::UNSPECIFIED);
     node.stack.udp_join(id, &everybody()).unwrap();
     let mut at = settle(&mut node);
     let to = "ff02::1".parse().unwrap();

@@ -123,28 +123,19 @@ fn announcement(router: Ipv6Addr, station: u8) -> Flying {
 
 /// A host that has heard both routers, `OLD` first.
 fn with_routers(test: impl FnOnce(&mut Node<'_>)) {
-    let mut memory = HeapTables::new(16, 4, 4).unwrap();
-    let mut stack = Stack::new(memory.tables(), config(ME)).unwrap();
-    let nic = InterfaceConfig {
-        hardware: hardware(ME),
-        mtu: 1_500,
-        resolution: Resolution::Arp,
-        scope_id: 5,
-        router_discovery: true,
-    };
-    stack.add_interface(nic).unwrap();
-    let mut node = Node::with(stack, Shared::default());
-    for second in 0..3 {
-        node.timers(after(second));
-        node.transmit(after(second));
-    }
-    node.deliver(after(3), &announcement(OLD, 54));
-    node.deliver(after(3), &announcement(NEW, 53));
-    for second in 3..8 {
-        node.timers(after(second));
-        node.transmit(after(second));
-    }
-    test(&mut node);
+    with_host_of_routers(|node| {
+        for second in 0..3 {
+            node.timers(after(second));
+            node.transmit(after(second));
+        }
+        node.deliver(after(3), &announcement(OLD, 54));
+        node.deliver(after(3), &announcement(NEW, 53));
+        for second in 3..8 {
+            node.timers(after(second));
+            node.transmit(after(second));
+        }
+        test(node);
+    });
 }
 
 fn redirect6(

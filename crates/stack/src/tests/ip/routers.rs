@@ -1,7 +1,6 @@
 //! Router advertisements: default routes, prefixes, addresses, their lifetimes.
 
 use crate::tests::pair::*;
-use crate::tests::peer::ME;
 use crate::tests::peer6::*;
 use crate::*;
 use ::tcp::{Duration, Instant};
@@ -41,22 +40,6 @@ fn announcement(source: Ipv6Addr, hop_limit: u8, router_lifetime_s: u16, options
     icmp_frame(source, ALL_NODES, hop_limit, &message)
 }
 
-/// A host that listens to routers, with nothing configured.
-fn with_host(test: impl FnOnce(&mut Node<'_>)) {
-    let mut memory = HeapTables::new(16, 4, 4).unwrap();
-    let mut stack = Stack::new(memory.tables(), config(ME)).unwrap();
-    let nic = InterfaceConfig {
-        hardware: hardware(ME),
-        mtu: 1_500,
-        resolution: Resolution::Arp,
-        scope_id: 5,
-        router_discovery: true,
-    };
-    stack.add_interface(nic).unwrap();
-    let mut node = Node::with(stack, crate::tests::node::Shared::default());
-    test(&mut node);
-}
-
 fn settle(node: &mut Node<'_>, from: Instant) -> Vec<Flying> {
     let mut frames = Vec::new();
     for step in 0..3 {
@@ -91,7 +74,7 @@ fn routes(node: &Node<'_>) -> Vec<(IpAddr, Option<IpAddr>)> {
 fn a_host_asks_for_routers_three_times_and_stops_when_one_answers() {
     let asked = |answers: bool| {
         let mut count = 0;
-        with_host(|node| {
+        with_host_of_routers(|node| {
             for step in 0..40 {
                 let now = NOW + seconds(step);
                 node.timers(now);
@@ -115,7 +98,7 @@ fn a_host_asks_for_routers_three_times_and_stops_when_one_answers() {
 
 #[test]
 fn a_router_with_a_prefix_makes_an_address_a_route_and_a_way_out() {
-    with_host(|node| {
+    with_host_of_routers(|node| {
         settle(node, NOW);
         let router_hardware = ndp::source_link_layer(hardware(77));
         let options = [&prefix(7_200, 3_600).to_bytes()[..], &router_hardware].concat();
@@ -146,7 +129,7 @@ fn a_router_with_a_prefix_makes_an_address_a_route_and_a_way_out() {
 
 #[test]
 fn lifetimes_end_and_short_ones_of_a_stranger_do_not_end_them_at_once() {
-    with_host(|node| {
+    with_host_of_routers(|node| {
         settle(node, NOW);
         let option = prefix(20_000, 10_000).to_bytes();
         node.deliver(NOW, &announcement(ROUTER, 255, 100, &option));
@@ -170,7 +153,7 @@ fn lifetimes_end_and_short_ones_of_a_stranger_do_not_end_them_at_once() {
 
 #[test]
 fn a_router_that_resigns_or_lies_about_itself_is_no_way_out() {
-    with_host(|node| {
+    with_host_of_routers(|node| {
         settle(node, NOW);
         for (source, hop_limit) in [(ROUTER, 254), (PEER6, 255), (Ipv6Addr::UNSPECIFIED, 255)] {
             node.deliver(NOW, &announcement(source, hop_limit, 1_800, &[]));
@@ -186,7 +169,7 @@ fn a_router_that_resigns_or_lies_about_itself_is_no_way_out() {
 
 #[test]
 fn two_routers_are_kept_and_a_flood_of_them_is_bounded() {
-    with_host(|node| {
+    with_host_of_routers(|node| {
         settle(node, NOW);
         for n in 0..1_000_u16 {
             let router = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, n + 1);
@@ -202,7 +185,7 @@ fn two_routers_are_kept_and_a_flood_of_them_is_bounded() {
 
 #[test]
 fn the_links_mtu_is_taken_over_within_its_bounds() {
-    with_host(|node| {
+    with_host_of_routers(|node| {
         settle(node, NOW);
         for (mtu, expected) in [
             (1_400, 1_340),
