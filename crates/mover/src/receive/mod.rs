@@ -157,7 +157,7 @@ impl<'a> Receiver<'a> {
                 Message::End(file, size, digest) => {
                     if let Some(sink) = self.sink(file) {
                         sink.ends(size, digest)?;
-                        self.settle(&sink)?;
+                        self.conclude(&sink)?;
                     }
                 }
                 Message::Failed(file, reason) => self.give_up(file, reason),
@@ -276,7 +276,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Ends a file that is whole, or cannot be.
-    fn settle(&self, sink: &Arc<Sink>) -> Result<(), Error> {
+    fn conclude(&self, sink: &Arc<Sink>) -> Result<(), Error> {
         let (size, digest) = match sink.verdict() {
             Verdict::Pending => return Ok(()),
             Verdict::Failed(reason) => {

@@ -49,7 +49,7 @@ struct State {
     tries: HashMap<u64, u32>,
     end: Option<(u64, Digest)>,
     failure: Option<String>,
-    is_settled: bool,
+    is_concluded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -261,7 +261,7 @@ impl Sink {
     pub fn give_up(&self, reason: &str) {
         let mut state = lock(&self.state);
         state.failure.get_or_insert_with(|| reason.to_owned());
-        state.is_settled = true;
+        state.is_concluded = true;
     }
 
     /// A piece is about to be written.
@@ -321,16 +321,16 @@ impl Sink {
     /// What became of it; each answer but the first is given once.
     pub fn verdict(&self) -> Verdict {
         let mut state = lock(&self.state);
-        if state.is_settled {
+        if state.is_concluded {
             return Verdict::Pending;
         }
         if let Some(reason) = state.failure.clone() {
-            state.is_settled = true;
+            state.is_concluded = true;
             return Verdict::Failed(reason);
         }
         match state.end {
             Some((size, digest)) if state.count == blocks_of(size, self.entry.block_bytes) => {
-                state.is_settled = true;
+                state.is_concluded = true;
                 let blocks: Option<Vec<Digest>> = state.digests.iter().copied().collect();
                 match blocks {
                     Some(blocks) if checksum::whole(self.entry.algorithm, &blocks) == digest => {
@@ -355,7 +355,7 @@ impl Sink {
     pub fn checkpoint(&self) -> Result<(), Error> {
         let blocks = {
             let mut state = lock(&self.state);
-            if state.is_settled {
+            if state.is_concluded {
                 return Ok(());
             }
             std::mem::take(&mut state.unnoted)
