@@ -100,6 +100,16 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// As [`emit`], with the scope that the address itself has.
+#[must_use]
+pub fn emit_scoped(address: SocketAddr, family: Family) -> Emitted {
+    let scope_id = match address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    emit(address, family, scope_id)
+}
+
 /// Writes an address as a socket of `family` shows it; a link-local one gets this scope.
 #[must_use]
 pub fn emit(address: SocketAddr, family: Family, scope_id: u32) -> Emitted {

@@ -40,7 +40,8 @@ pub use hostif::{
     DatagramOptions, Figures, OptionChanges, Query, ShutdownHow, SocketId, SocketOption, WriteMode,
 };
 pub use private::{
-    PrivateFd, close_settled, first_private, is_private, lowest_private, settle, settled, unmark,
+    PrivateFd, close_relocated, first_private, is_private, lowest_private, relocate, relocated,
+    unmark,
 };
 pub use readiness::{Readiness, State};
 pub use rustix::io::Errno;

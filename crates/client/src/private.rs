@@ -17,7 +17,7 @@ const MARKED: usize = 1 << 20;
 type Marks = [AtomicU64; MARKED / 64];
 static MARKS: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
 /// Those of them that belong to an engine inside this process.
-static SETTLED: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
+static RELOCATED: Marks = [const { AtomicU64::new(0) }; MARKED / 64];
 
 /// Lowest number that private descriptors get: 512, or half the limit of open files where that is low.
 #[must_use]
@@ -82,46 +82,49 @@ pub fn is_private(fd: RawFd) -> bool {
 /// Moves a descriptor out of the program's way for an engine inside this process, which owns it as any other
 /// value: whoever closes the number calls [`unmark`] first.
 #[must_use]
-pub fn settle(fd: OwnedFd) -> OwnedFd {
+pub fn relocate(fd: OwnedFd) -> OwnedFd {
     let private = PrivateFd::new(fd);
     let number = private.number;
     core::mem::forget(private);
-    if let Some((word, bit)) = mark_in(&SETTLED, number) {
+    if let Some((word, bit)) = mark_in(&RELOCATED, number) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     sys::own(number)
 }
 
-/// As [`settle`], of a duplicate that never has a number that the program could expect to get.
+/// As [`relocate`], of a duplicate that never has a number that the program could expect to get.
 ///
 /// # Errors
 /// No more descriptors.
-pub(crate) fn settle_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+pub(crate) fn relocate_copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let copy = high_copy(fd)?;
     let number = copy.as_raw_fd();
     mark(number);
-    if let Some((word, bit)) = mark_in(&SETTLED, number) {
+    if let Some((word, bit)) = mark_in(&RELOCATED, number) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     Ok(copy)
 }
 
-/// The numbers below `end` that were settled and are open, in order.
-pub fn settled(end: RawFd) -> impl Iterator<Item = RawFd> {
+/// The numbers below `end` that were relocated and are open, in order.
+pub fn relocated(end: RawFd) -> impl Iterator<Item = RawFd> {
     (0..end).filter(|&fd| {
-        mark_in(&SETTLED, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+        mark_in(&RELOCATED, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     })
 }
 
-/// Closes a settled number whose owner lives on for ever and does not use it any more.
-pub fn close_settled(fd: RawFd) {
+/// Closes a relocated number whose owner lives on for ever and does not use it any more.
+pub fn close_relocated(fd: RawFd) {
     unmark(fd);
     sys::close(fd);
 }
 
 /// The number is about to be closed by its owner.
 pub fn unmark(fd: RawFd) {
-    for (word, bit) in [mark_in(&SETTLED, fd), place_of(fd)].into_iter().flatten() {
+    for (word, bit) in [mark_in(&RELOCATED, fd), place_of(fd)]
+        .into_iter()
+        .flatten()
+    {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
 }
@@ -195,13 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_settled_descriptor_is_high_and_marked_until_its_owner_closes_it() {
-        let fd = settle(hostif::sync::doorbell::create().unwrap());
+    fn a_relocated_descriptor_is_high_and_marked_until_its_owner_closes_it() {
+        let fd = relocate(hostif::sync::doorbell::create().unwrap());
         let number = fd.as_raw_fd();
         assert!(number >= first_private() && is_private(number));
-        assert!(settled(number + 1).any(|one| one == number));
+        assert!(relocated(number + 1).any(|one| one == number));
         unmark(number);
-        assert!(!settled(number + 1).any(|one| one == number));
+        assert!(!relocated(number + 1).any(|one| one == number));
         assert!(!is_private(number));
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use client::{Errno, PrivateFd, Socket, State, TcpSocket};
 use rustix::fd::AsFd;
 use rustix::net::SocketType;
+use switch::backing::local_of;
 
 use crate::backing;
 use crate::control::StreamControl;
@@ -159,7 +160,7 @@ fn begin(
         Some(local) => backing::bind(&backing, local)?,
         None => {
             session.bind_towards(backing.as_fd(), remote)?;
-            backing::local(&backing)?
+            local_of(backing.as_fd())?
         }
     };
     let socket = TcpSocket::open_towards(session, backing.as_fd(), local, remote)?;

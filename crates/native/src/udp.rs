@@ -5,10 +5,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use client::address::family;
 use client::{Errno, Outgoing, Readiness, Socket};
 use rustix::net::SocketType;
+use switch::backing::any_of;
 
-use crate::backing;
 use crate::bound::BoundSocket;
 use crate::control::known;
 use crate::engine::Engine;
@@ -37,7 +38,7 @@ impl UdpSocket {
     /// # Errors
     /// As there and of [`Self::connect`].
     pub fn towards(engine: Engine, peer: SocketAddr) -> io::Result<UdpSocket> {
-        let any = SocketAddr::new(backing::any(peer), 0);
+        let any = any_of(family(peer));
         let socket = UdpSocket::bind(engine, any)?;
         socket.connect(peer)?;
         Ok(socket)

@@ -1,7 +1,7 @@
 //! The engine inside the program: started by the first socket, run by the program's waiting threads.
 //!
 //! It answers at the name that an engine of its own would have, so that forked children, and what they execute, attach to
-//! it as to any engine. Its descriptors are private ones of the library (`client::settle`). `shim::inline` says what
+//! it as to any engine. Its descriptors are private ones of the library (`client::relocate`). `shim::inline` says what
 //! becomes of it in a forked child, and when the process ends.
 //!
 //! When a turn is taken is decided in `engine::Inline` and `client::inline_engine`.
@@ -59,7 +59,7 @@ fn start(settings: &str) -> Result<(), String> {
     let Some(listener) = listen(&name, &settings)? else {
         return Ok(());
     };
-    hostif::host_hooks::set(client::settle);
+    hostif::host_hooks::set(client::relocate);
     let claims = claim(&settings)?;
     let (driver, instead) = open(&settings)?;
     if let Some(instead) = &instead {
@@ -127,7 +127,7 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
         let address = own.address;
         let claimed = hostif::control::listen(&claim_on(address));
         claimed
-            .map(client::settle)
+            .map(client::relocate)
             .map_err(|errno| format!("another engine owns {address} ({errno})"))
     };
     settings.addresses.iter().map(claim).collect()
@@ -136,7 +136,7 @@ fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
 /// The device, and why it is another than was asked for.
 fn open(settings: &Settings) -> Result<(Box<dyn Driver>, Option<String>), String> {
     let addresses = Some(settings.addresses.iter().map(|own| own.address).collect());
-    let (nic, relocate_fd) = (&settings.nic, client::settle);
+    let (nic, relocate_fd) = (&settings.nic, client::relocate);
     if let Some(mode) = settings.xdp {
         let config = af_xdp::Config {
             addresses,
@@ -201,13 +201,13 @@ struct Handle;
 static HANDLE: Handle = Handle;
 
 impl InlineEngine for Handle {
-    fn turn(&self) {
+    fn poll(&self) {
         if let Some(running) = ENGINE.get() {
             running.engine.poll(None);
         }
     }
 
-    fn turn_into(
+    fn poll_into(
         &self,
         socket: (u32, SocketId),
         start: u64,
@@ -246,7 +246,7 @@ impl InlineEngine for Handle {
             Some(Watched::Device(fd, longest_us)) => {
                 Watch::Device(fd, Duration::from_micros(longest_us))
             }
-            Some(Watched::Work) => Watch::Turn,
+            Some(Watched::Work) => Watch::Work,
             Some(Watched::Ended) | None => Watch::Nothing,
         }
     }
@@ -298,11 +298,11 @@ impl Standstill for AcrossFork {
     fn abandon(self: Box<Self>) {
         let AcrossFork { kept, _deferral } = *self;
         for fd in kept.forget() {
-            client::close_settled(fd);
+            client::close_relocated(fd);
         }
         if let Some(running) = ENGINE.get() {
             for claim in &running.claims {
-                client::close_settled(claim.as_raw_fd());
+                client::close_relocated(claim.as_raw_fd());
             }
         }
     }

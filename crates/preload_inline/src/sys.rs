@@ -109,7 +109,7 @@ fn carry_on(kept: Kept<'static>, rx: OwnedFd) -> ! {
 fn close_others(one_more: RawFd) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.and_then(|limit| RawFd::try_from(limit).ok());
-    let mut kept: Vec<RawFd> = client::settled(limit.unwrap_or(RawFd::MAX)).collect();
+    let mut kept: Vec<RawFd> = client::relocated(limit.unwrap_or(RawFd::MAX)).collect();
     kept.push(one_more);
     kept.sort_unstable();
     let mut start = 0;

@@ -16,7 +16,6 @@ pub use netlink::{is_dump, observe, receive};
 
 use crate::policy::policy;
 use crate::{
-    accelerated,
     calls::create,
     fd_table::{descriptors, file},
 };
@@ -25,7 +24,7 @@ use crate::{
 fn own(socket: BorrowedFd<'_>) -> Vec<Own> {
     // Without an engine there are none; whether sockets may be made then is not asked here.
     let _ = create::attach(libc::SOCK_STREAM);
-    client::addresses::own(&accelerated::networks(), socket)
+    client::addresses::own(&switch::attached::networks(), socket)
 }
 
 /// Whether a socket of this kind answers questions for addresses.

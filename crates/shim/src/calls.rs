@@ -5,7 +5,6 @@ pub(crate) mod connect;
 pub(crate) mod control;
 pub(crate) mod create;
 pub(crate) mod datagram;
-pub(crate) mod device;
 pub(crate) mod error_queue;
 pub(crate) mod fast_open;
 pub(crate) mod listen;

@@ -5,6 +5,7 @@
 //! child share that epoll, and the child would be woken by what is the parent's.
 
 mod change;
+mod edges;
 mod instance;
 mod kick;
 pub mod set;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::{File, Kind};
 pub use change::control;
+pub use edges::observe;
 pub use instance::{Instance, SETS, Sets};
 use set::Refused;
 pub use watchers::Watchers;

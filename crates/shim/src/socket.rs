@@ -8,12 +8,11 @@ pub(crate) mod corked;
 mod datagram;
 pub(crate) mod last_arrival;
 mod peek;
+mod settings;
 
-use core::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -21,34 +20,27 @@ use rustix::io::Errno;
 use corked::Corked;
 use last_arrival::LastArrival;
 
-use crate::accelerated::{self, Stream};
-use crate::calls::datagram::membership::Membership;
-use crate::calls::device::Chosen;
 use crate::calls::error_queue::Completions;
-use crate::calls::options::{Answer, Log};
+use crate::calls::options::Answer;
 use crate::calls::stamping::Stamping;
 use crate::epoll::Watchers;
-use crate::inline;
 use crate::sys;
-use crate::wait::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
+use crate::wait::sleeping;
 use client::address::Family;
+use client::engines::AllNetworks;
 use client::route;
 use client::{Heard, Loaded, Shared};
+use switch::bind::Bound;
+use switch::device::{self, Chosen, Device, SO_BINDTOIFINDEX};
+use switch::groups::Membership;
+use switch::options::Log;
+use switch::readiness::{ERR, HUP, IN, OUT, Phase, RDHUP, RDNORM, WRBAND, WRNORM};
+use switch::stream::Stream;
 
 pub use client::engines::EngineIndex;
 pub use client::route::Owner;
 pub use datagram::NoFragments;
-
-/// The result of a bind.
-#[derive(Clone, Copy, Debug)]
-pub struct Bound {
-    /// Address and port as the kernel reports them, port 0 resolved.
-    pub address: SocketAddr,
-    /// Who has the address.
-    pub owner: Owner,
-    /// The engine that has it; of ANY, the first.
-    pub place: EngineIndex,
-}
+pub use settings::AT_ONCE_US;
 
 /// The program left the socket to the kernel for good.
 const KERNEL: u32 = 1;
@@ -58,10 +50,6 @@ const KERNEL_LISTENS: u32 = 1 << 1;
 /// backing socket is always non-blocking.
 const NONBLOCKING: u32 = 1;
 
-/// In `known_blocking`.
-const KNOWN_OFF: u32 = 1;
-const KNOWN_ON: u32 = 2;
-const KNOWN: u32 = 3;
 /// shutdown(SHUT_RD) was called.
 const RECEIVE_SHUT: u32 = 1 << 3;
 /// shutdown(SHUT_WR) was called.
@@ -76,9 +64,6 @@ const SYN_TAKEN: u32 = 1 << 7;
 const SIGNALLED: u32 = 1 << 8;
 /// The program has undone a connection: what there is of it tells an error, and gives way to the next.
 const SPENT: u32 = 1 << 9;
-
-/// In place of a timeout: it is over before it begins.
-pub const AT_ONCE_US: u64 = u64::MAX;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
@@ -107,7 +92,7 @@ pub struct Socket {
     /// UDP_SEGMENT.
     segment_bytes: AtomicU32,
     /// Receiving calls so far.
-    turns: AtomicU32,
+    receives: AtomicU32,
     /// The stack whose datagram a call has looked at and left: the next one takes it.
     pub looked_at: Chosen,
     /// Of a UDP socket, whose interface it is bound to (SO_BINDTODEVICE).
@@ -149,7 +134,7 @@ impl Default for Socket {
             is_datagram: false,
             wanted: AtomicU32::new(0),
             segment_bytes: AtomicU32::new(0),
-            turns: AtomicU32::new(0),
+            receives: AtomicU32::new(0),
             looked_at: Chosen::none(),
             bound_device: Chosen::none(),
             heard: Heard::default(),
@@ -296,8 +281,8 @@ impl Socket {
         if !self.watchers.is_empty() {
             // What has happened so far is told once, by the move. Reports of it that come later would be a
             // second edge.
-            accelerated::sleeping::reap();
-            stream.observe(&self.watchers);
+            sleeping::reap();
+            crate::epoll::observe(&stream, &self.watchers);
         }
         if let Some(before) = self.stream.swap(Some(Arc::clone(&stream))) {
             before.close_but(&stream);
@@ -328,6 +313,15 @@ impl Socket {
     /// Where it is bound, if the program bound it.
     pub fn bound(&self) -> Option<Bound> {
         self.bound.load().as_deref().copied()
+    }
+
+    /// Whose interface it is bound to, if the program has set that.
+    pub fn device(&self, fd: RawFd, all: &AllNetworks) -> Device {
+        let is_set = |name| self.log.has(libc::SOL_SOCKET, name);
+        match is_set(libc::SO_BINDTODEVICE) || is_set(SO_BINDTOIFINDEX) {
+            true => device::of(fd, all),
+            false => Device::Any,
+        }
     }
 
     /// Remembers a bind.
@@ -377,86 +371,6 @@ impl Socket {
     /// Whether the kernel's queue of connections comes first this time; alternates.
     pub fn kernel_accepts_first(&self) -> bool {
         self.flags.fetch_xor(KERNEL_FIRST, Ordering::Relaxed) & KERNEL_FIRST != 0
-    }
-
-    /// O_NONBLOCK. Asked only when a call would block. With an engine inside the process the kernel is
-    /// asked once, and again when the program changes it: a system call would be a tenth of a round trip. A forked
-    /// process shares its open files with another, which may change it too, so there it is always asked.
-    pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
-        if self.kernel_listens() {
-            let stream = self.borrow_stream();
-            let stream = stream.as_ref();
-            return Ok(stream.is_some_and(|stream| stream.is_marked(NONBLOCKING)));
-        }
-        let seen = self.known_blocking.load(Ordering::Acquire);
-        let may_know = inline::is_wanted() && !crate::process::has_forked();
-        if may_know && seen & KNOWN != 0 {
-            return Ok(seen & KNOWN == KNOWN_ON);
-        }
-        let on = rustix::fs::fcntl_getfl(sys::borrow(fd)?)?.contains(OFlags::NONBLOCK);
-        if may_know {
-            let known = seen & !KNOWN | if on { KNOWN_ON } else { KNOWN_OFF };
-            let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
-            // Where it has changed meanwhile the kernel is asked again.
-            let _ = self.known_blocking.compare_exchange(seen, known, set, get);
-        }
-        Ok(on)
-    }
-
-    /// A new socket, which nobody else has yet: its O_NONBLOCK is known.
-    pub fn set_made_nonblocking(&self, on: bool) {
-        let known = if on { KNOWN_ON } else { KNOWN_OFF };
-        self.known_blocking.store(known, Ordering::Release);
-    }
-
-    /// The program has changed O_NONBLOCK.
-    pub fn forget_blocking(&self) {
-        let next = |seen: u32| Some((seen & !KNOWN).wrapping_add(KNOWN + 1));
-        let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = self.known_blocking.fetch_update(set, get, next);
-    }
-
-    /// The O_NONBLOCK that the program set on a listener whose backing socket hides it.
-    pub fn set_hidden_nonblocking(&self, on: bool) {
-        if let Some(stream) = self.stream() {
-            stream.mark(NONBLOCKING, on);
-        }
-    }
-
-    /// SO_RCVLOWAT.
-    pub fn low_water(&self) -> u32 {
-        self.receive_low_water.load(Ordering::Relaxed)
-    }
-
-    /// Sets SO_RCVLOWAT.
-    pub fn set_low_water(&self, bytes: u32) {
-        self.receive_low_water
-            .store(bytes.max(1), Ordering::Relaxed);
-    }
-
-    /// Sets SO_RCVBUF.
-    pub fn set_receive_limit(&self, bytes: u32) {
-        self.receive_limit.store(bytes.max(1), Ordering::Relaxed);
-    }
-
-    /// SO_RCVTIMEO.
-    pub fn receive_timeout(&self) -> Option<Duration> {
-        timeout(&self.receive_timeout_us)
-    }
-
-    /// SO_SNDTIMEO.
-    pub fn send_timeout(&self) -> Option<Duration> {
-        timeout(&self.send_timeout_us)
-    }
-
-    /// Sets SO_RCVTIMEO; 0 is none.
-    pub fn set_receive_timeout_us(&self, timeout_us: u64) {
-        self.receive_timeout_us.store(timeout_us, Ordering::Relaxed);
-    }
-
-    /// Sets SO_SNDTIMEO; 0 is none.
-    pub fn set_send_timeout_us(&self, timeout_us: u64) {
-        self.send_timeout_us.store(timeout_us, Ordering::Relaxed);
     }
 
     /// Whether shutdown(SHUT_RD) was called.
@@ -536,13 +450,5 @@ impl Socket {
         if let Some(stream) = self.stream.swap(None) {
             stream.close();
         }
-    }
-}
-
-fn timeout(us: &AtomicU64) -> Option<Duration> {
-    match us.load(Ordering::Relaxed) {
-        0 => None,
-        AT_ONCE_US => Some(Duration::ZERO),
-        us => Some(Duration::from_micros(us)),
     }
 }

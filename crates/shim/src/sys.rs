@@ -6,11 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
 use client::SignalDeferral;
-use client::address::Emitted;
 use rustix::io::Errno;
 
 use crate::abi::symbol::Symbol;
@@ -98,82 +97,10 @@ pub fn all_handlers_restart() -> bool {
     })
 }
 
-/// setsockopt(2) on the backing socket, with whatever bytes the program gave.
-pub fn set_option(fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
-    let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the value lives through the call; the kernel only reads it.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            fd,
-            level,
-            name,
-            value.as_ptr(),
-            len,
-            hostif::supervision::UNSUPERVISED,
-        )
-    };
-    done(result).map(drop)
-}
-
 /// shutdown(2) of a backing socket.
 pub fn shut_backing(fd: RawFd, how: c_int) -> Result<(), Errno> {
     // SAFETY: two numbers.
     done(unsafe { libc::syscall(libc::SYS_shutdown, fd, how) }).map(drop)
-}
-
-/// bind(2) of a backing socket: under a supervisor, which would serve a UDP socket then, it passes.
-pub fn bind(backing: BorrowedFd<'_>, address: &Emitted) -> Result<(), Errno> {
-    let bytes = address.as_bytes();
-    // SAFETY: the kernel reads that many bytes of the address, which lives through the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bind,
-            backing.as_raw_fd(),
-            bytes.as_ptr(),
-            bytes.len(),
-            0,
-            0,
-            hostif::supervision::UNSUPERVISED,
-        )
-    };
-    done(result).map(drop)
-}
-
-/// listen(2) on a backing socket: under a supervisor, which would serve it otherwise, it passes.
-pub fn listen(backing: BorrowedFd<'_>, backlog: c_int) -> Result<(), Errno> {
-    // SAFETY: the call takes numbers.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_listen,
-            backing.as_raw_fd(),
-            backlog,
-            0,
-            0,
-            0,
-            hostif::supervision::UNSUPERVISED,
-        )
-    };
-    done(result).map(drop)
-}
-
-/// getsockopt(2) on the kernel's socket; the length of the value.
-pub fn option(fd: RawFd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize, Errno> {
-    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes at most `len` bytes of the value, and the new length.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd,
-            level,
-            name,
-            value.as_mut_ptr(),
-            &raw mut len,
-            hostif::supervision::UNSUPERVISED,
-        )
-    };
-    done(result)?;
-    usize::try_from(len).map_err(|_| Errno::INVAL)
 }
 
 /// What the kernel's epoll has ready, without sleeping.

@@ -13,10 +13,10 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use crate::caller::Caller;
-use crate::kernel_socket::{family_of, local_of};
 use crate::relay::{PIECE_BYTES, Phase};
 use crate::stopped_call::{Call, Outcome, low_half};
 use crate::supervisor::{Served, Supervisor};
+use switch::backing::{family_of, local_of};
 
 impl Supervisor {
     /// getsockname(2), or getpeername(2).

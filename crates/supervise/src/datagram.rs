@@ -39,6 +39,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrAny,
     SocketAddrUnix, SocketFlags, SocketType, socketpair, sockopt,
 };
+use switch::backing;
 
 use self::filter::DuplicateFilter;
 use crate::bell::NewsBell;
@@ -236,7 +237,7 @@ impl Datagrams {
     }
 
     /// Moves what can be moved.
-    pub fn turn(&mut self, buffer: &mut [u8]) -> Step {
+    pub fn poll(&mut self, buffer: &mut [u8]) -> Step {
         let more_up = self.move_up(buffer);
         let more_down = self.move_down(buffer);
         if let Some(error) = self.socket.take_error() {
@@ -421,7 +422,7 @@ impl Datagrams {
     pub fn take_error(&mut self, programs: BorrowedFd<'_>) -> Option<Errno> {
         let found = self.socket.take_error();
         let mut pending = [0; 4];
-        let _ = crate::sys::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending);
+        let _ = backing::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending);
         let is_pending = self.peer == Peer::None || i32::from_ne_bytes(pending) != 0;
         let noted = self.error.take().filter(|_| is_pending);
         found.or(noted)

@@ -17,7 +17,6 @@ mod datagram;
 mod engine_access;
 mod filter;
 mod interest;
-mod kernel_socket;
 mod options;
 mod pair;
 mod queue;

@@ -5,10 +5,13 @@
 
 use client::options::{int, note, translate};
 use client::{OptionChanges, Socket, State, TcpSocket};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use switch::backing;
+use switch::options::OF_LISTENER;
 
-use crate::{pair, sys};
+use crate::pair;
 
 /// Longest value that is carried over.
 const VALUE_MAX: usize = 64;
@@ -60,18 +63,6 @@ const LEVELS: [(i32, i32); 4] = [
     (libc::IPPROTO_IPV6, 80),
 ];
 
-/// What no connection has from its listener: neither what is told once, nor what is of the listener, nor what the handshake had.
-const OF_LISTENER: [(i32, i32); 6] = [
-    (libc::SOL_SOCKET, libc::SO_ERROR),
-    (libc::SOL_SOCKET, libc::SO_PRIORITY),
-    (libc::IPPROTO_IP, libc::IP_OPTIONS),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_TCP, TCP_FASTOPEN_KEY),
-];
-/// linux/tcp.h.
-const TCP_FASTOPEN_KEY: i32 = 33;
-
 /// Options whose meaning lies on the descriptor: how long a call on it waits, for how much, and where the urgent byte is.
 const OF_DESCRIPTOR: [(i32, i32); 5] = [
     PEEK_OFFSET,
@@ -93,20 +84,25 @@ const SOCK_RCVBUF_LOCK: u32 = 2;
 pub struct Settings(Vec<(i32, i32, Vec<u8>)>);
 
 impl Settings {
-    /// Reads those that an engine or a pair acts on; `fresh` is a socket of the same family that nothing was done with.
-    pub fn of(socket: BorrowedFd<'_>, fresh: BorrowedFd<'_>) -> Settings {
-        Settings::among(CARRIED.into_iter(), socket, fresh)
+    /// Reads those that an engine or a pair acts on.
+    pub fn of(socket: BorrowedFd<'_>) -> Result<Settings, Errno> {
+        Ok(Settings::among(
+            CARRIED.into_iter(),
+            socket,
+            fresh_like(socket)?.as_fd(),
+        ))
     }
 
     /// Reads them all, of a socket that is to listen.
-    pub fn of_listener(socket: BorrowedFd<'_>, fresh: BorrowedFd<'_>) -> Settings {
+    pub fn of_listener(socket: BorrowedFd<'_>) -> Result<Settings, Errno> {
         let all = LEVELS
             .into_iter()
             .flat_map(|(level, last)| (1..=last).map(move |name| (level, name)));
         let all = all.filter(|one| CARRIED.contains(one) || !OF_LISTENER.contains(one));
-        Settings::among(all, socket, fresh)
+        Ok(Settings::among(all, socket, fresh_like(socket)?.as_fd()))
     }
 
+    /// `fresh` is a socket of the same family that nothing was done with.
     fn among(
         options: impl Iterator<Item = (i32, i32)>,
         socket: BorrowedFd<'_>,
@@ -114,7 +110,7 @@ impl Settings {
     ) -> Settings {
         let read = |fd, (level, name)| {
             let mut value = [0; VALUE_MAX];
-            let len = sys::option(fd, level, name, &mut value).ok()?;
+            let len = backing::option(fd, level, name, &mut value).ok()?;
             Some(value[..len.min(VALUE_MAX)].to_vec())
         };
         let changed = options.filter_map(|option| {
@@ -137,7 +133,7 @@ impl Settings {
         let inherited = |one: &&(i32, i32, Vec<u8>)| !OF_LISTENER.contains(&(one.0, one.1));
         for (level, name, value) in self.0.iter().filter(inherited) {
             // What cannot be set twice was not inheritable.
-            let _ = sys::set_option(socket, *level, *name, value);
+            let _ = backing::set_option(socket, *level, *name, value);
         }
     }
 
@@ -153,7 +149,7 @@ impl Settings {
         }
         for (level, name, value) in &self.0 {
             if OF_DESCRIPTOR.contains(&(*level, *name)) {
-                let _ = sys::set_option(end, *level, *name, value);
+                let _ = backing::set_option(end, *level, *name, value);
             }
         }
     }
@@ -171,6 +167,13 @@ impl Settings {
     }
 }
 
+/// A socket of the same kind with which nothing was done.
+fn fresh_like(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let family = rustix::net::sockopt::socket_domain(socket)?;
+    let kind = rustix::net::SocketType::STREAM;
+    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+}
+
 /// Whether an option is the size of a buffer that the program has chosen.
 fn is_sized(socket: BorrowedFd<'_>, (level, name): (i32, i32)) -> bool {
     let bit = match (level, name) {
@@ -179,7 +182,7 @@ fn is_sized(socket: BorrowedFd<'_>, (level, name): (i32, i32)) -> bool {
         _ => return false,
     };
     let mut lock = [0; 4];
-    sys::option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut lock).is_ok()
+    backing::option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut lock).is_ok()
         && u32::from_ne_bytes(lock) & bit != 0
 }
 
@@ -211,7 +214,7 @@ pub fn bounds_sending((level, name): (i32, i32)) -> bool {
 pub fn bound_sending(backing: BorrowedFd<'_>, programs: BorrowedFd<'_>) {
     let number = |(level, name)| {
         let mut value = [0; 4];
-        sys::option(backing, level, name, &mut value).ok()?;
+        backing::option(backing, level, name, &mut value).ok()?;
         Some(u32::from_ne_bytes(value))
     };
     // The kernel answers with its overhead.
@@ -229,9 +232,9 @@ pub fn set(
     (level, name): (i32, i32),
     value: &[u8],
 ) -> Result<(), Errno> {
-    sys::set_option(backing, level, name, value)?;
+    backing::set_option(backing, level, name, value)?;
     if OF_DESCRIPTOR.contains(&(level, name)) {
-        sys::set_option(programs, level, name, value)?;
+        backing::set_option(programs, level, name, value)?;
     }
     let mut changes = OptionChanges::default();
     if note(&mut changes, level, name, value) {
@@ -251,7 +254,10 @@ pub fn ask(
 ) -> Result<Vec<u8>, Errno> {
     let (room, mut value) = (asked.len(), asked);
     let is_connected = socket.state() == State::Connected;
-    let len = match (sys::option(backing, level, name, &mut value), (level, name)) {
+    let len = match (
+        backing::option(backing, level, name, &mut value),
+        (level, name),
+    ) {
         // The backing socket has no route.
         (Err(Errno::NOTCONN), (libc::IPPROTO_IP, libc::IP_MTU))
         | (Err(Errno::NOTCONN), (libc::IPPROTO_IPV6, libc::IPV6_MTU | libc::IPV6_PATHMTU))
@@ -296,7 +302,7 @@ pub fn ask(
 /// How long a call on the socket may wait, by one of its time-outs.
 pub fn timeout(backing: BorrowedFd<'_>, name: i32) -> Option<std::time::Duration> {
     let mut value = [0; 16];
-    sys::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value).ok()?;
+    backing::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value).ok()?;
     let (parts, _) = value.as_chunks::<8>();
     let [seconds, micros] = [parts[0], parts[1]].map(i64::from_ne_bytes);
     let time = std::time::Duration::new(
@@ -320,11 +326,11 @@ mod tests {
         let at = (filter.as_ptr() as usize).to_ne_bytes();
         let program = [&3_u16.to_ne_bytes()[..], &[0; 6], &at].concat();
         let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
-        let none = sys::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut [0; 3]);
+        let none = backing::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut [0; 3]);
         assert_eq!(none, Ok(0));
-        sys::set_option(socket.as_fd(), level, name, &program).unwrap();
+        backing::set_option(socket.as_fd(), level, name, &program).unwrap();
         let mut value = [0xaa; 64];
-        let asked = sys::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut value[..3]);
+        let asked = backing::option(socket.as_fd(), level, libc::SO_GET_FILTER, &mut value[..3]);
         assert_eq!((asked, value), (Err(Errno::NOPROTOOPT), [0xaa; 64]));
     }
 
@@ -333,14 +339,14 @@ mod tests {
         let make = || socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         let (set, fresh) = (make(), make());
         assert_eq!(
-            Settings::of(fresh.as_fd(), make().as_fd()),
+            Settings::among(CARRIED.into_iter(), fresh.as_fd(), make().as_fd()),
             Settings::default()
         );
         sockopt::set_tcp_nodelay(&set, true).unwrap();
         sockopt::set_socket_recv_buffer_size(&set, 10_000).unwrap();
         let usual = sockopt::socket_send_buffer_size(&set).unwrap();
         sockopt::set_socket_send_buffer_size(&set, usual / 2).unwrap();
-        let settings = Settings::of(set.as_fd(), fresh.as_fd());
+        let settings = Settings::among(CARRIED.into_iter(), set.as_fd(), fresh.as_fd());
         assert_eq!(settings.0.len(), 3);
         settings.set_on(fresh.as_fd());
         assert!(sockopt::tcp_nodelay(&fresh).unwrap());

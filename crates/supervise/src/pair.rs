@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };
+use switch::backing;
 
 /// Send buffer of either end. The kernel counts 768 bytes and more for each write: its default would be full
 /// after 278 writes of one byte, where TCP puts them together.
@@ -89,9 +90,9 @@ pub fn size_send_buffer(end: BorrowedFd<'_>, asked: Option<u32>, unsent: Option<
 pub fn seen_max(ours: BorrowedFd<'_>, programs: BorrowedFd<'_>) -> usize {
     let mut offset = [0; 4];
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
-    let is_known = crate::sys::option(ours, level, name, &mut offset).is_ok();
+    let is_known = backing::option(ours, level, name, &mut offset).is_ok();
     let is_set = i32::from_ne_bytes(offset) >= 0;
-    if !is_known || (!is_set && crate::sys::set_option(ours, level, name, &[0; 4]).is_err()) {
+    if !is_known || (!is_set && backing::set_option(ours, level, name, &[0; 4]).is_err()) {
         return 0;
     }
     let bytes = sockopt::socket_send_buffer_size(programs).unwrap_or(0);

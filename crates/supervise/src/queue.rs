@@ -166,7 +166,7 @@ impl Queue {
     }
 
     /// A connection was taken: the program's end tells whether another one waits.
-    pub fn settle(&mut self, programs: BorrowedFd<'_>) {
+    pub fn update_mark(&mut self, programs: BorrowedFd<'_>) {
         if self.has_connection() {
             if self.marks == 0 {
                 self.mark();

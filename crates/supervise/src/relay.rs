@@ -11,7 +11,8 @@
 //! | closed by us with a byte unread: ECONNRESET | RST, a time-out, an engine that is gone |
 //! | an out-of-band byte (`queue_oob` of Linux) | the urgent byte, in both directions |
 
-use std::io::IoSliceMut;
+mod down;
+
 use std::sync::Arc;
 
 use client::{SendSpace, ShutdownHow, Socket, State, TcpSocket, WriteMode};
@@ -22,7 +23,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::bell::NewsBell;
 use crate::caller::Caller;
-use crate::filter::{FIONREAD, SIOCATMARK, SIOCOUTQ};
+use crate::filter::{FIONREAD, SIOCATMARK};
 use crate::pair;
 use crate::stopped_call::{Blocked, Waiting};
 use crate::sys;
@@ -194,12 +195,12 @@ impl Relay {
     }
 
     /// Moves what can be moved.
-    pub fn turn(&mut self, buffer: &mut [u8]) -> Step {
+    pub fn poll(&mut self, buffer: &mut [u8]) -> Step {
         if self.hung_up && self.phase == Phase::Over {
             return Step::Gone;
         }
         if let Phase::Connecting { stuffed } = self.phase {
-            return self.turn_connecting(stuffed);
+            return self.poll_connecting(stuffed);
         }
         if self.abandoned {
             self.socket.abort();
@@ -213,7 +214,7 @@ impl Relay {
             return Step::Gone;
         }
         if self.is_over() && !more_down {
-            return self.turn_closed(buffer);
+            return self.poll_closed(buffer);
         }
         if more_up || more_down {
             Step::More
@@ -227,7 +228,7 @@ impl Relay {
         self.failure.is_some() || self.socket.state() == State::Closed
     }
 
-    fn turn_connecting(&mut self, stuffed: usize) -> Step {
+    fn poll_connecting(&mut self, stuffed: usize) -> Step {
         if self.hung_up {
             self.socket.close();
             return Step::Gone;
@@ -252,7 +253,7 @@ impl Relay {
     }
 
     /// The connection is over, and what had arrived is delivered or waits for the program to read.
-    fn turn_closed(&mut self, buffer: &mut [u8]) -> Step {
+    fn poll_closed(&mut self, buffer: &mut [u8]) -> Step {
         if self.hung_up {
             self.socket.close();
             return Step::Gone;
@@ -391,71 +392,6 @@ impl Relay {
         }
     }
 
-    /// Moves all that there is room for in the pair.
-    pub fn drain_down(&mut self, buffer: &mut [u8]) {
-        for _ in 0..ROUNDS_MAX {
-            if self.phase != Phase::Open || self.hung_up || !self.move_down(buffer) {
-                break;
-            }
-        }
-    }
-
-    /// From the peer to the program. True: there may be more.
-    fn move_down(&mut self, buffer: &mut [u8]) -> bool {
-        for _ in 0..PIECES {
-            if self.socket.readable_bytes() == 0 {
-                if self.socket.fin_received() {
-                    self.tell_fin();
-                }
-                return false;
-            }
-            let Some(ours) = &self.ours else { return false };
-            // After the look at the window: what is urgent is known before it is there.
-            let is_urgent = self.socket.is_at_mark();
-            self.is_marked = self.is_marked && is_unread(ours.as_fd());
-            if is_urgent && self.is_marked {
-                // TCP has one mark, and a second one of the pair's would take the first one's place.
-                return false;
-            }
-            let len = if is_urgent { 1 } else { buffer.len() };
-            let parts = &mut [IoSliceMut::new(&mut buffer[..len])];
-            let Ok(there) = self.socket.try_recv(parts, true) else {
-                return false;
-            };
-            let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            flags.set(SendFlags::OOB, is_urgent);
-            let taken = match send(ours, &buffer[..there], flags) {
-                Ok(taken) => taken,
-                // Shut down for reading: TCP goes on to take what comes.
-                Err(Errno::PIPE) => there,
-                // A kernel without CONFIG_AF_UNIX_OOB: who reads in line misses the byte as ever.
-                Err(Errno::OPNOTSUPP) if is_urgent => there,
-                Err(_) => return false,
-            };
-            let _ = self.socket.discard(taken);
-            self.is_marked |= is_urgent;
-            self.since_urgent = match self.since_urgent {
-                _ if is_urgent => Some(0),
-                since => since.map(|since| since.saturating_add(taken)),
-            };
-            if taken < there {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn tell_fin(&mut self) {
-        if let Some(ours) = &self.ours
-            && !std::mem::replace(&mut self.fin_told, true)
-        {
-            // Both directions shut are a hang-up at our end too.
-            self.shut_both |= self.refuses;
-            // It fails only where the program's end is gone.
-            let _ = shutdown(ours, Shutdown::Write);
-        }
-    }
-
     /// Nothing that the program writes will be sent: whoever waits for room in the pair, or writes now, hears EPIPE.
     fn refuse(&mut self, buffer: &mut [u8]) {
         self.take_seen();
@@ -509,9 +445,4 @@ fn take_urgent(ours: BorrowedFd<'_>, space: &mut SendSpace<'_>) -> Option<Result
             Some(taken)
         }
     }
-}
-
-/// Whether anything that was put into the pair is there still, be it the mark of an urgent byte that was taken.
-fn is_unread(ours: BorrowedFd<'_>) -> bool {
-    sys::ask(ours, SIOCOUTQ).is_ok_and(|bytes| bytes > 0)
 }

@@ -16,6 +16,7 @@ use client::datagram_messages::parse_for_stream;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use switch::backing;
 
 use crate::datagram::message::{self, MessageLayout};
 use crate::filter::{FIONREAD, LOOKING, SENDING, SIOCATMARK, SIOCOUTQ};
@@ -288,7 +289,7 @@ impl Relay {
     fn take_end(&mut self, programs: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.error.take_if(|_| self.phase == Phase::Over)?;
         // The pair has an error of its own, with which it told that there is one.
-        let _ = sys::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut [0; 4]);
+        let _ = backing::option(programs, libc::SOL_SOCKET, libc::SO_ERROR, &mut [0; 4]);
         Some(error)
     }
 

@@ -94,7 +94,7 @@ pub struct Supervisor {
     ended: VecDeque<u64>,
     looked: Instant,
     /// The count of changes after which no listener missed an engine.
-    pub settled: u32,
+    pub changes_seen: u32,
     /// When engines were looked for last that are gone.
     pub looked_for_engines: Instant,
 }
@@ -119,7 +119,7 @@ impl Supervisor {
             alive: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ended: VecDeque::new(),
             looked: Instant::now(),
-            settled: client::changes(),
+            changes_seen: client::changes(),
             looked_for_engines: Instant::now(),
         })
     }
@@ -142,7 +142,7 @@ impl Supervisor {
             // As many as there are now: what rings again has its next turn after the calls.
             for _ in 0..self.news.len() {
                 let Some(key) = self.news.take() else { break };
-                self.turn(key, &mut buffer);
+                self.poll(key, &mut buffer);
             }
             self.look_after_waiting();
             self.look_for_engines();
@@ -158,7 +158,7 @@ impl Supervisor {
             let mut served = self.served.values();
             served.any(|served| matches!(served, Served::Datagrams(_)))
         };
-        let is_missing = client::changes() != self.settled;
+        let is_missing = client::changes() != self.changes_seen;
         let looks = is_missing || !self.waited_for.is_empty() || has_datagrams();
         let longest = looks.then_some(LOOK);
         let listener = if programs_left {
@@ -349,10 +349,10 @@ impl Supervisor {
         }
     }
 
-    fn turn(&mut self, key: u64, buffer: &mut [u8]) {
+    fn poll(&mut self, key: u64, buffer: &mut [u8]) {
         let step = match self.served.get_mut(&key) {
             Some(Served::Relay(relay)) => {
-                let step = relay.turn(buffer);
+                let step = relay.poll(buffer);
                 if !relay.blocked.is_empty() {
                     self.serve_blocked_stream(key);
                 }
@@ -362,7 +362,7 @@ impl Supervisor {
                 self.serve_queue(key);
                 return;
             }
-            Some(Served::Datagrams(_)) => self.turn_datagrams(key, buffer),
+            Some(Served::Datagrams(_)) => self.poll_datagrams(key, buffer),
             None => return,
         };
         match step {

@@ -2,7 +2,6 @@
 //! forking, socket options by number, reading a socket into a send window. Nothing here decides anything.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -11,6 +10,7 @@ use client::SendSpace;
 use hostif::supervision::{ANSWER, QUESTION};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
+use switch::backing;
 
 /// A system call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,49 +222,6 @@ unsafe fn copy_memory(
         )
     };
     usize::try_from(check(copied)?).map_err(|_| Errno::IO)
-}
-
-/// getsockopt(2): how many bytes the value has.
-///
-/// # Errors
-/// ENOPROTOOPT also for SO_GET_FILTER where there is one: its length counts instructions, and the kernel writes eight
-/// bytes for each.
-pub fn option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize, Errno> {
-    let is_filter = (level, name) == (libc::SOL_SOCKET, libc::SO_GET_FILTER);
-    // Asked with no room it only tells how many instructions there are.
-    let value = if is_filter { &mut [] } else { value };
-    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the buffer and its length are ours and live through the call; of every option but the one above the
-    // kernel writes no more bytes than the length says.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            value.as_mut_ptr().cast::<c_void>(),
-            &raw mut len,
-        )
-    })?;
-    match usize::try_from(len) {
-        Ok(1..) if is_filter => Err(Errno::NOPROTOOPT),
-        told => told.map_err(|_| Errno::IO),
-    }
-}
-
-/// setsockopt(2).
-pub fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
-    let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel reads `len` bytes of the buffer.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            value.as_ptr().cast::<c_void>(),
-            len,
-        )
-    })
-    .map(drop)
 }
 
 /// bind(2) with a name as a program gave it.
@@ -479,7 +436,7 @@ fn last_error() -> Errno {
 /// What a socket is: family, type, protocol, and a number that no other socket has.
 pub fn cookie(socket: impl AsFd) -> Result<u64, Errno> {
     let mut value = [0; 8];
-    option(
+    backing::option(
         socket.as_fd(),
         libc::SOL_SOCKET,
         libc::SO_COOKIE,

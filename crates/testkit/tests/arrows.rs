@@ -26,17 +26,18 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["stack", "tcp", "wire", "nic", "netlink", "hostif"],
     ),
     ("client", &["hostif", "bpf"]),
-    // For `shunt run --engine-mode inline` the engine lives in the preload library.
-    ("shim", &["client", "hostif", "bpf", "elf"]),
+    ("switch", &["client", "hostif", "bpf"]),
+    ("shim", &["switch", "client", "hostif", "bpf", "elf"]),
     ("preload", &["shim"]),
+    // For `shunt run --engine-mode inline` the engine lives in the preload library.
     (
         "preload_inline",
         &["shim", "client", "hostif", "engine", "nic"],
     ),
     ("elf", &[]),
-    ("native", &["client", "hostif"]),
+    ("native", &["switch", "client", "hostif"]),
     ("capi", &["client", "native"]),
-    ("supervise", &["client", "hostif", "bpf"]),
+    ("supervise", &["switch", "client", "hostif", "bpf"]),
     ("packetbench", &["stack", "tcp", "wire"]),
     ("lab", &["netlink"]),
     ("scripts", &["lab"]),
@@ -70,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mover",
             "elf",
             "supervise",
+            "switch",
         ],
     ),
     (

@@ -63,6 +63,12 @@ const RETIRED: &[(&str, &str)] = &[
     ),
     (concat!("Le", "nt"), "BorrowedPiece"),
     (concat!("he", "ard_beside"), "duplicate_filter"),
+    (concat!("tu", "rn_into"), "poll_into"),
+    (concat!("tu", "rn_datagrams"), "poll_datagrams"),
+    (concat!("se", "ttle_copy"), "relocate_copy"),
+    (concat!("cl", "ose_settled"), "close_relocated"),
+    (concat!("se", "ttle_written"), "drain_notes"),
+    (concat!("pu", "blish_room"), "publish_capacity"),
 ];
 
 /// Paths of the files for which `wrong` names a fault, with the fault.

@@ -4,7 +4,6 @@
 //! real kernel file), so the inode of a descriptor in /proc/PID/fd names it on both sides, see proc(5).
 
 pub mod process;
-mod reason;
 
 use std::process::ExitCode;
 
@@ -17,6 +16,7 @@ use serde_json::Value;
 use crate::{control::Channel, engines};
 use output::{Table, print, print_json};
 use process::{Open, Process};
+use switch::reason;
 
 /// Say for each socket of a process which stack it is on, why, and what would change that.
 #[derive(Debug, Args)]

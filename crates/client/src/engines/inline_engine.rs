@@ -13,7 +13,7 @@ use hostif::control::{Reply, Request};
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
-use crate::private::settle_copy;
+use crate::private::relocate_copy;
 use crate::sys::{self, StaticSlot};
 
 pub use crate::threads::signal_deferral::{SignalDeferral, defer};
@@ -21,11 +21,11 @@ pub use crate::threads::signal_deferral::{SignalDeferral, defer};
 /// The engine, as the threads of the program see it.
 pub trait InlineEngine: Send + Sync {
     /// Runs the engine once, unless another thread is at it.
-    fn turn(&self);
+    fn poll(&self);
     /// As `turn`; what arrives on that socket of the session, at stream offset `start` and directly behind it, may be
     /// placed in what follows the first `skipped` bytes of `slices`, and is then consumed: how much that was. `None`:
     /// another thread is at it.
-    fn turn_into(
+    fn poll_into(
         &self,
         socket: (u32, SocketId),
         start: u64,
@@ -54,9 +54,9 @@ pub type Answer = (Reply, Vec<OwnedFd>);
 /// What a thread that is about to sleep has to do for the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// There is something to do: turn, and do not sleep.
-    Turn,
-    /// Sleep until this descriptor is readable, or for so long, then turn.
+    /// There is something to do: poll, and do not sleep.
+    Work,
+    /// Sleep until this descriptor is readable, or for so long, then poll.
     Device(RawFd, Duration),
     /// The engine has ended.
     Nothing,
@@ -92,15 +92,15 @@ pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
 /// Takes turns for a thread that lends its buffer meanwhile.
 pub(crate) trait DirectReceive {
     /// One turn, with the thread's signals held back.
-    fn turn(&self, inline_engine: &dyn InlineEngine);
+    fn poll(&self, inline_engine: &dyn InlineEngine);
 }
 
 /// One turn.
-pub(crate) fn turn(inline_engine: &dyn InlineEngine, direct_receive: Option<&dyn DirectReceive>) {
+pub(crate) fn poll(inline_engine: &dyn InlineEngine, direct_receive: Option<&dyn DirectReceive>) {
     let _deferral = SignalDeferral::begin();
     match direct_receive {
-        Some(direct_receive) => direct_receive.turn(inline_engine),
-        None => inline_engine.turn(),
+        Some(direct_receive) => direct_receive.poll(inline_engine),
+        None => inline_engine.poll(),
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn ask(
     descriptors: &[BorrowedFd<'_>],
 ) -> Option<Result<Answer, Errno>> {
     let inline_engine = current()?;
-    let copies: Result<_, Errno> = descriptors.iter().map(|fd| settle_copy(*fd)).collect();
+    let copies: Result<_, Errno> = descriptors.iter().map(|fd| relocate_copy(*fd)).collect();
     let copies = match copies {
         Ok(copies) => copies,
         Err(errno) => return Some(Err(errno)),

@@ -422,11 +422,6 @@ impl ReceivedBytes<'_> {
         self.arrived.in_place = false;
     }
 
-    /// Says when the engine hears of the bytes that are consumed.
-    pub fn set_bell(&mut self, bell: Doorbell) {
-        self.arrived.bell = bell;
-    }
-
     /// The first `bytes` of them are done with, and their place is free again; returns how many.
     pub fn consume(mut self, bytes: usize) -> Result<usize, Errno> {
         let bytes = bytes.min(self.len);

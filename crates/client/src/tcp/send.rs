@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const SMALL_BYTES: usize = 4096;
 
 /// Free bytes of a send window, with the send lock held.
-struct Room<'a> {
+struct FreeSpace<'a> {
     socket: &'a TcpSocket,
     locked: LockedWindow<'a>,
     written: u64,
@@ -87,7 +87,7 @@ impl TcpSocket {
         if let Some(sent) = self.try_send_byte_channel(slices, mode)? {
             return Ok(sent);
         }
-        let mut room = self.room()?;
+        let mut room = self.free_space()?;
         room.mode = mode;
         room.stamps = stamps;
         room.bell = bell;
@@ -125,7 +125,7 @@ impl TcpSocket {
         if self.byte_channel_use().is_some() {
             return Err(Errno::STALE);
         }
-        let room = self.room()?;
+        let room = self.free_space()?;
         if !file.is_of(room.locked.attachment) {
             return Err(Errno::STALE);
         }
@@ -140,14 +140,14 @@ impl TcpSocket {
         Ok(bytes)
     }
 
-    /// Room in the send window to be filled in place, at most `max` bytes of it and no more than one
+    /// FreeSpace in the send window to be filled in place, at most `max` bytes of it and no more than one
     /// chunk (for sendfile). Errors as of `try_send`. Holds the socket's send lock.
     pub fn send_space(&self, max: usize) -> Result<SendSpace<'_>, Errno> {
         let max = max.min(CHUNK_BYTES);
         if let Some(room) = self.byte_channel_space(max)? {
             return Ok(room);
         }
-        let mut room = self.room()?;
+        let mut room = self.free_space()?;
         room.free = room.free.min(max);
         Ok(SendSpace {
             room: Space::Window(room),
@@ -160,7 +160,7 @@ impl TcpSocket {
         if let Some(room) = self.byte_channel_space(max)? {
             return Ok(room);
         }
-        let mut room = self.room()?;
+        let mut room = self.free_space()?;
         room.free = room.free.min(max);
         room.in_place = true;
         Ok(SendSpace {
@@ -196,7 +196,7 @@ impl TcpSocket {
         }
     }
 
-    fn room(&self) -> Result<Room<'_>, Errno> {
+    fn free_space(&self) -> Result<FreeSpace<'_>, Errno> {
         let attachment = self.attachment()?;
         let send = self.sendable()?;
         let locked = self.lock_send_window(attachment, send)?;
@@ -228,7 +228,7 @@ impl TcpSocket {
         if syn_room > 0 {
             room = room.min(syn_room);
         }
-        Ok(Room {
+        Ok(FreeSpace {
             socket: self,
             locked,
             written,
@@ -248,7 +248,7 @@ fn room_below(limit: u64, unsent: u64) -> usize {
     left.div_ceil(CHUNK_BYTES).saturating_mul(CHUNK_BYTES)
 }
 
-impl Room<'_> {
+impl FreeSpace<'_> {
     /// Tells the engine of bytes `from` to `to` of this room, if any.
     fn tell(&self, from: usize, to: usize, source: Option<FileSource>) -> Result<(), Errno> {
         self.tell_as(from, to, source, (self.mode, self.stamps))
@@ -299,13 +299,13 @@ impl Room<'_> {
     }
 }
 
-/// Room in a send window, or in a byte channel to a local peer. Nothing is sent unless it is committed.
+/// FreeSpace in a send window, or in a byte channel to a local peer. Nothing is sent unless it is committed.
 pub struct SendSpace<'a> {
     room: Space<'a>,
 }
 
 enum Space<'a> {
-    Window(Room<'a>),
+    Window(FreeSpace<'a>),
     ByteChannel(ChannelSpace<'a>),
 }
 
@@ -343,15 +343,6 @@ impl SendSpace<'_> {
     #[must_use]
     pub fn slices(&mut self) -> [&mut [u8]; 2] {
         sys::reserved(self)
-    }
-
-    /// Says when the engine hears of the commit.
-    pub fn set_bell(&mut self, bell: Doorbell) {
-        match &mut self.room {
-            Space::Window(room) => room.bell = bell,
-            // The engine has no part in it.
-            Space::ByteChannel(_) => {}
-        }
     }
 
     /// Says how the bytes are written.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::engines::budget::Budget;
-use crate::engines::inline_engine::{DirectReceive, InlineEngine, turn};
+use crate::engines::inline_engine::{DirectReceive, InlineEngine, poll};
 use crate::sys;
 use crate::threads::signal_deferral::{SignalDeferral, SignalMask};
 
@@ -41,7 +41,7 @@ pub(crate) fn spin(
         if is_over(false) {
             break Spun::Over;
         }
-        turn(inline_engine, direct_receive);
+        poll(inline_engine, direct_receive);
         if is_over(true) {
             break Spun::Over;
         }

@@ -224,7 +224,7 @@ impl<'a> WaitSet<'a> {
         let watch = inline_engine::watch(inline_engine);
         let device = match watch {
             // A glance without sleeping: however much there is to do, signals and the deadline are seen.
-            Watch::Turn => (NONE, Duration::ZERO),
+            Watch::Work => (NONE, Duration::ZERO),
             Watch::Device(fd, longest) => (fd, longest),
             Watch::Nothing => return self.poll_once(waker, sleep, None),
         };
@@ -236,8 +236,8 @@ impl<'a> WaitSet<'a> {
                 attachment.program_word.withdraw();
             }
         }
-        inline_engine::turn(inline_engine, sleep.direct_receive);
-        if watch != Watch::Turn {
+        inline_engine::poll(inline_engine, sleep.direct_receive);
+        if watch != Watch::Work {
             inline_engine.unwatch();
         }
         result

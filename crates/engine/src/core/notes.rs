@@ -48,7 +48,7 @@ impl EngineCore {
 
     /// The session's process is gone: takes what it had noted, however its threads were interrupted.
     pub(crate) fn drain_written_finally(&mut self, now: Instant, slot: usize) {
-        self.settle_written(now, slot);
+        self.drain_notes(now, slot);
         // One ringful: a program that only closed its channel may go on filling it.
         for _ in 0..self.config.limits.region.ring_entries.send {
             let Some(Ok(Some(note))) = self
@@ -65,7 +65,7 @@ impl EngineCore {
     }
 
     /// Takes all that the session has noted so far, with what that waits for in other sessions' rings.
-    pub(crate) fn settle_written(&mut self, now: Instant, slot: usize) {
+    pub(crate) fn drain_notes(&mut self, now: Instant, slot: usize) {
         self.drain_written(now, slot);
         for _ in 0..ROUNDS_MAX {
             if !self.has_early_note(slot) || self.drain_all_written(now) == 0 {
@@ -74,9 +74,9 @@ impl EngineCore {
         }
     }
 
-    /// As [`Self::settle_written`], until the stream is known up to `end` if any note says so.
-    pub(crate) fn settle_written_to(&mut self, now: Instant, slot: usize, row: u32, end: u64) {
-        self.settle_written(now, slot);
+    /// As [`Self::drain_notes`], until the stream is known up to `end` if any note says so.
+    pub(crate) fn drain_notes_to(&mut self, now: Instant, slot: usize, row: u32, end: u64) {
+        self.drain_notes(now, slot);
         let is_behind = |core: &Self| {
             core.layer.sockets.holders(row).len() > 1
                 && core

@@ -94,7 +94,7 @@ impl EngineCore {
         let outcome = match (command.op, row) {
             (Op::CloseBacking { handle }, _) => {
                 // What was to be sent from it is noted in another ring.
-                self.settle_written(now, slot);
+                self.drain_notes(now, slot);
                 self.programs.drop_handle(slot, handle);
                 Ok(0)
             }
@@ -103,21 +103,21 @@ impl EngineCore {
                 return self.accept(slot, row, command.token, handle);
             }
             (Op::Close { written, consumed }, Some(row)) => {
-                self.settle_written_to(now, slot, row, written);
+                self.drain_notes_to(now, slot, row, written);
                 self.release_hold(now, slot, row, Some((written, consumed)));
                 self.layer.on_hold_released(now, row);
                 return self.programs.closed(slot, command.token);
             }
             (Op::Query { what }, Some(row)) => {
                 // The answer is that of the moment: what was written and what has arrived before the question counts.
-                self.settle_written(now, slot);
+                self.drain_notes(now, slot);
                 self.receive(now, None);
                 let rings = self.programs.rings_of(slot).ok_or(Errno::BADF);
                 let region = rings.map(|rings| rings.region);
                 region.and_then(|region| self.layer.answer_query(now, region, row, what))
             }
             (op, Some(row)) => {
-                self.settle_before(now, slot, row, &op);
+                self.drain_before(now, slot, row, &op);
                 self.layer.carry_out(now, row, op)
             }
         };
@@ -125,10 +125,10 @@ impl EngineCore {
     }
 
     /// What was written before a change leaves as it was before: the notes of it are in another ring than the command.
-    fn settle_before(&mut self, now: Instant, slot: usize, row: u32, op: &Op) {
+    fn drain_before(&mut self, now: Instant, slot: usize, row: u32, op: &Op) {
         match *op {
-            Op::SetOptions(_) | Op::SetOption { .. } => self.settle_written(now, slot),
-            Op::Shutdown { written, .. } => self.settle_written_to(now, slot, row, written),
+            Op::SetOptions(_) | Op::SetOption { .. } => self.drain_notes(now, slot),
+            Op::Shutdown { written, .. } => self.drain_notes_to(now, slot, row, written),
             Op::Disconnect | Op::SetDatagramOptions(_) => self.send_before(now, slot, row),
             Op::Connect { .. } if self.layer.is_datagram(row) => self.send_before(now, slot, row),
             _ => {}
@@ -136,7 +136,7 @@ impl EngineCore {
     }
 
     fn send_before(&mut self, now: Instant, slot: usize, row: u32) {
-        self.settle_written(now, slot);
+        self.drain_notes(now, slot);
         self.layer.send_all_datagrams(now, row);
     }
 

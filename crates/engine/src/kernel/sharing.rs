@@ -259,7 +259,7 @@ impl Shared {
     }
 
     /// At the end of a poll: neighbours that are wanted, flows that are over.
-    pub fn settle(&mut self, stack: &mut Stack<'_>, unresolved: &mut Vec<IpAddr>) {
+    pub fn finish_poll(&mut self, stack: &mut Stack<'_>, unresolved: &mut Vec<IpAddr>) {
         while let Some(address) = unresolved.pop() {
             self.resolve(stack, address);
         }

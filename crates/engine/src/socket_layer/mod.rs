@@ -109,7 +109,7 @@ impl SocketLayer {
         link.flush();
         self.stamps.tell(sockets);
         if let Some(shared) = &mut self.shared {
-            shared.settle(stack, &mut link.unresolved);
+            shared.finish_poll(stack, &mut link.unresolved);
         }
         (work, served)
     }

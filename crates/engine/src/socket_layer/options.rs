@@ -45,7 +45,7 @@ impl SocketLayer {
         self.sockets.publish_congestion(row);
         if let Some(bytes) = changes.send_buffer_bytes {
             self.sockets.change(row, |record| record.send_limit = bytes);
-            self.sockets.publish_room(row);
+            self.sockets.publish_capacity(row);
             self.sockets.wake_writer(row);
         }
         self.apply_options(now, row);

@@ -52,7 +52,7 @@ impl SocketLayer {
         if self.sockets.take_lack_of_room(row)
             && let Ok(info) = self.stack.info(connection)
         {
-            self.sockets.grow_room(row, info.cwnd, info.unsent);
+            self.sockets.grow_capacity(row, info.cwnd, info.unsent);
         }
         let accepted = self
             .stack

@@ -2,6 +2,7 @@
 //! `host.rs`.
 
 pub mod backing;
+mod capacity;
 pub mod copies;
 pub mod datagrams;
 mod host;
@@ -9,7 +10,6 @@ mod identity;
 pub mod notify;
 mod place;
 pub mod region;
-mod room;
 pub mod rows;
 pub mod signals;
 pub mod user_buffer;
@@ -353,7 +353,7 @@ impl Sockets {
         });
         self.companions[at(row)].receive = Some(receive);
         self.offer_first(row, receive.size);
-        self.publish_room(row);
+        self.publish_capacity(row);
         self.new_windows
             .push((row, Some(SendWindow { region, span: send })));
         Some((receive.size, send.size))

@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use crate::harness::{Program, Socket, Wired};
-use hostif::{FastOpenKeys, Figures, Flags, Op, Query, SocketOption, WriteMode, Written};
+use hostif::{FastOpenKeys, Figures, Flags, Op, Query, SocketOption};
 use rustix::io::Errno;
 
 fn set(
@@ -96,20 +96,7 @@ fn what_a_listener_has_its_connections_have() {
 fn an_urgent_byte_is_announced_with_its_place() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
-    let header = near.header();
-    let (span, _) = header.windows();
-    scene.active.region.window(span).unwrap().copy_in(0, b"abX");
-    header.program_set_written(3);
-    let note = Written {
-        socket: near.id,
-        start: 0,
-        end: 3,
-        source: None,
-        mode: WriteMode::Urgent,
-        in_place: false,
-        stamps: 0,
-    };
-    scene.active.written.push(&note).unwrap();
+    scene.write_urgent(&near, b"abX");
     scene.wired.settle();
     assert!(far.flags().contains(Flags::URGENT));
     assert_eq!(

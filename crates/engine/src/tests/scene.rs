@@ -3,6 +3,7 @@
 use crate::config::Limits;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use core::net::SocketAddr;
+use hostif::{WriteMode, Written};
 
 pub struct Scene {
     pub wired: Wired,
@@ -32,5 +33,24 @@ impl Scene {
     pub fn connected(&mut self) -> (Socket, Socket) {
         let programs = [&mut self.active, &mut self.passive];
         Program::connected(&mut self.wired, programs, &self.listener)
+    }
+
+    /// The active program writes the first bytes of its stream, of which the last is urgent.
+    pub fn write_urgent(&mut self, socket: &Socket, bytes: &[u8]) {
+        let header = socket.header();
+        let window = self.active.region.window(header.windows().0).unwrap();
+        window.copy_in(0, bytes);
+        let end = bytes.len() as u64;
+        header.program_set_written(end);
+        let note = Written {
+            socket: socket.id,
+            start: 0,
+            end,
+            source: None,
+            mode: WriteMode::Urgent,
+            in_place: false,
+            stamps: 0,
+        };
+        self.active.written.push(&note).unwrap();
     }
 }

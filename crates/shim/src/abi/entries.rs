@@ -8,7 +8,7 @@ mod sys;
 
 use std::ffi::CStr;
 
-pub use sys::settle;
+pub use sys::replace;
 
 use crate::abi::exports;
 use crate::calls::messages::sys as messages;

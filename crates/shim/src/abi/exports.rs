@@ -12,6 +12,8 @@
 
 #[path = "exports/sys.rs"]
 mod arguments;
+#[path = "exports/messages/sys.rs"]
+mod messages;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
@@ -24,10 +26,8 @@ use arguments::{
     polled, read_into, received, received_from, selected, sent, sent_to, sets, slices_mut,
     value_bytes,
 };
-pub(crate) use arguments::{
-    counted, poll_concerns, receive_message, receive_messages, select_concerns, send_message,
-    send_messages,
-};
+pub(crate) use arguments::{counted, poll_concerns, select_concerns};
+pub(crate) use messages::{receive_message, receive_messages, send_message, send_messages};
 
 use crate::abi::symbol::{Symbol, real};
 use crate::fd_table::descriptors::{forget, is_kept_open, is_private, is_tracked};

@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::accelerated::{self, Shut};
 use crate::calls::datagram;
 use crate::calls::transfer::with_stream;
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
 use crate::socket::Socket;
-use crate::wait::readiness::Phase;
 use crate::wait::sleep::Deadline;
+use crate::wait::sleeping;
+use client::ShutdownHow;
+use switch::readiness::Phase;
 
 /// shutdown(2).
 pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
     let result = with_stream(fd, |call| {
         let how = match how {
-            libc::SHUT_RD => Shut::Read,
-            libc::SHUT_WR => Shut::Write,
-            libc::SHUT_RDWR => Shut::Both,
+            libc::SHUT_RD => ShutdownHow::Read,
+            libc::SHUT_WR => ShutdownHow::Write,
+            libc::SHUT_RDWR => ShutdownHow::Both,
             _ => return Err(Errno::INVAL),
         };
         let (stream, socket) = (call.stream(), call.socket());
@@ -33,7 +34,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
                 socket.spend(stream);
                 return Ok(false);
             }
-            Phase::Listening if how == Shut::Write => return Ok(false),
+            Phase::Listening if how == ShutdownHow::Write => return Ok(false),
             Phase::Listening => {
                 if !stream.is_lost_listener() {
                     stream.shutdown(how)?;
@@ -45,7 +46,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
             Phase::Closed => return Err(Errno::NOTCONN),
         }
         stream.shutdown(how)?;
-        socket.set_shut(how != Shut::Write, how != Shut::Read);
+        socket.set_shut(how != ShutdownHow::Write, how != ShutdownHow::Read);
         // Whoever sleeps on the socket or watches it has to look again.
         socket.watchers.notify(u32::MAX);
         Ok(false)
@@ -61,7 +62,7 @@ pub fn shutdown(fd: RawFd, how: i32) -> Switched<i32> {
 /// close(2): lets go of the engine's side; libc then closes the backing socket.
 pub fn close(fd: RawFd) -> Switched<i32> {
     // That the call is the program's own was asked at the symbol: from here on it is the library's.
-    if accelerated::is_private(fd) {
+    if client::is_private(fd) {
         return Ok(Some(0));
     }
     release(fd);
@@ -125,15 +126,14 @@ fn linger(socket: &Socket) {
     if stream.phase() != Phase::Connected || stream.queued_bytes() > 0 {
         return;
     }
-    if stream.shutdown(Shut::Write).is_err() {
+    if stream.shutdown(ShutdownHow::Write).is_err() {
         return;
     }
     let deadline = Deadline::after(Duration::from_secs(seconds.into()));
     let mut is_done = || stream.fin_is_done() || stream.phase() == Phase::Closed;
     while !is_done() && !deadline.is_over() {
         // Interrupted: Linux gives up waiting as well, and sends the rest in the background.
-        if accelerated::sleeping::sleep(&[&stream], &mut [], None, deadline, &mut is_done).is_err()
-        {
+        if sleeping::sleep(&[&stream], &mut [], None, deadline, &mut is_done).is_err() {
             return;
         }
     }

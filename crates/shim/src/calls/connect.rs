@@ -8,22 +8,23 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::accelerated::{self, Shut, Stream};
 use crate::calls::datagram;
-use crate::calls::device::{self, Device};
-use crate::calls::name;
 use crate::calls::sigio;
 use crate::calls::transfer::{Call, Wait, with_stream};
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
 use crate::policy::policy;
-use crate::socket::{Bound, EngineIndex, Owner, Socket};
+use crate::socket::Socket;
 use crate::sys;
-use crate::wait::readiness::Phase;
+use client::ShutdownHow;
+use client::TcpSocket;
 use client::address::{self, Family, Name};
-use client::engines::{self, Candidates, Flow};
 use client::route;
-use hostif::Transport;
+use switch::attached;
+use switch::backing;
+use switch::connect::{Request, Towards};
+use switch::readiness::Phase;
+use switch::stream::Stream;
 
 /// How a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,36 +101,40 @@ pub fn open_towards(
         return Ok(None); // The kernel says why not.
     }
     crate::calls::options::note_v6_only(fd, socket);
-    let candidates = candidates_for(fd, socket, destination)?;
-    if candidates.is_empty() {
-        forget_choice(fd, socket, destination)?;
-        socket.leave_to_kernel();
-        descriptors::forget(fd);
+    let Some(engines) = attached::all() else {
+        leave_to_kernel(fd, socket);
         return Ok(None);
-    }
-    let destination = route::resolved(destination);
+    };
+    let request = Request {
+        destination,
+        local: socket.bound().into(),
+        device: socket.device(fd, &engines.stream_networks()),
+        is_engine_only: policy().is_engine_only(),
+    };
+    let towards = request.decide(engines)?;
     forget_choice(fd, socket, destination)?;
-    let all = accelerated::stream_networks();
-    let is_heard = !engines::stays_here(destination.ip(), &all)
-        || candidates
-            .first()
-            .is_some_and(|place| accelerated::holds(place, Transport::Tcp, destination));
-    if !is_heard && may_be_the_kernels(socket) {
-        socket.leave_to_kernel();
-        descriptors::forget(fd);
+    let Some(towards) = towards else {
+        leave_to_kernel(fd, socket);
         return Ok(None);
-    }
-    match begin(fd, socket, destination, opening, candidates) {
-        Err(error)
-            if engines::is_for_the_kernel(error, destination, &all)
-                && may_be_the_kernels(socket) =>
-        {
-            socket.leave_to_kernel();
-            descriptors::forget(fd);
+    };
+    let backing = sys::borrow(fd)?;
+    let begin = |tcp, local| begin(backing, socket, &towards, local, (opening, tcp));
+    match towards.open(engines, backing, begin) {
+        Ok(stream) => {
+            socket.decide(Arc::clone(&stream));
+            Ok(Some(stream))
+        }
+        Err(error) if towards.is_for_the_kernel(error) => {
+            leave_to_kernel(fd, socket);
             Ok(None)
         }
-        begun => begun.map(Some),
+        Err(error) => Err(error),
     }
+}
+
+fn leave_to_kernel(fd: RawFd, socket: &Socket) {
+    socket.leave_to_kernel();
+    descriptors::forget(fd);
 }
 
 /// An earlier connect over loopback may have left the backing socket with an address of it, which reaches nothing else: it
@@ -139,118 +144,36 @@ fn forget_choice(fd: RawFd, socket: &Socket, destination: SocketAddr) -> Result<
         return Ok(());
     }
     let backing = sys::borrow(fd)?;
-    let local = name::local_of(backing)?;
+    let local = backing::local_of(backing)?;
     if local.ip().is_loopback() {
         // Only a socket that has listened lets go of a port that the kernel chose (`tcp_disconnect`).
-        sys::listen(backing, 0)?;
+        backing::listen(backing, 0)?;
         rustix::net::connect_unspec(backing)?;
-        let _ = name::bind_as(backing, name::any_of(socket.family()), socket.family());
+        let _ = backing::bind_as(backing, backing::any_of(socket.family()), socket.family());
     }
     Ok(())
-}
-
-/// Whether the kernel may carry a connection that no engine can: it cannot send from an engine's own address.
-fn may_be_the_kernels(socket: &Socket) -> bool {
-    let is_an_engines = |bound: Bound| bound.owner == Owner::Engine;
-    !policy().is_engine_only() && !socket.bound().is_some_and(is_an_engines)
 }
 
 fn is_v6_only(fd: RawFd) -> Result<bool, Errno> {
     sockopt::ipv6_v6only(sys::borrow(fd)?)
 }
 
-/// The engines that could carry a connection; none: it is the kernel's.
-fn candidates_for(
-    fd: RawFd,
-    socket: &Socket,
-    destination: SocketAddr,
-) -> Result<Candidates, Errno> {
-    let all = accelerated::stream_networks();
-    let bound = socket.bound();
-    // Bound to an address of an engine: nobody else could send from it.
-    if let Some(bound) = bound.filter(|bound| bound.owner == Owner::Engine) {
-        return Ok(Candidates::only(bound.place));
-    }
-    let is_local = route::is_loopback(destination.ip());
-    if !is_local && bound.is_some_and(|bound| bound.address.ip().is_loopback()) {
-        // It reaches nothing else, and the kernel says so.
-        return Ok(Candidates::default());
-    }
-    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
-    let candidates = match device::of(fd, is_set, &all) {
-        Device::Any => {
-            let closest = engines::closest(destination, &all);
-            // An address that the kernel shares with one engine is not another engine's.
-            match bound.filter(|bound| !bound.address.ip().is_unspecified()) {
-                Some(bound) => closest.limited_to(bound.place),
-                None => closest,
-            }
-        }
-        Device::Engine(place) => Candidates::only(place),
-        Device::Loopback(place) if engines::stays_here(destination.ip(), &all) => {
-            Candidates::only(place)
-        }
-        // By `lo` nobody else is reached, and the kernel says so.
-        Device::Loopback(_) => return Ok(Candidates::default()),
-        Device::Kernel => Candidates::default(),
-    };
-    if candidates.is_empty() && policy().is_engine_only() && !is_local {
-        return Err(Errno::NETUNREACH);
-    }
-    Ok(candidates)
-}
-
+/// A connection on an engine's socket, with all that the program has set.
 fn begin(
-    fd: RawFd,
-    socket: &Socket,
-    destination: SocketAddr,
-    opening: Opening,
-    candidates: Candidates,
-) -> Result<Arc<Stream>, Errno> {
-    let backing = sys::borrow(fd)?;
-    if accelerated::place_by_port() && name::local_of(backing)?.port() == 0 {
-        accelerated::bind_towards(EngineIndex::FIRST, backing, destination)?;
-    }
-    let flow = Flow {
-        local: name::local_of(backing)?,
-        remote: destination,
-    };
-    let begin_on = |place| begin_on(place, backing, socket, destination, opening);
-    let stream = accelerated::first_that_opens(candidates, flow, begin_on)?;
-    socket.decide(Arc::clone(&stream));
-    Ok(stream)
-}
-
-fn begin_on(
-    place: EngineIndex,
     backing: BorrowedFd<'_>,
     socket: &Socket,
-    destination: SocketAddr,
-    opening: Opening,
+    towards: &Towards,
+    local: SocketAddr,
+    (opening, tcp): (Opening, Arc<TcpSocket>),
 ) -> Result<Arc<Stream>, Errno> {
-    let local = match socket.bound() {
-        Some(bound) => bound.address,
-        None => {
-            // The backing socket holds the port as long as the connection has it. ANY rather than the
-            // engine's address: after a failed connect the program may go to a kernel destination. Not on loopback, where
-            // every address has ports of its own.
-            let any = name::local_of(backing)?;
-            if any.port() == 0 {
-                accelerated::bind_towards(place, backing, destination)?;
-            }
-            name::local_of(backing)?
-        }
-    };
-    let stream = Stream::open_towards(place, backing, local, destination)?;
+    let stream = Arc::new(Stream::from(Arc::clone(&tcp)));
     socket.log.apply(&stream);
     sigio::apply(backing.as_raw_fd(), socket, &stream);
-    let is_on_both = engines::stays_here(destination.ip(), &accelerated::stream_networks());
-    if is_on_both && may_be_the_kernels(socket) {
-        stream.connect_heard(local, destination)?;
-    } else if opening == Opening::Plain {
-        stream.connect(local, destination)?;
+    if opening == Opening::Plain || towards.is_on_both() {
+        towards.connect(&tcp, local)?;
     } else {
-        stream.connect_fast(local, destination, opening == Opening::Fast)?;
+        let has_data = opening == Opening::Fast;
+        tcp.connect_fast(towards.destination, Some(local), has_data)?;
     }
     Ok(stream)
 }
@@ -262,7 +185,7 @@ fn disconnect(fd: RawFd, socket: &Socket, stream: &Stream) -> Switched<i32> {
         Phase::Closed => socket.undecide(),
         Phase::Listening => {
             if !stream.is_lost_listener() {
-                stream.shutdown(Shut::Read)?;
+                stream.shutdown(ShutdownHow::Read)?;
             }
             socket.stop_listening(fd, stream)?;
             // The backing socket listens as well.

@@ -9,7 +9,7 @@ use crate::calls::sigio;
 use crate::calls::transfer::with_stream;
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
-use crate::wait::readiness::Phase;
+use switch::readiness::Phase;
 
 /// SIOCOUTQNSD: bytes not yet sent (linux/sockios.h).
 const SIOCOUTQNSD: u64 = 0x894B;

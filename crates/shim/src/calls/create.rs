@@ -3,31 +3,30 @@
 use std::os::fd::RawFd;
 
 use client::SocketKinds;
+use client::engines::{Engines, Placement};
+use hostif::LOOPBACK_VARIABLE;
 use rustix::io::Errno;
 
 use crate::abi::entries::refused;
-use crate::accelerated;
+use crate::comeback;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::{File, Kind};
 use crate::policy::policy;
 use crate::report;
 use crate::socket::Socket;
+use crate::wait::lost_engines;
 use client::address::Family;
+use switch::attached;
 
-/// Whether a socket of this kind can be accelerated: TCP, as which MPTCP is served, and UDP. The rest is the kernel's.
+/// Whether a socket of this kind can be accelerated.
 pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
-    let is_ours = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-        libc::SOCK_STREAM => matches!(protocol, 0 | libc::IPPROTO_TCP | libc::IPPROTO_MPTCP),
-        libc::SOCK_DGRAM => matches!(protocol, 0 | libc::IPPROTO_UDP),
-        _ => false,
-    };
-    is_ours && matches!(domain, libc::AF_INET | libc::AF_INET6) && policy().may_accelerate()
+    switch::kind::of(domain, kind, protocol).is_some() && policy().may_accelerate()
 }
 
-/// The protocol of the backing socket: MPTCP (RFC 8684) with an engine is TCP, as with a peer that lacks it.
+/// The protocol of the backing socket.
 pub fn backing_protocol(protocol: i32, is_followed: bool) -> i32 {
-    if is_followed && protocol == libc::IPPROTO_MPTCP {
-        libc::IPPROTO_TCP
+    if is_followed {
+        switch::kind::backing_protocol(protocol)
     } else {
         protocol
     }
@@ -36,8 +35,8 @@ pub fn backing_protocol(protocol: i32, is_followed: bool) -> i32 {
 /// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there
 /// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
 pub fn attach(kind: i32) -> Result<bool, Errno> {
-    match accelerated::attach() {
-        Ok(()) if accelerated::serve(served(kind)) => {
+    match attached::attach(engines) {
+        Ok(()) if attached::serve(served(kind)) => {
             refused::say();
             Ok(true)
         }
@@ -65,9 +64,18 @@ pub fn attach(kind: i32) -> Result<bool, Errno> {
     }
 }
 
+/// The engines that the environment names, and why none is there.
+fn engines() -> Result<(Engines, Option<String>), String> {
+    crate::inline::start()?;
+    lost_engines::expect(comeback::bring_all_back);
+    let (engines, missing) = Engines::look_for(&client::engine_names(), Placement::wanted());
+    let uses_loopback = std::env::var(LOOPBACK_VARIABLE).is_ok_and(|text| text == "1");
+    Ok((engines.with_loopback(uses_loopback), missing))
+}
+
 /// Whether a socket that the kernel has made, and that is not followed, must not be: raw ones, other protocols.
 pub fn is_refused(domain: i32) -> bool {
-    matches!(domain, libc::AF_INET | libc::AF_INET6) && policy().is_engine_only()
+    switch::kind::is_internet(domain) && policy().is_engine_only()
 }
 
 /// What serves a socket of this kind.

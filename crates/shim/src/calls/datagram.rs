@@ -9,7 +9,6 @@ pub mod beside;
 pub mod control;
 mod cork;
 pub mod groups;
-pub mod membership;
 mod options;
 mod places;
 mod receive;
@@ -23,21 +22,24 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::accelerated::{self, Stream};
 use crate::fd_table::descriptors;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::socket::{EngineIndex, Socket};
 use crate::{calls::name, sys as system};
-use client::address::{self, Emitted, Family, Name};
+use client::address::{Emitted, Family, Name};
 use client::engines::Flow;
 use client::route;
+use switch::attached;
+use switch::backing;
+use switch::stream::Stream;
 
 pub use client::Control;
 pub use client::datagram_messages::want;
 pub use cork::uncork;
 pub use options::{engine_options, follow, tell};
 pub use places::{bind, come_back, follow_device};
+pub use switch::datagram::parse;
 pub use sys::{
     receive, receive_from, receive_message, receive_messages, send, send_message, send_messages,
     send_to,
@@ -158,13 +160,13 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
         local: places::local_end(fd, socket)?,
         remote: destination,
     };
-    let stream = accelerated::first_that_opens(candidates, flow, |place| {
+    let stream = attached::first_that_opens(candidates, flow, |place| {
         let stream = places::alone(fd, socket, flow.local, place)?;
         stream.set_peer(destination)?;
         Ok(stream)
     })?;
     if is_on_both {
-        name::connect_as(system::borrow(fd)?, destination, socket.family())?;
+        backing::connect_as(system::borrow(fd)?, destination, socket.family())?;
     }
     socket.set_engine_peer(true);
     socket.set_kernel_receives(is_on_both);
@@ -177,14 +179,14 @@ pub fn connect(fd: RawFd, socket: &Socket, name: Name) -> Switched<i32> {
 fn leave_kernels_peer(fd: RawFd, socket: &Socket, is_on_both: bool) -> Result<(), Errno> {
     let backing = system::borrow(fd)?;
     let is_on_engine = socket.stream().is_some();
-    if name::peer_of(backing).is_none() || (is_on_both && is_on_engine) {
+    if backing::peer_of(backing).is_none() || (is_on_both && is_on_engine) {
         return Ok(());
     }
-    let port = name::local_of(backing)?.port();
+    let port = backing::local_of(backing)?.port();
     rustix::net::connect_unspec(backing)?;
-    if is_on_engine && name::local_of(backing)?.port() == 0 {
-        let any = SocketAddr::new(name::any_of(socket.family()).ip(), port);
-        name::bind_as(backing, any, socket.family())?;
+    if is_on_engine && backing::local_of(backing)?.port() == 0 {
+        let any = SocketAddr::new(backing::any_of(socket.family()).ip(), port);
+        backing::bind_as(backing, any, socket.family())?;
     }
     Ok(())
 }
@@ -193,7 +195,7 @@ fn leave_kernels_peer(fd: RawFd, socket: &Socket, is_on_both: bool) -> Result<()
 fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
     let backing = system::borrow(fd)?;
     rustix::net::connect_unspec(backing)?;
-    let local = name::local_of(backing)?;
+    let local = backing::local_of(backing)?;
     socket.set_engine_peer(false);
     if local.port() == 0 {
         // The kernel has given the port back (__udp_disconnect).
@@ -216,7 +218,7 @@ fn disconnect(fd: RawFd, socket: &Socket) -> Switched<i32> {
 fn is_forbidden_broadcast(socket: &Socket, destination: SocketAddr) -> bool {
     match destination {
         SocketAddr::V4(v4) => {
-            let all = accelerated::datagram_networks();
+            let all = attached::datagram_networks();
             all.iter().any(|one| one.is_broadcast(*v4.ip())) && !engine_options(socket).broadcast
         }
         SocketAddr::V6(_) => false,
@@ -230,14 +232,6 @@ fn destination(fd: RawFd, socket: &Socket, name: &[u8]) -> Result<Option<SocketA
         Name::Ip(destination) if destination.port() == 0 => Err(Errno::INVAL),
         Name::Ip(destination) => Ok(Some(route::resolved(destination))),
         Name::Unspecified | Name::Other => Ok(None),
-    }
-}
-
-/// Reads a destination; a socket of AF_INET6 takes names of AF_INET too (`udpv6_sendmsg`).
-pub fn parse(name: &[u8], family: Family) -> Result<Name, Errno> {
-    match address::parse(name, family)? {
-        Name::Other if family == Family::V6 => address::parse(name, Family::V4),
-        parsed => Ok(parsed),
     }
 }
 

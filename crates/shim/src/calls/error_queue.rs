@@ -10,20 +10,20 @@ use std::os::fd::RawFd;
 use client::{SentStamp, stamp};
 use rustix::io::Errno;
 
-use crate::accelerated;
 use crate::calls::datagram::{Control, want};
 use crate::calls::transfer::{Call, with_stream};
 use crate::outcome::Switched;
 use crate::socket::Socket;
-use crate::sys;
-use crate::wait::readiness::ERR;
+use switch::attached;
+use switch::backing;
+use switch::readiness::ERR;
 
 pub use completions::Completions;
 
 /// A call with MSG_ZEROCOPY has moved bytes. Without SO_ZEROCOPY, which the backing socket knows, nobody wants to hear of it.
 pub fn completed(fd: RawFd, socket: &Socket) {
     let mut value = [0; 4];
-    let asked = sys::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut value);
+    let asked = backing::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut value);
     if asked.is_ok() && value != [0; 4] {
         socket.completions.add();
         socket.watchers.notify(ERR);
@@ -92,7 +92,7 @@ pub fn take_of(
         ends: ends
             .filter(|_| told.len > 0 && told.what != stamp::TOLD_ACKNOWLEDGED)
             .map(|(local, peer)| (local.ip(), peer.ip())),
-        interface: accelerated::networks_of(stream.place()).scope_id,
+        interface: attached::networks_of(stream.place()).scope_id,
         flags: socket.stamping.flags(),
         wanted: socket.wanted() | wants_ends(socket),
         family: socket.family(),

@@ -12,8 +12,8 @@ use crate::calls::connect::{self, Opening};
 use crate::calls::transfer;
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
-use crate::wait::readiness::Phase;
 use client::address::{self, Name};
+use switch::readiness::Phase;
 
 /// A sending call with MSG_FASTOPEN; `name` is whom to connect to.
 pub fn send(fd: RawFd, name: Option<&[u8]>, slices: &[IoSlice<'_>], flags: i32) -> Switched<usize> {

@@ -10,12 +10,9 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::SocketFlags;
 
-use crate::accelerated::{self, Accepted, Stream};
-use crate::calls::device::{self, Device};
 use crate::calls::name;
 use crate::calls::options;
 use crate::calls::sigio;
-use crate::comeback;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::{File, Kind};
 use crate::outcome::Switched;
@@ -23,9 +20,14 @@ use crate::policy::policy;
 use crate::report;
 use crate::socket::{EngineIndex, Owner, Socket};
 use crate::sys;
-use crate::wait::readiness::Phase;
+use crate::wait::lost_engines;
 use crate::wait::sleep::{Deadline, after_interruption};
+use crate::wait::sleeping;
 use client::address::{self, Emitted};
+use switch::attached;
+use switch::backing;
+use switch::readiness::Phase;
+use switch::stream::{Accepted, Stream};
 
 /// Whoever has found nobody at a port of loopback is on his way to the kernel, which refuses him if it does not hear yet.
 const GRACE: Duration = Duration::from_millis(1);
@@ -48,42 +50,33 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         stream.set_backlog(sys::borrow(fd)?, backlog)?;
         return Ok(None);
     }
-    let bound = socket.bound();
-    let owner = bound.map_or(Owner::Any, |bound| bound.owner);
-    let is_set = |name| socket.log.has(libc::SOL_SOCKET, name);
-    let device = device::of(fd, is_set, &accelerated::stream_networks());
-    // An engine hears what comes by `lo` alone where the address does.
-    let on_loopback = bound.is_some_and(|bound| bound.address.ip().is_loopback());
-    let is_kernels = match device {
-        Device::Kernel => true,
-        Device::Loopback(_) => !on_loopback,
-        Device::Any | Device::Engine(_) => false,
-    };
-    if owner == Owner::Any && is_kernels {
-        if policy().is_engine_only() {
-            return Err(Errno::ADDRNOTAVAIL);
+    let decided = match attached::all() {
+        Some(engines) => {
+            let device = socket.device(fd, &engines.stream_networks());
+            let local = socket.bound().into();
+            switch::listen::decide(local, device, policy().is_engine_only(), engines)?
         }
+        None => None,
+    };
+    let Some(listener) = decided else {
         socket.leave_to_kernel();
         descriptors::forget(fd);
         return Ok(None);
-    }
-    let place = match device {
-        Device::Engine(place) | Device::Loopback(place) => place,
-        Device::Any | Device::Kernel => bound
-            .filter(|bound| !bound.address.ip().is_unspecified())
-            .map_or_else(accelerated::first, |bound| bound.place),
     };
+    let (owner, place) = (listener.owner, listener.place);
     let backing = sys::borrow(fd)?;
     // On loopback, where somebody may know the port already, the engine knows of the listener before the kernel hears, so that
     // nobody is heard there who would be heard here a moment later.
-    let is_bound = accelerated::uses_loopback() && name::local_of(backing)?.port() != 0;
+    let uses_loopback = attached::has_loopback() && !policy().is_engine_only();
+    let is_bound = uses_loopback && backing::local_of(backing)?.port() != 0;
     let prepared = is_bound.then(|| prepare(fd, socket, place));
     if is_bound && owner == Owner::Any {
         std::thread::sleep(GRACE);
     }
-    sys::listen(backing, backlog)?;
+    backing::listen(backing, backlog)?;
     let prepared = prepared.unwrap_or_else(|| prepare(fd, socket, place));
-    let started = prepared.and_then(|stream| start(fd, socket, stream, (backlog, device)));
+    let started =
+        prepared.and_then(|stream| start(fd, socket, stream, (backlog, listener.is_on_all)));
     let started = match started {
         Err(Errno::ADDRINUSE) => join(backing, backlog)?.ok_or(Errno::ADDRINUSE),
         started => started,
@@ -115,7 +108,7 @@ fn prepare(fd: RawFd, socket: &Socket, place: EngineIndex) -> Result<Arc<Stream>
     // Before it listens, so that the first connection has them; after, for the engine's other cores.
     socket.log.apply(&stream);
     sigio::apply(fd, socket, &stream);
-    stream.prepare_to_listen(backing, name::local_of(backing)?)?;
+    stream.prepare_to_listen(backing, backing::local_of(backing)?)?;
     Ok(stream)
 }
 
@@ -124,10 +117,10 @@ fn start(
     fd: RawFd,
     socket: &Socket,
     stream: Arc<Stream>,
-    (backlog, device): (i32, Device),
+    (backlog, is_on_all): (i32, bool),
 ) -> Result<Arc<Stream>, Errno> {
     let backing = sys::borrow(fd)?;
-    stream.listen(backing, name::local_of(backing)?, backlog, device)?;
+    stream.listen(backing, backlog, is_on_all)?;
     socket.log.apply(&stream);
     sigio::apply(fd, socket, &stream);
     Ok(stream)
@@ -182,7 +175,7 @@ impl Listener<'_> {
     fn accept(&self) -> Result<(RawFd, Emitted), Errno> {
         let mut deadline = None;
         loop {
-            comeback::look();
+            lost_engines::look();
             if self.has_stopped() {
                 return Err(Errno::INVAL);
             }
@@ -236,13 +229,7 @@ impl Listener<'_> {
             let is_over = self.has_stopped() || self.stream.phase() != Phase::Listening;
             is_over || self.stream.has_connection()
         };
-        match accelerated::sleeping::sleep(
-            &[self.stream.as_ref()],
-            kernel,
-            None,
-            deadline,
-            &mut news,
-        ) {
+        match sleeping::sleep(&[self.stream.as_ref()], kernel, None, deadline, &mut news) {
             Err(Errno::INTR) => Err(after_interruption(deadline)),
             result => result,
         }

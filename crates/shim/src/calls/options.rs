@@ -5,13 +5,11 @@
 //! the connections that inherit from a listener.
 
 mod answer;
-mod log;
 mod mapped;
 mod rare;
 pub mod stamp;
 
 pub use answer::Answer;
-pub use log::Log;
 pub use rare::{note_v6_only, path_mtu};
 
 use std::os::fd::RawFd;
@@ -21,16 +19,16 @@ use client::options::{CONGESTION, CONGESTION_INFO, int, note};
 use hostif::{CongestionFigures, OptionChanges};
 use rustix::io::Errno;
 
-use crate::accelerated::Stream;
 use crate::calls::datagram::{self, want};
-use crate::calls::device;
 use crate::calls::stamping;
 use crate::calls::transfer::with_stream;
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
 use crate::socket::{AT_ONCE_US, Socket};
-use crate::sys;
-use crate::wait::readiness::{IN, Phase, RDNORM};
+use switch::backing;
+use switch::device;
+use switch::readiness::{IN, Phase, RDNORM};
+use switch::stream::Stream;
 
 /// setsockopt(2).
 pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
@@ -72,7 +70,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
         if note(&mut changes, level, name, value) {
             call.stream().set_options(&changes);
         }
-        log::apply(call.stream(), level, name, value);
+        switch::options::apply(call.stream(), level, name, value);
         Ok(())
     })?;
     Ok(Some(0))
@@ -119,13 +117,13 @@ fn set_on_backing(
     value: &[u8],
 ) -> Result<(), Errno> {
     if (level, name) != CONGESTION || socket.is_datagram() {
-        return sys::set_option(fd, level, name, value);
+        return backing::set_option(fd, level, name, value);
     }
     let is_ours = hostif::figures::congestion::code(value).is_some();
     if !is_ours && !value.is_empty() && socket.stream().is_some() {
         return Err(Errno::NOENT);
     }
-    let kept = sys::set_option(fd, level, name, value);
+    let kept = backing::set_option(fd, level, name, value);
     if is_ours { Ok(()) } else { kept }
 }
 
@@ -149,7 +147,7 @@ const RECOVERED: [(i32, i32, usize, u8); 10] = [
 pub fn recover(fd: RawFd, socket: &Socket) {
     for (level, name, len, default) in RECOVERED {
         let mut value = [0; 16];
-        let Ok(len) = sys::option(fd, level, name, &mut value[..len]) else {
+        let Ok(len) = backing::option(fd, level, name, &mut value[..len]) else {
             continue;
         };
         let value = &value[..len];
@@ -207,7 +205,7 @@ pub fn ask(
     room: usize,
     asked: &dyn Fn() -> Vec<u8>,
 ) -> Switched<Answer> {
-    if datagram::groups::is_filter(level, name)
+    if switch::groups::filter::is_filter(level, name)
         && let Some(file) = descriptors::lookup(fd)
         && let Some(socket) = file.socket()
     {
@@ -296,7 +294,7 @@ fn ask_value(fd: RawFd, level: i32, name: i32) -> Switched<Vec<u8>> {
 /// TCP_INFO, as long as this kernel's own.
 fn tcp_info(fd: RawFd, stream: &Stream) -> Result<Vec<u8>, Errno> {
     let mut kernels = [0; client::tcp_info::LEN_MAX];
-    let len = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut kernels)?;
+    let len = backing::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut kernels)?;
     Ok(client::tcp_info::emit(&stream.figures()?, len))
 }
 
@@ -331,42 +329,6 @@ fn timeval_us(value: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_become_one_command_and_the_last_value_counts() {
-        let log = Log::default();
-        log.record(libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32.to_ne_bytes());
-        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &30_i32.to_ne_bytes());
-        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &60_i32.to_ne_bytes());
-        log.record(libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32.to_ne_bytes());
-        let expected = OptionChanges {
-            no_delay: Some(true),
-            keep_idle_s: Some(60),
-            ..OptionChanges::default()
-        };
-        assert_eq!(log.changes(), expected);
-    }
-
-    #[test]
-    fn linger_has_a_switch_and_a_time() {
-        let linger = |on: i32, seconds: i32| {
-            let log = Log::default();
-            let value = [on.to_ne_bytes(), seconds.to_ne_bytes()].concat();
-            log.record(libc::SOL_SOCKET, libc::SO_LINGER, &value);
-            log.changes().linger_s
-        };
-        assert_eq!(linger(1, 5), Some(Some(5)));
-        assert_eq!(linger(1, 0), Some(Some(0)));
-        assert_eq!(linger(0, 5), Some(None));
-    }
-
-    #[test]
-    fn an_accepted_socket_starts_with_its_listeners_options() {
-        let (listener, accepted) = (Log::default(), Log::default());
-        listener.record(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32.to_ne_bytes());
-        accepted.adopt(&listener);
-        assert_eq!(accepted.changes().keep_alive, Some(true));
-    }
 
     #[test]
     fn a_timeval_is_read_in_microseconds() {

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::accelerated::Stream;
 use crate::calls::datagram;
 use crate::calls::splice::DATAGRAM_MAX;
 use crate::calls::transfer::{Call, SendStep, with_stream};
 use crate::outcome::Switched;
 use crate::sys::borrow;
 use shared::Known;
+use switch::stream::Stream;
 
 /// Linux moves at most this much in one call (MAX_RW_COUNT).
 const MAX_COUNT: usize = 0x7fff_f000;
@@ -63,11 +63,13 @@ fn as_stream(
             return Ok(part);
         }
         let from = start.map(|start| start + done as u64);
-        Ok(match call.stream().fill(file, from, left)? {
-            None => SendStep::End,
-            Some(0) => SendStep::Full,
-            Some(bytes) => SendStep::Moved(bytes),
-        })
+        Ok(
+            match call.stream().fill(crate::sys::borrow(file)?, from, left)? {
+                None => SendStep::End,
+                Some(0) => SendStep::Full,
+                Some(bytes) => SendStep::Moved(bytes),
+            },
+        )
     })?;
     if let Some(offset) = offset {
         *offset += libc::off64_t::try_from(moved).unwrap_or(0);

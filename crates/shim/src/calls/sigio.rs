@@ -8,10 +8,10 @@ mod sys;
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
-use crate::accelerated::Stream;
 use crate::fd_table::descriptors;
 use crate::report;
 use crate::socket::Socket;
+use switch::stream::Stream;
 
 /// Whether the command says who is signalled of what.
 pub fn is_setting(command: i32) -> bool {

@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use crate::calls::datagram;
 use crate::calls::transfer::{Call, SendStep, with_stream};
 use crate::outcome::Switched;
+use crate::sys as system;
 use crate::sys::borrow;
-use crate::wait::readiness::RDHUP;
 use crate::wait::sleep::RESTART;
+use switch::readiness::RDHUP;
 
 /// A pipe that poll(2) calls writable takes so much without waiting (PIPE_BUF).
 const PIPE_BUF: usize = 4096;
@@ -118,7 +119,7 @@ fn into_file(call: &Call<'_>, file: RawFd, offset: u64, len: usize) -> Result<us
         if call.receive(&mut [IoSliceMut::new(&mut byte)], libc::MSG_PEEK)? == 0 {
             return Ok(0);
         }
-        match call.stream().spill(file, offset, len) {
+        match call.stream().spill(system::borrow(file)?, offset, len) {
             // Somebody else took it.
             Err(Errno::AGAIN) => {}
             result => return result,
@@ -183,11 +184,13 @@ fn to_socket(call: &Call<'_>, pipe: RawFd, len: usize, waits: bool) -> Result<us
                 Err(Errno::AGAIN)
             };
         }
-        Ok(match call.stream().fill(pipe, None, left)? {
-            None => SendStep::End,
-            Some(0) => SendStep::Full,
-            Some(bytes) => SendStep::Moved(bytes),
-        })
+        Ok(
+            match call.stream().fill(system::borrow(pipe)?, None, left)? {
+                None => SendStep::End,
+                Some(0) => SendStep::Full,
+                Some(bytes) => SendStep::Moved(bytes),
+            },
+        )
     })
 }
 

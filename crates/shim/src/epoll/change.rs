@@ -115,7 +115,7 @@ fn add(
     let interest = set.add(fd, target, wish, place)?;
     socket.watchers.add(&interest);
     if let Some(stream) = socket.stream() {
-        stream.observe(&socket.watchers);
+        super::observe(&stream, &socket.watchers);
         // Another thread may have decided the socket between the question and the entry in the list.
         if socket.is_on_both() {
             socket.watchers.moved_to_both();

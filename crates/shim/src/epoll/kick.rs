@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::set::{Set, WatchedBy};
 use crate::sys;
-use crate::wait::readiness::{OUT, WRNORM};
+use switch::readiness::{OUT, WRNORM};
 
 /// Data of the event that makes threads leave libc's own epoll_wait; no program uses these bytes.
 pub const KICK: u64 = u64::from_ne_bytes(*b"\xf5shuntk\xfa");

@@ -17,7 +17,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Watchers;
-use crate::wait::readiness::{ALWAYS, IN, RDNORM};
+use switch::readiness::{ALWAYS, IN, RDNORM};
 
 /// Report only what is new.
 pub const EDGE: u32 = 1 << 31;
@@ -461,12 +461,8 @@ fn key(fd: RawFd, target: &Arc<dyn Watched>) -> Key {
 
 /// EPOLLEXCLUSIVE goes with few other bits (epoll_ctl(2)).
 fn check_exclusive(mask: u32) -> Result<(), Refused> {
-    let allowed = EXCLUSIVE
-        | EDGE
-        | WAKE_UP
-        | ALWAYS
-        | crate::wait::readiness::IN
-        | crate::wait::readiness::OUT;
+    let allowed =
+        EXCLUSIVE | EDGE | WAKE_UP | ALWAYS | switch::readiness::IN | switch::readiness::OUT;
     if mask & EXCLUSIVE != 0 && mask & !allowed != 0 {
         Err(Refused::Invalid)
     } else {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::prelude::*;
 
 use super::set::{EDGE, EXCLUSIVE, Interest, ONE_SHOT, Refused, Set, Watched, WatchedBy};
-use crate::wait::readiness::{ERR, HUP, IN, OUT};
+use switch::readiness::{ERR, HUP, IN, OUT};
 
 /// Something with settable events.
 #[derive(Default)]

@@ -14,12 +14,12 @@ use rustix::io::Errno;
 use super::change::spend_in_kernel;
 use super::kick::KICK;
 use super::set::{Interest, ONE_SHOT, Set, WatchedBy};
-use crate::accelerated;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::sys;
 use crate::wait::sleep::{Deadline, SignalMask};
+use crate::wait::sleeping;
 
 /// A thread enters libc's own epoll_wait, unless the set needs the switch (`None`).
 pub fn enter_plain(epfd: RawFd) -> Option<&'static Set> {
@@ -75,7 +75,7 @@ pub fn wait(
     let _open = file.as_ref().map(File::sleeper);
     set.set_descriptor(epfd);
     loop {
-        accelerated::sleeping::reap();
+        sleeping::reap();
         let filled = gather(set, epfd, out)?;
         if filled > 0 || deadline.is_over() {
             return Ok(Some(i32::try_from(filled).unwrap_or(i32::MAX)));
@@ -85,7 +85,7 @@ pub fn wait(
         let mut sleeping = None;
         let mut before_sleep = || sleeping = Some(set.waker.count_in());
         let mut news = || set.has_ready();
-        accelerated::sleeping::sleep_noted(
+        sleeping::sleep_noted(
             &[],
             &mut kernel,
             (mask, deadline),

@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 
 use client::{Loaded, Shared};
 
-use crate::accelerated::{self, Stream};
 use crate::fd_table::file::File;
 use crate::fd_table::unknown;
 use crate::process;
 use crate::sys::Inside;
+use switch::stream::Stream;
 
 pub use tracked::{LIMIT, is_tracked, tracked_in};
 
@@ -43,7 +43,7 @@ pub fn borrow(fd: RawFd) -> Option<Entry> {
     if !is_tracked(fd) {
         return None;
     }
-    unknown::settle(fd);
+    unknown::resolve(fd);
     Some(slot(fd)?.load())
 }
 
@@ -118,15 +118,15 @@ fn new_chunk() -> Box<Chunk> {
 
 /// Whether the number is the library's own and the call does not come from the library itself.
 pub fn is_private(fd: RawFd) -> bool {
-    accelerated::is_private(fd) && !Inside::is_active()
+    client::is_private(fd) && !Inside::is_active()
 }
 
 /// Whether a close of this number is the program's and has to be kept from happening. The library's own
 /// (an engine inside the program drops descriptors as any program does) is not, and ends the number's time.
 pub fn is_kept_open(fd: RawFd) -> bool {
     let is_private = is_private(fd);
-    if !is_private && accelerated::is_private(fd) {
-        accelerated::on_private_closed(fd);
+    if !is_private && client::is_private(fd) {
+        client::unmark(fd);
     }
     is_private
 }
@@ -142,7 +142,7 @@ pub fn private_in(first: RawFd, last: RawFd) -> impl Iterator<Item = RawFd> {
         .saturating_add(1)
         .min(limit)
         .min(RawFd::try_from(LIMIT).unwrap_or(RawFd::MAX));
-    (first.max(accelerated::lowest_private())..end).filter(|&fd| accelerated::is_private(fd))
+    (first.max(client::lowest_private())..end).filter(|&fd| client::is_private(fd))
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ use client::engines;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::accelerated::{self, Stream};
-use crate::calls::name;
 use crate::calls::options;
 use crate::calls::sigio;
 use crate::fd_table::descriptors;
@@ -28,9 +26,13 @@ use crate::fd_table::unknown;
 use crate::inline;
 use crate::policy::policy;
 use crate::report;
-use crate::socket::{Bound, Socket};
-use crate::wait::readiness::Phase;
+use crate::socket::Socket;
 use crate::{calls::create, sys};
+use switch::attached;
+use switch::backing;
+use switch::bind::Bound;
+use switch::readiness::Phase;
+use switch::stream::Stream;
 
 pub use arriving::{each_right, has_control};
 
@@ -52,7 +54,7 @@ pub fn expect(fd: RawFd) {
     // Asked past a supervisor, who answers for the pairs that it has put in the place of sockets.
     let option = |name| {
         let mut value = [0; size_of::<i32>()];
-        let asked = sys::option(fd, libc::SOL_SOCKET, name, &mut value);
+        let asked = backing::option(fd, libc::SOL_SOCKET, name, &mut value);
         asked.ok().map(|_| i32::from_ne_bytes(value))
     };
     let is_ip = || {
@@ -152,7 +154,7 @@ const TCP_LISTEN: u8 = 10;
 /// The state of the kernel's socket, if it is one of TCP.
 fn state_of(fd: RawFd) -> Option<u8> {
     let mut state = [0];
-    let asked = sys::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state);
+    let asked = backing::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state);
     asked.ok().map(|_| state[0])
 }
 
@@ -197,9 +199,9 @@ fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
 /// A TCP socket that neither listens nor has a peer, or is about to: its fate is open yet.
 fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
     let socket = Socket::new(family);
-    let address = name::local_of(sys::borrow(fd).ok()?).ok()?;
+    let address = backing::local_of(sys::borrow(fd).ok()?).ok()?;
     if address.port() != 0 {
-        let all = accelerated::stream_networks();
+        let all = attached::stream_networks();
         let (owner, place) = engines::owner(address.ip(), &all)?;
         socket.set_bound(Bound {
             address,

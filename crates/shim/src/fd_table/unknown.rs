@@ -42,7 +42,7 @@ pub fn forget(fd: RawFd) {
 
 /// Before anybody asks what stands behind a number: sees to it that this is known.
 #[inline]
-pub fn settle(fd: RawFd) {
+pub fn resolve(fd: RawFd) {
     if COUNT.load(Ordering::Acquire) != 0
         && let Some(ask) = ASK.get()
     {

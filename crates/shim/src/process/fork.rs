@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::abi::memory;
-use crate::accelerated;
 use crate::epoll::set::{Interest, Members, Set};
 use crate::epoll::{SETS, Sets};
 use crate::fd_table::descriptors;
@@ -18,6 +17,7 @@ use crate::fd_table::file;
 use crate::inline;
 use crate::process;
 use crate::sys::Inside;
+use switch::attached;
 
 /// Everything held across a fork, in the order in which it was taken.
 struct ForkLocks {
@@ -53,7 +53,7 @@ fn stand_still() {
     let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     // The order of all code: members, then what the client locks, then ready.
     let members = sets.all.iter().map(|set| set.members()).collect();
-    accelerated::fork_prepare();
+    attached::fork_prepare();
     let ready = sets.all.iter().map(|set| set.ready()).collect();
     // Last, since the client has just asked the engine for something.
     let engine = inline::fork_prepare();
@@ -74,7 +74,7 @@ pub fn parent() {
     if inline::is_leaving() {
         return;
     }
-    accelerated::fork_parent();
+    attached::fork_parent();
     let held = HELD.with(|place| place.borrow_mut().take());
     drop(held);
 }
@@ -88,8 +88,8 @@ pub fn child() {
     let _inside = Inside::enter();
     client::forget_thread_number();
     process::own_memory();
-    crate::comeback::reset_in_child();
-    accelerated::fork_child();
+    crate::wait::lost_engines::reset_in_child();
+    attached::fork_child();
     let mut held = HELD.with(|place| place.borrow_mut().take());
     inline::fork_child(held.as_mut().and_then(|held| held.engine.take()));
     let sets: Vec<&'static Set> = held

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use super::Socket;
 use super::corked::Corked;
-use crate::calls::datagram::membership::Membership;
-use crate::calls::device::{Chosen, Device};
 use client::address::Family;
+use switch::device::{Chosen, Device};
+use switch::groups::Membership;
 
 /// A UDP socket has a peer that the engine reaches.
 const ENGINE_PEER: u32 = 1 << 16;
@@ -82,14 +82,14 @@ impl Socket {
         self.set(KERNEL_RECEIVES, on);
     }
 
-    /// The number of a receiving call: whose turn it is.
-    pub fn next_turn(&self) -> u32 {
-        self.turns.fetch_add(1, Ordering::Relaxed)
+    /// The number of a receiving call: who is served first.
+    pub fn next_receive(&self) -> u32 {
+        self.receives.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The number that the next call will have.
-    pub fn turn(&self) -> u32 {
-        self.turns.load(Ordering::Relaxed)
+    pub fn receive_count(&self) -> u32 {
+        self.receives.load(Ordering::Relaxed)
     }
 
     /// Whether a receiving call is to ask the kernel first, so that a busy engine does not hide it.

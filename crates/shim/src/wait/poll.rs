@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::accelerated::{self, Stream};
 use crate::epoll::set::Set;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::sys;
-use crate::wait::readiness::{ALWAYS, IN, RDNORM};
 use crate::wait::sleep::{Deadline, SignalMask};
+use crate::wait::sleeping;
+use switch::readiness::{ALWAYS, IN, RDNORM};
+use switch::stream::Stream;
 
 /// Whether the switch has something to say about any of the numbers. Async-signal-safe.
 pub fn concerns(fds: &[libc::pollfd]) -> bool {
@@ -47,7 +48,7 @@ pub fn poll(fds: &mut [libc::pollfd], deadline: Deadline, mask: SignalMask<'_>) 
         .collect();
     let _open: Vec<_> = files.iter().map(|file| file.sleeper()).collect();
     loop {
-        accelerated::sleeping::reap();
+        sleeping::reap();
         let any = targets.iter().any(|target| target.due() != 0);
         let deadline = if any { Deadline::Now } else { deadline };
         if any || deadline == Deadline::Now {
@@ -88,7 +89,7 @@ fn sleep(
         let is_news = |target: &Target| target.due() != 0 || target.is_replaced();
         targets.iter().any(is_news)
     };
-    let result = accelerated::sleeping::sleep(&streams, kernel, mask, deadline, &mut news);
+    let result = sleeping::sleep(&streams, kernel, mask, deadline, &mut news);
     for ((set, _), ring) in bells.iter().zip(&kernel[own..]) {
         if ring.revents != 0 {
             set.waker.silence();

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use crate::fd_table::descriptors;
 use crate::outcome::Switched;
 use crate::wait::poll;
-use crate::wait::readiness::{ERR, HUP, IN, OUT, PRI, RDNORM, WRNORM};
 use crate::wait::sleep::{Deadline, SignalMask};
+use switch::readiness::{ERR, HUP, IN, OUT, PRI, RDNORM, WRNORM};
 
 /// POLLRDBAND and POLLWRBAND count as readable and writable (fs/select.c).
 const READABLE: u32 = IN | RDNORM | 0x080 | HUP | ERR;

@@ -6,20 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use client::TcpSocket;
 use client::address::{self, Family, Name};
-use client::engines::{self, AllNetworks, Candidates, Engines, Flow};
+use client::engines::Engines;
 use client::route::{self, Owner};
-use client::{Session, TcpSocket};
-use hostif::Transport;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::caller::{Caller, FIRST_UNPRIVILEGED_PORT};
 use crate::datagram::message;
-use crate::kernel_socket::{
-    bind_freely, device_of, family_of_tcp, family_of_udp, fresh_like, local_of, set_freebind,
-};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking};
 use crate::relay::{Phase, Relay};
@@ -27,34 +23,15 @@ use crate::signals::Signals;
 use crate::stopped_call::{Call, Outcome, Waiting, low_half};
 use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, TargetFd};
+use switch::backing::{bind_freely, family_of_tcp, family_of_udp, local_of, set_freebind};
+use switch::bind::Local;
+use switch::connect::{Request, Towards};
+use switch::device;
 
 /// Longest address that is read.
 const NAME_MAX: usize = 128;
 /// AF_UNSPEC, with which a name begins that is none.
 const UNSPECIFIED: [u8; 2] = [0; 2];
-
-/// Where a connection is to go.
-struct Towards {
-    destination: SocketAddr,
-    /// Engines that could carry it.
-    candidates: Candidates,
-    /// The kernel may carry what no engine can: it cannot send from an engine's own address.
-    may_be_the_kernels: bool,
-    /// It is on this host, where the kernel has listeners too.
-    stays_here: bool,
-}
-
-impl Towards {
-    fn is_for_the_kernel(&self, error: Errno) -> bool {
-        self.may_be_the_kernels && (self.stays_here || engines::is_refusal(error))
-    }
-
-    /// Whether the engine may have to carry it: where the kernel has the address too, a listener of the engine's is there.
-    fn is_heard(&self, session: &Session) -> bool {
-        let is_on_both = self.stays_here && self.may_be_the_kernels;
-        !is_on_both || session.holds(Transport::Tcp, self.destination)
-    }
-}
 
 impl Supervisor {
     /// bind(2): an address of the engine's is foreign to the kernel, which takes it all the same when told.
@@ -84,12 +61,10 @@ impl Supervisor {
         let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
-        match engines::owner(address.ip(), &engines.stream_networks()) {
+        // Of what is bound already the kernel says so.
+        let is_refused = self.engine_access.is_engine_only() && local_of(fd.as_fd())?.port() == 0;
+        match switch::bind::owner(address.ip(), is_refused, &engines.stream_networks())? {
             Some((Owner::Engine, _)) => {}
-            // Of what is bound already the kernel says so.
-            None if self.engine_access.is_engine_only() && local_of(fd.as_fd())?.port() == 0 => {
-                return Err(Errno::ADDRNOTAVAIL);
-            }
             Some((Owner::Any, _)) | None => return Ok(Outcome::Continue),
         }
         if (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port()) {
@@ -97,7 +72,7 @@ impl Supervisor {
             set_freebind(fd.as_fd(), family, true)?;
             return Ok(Outcome::Continue);
         }
-        bind_freely(fd.as_fd(), family, address).map(|()| Outcome::Return(0))
+        bind_freely(fd.as_fd(), address, family).map(|()| Outcome::Return(0))
     }
 
     /// connect(2).
@@ -147,20 +122,27 @@ impl Supervisor {
         let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(Outcome::Continue);
         };
-        let all = engines.stream_networks();
-        let towards = Towards {
-            candidates: candidates_for(fd.as_fd(), destination, &all),
-            destination: route::resolved(destination),
-            stays_here: engines::stays_here(destination.ip(), &all),
-            may_be_the_kernels: !self.engine_access.is_engine_only()
-                && !is_an_engines(fd.as_fd(), &all),
-        };
-        match towards.candidates.first() {
-            Some(place) if !towards.is_heard(engines.session(place)?) => Ok(Outcome::Continue),
-            Some(_) => self.begin(call, engines, &towards, fd),
-            None if self.engine_access.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
+        let request = self.request(fd.as_fd(), destination, engines)?;
+        match request.decide(engines)? {
+            Some(towards) => self.begin(call, engines, &towards, fd),
             None => Ok(Outcome::Continue),
         }
+    }
+
+    /// What a connect of the socket is judged by.
+    fn request(
+        &self,
+        fd: BorrowedFd<'_>,
+        destination: SocketAddr,
+        engines: &Engines,
+    ) -> Result<Request, Errno> {
+        let all = engines.stream_networks();
+        Ok(Request {
+            destination,
+            local: Local::of(local_of(fd)?, &all),
+            device: device::of(fd, &all),
+            is_engine_only: self.engine_access.is_engine_only(),
+        })
     }
 
     /// A sending call with MSG_FASTOPEN, which connects: EOPNOTSUPP where an engine carries the connection, as of a kernel
@@ -189,10 +171,10 @@ impl Supervisor {
         let Some(engines) = self.engine_access.open(call.caller)? else {
             return Ok(());
         };
-        match candidates_for(fd, destination, &engines.stream_networks()).is_empty() {
-            false => Err(Errno::OPNOTSUPP),
-            true if self.engine_access.is_engine_only() && !is_local => Err(Errno::NETUNREACH),
-            true => Ok(()),
+        let request = self.request(fd, destination, engines)?;
+        match request.towards(&engines.stream_networks())? {
+            Some(_) => Err(Errno::OPNOTSUPP),
+            None => Ok(()),
         }
     }
 
@@ -203,11 +185,16 @@ impl Supervisor {
         towards: &Towards,
         backing: OwnedFd,
     ) -> Result<Outcome, Errno> {
-        let settings = Settings::of(backing.as_fd(), fresh_like(backing.as_fd())?.as_fd());
+        let settings = Settings::of(backing.as_fd())?;
         let mut v6_only = [0; 4];
         let (level, name) = options::V6_ONLY;
-        let is_v6 = sys::option(backing.as_fd(), level, name, &mut v6_only).is_ok();
-        let socket = match open(engines, towards, backing.as_fd(), &settings) {
+        let is_v6 = switch::backing::option(backing.as_fd(), level, name, &mut v6_only).is_ok();
+        let begin = |socket: Arc<TcpSocket>, local| {
+            settings.tell(&socket);
+            towards.connect(&socket, local)?;
+            Ok(socket)
+        };
+        let socket = match towards.open(engines, backing.as_fd(), begin) {
             Err(error) if towards.is_for_the_kernel(error) => return Ok(Outcome::Continue),
             opened => opened?,
         };
@@ -419,75 +406,4 @@ fn named_or_served(call: &Call) -> Option<(Vec<u8>, OwnedFd, Option<Family>)> {
     let fd = call.caller.descriptor(call.fd).ok()?;
     let family = family_of_tcp(fd.as_fd());
     Some((name, fd, family))
-}
-
-/// Begins a connection on the first engine that can have it.
-fn open(
-    engines: &'static Engines,
-    towards: &Towards,
-    backing: BorrowedFd<'_>,
-    settings: &Settings,
-) -> Result<Arc<TcpSocket>, Errno> {
-    let destination = towards.destination;
-    let bind = |session: &Session| match local_of(backing)?.port() {
-        0 => session.bind_towards(backing, destination),
-        _ => Ok(()),
-    };
-    if engines.places_by_port() {
-        bind(engines.session(engines::EngineIndex::FIRST)?)?;
-    }
-    let flow = Flow {
-        local: local_of(backing)?,
-        remote: destination,
-    };
-    engines.first_that_opens(towards.candidates, flow, |place| {
-        let session = engines.session(place)?;
-        bind(session)?;
-        let local = local_of(backing)?;
-        let socket = TcpSocket::open_towards(session, backing, local, destination)?;
-        settings.tell(&socket);
-        if towards.stays_here && towards.may_be_the_kernels {
-            socket.connect_heard(destination, Some(local))?;
-        } else {
-            socket.connect(destination, Some(local))?;
-        }
-        Ok(socket)
-    })
-}
-
-/// Whether a socket is bound to an address that an engine alone has.
-fn is_an_engines(fd: BorrowedFd<'_>, all: &AllNetworks) -> bool {
-    let owner = |local: SocketAddr| engines::owner(local.ip(), all);
-    let owner = local_of(fd).ok().and_then(owner);
-    owner.is_some_and(|(owner, _)| owner == Owner::Engine)
-}
-
-/// The engines that could carry a connection; none: it is the kernel's.
-fn candidates_for(fd: BorrowedFd<'_>, destination: SocketAddr, all: &AllNetworks) -> Candidates {
-    let mut within = None;
-    let bound = local_of(fd).ok().filter(|local| local.port() != 0);
-    if let Some(bound) = bound
-        && !bound.ip().is_unspecified()
-    {
-        match engines::owner(bound.ip(), all) {
-            // Nobody else could send from there.
-            Some((Owner::Engine, place)) => return Candidates::only(place),
-            // It reaches nothing else, and the kernel says so.
-            Some(_) if bound.ip().is_loopback() && !route::is_loopback(destination.ip()) => {
-                return Candidates::default();
-            }
-            // An address that the kernel shares with one engine is not another engine's.
-            Some((Owner::Any, place)) => within = Some(place),
-            None => return Candidates::default(),
-        }
-    }
-    match device_of(fd) {
-        None => {
-            let closest = engines::closest(destination, all);
-            within.map_or(closest, |place| closest.limited_to(place))
-        }
-        Some(device) => {
-            engines::of_interface(device, all).map_or_else(Candidates::default, Candidates::only)
-        }
-    }
 }

@@ -12,11 +12,11 @@ use client::address::{self, Name};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::kernel_socket::{family_of, local_of};
 use crate::pair::{is_nonblocking, set_nonblocking};
 use crate::stopped_call::{Call, Outcome, low_half};
 use crate::supervisor::{Served, Supervisor};
 use crate::sys;
+use switch::backing::{family_of, local_of};
 
 /// Ends of listeners that were shut down which are remembered.
 const SHUT_MAX: usize = 1024;

@@ -1,16 +1,13 @@
 //! listen(2) and accept(2). A listener on ANY listens on every stack at once; one accept serves both queues.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use client::engines::{self, AllNetworks};
 use client::route::Owner;
-use client::{Socket, SocketKinds, State, TcpSocket};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use client::{Socket, State, TcpSocket};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::kernel_socket::{device_of, family_of_tcp, fresh_like, local_of};
 use crate::options::{self, Settings};
 use crate::pair::{Pair, is_nonblocking, set_nonblocking};
 use crate::queue::{Queue, Ready};
@@ -18,6 +15,10 @@ use crate::relay::{Phase, Relay, Step};
 use crate::stopped_call::{Call, Outcome, Waiting, low_half};
 use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, TargetFd};
+use switch::backing::{family_of_tcp, local_of};
+use switch::bind::Local;
+use switch::device;
+use switch::listen::Listener;
 
 /// The shortest time for which a call waits.
 const AT_ONCE: Duration = Duration::from_micros(1);
@@ -47,23 +48,22 @@ impl Supervisor {
             return Ok(Outcome::Continue);
         };
         let all = engines.stream_networks();
-        let Some((owner, place)) = owner_of(fd.as_fd(), local.ip(), &all) else {
-            return if self.engine_access.is_engine_only() {
-                Err(Errno::ADDRNOTAVAIL)
-            } else {
-                Ok(Outcome::Continue)
-            };
+        let (bound, device) = (Local::of(local, &all), device::of(fd.as_fd(), &all));
+        let is_engine_only = self.engine_access.is_engine_only();
+        let decided = switch::listen::decide(bound, device, is_engine_only, engines)?;
+        let Some(Listener {
+            owner,
+            place,
+            is_on_all,
+        }) = decided
+        else {
+            return Ok(Outcome::Continue);
         };
-        let place = match engines.first_for(SocketKinds::STREAM) {
-            Some(first) if local.ip().is_unspecified() => first,
-            _ => place,
+        let others = match is_on_all {
+            true => engines.others(place),
+            false => Vec::new(),
         };
-        let others = if local.ip().is_unspecified() {
-            engines.others(place)
-        } else {
-            Vec::new()
-        };
-        let settings = Settings::of_listener(fd.as_fd(), fresh_like(fd.as_fd())?.as_fd());
+        let settings = Settings::of_listener(fd.as_fd())?;
         let session = engines.session(place)?;
         let prepare = || {
             let socket = TcpSocket::open(session, fd.as_fd())?;
@@ -80,7 +80,7 @@ impl Supervisor {
         }
         rustix::net::listen(&fd, backlog)?;
         let started = prepared.unwrap_or_else(prepare).and_then(|socket| {
-            socket.listen_beside(fd.as_fd(), length(backlog), &others)?;
+            socket.listen_beside(fd.as_fd(), switch::stream::length(backlog), &others)?;
             settings.tell(&socket);
             Ok(socket)
         });
@@ -111,7 +111,7 @@ impl Supervisor {
                 rustix::net::listen(&queue.backing, backlog)?;
                 queue
                     .socket
-                    .listen(queue.backing.as_fd(), length(backlog))?;
+                    .listen(queue.backing.as_fd(), switch::stream::length(backlog))?;
                 Ok(Some(Outcome::Return(0)))
             }
             Some(Served::Relay(_)) => Err(Errno::INVAL),
@@ -175,10 +175,10 @@ impl Supervisor {
             return Err(Errno::INVAL);
         }
         if let Some(ready) = queue.take()? {
-            queue.settle(programs.as_fd());
+            queue.update_mark(programs.as_fd());
             return self.hand_over(key, ready, call, flags);
         }
-        queue.settle(programs.as_fd());
+        queue.update_mark(programs.as_fd());
         if is_nonblocking(programs.as_fd()) {
             return Err(Errno::AGAIN);
         }
@@ -205,7 +205,7 @@ impl Supervisor {
             if !matches!(relay.phase, Phase::Connecting { .. }) {
                 continue;
             }
-            match relay.turn(&mut []) {
+            match relay.poll(&mut []) {
                 Step::Decided => self.conclude(key),
                 Step::Gone => drop(self.served.remove(&key)),
                 Step::Idle | Step::More => self.connecting.push(key),
@@ -320,7 +320,7 @@ impl Supervisor {
                     continue;
                 }
             };
-            queue.settle(programs.as_fd());
+            queue.update_mark(programs.as_fd());
             let mut arguments = [0; 6];
             (arguments[1], arguments[2]) = waiting.name;
             let call = Call {
@@ -340,14 +340,14 @@ impl Supervisor {
     /// Looks now and then for engines that are gone, as long as a listener misses one: it listens on the next one.
     pub fn look_for_engines(&mut self) {
         let changes = client::changes();
-        if changes == self.settled || self.looked_for_engines.elapsed() < BETWEEN_LOOKS {
+        if changes == self.changes_seen || self.looked_for_engines.elapsed() < BETWEEN_LOOKS {
             return;
         }
         self.looked_for_engines = Instant::now();
         let is_missing =
             |served: &Served| matches!(served, Served::Queue(queue) if queue.misses_engine());
         if !self.served.values().any(is_missing) {
-            self.settled = changes;
+            self.changes_seen = changes;
             return;
         }
         self.engine_access.look_for_lost();
@@ -384,21 +384,4 @@ impl Supervisor {
             self.holders.forget(key);
         }
     }
-}
-
-/// Whose the address is that a socket listens on; `None`: the kernel's, or that of an interface of the kernel's.
-fn owner_of(
-    fd: BorrowedFd<'_>,
-    ip: IpAddr,
-    all: &AllNetworks,
-) -> Option<(Owner, client::engines::EngineIndex)> {
-    let (owner, place) = engines::owner(ip, all)?;
-    let is_kernels = |device| engines::of_interface(device, all).is_none();
-    let is_for_kernel = owner == Owner::Any && device_of(fd).is_some_and(is_kernels);
-    (!is_for_kernel).then_some((owner, place))
-}
-
-/// Linux reads a negative backlog as the largest.
-fn length(backlog: i32) -> u32 {
-    u32::try_from(backlog).unwrap_or(u32::MAX)
 }

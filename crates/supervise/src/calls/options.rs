@@ -3,6 +3,7 @@
 mod sys;
 
 use std::net::SocketAddr;
+use switch::backing;
 
 use client::address::Family;
 use client::options::{int, refusal_if_open};
@@ -10,11 +11,11 @@ use client::{Query, Socket};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use crate::kernel_socket::{family_of, family_of_tcp, family_of_udp};
 use crate::options;
 use crate::relay::{Phase, Relay};
 use crate::stopped_call::{Call, Outcome, low_half};
 use crate::supervisor::{Served, Supervisor};
+use switch::backing::{family_of, family_of_tcp, family_of_udp};
 
 /// Longest option value that a program can set.
 const VALUE_MAX: usize = 1024;
@@ -158,13 +159,13 @@ impl Supervisor {
             Served::Relay(relay) if option == (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = relay.error.take().or_else(|| relay.socket.take_error());
                 // The pair has an error of its own, with which it told that there is one.
-                let _ = crate::sys::option(programs.as_fd(), option.0, option.1, &mut [0; 4]);
+                let _ = backing::option(programs.as_fd(), option.0, option.1, &mut [0; 4]);
                 error.map_or(0, Errno::raw_os_error).to_ne_bytes().to_vec()
             }
             Served::Relay(relay) if option == SAVED_SYN => take_saved_syn(call, relay, room)?,
             Served::Relay(_) if option == options::PEEK_OFFSET => {
                 let mut value = vec![0; size_of::<i32>()];
-                crate::sys::option(programs.as_fd(), option.0, option.1, &mut value)?;
+                backing::option(programs.as_fd(), option.0, option.1, &mut value)?;
                 value
             }
             Served::Relay(relay) if option == options::V6_ONLY && relay.v6_only.is_some() => {

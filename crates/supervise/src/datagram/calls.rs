@@ -8,9 +8,10 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use super::filter::{DuplicateFilter, GET};
-use super::send::{as_family, parse};
 use super::{Datagrams, Options, Peer};
-use crate::kernel_socket::local_of;
+use switch::backing;
+use switch::backing::{connect_as, local_of};
+use switch::datagram::parse;
 
 /// Options of the socket's own level whose meaning lies on the program's end of the pair.
 pub const OF_DESCRIPTOR: [i32; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_PEEK_OFF];
@@ -41,7 +42,7 @@ impl Datagrams {
                 self.peer = Peer::Engine;
                 if self.is_on_both(to, networks) {
                     // Each datagram goes where its peer is then, and both are heard.
-                    rustix::net::connect(&self.backing, &as_family(to, self.family))?;
+                    connect_as(self.backing.as_fd(), to, self.family)?;
                     self.peer = Peer::Both;
                 }
             }
@@ -77,12 +78,12 @@ impl Datagrams {
         if let Some(refusal) = filter.and_then(|filter| filter.refusal((level, name), value)) {
             return Err(refusal);
         }
-        crate::sys::set_option(self.backing.as_fd(), level, name, value)?;
+        backing::set_option(self.backing.as_fd(), level, name, value)?;
         if let Some(filter) = self.duplicates.as_mut() {
             filter.follow(self.backing.as_fd(), (level, name))?;
         }
         if level == libc::SOL_SOCKET && OF_DESCRIPTOR.contains(&name) {
-            crate::sys::set_option(programs, level, name, value)?;
+            backing::set_option(programs, level, name, value)?;
         }
         let options = Options::of(self.backing.as_fd(), self.family);
         if options.engine != self.options.engine {
@@ -115,7 +116,7 @@ impl Datagrams {
             }
             crate::options::PEEK_OFFSET => {
                 let mut value = [0; 4];
-                crate::sys::option(programs, level, name, &mut value)?;
+                backing::option(programs, level, name, &mut value)?;
                 i32::from_ne_bytes(value)
             }
             GET if self
@@ -134,7 +135,7 @@ impl Datagrams {
             }
             (level, name) => {
                 let mut value = asked;
-                let len = crate::sys::option(self.backing.as_fd(), level, name, &mut value)?;
+                let len = backing::option(self.backing.as_fd(), level, name, &mut value)?;
                 value.truncate(len);
                 return Ok(value);
             }

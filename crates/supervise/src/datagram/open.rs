@@ -1,7 +1,7 @@
 //! When a UDP socket comes to an engine: at bind, at connect, or with the first datagram; and the calls of the
 //! supervisor that concern one that is there.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use client::address::{Family, Name};
@@ -13,28 +13,18 @@ use rustix::io::Errno;
 
 use super::filter::DuplicateFilter;
 use super::message::{self, MessageLayout};
-use super::send::{LOOPBACK_BROADCAST, is_this_hosts, parse, reaches};
+use super::send::{is_this_hosts, reaches};
 use super::{DatagramPair, Datagrams, Options};
-use crate::kernel_socket::{bind_freely, device_of, family_of_udp, local_of};
 use crate::pair::is_nonblocking;
 use crate::relay::Step;
 use crate::stopped_call::{BLOCKED_MAX, Blocked, Call, Outcome};
 use crate::supervisor::{Served, Supervisor};
+use switch::backing;
+use switch::backing::{any_of, bind_freely, family_of_udp, local_of};
+use switch::datagram::{LOOPBACK_BROADCAST, parse};
+use switch::device::index_of;
+use switch::groups::is_about_groups;
 
-/// Whether an option is about groups, which are the kernel's affair (linux/in.h, linux/in6.h).
-fn is_of_groups((level, name): (i32, i32)) -> bool {
-    match level {
-        libc::IPPROTO_IP => (libc::IP_ADD_MEMBERSHIP..=MCAST_MSFILTER).contains(&name),
-        libc::IPPROTO_IPV6 => {
-            [libc::IPV6_ADD_MEMBERSHIP, libc::IPV6_DROP_MEMBERSHIP].contains(&name)
-                || (MCAST_JOIN_GROUP..=MCAST_MSFILTER).contains(&name)
-        }
-        _ => false,
-    }
-}
-
-const MCAST_JOIN_GROUP: i32 = 42;
-const MCAST_MSFILTER: i32 = 48;
 /// Sockets of which it is remembered that they are in groups.
 const LEFT_MAX: usize = 4096;
 
@@ -69,7 +59,7 @@ impl Supervisor {
         };
         let networks = Arc::clone(&engines.datagram_networks()[place.index()]);
         // On ANY it hears what comes by its device alone.
-        let is_elsewhere = device_of(fd.as_fd()).is_some_and(|device| device != networks.scope_id);
+        let is_elsewhere = index_of(fd.as_fd()).is_some_and(|device| device != networks.scope_id);
         if is_elsewhere && local.is_unspecified() {
             return if self.engine_access.is_engine_only() {
                 Err(Errno::ADDRNOTAVAIL)
@@ -110,7 +100,7 @@ impl Supervisor {
         if !call.caller.may_bind(address.port()) {
             return Ok(Outcome::Continue);
         }
-        bind_freely(candidate.fd.as_fd(), family, address)?;
+        bind_freely(candidate.fd.as_fd(), address, family)?;
         self.serve(call, candidate, owner)?;
         Ok(Outcome::Return(0))
     }
@@ -138,8 +128,8 @@ impl Supervisor {
         let pair = DatagramPair::new(nonblocking)?;
         for name in super::calls::OF_DESCRIPTOR {
             let mut value = [0; 16];
-            let len = crate::sys::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;
-            crate::sys::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value[..len])?;
+            let len = backing::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;
+            backing::set_option(pair.programs.as_fd(), libc::SOL_SOCKET, name, &value[..len])?;
         }
         let key = pair.cookie;
         let bell = self.news.listen_to(&*socket, key);
@@ -189,11 +179,7 @@ impl Supervisor {
             return Ok(None);
         };
         if local.port() == 0 {
-            let any: IpAddr = match family {
-                Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-                Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-            };
-            rustix::net::bind(&candidate.fd, &SocketAddr::new(any, 0))?;
+            rustix::net::bind(&candidate.fd, &any_of(family))?;
         }
         self.serve(call, candidate, owner).map(Some)
     }
@@ -336,12 +322,12 @@ impl Supervisor {
     }
 
     /// The turn of a UDP socket.
-    pub fn turn_datagrams(&mut self, key: u64, buffer: &mut [u8]) -> Step {
+    pub fn poll_datagrams(&mut self, key: u64, buffer: &mut [u8]) -> Step {
         self.reap_at_peer(key, buffer);
         let Some(Served::Datagrams(datagrams)) = self.served.get_mut(&key) else {
             return Step::Idle;
         };
-        let step = datagrams.turn(buffer);
+        let step = datagrams.poll(buffer);
         self.serve_blocked(key);
         step
     }
@@ -395,7 +381,7 @@ impl Supervisor {
         (fd, key): (BorrowedFd<'_>, u64),
         option: (i32, i32),
     ) -> Result<(), Errno> {
-        if !is_of_groups(option) {
+        if !is_about_groups(option) {
             return Ok(());
         }
         if self.left.len() >= LEFT_MAX {
@@ -427,7 +413,7 @@ impl Supervisor {
         self.drop_datagrams(key, &mut vec![0; usize::from(u16::MAX)]);
         // There is none where the engine is on no link of this kernel.
         let off = [0; 4];
-        let _ = crate::sys::set_option(
+        let _ = backing::set_option(
             backing.as_fd(),
             libc::SOL_SOCKET,
             libc::SO_DETACH_FILTER,

@@ -8,8 +8,7 @@ use client::datagram_messages::{
 };
 use client::datagram_options::note;
 use rustix::fd::BorrowedFd;
-
-use crate::sys;
+use switch::backing;
 
 /// linux/in.h, linux/in6.h.
 const IP_MULTICAST_ALL: i32 = 49;
@@ -86,7 +85,7 @@ impl Options {
     pub fn of(socket: BorrowedFd<'_>, family: Family) -> Options {
         let read = |(level, name)| {
             let mut value = [0; 4];
-            sys::option(socket, level, name, &mut value).ok()?;
+            backing::option(socket, level, name, &mut value).ok()?;
             Some(value)
         };
         let is_on = |option| read(option).is_some_and(|value| value != [0; 4]);

@@ -1,7 +1,7 @@
 //! sendto(2) with an address, sendmsg(2) and sendmmsg(2), in the order of checks that Linux has in `udp_sendmsg`.
 
 use std::io::IoSlice;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use client::address::{self, Family, Name};
 use client::datagram_messages::{self as messages, SendAncillary};
@@ -10,6 +10,7 @@ use client::{HeardBy, Outgoing, Readiness, Socket};
 use hostif::Transport;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use switch::datagram::{LOOPBACK_BROADCAST, has_chosen, has_chosen_engine, parse};
 
 use crate::filter::MSG_PROBE;
 use crate::stopped_call::Blocked;
@@ -69,7 +70,7 @@ impl Datagrams {
         };
         let family = address::family(remote);
         let ancillary = messages::parse(&control, family)?;
-        if !is_of_engine(&ancillary, networks) {
+        if !has_chosen_engine(&ancillary, networks) {
             self.leave_to_kernel(remote)?;
             return sys::send(self.backing.as_fd(), &payload, &name, &control, flags);
         }
@@ -255,9 +256,7 @@ impl Datagrams {
     /// The stack at whose address a peer has asked, where there is more than one: the answer is from there, wherever the
     /// routes lead. Not where the program says itself from which.
     fn asked(&self, to: SocketAddr, control: &[u8]) -> Option<HeardBy> {
-        let ancillary = messages::parse(control, address::family(to));
-        let has_chosen = ancillary.is_ok_and(|one| one.interface != 0 || one.source.is_some());
-        if has_chosen || self.owner != Owner::Any || self.peer != Peer::None {
+        if has_chosen(control, to) || self.owner != Owner::Any || self.peer != Peer::None {
             return None;
         }
         let asked = self.heard.answer_by(to);
@@ -326,32 +325,7 @@ pub fn reaches(to: SocketAddr, networks: &EngineNetworks) -> bool {
     !is_kernels && route::stack_for(to, networks) == Stack::Engine
 }
 
-/// Of 127.0.0.0/8; the kernel says what comes of it.
-pub const LOOPBACK_BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255));
-
 /// Whether what is sent there comes back to this host.
 pub fn is_this_hosts(ip: IpAddr, networks: &EngineNetworks) -> bool {
     ip.is_loopback() || networks.interfaces.iter().any(|own| own.address == ip)
-}
-
-/// An address as a socket of that family names it to the kernel.
-pub fn as_family(to: SocketAddr, family: Family) -> SocketAddr {
-    match (family, to.ip()) {
-        (Family::V6, IpAddr::V4(v4)) => SocketAddr::new(v4.to_ipv6_mapped().into(), to.port()),
-        _ => to,
-    }
-}
-
-/// Reads a destination; a socket of AF_INET6 takes names of AF_INET too (`udpv6_sendmsg`).
-pub fn parse(name: &[u8], family: Family) -> Result<Name, Errno> {
-    match address::parse(name, family)? {
-        Name::Other if family == Family::V6 => address::parse(name, Family::V4),
-        parsed => Ok(parsed),
-    }
-}
-
-/// Whether the interface and the address to send from are the engine's, where a program names them.
-fn is_of_engine(ancillary: &SendAncillary, networks: &EngineNetworks) -> bool {
-    (ancillary.interface == 0 || networks.has_interface(ancillary.interface))
-        && ancillary.source.is_none_or(|source| networks.has(source))
 }

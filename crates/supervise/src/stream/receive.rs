@@ -5,6 +5,7 @@ use client::Control;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use switch::backing;
 
 use super::Attempt;
 use crate::datagram::message::{self, MessageLayout};
@@ -28,7 +29,7 @@ impl Relay {
     fn tells_left(&self) -> bool {
         let mut value = [0; 4];
         let backing = self.backing.as_fd();
-        sys::option(backing, libc::IPPROTO_TCP, libc::TCP_INQ, &mut value).is_ok()
+        backing::option(backing, libc::IPPROTO_TCP, libc::TCP_INQ, &mut value).is_ok()
             && value != [0; 4]
     }
 

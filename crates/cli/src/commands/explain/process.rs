@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use switch::reason::KernelsView;
 
 /// Set by `shunt run` for what it starts.
 const BINARY_VARIABLE: &str = "SHUNT_BINARY";
@@ -25,17 +26,6 @@ pub struct Open {
     pub fd: u32,
     /// The socket's inode.
     pub inode: u64,
-}
-
-/// A TCP or UDP socket as the kernel sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KernelsView {
-    /// As ss(8) names it.
-    pub protocol: &'static str,
-    /// Its own address; port 0: not bound.
-    pub local: SocketAddr,
-    /// Its peer's.
-    pub remote: Option<SocketAddr>,
 }
 
 impl Process {

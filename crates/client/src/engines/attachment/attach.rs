@@ -133,7 +133,7 @@ fn greet_within(
         max_version: MAX_VERSION,
         pid,
     };
-    let (reply, descriptors) = channel.turn().request_within(patience, &hello, &[])?;
+    let (reply, descriptors) = channel.lock().request_within(patience, &hello, &[])?;
     let welcome = match reply {
         Reply::Welcome(welcome) => welcome,
         Reply::Refused { text, .. } => return Err(AttachError::Refused(text)),
@@ -154,7 +154,7 @@ fn greet_within(
     }
     if let Some(policy) = notify_policy() {
         let request = Request::Moderate(policy);
-        match channel.turn().request_within(patience, &request, &[])? {
+        match channel.lock().request_within(patience, &request, &[])? {
             (Reply::Moderated, _) => {}
             (Reply::Refused { text, .. }, _) => return Err(AttachError::Refused(text)),
             _ => return Err(AttachError::OutOfTurn),

@@ -27,11 +27,11 @@ pub enum ControlError {
 /// The control channel.
 pub struct Control {
     channel: PrivateFd,
-    turn: Mutex<()>,
+    talking: Mutex<()>,
 }
 
 /// The right to talk on the channel.
-pub struct Turn<'a> {
+pub struct ChannelGuard<'a> {
     control: &'a Control,
     _guard: MutexGuard<'a, ()>,
 }
@@ -41,7 +41,7 @@ impl Control {
     pub fn new(channel: PrivateFd) -> Control {
         Control {
             channel,
-            turn: Mutex::new(()),
+            talking: Mutex::new(()),
         }
     }
 
@@ -50,11 +50,11 @@ impl Control {
         self.channel.as_raw_fd()
     }
 
-    /// Waits for its turn to talk.
-    pub fn turn(&self) -> Turn<'_> {
-        Turn {
+    /// Waits until nobody else talks.
+    pub fn lock(&self) -> ChannelGuard<'_> {
+        ChannelGuard {
             control: self,
-            _guard: lock(&self.turn),
+            _guard: lock(&self.talking),
         }
     }
 
@@ -64,7 +64,7 @@ impl Control {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
-        self.turn().request(request, descriptors)
+        self.lock().request(request, descriptors)
     }
 
     /// Whether the other end is closed. A system call.
@@ -84,7 +84,7 @@ impl Control {
     }
 }
 
-impl Turn<'_> {
+impl ChannelGuard<'_> {
     /// Asks and waits for the answer, as long as the engine lives: one that was stopped, or that gets no processor,
     /// answers later, and a request that was given up would leave its answer to the next one.
     pub fn request(

@@ -46,7 +46,7 @@ impl Session {
     pub(crate) fn on_idle_call(&self, attachment: &Attachment) {
         // A program that asks again and again without ever waiting turns the inline engine too.
         if let Some(inline_engine) = inline_engine::current() {
-            inline_engine::turn(inline_engine, None);
+            inline_engine::poll(inline_engine, None);
         }
         if attachment.should_check() {
             self.check_engine(attachment);

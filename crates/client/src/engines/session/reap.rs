@@ -26,9 +26,9 @@ thread_local! {
 
 /// The right to take completions and to tell of them. What is told may end in a call of this crate (the last reference to a
 /// socket goes): the thread does not wait for itself then.
-struct Turn<'a>(Option<MutexGuard<'a, ()>>);
+struct Telling<'a>(Option<MutexGuard<'a, ()>>);
 
-impl<'a> Turn<'a> {
+impl<'a> Telling<'a> {
     fn wait(attachment: &'a Attachment) -> Self {
         if IS_TELLING.get() {
             return Self(None);
@@ -50,7 +50,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Telling<'_> {
     fn drop(&mut self) {
         if self.0.is_some() {
             IS_TELLING.set(false);
@@ -63,7 +63,7 @@ impl Session {
     /// need this: it comes from the sockets' headers.
     pub fn reap(&self) {
         if let Some(inline_engine) = inline_engine::current() {
-            inline_engine::turn(inline_engine, None);
+            inline_engine::poll(inline_engine, None);
         }
         for attachment in self.attached().into_iter().flat_map(Attachments::iter) {
             self.reap_all(attachment);
@@ -74,7 +74,7 @@ impl Session {
     /// the ring before has been taken out.
     pub(crate) fn reap_all(&self, attachment: &Attachment) {
         loop {
-            let _turn = Turn::wait(attachment);
+            let _telling = Telling::wait(attachment);
             let mut batch = Batch::new();
             self.fill(attachment, &mut batch);
             self.dispatch(attachment, &batch);
@@ -90,7 +90,7 @@ impl Session {
         if !try_lock(&attachment.completions).is_some_and(|ring| ring.has_next()) {
             return false;
         }
-        let Some(_turn) = Turn::try_now(attachment) else {
+        let Some(_telling) = Telling::try_now(attachment) else {
             return false;
         };
         let mut batch = Batch::new();

@@ -51,12 +51,12 @@ impl<'a, 'b> UserBuffer<'a, 'b> {
 
     /// A turn with the buffer lent; `None`: none was taken. Else whether the engine has to be told at once of what was
     /// placed and consumed: the peer waits for room.
-    fn try_turn(&self, inline_engine: &dyn InlineEngine) -> Option<bool> {
+    fn try_poll(&self, inline_engine: &dyn InlineEngine) -> Option<bool> {
         let mut arrived = self.socket.nothing_in_window().ok()?;
         let socket = (arrived.attachment.session, self.socket.id());
         let start = arrived.consumed;
         let mut slices = self.slices.borrow_mut();
-        let placed = inline_engine.turn_into(socket, start, &mut slices, self.filled.get())?;
+        let placed = inline_engine.poll_into(socket, start, &mut slices, self.filled.get())?;
         if placed == 0 {
             return Some(false);
         }
@@ -87,10 +87,10 @@ pub fn wait_to_receive(
 }
 
 impl DirectReceive for UserBuffer<'_, '_> {
-    fn turn(&self, inline_engine: &dyn InlineEngine) {
+    fn poll(&self, inline_engine: &dyn InlineEngine) {
         let mut is_urging = false;
         loop {
-            match self.try_turn(inline_engine) {
+            match self.try_poll(inline_engine) {
                 Some(true) => is_urging = true,
                 Some(false) => return,
                 None => break,
@@ -99,7 +99,7 @@ impl DirectReceive for UserBuffer<'_, '_> {
         if is_urging {
             inline_engine.notify();
         } else {
-            inline_engine.turn();
+            inline_engine.poll();
         }
     }
 }

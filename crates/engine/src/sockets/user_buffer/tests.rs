@@ -3,7 +3,7 @@
 use super::UserBuffer;
 use crate::harness::{Program, Socket, Wired, small_limits};
 use crate::tests::scene::Scene;
-use hostif::{Consumed, WriteMode, Written};
+use hostif::Consumed;
 use netem::{Impaired, Impairment};
 use nic::wire::{self, WireEnd};
 use proptest::prelude::*;
@@ -101,26 +101,8 @@ fn nothing_is_placed_for_who_is_not_where_the_stream_is_or_does_not_hold_the_soc
 fn a_segment_with_urgent_data_goes_to_the_window() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
-    let Scene {
-        wired,
-        active,
-        passive,
-        ..
-    } = &mut scene;
-    let header = near.header();
-    let window = active.region.window(header.windows().0).unwrap();
-    window.copy_in(0, &stream(0, 3));
-    header.program_set_written(3);
-    let note = Written {
-        socket: near.id,
-        start: 0,
-        end: 3,
-        source: None,
-        mode: WriteMode::Urgent,
-        in_place: false,
-        stamps: 0,
-    };
-    active.written.push(&note).unwrap();
+    scene.write_urgent(&near, &stream(0, 3));
+    let Scene { wired, passive, .. } = &mut scene;
     wired.cores[0].poll(wired.now, None);
     assert_eq!(lend(wired, passive, &far, 100), b"");
     let header = far.header();

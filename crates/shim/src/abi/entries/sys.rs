@@ -37,11 +37,11 @@ const STRIDES: usize = 64;
 
 /// Replaces what can be replaced. Runs once, when the library is loaded; a program that shall have the kernel only
 /// (`SHUNT_POLICY`) keeps its libc as it is.
-pub fn settle() {
+pub fn replace() {
     if cfg!(target_arch = "x86_64") && !is_kernel_only() {
         replace_all();
     }
-    originals::settle();
+    originals::freeze();
 }
 
 fn is_kernel_only() -> bool {

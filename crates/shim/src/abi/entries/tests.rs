@@ -86,7 +86,7 @@ fn unknown_starts_and_short_ones_are_left_alone() {
 
 #[test]
 fn each_of_them_leads_here_and_its_original_is_elsewhere() {
-    assert!(originals::is_settled());
+    assert!(originals::is_frozen());
     if cfg!(not(target_arch = "x86_64")) {
         return;
     }

@@ -5,18 +5,15 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
-use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
 use client::address;
-use client::datagram_messages::parse_for_stream;
-use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t};
+use libc::{epoll_event, fd_set, iovec, nfds_t, pollfd, sigset_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec, timeval};
 use rustix::io::Errno;
 
 use crate::addresses;
-use crate::calls::datagram::Control;
-use crate::calls::error_queue;
 use crate::calls::options::Answer;
 use crate::outcome::{Switched, count};
 use crate::wait::sleep::Deadline;
@@ -85,7 +82,7 @@ pub(super) fn give_option(
     let room = room.as_ref().and_then(|bytes| bytes.first_chunk());
     let room = room.map(|bytes| match i32::from_ne_bytes(*bytes) {
         // It counts as unsigned (`do_ipv6_getsockopt`), but of structures that ask.
-        ..0 if level == libc::IPPROTO_IPV6 && !datagram::groups::is_filter(level, name) => {
+        ..0 if level == libc::IPPROTO_IPV6 && !switch::groups::filter::is_filter(level, name) => {
             Ok(MTU_INFO)
         }
         room => usize::try_from(room),
@@ -279,201 +276,10 @@ pub(super) unsafe fn sent_to(
 }
 
 /// A name that may be missing.
-unsafe fn given_name<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
+pub(super) unsafe fn given_name<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
     let len = usize::try_from(len).unwrap_or(0);
     // SAFETY: the caller's contract.
     (!addr.is_null()).then(|| unsafe { sys::bytes(addr.cast(), len) })
-}
-
-/// See the file's head.
-pub(crate) unsafe fn receive_message(
-    fd: c_int,
-    message: *mut msghdr,
-    flags: c_int,
-) -> Switched<usize> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::receive_message(fd, message, flags) };
-    }
-    // SAFETY: the caller's contract.
-    let message = unsafe { sys::array_mut(message, 1) }.first_mut();
-    let message = message.ok_or(Errno::FAULT)?;
-    // SAFETY: as above, for the iovecs it names.
-    let slices = unsafe {
-        sys::check_parts(message.msg_iov, message.msg_iovlen)?;
-        sys::io_slices_mut(message.msg_iov, message.msg_iovlen)
-    };
-    let mut slices = slices.ok_or(Errno::MSGSIZE)?;
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: the caller's contract.
-        return unsafe { give_entry(fd, message, &mut slices) };
-    }
-    let received = transfer::receive(fd, &mut slices, flags)?;
-    if received.is_some() && addresses::is_dump(fd) {
-        message.msg_controllen = 0;
-        message.msg_flags = 0;
-        if !message.msg_name.is_null() {
-            let len = &raw mut message.msg_namelen;
-            sys::give_result(&addresses::SENDER, message.msg_name, len, true)?;
-        }
-    } else if received.is_some() {
-        message.msg_namelen = 0;
-        // SAFETY: the caller's contract.
-        let cut = unsafe { give_told(fd, message, received) };
-        message.msg_flags = cut
-            | flags & libc::MSG_CMSG_CLOEXEC
-            | match flags & libc::MSG_OOB {
-                0 => 0,
-                out_of_band if received == Some(0) => out_of_band | libc::MSG_TRUNC,
-                out_of_band => out_of_band,
-            };
-    }
-    Ok(received)
-}
-
-/// recvmsg(2) of a TCP socket's error queue.
-unsafe fn give_entry(
-    fd: c_int,
-    message: &mut msghdr,
-    slices: &mut [IoSliceMut<'_>],
-) -> Switched<usize> {
-    let Some(entry) = error_queue::take(fd, slices, control_room(message))? else {
-        return Ok(None);
-    };
-    message.msg_namelen = 0;
-    let cut = if entry.is_cut { libc::MSG_TRUNC } else { 0 };
-    // SAFETY: the caller's contract.
-    message.msg_flags = libc::MSG_ERRQUEUE | cut | unsafe { give_control(message, &entry.control) };
-    Ok(Some(entry.copied))
-}
-
-/// When what a call has received arrived, if the program wants to hear it. MSG_CTRUNC if there is no room.
-unsafe fn give_told(fd: c_int, message: &mut msghdr, received: Option<usize>) -> c_int {
-    let room = control_room(message);
-    message.msg_controllen = 0;
-    let told = received.and_then(|received| transfer::told_with(fd, received, room));
-    let Some(control) = told else { return 0 };
-    // SAFETY: the caller's contract.
-    unsafe { give_control(message, &control) }
-}
-
-fn control_room(message: &msghdr) -> usize {
-    match message.msg_control.is_null() {
-        true => 0,
-        false => message.msg_controllen,
-    }
-}
-
-/// Copies control messages to the caller's buffer, whose size is their room. MSG_CTRUNC where they did not fit.
-unsafe fn give_control(message: &mut msghdr, control: &Control) -> c_int {
-    message.msg_controllen = 0;
-    let bytes = control.bytes();
-    if !bytes.is_empty() {
-        // SAFETY: no more bytes than the control buffer has room for, which is the caller's.
-        unsafe { sys::bytes_mut(message.msg_control, bytes.len()) }.copy_from_slice(bytes);
-        message.msg_controllen = bytes.len();
-    }
-    if control.is_cut { libc::MSG_CTRUNC } else { 0 }
-}
-
-/// See the file's head.
-pub(crate) unsafe fn send_message(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> Switched<usize> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::send_message(fd, message, flags) };
-    }
-    // SAFETY: the caller's contract.
-    let message = unsafe { sys::given(message)?.ok_or(Errno::FAULT)? };
-    sys::check_message_name(&message)?;
-    // SAFETY: as above, for the iovecs it names.
-    let slices = unsafe {
-        sys::check_parts(message.msg_iov, message.msg_iovlen)?;
-        sys::io_slices(message.msg_iov, message.msg_iovlen)
-    };
-    let slices = slices.ok_or(Errno::MSGSIZE)?;
-    let mut asked = None;
-    if message.msg_controllen > 0 && !addresses::is_dump(fd) {
-        // SAFETY: as above, for the control messages.
-        let control =
-            unsafe { sys::bytes(message.msg_control.cast_const(), message.msg_controllen) };
-        asked = parse_for_stream(control)?;
-    }
-    if flags & libc::MSG_FASTOPEN == 0 {
-        return transfer::send_asking(fd, &slices, flags, asked);
-    }
-    // SAFETY: as above, for the name.
-    let name = unsafe { given_name(message.msg_name.cast_const().cast(), message.msg_namelen) };
-    fast_open::send(fd, name, &slices, flags)
-}
-
-/// See the file's head.
-pub(crate) unsafe fn receive_messages(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    len: c_uint,
-    mut flags: c_int,
-    timeout: *mut timespec,
-) -> Switched<c_int> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::receive_messages(fd, messages, len, flags, timeout) };
-    }
-    // SAFETY: the caller's contract.
-    let deadline = Deadline::from_timespec(unsafe { sys::given(timeout.cast_const())? })?;
-    // SAFETY: as above.
-    let messages = unsafe { sys::array_mut(messages, usize::try_from(len).unwrap_or(0)) };
-    let mut done = 0;
-    for message in messages {
-        // SAFETY: the message is the caller's.
-        let received =
-            unsafe { receive_message(fd, &raw mut message.msg_hdr, flags & !libc::MSG_WAITFORONE) };
-        match received {
-            Ok(None) => return Ok(None),
-            Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-        done += 1;
-        if flags & libc::MSG_WAITFORONE != 0 {
-            flags |= libc::MSG_DONTWAIT;
-        }
-        // The time is looked at between messages only (recvmmsg(2), BUGS).
-        if deadline.is_over() {
-            break;
-        }
-    }
-    Ok(Some(done))
-}
-
-/// See the file's head.
-pub(crate) unsafe fn send_messages(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    len: c_uint,
-    flags: c_int,
-) -> Switched<c_int> {
-    if datagram::is_followed(fd) {
-        // SAFETY: the caller's contract.
-        return unsafe { datagram::send_messages(fd, messages, len, flags) };
-    }
-    // SAFETY: the caller's contract.
-    let messages = unsafe { sys::messages_to_send(messages, len) };
-    let mut done = 0;
-    for message in messages {
-        // SAFETY: the message is the caller's.
-        match unsafe { send_message(fd, &raw const message.msg_hdr, flags) } {
-            Ok(None) => return Ok(None),
-            Ok(Some(bytes)) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-        done += 1;
-    }
-    Ok(Some(done))
 }
 
 pub(super) unsafe fn poll_array<'a>(fds: *mut pollfd, len: nfds_t) -> &'a mut [pollfd] {

@@ -18,7 +18,7 @@ extern "C" fn at_load() {
     process::own_memory();
     inherited::at_load();
     client::find_thread_states();
-    entries::settle();
+    entries::replace();
     // SAFETY: the handlers live as long as the process: a preloaded library is never unloaded.
     unsafe {
         libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child));

@@ -46,7 +46,7 @@ static ENTRIES: [Replaced; NAMES.len()] = [const {
         original: AtomicUsize::new(0),
     }
 }; NAMES.len()];
-static SETTLED: AtomicBool = AtomicBool::new(false);
+static FROZEN: AtomicBool = AtomicBool::new(false);
 
 /// Before the entry leads here: what stood there is at `original`.
 pub fn note(place: usize, entry: usize, original: usize) {
@@ -61,13 +61,13 @@ pub fn forget(place: usize) {
 }
 
 /// From now on libc's entries are as they will stay.
-pub fn settle() {
-    SETTLED.store(true, Ordering::Release);
+pub fn freeze() {
+    FROZEN.store(true, Ordering::Release);
 }
 
 /// Whether libc's entries are as they will stay, so that an [`original`] may be remembered.
-pub fn is_settled() -> bool {
-    SETTLED.load(Ordering::Acquire)
+pub fn is_frozen() -> bool {
+    FROZEN.load(Ordering::Acquire)
 }
 
 /// What is to be called for a function of libc that was found at `address`.

@@ -48,7 +48,7 @@ impl Symbol {
             originals::original(found)
         };
         // Before, what is found may lead back here a moment later.
-        if originals::is_settled() {
+        if originals::is_frozen() {
             self.address.store(address, Ordering::Relaxed);
         }
         address

@@ -6,7 +6,9 @@ use std::os::fd::RawFd;
 use rustix::io::Errno;
 
 use crate::socket::Socket;
-use crate::{accelerated, sys};
+use crate::sys;
+use switch::attached;
+use switch::backing;
 
 /// Attaches the filter, if it is not there and an engine is on a link of this kernel.
 pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
@@ -18,7 +20,7 @@ pub fn attach(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
 
 /// Attaches it as it is to be now.
 pub fn attach_again(fd: RawFd, socket: &Socket) -> Result<(), Errno> {
-    let all = accelerated::datagram_networks();
+    let all = attached::datagram_networks();
     if let Some(program) = client::duplicate_filter(&all, socket.hears_kernel_groups()) {
         bpf::classic::attach(sys::borrow(fd)?, &program)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))?;
@@ -60,5 +62,5 @@ pub const GET: (i32, i32) = (libc::SOL_SOCKET, libc::SO_GET_FILTER);
 pub fn detach(fd: RawFd, socket: &Socket) {
     socket.set_filtered(false);
     // There is none where the engine has no link, or the program has put its own in its place.
-    let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &[0; 4]);
+    let _ = backing::set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &[0; 4]);
 }

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 
 use super::Call;
 use super::sys::LOOPBACK_MTU;
-use crate::calls::device::Device;
 use crate::calls::options::path_mtu;
 use crate::outcome::Switched;
 use crate::sys as system;
+use switch::device::Device;
 
 /// shutdown(2): nothing goes over the wire; readers and writers wake. ENOTCONN without a peer, although
 /// it takes effect even then (`inet_shutdown`).
@@ -54,7 +54,7 @@ pub fn ioctl(fd: RawFd, request: u64) -> Switched<i32> {
                 Device::Kernel if served.socket.kernel_receives() => return Ok(None),
                 Device::Kernel | Device::Loopback(_) | Device::Any => None,
             };
-            let turn = served.socket.turn();
+            let turn = served.socket.receive_count();
             match served.stream.next_datagram_bytes((first, turn))? {
                 Some((bytes, place)) => {
                     looked_at.store(Device::Engine(place));

@@ -4,8 +4,6 @@
 
 use client::DatagramOptions;
 
-use crate::accelerated;
-use crate::calls::device::Device;
 use crate::socket::{EngineIndex, NoFragments, Socket};
 use client::address::Family;
 use client::datagram_messages::{
@@ -13,6 +11,8 @@ use client::datagram_messages::{
 };
 use client::datagram_options::{note, number};
 use client::engines;
+use switch::attached;
+use switch::device::Device;
 
 /// linux/udp.h.
 pub const UDP_CORK: i32 = 1;
@@ -33,13 +33,13 @@ pub fn engine_options(socket: &Socket) -> DatagramOptions {
 pub fn options_at(socket: &Socket, place: EngineIndex, before: &[EngineIndex]) -> DatagramOptions {
     let mut options = engine_options(socket);
     let scope_of = |family| match socket.multicast_device(family) {
-        Device::Engine(named) if named == place => accelerated::networks_of(place).scope_id,
+        Device::Engine(named) if named == place => attached::networks_of(place).scope_id,
         _ => 0,
     };
     options.v4.multicast_interface = scope_of(Family::V4);
     options.v6.multicast_interface = scope_of(Family::V6);
     if !before.is_empty() {
-        let all = accelerated::datagram_networks();
+        let all = attached::datagram_networks();
         let hears = |one: &EngineIndex| engines::are_on_one_link(*one, place, &all);
         options.addressed_only = before.iter().any(hears);
     }

@@ -10,12 +10,13 @@ use client::{Failure, HeardBy, Received};
 use rustix::io::Errno;
 
 use super::{Call, Served};
-use crate::accelerated::{self, Arrived};
-use crate::calls::device::Device;
 use crate::socket::Socket;
 use crate::sys as system;
-use crate::wait::readiness::{ALWAYS, IN};
 use crate::wait::sleep::{Deadline, after_interruption};
+use crate::wait::sleeping;
+use switch::device::Device;
+use switch::readiness::{ALWAYS, IN};
+use switch::stream::Arrived;
 
 /// The next thing that a receiving call has to do.
 pub enum Step {
@@ -134,7 +135,7 @@ impl Receiving {
             return Err(error);
         }
         let peek = self.flags & libc::MSG_PEEK != 0;
-        let (turn, looked_at) = (socket.next_turn(), socket.looked_at.load());
+        let (turn, looked_at) = (socket.next_receive(), socket.looked_at.load());
         let kernel_first = match looked_at {
             Device::Any => Socket::is_kernels_turn(turn),
             Device::Kernel | Device::Loopback(_) => true,
@@ -200,7 +201,7 @@ fn sleep(
         let is_news = stream.events() & wanted != 0 || looks_ahead && stream.rx_events() != heard;
         is_news || socket.receive_shut() || is_replaced
     };
-    match accelerated::sleeping::sleep(&[stream], kernel, None, deadline, &mut news) {
+    match sleeping::sleep(&[stream], kernel, None, deadline, &mut news) {
         Err(Errno::INTR) => Err(after_interruption(deadline)),
         result => result,
     }

@@ -9,15 +9,18 @@ use core::net::{IpAddr, SocketAddr};
 use rustix::io::Errno;
 
 use super::{Call, cork, destination, is_forbidden_broadcast, places};
-use crate::accelerated::{self, Stream};
 use crate::calls::stamping::{self, Wanted};
 use crate::outcome::Switched;
 use crate::policy::policy;
 use crate::socket::{EngineIndex, NoFragments, Owner, Socket};
 use crate::wait::sleep::{Deadline, after_interruption};
+use crate::wait::sleeping;
 use client::address::{self, Family};
 use client::datagram_messages::{self as message, SendAncillary};
 use client::engines::{self, Candidates};
+use switch::attached;
+use switch::datagram::{has_chosen, has_chosen_engine};
+use switch::stream::Stream;
 
 /// linux/socket.h.
 const MSG_PROBE: i32 = 0x10;
@@ -95,7 +98,7 @@ pub fn send(
         return cork::begin(socket, family, name, slices, control).map(|()| Some(len));
     }
     let send = |place| datagram.send_by(place, slices);
-    let sent = accelerated::first_that_sends(candidates, peer.ip(), send);
+    let sent = attached::first_that_sends(candidates, peer.ip(), send);
     if !matches!(sent, Ok(Ok(_))) {
         socket.stamping.take_back(datagram.wanted);
     }
@@ -128,17 +131,15 @@ fn check(
 /// Who has spoken first, on one of several stacks, is answered by that one, wherever the routes lead: from the
 /// address that was asked. Not where it says itself from which.
 fn as_asked(candidates: Candidates, socket: &Socket, to: SocketAddr, control: &[u8]) -> Candidates {
-    let ancillary = message::parse(control, address::family(to));
-    let has_chosen = ancillary.is_ok_and(|one| one.interface != 0 || one.source.is_some());
     let is_on_all = !socket.has_engine_peer() && socket.kernel_receives();
     // Of who is on this host it is known which stack has him.
-    if has_chosen || !is_on_all || places::is_on_both(to.ip()) {
+    if has_chosen(control, to) || !is_on_all || places::is_on_both(to.ip()) {
         return candidates;
     }
     match socket.heard.answer_by(to) {
         Some(HeardBy::Kernel) if !policy().is_engine_only() => Candidates::default(),
         Some(HeardBy::Engine(place)) => {
-            let all = accelerated::datagram_networks();
+            let all = attached::datagram_networks();
             let serves = |one: EngineIndex| one == place;
             if engines::serving(SocketKinds::DATAGRAM, &all)
                 .iter()
@@ -168,13 +169,10 @@ fn as_wished(candidates: Candidates, socket: &Socket, ancillary: &SendAncillary)
     if ancillary.interface == 0 && ancillary.source.is_none() {
         return candidates;
     }
-    let all = accelerated::datagram_networks();
+    let all = attached::datagram_networks();
     let has_both = |place: &EngineIndex| {
-        let Some(networks) = all.get(place.index()) else {
-            return false;
-        };
-        (ancillary.interface == 0 || networks.has_interface(ancillary.interface))
-            && ancillary.source.is_none_or(|source| networks.has(source))
+        let networks = all.get(place.index());
+        networks.is_some_and(|networks| has_chosen_engine(ancillary, networks))
     };
     let among: Candidates = candidates.iter().filter(has_both).collect();
     let bound = socket.bound();
@@ -213,7 +211,7 @@ impl Datagram<'_> {
         let whole = ancillary.whole || forbids_fragments(socket, family);
         let mtu = match self.peer.ip().is_loopback() {
             true => usize::from(u16::MAX),
-            false => accelerated::networks_of(place).mtu_bytes,
+            false => attached::networks_of(place).mtu_bytes,
         };
         let is_short = message::check_length(family, len, usize::from(segment_bytes), whole, mtu);
         if is_short == Err(Errno::MSGSIZE) {
@@ -294,7 +292,7 @@ impl Datagram<'_> {
             }
             let _open = self.call.file.sleeper();
             let mut news = || stream.takes_datagrams(place);
-            match accelerated::sleeping::sleep(&[stream], &mut [], None, deadline, &mut news) {
+            match sleeping::sleep(&[stream], &mut [], None, deadline, &mut news) {
                 Err(Errno::INTR) => return Err(after_interruption(deadline)),
                 result => result?,
             }

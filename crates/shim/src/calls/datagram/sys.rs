@@ -16,7 +16,6 @@ use rustix::io::Errno;
 use super::Call;
 use super::receive::{Receiving, Step};
 use super::send as sending;
-use crate::accelerated::{self, Arrived};
 use crate::calls::name;
 use crate::outcome::Switched;
 use crate::socket::EngineIndex;
@@ -24,6 +23,8 @@ use crate::sys;
 use crate::wait::sleep::Deadline;
 use client::Control;
 use client::address::Family;
+use switch::attached;
+use switch::stream::Arrived;
 
 /// As Linux has it; an engine's is one less, which its fields can say.
 pub const LOOPBACK_MTU: u32 = 65_536;
@@ -291,7 +292,7 @@ unsafe fn give_failure(
     // SAFETY: the caller's buffers.
     unsafe { give_name(message, letter.record.destination, family, *place) };
     let mut control = Control::new(control_room(message));
-    let scope_id = accelerated::networks_of(*place).scope_id;
+    let scope_id = attached::networks_of(*place).scope_id;
     let mut record = letter.record;
     if i32::from(record.errno) == libc::EMSGSIZE && record.destination.ip().is_loopback() {
         record.info = LOOPBACK_MTU;
@@ -327,7 +328,7 @@ unsafe fn give_stamp(
             at_ns: record.timestamp_ns,
             key: record.data,
             ends: (record.len > 0).then_some((own, record.destination.ip())),
-            interface: accelerated::networks_of(place).scope_id,
+            interface: attached::networks_of(place).scope_id,
             flags: socket.stamping.flags(),
             wanted: socket.wanted(),
             family: socket.family(),
@@ -352,7 +353,7 @@ fn shown_to(fd: RawFd) -> (Family, u32) {
 
 /// The own address that a datagram was spoken to: for a group or a broadcast that of the interface.
 fn spoken_to(destination: IpAddr, place: EngineIndex) -> Ipv4Addr {
-    let networks = accelerated::networks_of(place);
+    let networks = attached::networks_of(place);
     let own = networks
         .interfaces
         .iter()

@@ -2,10 +2,10 @@
 //! that waits is to be read, as Linux says of bytes that do not fill a page (`tcp_zerocopy_receive`).
 
 use rustix::io::Errno;
+use switch::backing;
 
 use crate::calls::transfer::Call;
-use crate::sys;
-use crate::wait::readiness::{Phase, RDHUP};
+use switch::readiness::{Phase, RDHUP};
 
 /// Level and name.
 pub const ZEROCOPY_RECEIVE: (i32, i32) = (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE);
@@ -27,7 +27,7 @@ pub fn receive(call: &Call<'_>, asked: Vec<u8>) -> Result<Option<Vec<u8>>, Errno
     let mut value = asked;
     let wanted = number(&value, at::LENGTH);
     // It finds what is wrong with the structure, and no bytes.
-    let len = sys::option(
+    let len = backing::option(
         call.fd(),
         ZEROCOPY_RECEIVE.0,
         ZEROCOPY_RECEIVE.1,

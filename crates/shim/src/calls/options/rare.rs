@@ -7,13 +7,13 @@ use client::address::Family;
 use client::options::refusal_if_open;
 use rustix::io::Errno;
 
-use super::log::Log;
-use crate::accelerated::Stream;
 use crate::calls::datagram::beside;
 use crate::calls::transfer::with_stream;
 use crate::socket::Socket;
-use crate::sys;
-use crate::wait::readiness::Phase;
+use switch::backing;
+use switch::options::Log;
+use switch::readiness::Phase;
+use switch::stream::Stream;
 
 /// Whether it is a level of IPv6 on a socket that knows none: the kernel says so.
 pub fn is_foreign(socket: &Socket, level: i32) -> bool {
@@ -65,7 +65,7 @@ pub fn note_v6_only(fd: RawFd, socket: &Socket) {
     let mut value = [0; 4];
     if socket.family() == Family::V6
         && !socket.log.has(level, name)
-        && sys::option(fd, level, name, &mut value).is_ok()
+        && backing::option(fd, level, name, &mut value).is_ok()
         && value != [0; 4]
     {
         socket.log.record(level, name, &value);
@@ -106,7 +106,7 @@ pub fn granted(fd: RawFd, level: i32, name: i32) -> Option<[u8; 4]> {
         _ => return None,
     };
     let mut value = [0; 4];
-    sys::option(fd, level, asked, &mut value).ok()?;
+    backing::option(fd, level, asked, &mut value).ok()?;
     Some((i32::from_ne_bytes(value) / divisor).to_ne_bytes())
 }
 

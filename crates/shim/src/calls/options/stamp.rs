@@ -5,7 +5,7 @@
 use crate::socket::Socket;
 use client::datagram_messages::want;
 
-use super::log::is_asked;
+use switch::options::is_asked;
 
 /// SO_TIMESTAMPING under both of its numbers (asm-generic/socket.h).
 pub const IS_STAMPING: [i32; 2] = [libc::SO_TIMESTAMPING, 65];
@@ -32,8 +32,8 @@ pub fn follow(socket: &Socket, name: i32, value: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::options::log::{RX_SOFTWARE, SOFTWARE};
     use client::address::Family;
+    use switch::options::{RX_SOFTWARE, SOFTWARE};
 
     #[test]
     fn only_software_times_of_arrival_are_told() {

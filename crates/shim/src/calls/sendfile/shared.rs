@@ -12,7 +12,8 @@ use client::Shared;
 use rustix::fs::Stat;
 use rustix::time::ClockId;
 
-use crate::accelerated::{SharedFile, Stream};
+use client::SharedFile;
+use switch::stream::Stream;
 
 /// Files remembered. The engine holds them open, so a deleted one keeps its place on the disk.
 const FILES_MAX: usize = 8;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::accelerated::Stream;
 use crate::fd_table::descriptors;
 use crate::fd_table::file::File;
 use crate::outcome::Switched;
 use crate::socket::Socket;
+use switch::stream::Stream;
 
 /// A call on data of one socket.
 pub struct Call<'a> {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::call::Call;
-use crate::accelerated::{self, UserBuffer};
 use crate::fd_table::file::Sleeper;
 use crate::wait::sleep::{Deadline, after_interruption};
+use crate::wait::sleeping;
+use client::UserBuffer;
 
 /// The sleeps of one call: the flags and the deadline are asked for at the first.
 pub struct Wait {
@@ -53,7 +54,7 @@ impl Wait {
         let stream = [call.stream.as_ref()];
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| call.stream.awaits_data());
-        let slept = accelerated::sleeping::sleep(&stream, &mut [], None, deadline, &mut || news());
+        let slept = sleeping::sleep(&stream, &mut [], None, deadline, &mut || news());
         drop(awaits);
         match slept {
             // Nobody was signalled of what came this late.
@@ -78,7 +79,7 @@ impl Wait {
             || user_buffer.placed() > 0 || stream.readable_bytes() > 0 || call.no_more_comes();
         let is_signalled = self.is_signalled(call);
         let awaits = is_signalled.then(|| stream.awaits_data());
-        let slept = accelerated::sleeping::sleep_lending(user_buffer, deadline, &mut news);
+        let slept = sleeping::sleep_lending(user_buffer, deadline, &mut news);
         drop(awaits);
         match slept {
             // As above.

@@ -9,8 +9,8 @@ use std::ptr;
 
 use super::{Plan, plan};
 use crate::abi::symbol::Symbol;
-use crate::accelerated;
 use crate::sys::{Inside, set_errno};
+use switch::attached;
 
 /// An array of strings that null ends.
 pub type Strings = *const *const c_char;
@@ -112,7 +112,7 @@ unsafe fn line(plan: &Plan, arguments: Strings) -> Vec<*const c_char> {
 /// Another program is about to be started by libc: it inherits descriptors that no session of an engine knows of.
 fn about_to_start() {
     let _inside = Inside::enter();
-    accelerated::share_all();
+    attached::share_all();
 }
 
 type Spawn = unsafe extern "C" fn(

@@ -5,14 +5,16 @@ use std::time::Instant;
 use client::{Awaited, Until, UserBuffer, Woken};
 use rustix::io::Errno;
 
-use super::{Stream, engines};
-use crate::comeback;
+use switch::attached;
+use switch::stream::Stream;
+
+use crate::wait::lost_engines;
 use crate::wait::sleep::{Deadline, SignalMask};
 
 /// Takes what the engines have reported, without sleeping.
 pub fn reap() {
-    comeback::look();
-    for session in engines::sessions() {
+    lost_engines::look();
+    for session in attached::sessions() {
         session.reap();
     }
 }
@@ -43,13 +45,13 @@ pub fn sleep_noted(
         Deadline::At(moment) => Some(moment),
         Deadline::Now => return crate::sys::poll_now(kernel).map(drop),
     };
-    let sessions = engines::sessions();
+    let sessions = attached::sessions();
     if sessions.is_empty() {
         return Err(Errno::NETDOWN);
     }
     loop {
-        comeback::look();
-        let (changes, due) = (client::changes(), comeback::due());
+        lost_engines::look();
+        let (changes, due) = (client::changes(), lost_engines::due());
         let until = Until {
             deadline: due.into_iter().chain(deadline).min(),
             // An engine is gone, or there again: the thread sleeps on other bells then.
@@ -84,7 +86,7 @@ pub fn sleep_lending(
         Deadline::At(moment) => Some(moment),
         Deadline::Now => return Ok(()),
     };
-    let sessions = engines::sessions();
+    let sessions = attached::sessions();
     if sessions.is_empty() {
         return Err(Errno::NETDOWN);
     }

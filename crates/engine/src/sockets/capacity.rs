@@ -13,7 +13,7 @@ const FIRST_BYTES: u32 = 256 * 1024;
 
 impl Sockets {
     /// The windows were given, or the program has set `SO_SNDBUF`.
-    pub fn publish_room(&mut self, row: u32) {
+    pub fn publish_capacity(&mut self, row: u32) {
         if self.row(row).send_room == 0 {
             let first = FIRST_BYTES.min(self.window_ceiling);
             self.change(row, |record| record.send_room = first);
@@ -55,7 +55,7 @@ impl Sockets {
     }
 
     /// That program's connection has this congestion window, and before it wrote, `unsent` bytes were left.
-    pub fn grow_room(&mut self, row: u32, congestion_window: u32, unsent: u64) {
+    pub fn grow_capacity(&mut self, row: u32, congestion_window: u32, unsent: u64) {
         let (limit, room) = (self.row(row).send_limit, self.row(row).send_room);
         let Some((send, _)) = self.windows(row).filter(|_| limit == 0) else {
             return;
@@ -67,7 +67,7 @@ impl Sockets {
         let wanted = wanted.min(send.size).min(self.window_ceiling);
         if wanted > room {
             self.change(row, |record| record.send_room = wanted);
-            self.publish_room(row);
+            self.publish_capacity(row);
         }
     }
 }

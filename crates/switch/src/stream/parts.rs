@@ -2,19 +2,15 @@
 //! one on each (docs/decisions/0032-several-engines.md), and what they have adds up. One whose engine is gone counts no
 //! more, unless it is the last.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use client::engines::EngineIndex;
-use client::{Observer, Readiness, Socket, State, TcpSocket, UdpSocket};
+use client::{Readiness, Socket, TcpSocket, UdpSocket};
 use rustix::io::Errno;
 
-use super::{Sockets, Stream, engines};
-use crate::epoll::Watchers;
-use crate::wait::readiness::{IN, OUT, PRI, RDHUP, RDNORM, WRNORM};
-
-/// Name of the switch among the observers of a socket.
-const OBSERVER: u64 = 0;
+use super::{Sockets, Stream};
+use crate::attached;
+use crate::readiness::{IN, OUT, RDNORM, WRNORM};
 
 impl Stream {
     /// A UDP socket of these, of which there is at least one.
@@ -34,7 +30,7 @@ impl Stream {
     pub fn with(&self, part: &Stream) -> Arc<Stream> {
         let living = self.living_udp().chain(part.udp().first());
         let mut living: Vec<_> = living.map(Arc::clone).collect();
-        living.sort_by_key(|one| engines::place_of(one.session()).index());
+        living.sort_by_key(|one| attached::place_of(one.session()).index());
         Arc::new(Stream::of(living))
     }
 
@@ -45,7 +41,7 @@ impl Stream {
     }
 
     /// The first of them.
-    pub(super) fn first(&self) -> &dyn Socket {
+    pub fn first(&self) -> &dyn Socket {
         match &self.sockets {
             Sockets::Tcp(socket) => &**socket,
             Sockets::Udp(sockets) => &*sockets[0],
@@ -53,7 +49,7 @@ impl Stream {
     }
 
     /// All of them, living or not.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &dyn Socket> {
+    pub fn parts(&self) -> impl Iterator<Item = &dyn Socket> {
         let tcp = self.tcp().ok().map(|socket| socket as &dyn Socket);
         let udp = self.udp().iter().map(|socket| &**socket as &dyn Socket);
         tcp.into_iter().chain(udp)
@@ -88,13 +84,13 @@ impl Stream {
     /// That on an engine.
     pub(super) fn part_at(&self, place: EngineIndex) -> Option<&Arc<UdpSocket>> {
         self.living_udp()
-            .find(|one| engines::place_of(one.session()) == place)
+            .find(|one| attached::place_of(one.session()) == place)
     }
 
     /// The engines that it is on, in the order of their priority.
     pub fn places(&self) -> Vec<EngineIndex> {
         let sessions = self.living().map(|one| one.core().session());
-        sessions.map(engines::place_of).collect()
+        sessions.map(attached::place_of).collect()
     }
 
     /// The engines that are gone, and whether all of them are there again.
@@ -106,18 +102,14 @@ impl Stream {
                 .map(|core| core.session())
         };
         let are_there = !lost().any(|session| session.is_dead());
-        (lost().map(engines::place_of).collect(), are_there)
+        (lost().map(attached::place_of).collect(), are_there)
     }
 
-    /// Tells the watchers of every event from now on.
-    pub fn observe(&self, watchers: &Arc<Watchers>) {
+    /// All of them, to be kept.
+    pub fn sockets(&self) -> Vec<Arc<dyn Socket>> {
         match &self.sockets {
-            Sockets::Tcp(socket) => observe(Arc::<TcpSocket>::clone(socket), watchers),
-            Sockets::Udp(sockets) => {
-                for socket in sockets {
-                    observe(Arc::<UdpSocket>::clone(socket), watchers);
-                }
-            }
+            Sockets::Tcp(socket) => vec![Arc::<TcpSocket>::clone(socket)],
+            Sockets::Udp(sockets) => sockets.iter().map(|one| Arc::clone(one) as _).collect(),
         }
     }
 
@@ -192,47 +184,6 @@ fn of_all(parts: impl Iterator<Item = Readiness>) -> Readiness {
     }
     any.set(Readiness::OUT, has_room);
     any
-}
-
-fn observe(socket: Arc<dyn Socket>, watchers: &Arc<Watchers>) {
-    let bell = EdgeEvents {
-        watchers: Arc::clone(watchers),
-        socket: Arc::downgrade(&socket),
-        rx_events: AtomicU32::new(socket.rx_events()),
-        tx_events: AtomicU32::new(socket.core().tx_events()),
-    };
-    socket.observe(OBSERVER, Arc::new(bell));
-}
-
-/// Turns the engine's events on one socket into those that epoll knows.
-struct EdgeEvents {
-    watchers: Arc<Watchers>,
-    socket: Weak<dyn Socket>,
-    rx_events: AtomicU32,
-    tx_events: AtomicU32,
-}
-
-impl Observer for EdgeEvents {
-    fn on_ready(&self) {
-        let Some(socket) = self.socket.upgrade() else {
-            return;
-        };
-        let news = |seen: &AtomicU32, now: u32| seen.swap(now, Ordering::Relaxed) != now;
-        let received = news(&self.rx_events, socket.rx_events());
-        let sent = news(&self.tx_events, socket.core().tx_events());
-        let mut changed = 0;
-        if received {
-            changed |= IN | RDNORM | RDHUP | PRI;
-        }
-        if sent {
-            changed |= OUT | WRNORM;
-        }
-        // A change of state wakes every interest, as sk_state_change does.
-        if changed == 0 || socket.state() == State::Closed {
-            changed = u32::MAX;
-        }
-        self.watchers.notify(changed);
-    }
 }
 
 #[cfg(test)]

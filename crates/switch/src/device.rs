@@ -1,16 +1,16 @@
 //! SO_BINDTODEVICE and SO_BINDTOIFINDEX (socket(7)): a socket that uses one interface only, which says which stack
 //! serves it. The kernel's socket keeps the number, and has judged whether the program may choose it.
 
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use client::engines::{self, AllNetworks, EngineIndex};
 use client::route::LOOPBACK_INDEX;
 
-use crate::sys;
+use crate::backing;
 
 /// asm-generic/socket.h.
-const SO_BINDTOIFINDEX: i32 = 62;
+pub const SO_BINDTOIFINDEX: i32 = 62;
 
 /// Whose interface a socket uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +68,16 @@ pub fn is_named_by(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && [libc::SO_BINDTODEVICE, SO_BINDTOIFINDEX].contains(&name)
 }
 
-/// Whose interface a socket is bound to; of several engines on one interface the first. `is_set`: whether the program has
-/// set that option of SOL_SOCKET.
-pub fn of(fd: RawFd, is_set: impl Fn(i32) -> bool, all: &AllNetworks) -> Device {
-    if !is_set(libc::SO_BINDTODEVICE) && !is_set(SO_BINDTOIFINDEX) {
-        return Device::Any;
-    }
+/// The number of the interface that a socket is bound to.
+pub fn index_of(fd: impl AsRawFd) -> Option<u32> {
     let mut index = [0; 4];
-    match sys::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut index) {
-        Ok(_) => whose(u32::from_ne_bytes(index), all),
-        Err(_) => Device::Any,
-    }
+    backing::option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX, &mut index).ok()?;
+    Some(u32::from_ne_bytes(index)).filter(|index| *index != 0)
+}
+
+/// Whose interface a socket is bound to; of several engines on one interface the first.
+pub fn of(fd: impl AsRawFd, all: &AllNetworks) -> Device {
+    whose(index_of(fd).unwrap_or(0), all)
 }
 
 fn whose(index: u32, all: &AllNetworks) -> Device {

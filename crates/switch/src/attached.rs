@@ -1,37 +1,37 @@
-//! The engines of this process: attached to by the first socket that could be accelerated. Which they are, and in
-//! which order, the environment says (docs/decisions/0032-several-engines.md).
+//! The engines of this process: attached to by the first socket that could be accelerated
+//! (docs/decisions/0032-several-engines.md).
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use client::engines::{Candidates, EngineIndex, Engines, Flow, Networks, Placement};
+use client::engines::{Candidates, EngineIndex, Engines, Flow, Networks};
 use client::route::EngineNetworks;
 use client::{Session, SocketKinds, TcpSocket, UdpSocket};
-use hostif::{LOOPBACK_VARIABLE, Transport};
+use hostif::Transport;
 use rustix::io::Errno;
-
-use crate::policy::policy;
 
 static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
 
 /// Them; `None` before `attach`, or where the one inside the program did not start.
-fn engines() -> Option<&'static Engines> {
+pub fn all() -> Option<&'static Engines> {
     ENGINES.get()?.as_ref()
 }
 
-/// Attaches the process to its engines. `Err`: to none of them, and why, the first time only.
-pub fn attach() -> Result<(), Option<String>> {
+/// Attaches the process to its engines, which `make` makes the first time. `Err`: to none of them, and why, the first time only.
+pub fn attach(
+    make: impl FnOnce() -> Result<(Engines, Option<String>), String>,
+) -> Result<(), Option<String>> {
     let mut reason = None;
-    let engines = ENGINES.get_or_init(|| {
-        if let Err(error) = crate::inline::start() {
-            reason = Some(error);
-            return None;
+    let engines = ENGINES.get_or_init(|| match make() {
+        Ok((engines, missing)) => {
+            reason = missing;
+            Some(engines)
         }
-        let (engines, missing) = Engines::look_for(&client::engine_names(), Placement::wanted());
-        reason = missing;
-        let uses_loopback = std::env::var(LOOPBACK_VARIABLE).is_ok_and(|text| text == "1");
-        Some(engines.with_loopback(uses_loopback))
+        Err(error) => {
+            reason = Some(error);
+            None
+        }
     });
     match engines {
         Some(engines) => engines.attach_again().map_err(|lost| lost.or(reason)),
@@ -41,58 +41,57 @@ pub fn attach() -> Result<(), Option<String>> {
 
 /// Looks for those that are gone; whoever makes the next socket hears why they are not there.
 pub fn attach_again() {
-    if let Some(engines) = engines() {
+    if let Some(engines) = all() {
         engines.look_for_lost();
     }
 }
 
 /// The sessions, each at its engine's place.
 pub fn sessions() -> &'static [&'static Session] {
-    engines().map_or(&[], Engines::sessions)
+    all().map_or(&[], Engines::sessions)
 }
 
 /// That with an engine.
 pub fn session(place: EngineIndex) -> Result<&'static Session, Errno> {
-    engines().ok_or(Errno::NETDOWN)?.session(place)
+    all().ok_or(Errno::NETDOWN)?.session(place)
 }
 
 /// The place of a session.
 pub fn place_of(session: &Session) -> EngineIndex {
-    engines().map_or(EngineIndex::FIRST, |engines| engines.place_of(session))
+    all().map_or(EngineIndex::FIRST, |engines| engines.place_of(session))
 }
 
 /// What those that serve TCP own, each at its place.
 pub fn stream_networks() -> Networks {
-    engines().map_or_else(|| Arc::new([]), Engines::stream_networks)
+    all().map_or_else(|| Arc::new([]), Engines::stream_networks)
 }
 
 /// What each of them owns, at its place.
 pub fn networks() -> Networks {
-    engines().map_or_else(|| Arc::new([]), Engines::networks)
+    all().map_or_else(|| Arc::new([]), Engines::networks)
 }
 
 /// What one of them owns.
 pub fn networks_of(place: EngineIndex) -> Arc<EngineNetworks> {
-    let all = engines().map(Engines::networks);
+    let all = all().map(Engines::networks);
     all.and_then(|all| all.get(place.index()).cloned())
         .unwrap_or_default()
 }
 
 /// The first that serves TCP.
 pub fn first() -> EngineIndex {
-    let place = engines().and_then(|engines| engines.first_for(SocketKinds::STREAM));
+    let place = all().and_then(|engines| engines.first_for(SocketKinds::STREAM));
     place.unwrap_or_default()
 }
 
 /// What those that serve UDP own, each at its place; each datagram asks.
 pub fn datagram_networks() -> Networks {
-    engines().map_or_else(|| Arc::new([]), Engines::datagram_networks)
+    all().map_or_else(|| Arc::new([]), Engines::datagram_networks)
 }
 
-/// Whether an engine has loopback beside the kernel.
-pub fn uses_loopback() -> bool {
-    let is_shared = !policy().is_engine_only();
-    is_shared && stream_networks().iter().any(|one| one.has_loopback)
+/// Whether this process uses loopback on an engine.
+pub fn has_loopback() -> bool {
+    stream_networks().iter().any(|one| one.has_loopback)
 }
 
 /// Whether a socket of that engine has an end that the kernel may have a socket at too.
@@ -102,17 +101,12 @@ pub fn holds(place: EngineIndex, transport: Transport, end: SocketAddr) -> bool 
 
 /// Whether any of them serves sockets of this kind.
 pub fn serve(kind: SocketKinds) -> bool {
-    engines().is_some_and(|engines| engines.first_for(kind).is_some())
+    all().is_some_and(|engines| engines.first_for(kind).is_some())
 }
 
 /// The sessions with all other engines that serve TCP and are there.
 pub fn others(than: EngineIndex) -> Vec<&'static Session> {
-    engines().map_or_else(Vec::new, |engines| engines.others(than))
-}
-
-/// Whether the local port has to be known to place a connection.
-pub fn place_by_port() -> bool {
-    engines().is_some_and(Engines::places_by_port)
+    all().map_or_else(Vec::new, |engines| engines.others(than))
 }
 
 /// See [`Engines::first_that_opens`].
@@ -121,7 +115,7 @@ pub fn first_that_opens<T>(
     flow: Flow,
     open: impl FnMut(EngineIndex) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
-    let engines = engines().ok_or(Errno::NETDOWN)?;
+    let engines = all().ok_or(Errno::NETDOWN)?;
     engines.first_that_opens(candidates, flow, open)
 }
 
@@ -131,44 +125,44 @@ pub fn first_that_sends<T>(
     destination: IpAddr,
     send: impl FnMut(EngineIndex) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
-    let engines = engines().ok_or(Errno::NETDOWN)?;
+    let engines = all().ok_or(Errno::NETDOWN)?;
     engines.first_that_sends(candidates, destination, send)
 }
 
 /// The TCP socket of an engine that a descriptor stands for.
 pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<TcpSocket>>, Errno> {
-    engines().map_or(Ok(None), |engines| TcpSocket::adopt(engines, backing))
+    all().map_or(Ok(None), |engines| TcpSocket::adopt(engines, backing))
 }
 
 /// The UDP socket of an engine that a descriptor stands for.
 pub fn adopt_datagrams(backing: BorrowedFd<'_>) -> Result<Option<Arc<UdpSocket>>, Errno> {
-    engines().map_or(Ok(None), |engines| UdpSocket::adopt(engines, backing))
+    all().map_or(Ok(None), |engines| UdpSocket::adopt(engines, backing))
 }
 
 /// Another program starts, and may inherit the sockets of this process.
 pub fn share_all() {
-    if let Some(engines) = engines() {
+    if let Some(engines) = all() {
         engines.share_all();
     }
 }
 
 /// Before fork(2).
 pub fn fork_prepare() {
-    if let Some(engines) = engines() {
+    if let Some(engines) = all() {
         engines.fork_prepare();
     }
 }
 
 /// After it, in the parent.
 pub fn fork_parent() {
-    if let Some(engines) = engines() {
+    if let Some(engines) = all() {
         engines.fork_parent();
     }
 }
 
 /// After it, in the child.
 pub fn fork_child() {
-    if let Some(engines) = engines() {
+    if let Some(engines) = all() {
         engines.fork_child();
     }
 }

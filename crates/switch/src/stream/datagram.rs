@@ -12,8 +12,9 @@ use client::{
 use hostif::MembershipChange;
 use rustix::io::Errno;
 
-use super::{Stream, engines};
-use crate::calls::datagram::membership::Membership;
+use super::Stream;
+use crate::attached;
+use crate::groups::Membership;
 
 /// What came, and to which engine.
 pub struct Arrived<T> {
@@ -29,13 +30,13 @@ impl Stream {
         place: EngineIndex,
         backing: BorrowedFd<'_>,
     ) -> Result<Arc<Stream>, Errno> {
-        let socket = UdpSocket::open(engines::session(place)?, backing)?;
+        let socket = UdpSocket::open(attached::session(place)?, backing)?;
         Ok(Arc::new(Stream::of(vec![socket])))
     }
 
     /// The UDP socket that a descriptor from elsewhere stands for.
     pub fn adopt_datagrams(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
-        let adopted = engines::adopt_datagrams(backing)?;
+        let adopted = attached::adopt_datagrams(backing)?;
         Ok(adopted.map(|socket| Arc::new(Stream::of(vec![socket]))))
     }
 
@@ -96,7 +97,7 @@ impl Stream {
         change: MembershipChange,
         about: &Membership,
     ) -> Result<(), Errno> {
-        let interface = engines::networks_of(about.place).scope_id;
+        let interface = attached::networks_of(about.place).scope_id;
         self.at(about.place)?
             .change_membership(change, about.group, about.source, interface)
     }
@@ -129,7 +130,7 @@ impl Stream {
         let first = usize::try_from(turn).unwrap_or(0) % count;
         let all = || self.living_udp().map(AsRef::as_ref);
         let in_turn = all().skip(first).chain(all().take(first));
-        in_turn.map(|part: &UdpSocket| (part, engines::place_of(part.session())))
+        in_turn.map(|part: &UdpSocket| (part, attached::place_of(part.session())))
     }
 
     /// Takes the next datagram, or only looks at it: of that engine if it has one, else of one after the other.

@@ -1,24 +1,9 @@
 //! TCP Fast Open in the switch's terms; see `client`'s file of the same name.
 
-use core::net::SocketAddr;
-
-use hostif::FastOpenKeys;
-use rustix::io::Errno;
-
 use super::Stream;
+use hostif::FastOpenKeys;
 
 impl Stream {
-    /// Starts to connect with Fast Open. Whether the SYN waits for the program's first bytes.
-    pub fn connect_fast(
-        &self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        has_data: bool,
-    ) -> Result<bool, Errno> {
-        let room = self.tcp()?.connect_fast(remote, Some(local), has_data)?;
-        Ok(room > 0)
-    }
-
     /// Whether the SYN waits for the program's first bytes.
     pub fn holds_syn(&self) -> bool {
         self.tcp().is_ok_and(|socket| socket.syn_room() > 0)

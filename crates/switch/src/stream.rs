@@ -1,72 +1,25 @@
-//! The only way to the engine: everything the switch wants from `client`, in the switch's own terms.
-//!
-//! One session with each engine of the process (`engines`). The rest of the crate knows streams, phases and
-//! sleeps, and nothing of rings and regions.
+//! A socket on engines, for whom its program's descriptor stands: a connection or a listener, or a UDP socket, which may be on
+//! several (`parts`).
 
-mod connect;
 mod datagram;
-mod engines;
 mod fast_open;
 mod options;
 mod parts;
-pub mod sleeping;
 mod sys;
 
 use core::net::SocketAddr;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use client::UserBuffer;
 use client::engines::EngineIndex;
-use client::{ShutdownHow, State, TcpSocket, UdpSocket};
+use client::{SharedFile, ShutdownHow, State, TcpSocket, UdpSocket, UserBuffer, WriteMode};
 use rustix::io::Errno;
 
-use crate::calls::device::Device;
-use crate::wait::readiness::Phase;
+use crate::attached;
+use crate::readiness::Phase;
 
-pub use client::{AwaitsData, PrivateFd, SharedFile, Undisturbed, WriteMode, changes};
 pub use datagram::Arrived;
-pub use engines::{
-    attach, attach_again, datagram_networks, first, first_that_opens, first_that_sends, fork_child,
-    fork_parent, fork_prepare, holds, networks, networks_of, place_by_port, serve, share_all,
-    stream_networks, uses_loopback,
-};
-
-/// Whether a number is one of the library's own.
-pub fn is_private(fd: RawFd) -> bool {
-    client::is_private(fd)
-}
-
-/// An engine inside the program is about to close a private number.
-pub fn on_private_closed(fd: RawFd) {
-    client::unmark(fd);
-}
-
-/// No private descriptor has a lower number.
-pub fn lowest_private() -> RawFd {
-    client::lowest_private()
-}
-
-/// Gives the backing socket of a connection to `remote` a local port, on any address.
-pub fn bind_towards(
-    place: EngineIndex,
-    backing: BorrowedFd<'_>,
-    remote: SocketAddr,
-) -> Result<(), Errno> {
-    engines::session(place)?.bind_towards(backing, remote)
-}
-
-/// Which direction ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shut {
-    /// SHUT_RD.
-    Read,
-    /// SHUT_WR.
-    Write,
-    /// SHUT_RDWR.
-    Both,
-}
 
 /// A connection that a listener accepted.
 pub struct Accepted {
@@ -100,30 +53,18 @@ impl From<Arc<TcpSocket>> for Stream {
 impl Stream {
     /// Makes a TCP socket of an engine's behind the backing socket.
     pub fn open(place: EngineIndex, backing: BorrowedFd<'_>) -> Result<Arc<Stream>, Errno> {
-        let socket = TcpSocket::open(engines::session(place)?, backing)?;
-        Ok(Arc::new(socket.into()))
-    }
-
-    /// As `open`, for a connection from a local port that the backing socket holds.
-    pub fn open_towards(
-        place: EngineIndex,
-        backing: BorrowedFd<'_>,
-        local: SocketAddr,
-        remote: SocketAddr,
-    ) -> Result<Arc<Stream>, Errno> {
-        let session = engines::session(place)?;
-        let socket = TcpSocket::open_towards(session, backing, local, remote)?;
+        let socket = TcpSocket::open(attached::session(place)?, backing)?;
         Ok(Arc::new(socket.into()))
     }
 
     /// The TCP socket that a descriptor from elsewhere stands for.
     pub fn adopt(backing: BorrowedFd<'_>) -> Result<Option<Arc<Stream>>, Errno> {
-        let adopted = engines::adopt(backing)?;
+        let adopted = attached::adopt(backing)?;
         Ok(adopted.map(|socket| Arc::new(socket.into())))
     }
 
     /// The connection or listener. EOPNOTSUPP: it is a UDP socket, of which nobody asks what only TCP has.
-    fn tcp(&self) -> Result<&TcpSocket, Errno> {
+    pub fn tcp(&self) -> Result<&TcpSocket, Errno> {
         match &self.sockets {
             Sockets::Tcp(socket) => Ok(socket),
             Sockets::Udp(_) => Err(Errno::OPNOTSUPP),
@@ -138,7 +79,8 @@ impl Stream {
         }
     }
 
-    fn is_single(&self) -> bool {
+    /// Whether it is a single socket of an engine.
+    pub fn is_single(&self) -> bool {
         self.udp().len() < 2
     }
 
@@ -164,7 +106,7 @@ impl Stream {
 
     /// The engine that it is on.
     pub fn place(&self) -> EngineIndex {
-        engines::place_of(self.first().core().session())
+        attached::place_of(self.first().core().session())
     }
 
     /// Lets the engine read a file that the program sends from; `None`: it does not.
@@ -208,18 +150,16 @@ impl Stream {
         socket.prepare_to_listen(backing)
     }
 
-    /// Listens there; on ANY, on all engines that serve TCP, unless it is for one device.
+    /// Listens there; where `is_on_all`, on all other engines that serve TCP too.
     pub fn listen(
         &self,
         backing: BorrowedFd<'_>,
-        local: SocketAddr,
         backlog: i32,
-        device: Device,
+        is_on_all: bool,
     ) -> Result<(), Errno> {
-        let others = if local.ip().is_unspecified() && device == Device::Any {
-            engines::others(self.place())
-        } else {
-            Vec::new()
+        let others = match is_on_all {
+            true => attached::others(self.place()),
+            false => Vec::new(),
         };
         self.tcp()?.listen_beside(backing, length(backlog), &others)
     }
@@ -362,7 +302,7 @@ impl Stream {
     /// locked while the disk is read, so another sender on this socket waits, as it would in Linux.
     pub fn fill(
         &self,
-        file: RawFd,
+        file: BorrowedFd<'_>,
         offset: Option<u64>,
         max: usize,
     ) -> Result<Option<usize>, Errno> {
@@ -379,7 +319,7 @@ impl Stream {
 
     /// Writes up to `max` bytes that have arrived straight into a file; 0 is the end of the stream. The window stays
     /// locked meanwhile, as in `fill`. EAGAIN: nothing has arrived.
-    pub fn spill(&self, file: RawFd, offset: u64, max: usize) -> Result<usize, Errno> {
+    pub fn spill(&self, file: BorrowedFd<'_>, offset: u64, max: usize) -> Result<usize, Errno> {
         let Some(mut arrived) = self.tcp()?.borrow(max)? else {
             return Ok(0);
         };
@@ -399,12 +339,8 @@ impl Stream {
     }
 
     /// Ends directions.
-    pub fn shutdown(&self, how: Shut) -> Result<(), Errno> {
-        self.tcp()?.shutdown(match how {
-            Shut::Read => ShutdownHow::Read,
-            Shut::Write => ShutdownHow::Write,
-            Shut::Both => ShutdownHow::Both,
-        })
+    pub fn shutdown(&self, how: ShutdownHow) -> Result<(), Errno> {
+        self.tcp()?.shutdown(how)
     }
 
     /// Ends the connection with RST.
@@ -426,7 +362,7 @@ impl Stream {
 }
 
 /// Linux reads a negative backlog as the largest.
-fn length(backlog: i32) -> u32 {
+pub fn length(backlog: i32) -> u32 {
     u32::try_from(backlog).unwrap_or(u32::MAX)
 }
 

@@ -3,16 +3,17 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 
 use client::{ReceivedBytes, SendSpace};
 use rustix::io::Errno;
 
-use crate::sys::borrow;
-
 /// pread(2) into the space, or read(2) at the file's own position; stops at a short read.
-pub fn read_into(space: &SendSpace<'_>, file: RawFd, offset: Option<u64>) -> Result<usize, Errno> {
-    let file = borrow(file)?;
+pub fn read_into(
+    space: &SendSpace<'_>,
+    file: BorrowedFd<'_>,
+    offset: Option<u64>,
+) -> Result<usize, Errno> {
     let mut done = 0;
     for (start, len) in space.spans() {
         if len == 0 {
@@ -42,8 +43,11 @@ pub fn read_into(space: &SendSpace<'_>, file: RawFd, offset: Option<u64>) -> Res
 }
 
 /// pwrite(2) of what has arrived; stops at a short write.
-pub fn write_from(arrived: &ReceivedBytes<'_>, file: RawFd, offset: u64) -> Result<usize, Errno> {
-    let file = borrow(file)?;
+pub fn write_from(
+    arrived: &ReceivedBytes<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+) -> Result<usize, Errno> {
     let mut done = 0;
     for bytes in arrived.slices() {
         if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What a program has set on a socket, and what its engine has to know of that.
+//! What a program has set on a socket: what its engine has to know of that, and what a connection has of it from its listener.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use client::Shared;
 use client::options::{int, note, translate};
 use hostif::{OptionChanges, SocketOption};
 
-use crate::accelerated::Stream;
-use crate::sys;
+use crate::backing;
+use crate::stream::Stream;
 
 /// One option as the program set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,10 @@ struct Setting {
     value: Vec<u8>,
 }
 
-/// What no connection has from its listener (`sk_clone`, `inet_csk_clone_lock`; IP options are those of the handshake).
-const OF_LISTENER: [(i32, i32); 5] = [
+/// What no connection has from its listener (`sk_clone`, `inet_csk_clone_lock`): neither what is told once, nor what is of the
+/// listener, nor what the handshake had.
+pub const OF_LISTENER: [(i32, i32); 6] = [
+    (libc::SOL_SOCKET, libc::SO_ERROR),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::IPPROTO_IP, libc::IP_OPTIONS),
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
@@ -69,7 +71,7 @@ impl Log {
         let all = settings.iter().flat_map(|settings| settings.iter());
         for setting in all.filter(|one| !OF_LISTENER.contains(&(one.level, one.name))) {
             // What cannot be set twice (an option of the listener's state) was not inheritable.
-            let _ = sys::set_option(fd, setting.level, setting.name, &setting.value);
+            let _ = backing::set_option(fd, setting.level, setting.name, &setting.value);
         }
     }
 
@@ -154,6 +156,7 @@ pub fn apply(stream: &Stream, level: i32, name: i32, value: &[u8]) {
 
 /// linux/net_tstamp.h.
 pub const RX_SOFTWARE: i32 = 1 << 3;
+/// linux/net_tstamp.h.
 pub const SOFTWARE: i32 = 1 << 4;
 
 /// Whether the value asks for times of arrival.
@@ -161,5 +164,46 @@ pub fn is_asked(name: i32, value: i32) -> bool {
     match name {
         libc::SO_TIMESTAMPING => value & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE,
         _ => value != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_one_command_and_the_last_value_counts() {
+        let log = Log::default();
+        log.record(libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32.to_ne_bytes());
+        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &30_i32.to_ne_bytes());
+        log.record(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &60_i32.to_ne_bytes());
+        log.record(libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32.to_ne_bytes());
+        let expected = OptionChanges {
+            no_delay: Some(true),
+            keep_idle_s: Some(60),
+            ..OptionChanges::default()
+        };
+        assert_eq!(log.changes(), expected);
+    }
+
+    #[test]
+    fn linger_has_a_switch_and_a_time() {
+        let linger = |on: i32, seconds: i32| {
+            let log = Log::default();
+            let value = [on.to_ne_bytes(), seconds.to_ne_bytes()].concat();
+            log.record(libc::SOL_SOCKET, libc::SO_LINGER, &value);
+            log.changes().linger_s
+        };
+        assert_eq!(linger(1, 5), Some(Some(5)));
+        assert_eq!(linger(1, 0), Some(Some(0)));
+        assert_eq!(linger(0, 5), Some(None));
+    }
+
+    #[test]
+    fn an_accepted_socket_starts_with_its_listeners_options() {
+        let (listener, accepted) = (Log::default(), Log::default());
+        listener.record(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_i32.to_ne_bytes());
+        accepted.adopt(&listener);
+        assert_eq!(accepted.changes().keep_alive, Some(true));
     }
 }

@@ -1,7 +1,18 @@
-//! Why a socket is on the stack that it is on. The decision itself is the preload library's (`client/src/engines/route.rs`);
-//! what is said here follows from what can be seen of it from outside.
+//! Why a socket is on the stack that it is on, in words for `shunt explain`: what was decided (`bind`, `connect`, `listen`), as
+//! far as it can be seen from outside.
 
-use super::process::KernelsView;
+use core::net::SocketAddr;
+
+/// A TCP or UDP socket as the kernel sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelsView {
+    /// As ss(8) names it.
+    pub protocol: &'static str,
+    /// Its own address; port 0: not bound.
+    pub local: SocketAddr,
+    /// Its peer's.
+    pub remote: Option<SocketAddr>,
+}
 
 /// What is known of a socket that is with the kernel.
 pub struct Facts<'a> {

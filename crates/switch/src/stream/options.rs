@@ -1,10 +1,10 @@
 //! Options of a socket on the engine, and what can be asked about it.
 
-use client::{Awaited, TcpSocket, Told};
+use client::{Awaited, AwaitsData, PrivateFd, TcpSocket, Told};
 use hostif::{CongestionFigures, Figures, OptionChanges, Query, SocketOption};
 use rustix::io::Errno;
 
-use super::{AwaitsData, PrivateFd, Stream};
+use super::Stream;
 
 impl Stream {
     /// When the latest data arrived, in nanoseconds since 1970; 0: the engine was not asked to say.
