@@ -126,7 +126,7 @@ impl TcpSocket {
         self.header().congestion()
     }
 
-    /// Whether the connection stands, and nothing but bytes can come to who reads: no end, no error.
+    /// Whether the connection stands, and nothing but bytes can come to who reads: no end, no error, nothing urgent.
     #[must_use]
     pub fn is_flowing(&self) -> bool {
         const LOOKED_AT: Flags = Flags::CONNECTED
@@ -134,6 +134,7 @@ impl TcpSocket {
             .union(Flags::FIN)
             .union(Flags::ERROR)
             .union(Flags::HUP)
+            .union(Flags::URGENT)
             .union(Flags::CLOSED);
         let header = self.header();
         header.flags().intersection(LOOKED_AT) == Flags::CONNECTED
