@@ -23,7 +23,7 @@ use crate::{
 /// All of them. `socket` is any socket of the program's network. Attaches the process, as a first socket does.
 fn own(socket: BorrowedFd<'_>) -> Vec<Own> {
     // Without an engine there are none; whether sockets may be made then is not asked here.
-    let _ = create::attach(libc::SOCK_STREAM);
+    let _ = create::attach(client::SocketKinds::STREAM);
     client::addresses::own(&switch::attached::networks(), socket)
 }
 

@@ -66,11 +66,7 @@ impl Supervisor {
         backing: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
         let family = family_of(backing)?;
-        let scope_id = match address {
-            SocketAddr::V6(v6) => v6.scope_id(),
-            SocketAddr::V4(_) => 0,
-        };
-        let emitted = client::address::emit(address, family, scope_id);
+        let emitted = client::address::emit_scoped(address, family);
         caller.write_name(at, len_at, emitted.as_bytes())
     }
 

@@ -361,11 +361,7 @@ impl Datagrams {
     }
 
     fn facts_of(&self, record: &Received) -> Facts {
-        let scope_id = match record.source {
-            SocketAddr::V6(v6) => v6.scope_id(),
-            SocketAddr::V4(_) => 0,
-        };
-        let name = address::emit(record.source, self.family, scope_id);
+        let name = address::emit_scoped(record.source, self.family);
         let mut control = Control::new(usize::MAX);
         let local = self.socket.local_address();
         let spoken_to = match local.map(|local| local.ip()) {

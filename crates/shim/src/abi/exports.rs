@@ -182,16 +182,20 @@ pub(crate) fn beside(follow: impl FnOnce()) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let mut follow = false;
-    if create::is_candidate(domain, kind, protocol) {
+    if let Some(kinds) = create::candidate(domain, kind, protocol) {
         let refused = at_the_edge(|| {
-            follow = create::attach(kind)?;
+            follow = create::attach(kinds)?;
             Ok(None)
         });
         if let Some(failed) = refused {
             return failed;
         }
     }
-    let protocol = create::backing_protocol(protocol, follow);
+    let protocol = if follow {
+        switch::kind::backing_protocol(protocol)
+    } else {
+        protocol
+    };
     let fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
     if fd >= 0 && !follow && create::is_refused(domain) {
         // SAFETY: the number is new, and nobody knows it yet.

@@ -18,25 +18,16 @@ use crate::wait::lost_engines;
 use client::address::Family;
 use switch::attached;
 
-/// Whether a socket of this kind can be accelerated.
-pub fn is_candidate(domain: i32, kind: i32, protocol: i32) -> bool {
-    switch::kind::of(domain, kind, protocol).is_some() && policy().may_accelerate()
-}
-
-/// The protocol of the backing socket.
-pub fn backing_protocol(protocol: i32, is_followed: bool) -> i32 {
-    if is_followed {
-        switch::kind::backing_protocol(protocol)
-    } else {
-        protocol
-    }
+/// What could serve a socket of this kind, if anything but the kernel may.
+pub fn candidate(domain: i32, kind: i32, protocol: i32) -> Option<SocketKinds> {
+    switch::kind::of(domain, kind, protocol).filter(|_| policy().may_accelerate())
 }
 
 /// Whether sockets of this kind are to be followed: attaches on the first question. ENETDOWN where there
 /// is no engine and the user demanded one, EPROTONOSUPPORT where he demanded one that lacks the protocol.
-pub fn attach(kind: i32) -> Result<bool, Errno> {
+pub fn attach(kinds: SocketKinds) -> Result<bool, Errno> {
     match attached::attach(engines) {
-        Ok(()) if attached::serve(served(kind)) => {
+        Ok(()) if attached::serve(kinds) => {
             refused::say();
             Ok(true)
         }
@@ -76,14 +67,6 @@ fn engines() -> Result<(Engines, Option<String>), String> {
 /// Whether a socket that the kernel has made, and that is not followed, must not be: raw ones, other protocols.
 pub fn is_refused(domain: i32) -> bool {
     switch::kind::is_internet(domain) && policy().is_engine_only()
-}
-
-/// What serves a socket of this kind.
-fn served(kind: i32) -> SocketKinds {
-    match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-        libc::SOCK_DGRAM => SocketKinds::DATAGRAM,
-        _ => SocketKinds::STREAM,
-    }
 }
 
 /// The kernel has made the backing socket: follow it.

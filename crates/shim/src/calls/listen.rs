@@ -244,11 +244,7 @@ impl Listener<'_> {
         match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, flags) {
             Ok((fd, peer)) => {
                 let peer = SocketAddr::try_from(peer.ok_or(Errno::CONNABORTED)?)?;
-                let scope_id = match peer {
-                    SocketAddr::V6(v6) => v6.scope_id(),
-                    SocketAddr::V4(_) => 0,
-                };
-                let peer = address::emit(peer, self.socket.family(), scope_id);
+                let peer = address::emit_scoped(peer, self.socket.family());
                 let fd = fd.into_raw_fd();
                 descriptors::forget(fd);
                 Ok(Some((fd, peer)))

@@ -97,7 +97,7 @@ fn ask_for(fd: RawFd) {
 fn ask_for_all() {
     let may_ask = policy().may_accelerate()
         && !inline::is_wanted()
-        && create::attach(libc::SOCK_STREAM).is_ok_and(|follow| follow);
+        && create::attach(client::SocketKinds::STREAM).is_ok_and(|follow| follow);
     let waiting: Vec<RawFd> = unknown::numbers().collect();
     // Several numbers of one socket are one open file.
     let mut known: Vec<(u64, Option<Arc<File>>)> = Vec::new();
