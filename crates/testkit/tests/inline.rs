@@ -177,6 +177,18 @@ while part := first.recv(65536):
 print(count, "end", flush=True)
 "#;
 
+/// Becomes a static program, which needs a supervisor, while its connection's end is on its way.
+const SUCCESSOR: &str = r#"
+import os, socket
+s = socket.create_connection(("10.77.0.2", 9000))
+s.send(b"first")
+r, w = os.pipe()
+os.write(w, b"second")
+os.close(w)
+os.dup2(r, 0)
+os.execvp("busybox", ["busybox", "nc", "10.77.0.2", "9000"])
+"#;
+
 fn laboratory(test: &str) -> Option<Lab> {
     let name = format!("inline-{test}");
     world::can_run(&name, &["python3"])
@@ -306,6 +318,20 @@ fn what_an_ended_program_has_still_to_send_arrives_although_another_starts_at_it
     let all = reports(&mut receiver, 1);
     std::fs::remove_file(path).unwrap();
     assert_eq!(all, [format!("{bytes} end")]);
+}
+
+#[test]
+fn a_program_that_needs_a_supervisor_finds_an_engine_in_place_of_the_one_inside_its_predecessor() {
+    if !world::can_run("inline-supervised", &["python3", "busybox"]) {
+        return;
+    }
+    let lab = laboratory("supervised").unwrap();
+    let mut receiver = receiver(&lab);
+    let shunt = testkit::shunt().to_str().unwrap();
+    let line = ["run", "--engine-mode=inline", "--policy", "engine-only"];
+    let line = [&line[..], &["--", "python3", "-c", SUCCESSOR]].concat();
+    let _program = testkit::start(host(&lab, "a"), shunt, &line);
+    assert_eq!(reports(&mut receiver, 2), ["5 end", "6 end"]);
 }
 
 #[test]

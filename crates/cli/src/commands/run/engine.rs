@@ -7,6 +7,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     net::IpAddr,
+    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -354,7 +355,7 @@ fn start(wanted: &Wanted, because: &str) -> anyhow::Result<String> {
     if !is_free(&name, &addresses) && answers(&name)? {
         return Ok(name);
     }
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(own_file());
     command.args(["engine", "--background", "--name", &name]);
     command.args(["--until-idle", &UNTIL_IDLE_S.to_string()]);
     command.args(["--nic", &nic, &format!("--because={because}")]);
@@ -406,6 +407,12 @@ fn start(wanted: &Wanted, because: &str) -> anyhow::Result<String> {
         }
     }
     Ok(name)
+}
+
+/// This binary, by the name that a library in this process knows it by: no second supervisor is started for it then.
+fn own_file() -> PathBuf {
+    let named = env::current_exe().ok().filter(|file| file.exists());
+    named.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
 /// Which flags are missing, and why they are needed.

@@ -9,6 +9,7 @@ use std::ptr;
 
 use super::{Plan, plan};
 use crate::abi::symbol::Symbol;
+use crate::inline::leave;
 use crate::sys::{Inside, set_errno};
 use switch::attached;
 
@@ -56,6 +57,7 @@ pub unsafe fn execute(
     } else {
         environment
     };
+    let left = leave();
     // SAFETY: the binary's name, the line that ends with null, and the caller's environment.
     let result = unsafe {
         libc::syscall(
@@ -65,6 +67,11 @@ pub unsafe fn execute(
             environment,
         )
     };
+    if let Some(left) = left {
+        let errno = crate::sys::errno();
+        left.call_off();
+        set_errno(errno);
+    }
     Some(c_int::try_from(result).unwrap_or(-1))
 }
 
