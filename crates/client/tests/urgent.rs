@@ -111,5 +111,5 @@ fn figures_are_asked_of_the_engine() {
     let (near, _far) = pair(&engine);
     let figures = near.figures().unwrap();
     assert_eq!((figures.state, figures.recovery), (1, 2));
-    assert_eq!(figures.total_rto_time_ms, client::Figures::WORDS as u64);
+    assert_eq!(figures.unacknowledged, client::Figures::WORDS as u64);
 }
