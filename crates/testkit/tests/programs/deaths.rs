@@ -142,7 +142,9 @@ fn a_killed_engine_resets_its_programs_and_the_next_program_starts_another() {
         refused.stderr
     );
     // Without a name it helps itself, and what it started ends with it.
-    let again = world.run_tested(&["curl", "-sS", "-o", &target, &url]);
+    let own_engine = [&shunt, "run", "--engine-mode", "process", "--"];
+    let line = [&own_engine[..], &["curl", "-sS", "-o", &target, &url]].concat();
+    let again = finish(world.start("a", &line));
     assert_eq!(seen(&again), (Some(0), "", ""));
     assert_eq!(sha256(Path::new(&target)), sum);
     let own = format!("@shunt/run/{}", world.tested_address());
