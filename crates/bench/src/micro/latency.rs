@@ -274,6 +274,9 @@ fn round_trips(
     ])
 }
 
+/// Above 600,000 round trips a second sockperf ends with an error.
+const MOST_A_SECOND: &str = "500000";
+
 /// sockperf on two hosts, as it is.
 fn ping_pong(testbed: &Testbed, stack: Stack) -> anyhow::Result<Values> {
     sockperf_with(testbed, stack, On::B)
@@ -304,6 +307,8 @@ fn sockperf_with(testbed: &Testbed, stack: Stack, client_on: On) -> anyhow::Resu
         "64",
         "-t",
         &seconds,
+        "--mps",
+        MOST_A_SECOND,
     ];
     let text = testbed
         .run(testbed.placement(client_on, stack)?, &line)?
