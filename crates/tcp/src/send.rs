@@ -87,9 +87,7 @@ impl Connection {
             return None;
         }
         if self.is_all_out() {
-            if u64::from(self.congestion.cwnd()) > self.pipe() {
-                self.rate.on_app_limited(self.pipe());
-            }
+            self.note_all_out();
             return None;
         }
         let segment = self.segment_room(now, limits);
@@ -121,6 +119,13 @@ impl Connection {
         transmit.ecn = self.data_mark();
         self.tell_reduced(&mut transmit.header);
         Some(transmit)
+    }
+
+    /// The program is the limit, if the window has room.
+    pub(crate) fn note_all_out(&mut self) {
+        if u64::from(self.congestion.cwnd()) > self.pipe() {
+            self.rate.on_app_limited(self.pipe());
+        }
     }
 
     /// All there is has left, and nothing asks for a part of it again: the short way out of the search for what

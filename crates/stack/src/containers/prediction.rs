@@ -43,9 +43,7 @@ impl Key {
         let mut addresses = [0; 32];
         let ports = if *frame.get(IP_AT)? == PLAIN {
             let head = frame.first_chunk::<END>()?;
-            // More fragments, or an offset.
-            let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
-            if head[PROTOCOL_AT] != Protocol::TCP.0 || fragment != 0 {
+            if !is_whole_tcp(head) {
                 return None;
             }
             addresses[..8].copy_from_slice(&head[ADDRESSES_AT..PORTS_AT]);
@@ -76,10 +74,8 @@ impl Key {
         if head[IP_AT] != PLAIN {
             return is_same_link && Self::of(interface, frame).is_some_and(|key| key == *self);
         }
-        let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
         is_same_link
-            && head[PROTOCOL_AT] == Protocol::TCP.0
-            && fragment == 0
+            && is_whole_tcp(head)
             && head[ADDRESSES_AT..PORTS_AT] == self.addresses[..8]
             && head[PORTS_AT..END] == self.ports
     }
@@ -87,6 +83,13 @@ impl Key {
     fn place(&self) -> usize {
         place_of(self.ports)
     }
+}
+
+/// Of a packet without options: TCP, no more fragments and no offset.
+#[inline]
+fn is_whole_tcp(head: &[u8; END]) -> bool {
+    let fragment = (head[FRAGMENT_AT] & 0x3f) | head[FRAGMENT_AT + 1];
+    head[PROTOCOL_AT] == Protocol::TCP.0 && fragment == 0
 }
 
 /// Where a frame's key would stand.

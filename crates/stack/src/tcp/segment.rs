@@ -11,7 +11,7 @@ use crate::ip::Ip;
 use crate::ip::arrival::Arrival;
 use crate::tables::Flags;
 use core::net::IpAddr;
-use tcp::{Events, FastOpen, Instant, State};
+use tcp::{Events, FastOpen, Instant, ReceiveWindow, State};
 use wire::ecn::Ecn;
 use wire::ipv4::Protocol;
 use wire::tcp::{Flags as TcpFlags, Header, Plain};
@@ -153,7 +153,7 @@ impl Tcp<'_> {
             mark,
         } = *segment;
         let record = self.record(index);
-        let (before, acknowledged) = (record.tcp.state(), record.tcp.acknowledged());
+        let before = record.tcp.state();
         // As Linux: the last ACK of a handshake waits outside while the accept queue is full.
         if record.has(Flags::HALF_OPEN)
             && !header.flags.intersects(TcpFlags::RST | TcpFlags::SYN)
@@ -166,14 +166,9 @@ impl Tcp<'_> {
         if header.flags.contains(TcpFlags::URG) {
             host.on_urgent(self.record(index).owner);
         }
-        let events = self.receive(index, host, |record, window| {
-            record
-                .tcp
-                .handle_marked_segment(now, mark, header, payload, window)
+        let events = self.take_in(ip, now, index, host, |tcp, window| {
+            tcp.handle_marked_segment(now, mark, header, payload, window)
         });
-        if self.record(index).tcp.acknowledged() > acknowledged {
-            ip.confirm_path(now, at(index));
-        }
         if before == State::SynSent
             && events.contains(Events::ESTABLISHED)
             && self.record(index).tcp.fast_open() != FastOpen::Off
@@ -202,16 +197,29 @@ impl Tcp<'_> {
             };
             return self.handle_in_connection(ip, now, index, &segment, host);
         }
-        let (before, acknowledged) = (record.tcp.state(), record.tcp.acknowledged());
-        let events = self.receive(index, host, |record, window| {
-            record
-                .tcp
-                .handle_plain_segment(now, mark, plain, payload, window)
+        let before = record.tcp.state();
+        let events = self.take_in(ip, now, index, host, |tcp, window| {
+            tcp.handle_plain_segment(now, mark, plain, payload, window)
         });
+        self.apply(ip, now, index, before, events, host);
+    }
+
+    /// Lets connection `index` take a segment in; where that acknowledges something, its path is good.
+    #[inline]
+    fn take_in(
+        &mut self,
+        ip: &mut Ip,
+        now: Instant,
+        index: u32,
+        host: &mut dyn Host,
+        act: impl FnOnce(&mut tcp::Connection, &mut dyn ReceiveWindow) -> Events,
+    ) -> Events {
+        let acknowledged = self.record(index).tcp.acknowledged();
+        let events = self.receive(index, host, |record, window| act(&mut record.tcp, window));
         if self.record(index).tcp.acknowledged() > acknowledged {
             ip.confirm_path(now, at(index));
         }
-        self.apply(ip, now, index, before, events, host);
+        events
     }
 
     /// Whether a listener, a connection or its TIME-WAIT has the local TCP port.

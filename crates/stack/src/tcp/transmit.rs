@@ -26,8 +26,7 @@ const TCP_HEADER_MAX: u32 = 60;
 /// A connection in its turn.
 struct Sender {
     index: u32,
-    /// Both `None`: what it sends is lost.
-    interface: Option<InterfaceId>,
+    /// `None`: what it sends is lost.
     envelope: Option<Envelope>,
     /// As soon as they were asked for.
     limits: Option<TransmitLimits>,
@@ -141,7 +140,6 @@ impl Tcp<'_> {
         };
         let mut sender = Sender {
             index,
-            interface: open.map(|(interface, _)| interface),
             envelope: open.map(|(interface, hardware)| self.envelope(index, interface, hardware)),
             limits: None,
         };
@@ -209,7 +207,8 @@ impl Tcp<'_> {
         if let Some(limits) = sender.limits {
             return limits;
         }
-        let limits = self.limits(ip, now, sender.index, sender.interface, egress);
+        let interface = sender.envelope.as_ref().map(|envelope| envelope.interface);
+        let limits = self.limits(ip, now, sender.index, interface, egress);
         *sender.limits.insert(limits)
     }
 

@@ -65,9 +65,7 @@ impl Connection {
         }
         if self.has_data_to_send() {
             if self.snd.max >= self.snd.end() {
-                if u64::from(self.congestion.cwnd()) > self.pipe() {
-                    self.rate.on_app_limited(self.pipe());
-                }
+                self.note_all_out();
             } else if let Some(limits) = limits {
                 let segment = self.segment_room(now, limits);
                 let usable = u64::from(self.congestion.cwnd()).saturating_sub(self.pipe());
