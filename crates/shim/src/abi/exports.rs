@@ -180,7 +180,7 @@ pub(crate) fn beside(follow: impl FnOnce()) {
 /// # Safety
 /// None.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, mut protocol: c_int) -> c_int {
     let mut follow = false;
     if let Some(kinds) = create::candidate(domain, kind, protocol) {
         let refused = at_the_edge(|| {
@@ -191,11 +191,9 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
             return failed;
         }
     }
-    let protocol = if follow {
-        switch::kind::backing_protocol(protocol)
-    } else {
-        protocol
-    };
+    if follow {
+        protocol = switch::kind::backing_protocol(protocol);
+    }
     let fd = real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
     if fd >= 0 && !follow && create::is_refused(domain) {
         // SAFETY: the number is new, and nobody knows it yet.
