@@ -65,12 +65,16 @@ pub trait Socket: Awaited + Send + Sync {
         if *changes == OptionChanges::default() {
             return Ok(());
         }
-        post_to_parts(self, Op::SetOptions(*changes))
+        let set = Op::SetOptions {
+            changes: *changes,
+            written_low: self.core().written_low(),
+        };
+        post_to_parts(self, set)
     }
 
     /// Changes one of the rarer options; takes effect soon. ECONNRESET: the engine is gone.
     fn set_option(&self, option: SocketOption, value: u64) -> Result<(), Errno> {
-        post_to_parts(self, Op::SetOption { option, value })
+        post_to_parts(self, self.core().option_command(option, value))
     }
 
     /// A descriptor of this socket is about to leave in a message.
@@ -184,6 +188,20 @@ impl SocketCore {
 
     pub(crate) fn header(&self) -> SocketHeader<'_> {
         self.place.header()
+    }
+
+    /// See [`Op::SetOptions`].
+    fn written_low(&self) -> u32 {
+        hostif::descriptor::low(self.header().written())
+    }
+
+    /// Changes an option from here on.
+    pub(crate) fn option_command(&self, option: SocketOption, value: u64) -> Op {
+        Op::SetOption {
+            option,
+            value,
+            written_low: self.written_low(),
+        }
     }
 
     /// Whether this process has closed it.

@@ -315,15 +315,18 @@ impl Scene {
                 written: far,
                 consumed: u64::from(f),
             },
-            6 => Op::SetOptions(OptionChanges {
-                keep_alive: Some(a % 2 == 0),
-                keep_idle_s: Some(u32::from(b)),
-                keep_interval_s: Some(u32::from(c % 2)),
-                keep_count: Some(u32::from(d)),
-                linger_s: Some((e % 2 == 0).then_some(u32::from(f))),
-                receive_buffer_bytes: Some(u32::from(e)),
-                ..OptionChanges::default()
-            }),
+            6 => Op::SetOptions {
+                written_low: u32::from(f),
+                changes: OptionChanges {
+                    keep_alive: Some(a % 2 == 0),
+                    keep_idle_s: Some(u32::from(b)),
+                    keep_interval_s: Some(u32::from(c % 2)),
+                    keep_count: Some(u32::from(d)),
+                    linger_s: Some((e % 2 == 0).then_some(u32::from(f))),
+                    receive_buffer_bytes: Some(u32::from(e)),
+                    ..OptionChanges::default()
+                },
+            },
             _ if b % 2 == 0 => Op::TellLane(
                 LaneNews::from_code(a % 3).expect("invariant: there are three kinds of news"),
             ),

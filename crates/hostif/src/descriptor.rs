@@ -139,7 +139,12 @@ pub enum Op {
         consumed: u64,
     },
     /// Change options.
-    SetOptions(OptionChanges),
+    SetOptions {
+        /// Which, and how.
+        changes: OptionChanges,
+        /// The low half of the count of bytes that the program has written: a change is for those that it writes after it.
+        written_low: u32,
+    },
     /// Take the peer of a datagram socket away.
     Disconnect,
     /// The program was refused a datagram that is too long for its way: its error queue, if it has one, shall
@@ -167,6 +172,8 @@ pub enum Op {
         option: SocketOption,
         /// Its new value.
         value: u64,
+        /// As of `SetOptions`.
+        written_low: u32,
     },
     /// The keys of a listener's Fast Open cookies (`TCP_FASTOPEN_KEY`).
     SetFastOpenKeys(FastOpenKeys),

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use client::engines::succession::{Succession, claim_on, take_over};
+use client::engines::succession::{self, Succession};
 use client::inline_engine::{Answer, InlineEngine, SignalDeferral, Watch};
 use engine::{Config, Inline, Kept, LocalPeerDriver, UserBuffer, Watched};
 use hostif::SocketId;
@@ -56,7 +56,7 @@ fn start(settings: &str) -> Result<(), String> {
     }
     let settings = Settings::parse(settings)?;
     let name = client::engine_name();
-    let Some(listener) = listen(&name, &settings)? else {
+    let Some(listener) = listen(&name)? else {
         return Ok(());
     };
     hostif::host_hooks::set(client::relocate);
@@ -91,18 +91,26 @@ fn start(settings: &str) -> Result<(), String> {
     }
 }
 
+/// How many programs that start at the same moment may take a name over before this one.
+const SUCCESSIONS: u32 = 16;
+
 /// The name, unless an engine has it that serves this program too: of another program with the same address, or one that was
 /// left behind and cannot end yet.
-fn listen(name: &str, settings: &Settings) -> Result<Option<OwnedFd>, String> {
-    let addresses = || settings.addresses.iter().map(|own| own.address);
+fn listen(name: &str) -> Result<Option<OwnedFd>, String> {
     let mut listener = hostif::control::listen(name);
-    if matches!(listener, Err(Errno::ADDRINUSE)) {
-        match take_over(name, addresses()) {
+    for _ in 0..SUCCESSIONS {
+        if !matches!(listener, Err(Errno::ADDRINUSE)) {
+            break;
+        }
+        match succession::take_over(name) {
             Succession::Free => listener = hostif::control::listen(name),
-            Succession::Serves => {}
-            Succession::Unfinished => shim::report_line(
-                "an engine that an ended program left behind has this address and is still sending; it serves this program from outside, slower than one inside",
-            ),
+            Succession::Serves => break,
+            Succession::Unfinished => {
+                shim::report_line(
+                    "an engine that an ended program left behind has this address and is still sending; it serves this program from outside, slower than one inside",
+                );
+                break;
+            }
         }
     }
     match listener {
@@ -125,8 +133,7 @@ fn help() {
 fn claim(settings: &Settings) -> Result<Vec<OwnedFd>, String> {
     let claim = |own: &engine::Address| {
         let address = own.address;
-        let claimed = hostif::control::listen(&claim_on(address));
-        claimed
+        succession::claim(address)
             .map(client::relocate)
             .map_err(|errno| format!("another engine owns {address} ({errno})"))
     };

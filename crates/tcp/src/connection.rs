@@ -194,7 +194,14 @@ impl Connection {
             let srtt_us = self.rtt.srtt_us().unwrap_or(0);
             self.congestion.choose(options.congestion, now, srtt_us);
         }
+        let is_corked_anew = options.cork != self.options.cork;
+        if is_corked_anew {
+            self.push_what_may_leave();
+        }
         self.options = *options;
+        if is_corked_anew {
+            self.push_what_may_leave();
+        }
         if !options.cork {
             self.timers.cork = Instant::NEVER;
         }
@@ -207,6 +214,14 @@ impl Connection {
     pub fn push(&mut self) -> Events {
         self.snd.is_pushed = true;
         Events::TRANSMIT
+    }
+
+    /// Where a cork comes or goes (Linux `__tcp_sock_set_cork`): what would leave if somebody sent at once leaves, whatever the
+    /// program does before anybody does.
+    fn push_what_may_leave(&mut self) {
+        if !self.is_held_back() && self.passes_nagle() {
+            self.snd.is_pushed = true;
+        }
     }
 
     /// What the program may change, as it stands.
@@ -267,6 +282,9 @@ impl Connection {
         self.restart_after_idle(now);
         if self.snd.acknowledged() == lowest {
             self.chrono.on_sending(now);
+        }
+        if self.snd.is_pushed && self.snd.max < self.snd.written {
+            self.snd.end_record();
         }
         self.snd.written = end + 1;
         self.snd.is_pushed = false;

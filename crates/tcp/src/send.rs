@@ -299,13 +299,22 @@ impl Connection {
         if self.snd.fin_requested || self.snd.is_pushed {
             return true;
         }
-        if self.options.cork || self.more_follows {
+        if self.is_held_back() {
             if !self.timers.cork.is_set() {
                 self.timers.cork = now + CORK_LIMIT;
             }
             return self.timers.cork <= now;
         }
-        // RFC 9293 §3.7.4 as Minshall refined it: only one small segment at a time is on its way.
+        self.passes_nagle()
+    }
+
+    /// The program has said that more will follow.
+    pub(crate) const fn is_held_back(&self) -> bool {
+        self.options.cork || self.more_follows
+    }
+
+    /// RFC 9293 §3.7.4 as Minshall refined it: only one small segment at a time is on its way.
+    pub(crate) const fn passes_nagle(&self) -> bool {
         self.options.nodelay || self.snd.small_end <= self.snd.una
     }
 

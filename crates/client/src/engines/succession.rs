@@ -12,11 +12,13 @@ use rustix::net::{RecvFlags, sockopt};
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Its descriptors are closed one after the other: the channel may be so much earlier than its names.
 const LAST_DESCRIPTORS: Duration = Duration::from_millis(200);
+/// How often it is looked whether they are closed.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What is to be expected of an engine's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Succession {
-    /// Nobody has it, or nobody any more.
+    /// Nobody has it, or nobody any more, or another since; whoever finds it taken asks again.
     Free,
     /// An engine serves there, and this one had better use it.
     Serves,
@@ -26,14 +28,28 @@ pub enum Succession {
 
 /// The name that an engine holds while it owns an address in this network namespace.
 #[must_use]
-pub fn claim_on(address: IpAddr) -> String {
+pub fn claim_name(address: IpAddr) -> String {
     format!("@shunt/address/{address}")
 }
 
-/// Asks for the end of the engine of that name, which owns `addresses`. It grants that if an ended program has left it
-/// behind and no other uses it.
+/// Claims an address for an engine that is about to start. Nobody accepts what connects to it.
+///
+/// # Errors
+/// ADDRINUSE: another engine has it, and not one that is just about to end.
+pub fn claim(address: IpAddr) -> Result<OwnedFd, Errno> {
+    let name = claim_name(address);
+    let deadline = Instant::now() + LAST_DESCRIPTORS;
+    loop {
+        match control::listen(&name) {
+            Err(Errno::ADDRINUSE) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+            claimed => return claimed,
+        }
+    }
+}
+
+/// Asks for the end of the engine of that name. It grants that if an ended program has left it behind and no other uses it.
 #[must_use]
-pub fn take_over(name: &str, addresses: impl Iterator<Item = IpAddr>) -> Succession {
+pub fn take_over(name: &str) -> Succession {
     let channel = match control::connect(name) {
         Ok(channel) => channel,
         Err(Errno::CONNREFUSED | Errno::NOENT) => return Succession::Free,
@@ -42,21 +58,20 @@ pub fn take_over(name: &str, addresses: impl Iterator<Item = IpAddr>) -> Success
     let timeout = sockopt::Timeout::Recv;
     let asked = sockopt::set_socket_timeout(&channel, timeout, Some(PATIENCE))
         .and_then(|()| control::send(channel.as_fd(), &Request::Yield.encode(), &[]));
-    if asked.is_err() {
-        return Succession::Serves;
+    match asked {
+        Ok(()) => {}
+        // It ended before it took the channel in.
+        Err(Errno::PIPE | Errno::CONNRESET) => return wait_for_end(name, &channel),
+        Err(_) => return Succession::Serves,
     }
-    let until_free = || {
-        let claims = addresses.map(claim_on);
-        wait_for_end(core::iter::once(name.to_owned()).chain(claims))
-    };
     match answer(&channel) {
         Ok(Some(Reply::Yields)) => {}
         // It ended meanwhile.
-        Ok(None) | Err(Errno::CONNRESET) => return until_free(),
+        Ok(None) | Err(Errno::CONNRESET) => return wait_for_end(name, &channel),
         Ok(Some(_)) | Err(_) => return Succession::Serves,
     }
     match answer(&channel) {
-        Ok(None) | Err(Errno::CONNRESET) => until_free(),
+        Ok(None) | Err(Errno::CONNRESET) => wait_for_end(name, &channel),
         Ok(Some(_)) | Err(_) => Succession::Unfinished,
     }
 }
@@ -72,22 +87,22 @@ fn answer(channel: &OwnedFd) -> Result<Option<Reply>, Errno> {
         .map_err(|_| Errno::PROTO)
 }
 
-/// Until nobody listens at any of the names.
-fn wait_for_end(mut names: impl Iterator<Item = String>) -> Succession {
+/// Until the process at the channel's other end listens no more at that name. Who listens there instead is to be asked anew.
+fn wait_for_end(name: &str, channel: &OwnedFd) -> Succession {
+    let listener = |channel: &OwnedFd| sockopt::socket_peercred(channel).map(|peer| peer.pid);
+    let ended = listener(channel);
     let deadline = Instant::now() + LAST_DESCRIPTORS;
-    let is_free = |name: String| {
-        while control::connect(&name).is_ok() {
-            if Instant::now() >= deadline {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+    loop {
+        match control::channel::try_connect(name) {
+            Ok(now) if listener(&now) == ended => {}
+            // Nobody takes anything in any more.
+            Err(Errno::AGAIN) => {}
+            Ok(_) | Err(_) => return Succession::Free,
         }
-        true
-    };
-    if names.all(is_free) {
-        Succession::Free
-    } else {
-        Succession::Serves
+        if Instant::now() >= deadline {
+            return Succession::Serves;
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -117,7 +132,7 @@ mod tests {
                 control::send(channel.as_fd(), &reply.encode(), &[]).unwrap();
             }
         });
-        let succession = take_over(&name, core::iter::empty());
+        let succession = take_over(&name);
         engine.join().unwrap();
         succession
     }
@@ -125,7 +140,28 @@ mod tests {
     #[test]
     fn a_name_that_nobody_has_is_free() {
         let name = unused_name("nobody");
-        assert_eq!(take_over(&name, core::iter::empty()), Succession::Free);
+        assert_eq!(take_over(&name), Succession::Free);
+    }
+
+    #[test]
+    fn who_listens_and_takes_nothing_in_is_not_waited_for_without_end() {
+        let name = unused_name("full");
+        let listener = control::listen(&name).unwrap();
+        while control::channel::try_connect(&name).is_ok() {}
+        assert_eq!(take_over(&name), Succession::Serves);
+        drop(listener);
+        assert_eq!(take_over(&name), Succession::Free);
+    }
+
+    #[test]
+    fn an_address_is_claimed_once_its_last_owner_lets_go() {
+        let address = IpAddr::from([192, 0, 2, 77]);
+        let first = claim(address).unwrap();
+        assert_eq!(claim(address).unwrap_err(), Errno::ADDRINUSE);
+        let letting_go = std::thread::spawn(move || drop(first));
+        let second = claim(address);
+        letting_go.join().unwrap();
+        assert!(second.is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
-use hostif::{Flags, Op, SocketHeader, SocketId, SocketOption};
+use hostif::{Flags, SocketHeader, SocketId, SocketOption};
 use rustix::io::Errno;
 
 use crate::engines::session::Session;
@@ -213,7 +213,7 @@ impl TcpSocket {
         let (option, value) = (SocketOption::NotSentLowWater, u64::from(bytes));
         if self.header().written() > 0 {
             // How far it has sent is told from then on only.
-            self.call(Op::SetOption { option, value })?;
+            self.call(self.option_command(option, value))?;
         } else {
             self.set_option(option, value)?;
         }

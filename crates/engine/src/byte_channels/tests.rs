@@ -131,7 +131,14 @@ fn slots_are_given_again_when_their_connections_are_gone() {
         let names = [&near, &far].map(|one| one.header().slot().expect("a slot"));
         assert_eq!(names[0].slot, names[1].slot, "round {round}");
         assert_ne!(names[0].side, names[1].side);
-        scene.post(0, &near, Op::SetOptions(abort));
+        scene.post(
+            0,
+            &near,
+            Op::SetOptions {
+                changes: abort,
+                written_low: 0,
+            },
+        );
         scene.programs[0].close(&near);
         scene.wired.settle();
         scene.programs[1].close(&far);

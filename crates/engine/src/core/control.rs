@@ -137,6 +137,7 @@ impl EngineCore {
                 max_version,
                 pid,
             } => {
+                self.succession.refuse_newcomers()?;
                 let version = negotiate(min_version, max_version)
                     .map_err(|error| (Errno::PROTO, error.to_string()))?;
                 self.welcome(slot, version, pid)

@@ -16,9 +16,27 @@ const RING_BUDGET: usize = 256;
 /// Rounds over all sessions in search of the note that another waits for.
 const ROUNDS_MAX: usize = 16;
 
+/// Notes of what was written on this connection up to here.
+#[derive(Clone, Copy)]
+struct Limit {
+    row: u32,
+    end: u64,
+}
+
+/// The count with that low half which is nearest to one that is known.
+fn widen(low: u32, known: u64) -> u64 {
+    let known_low = hostif::descriptor::low(known);
+    let distance = low.wrapping_sub(known_low).cast_signed();
+    known.saturating_add_signed(distance.into())
+}
+
 impl EngineCore {
     /// Takes the session's notes. Returns how many.
     pub(crate) fn drain_written(&mut self, now: Instant, slot: usize) -> usize {
+        self.drain_written_to(now, slot, None)
+    }
+
+    fn drain_written_to(&mut self, now: Instant, slot: usize, limit: Option<Limit>) -> usize {
         for work in 0..RING_BUDGET {
             let note = match self.early_note(slot) {
                 Some(note) => Ok(note),
@@ -32,6 +50,10 @@ impl EngineCore {
                 },
             };
             let taken = match note {
+                Ok(note) if self.is_behind(slot, &note, limit) => {
+                    self.keep_early(slot, note);
+                    return work;
+                }
                 Ok(note) => self.handle_written(now, slot, &note),
                 Err(_) => Noted::Impossible,
             };
@@ -74,6 +96,39 @@ impl EngineCore {
         }
     }
 
+    /// As [`Self::drain_notes`], but what the session wrote on a connection after the byte with that count (its low half)
+    /// stays, with all that follows it in the ring.
+    pub(crate) fn drain_notes_before(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        row: u32,
+        written_low: u32,
+    ) {
+        let known = match self.layer.is_datagram(row) {
+            true => None,
+            false => self.layer.written_by_holders(row),
+        };
+        let Some(known) = known else {
+            return self.drain_notes(now, slot);
+        };
+        let limit = Some(Limit {
+            row,
+            end: widen(written_low, known),
+        });
+        self.drain_written_to(now, slot, limit);
+        for _ in 0..ROUNDS_MAX {
+            if !self.waits_for_others(slot, limit) {
+                return;
+            }
+            let others = (0..self.programs.slots()).filter(|other| *other != slot);
+            let taken: usize = others.map(|other| self.drain_written(now, other)).sum();
+            if taken + self.drain_written_to(now, slot, limit) == 0 {
+                return;
+            }
+        }
+    }
+
     /// As [`Self::drain_notes`], until the stream is known up to `end` if any note says so.
     pub(crate) fn drain_notes_to(&mut self, now: Instant, slot: usize, row: u32, end: u64) {
         self.drain_notes(now, slot);
@@ -106,9 +161,27 @@ impl EngineCore {
     }
 
     fn has_early_note(&self, slot: usize) -> bool {
-        self.programs
-            .get(slot)
-            .is_some_and(|session| session.early.is_some() && !session.is_faulty)
+        self.waits_for_others(slot, None)
+    }
+
+    /// Whether the session's next note waits for one of another, and not for the limit to be lifted.
+    fn waits_for_others(&self, slot: usize, limit: Option<Limit>) -> bool {
+        let session = self.programs.get(slot).filter(|session| !session.is_faulty);
+        session
+            .and_then(|session| session.early.as_ref())
+            .is_some_and(|note| !self.is_behind(slot, note, limit))
+    }
+
+    fn is_behind(&self, slot: usize, note: &Written, limit: Option<Limit>) -> bool {
+        limit.is_some_and(|limit| {
+            note.end > limit.end && self.layer.sockets.held_by(note.socket, slot) == Some(limit.row)
+        })
+    }
+
+    fn keep_early(&mut self, slot: usize, note: Written) {
+        if let Some(session) = self.programs.get_mut(slot) {
+            session.early = Some(note);
+        }
     }
 
     /// A stale socket says nothing.
@@ -121,10 +194,8 @@ impl EngineCore {
             session.files.get(&source.handle)
         });
         let noted = self.layer.write(now, row, note, file);
-        if noted == Noted::Early
-            && let Some(session) = self.programs.get_mut(slot)
-        {
-            session.early = Some(*note);
+        if noted == Noted::Early {
+            self.keep_early(slot, *note);
         }
         noted
     }

@@ -127,7 +127,9 @@ impl EngineCore {
     /// What was written before a change leaves as it was before: the notes of it are in another ring than the command.
     fn drain_before(&mut self, now: Instant, slot: usize, row: u32, op: &Op) {
         match *op {
-            Op::SetOptions(_) | Op::SetOption { .. } => self.drain_notes(now, slot),
+            Op::SetOptions { written_low, .. } | Op::SetOption { written_low, .. } => {
+                self.drain_notes_before(now, slot, row, written_low);
+            }
             Op::Shutdown { written, .. } => self.drain_notes_to(now, slot, row, written),
             Op::Disconnect | Op::SetDatagramOptions(_) => self.send_before(now, slot, row),
             Op::Connect { .. } if self.layer.is_datagram(row) => self.send_before(now, slot, row),

@@ -358,6 +358,11 @@ impl Program {
 
     /// Sends what fits and returns how many bytes that was.
     pub fn send(&self, socket: &Socket, bytes: &[u8]) -> usize {
+        self.send_as(socket, bytes, hostif::WriteMode::Plain)
+    }
+
+    /// As `send`, in that mode.
+    pub fn send_as(&self, socket: &Socket, bytes: &[u8], mode: hostif::WriteMode) -> usize {
         let header = socket.header();
         let (span, _) = header.windows();
         let window = socket.region.window(span).expect("a good window");
@@ -376,7 +381,7 @@ impl Program {
             start,
             end,
             source: None,
-            mode: hostif::WriteMode::Plain,
+            mode,
             in_place: false,
             stamps: 0,
         };

@@ -7,7 +7,7 @@
 use crate::core::EngineCore;
 use crate::core::report::is_program;
 use crate::process::core_loop::CoreLoop;
-use crate::programs::{Answered, refuse};
+use crate::programs::{Answered, Refusal, refuse};
 use hostif::control::Reply;
 use rustix::io::Errno;
 use stack::ConnectionRow;
@@ -25,6 +25,16 @@ pub struct Succession {
     until: Option<Instant>,
 }
 
+impl Succession {
+    /// While another waits for the end of this engine, nobody begins to rely on it.
+    pub(crate) fn refuse_newcomers(&self) -> Result<(), Refusal> {
+        match self.until {
+            Some(_) => refuse(Errno::BUSY, "this engine is about to end"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl EngineCore {
     /// A program that starts wants an engine of its own in this one's place.
     pub(crate) fn yield_to_successor(&mut self, now: Instant) -> Answered {
@@ -34,7 +44,7 @@ impl EngineCore {
         if self.programs.iter().any(is_program) {
             return refuse(Errno::BUSY, "this engine has other programs");
         }
-        self.succession.until = Some(now + LAST_BYTES);
+        self.succession.until.get_or_insert(now + LAST_BYTES);
         Ok((Reply::Yields, Vec::new()))
     }
 

@@ -146,11 +146,11 @@ impl SocketLayer {
             | Op::ConnectFast { .. }
             | Op::ConnectForCookie { .. } => self.begin_connect(now, row, op),
             Op::Shutdown { how, written } => self.shutdown(now, row, how, written),
-            Op::SetOptions(changes) => {
+            Op::SetOptions { changes, .. } => {
                 self.set_options(now, row, &changes);
                 Ok(0)
             }
-            Op::SetOption { option, value } => self.set_option(now, row, option, value),
+            Op::SetOption { option, value, .. } => self.set_option(now, row, option, value),
             Op::SetFastOpenKeys(keys) => self.set_fast_open_keys(row, &keys),
             Op::TellLane(news) => {
                 let (stack, sockets) = (&mut self.stack, &mut self.sockets);

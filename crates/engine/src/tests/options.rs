@@ -12,7 +12,15 @@ fn set(
     option: SocketOption,
     value: u64,
 ) -> Result<u64, Errno> {
-    program.try_call(wired, socket.id, Op::SetOption { option, value })
+    program.try_call(
+        wired,
+        socket.id,
+        Op::SetOption {
+            option,
+            value,
+            written_low: 0,
+        },
+    )
 }
 
 fn ask(program: &mut Program, wired: &mut Wired, socket: &Socket, what: Query) -> Vec<u64> {

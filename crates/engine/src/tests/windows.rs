@@ -148,7 +148,14 @@ fn what_the_program_has_set_is_not_tuned_either_way() {
             ..OptionChanges::default()
         };
         program
-            .try_call(&mut wired, socket.id, Op::SetOptions(changes))
+            .try_call(
+                &mut wired,
+                socket.id,
+                Op::SetOptions {
+                    changes,
+                    written_low: 0,
+                },
+            )
             .unwrap();
     }
     for _ in 0..4 {

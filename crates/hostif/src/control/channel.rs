@@ -4,12 +4,14 @@
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    sockopt,
 };
 
 use super::message::MESSAGE_BYTES;
@@ -109,13 +111,15 @@ pub fn listen(name: &str) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Program: a control channel to the engine of that name.
+/// How long whoever listens may leave a connection in a full backlog.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Program: a control channel to the engine of that name. AGAIN where whoever listens does not keep up.
 pub fn connect(name: &str) -> Result<OwnedFd> {
     connect_with(name, SocketFlags::CLOEXEC)
 }
 
-/// As [`connect`] for those who must not wait: AGAIN where whoever listens does not keep up. Calls on the socket
-/// do not wait either.
+/// As [`connect`] for those who must not wait. Calls on the socket do not wait either.
 pub fn try_connect(name: &str) -> Result<OwnedFd> {
     connect_with(name, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
@@ -124,6 +128,10 @@ fn connect_with(name: &str, flags: SocketFlags) -> Result<OwnedFd> {
     let address = address(name)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    let timeout = sockopt::Timeout::Send;
+    // See unix(7): connect(2) waits for so long.
+    sockopt::set_socket_timeout(&socket, timeout, Some(CONNECT_TIMEOUT))?;
     rustix::net::connect(&socket, &address)?;
+    sockopt::set_socket_timeout(&socket, timeout, None)?;
     Ok(socket)
 }

@@ -3,6 +3,7 @@
 //! Word 0: kind (8 bits) · a small argument (8) · two address families (8 each) · token (32).
 //! Word 1: socket. The rest depends on the kind.
 
+mod options;
 mod words;
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
 use crate::id::SocketId;
 use crate::stamp;
 use core::net::SocketAddr;
+use options::{option_words, set_option, set_options};
 use words::{address, address_words, connect_ends, connect_words, halves, port, whole};
 
 const BIND: u8 = 1;
@@ -183,22 +185,12 @@ impl Descriptor for Command {
                 [word.encode(), id, written, 0, 0, 0, 0]
             }
             Op::Close { written, consumed } => [plain(CLOSE), id, written, consumed, 0, 0, 0],
-            Op::SetOptions(changes) => {
-                let [a, b, c, d, e] = changes.encode();
-                [plain(SET_OPTIONS), id, a, b, c, d, e]
-            }
+            Op::SetOptions { .. } | Op::SetOption { .. } => option_words(self.op, id, self.token),
             Op::Disconnect => [plain(DISCONNECT), id, 0, 0, 0, 0, 0],
             Op::Membership { .. } => membership_words(self.op, id, self.token),
             Op::SetDatagramOptions(options) => {
                 let [a, b, c, d] = options.encode();
                 [plain(SET_DATAGRAM_OPTIONS), id, a, b, c, d, 0]
-            }
-            Op::SetOption { option, value } => {
-                let word = Word0 {
-                    small: option.code(),
-                    ..Word0::plain(SET_OPTION, self.token)
-                };
-                [word.encode(), id, value, 0, 0, 0, 0]
             }
             Op::Query { what } => {
                 let word = Word0 {
@@ -261,18 +253,13 @@ impl Descriptor for Command {
                 written: words[2],
                 consumed: words[3],
             },
-            SET_OPTIONS => Op::SetOptions(OptionChanges::decode([
-                words[2], words[3], words[4], words[5], words[6],
-            ])?),
+            SET_OPTIONS => set_options(words)?,
             DISCONNECT => Op::Disconnect,
             MEMBERSHIP => membership(&first, words)?,
             SET_DATAGRAM_OPTIONS => Op::SetDatagramOptions(DatagramOptions::decode([
                 words[2], words[3], words[4], words[5],
             ])?),
-            SET_OPTION => Op::SetOption {
-                option: SocketOption::from_code(first.small).ok_or(Malformed)?,
-                value: words[2],
-            },
+            SET_OPTION => set_option(&first, words)?,
             QUERY => Op::Query {
                 what: Query::from_code(first.small).ok_or(Malformed)?,
             },

@@ -105,12 +105,16 @@ const SEND_BUFFER: u32 = 1 << 8;
 const CONGESTION: u32 = 1 << 9;
 const PACING_RATE: u32 = 1 << 10;
 const ALL: u32 = (1 << 11) - 1;
-/// Where the number of the congestion control lies beside the switches.
+/// Where the switches lie beside the mask.
+const SWITCHES_SHIFT: u32 = 11;
+/// Nothing lies between the switches and the number of the congestion control.
+const UNUSED: u32 = 0x00fc_0000;
+/// Where that number lies.
 const CONGESTION_SHIFT: u32 = 24;
 
 impl OptionChanges {
-    /// As five words: mask and switches, then the numbers in pairs.
-    pub(super) fn encode(&self) -> [u64; 5] {
+    /// As five words: mask and switches beside how much was written, then the numbers in pairs.
+    pub(super) fn encode(&self, written_low: u32) -> [u64; 5] {
         let given = |present: bool, bit: u32| if present { bit } else { 0 };
         let mask = given(self.no_delay.is_some(), NO_DELAY)
             | given(self.keep_alive.is_some(), KEEP_ALIVE)
@@ -126,11 +130,11 @@ impl OptionChanges {
         let linger = self.linger_s.flatten();
         let switches = given(self.no_delay == Some(true), NO_DELAY)
             | given(self.keep_alive == Some(true), KEEP_ALIVE)
-            | given(linger.is_some(), LINGER)
-            | u32::from(self.congestion.unwrap_or(0)) << CONGESTION_SHIFT;
+            | given(linger.is_some(), LINGER);
+        let congestion = u32::from(self.congestion.unwrap_or(0)) << CONGESTION_SHIFT;
         let number = |value: Option<u32>| value.unwrap_or(0);
         [
-            join(mask, switches),
+            join(mask | switches << SWITCHES_SHIFT | congestion, written_low),
             join(number(self.keep_idle_s), number(self.keep_interval_s)),
             join(number(self.keep_count), number(self.user_timeout_ms)),
             join(number(linger), number(self.receive_buffer_bytes)),
@@ -138,14 +142,15 @@ impl OptionChanges {
         ]
     }
 
-    pub(super) fn decode(words: [u64; 5]) -> Result<OptionChanges, Malformed> {
-        let (mask, switches) = (low(words[0]), high(words[0]));
-        if mask & !ALL != 0 {
+    pub(super) fn decode(words: [u64; 5]) -> Result<(OptionChanges, u32), Malformed> {
+        let first = low(words[0]);
+        let (mask, switches) = (first & ALL, first >> SWITCHES_SHIFT);
+        if first & UNUSED != 0 {
             return Err(Malformed);
         }
         let switch = |bit: u32| (mask & bit != 0).then_some(switches & bit != 0);
         let number = |bit: u32, value: u32| (mask & bit != 0).then_some(value);
-        Ok(OptionChanges {
+        let changes = OptionChanges {
             no_delay: switch(NO_DELAY),
             keep_alive: switch(KEEP_ALIVE),
             keep_idle_s: number(KEEP_IDLE, low(words[1])),
@@ -156,8 +161,9 @@ impl OptionChanges {
             receive_buffer_bytes: number(RECEIVE_BUFFER, high(words[3])),
             send_buffer_bytes: number(SEND_BUFFER, low(words[4])),
             congestion: (mask & CONGESTION != 0)
-                .then(|| (switches >> CONGESTION_SHIFT).to_le_bytes()[0]),
+                .then(|| (first >> CONGESTION_SHIFT).to_le_bytes()[0]),
             max_pacing_rate: number(PACING_RATE, high(words[4])),
-        })
+        };
+        Ok((changes, high(words[0])))
     }
 }

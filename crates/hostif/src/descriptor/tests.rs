@@ -62,7 +62,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         any::<u32>().prop_map(|handle| Op::Accept { handle }),
         (how, any::<u64>()).prop_map(|(how, written)| Op::Shutdown { how, written }),
         any::<(u64, u64)>().prop_map(|(written, consumed)| Op::Close { written, consumed }),
-        any_options().prop_map(Op::SetOptions),
+        (any_options(), any::<u32>()).prop_map(|(changes, written_low)| Op::SetOptions {
+            changes,
+            written_low,
+        }),
         Just(Op::Disconnect),
         any_address().prop_map(|destination| Op::TooLong { destination }),
         (
@@ -77,8 +80,15 @@ fn any_op() -> impl Strategy<Value = Op> {
                 interface,
             }),
         any_datagram_options().prop_map(Op::SetDatagramOptions),
-        (proptest::sample::select(SocketOption::ALL), any::<u64>())
-            .prop_map(|(option, value)| Op::SetOption { option, value }),
+        (
+            proptest::sample::select(SocketOption::ALL),
+            any::<(u64, u32)>()
+        )
+            .prop_map(|(option, (value, written_low))| Op::SetOption {
+                option,
+                value,
+                written_low,
+            }),
         prop_oneof![
             Just(Query::Figures),
             Just(Query::SavedSyn),

@@ -55,11 +55,21 @@ pub fn attach(kinds: SocketKinds) -> Result<bool, Errno> {
     }
 }
 
+/// An engine in another program may end, with that program, before this one is attached to it: so often one is started.
+const STARTS: u32 = 16;
+
 /// The engines that the environment names, and why none is there.
 fn engines() -> Result<(Engines, Option<String>), String> {
     crate::inline::start()?;
     lost_engines::expect(comeback::bring_all_back);
-    let (engines, missing) = Engines::look_for(&client::engine_names(), Placement::wanted());
+    let look = || Engines::look_for(&client::engine_names(), Placement::wanted());
+    let (mut engines, mut missing) = look();
+    let mut starts = 1;
+    while missing.is_some() && crate::inline::is_wanted() && starts < STARTS {
+        crate::inline::start()?;
+        (engines, missing) = look();
+        starts += 1;
+    }
     let uses_loopback = std::env::var(LOOPBACK_VARIABLE).is_ok_and(|text| text == "1");
     Ok((engines.with_loopback(uses_loopback), missing))
 }

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
-use client::engines::succession::{Succession, claim_on, take_over};
+use client::engines::succession::{Succession, claim, claim_name, take_over};
 use engine::{Address, Protocols};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use rustix::{fd::OwnedFd, io::Errno};
+use rustix::{fd::OwnedFd, io::Errno, net::sockopt};
 
 use super::arguments::{Arguments, DriverName};
-use crate::{control::Channel, sys};
+use crate::sys;
 
 /// Refuses addresses that an engine cannot own here.
 pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Result<()> {
@@ -148,20 +148,24 @@ impl Claims {
     pub fn take(addresses: &[Address]) -> anyhow::Result<Self> {
         let claim = |own: &Address| {
             let address = own.address;
-            let name = claim_on(address);
-            let mut claimed = hostif::control::listen(&name);
+            let mut claimed = claim(address);
             if matches!(claimed, Err(Errno::ADDRINUSE)) {
                 // What a program with an engine inside has left behind.
                 let own = format!("@shunt/run/{address}");
-                if take_over(&own, std::iter::once(address)) == Succession::Free {
-                    claimed = hostif::control::listen(&name);
+                if take_over(&own) == Succession::Free {
+                    claimed = claim(address);
                 }
             }
+            let name = claim_name(address);
             match claimed {
                 Ok(socket) => Ok(socket),
                 Err(Errno::ADDRINUSE) => {
-                    let owner = Channel::open(&name)?.and_then(|channel| channel.pid().ok());
-                    let owner = owner.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                    let owner = hostif::control::channel::try_connect(&name)
+                        .and_then(|channel| sockopt::socket_peercred(&channel));
+                    let owner = owner.map_or_else(
+                        |_| String::new(),
+                        |owner| format!(" (process {})", owner.pid.as_raw_nonzero()),
+                    );
                     bail!(
                         "--address {address}: another engine of this network namespace{owner} owns it; use that one, end it, or give another address"
                     )

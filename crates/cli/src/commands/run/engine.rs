@@ -119,11 +119,7 @@ impl Wanted {
                 _ => {}
             }
         }
-        let own = || address.iter().map(|own: &Address| own.address);
-        if names
-            .iter()
-            .all(|name| take_over(name, own()) == Succession::Free)
-        {
+        if names.iter().all(|name| is_free(name)) {
             (self.nic, self.address) = (nic, address);
         }
         Ok(())
@@ -223,7 +219,7 @@ pub fn existing(wanted: &Wanted, is_about_to_start: bool) -> anyhow::Result<Exis
     }
     let name = name_for(&nic, &addresses);
     let is_free = if is_about_to_start {
-        is_free(&name, &addresses)
+        is_free(&name)
     } else {
         would_be_free(&name)?
     };
@@ -244,9 +240,8 @@ fn would_be_free(name: &str) -> anyhow::Result<bool> {
 }
 
 /// Whether no engine serves at that name; one that an ended program left behind gives way.
-fn is_free(name: &str, addresses: &[Address]) -> bool {
-    let addresses = addresses.iter().map(|own| own.address);
-    take_over(name, addresses) == Succession::Free
+fn is_free(name: &str) -> bool {
+    take_over(name) == Succession::Free
 }
 
 /// An engine inside the program: the name at which it answers, and what the preload library starts it with.
@@ -276,7 +271,7 @@ pub fn inside(wanted: &Wanted, because: &str) -> anyhow::Result<Inside> {
     }
     let name = name_for(&nic, &addresses);
     // Another program with this address: its engine serves this one too, as an engine of its own would.
-    if is_free(&name, &addresses) {
+    if is_free(&name) {
         let packet = af_packet::Config {
             frame_count: Some(PROBE_FRAMES),
             ..af_packet::Config::new(&nic)
@@ -352,7 +347,7 @@ fn interface(wanted: &Wanted) -> anyhow::Result<(String, Vec<Address>)> {
 fn start(wanted: &Wanted, because: &str) -> anyhow::Result<String> {
     let (nic, addresses) = interface(wanted)?;
     let name = name_for(&nic, &addresses);
-    if !is_free(&name, &addresses) && answers(&name)? {
+    if !is_free(&name) && answers(&name)? {
         return Ok(name);
     }
     let mut command = Command::new(own_file());

@@ -261,7 +261,7 @@ impl Core {
                 self.drop_hold(id, session);
                 done(0, 0)
             }
-            Op::SetOptions(changes) => {
+            Op::SetOptions { changes, .. } => {
                 self.sockets.get_mut(&id).unwrap().linger_zero = changes.linger_s == Some(Some(0));
                 done(0, 0)
             }

@@ -71,7 +71,14 @@ fn no_windows_left_is_enobufs_and_a_closed_connection_gives_its_own_back() {
         ..hostif::OptionChanges::default()
     };
     active
-        .try_call(&mut wired, first.id, Op::SetOptions(linger))
+        .try_call(
+            &mut wired,
+            first.id,
+            Op::SetOptions {
+                changes: linger,
+                written_low: 0,
+            },
+        )
         .unwrap();
     active.close(&first);
     wired.settle();

@@ -112,10 +112,13 @@ impl Scene {
                 written: end,
                 consumed: end,
             },
-            6 => Op::SetOptions(OptionChanges {
-                no_delay: Some(true),
-                ..OptionChanges::default()
-            }),
+            6 => Op::SetOptions {
+                changes: OptionChanges {
+                    no_delay: Some(true),
+                    ..OptionChanges::default()
+                },
+                written_low: 0,
+            },
             _ => {
                 // Positions are not answered; they must only do nothing.
                 let note = Written {
