@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 PROFILE ?= release
 NATIVE := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside
+.PHONY: help build install-native demo check test unit integration loom fuzz bench soak coverage ray dpdk outside cards
 
 help:
 	@echo 'make build   the shunt binary, optimised'
@@ -26,6 +26,7 @@ help:
 	@echo 'make coverage  line coverage of wire, tcp and stack'
 	@echo 'make ray     a sweep of the simulator on a local Ray cluster (skipped without Ray)'
 	@echo 'make dpdk    lints and tests of the driver for DPDK (skipped without libdpdk)'
+	@echo 'make cards   Shunt on emulated network cards, in each way (docs/cards.md)'
 	@echo 'make outside test suites of CPython, Go, redis, libuv, curl … on the kernel and on Shunt, test by test (docs/outside.md)'
 	@echo 'make bench   the demonstration with more runs'
 
@@ -69,6 +70,10 @@ soak:
 	SHUNT_SEEDS=$(SOAK_SEEDS) $(CARGO) test --package testkit --test network --quiet -- --nocapture
 	SHUNT_KILLS_GIB=10 $(CARGO) test --package cli --test transfer --quiet -- ten_kills
 	CARGO=$(CARGO) scripts/soak-bad-days
+
+# Shunt on emulated network cards: make cards ARGS="--quick" (docs/cards.md).
+cards: build
+	scripts/cards --shunt $(SHUNT) $(ARGS)
 
 # Test suites that others wrote, on the kernel and on Shunt: make outside ARGS="--quick" (docs/outside.md).
 outside: build

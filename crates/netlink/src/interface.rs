@@ -88,7 +88,15 @@ pub fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 /// # Errors
 /// There is no such interface.
 pub fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    sys::is_up(&socket, name)
+    Ok(sys::flags(&socket, name)? & libc::IFF_UP != 0)
+}
+
+/// Whether it also has a carrier: a cable, and somebody at its other end (`IFF_RUNNING` of netdevice(7)).
+///
+/// # Errors
+/// There is no such interface.
+pub fn has_carrier(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    Ok(sys::flags(&socket, name)? & libc::IFF_RUNNING != 0)
 }
 
 /// Sets the largest IP packet of interface `name`, in bytes.

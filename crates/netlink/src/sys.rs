@@ -50,12 +50,13 @@ pub(super) fn set_mtu(socket: &impl AsFd, name: &str, mtu: u32) -> io::Result<()
 }
 
 /// `IFF_UP`.
-pub(super) fn is_up(socket: &impl AsFd, name: &str) -> io::Result<bool> {
+/// `IFF_*` of netdevice(7).
+pub(super) fn flags(socket: &impl AsFd, name: &str) -> io::Result<libc::c_int> {
     let mut request = request(name)?;
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: after SIOCGIFFLAGS the union holds `ifru_flags`.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+    Ok(flags.into())
 }
 
 /// The hardware type (`ARPHRD_*`) and the first six bytes of the address.

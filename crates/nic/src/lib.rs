@@ -17,6 +17,7 @@ pub mod driver;
 mod hardware_address;
 pub mod offload;
 pub mod offload_override;
+mod retry;
 pub mod shared_slice;
 pub mod sharing;
 pub mod tap;

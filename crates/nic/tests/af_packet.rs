@@ -489,6 +489,34 @@ fn an_interface_that_is_switched_off_is_said_once_and_goes_on_when_it_is_on() {
 }
 
 #[test]
+fn an_interface_without_a_carrier_is_named_and_loses_what_is_sent_without_keeping_the_sender_busy()
+{
+    let test = "an_interface_without_a_carrier_is_named_and_loses_what_is_sent_without_keeping_the_sender_busy";
+    let Some([left, right]) = support::veth(test) else {
+        return;
+    };
+    let mut driver = open(&left);
+    right.ip(&format!("link set {VETH} down"));
+    // As it stands before anybody has looked: the wait doubles, and then the carrier is looked for.
+    let mut tries = 0;
+    while driver.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap() == 0 {
+        tries += 1;
+        assert!(tries < 20, "a frame is held for ever");
+        assert!(driver.wait_deadline_us().is_some());
+    }
+    assert_eq!(driver.wait_deadline_us(), None);
+    assert_eq!(driver.tx_burst(&[TxFrame::plain(&[0xff; 60])]).unwrap(), 1);
+    assert_eq!(driver.counters().tx_dropped, 2);
+    assert!(driver.counters().tx_busy <= 20);
+    let said = driver.complaints();
+    assert!(said[0].contains("no carrier"), "{said:?}");
+    right.ip(&format!("link set {VETH} up"));
+    assert_eq!(left.run(|| driver.attend()), Presence::Up);
+    assert!(driver.complaints().is_empty());
+    exchanges(&mut driver, &mut open(&right));
+}
+
+#[test]
 fn an_interface_with_another_name_is_the_same_one() {
     let Some([left, right]) = support::veth("an_interface_with_another_name_is_the_same_one")
     else {

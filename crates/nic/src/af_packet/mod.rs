@@ -30,6 +30,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, SEGMENT_HEADERS_BYTES, TxFrame,
 };
+use crate::retry::Retry;
 use crate::sharing::Sharing;
 use bpf::Link;
 pub use config::Config;
@@ -44,8 +45,6 @@ const FRAME_OVERHEAD_BYTES: u32 = 16 * 1024;
 const SMALL_OVERHEAD_BYTES: u32 = 256;
 /// Memory of the receive ring, whatever the size of its frames.
 const RING_BYTES: u32 = 20 << 20;
-/// How soon a busy device is asked again by a caller that sleeps.
-const BUSY_RETRY_US: u64 = 100;
 
 /// An open interface.
 pub struct AfPacket {
@@ -70,7 +69,9 @@ pub struct AfPacket {
     caps: Caps,
     next: usize,
     slept: bool,
-    busy: bool,
+    retry: Retry,
+    /// Nobody is at the other end of the cable: what is sent is lost, as on any wire.
+    lacks_carrier: bool,
     counters: Counters,
     ring_full: AtomicU64,
     /// For frames that are longer than the ring's; empty until the first.
@@ -168,7 +169,8 @@ impl AfPacket {
             caps: caps(&link),
             next: 0,
             slept: false,
-            busy: false,
+            retry: Retry::default(),
+            lacks_carrier: false,
             counters: Counters::default(),
             ring_full: AtomicU64::new(0),
             long: Vec::new(),
@@ -310,7 +312,7 @@ impl Driver for AfPacket {
 
     fn wait_deadline_us(&self) -> Option<u64> {
         // The socket becomes readable for frames, not for room in the device.
-        self.busy.then_some(BUSY_RETRY_US)
+        self.retry.deadline_us()
     }
 
     /// Until the socket closes at the latest (packet(7), PACKET_ADD_MEMBERSHIP).

@@ -132,7 +132,17 @@ impl AfPacket {
         // Frames longer than those of the ring take a system call each.
         self.caps.mtu = interface::mtu(socket, &self.interface).unwrap_or(self.caps.mtu);
         self.is_away = !is_up;
+        self.look_for_carrier();
         if is_up { Presence::Up } else { Presence::Down }
+    }
+
+    /// A device without a carrier answers like one that is busy.
+    pub(super) fn look_for_carrier(&mut self) {
+        let has_carrier = interface::has_carrier(self.socket.as_fd(), &self.interface);
+        self.lacks_carrier = matches!(has_carrier, Ok(false));
+        if self.lacks_carrier {
+            self.retry.on_taken();
+        }
     }
 
     /// Takes the interface that has the name now into use, if there is one and it is switched on: only then can a
@@ -210,9 +220,13 @@ impl AfPacket {
             ));
         }
         let is_up = interface::is_up(self.socket.as_fd(), &self.interface).unwrap_or(true);
-        (!is_up).then(|| {
-            let interface = &self.interface;
-            format!("interface {interface:?} is down: connections wait for it until their time is over; `ip link set {interface} up`")
-        })
+        let interface = &self.interface;
+        if !is_up {
+            return Some(format!(
+                "interface {interface:?} is down: connections wait for it until their time is over; `ip link set {interface} up`"
+            ));
+        }
+        let has_carrier = interface::has_carrier(self.socket.as_fd(), interface).unwrap_or(true);
+        (!has_carrier).then(|| format!("interface {interface:?} has no carrier: what is sent is lost until it has one; look at the cable and at the device at its other end"))
     }
 }

@@ -8,10 +8,10 @@ use crate::driver::TxFrame;
 
 impl AfPacket {
     pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
         for (taken, frame) in frames.iter().enumerate() {
             match sys::send(self.socket.as_fd(), frame) {
                 Ok(()) => {
+                    self.retry.on_taken();
                     self.counters.tx_frames += 1;
                     self.counters.tx_bytes += frame.frame_len() as u64;
                 }
@@ -30,8 +30,14 @@ impl AfPacket {
     fn judge_send(&mut self, error: &io::Error) -> io::Result<bool> {
         match error.raw_os_error() {
             Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {
+                if self.retry.is_long() {
+                    self.look_for_carrier();
+                }
+                if self.lacks_carrier {
+                    return Ok(true);
+                }
                 self.counters.tx_busy += 1;
-                self.busy = true;
+                self.retry.on_busy();
                 Ok(false)
             }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.miss(error).map(|()| true),

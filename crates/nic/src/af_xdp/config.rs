@@ -46,8 +46,7 @@ impl Mode {
             Self::Generic | Self::Native => libc::XDP_COPY,
             Self::ZeroCopy => libc::XDP_ZEROCOPY,
         };
-        // Without XDP_USE_SG frames of several pieces vanish.
-        copy | libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG
+        copy | libc::XDP_USE_NEED_WAKEUP
     }
 }
 

@@ -30,6 +30,7 @@ use rustix::event::epoll;
 
 use crate::af_packet::{self, AfPacket, steering::Mix};
 use crate::driver::{Caps, Counters, Driver, LARGE_SEGMENT_BYTES, Presence, RxFrame, TxFrame};
+use crate::retry::Retry;
 use bpf::{Link, Map, MapKind, Program, ProgramKind};
 pub use config::{Config, Mode};
 pub use error::OpenError;
@@ -40,8 +41,6 @@ use stall::Stall;
 
 /// Queues of an interface that are served at most.
 const QUEUES_MAX: u32 = 64;
-/// How soon a busy device is asked again by a caller that sleeps.
-const BUSY_RETRY_US: u64 = 100;
 
 /// An open interface, or a core's part of it.
 pub struct AfXdp {
@@ -61,7 +60,10 @@ pub struct AfXdp {
     /// An unfinished checksum is believed where it looks like one.
     believes_partial: bool,
     slept: bool,
-    busy: bool,
+    /// The transmit ring is full.
+    ring_retry: Retry,
+    /// The kernel has left something in it.
+    kick_retry: Retry,
     /// The interface is down, and that was said.
     is_away: bool,
     /// It was made anew: its queues are not ours any more.
@@ -198,7 +200,8 @@ impl AfXdp {
             believes_partial,
             is_watched: false,
             slept: false,
-            busy: false,
+            ring_retry: Retry::default(),
+            kick_retry: Retry::default(),
             is_away: false,
             is_another: false,
             stall: Stall::default(),
@@ -278,9 +281,11 @@ impl Driver for AfXdp {
     }
 
     fn flush_tx(&mut self) -> io::Result<()> {
-        if !self.kick()? && !self.stall.is_stopped() {
+        if self.kick()? {
+            self.kick_retry.on_taken();
+        } else if !self.stall.is_stopped() {
             self.counters.tx_busy += 1;
-            self.busy = true;
+            self.kick_retry.on_busy();
         }
         Ok(())
     }
@@ -310,8 +315,10 @@ impl Driver for AfXdp {
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {
-        let own = self.busy.then_some(BUSY_RETRY_US);
-        own.or_else(|| self.packet.wait_deadline_us())
+        let (ring, kick) = (&self.ring_retry, &self.kick_retry);
+        let own = [ring.deadline_us(), kick.deadline_us()];
+        let all = own.into_iter().chain([self.packet.wait_deadline_us()]);
+        all.flatten().min()
     }
 
     fn listen_to(&mut self, group: [u8; 6], listen: bool) -> io::Result<()> {

@@ -13,7 +13,7 @@ use super::ring::Broken;
 use super::sys::{self, CHUNK_BYTES, Rings, Umem};
 use crate::driver::MAX_FRAME_BYTES;
 
-/// Pieces of one frame that the kernel sends at most (`MAX_SKB_FRAGS`).
+/// Pieces of one frame that the kernel sends at most where it copies them (`MAX_SKB_FRAGS`).
 pub(super) const PIECES_MAX: usize = 17;
 
 /// How long a queue may take to be let go: two seconds, on a machine that has much else to do.
@@ -28,7 +28,7 @@ pub(super) struct Wanted {
     /// Chunks to receive into and to send from, powers of two.
     pub receiving: u32,
     pub sending: u32,
-    /// Flags of bind(2).
+    /// Flags of bind(2), beside `XDP_USE_SG`, without which frames of several pieces vanish.
     pub flags: u16,
     pub relocate_fd: fn(OwnedFd) -> OwnedFd,
 }
@@ -53,6 +53,10 @@ pub(super) struct Queue {
     socket: OwnedFd,
     gathered: Vec<u8>,
     gathering: Gathering,
+    /// Pieces of a frame that is sent.
+    pub pieces_max: usize,
+    /// The device sends by itself, a little later, what the kernel was told of once.
+    is_zero_copy: bool,
     /// Something is in the transmit ring of which the kernel was not told.
     pub is_unkicked: bool,
     /// Frames that could not be delivered.
@@ -80,7 +84,7 @@ impl Queue {
             rings.fill.put(chunk.address());
         }
         rings.fill.publish();
-        bind(fd, wanted).map_err(at("bind"))?;
+        let pieces_max = bind_for_pieces(fd, wanted).map_err(at("bind"))?;
         Ok(Self {
             rings,
             umem,
@@ -88,6 +92,8 @@ impl Queue {
             socket,
             gathered: Vec::new(),
             gathering: Gathering::Nothing,
+            pieces_max,
+            is_zero_copy: wanted.flags & libc::XDP_ZEROCOPY != 0,
             is_unkicked: false,
             rx_dropped: 0,
             tx_dropped: 0,
@@ -237,7 +243,7 @@ impl Queue {
                 Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR)) | Ok(()) => {}
                 Err(_) => return result.map(|()| false),
             }
-            if left == 0 {
+            if left == 0 || self.is_zero_copy && result.is_ok() {
                 self.is_unkicked = false;
                 return Ok(true);
             }
@@ -254,6 +260,21 @@ impl Queue {
             // Ring full comes on top of the other reasons (xsk_getsockopt in net/xdp/xsk.c).
             counted.rx_dropped + counted.rx_ring_full
         })
+    }
+}
+
+/// Binds for frames of several pieces, or of one where the device's driver takes no more in its own memory
+/// (`xdp_zc_max_segs` in the kernel); returns how many.
+fn bind_for_pieces(socket: BorrowedFd<'_>, wanted: &Wanted) -> io::Result<usize> {
+    let with = |flags| Wanted { flags, ..*wanted };
+    match bind(socket, &with(wanted.flags | libc::XDP_USE_SG)) {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EOPNOTSUPP)
+                && wanted.flags & libc::XDP_ZEROCOPY != 0 =>
+        {
+            bind(socket, wanted).map(|()| 1)
+        }
+        bound => bound.map(|()| PIECES_MAX),
     }
 }
 

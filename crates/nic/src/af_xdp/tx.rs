@@ -22,14 +22,13 @@ enum Sent {
 
 impl AfXdp {
     pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
         for (taken, frame) in frames.iter().enumerate() {
             match self.send_one(frame)? {
-                Sent::Taken => {}
+                Sent::Taken => self.ring_retry.on_taken(),
                 Sent::Dropped => self.counters.tx_dropped += 1,
                 Sent::Busy => {
                     self.counters.tx_busy += 1;
-                    self.busy = true;
+                    self.ring_retry.on_busy();
                     return Ok(taken);
                 }
             }
@@ -118,7 +117,11 @@ impl AfXdp {
         if self.is_too_long(len) || frame.checksum.is_some_and(is_outside) {
             return Ok(Sent::Dropped);
         }
-        if !self.make_room(len.div_ceil(CHUNK_BYTES))? {
+        let pieces = len.div_ceil(CHUNK_BYTES);
+        if pieces > self.pieces_max() {
+            return self.send_whole(frame);
+        }
+        if !self.make_room(pieces)? {
             return self.send_around(frame);
         }
         self.put(len, |target| {
@@ -140,7 +143,12 @@ impl AfXdp {
         len.saturating_sub(ethernet::Header::LEN) > most || len > PIECES_MAX * CHUNK_BYTES
     }
 
-    /// A large segment through the packet socket, behind everything that waits here.
+    /// Pieces of a frame that the ring takes; 0 without a ring.
+    fn pieces_max(&self) -> usize {
+        self.queues.first().map_or(0, |queue| queue.pieces_max)
+    }
+
+    /// A frame through the packet socket, behind everything that waits here.
     fn send_whole(&mut self, frame: &TxFrame<'_>) -> io::Result<Sent> {
         if !self.kick()? {
             return self.send_around(frame);
@@ -157,6 +165,9 @@ impl AfXdp {
         let pieces = cuts.frame_len(0).div_ceil(CHUNK_BYTES);
         if self.is_too_long(cuts.frame_len(0)) {
             return Ok(Sent::Dropped);
+        }
+        if pieces > self.pieces_max() {
+            return self.send_whole(frame);
         }
         if !self.make_room(pieces)? {
             return self.send_around(frame);

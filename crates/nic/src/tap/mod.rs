@@ -23,6 +23,7 @@ use crate::driver::{
     Caps, Counters, Driver, LARGE_SEGMENT_BYTES, MAX_FRAME_BYTES, Presence, RxFrame, TxFrame,
 };
 use crate::hardware_address::random_address;
+use crate::retry::Retry;
 use crate::vnet;
 pub use config::{Adopt, Config};
 pub use error::OpenError;
@@ -33,7 +34,6 @@ const DEVICE: &str = "/dev/net/tun";
 const FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 /// Unfinished checksums and large TCP segments of both families.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-const BUSY_RETRY_US: u64 = 100;
 
 /// Our end of the cable to the kernel.
 pub struct Tap {
@@ -42,7 +42,7 @@ pub struct Tap {
     caps: Caps,
     /// virtio header and frame as one read delivers them.
     buffer: Box<[u8]>,
-    busy: bool,
+    retry: Retry,
     /// Down or gone, and that was said.
     is_away: bool,
     counters: Counters,
@@ -125,7 +125,7 @@ impl Tap {
             name,
             caps,
             buffer,
-            busy: false,
+            retry: Retry::default(),
             is_away: false,
             counters: Counters::default(),
         })
@@ -194,7 +194,7 @@ impl Driver for Tap {
     }
 
     fn wait_deadline_us(&self) -> Option<u64> {
-        self.busy.then_some(BUSY_RETRY_US)
+        self.retry.deadline_us()
     }
 
     fn attend(&mut self) -> Presence {

@@ -8,9 +8,9 @@ use crate::driver::TxFrame;
 
 impl Tap {
     pub(super) fn send(&mut self, frames: &[TxFrame<'_>]) -> io::Result<usize> {
-        self.busy = false;
         for (taken, frame) in frames.iter().enumerate() {
             let Err(error) = sys::send(self.fd.as_fd(), frame) else {
+                self.retry.on_taken();
                 self.counters.tx_frames += 1;
                 self.counters.tx_bytes += frame.frame_len() as u64;
                 continue;
@@ -18,7 +18,7 @@ impl Tap {
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
                     self.counters.tx_busy += 1;
-                    self.busy = true;
+                    self.retry.on_busy();
                     return Ok(taken);
                 }
                 // The frame contradicts itself, or the file that its payload lies in was cut short

@@ -1,0 +1,194 @@
+"""A guest with cards, in software emulation, and the host's side of their cables: TAPs in a network namespace."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from words import Failure
+
+# QEMU's devices.
+DRIVERS = {"igb": "igb", "e1000e": "e1000e", "vmxnet3": "vmxnet3", "virtio": "virtio-net-pci"}
+# What virtio needs for AF_XDP without a copy: it maps memory that is not its own behind an IOMMU alone.
+OPTIONS = {"virtio": {"disable-legacy": "on", "iommu_platform": True, "ats": True}}
+BOOT_SECONDS = 300
+
+
+def addresses(number):
+    """Of a card's cable: the host's, the guest's own, and the one that is left for an engine; IPv4 and IPv6."""
+    return {
+        "host": (f"10.90.{number}.1", f"fd90:{number}::1"),
+        "kernel": (f"10.90.{number}.2", f"fd90:{number}::2"),
+        "engine": (f"10.90.{number}.11", f"fd90:{number}::11"),
+    }
+
+
+class Guest:
+    def __init__(self, packages, image, cards):
+        self.packages, self.image, self.cards = packages, image, cards
+        self.namespace = f"shunt-cards-{os.getpid()}"
+        self.folder = tempfile.mkdtemp(prefix="shunt-cards-")
+        self.qemu = self.channel = self.monitor = None
+        self.pending = b""
+
+    def __enter__(self):
+        try:
+            self.connect_cables()
+            self.boot()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for line in (self.channel, self.monitor):
+            if line:
+                line.close()
+        if self.qemu and self.qemu.poll() is None:
+            self.qemu.send_signal(signal.SIGTERM)
+            try:
+                self.qemu.wait(10)
+            except subprocess.TimeoutExpired:
+                self.qemu.kill()
+                self.qemu.wait()
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ip(self, *words):
+        subprocess.run(["ip", "-n", self.namespace, *words], check=True)
+
+    def connect_cables(self):
+        subprocess.run(["ip", "netns", "add", self.namespace], check=True)
+        self.ip("link", "set", "lo", "up")
+        for number, card in enumerate(self.cards, 1):
+            self.ip("tuntap", "add", "dev", card, "mode", "tap", "vnet_hdr")
+            v4, v6 = addresses(number)["host"]
+            self.ip("address", "add", f"{v4}/24", "dev", card)
+            self.ip("address", "add", f"{v6}/64", "dev", card, "nodad")
+            self.ip("link", "set", card, "up")
+
+    def boot(self):
+        command, environment = self.packages.qemu()
+        path, monitor = os.path.join(self.folder, "agent"), os.path.join(self.folder, "monitor")
+        command += [
+            "-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", "2", "-m", "1536", "-nodefaults", "-no-reboot", "-display", "none",
+            "-kernel", self.packages.kernel(), "-initrd", self.image, "-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check intel_iommu=on",
+            "-device", "intel-iommu,intremap=on,device-iotlb=on",
+            "-serial", f"file:{self.folder}/console", "-serial", f"unix:{path},server=on,wait=off", "-qmp", f"unix:{monitor},server=on,wait=off",
+        ]
+        for number, card in enumerate(self.cards, 1):
+            # A slot of its own: only from there can a card be drawn.
+            command += ["-device", f"pcie-root-port,id=slot{number},slot={number},chassis={number}"]
+            command += ["-netdev", f"tap,id=n{number},ifname={card},script=no,downscript=no,vhost=off"]
+            command += ["-device", json.dumps(self.device(number))]
+        with open(os.path.join(self.folder, "qemu"), "wb") as log:
+            self.qemu = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, *command], env=dict(os.environ, **environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not os.path.exists(path):
+            self.must_run(deadline, "opened its serial line")
+            time.sleep(0.05)
+        self.channel = socket.socket(socket.AF_UNIX)
+        self.channel.connect(path)
+        self.monitor = socket.socket(socket.AF_UNIX)
+        self.monitor.connect(monitor)
+        self.tell_monitor("qmp_capabilities")
+        self.read_until(lambda line: line == "ready", deadline)
+
+    def device(self, number):
+        """A card, for `-device` and for `device_add`."""
+        options = {"driver": DRIVERS[self.cards[number - 1]], "id": f"card{number}", "bus": f"slot{number}", "romfile": ""}
+        return {**options, **OPTIONS.get(self.cards[number - 1], {}), "netdev": f"n{number}", "mac": f"02:00:00:90:{number:02x}:02"}
+
+    def tell_monitor(self, command, **arguments):
+        """One command of QEMU's own (QMP)."""
+        self.monitor.settimeout(60)
+        self.monitor.sendall(json.dumps({"execute": command, "arguments": arguments} if arguments else {"execute": command}).encode() + b"\n")
+        received = b""
+        while True:
+            received += self.monitor.recv(65536)
+            for line in received.split(b"\n")[:-1]:
+                answer = json.loads(line)
+                if "error" in answer:
+                    raise Failure(f"QEMU refuses {command}: {answer['error']['desc']}")
+                if "return" in answer:
+                    return answer["return"]
+
+    def must_run(self, deadline, what):
+        if self.qemu.poll() is not None or time.monotonic() > deadline:
+            raise Failure(f"the guest has not {what}: {self.said()}")
+
+    def said(self):
+        """The last words of QEMU and of the guest's console."""
+        words = []
+        for name in ("qemu", "console"):
+            try:
+                with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
+                    words += file.read().splitlines()[-20:]
+            except OSError:
+                pass
+        return "\n".join(words)
+
+    def read_until(self, is_last, deadline):
+        lines = []
+        while True:
+            while b"\n" in self.pending:
+                line, self.pending = self.pending.split(b"\n", 1)
+                text = line.decode("utf-8", "replace").rstrip("\r")
+                if is_last(text):
+                    return lines, text
+                lines.append(text)
+            self.must_run(deadline, "answered")
+            if select.select([self.channel], [], [], 0.5)[0]:
+                self.pending += self.receive()
+
+    def receive(self):
+        try:
+            received = self.channel.recv(65536)
+        except OSError:
+            received = b""
+        if not received:
+            raise Failure(f"the guest has ended: {self.said()}")
+        return received
+
+    def run(self, line, seconds=120, check=True):
+        """Runs a line in the guest's shell; its output."""
+        self.channel.sendall(line.encode() + b"\n")
+        lines, last = self.read_until(lambda text: text.startswith("@end "), time.monotonic() + seconds)
+        output = "\n".join(lines)
+        if check and last != "@end 0":
+            raise Failure(f"{line}: exit status {last[5:]}: {output}")
+        return output
+
+    def wait_for(self, line, seconds, what):
+        """Until a line succeeds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.channel.sendall(line.encode() + b"\n")
+            lines, last = self.read_until(lambda text: text.startswith("@end "), deadline)
+            if last == "@end 0":
+                return lines
+            if time.monotonic() > deadline:
+                raise Failure(f"no {what} within {seconds} s: {' '.join(lines)}")
+            time.sleep(0.2)
+
+    def plug(self, number):
+        """Puts a drawn card into its slot again."""
+        self.tell_monitor("device_add", **self.device(number))
+
+    def beside(self, *words):
+        """Starts a program beside the host's side of the cables."""
+        return subprocess.Popen(["ip", "netns", "exec", self.namespace, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def on_host(self, *words, seconds=120):
+        """Runs a program beside the host's side of the cables."""
+        try:
+            return subprocess.run(["ip", "netns", "exec", self.namespace, *words], capture_output=True, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"{' '.join(words[:4])} did not end within {seconds} s") from error

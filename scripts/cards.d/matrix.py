@@ -1,0 +1,184 @@
+"""Each card in each way: what the program in the guest and its peer on the host see."""
+
+import json
+import os
+import shlex
+import sys
+
+from guest import addresses
+from words import Failure, say
+
+# A way, how the engine is told of it, and what it then says that it uses.
+WAYS = {
+    "af_packet": ("--driver af_packet", ("af_packet", None)),
+    "generic": ("--driver af_xdp --xdp-mode generic", ("af_xdp", "generic")),
+    "native": ("--driver af_xdp --xdp-mode native", ("af_xdp", "native")),
+    "zero-copy": ("--driver af_xdp --xdp-mode zero-copy", ("af_xdp", "zero-copy")),
+}
+# Where the engine runs and whose the addresses are: an engine process of one core and of two, one that shares the kernel's addresses, and one inside the
+# program.
+PLACES = {"engine": "", "cores": "--cores 2", "shared": "--share", "inline": ""}
+QUICK_PLACES = ("engine", "inline")
+# Cells where the card or its driver has no such way, and who says so.
+IMPOSSIBLE = {
+    ("e1000e", "native"): "the kernel's e1000e has no XDP",
+    ("e1000e", "zero-copy"): "the kernel's e1000e has no XDP",
+    ("vmxnet3", "zero-copy"): "the kernel's vmxnet3 has XDP, but takes no memory of AF_XDP",
+}
+STREAMS = (("echo", "IPv4"), ("up", "IPv4"), ("down", "IPv4"), ("echo", "IPv6"), ("up", "IPv6"))
+DATAGRAMS = (("datagrams", "IPv4"),)
+# As QEMU has them.
+ONE_QUEUE = ("e1000e", "virtio")
+PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")
+
+
+class NoSuchWay(Failure):
+    """The card, or its driver, does not have it."""
+
+
+class Matrix:
+    # Between these lines of a document its table goes.
+    MARKS = ("<!-- table -->", "<!-- end of table -->")
+
+    def __init__(self, guest, cards, ways, places):
+        self.guest, self.cards, self.ways, self.places = guest, cards, ways, places
+        self.results = []
+
+    def prepare(self):
+        """The kernel's own addresses on each card."""
+        for number, _ in enumerate(self.cards, 1):
+            nic = self.find(number)
+            v4, v6 = addresses(number)["kernel"]
+            self.guest.run(f"echo 0 >/proc/sys/net/ipv6/conf/{nic}/accept_dad; ip link set {nic} up; ip address add {v4}/24 dev {nic}; ip address add {v6}/64 dev {nic}")
+            self.guest.wait_for(f"grep -q 1 /sys/class/net/{nic}/carrier", 30, "carrier")
+
+    def run(self):
+        self.prepare()
+        for number, card in enumerate(self.cards, 1):
+            nic = self.find(number)
+            for way in self.ways:
+                for place in self.places:
+                    self.cell(number, card, nic, way, place)
+
+    def find(self, number):
+        """The guest's name of a card, by its hardware address."""
+        found = self.guest.run(f"grep -l 02:00:00:90:{number:02x}:02 /sys/class/net/*/address")
+        return found.split("/")[4]
+
+    def cell(self, number, card, nic, way, place):
+        result = {"card": card, "way": way, "place": place}
+        self.results.append(result)
+        try:
+            result["probes"], result["counters"] = self.serve(number, nic, way, place)
+            result["outcome"] = "ok"
+        except NoSuchWay as failure:
+            result["said"] = str(failure)
+            result["outcome"] = "none" if self.impossible(card, way, place) else "failed"
+        except Failure as failure:
+            result["said"] = str(failure)
+            result["outcome"] = "failed"
+        say(f"{card} {way} {place}: {result['outcome']} {result.get('said', '')}")
+
+    def serve(self, number, nic, way, place):
+        guest, (v4, v6) = self.guest, addresses(number)["kernel" if place == "shared" else "engine"]
+        own = f"--nic {nic} {WAYS[way][0]} {PLACES[place]}"
+        if place != "shared":
+            own += f" --address {v4}/24 --address {v6}/64"
+        programs = (
+            ("redis", f"redis-server --port 6379 --bind {v4} {v6} --protected-mode no --save ''", STREAMS),
+            ("socat", f"socat -T 60 UDP4-LISTEN:9000,bind={v4} PIPE", DATAGRAMS),
+        )
+        started, done, counters = [], [], {}
+        try:
+            if place != "inline":
+                started.append(self.start("engine", f"shunt engine {own}"))
+                self.wait_for_engine(started[-1])
+                run = "shunt run --policy engine-only --"
+            else:
+                run = f"shunt run --engine-mode inline --policy engine-only {own} --"
+            for name, line, probes in programs:
+                started.append(self.start(name, f"{run} {line}"))
+                self.wait_to_serve(name, started[-1])
+                for probe, family in probes:
+                    self.probe(probe, v4 if family == "IPv4" else v6)
+                    done.append(f"{probe} over {family}")
+                counters = self.judge(way, counters)
+                if place == "inline":
+                    self.end(started.pop())
+            return done, counters
+        finally:
+            for pid in reversed(started):
+                self.end(pid)
+
+    def judge(self, way, before):
+        """Whether the engine used the way that it was told of; and what it counted until now, with what ended engines had."""
+        status = json.loads(self.guest.run("shunt status --json"))
+        used = (status["driver"], status["driver_mode"])
+        if used != WAYS[way][1]:
+            raise NoSuchWay(f"{' '.join(word for word in used if word)} serves instead: {' '.join(status['complaints'])}")
+        if status["complaints"]:
+            raise Failure(f"the engine complains: {' '.join(status['complaints'])}")
+        now = {**status["driver_counters"], "retransmitted": status["stack_counters"].get("TcpRetransSegs", 0)}
+        if status["mode"] == "process":
+            return now
+        return {name: count + before.get(name, 0) for name, count in now.items()}
+
+    def start(self, name, line):
+        return self.guest.run(f"{line} >/tmp/{name} 2>&1 & echo $!")
+
+    def said(self, name):
+        return self.guest.run(f"tail -n 3 /tmp/{name}", check=False)
+
+    def wait_for_engine(self, pid):
+        try:
+            self.guest.wait_for(f"shunt status >/dev/null || ! kill -0 {pid.strip()}", 60, "engine")
+            self.guest.run("shunt status")
+        except Failure as failure:
+            said = self.said("engine")
+            raise (NoSuchWay if "queues, fewer than" in said else Failure)(said) from failure
+
+    def wait_to_serve(self, name, pid):
+        """Until the program has its sockets."""
+        port = {"redis": 6379, "socat": 9000}[name]
+        self.guest.wait_for(f"shunt ss | grep -q ':{port} ' || {{ tail -n 2 /tmp/{name}; false; }}", 60, f"{name} (process {pid.strip()})")
+
+    def probe(self, what, address):
+        ran = self.guest.on_host(sys.executable, PROBE, what, address)
+        if ran.returncode != 0:
+            raise Failure(f"{what} with {address}: {(ran.stderr.strip() or 'no word').splitlines()[-1]}")
+
+    def end(self, pid):
+        pid = shlex.quote(pid.strip())
+        self.guest.run(f"kill {pid} 2>/dev/null; for n in 1 2 3 4 5 6 7 8 9 10; do kill -0 {pid} 2>/dev/null || break; sleep 1; done; kill -9 {pid} 2>/dev/null; true")
+
+    @staticmethod
+    def impossible(card, way, place):
+        """Why a card cannot be served in a way; no word where it can."""
+        one_queue = card in ONE_QUEUE and place == "cores" and way != "af_packet"
+        return IMPOSSIBLE.get((card, way)) or ("one queue" if one_queue else None)
+
+    def failures(self):
+        return [result for result in self.results if result["outcome"] == "failed"]
+
+    def summary(self):
+        count = {outcome: sum(result["outcome"] == outcome for result in self.results) for outcome in ("ok", "none", "failed")}
+        return f"{count['ok']} ways served, {count['none']} that the card has not, {count['failed']} failed"
+
+    def table(self):
+        lines = ["| card | " + " | ".join(self.ways) + " |", "|---|" + "---|" * len(self.ways)]
+        for card in self.cards:
+            cells = [self.words(card, way) for way in self.ways]
+            lines.append(f"| {card} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def words(self, card, way):
+        """A cell of the table: where all places are alike, one word."""
+        cells = [result for result in self.results if (result["card"], result["way"]) == (card, way)]
+        words = {}
+        for cell in cells:
+            outcome = cell["outcome"]
+            word = f"not possible: {self.impossible(card, way, cell['place'])}" if outcome == "none" else outcome
+            words.setdefault(word, []).append(cell["place"])
+        if len(words) == 1:
+            return next(iter(words))
+        return "; ".join(f"{', '.join(places)}: {word}" for word, places in words.items())
