@@ -135,7 +135,7 @@ class Matrix:
             self.guest.run("shunt status")
         except Failure as failure:
             said = self.said("engine")
-            raise (NoSuchWay if "queues, fewer than" in said else Failure)(said) from failure
+            raise (NoSuchWay if "fewer queues" in said else Failure)(said) from failure
 
     def wait_to_serve(self, name, pid):
         """Until the program has its sockets."""

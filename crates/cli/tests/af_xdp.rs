@@ -228,7 +228,7 @@ fn more_cores_than_queues_fall_back_to_packet_sockets_and_say_so() {
     assert_eq!(status["driver"], "af_packet");
     let complaint = status["complaints"][0].as_str().unwrap();
     assert!(
-        complaint.contains("1 queues, fewer than 2 cores"),
+        complaint.contains("fewer queues (1) than the engine has cores (2)"),
         "{complaint}"
     );
     assert!(world.engine.stderr().contains(complaint));
@@ -366,4 +366,46 @@ fn what_an_interface_is_good_for_is_measured_and_an_engine_chooses_by_it() {
         said.contains("--in-use") && in_use.status.code() == Some(2),
         "{said}"
     );
+}
+
+#[test]
+fn doctor_tells_of_an_interface_how_an_engine_reaches_it_and_what_is_wrong_with_it() {
+    let test = "doctor_tells_of_an_interface";
+    let lab = match Lab::temporary("t-doctor", &LabSpec::default()) {
+        Ok(lab) => lab,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let a = host(&lab, "a");
+    let doctor = |flags: &[&str]| {
+        let line = [&["doctor"][..], flags].concat();
+        let output = testkit::command(a, SHUNT, &line).output().unwrap();
+        assert!(output.status.success(), "{line:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let report = || -> Value { serde_json::from_str(&doctor(&[NIC, "--json"])).unwrap() };
+    let found = report();
+    assert_eq!(
+        (&found["driver"], &found["used"]),
+        (&"veth".into(), &"af_packet".into())
+    );
+    assert_eq!(found["warnings"].as_array().unwrap().len(), 0);
+    // Linux says so since 6.3.
+    if let Some(xdp) = found["xdp"].as_object() {
+        assert_eq!(
+            (&xdp["native"], &xdp["zero_copy"]),
+            (&true.into(), &false.into())
+        );
+    }
+    let text = doctor(&[NIC]);
+    assert!(
+        text.contains("commands\n  shunt doctor --measure eth0"),
+        "{text}"
+    );
+    run(&lab, "b", &["ip", "link", "set", NIC, "down"]);
+    wait_for("no carrier", PATIENCE, || {
+        report()["warnings"][0]
+            .as_str()
+            .is_some_and(|warning| warning.contains("no carrier"))
+    });
+    assert!(doctor(&["lo"]).contains("shunt run --loopback"));
 }

@@ -1,6 +1,7 @@
 //! Questions and settings of ethtool(8) for one interface. Read first: linux/ethtool.h.
 
 use crate::interface::control_socket;
+use crate::message::text;
 use crate::sys;
 use std::io;
 
@@ -47,13 +48,36 @@ pub fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()
     sys::ethtool_value(&control_socket()?, interface, setting, on.into()).map(drop)
 }
 
+/// Who drives an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// The driver's name.
+    pub name: String,
+    /// The device's firmware, as its driver says it; empty where it has none.
+    pub firmware: String,
+    /// Where the device is, for a card its PCI address; empty where it is nowhere.
+    pub bus: String,
+}
+
+/// Who drives the interface; `None` where it does not say.
+#[must_use]
+pub fn driver_info(interface: &str) -> Option<DriverInfo> {
+    let [name, _, firmware, bus] = sys::driver_info(&control_socket().ok()?, interface).ok()?;
+    let said = |bytes: &[u8]| match text(bytes).trim() {
+        "N/A" => String::new(),
+        said => said.to_owned(),
+    };
+    Some(DriverInfo {
+        name: said(&name),
+        firmware: said(&firmware),
+        bus: said(&bus),
+    })
+}
+
 /// Name of the interface's driver.
 #[must_use]
 pub fn driver(interface: &str) -> Option<String> {
-    let name = sys::driver_name(&control_socket().ok()?, interface).ok()?;
-    let len = name.iter().position(|byte| *byte == 0);
-    let name = name.get(..len.unwrap_or(name.len()))?;
-    String::from_utf8(name.to_vec()).ok()
+    driver_info(interface).map(|info| info.name)
 }
 
 /// In how many queues frames of the interface arrive.

@@ -16,6 +16,7 @@ pub mod segments;
 mod sock_diag;
 mod socket;
 mod sys;
+pub mod xdp;
 
 pub use interface::Interface;
 pub use monitor::{Change, Monitor, Neighbour, ROUTES_MAX, Route, Snapshot};

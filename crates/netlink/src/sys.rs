@@ -105,19 +105,20 @@ pub(super) fn rx_queues(socket: &impl AsFd, name: &str) -> u32 {
 }
 
 /// `ETHTOOL_GDRVINFO`: the driver's name, with zeros behind.
-pub(super) fn driver_name(socket: &impl AsFd, name: &str) -> io::Result<[u8; 32]> {
-    // struct ethtool_drvinfo: 196 bytes; the name is the 32 bytes after the command.
+/// Name, version, firmware and bus address of the driver (`struct ethtool_drvinfo`).
+pub(super) fn driver_info(socket: &impl AsFd, name: &str) -> io::Result<[[u8; 32]; 4]> {
+    // 196 bytes, of which four texts of 32 come after the command.
     let mut info = [0_u32; 49];
     info[0] = 3;
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = info.as_mut_ptr().cast();
     call(socket, SIOCETHTOOL, &mut request)?;
-    let mut driver = [0; 32];
+    let mut texts = [[0; 32]; 4];
     // Read only now, as above.
-    for (to, word) in driver.chunks_exact_mut(4).zip(&info[1..]) {
+    for (to, word) in texts.as_flattened_mut().chunks_exact_mut(4).zip(&info[1..]) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
-    Ok(driver)
+    Ok(texts)
 }
 
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! Every line comes from an attempt or from the kernel's own tables, made now; nothing is assumed.
 
 mod advice;
+mod card;
 pub mod interfaces;
 mod measure;
 pub mod measured;
@@ -17,13 +18,14 @@ use serde::Serialize;
 use interfaces::InterfaceReport;
 
 /// Probe what this machine can do, what it lacks and what to set; of a program, which way it gets onto Shunt; of an
-/// interface, which driver is fastest there.
+/// interface, how an engine reaches it, and which driver is fastest there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt doctor
   shunt doctor --json | jq '.findings[] | select(.state != \"ok\")'
   shunt doctor /usr/bin/curl
   shunt doctor --json ./my-go-server
+  shunt doctor eth1                                   driver, queues, XDP, processors, and the commands
   shunt doctor --measure eth1                         (asks its router)
   shunt doctor --measure eth1 --peer 10.0.0.7 --in-use
 
@@ -33,9 +35,10 @@ pub struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// A program: how `shunt run` would serve it, and why that way.
-    #[arg(value_name = "FILE")]
-    program: Option<PathBuf>,
+    /// A program: how `shunt run` would serve it, and why that way. An interface: how an engine would reach it, and
+    /// why that way.
+    #[arg(value_name = "FILE|IFACE")]
+    subject: Option<PathBuf>,
     #[command(flatten)]
     measure: measure::Options,
 }
@@ -124,8 +127,11 @@ impl Report {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments, choose: program::Chooser) -> anyhow::Result<ExitCode> {
-    if let Some(file) = &arguments.program {
-        return program::execute(file, arguments.json, choose);
+    if let Some(subject) = &arguments.subject {
+        return match subject.to_str().filter(|name| card::is_interface(name)) {
+            Some(name) => card::execute(name, arguments.json),
+            None => program::execute(subject, arguments.json, choose),
+        };
     }
     if let Some(interface) = &arguments.measure.measure {
         return measure::execute(interface, &arguments.measure, arguments.json);

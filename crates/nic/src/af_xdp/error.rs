@@ -42,7 +42,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// More cores than the interface has queues.
-    #[error("{interface:?} has {queues} queues, fewer than {cores} cores")]
+    #[error("{interface:?} has fewer queues ({queues}) than the engine has cores ({cores})")]
     TooFewQueues {
         /// The interface.
         interface: String,

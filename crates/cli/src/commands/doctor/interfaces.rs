@@ -104,6 +104,23 @@ pub fn default_route_interface() -> Option<String> {
     })
 }
 
+impl Offloads {
+    /// Each that the driver says something of.
+    pub fn words(&self) -> Vec<String> {
+        let named = [
+            ("rx-checksum", self.rx_checksum),
+            ("tx-checksum", self.tx_checksum),
+            ("tso", self.tso),
+            ("gro", self.gro),
+        ];
+        let word = |on: bool| if on { "on" } else { "off" };
+        named
+            .into_iter()
+            .filter_map(|(name, state)| state.map(|on| format!("{name} {}", word(on))))
+            .collect()
+    }
+}
+
 impl InterfaceReport {
     /// One line.
     pub fn text(&self) -> String {
@@ -122,16 +139,7 @@ impl InterfaceReport {
                 .map(|(rx, tx)| format!("queues {rx} rx {tx} tx")),
         );
         parts.extend(self.numa_node.map(|node| format!("NUMA node {node}")));
-        let offloads = &self.offloads;
-        let named = [
-            ("rx-checksum", offloads.rx_checksum),
-            ("tx-checksum", offloads.tx_checksum),
-            ("tso", offloads.tso),
-            ("gro", offloads.gro),
-        ];
-        for (name, state) in named {
-            parts.extend(state.map(|on| format!("{name} {}", if on { "on" } else { "off" })));
-        }
+        parts.extend(self.offloads.words());
         parts.extend(self.addresses.iter().cloned());
         if self.default_route {
             parts.push("default route".to_owned());

@@ -43,7 +43,7 @@ const PART: Duration = Duration::from_millis(400);
 pub struct Options {
     /// Measure this interface by each driver and mode, with a peer's help, and remember for engines which
     /// serves latency and which throughput. Takes some seconds.
-    #[arg(long, value_name = "IFACE", conflicts_with = "program")]
+    #[arg(long, value_name = "IFACE", conflicts_with = "subject")]
     pub measure: Option<String>,
     /// Who answers: any host of the interface's network that refuses connections to --port [default: the
     /// interface's router].
