@@ -184,7 +184,7 @@ impl Scene {
         let channel = program.control.as_fd();
         let backing = [program.backing.as_fd()];
         let wrong = [program.file.as_fd()];
-        let request = match kind % 11 {
+        let request = match kind % 13 {
             0 => Request::Hello {
                 min_version: u16::from(a),
                 max_version: u16::from(b),
@@ -207,6 +207,8 @@ impl Scene {
                 core: u16::from(a % 4),
             },
             8 => Request::Adopt,
+            11 => Request::OpenDatagram,
+            12 => Request::ShareFile,
             9 => Request::Share {
                 socket: self.name(b),
             },

@@ -68,9 +68,9 @@ pub use sync::poll_lock::PollLock;
 pub use window::{Span, Window, WindowSpan};
 
 /// Oldest version of the region and control formats that this code speaks.
-pub const MIN_VERSION: u16 = 2;
+pub const MIN_VERSION: u16 = 3;
 /// Newest version of the region and control formats that this code speaks.
-pub const MAX_VERSION: u16 = 2;
+pub const MAX_VERSION: u16 = 3;
 /// Abstract name of the engine's control socket (abstract names live in the network namespace).
 pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
 /// Environment variable that names another engine: `@name` (abstract) or a path.

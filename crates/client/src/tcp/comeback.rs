@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::engines::session::Session;
 use crate::readiness::State;
 use crate::socket::Socket;
+use crate::tcp::open::OPEN;
 use crate::tcp::socket::TcpSocket;
 
 /// How many connections may wait at a listener that came from another program, which alone knows: as many as Linux
@@ -100,7 +101,7 @@ pub(crate) fn listen_on(
     let bind = |core| {
         let socket = match session.adopt_at(core, backing, TcpSocket::new)? {
             Some(known) => known,
-            None => session.open(core, backing, TcpSocket::new)?,
+            None => session.open(core, (&OPEN, backing), TcpSocket::new)?,
         };
         let bound = match socket.state() {
             State::Listening => Ok(local),

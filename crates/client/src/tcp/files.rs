@@ -24,7 +24,7 @@ impl TcpSocket {
     pub fn share_file(&self, file: BorrowedFd<'_>) -> Result<SharedFile, Errno> {
         let (session, core) = (self.session(), self.id().core());
         let attachment = self.living()?;
-        match session.request(core, &Request::Prepare { count: 1 }, &[file])? {
+        match session.request(core, &Request::ShareFile, &[file])? {
             (
                 Reply::Prepared {
                     first: handle,

@@ -13,6 +13,7 @@ use crate::engines::session::Session;
 use crate::readiness::State;
 use crate::socket::Socket;
 use crate::tcp::comeback::listen_on;
+use crate::tcp::open::OPEN;
 use crate::tcp::socket::TcpSocket;
 
 /// The per-core sockets of a listener on core 0 of the first engine.
@@ -94,7 +95,9 @@ impl TcpSocket {
         let own = self.id().core();
         let mut sockets = Vec::new();
         for core in (0..cores).filter(|core| *core != own) {
-            let other = self.session().open(core, backing, TcpSocket::new)?;
+            let other = self
+                .session()
+                .open(core, (&OPEN, backing), TcpSocket::new)?;
             other.bind(local)?;
             sockets.push(other);
         }

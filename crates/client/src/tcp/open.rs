@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use hostif::control::Request;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
@@ -16,6 +17,9 @@ use crate::tcp::comeback::BACKLOG;
 use crate::tcp::listener::PerCore;
 use crate::tcp::socket::TcpSocket;
 
+/// Asks for one.
+pub(crate) const OPEN: Request = Request::Open { count: 1 };
+
 impl TcpSocket {
     /// Makes an engine socket for a backing socket (SOCK_STREAM), which the engine gets a
     /// duplicate of. For a connection see [`TcpSocket::open_towards`].
@@ -23,7 +27,7 @@ impl TcpSocket {
         session: &'static Session,
         backing: BorrowedFd<'_>,
     ) -> Result<Arc<TcpSocket>, Errno> {
-        session.open(0, backing, TcpSocket::new)
+        session.open(0, (&OPEN, backing), TcpSocket::new)
     }
 
     /// Makes an engine socket on the core that serves the connection from `local`, a port that the backing
@@ -36,7 +40,11 @@ impl TcpSocket {
     ) -> Result<Arc<TcpSocket>, Errno> {
         let steering = session.attachments()?.steering;
         let local = session.placed(local, remote)?;
-        session.open(steering.core_of(local, remote), backing, TcpSocket::new)
+        session.open(
+            steering.core_of(local, remote),
+            (&OPEN, backing),
+            TcpSocket::new,
+        )
     }
 
     /// The socket of one of the engines that a descriptor of SOCK_STREAM stands for, which came from elsewhere; `None`: it is

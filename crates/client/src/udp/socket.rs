@@ -7,6 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 use std::sync::Arc;
 
+use hostif::control::Request;
 use hostif::datagram::Rings;
 use hostif::header::{SHUT_READ, SHUT_WRITE};
 use hostif::window::is_writable;
@@ -122,7 +123,7 @@ impl UdpSocket {
         session: &'static Session,
         backing: BorrowedFd<'_>,
     ) -> Result<Arc<UdpSocket>, Errno> {
-        session.open(0, backing, UdpSocket::new)
+        session.open(0, (&Request::OpenDatagram, backing), UdpSocket::new)
     }
 
     /// The socket of one of the engines that a descriptor of SOCK_DGRAM stands for, which came from elsewhere; `None`: it is

@@ -226,16 +226,16 @@ impl Core {
                     reply(self, &Reply::Refused { errno: 71, text }, &[]);
                 }
             },
-            Request::Open { count } => {
-                let opened = (0..*count).map(|_| self.open(session)).collect();
+            Request::Open { .. } | Request::OpenDatagram => {
+                let opened = descriptors.iter().map(|_| self.open(session)).collect();
                 reply(self, &Reply::Opened(opened), &[]);
             }
-            Request::Prepare { count } => {
+            Request::Prepare { .. } | Request::ShareFile => {
                 let program = self.programs.get_mut(&session).unwrap();
                 let first = program.next_handle;
-                program.next_handle += u32::from(*count);
+                let count = u16::try_from(descriptors.len()).unwrap();
+                program.next_handle += u32::from(count);
                 program.handles.extend((first..).zip(descriptors));
-                let count = *count;
                 reply(self, &Reply::Prepared { first, count }, &[]);
             }
             Request::Fork => {

@@ -3,7 +3,7 @@
 
 use crate::core::EngineCore;
 use crate::core::report;
-use crate::programs::descriptors::{check_backings, is_file};
+use crate::programs::descriptors::check_backings;
 use crate::programs::users::ProgramFd;
 use crate::programs::{Answer, Answered, refusal, refuse, refused};
 use crate::sockets::rows::Kind;
@@ -15,7 +15,7 @@ use hostif::control::{
 use hostif::{Moderation, Region, SocketId, host_hooks};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketType, sockopt};
+use rustix::net::{RecvFlags, SocketType};
 use stack::{Protocols, Resolution};
 use std::sync::Arc;
 use tcp::Instant;
@@ -99,13 +99,15 @@ impl EngineCore {
             .filter(|request| request.descriptors() == descriptors.len());
         match request {
             Some(request) => {
-                let brings_backings = match &request {
-                    Request::Open { .. } | Request::Adopt => true,
-                    Request::Prepare { .. } => !is_file(&descriptors),
-                    _ => false,
-                };
-                if brings_backings {
-                    check_backings(&descriptors)?;
+                match &request {
+                    Request::Open { .. } | Request::Prepare { .. } => {
+                        check_backings(&descriptors, &[SocketType::STREAM])?;
+                    }
+                    Request::OpenDatagram => check_backings(&descriptors, &[SocketType::DGRAM])?,
+                    Request::Adopt => {
+                        check_backings(&descriptors, &[SocketType::STREAM, SocketType::DGRAM])?;
+                    }
+                    _ => {}
                 }
                 self.answer(now, slot, request, descriptors)
             }
@@ -142,12 +144,11 @@ impl EngineCore {
                     .map_err(|error| (Errno::PROTO, error.to_string()))?;
                 self.welcome(slot, version, pid)
             }
-            Request::Open { .. } => self.open(slot, descriptors),
+            Request::Open { .. } => self.open(slot, Kind::Fresh, descriptors),
+            Request::OpenDatagram => self.open(slot, Kind::FreshDatagram, descriptors),
             Request::Adopt => self.adopt(slot, descriptors),
             Request::Share { socket } => self.share(slot, socket),
-            Request::Prepare { count: 1 } if is_file(&descriptors) => {
-                self.programs.share_file(slot, descriptors)
-            }
+            Request::ShareFile => self.programs.share_file(slot, descriptors),
             Request::Prepare { count } => {
                 let session = self.programs.answered(slot)?;
                 let first = session
@@ -236,7 +237,7 @@ impl EngineCore {
         Ok((Reply::Moderated, Vec::new()))
     }
 
-    fn open(&mut self, slot: usize, descriptors: Vec<ProgramFd>) -> Answered {
+    fn open(&mut self, slot: usize, kind: Kind, descriptors: Vec<ProgramFd>) -> Answered {
         let session = self.programs.answered(slot)?;
         let region = session
             .rings
@@ -245,10 +246,6 @@ impl EngineCore {
             .region;
         let (sockets, mut opened) = (&mut self.layer.sockets, Vec::new());
         for backing in descriptors {
-            let kind = match sockopt::socket_type(&*backing) {
-                Ok(SocketType::DGRAM) => Kind::FreshDatagram,
-                _ => Kind::Fresh,
-            };
             let Some(row) = sockets.create(region, kind) else {
                 let text = "the engine's socket table is full: close sockets or raise its limits"
                     .to_owned();

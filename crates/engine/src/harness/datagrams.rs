@@ -22,7 +22,7 @@ impl Program {
     /// A socket bound to ANY, and where others reach it.
     pub fn datagram_socket(&mut self, wired: &mut Wired) -> Result<(Socket, SocketAddr), Errno> {
         let backing = kernel_datagram_socket();
-        let open = Request::Open { count: 1 };
+        let open = Request::OpenDatagram;
         let (reply, _) = self.request(wired, &open, &[backing.as_fd()])?;
         let Reply::Opened(opened) = reply else {
             panic!("{reply:?} opens nothing");

@@ -213,8 +213,12 @@ impl Program {
 
     /// Opens a socket.
     pub fn open(&self, wired: &mut Wired) -> Result<Socket, Errno> {
-        let (reply, _) =
-            self.request(wired, &Request::Open { count: 1 }, &[self.backing.as_fd()])?;
+        self.open_by(wired, &Request::Open { count: 1 })
+    }
+
+    /// Opens one by this request, over the kernel socket behind every socket of this program.
+    pub fn open_by(&self, wired: &mut Wired, request: &Request) -> Result<Socket, Errno> {
+        let (reply, _) = self.request(wired, request, &[self.backing.as_fd()])?;
         let Reply::Opened(opened) = reply else {
             panic!("{reply:?} opens nothing");
         };

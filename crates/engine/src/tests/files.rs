@@ -46,8 +46,7 @@ fn file(bytes: &[u8]) -> OwnedFd {
 }
 
 fn share(program: &Program, wired: &mut Wired, file: &OwnedFd) -> Result<u32, Errno> {
-    let prepare = Request::Prepare { count: 1 };
-    match program.request(wired, &prepare, &[file.as_fd()])? {
+    match program.request(wired, &Request::ShareFile, &[file.as_fd()])? {
         (Reply::Prepared { first, count: 1 }, _) => Ok(first),
         (reply, _) => panic!("{reply:?} shares nothing"),
     }

@@ -36,6 +36,8 @@ const MAP_AREA: u16 = 12;
 const SIGNALS: u16 = 13;
 const MAP_HOLDERS: u16 = 14;
 const YIELD: u16 = 15;
+const OPEN_DATAGRAM: u16 = 16;
+const SHARE_FILE: u16 = 17;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -201,6 +203,8 @@ impl Request {
                 .finish(),
             Request::Open { count } => Writer::new(OPEN).u16(count).finish(),
             Request::Prepare { count } => Writer::new(PREPARE).u16(count).finish(),
+            Request::OpenDatagram => Writer::new(OPEN_DATAGRAM).finish(),
+            Request::ShareFile => Writer::new(SHARE_FILE).finish(),
             Request::Fork => Writer::new(FORK).finish(),
             Request::Join { core } => Writer::new(JOIN).u16(core).finish(),
             Request::MapRegion { region } => Writer::new(MAP_REGION).u32(region).finish(),
@@ -248,6 +252,8 @@ impl Request {
             PREPARE => Request::Prepare {
                 count: reader.count_u16(MAX_PREPARE)?,
             },
+            OPEN_DATAGRAM => Request::OpenDatagram,
+            SHARE_FILE => Request::ShareFile,
             FORK => Request::Fork,
             JOIN => Request::Join {
                 core: reader.u16()?,

@@ -11,7 +11,7 @@ use crate::sync::moderation::Moderation;
 pub const MESSAGE_BYTES: usize = 4096;
 /// Backing sockets in one `Open`.
 pub const MAX_OPEN: usize = 16;
-/// Backing sockets in one `Prepare`; a file to send from comes alone.
+/// Backing sockets in one `Prepare`.
 pub const MAX_PREPARE: usize = 64;
 
 /// What a status query asks about.
@@ -40,16 +40,20 @@ pub enum Request {
         /// Its process number, for people to read; the engine asks SO_PEERCRED.
         pid: u32,
     },
-    /// Sockets for these backing sockets, `count` of them as descriptors.
+    /// TCP sockets for these backing sockets, `count` of them as descriptors.
     Open {
         /// 1 to [`MAX_OPEN`].
         count: u16,
     },
+    /// A UDP socket for a backing socket: one descriptor. `Opened` answers.
+    OpenDatagram,
     /// Backing sockets for later accepts, `count` of them as descriptors.
     Prepare {
         /// 1 to [`MAX_PREPARE`].
         count: u16,
     },
+    /// A file that the engine is to send from: one descriptor. `Prepared` answers.
+    ShareFile,
     /// The process is about to fork. The child's session holds at once every socket that this one holds. No descriptors.
     Fork,
     /// The process wants to use another core too. The core takes process and user from this session. No descriptors.
@@ -104,7 +108,7 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Open { count } | Request::Prepare { count } => usize::from(*count),
-            Request::Adopt => 1,
+            Request::Adopt | Request::OpenDatagram | Request::ShareFile => 1,
             Request::Fork
             | Request::Join { .. }
             | Request::Hello { .. }

@@ -31,6 +31,8 @@ fn any_request() -> impl Strategy<Value = Request> {
         }),
         (1u16..=16).prop_map(|count| Request::Open { count }),
         (1u16..=64).prop_map(|count| Request::Prepare { count }),
+        Just(Request::OpenDatagram),
+        Just(Request::ShareFile),
         Just(Request::Fork),
         any::<u16>().prop_map(|core| Request::Join { core }),
         any::<u32>().prop_map(|region| Request::MapRegion { region }),

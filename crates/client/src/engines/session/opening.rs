@@ -15,15 +15,15 @@ use crate::engines::session::{Opened, Session};
 use crate::lock::{lock, read};
 
 impl Session {
-    /// Makes an engine socket on a core for a backing socket, which the engine gets a duplicate of.
+    /// Makes an engine socket on a core by `request`, for a backing socket, which the engine gets a duplicate of.
     pub(crate) fn open<T: EngineSocket>(
         &'static self,
         core: u16,
-        backing: BorrowedFd<'_>,
+        (request, backing): (&Request, BorrowedFd<'_>),
         make: impl FnOnce(&'static Session, Opened) -> Result<T, Errno>,
     ) -> Result<Arc<T>, Errno> {
         let _opening = read(&self.opening);
-        match self.request(core, &Request::Open { count: 1 }, &[backing])? {
+        match self.request(core, request, &[backing])? {
             (Reply::Opened(list), _) => {
                 let opened = list.first().ok_or(Errno::PROTO)?;
                 if opened.socket.core() != core {

@@ -3,6 +3,7 @@
 use crate::harness::{ADDRESSES, Program, Wired, kernel_socket, kernel_socket_on, small_limits};
 use core::net::{Ipv4Addr, SocketAddr};
 use hostif::Op;
+use hostif::control::Request;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::Write as _;
@@ -143,7 +144,8 @@ fn a_datagram_port_of_loopback_is_no_port_of_the_engine() {
     .expect("a free port");
     let port = program.port();
     for address in [ADDRESSES[0], Ipv4Addr::UNSPECIFIED] {
-        let socket = program.open(&mut wired).expect("room");
+        let socket = program.open_by(&mut wired, &Request::OpenDatagram);
+        let socket = socket.expect("room");
         let local = SocketAddr::from((address, port));
         let bound = program.try_call(&mut wired, socket.id, Op::Bind { local });
         assert_eq!(bound, Err(Errno::ACCESS), "bind to {local}");

@@ -174,7 +174,12 @@ fn a_program_that_closes_its_channel_and_goes_on_filling_rings_is_soon_gone() {
 fn descriptors_of_other_kinds_are_refused() {
     let mut scene = Scene::new();
     let bell = scene.hostile.bells[0].as_fd();
-    for request in [Request::Open { count: 1 }, Request::Prepare { count: 1 }] {
+    for request in [
+        Request::Open { count: 1 },
+        Request::Prepare { count: 1 },
+        Request::OpenDatagram,
+        Request::ShareFile,
+    ] {
         let refused = scene.hostile.request(&mut scene.wired, &request, &[bell]);
         let errno = refused.expect_err("an eventfd is none of these");
         assert!([Errno::NOTSOCK, Errno::OPNOTSUPP].contains(&errno));
