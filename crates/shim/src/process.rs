@@ -4,25 +4,11 @@ pub(crate) mod exec;
 pub mod exit;
 pub(crate) mod fork;
 pub(crate) mod signals;
+mod vfork;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The process whose memory this is.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// This process's memory is its own from now on: at load, and in a forked child.
-pub fn own_memory() {
-    OWNER.store(
-        rustix::process::getpid().as_raw_nonzero().get(),
-        Ordering::Relaxed,
-    );
-}
-
-/// Whether the memory belongs to a parent that waits in vfork(2). Such a child has descriptors of its
-/// own: what it closes or duplicates before it execs is none of the parent's table.
-pub fn is_borrowed_memory() -> bool {
-    rustix::process::getpid().as_raw_nonzero().get() != OWNER.load(Ordering::Relaxed)
-}
+pub use vfork::{is_borrowed_memory, look_for_borrower, note_lending, own_memory};
 
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
 

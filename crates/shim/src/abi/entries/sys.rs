@@ -21,6 +21,7 @@ use crate::abi::symbol::originals::{self, NAMES};
 use crate::calls::{close, transfer};
 use crate::fd_table::descriptors::{is_kept_open, is_tracked};
 use crate::outcome::{at_the_edge, count};
+use crate::process;
 
 /// The longest function start that is looked at: no pattern reaches beyond.
 const LOOKED_AT: usize = 16;
@@ -334,5 +335,8 @@ pub unsafe extern "C" fn write_nocancel(fd: c_int, buf: *const c_void, len: size
 /// # Safety
 /// None.
 pub unsafe extern "C" fn close_nocancel(fd: c_int) -> c_int {
-    nocancel!(c"__close_nocancel", is_tracked(fd) || is_kept_open(fd) => close::close(fd), (fd: c_int) -> c_int)
+    nocancel!(c"__close_nocancel", is_tracked(fd) || is_kept_open(fd) => {
+        process::look_for_borrower();
+        close::close(fd)
+    }, (fd: c_int) -> c_int)
 }

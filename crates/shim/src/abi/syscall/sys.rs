@@ -25,7 +25,7 @@ use crate::calls::messages::sys::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use crate::fd_table::descriptors::is_tracked;
 use crate::outcome::{Failure, at_a_cancellation_point};
 use crate::policy::policy;
-use crate::process::fork;
+use crate::process::{self, fork};
 use crate::sys::{self, Inside, enter};
 
 use super::waits::waited;
@@ -133,6 +133,8 @@ pub unsafe extern "C-unwind" fn syscall(
     let forks = number == libc::SYS_clone && is_fork(a, b);
     if forks {
         fork::prepare();
+    } else if may_lend_memory(number) {
+        process::note_lending();
     }
     // SAFETY: as above.
     let result = unsafe { enter(number, [a, b, c, d, e, f]) };
@@ -162,6 +164,15 @@ fn is_of_rings(number: c_long) -> bool {
 fn is_fork(flags: c_long, stack: c_long) -> bool {
     let shared = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_VFORK;
     flags & c_long::from(shared) == 0 && stack == 0
+}
+
+/// Whether the call may make a process that runs in this one's memory.
+fn may_lend_memory(number: c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_vfork {
+        return true;
+    }
+    matches!(number, libc::SYS_clone | libc::SYS_clone3)
 }
 
 /// A pointer that came as a number.
