@@ -156,6 +156,13 @@ impl PrivateFd {
         PrivateFd { number }
     }
 
+    /// Keeps a descriptor where it is for a moment: it is about to be the program's.
+    pub(crate) fn in_place(fd: OwnedFd) -> PrivateFd {
+        let number = fd.into_raw_fd();
+        mark(number);
+        PrivateFd { number }
+    }
+
     fn release(&self) -> RawFd {
         unmark(self.number);
         self.number

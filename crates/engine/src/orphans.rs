@@ -217,6 +217,8 @@ impl Orphans {
     pub(crate) fn hold_port_again(&self, stack: &Stack<'_>, sockets: &mut Sockets, row: u32) {
         let record = sockets.row(row);
         let connection = record.connection().filter(|_| record.active);
+        // A port of the engine's choice the kernel gives to whom it likes.
+        let connection = connection.filter(|_| !sockets.is_port_chosen(row));
         let ends = connection.and_then(|connection| stack.addresses(connection).ok());
         if let Some((local, _)) = ends {
             let own = self.users.user(rustix::process::geteuid().as_raw());

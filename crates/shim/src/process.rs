@@ -1,4 +1,4 @@
-//! What is known of this process: whose memory it runs in, and whether it has forked.
+//! What is known of this process: whose memory it runs in, and who else has its files.
 
 pub(crate) mod exec;
 pub mod exit;
@@ -6,18 +6,19 @@ pub(crate) mod fork;
 pub(crate) mod signals;
 mod vfork;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use vfork::{is_borrowed_memory, look_for_borrower, note_lending, own_memory};
 
-static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+static DEPARTURES: AtomicU32 = AtomicU32::new(0);
 
-/// Whether another process may hold the same open files because one of the two is the other's child.
-pub fn has_forked() -> bool {
-    HAS_FORKED.load(Ordering::Relaxed)
+/// How often all open files of this process, and of its forebears before it, have become another process's too: by fork(2), or by
+/// the start of another program.
+pub fn departures() -> u32 {
+    DEPARTURES.load(Ordering::Relaxed)
 }
 
-/// It is about to fork.
-pub fn note_fork() {
-    HAS_FORKED.store(true, Ordering::Relaxed);
+/// They are about to.
+pub fn note_departure() {
+    DEPARTURES.fetch_add(1, Ordering::Relaxed);
 }

@@ -64,11 +64,20 @@ const SYN_TAKEN: u32 = 1 << 7;
 const SIGNALLED: u32 = 1 << 8;
 /// The program has undone a connection: what there is of it tells an error, and gives way to the next.
 const SPENT: u32 = 1 << 9;
+/// The backing socket was made here and not given a name since.
+const UNNAMED: u32 = 1 << 10;
+/// Of an accepted connection: the backing socket has not been given what it has from its listener.
+const OWES_OPTIONS: u32 = 1 << 11;
+
+/// In place of a number of departures: another process has the open file, or had it before this one.
+const SHARED: u32 = u32::MAX;
 
 /// The state of one socket. Calls on data touch atomics only.
 pub struct Socket {
     family: Family,
     flags: AtomicU32,
+    /// How often this process's files had become another's when it was made, or [`SHARED`].
+    made_after: AtomicU32,
     /// What is known of O_NONBLOCK: [`KNOWN_OFF`], [`KNOWN_ON`] or neither, and above how often that has changed.
     known_blocking: AtomicU32,
     /// SO_RCVLOWAT.
@@ -122,6 +131,7 @@ impl Default for Socket {
         Self {
             family: Family::V4,
             flags: AtomicU32::new(0),
+            made_after: AtomicU32::new(crate::process::departures()),
             known_blocking: AtomicU32::new(0),
             receive_low_water: AtomicU32::new(1),
             receive_limit: AtomicU32::new(u32::MAX),
@@ -191,7 +201,7 @@ impl Socket {
         copy(&listener.receive_timeout_us, &socket.receive_timeout_us);
         copy(&listener.send_timeout_us, &socket.send_timeout_us);
         socket.log.adopt(&listener.log);
-        socket.set(CONNECT_REPORTED, true);
+        socket.set(CONNECT_REPORTED | OWES_OPTIONS, true);
         socket.stream.store(Some(stream));
         socket
     }
@@ -308,6 +318,18 @@ impl Socket {
             self.watchers.moved_to_kernel();
             stream.close();
         }
+    }
+
+    /// The backing socket is new.
+    pub fn set_unnamed(&self) {
+        self.set(UNNAMED, true);
+    }
+
+    /// Whether it is known to have no name: nobody else has had it, and nothing that gives it one was called before. From now
+    /// on it is not known.
+    pub fn take_unnamed(&self) -> bool {
+        let was_unnamed = self.flags.fetch_and(!UNNAMED, Ordering::Relaxed) & UNNAMED != 0;
+        was_unnamed && !self.is_shared()
     }
 
     /// Where it is bound, if the program bound it.

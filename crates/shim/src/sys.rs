@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use client::SignalDeferral;
@@ -72,6 +72,35 @@ pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Errno> {
     // takes one: the kernel then answers EBADF, or acts on what the number has become, as it would
     // have for the program itself.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// What accept(2) says of a descriptor that is no socket.
+pub fn accept_nothing(no_socket: BorrowedFd<'_>) -> Errno {
+    let none = ptr::null::<libc::sockaddr>();
+    // SAFETY: nobody wants to know the peer, whom there is not.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_accept4,
+            no_socket.as_raw_fd(),
+            none,
+            none,
+            libc::SOCK_CLOEXEC,
+        )
+    };
+    done(result).err().unwrap_or(Errno::NOTSOCK)
+}
+
+/// A duplicate with the lowest free number, close-on-exec or not.
+pub fn lowest_copy(fd: BorrowedFd<'_>, closes: bool) -> Result<OwnedFd, Errno> {
+    let call = match closes {
+        true => libc::F_DUPFD_CLOEXEC,
+        false => libc::F_DUPFD,
+    };
+    // SAFETY: three numbers.
+    let number = done(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), call, 0) })?;
+    let number = RawFd::try_from(number).map_err(|_| Errno::MFILE)?;
+    // SAFETY: the number is new, and nobody has it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Sends SIGPIPE to the calling thread, as the kernel does for a write to a broken pipe.

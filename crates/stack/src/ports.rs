@@ -2,7 +2,8 @@
 //!
 //! Each destination starts at its own secret offset, so that an outsider cannot guess the next port
 //! of somebody else's connection, and goes on from where similar destinations stopped, so that a
-//! port is reused as late as possible. Also counts who uses a local port, for bind conflicts; ports
+//! port is reused as late as possible. As in Linux every second port, the first among them, comes before the others, which
+//! bind(2) hands out first: a program that binds meets few connections. Also counts who uses a local port, for bind conflicts; ports
 //! are counted over all own addresses together.
 
 use crate::containers::demux::FourTuple;
@@ -64,6 +65,7 @@ impl Ports {
         mut is_usable: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
         let count = u32::from(self.last - self.first) + 1;
+        let even_count = count.div_ceil(2);
         let offset = self.hash(0, local, remote, remote_port);
         let counter = usize::try_from(self.hash(1, local, remote, remote_port) % 1_024)
             .expect("invariant: below 1024");
@@ -71,8 +73,11 @@ impl Ports {
             let sum = offset
                 .wrapping_add(u64::from(self.counters[counter]))
                 .wrapping_add(u64::from(tried));
-            let step = u16::try_from(sum % u64::from(count))
-                .expect("invariant: below the number of ports");
+            let step = match tried < even_count {
+                true => sum % u64::from(even_count) * 2,
+                false => sum % u64::from(count - even_count) * 2 + 1,
+            };
+            let step = u16::try_from(step).expect("invariant: below the number of ports");
             let port = self.first + step;
             if is_usable(port) {
                 self.draws += 1;
@@ -115,6 +120,17 @@ mod tests {
             ports.allocate(LOCAL, REMOTE, 80, |port| !used.contains(&port)),
             None
         );
+    }
+
+    #[test]
+    fn ports_of_the_first_ones_parity_are_given_before_the_others() {
+        let mut ports = Ports::new(&[1; 16], 40_000, 40_008);
+        let mut given = Vec::new();
+        while let Some(port) = ports.allocate(LOCAL, REMOTE, 80, |port| !given.contains(&port)) {
+            given.push(port);
+        }
+        assert_eq!(given.len(), 9);
+        assert!(given[..5].iter().all(|port| port % 2 == 0), "{given:?}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use client::engines::{self, AllNetworks, Candidates, EngineIndex, Engines, Flow};
-use client::{Session, TcpSocket, route};
+use client::route::EngineNetworks;
+use client::{Session, Sharing, TcpSocket, route};
 use hostif::Transport;
 use rustix::io::Errno;
 
@@ -25,6 +26,20 @@ pub struct Request {
     /// What would stay with the kernel is an error.
     pub is_engine_only: bool,
 }
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalEnd<'a> {
+    /// The kernel's socket behind the descriptor.
+    pub backing: BorrowedFd<'a>,
+    /// Where that is bound, if it is known.
+    pub local: Option<SocketAddr>,
+    /// The program has said among which ports the kernel is to choose ([`PORT_RANGE`]).
+    pub has_range: bool,
+}
+
+/// IP_LOCAL_PORT_RANGE, an option of both families (ip(7)).
+pub const PORT_RANGE: (i32, i32) = (libc::IPPROTO_IP, 51);
 
 /// Where a connection goes that an engine may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,37 +126,45 @@ impl Towards {
         self.may_be_the_kernels && (self.stays_here || engines::is_refusal(error))
     }
 
-    /// Begins on the first engine that can: with a socket of its, and from a local port that the backing socket holds as long
-    /// as the connection has it. That is on ANY rather than on the engine's address: after a failed connect the program may go
-    /// to a destination of the kernel's. Not on loopback, where every address has ports of its own.
+    /// Begins on the first engine that can, with a socket of its. The local port is one that the backing socket holds as long as
+    /// the connection has it, or, from an address that the engine alone has, one of the engine's choice: the kernel has no such
+    /// address. What the backing socket holds is held on ANY rather than on the engine's address: after a failed connect the
+    /// program may go to a destination of the kernel's. Not on loopback, where every address has ports of its own.
     pub fn open<T>(
         &self,
         engines: &'static Engines,
-        backing: BorrowedFd<'_>,
+        from: &LocalEnd<'_>,
         begin: impl Fn(Arc<TcpSocket>, SocketAddr) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let destination = self.destination;
-        let bind = |session: &Session| match local_of(backing)? {
-            local if local.port() != 0 => Ok(local),
-            _ => {
-                session.bind_towards(backing, destination)?;
-                local_of(backing)
-            }
+        let (destination, backing) = (self.destination, from.backing);
+        let mut local = from.local.map_or_else(|| local_of(backing), Ok)?;
+        let bind = |session: &Session| {
+            session.bind_towards(backing, destination)?;
+            local_of(backing)
         };
-        let local = match engines.places_by_port() {
-            true => bind(engines.session(EngineIndex::FIRST)?)?,
-            false => local_of(backing)?,
-        };
+        if engines.places_by_port() && local.port() == 0 {
+            local = bind(engines.session(EngineIndex::FIRST)?)?;
+        }
         let flow = Flow {
             local,
             remote: destination,
         };
         engines.first_that_opens(self.candidates, flow, |place| {
             let session = engines.session(place)?;
-            let local = bind(session)?;
+            if local.port() == 0 && (from.has_range || !self.is_port_the_engines(engines, place)?) {
+                local = bind(session)?;
+            }
             let socket = TcpSocket::open_towards(session, backing, local, destination)?;
             begin(socket, local)
         })
+    }
+
+    /// Whether the engine may choose the local port: the kernel gives it to nobody on the address that the connection comes from.
+    fn is_port_the_engines(&self, engines: &Engines, place: EngineIndex) -> Result<bool, Errno> {
+        let all = engines.stream_networks();
+        let is_owned = |one: &Arc<EngineNetworks>| one.sharing == Sharing::Owned;
+        let is_alone = all.get(place.index()).is_some_and(is_owned) && !self.stays_here;
+        Ok(is_alone && engines.session(place)?.is_on_one_core()?)
     }
 
     /// Starts to connect; where both stacks have listeners, if one of the engine's hears it.
@@ -156,8 +179,7 @@ impl Towards {
 
 #[cfg(test)]
 mod tests {
-    use client::Sharing;
-    use client::route::{EngineNetworks, Network};
+    use client::route::Network;
 
     use super::*;
     use crate::bind::Bound;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use client::engines::EngineIndex;
 use client::{SharedFile, ShutdownHow, State, TcpSocket, UdpSocket, UserBuffer, WriteMode};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 use crate::attached;
 use crate::readiness::Phase;
@@ -25,8 +26,10 @@ pub use datagram::Arrived;
 pub struct Accepted {
     /// The connection.
     pub stream: Arc<Stream>,
-    /// Its backing socket, at a high number.
+    /// Its backing socket, at a high number unless `is_placed`.
     pub backing: OwnedFd,
+    /// The backing socket has the lowest free number, and the flags that were asked for.
+    pub is_placed: bool,
     /// The peer.
     pub peer: SocketAddr,
 }
@@ -169,9 +172,9 @@ impl Stream {
         self.tcp()?.listen(backing, length(backlog))
     }
 
-    /// Takes a connection if one waits.
-    pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
-        let accepted = match self.tcp()?.try_accept() {
+    /// Takes a connection if one waits. `flags`: what the program's descriptor is to have.
+    pub fn try_accept(&self, flags: SocketFlags) -> Result<Option<Accepted>, Errno> {
+        let accepted = match self.tcp()?.try_accept_with(flags) {
             // None can come before there is an engine again.
             Err(_) if self.is_lost_listener() => None,
             accepted => accepted?,
@@ -183,6 +186,7 @@ impl Stream {
         Ok(Some(Accepted {
             stream,
             backing: accepted.backing,
+            is_placed: accepted.is_placed,
             peer: accepted.peer,
         }))
     }

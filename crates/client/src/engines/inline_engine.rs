@@ -81,6 +81,11 @@ pub(crate) fn current() -> Option<&'static dyn InlineEngine> {
     INLINE_ENGINE.current().map(|registered| registered.0)
 }
 
+/// Whether there is one.
+pub(crate) fn is_here() -> bool {
+    current().is_some()
+}
+
 /// Runs `work` with the thread's signals blocked, as a thread inherits it that is started meanwhile.
 pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     let before = sys::block_signals();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hostif::{Completion, Op};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::AddressFamily;
+use rustix::net::{AddressFamily, SocketFlags};
 
 use crate::engines::session::Opened;
 use crate::lock::read;
@@ -19,8 +19,10 @@ use crate::tcp::socket::TcpSocket;
 pub struct Accepted {
     /// The connection.
     pub socket: Arc<TcpSocket>,
-    /// Its backing socket, close-on-exec, at a high number; the caller places it at the lowest free one.
+    /// Its backing socket, close-on-exec, at a high number; the caller places it at the lowest free one, unless `is_placed`.
     pub backing: OwnedFd,
+    /// The backing socket has the lowest free number, and the flags that were asked for.
+    pub is_placed: bool,
     /// The peer.
     pub peer: SocketAddr,
 }
@@ -29,6 +31,11 @@ impl TcpSocket {
     /// Takes the connection that waits longest, if one waits. EINVAL: the socket does not listen.
     /// Several threads and processes may try at once; who comes too late gets `None`.
     pub fn try_accept(&self) -> Result<Option<Accepted>, Errno> {
+        self.try_accept_with(SocketFlags::CLOEXEC)
+    }
+
+    /// As `try_accept`, with the flags that the program's descriptor is to have.
+    pub fn try_accept_with(&self, flags: SocketFlags) -> Result<Option<Accepted>, Errno> {
         if self.state() != State::Listening {
             return Err(self.take_error().unwrap_or(Errno::INVAL));
         }
@@ -42,7 +49,7 @@ impl TcpSocket {
             let Some(part) = self.part_to_accept_from() else {
                 break;
             };
-            match part.try_accept_here(family) {
+            match part.try_accept_here(family, flags) {
                 Ok(Some(accepted)) => return Ok(Some(accepted)),
                 Ok(None) => {}
                 // Its engine has ended meanwhile: the others, and the next one, go on.
@@ -57,11 +64,17 @@ impl TcpSocket {
     }
 
     /// As `try_accept`, on the core of this very socket.
-    fn try_accept_here(&self, family: AddressFamily) -> Result<Option<Accepted>, Errno> {
+    fn try_accept_here(
+        &self,
+        family: AddressFamily,
+        flags: SocketFlags,
+    ) -> Result<Option<Accepted>, Errno> {
         // A fork waits until the connection is known to this process (see `fork`).
         let _opening = read(&self.session().opening);
         self.living()?;
-        let backing = self.session().take_backing(self.id().core(), family)?;
+        let backing = self
+            .session()
+            .take_backing(self.id().core(), family, flags)?;
         match self.session().call(
             self.id(),
             Op::Accept {
@@ -87,6 +100,7 @@ impl TcpSocket {
                 match made {
                     Ok(socket) => Ok(Some(Accepted {
                         socket,
+                        is_placed: backing.is_in_place,
                         backing: backing.fd.into_owned(),
                         peer,
                     })),

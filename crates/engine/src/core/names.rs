@@ -36,6 +36,9 @@ impl EngineCore {
         let Some(row) = self.layer.sockets.held_by(id, slot) else {
             return false;
         };
+        if asks_for_any_port(&command.op) && !self.layer.is_datagram(row) {
+            return false;
+        }
         let Some(backing) = &self.layer.sockets.companion(row).backing else {
             return false;
         };
@@ -84,5 +87,16 @@ impl EngineCore {
         self.layer.sockets.asked_name = Some((socket, name));
         self.handle_command(now, slot, command);
         self.layer.sockets.asked_name = None;
+    }
+}
+
+/// Whether it is a connect whose port the engine is to choose.
+fn asks_for_any_port(op: &Op) -> bool {
+    match op {
+        Op::Connect { local, .. }
+        | Op::ConnectHeard { local, .. }
+        | Op::ConnectFast { local, .. }
+        | Op::ConnectForCookie { local, .. } => local.is_some_and(|local| local.port() == 0),
+        _ => false,
     }
 }

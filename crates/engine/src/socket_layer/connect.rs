@@ -95,6 +95,7 @@ impl SocketLayer {
             return Err(errno);
         }
         self.sockets.adopt(row, connection);
+        self.sockets.companion(row).is_port_chosen = connect.local_port.is_none();
         self.sockets.change(row, |record| record.active = true);
         self.sockets.set_addresses(row, local, remote);
         self.sockets.publish(row, Flags::CONNECTING);

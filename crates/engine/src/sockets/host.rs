@@ -229,6 +229,7 @@ impl Host for Sockets {
         }
         if self.row(row).active
             && self.companions[at(row)].in_time_wait
+            && !self.is_port_chosen(row)
             && let Some(backing) = self.companions[at(row)].backing.take()
         {
             self.keep_lingering(backing);

@@ -60,6 +60,8 @@ pub struct Companion {
     pub holders: Vec<usize>,
     /// The engine's duplicate of the backing socket.
     pub backing: Option<ProgramFd>,
+    /// The engine chose the port of its connection: the backing socket holds none.
+    pub is_port_chosen: bool,
     /// Descriptors of it may be open where no session says so.
     pub is_shared: bool,
     /// No session holds it, and such a descriptor is looked for.
@@ -241,6 +243,11 @@ impl Sockets {
     pub fn backing_inode(&self, row: u32) -> Option<u64> {
         let backing = self.companions[at(row)].backing.as_ref()?;
         rustix::fs::fstat(&**backing).ok().map(|file| file.st_ino)
+    }
+
+    /// Whether the engine chose the port of its connection.
+    pub fn is_port_chosen(&self, row: u32) -> bool {
+        self.companions[at(row)].is_port_chosen
     }
 
     /// Holders of a socket.

@@ -22,7 +22,7 @@ use client::address::{self, Family, Name};
 use client::route;
 use switch::attached;
 use switch::backing;
-use switch::connect::{Request, Towards};
+use switch::connect::{LocalEnd, PORT_RANGE, Request, Towards};
 use switch::readiness::Phase;
 use switch::stream::Stream;
 
@@ -97,6 +97,7 @@ pub fn open_towards(
     destination: SocketAddr,
     opening: Opening,
 ) -> Result<Option<Arc<Stream>>, Errno> {
+    socket.pay_options(fd);
     if socket.family() == Family::V6 && destination.is_ipv4() && is_v6_only(fd)? {
         return Ok(None); // The kernel says why not.
     }
@@ -112,14 +113,25 @@ pub fn open_towards(
         is_engine_only: policy().is_engine_only(),
     };
     let towards = request.decide(engines)?;
-    forget_choice(fd, socket, destination)?;
+    let unnamed = socket
+        .take_unnamed()
+        .then(|| backing::any_of(socket.family()));
+    if unnamed.is_none() {
+        forget_choice(fd, socket, destination)?;
+    }
     let Some(towards) = towards else {
         leave_to_kernel(fd, socket);
         return Ok(None);
     };
     let backing = sys::borrow(fd)?;
     let begin = |tcp, local| begin(backing, socket, &towards, local, (opening, tcp));
-    match towards.open(engines, backing, begin) {
+    let (level, name) = PORT_RANGE;
+    let from = LocalEnd {
+        backing,
+        local: unnamed,
+        has_range: socket.log.has(level, name),
+    };
+    match towards.open(engines, &from, begin) {
         Ok(stream) => {
             socket.decide(Arc::clone(&stream));
             Ok(Some(stream))

@@ -91,5 +91,6 @@ pub fn created(fd: RawFd, domain: i32, kind: i32) {
         _ => Socket::new(family),
     };
     socket.set_made_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+    socket.set_unnamed();
     descriptors::insert(fd, File::new(Kind::Socket(socket)));
 }

@@ -2,10 +2,11 @@
 //! queues, by turns.
 
 use core::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hostif::sync::doorbell;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::SocketFlags;
@@ -23,6 +24,7 @@ use crate::sys;
 use crate::wait::lost_engines;
 use crate::wait::sleep::{Deadline, after_interruption};
 use crate::wait::sleeping;
+use client::PrivateFd;
 use client::address::{self, Emitted};
 use switch::attached;
 use switch::backing;
@@ -41,6 +43,8 @@ pub fn listen(fd: RawFd, backlog: i32) -> Switched<i32> {
         return Ok(None);
     };
     socket.shed();
+    socket.take_unnamed();
+    socket.pay_options(fd);
     options::note_v6_only(fd, socket);
     if let Some(stream) = socket.stream() {
         // A second listen changes the backlog; a connection cannot listen.
@@ -183,7 +187,7 @@ impl Listener<'_> {
             if kernel_first && let Some(accepted) = self.accept_in_kernel()? {
                 return Ok(accepted);
             }
-            if let Some(accepted) = self.stream.try_accept()? {
+            if let Some(accepted) = self.stream.try_accept(self.flags())? {
                 return Ok(self.adopt(accepted));
             }
             if !kernel_first && let Some(accepted) = self.accept_in_kernel()? {
@@ -201,6 +205,11 @@ impl Listener<'_> {
         }
     }
 
+    /// Those of the new descriptor.
+    fn flags(&self) -> SocketFlags {
+        SocketFlags::from_bits_retain(self.flags.cast_unsigned())
+    }
+
     /// Whether shutdown(2) was called meanwhile: the stream is nobody's then.
     fn has_stopped(&self) -> bool {
         let now = self.socket.borrow_stream();
@@ -210,7 +219,23 @@ impl Listener<'_> {
 
     /// Whether the process may have another descriptor: EMFILE or ENFILE, as Linux says before it looks at the queue.
     fn has_free_number(&self) -> Result<(), Errno> {
-        rustix::io::fcntl_dupfd_cloexec(sys::borrow(self.fd)?, 0).map(drop)
+        // The kernel has just said so.
+        if self.socket.kernel_listens() {
+            return Ok(());
+        }
+        static NO_SOCKET: OnceLock<PrivateFd> = OnceLock::new();
+        let no_socket = match NO_SOCKET.get() {
+            Some(no_socket) => no_socket,
+            None => {
+                let made = PrivateFd::new(doorbell::create()?);
+                NO_SOCKET.get_or_init(|| made)
+            }
+        };
+        // Before it looks at the descriptor the kernel reserves a number.
+        match sys::accept_nothing(no_socket.as_fd()) {
+            error @ (Errno::MFILE | Errno::NFILE) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
@@ -240,8 +265,7 @@ impl Listener<'_> {
         if !self.socket.kernel_listens() {
             return Ok(None);
         }
-        let flags = SocketFlags::from_bits_retain(self.flags.cast_unsigned());
-        match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, flags) {
+        match rustix::net::acceptfrom_with(sys::borrow(self.fd)?, self.flags()) {
             Ok((fd, peer)) => {
                 let peer = SocketAddr::try_from(peer.ok_or(Errno::CONNABORTED)?)?;
                 let peer = address::emit_scoped(peer, self.socket.family());
@@ -261,10 +285,14 @@ impl Listener<'_> {
         let Accepted {
             stream,
             backing,
+            is_placed,
             peer,
         } = accepted;
-        let fd = self.place(backing).into_raw_fd();
-        self.socket.log.replay(fd);
+        let placed = match is_placed {
+            true => backing,
+            false => self.place(backing),
+        };
+        let fd = placed.into_raw_fd();
         self.socket.log.apply(&stream);
         let place = stream.place();
         let socket = Socket::accepted(self.socket, stream);
@@ -277,13 +305,16 @@ impl Listener<'_> {
     /// At the limit of open files the number that the backing socket has is the lowest that is left: nothing
     /// fails here, for the connection has left the queue.
     fn place(&self, backing: OwnedFd) -> OwnedFd {
-        let lowest = match rustix::io::fcntl_dupfd_cloexec(&backing, 0) {
+        let closes = self.flags & libc::SOCK_CLOEXEC != 0;
+        let lowest = match sys::lowest_copy(backing.as_fd(), closes) {
             Ok(lower) if lower.as_raw_fd() < backing.as_raw_fd() => lower,
-            _ => backing,
+            _ => {
+                if !closes {
+                    let _ = rustix::io::fcntl_setfd(&backing, FdFlags::empty());
+                }
+                backing
+            }
         };
-        if self.flags & libc::SOCK_CLOEXEC == 0 {
-            let _ = rustix::io::fcntl_setfd(&lowest, FdFlags::empty());
-        }
         // It was made to block, as any socket.
         if self.flags & libc::SOCK_NONBLOCK != 0 {
             let _ = rustix::fs::fcntl_setfl(&lowest, OFlags::NONBLOCK);

@@ -29,14 +29,16 @@ pub fn bind(fd: RawFd, name: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
+    socket.take_unnamed();
     let Name::Ip(address) = address::parse(name, socket.family())? else {
         return Ok(None);
     };
     let (owner, is_broadcast) = owner_of(socket, address.ip());
     socket.shed();
     if socket.borrow_stream().is_some() || socket.bound().is_some() {
-        // Linux looks at the address first: one that is not the kernel's either gets its answer there.
-        return if owner.is_some() {
+        // Linux looks at the address first, but not with IPv6 (`__inet6_bind`): one that is not the kernel's either gets its
+        // answer there.
+        return if owner.is_some() || socket.family() == Family::V6 {
             Err(Errno::INVAL)
         } else {
             Ok(None)

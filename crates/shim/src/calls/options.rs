@@ -38,6 +38,7 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     let Some(socket) = file.socket() else {
         return Ok(None);
     };
+    socket.pay_options(fd);
     if socket.is_datagram()
         && !rare::is_foreign(socket, level)
         && let Some(done) = datagram::groups::set(fd, socket, level, name, value)?
@@ -76,8 +77,16 @@ pub fn set(fd: RawFd, level: i32, name: i32, value: &[u8]) -> Switched<i32> {
     Ok(Some(0))
 }
 
+fn pay(fd: RawFd) {
+    let file = descriptors::lookup(fd);
+    if let Some(socket) = file.as_ref().and_then(|file| file.socket()) {
+        socket.pay_options(fd);
+    }
+}
+
 /// setsockopt(2) whose value cannot be read, which the kernel says in most cases.
 pub fn set_unreadable(fd: RawFd, level: i32, name: i32, is_null: bool) -> Switched<i32> {
+    pay(fd);
     // No value is 0 (`do_ipv6_setsockopt`).
     if is_null
         && level == libc::IPPROTO_IPV6
@@ -205,6 +214,7 @@ pub fn ask(
     room: usize,
     asked: &dyn Fn() -> Vec<u8>,
 ) -> Switched<Answer> {
+    pay(fd);
     if switch::groups::filter::is_filter(level, name)
         && let Some(file) = descriptors::lookup(fd)
         && let Some(socket) = file.socket()

@@ -135,6 +135,7 @@ fn file_of(fd: RawFd) -> Option<Arc<File>> {
                 return Some(file);
             }
             let socket = Socket::inherited(family, stream);
+            socket.set_shared();
             options::recover(fd, &socket);
             sigio::recover(fd, &socket);
             Some(File::new(Kind::Socket(socket)))
@@ -199,6 +200,7 @@ fn adopt(fd: RawFd, is_stream: bool) -> Result<Found, Errno> {
 /// A TCP socket that neither listens nor has a peer, or is about to: its fate is open yet.
 fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
     let socket = Socket::new(family);
+    socket.set_shared();
     let address = backing::local_of(sys::borrow(fd).ok()?).ok()?;
     if address.port() != 0 {
         let all = attached::stream_networks();
@@ -217,9 +219,23 @@ fn undecided(fd: RawFd, family: Family) -> Option<Arc<File>> {
 /// A descriptor leaves in a message: its socket may be held elsewhere from now on.
 pub fn leave(fd: RawFd) {
     let file = descriptors::lookup(fd);
-    let socket = file.as_ref().and_then(|file| file.socket());
-    if let Some(stream) = socket.and_then(Socket::stream) {
+    let Some(socket) = file.as_ref().and_then(|file| file.socket()) else {
+        return;
+    };
+    socket.pay_options(fd);
+    socket.set_shared();
+    if let Some(stream) = socket.stream() {
         stream.share();
+    }
+}
+
+/// All descriptors are about to be another process's too.
+pub fn leave_all() {
+    for fd in descriptors::tracked_in(0, RawFd::MAX) {
+        let file = descriptors::known(fd);
+        if let Some(socket) = file.as_ref().and_then(|file| file.socket()) {
+            socket.pay_options(fd);
+        }
     }
 }
 

@@ -47,8 +47,9 @@ pub fn prepare() {
 }
 
 fn stand_still() {
-    process::note_fork();
+    process::note_departure();
     let inside = Inside::enter();
+    crate::fd_table::inherited::leave_all();
     let asking = crate::fd_table::inherited::hold();
     let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     // The order of all code: members, then what the client locks, then ready.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{NONBLOCKING, Socket};
-use crate::{inline, sys};
+use super::{NONBLOCKING, OWES_OPTIONS, SHARED, Socket};
+use crate::{process, sys};
 
 /// In place of a timeout: it is over before it begins.
 pub const AT_ONCE_US: u64 = u64::MAX;
@@ -19,9 +19,19 @@ const KNOWN_ON: u32 = 2;
 const KNOWN: u32 = 3;
 
 impl Socket {
-    /// O_NONBLOCK. Asked only when a call would block. With an engine inside the process the kernel is
-    /// asked once, and again when the program changes it: a system call would be a tenth of a round trip. A forked
-    /// process shares its open files with another, which may change it too, so there it is always asked.
+    /// Another process has the open file, or may have it.
+    pub fn set_shared(&self) {
+        self.made_after.store(SHARED, Ordering::Relaxed);
+    }
+
+    /// Whether another process may have the open file.
+    pub fn is_shared(&self) -> bool {
+        self.made_after.load(Ordering::Relaxed) != process::departures()
+    }
+
+    /// O_NONBLOCK. Asked only when a call would block. The kernel is asked once, and again when the program changes it: a
+    /// system call would be a tenth of a round trip. Where another process may have the open file, and change it too, it is
+    /// always asked.
     pub fn is_nonblocking(&self, fd: RawFd) -> Result<bool, Errno> {
         if self.kernel_listens() {
             let stream = self.borrow_stream();
@@ -29,7 +39,7 @@ impl Socket {
             return Ok(stream.is_some_and(|stream| stream.is_marked(NONBLOCKING)));
         }
         let seen = self.known_blocking.load(Ordering::Acquire);
-        let may_know = inline::is_wanted() && !crate::process::has_forked();
+        let may_know = !self.is_shared();
         if may_know && seen & KNOWN != 0 {
             return Ok(seen & KNOWN == KNOWN_ON);
         }
@@ -54,6 +64,16 @@ impl Socket {
         let next = |seen: u32| Some((seen & !KNOWN).wrapping_add(KNOWN + 1));
         let (set, get) = (Ordering::AcqRel, Ordering::Relaxed);
         let _ = self.known_blocking.fetch_update(set, get, next);
+    }
+
+    /// Before anybody asks the backing socket of an accepted connection for an option, here or in another process: it gets
+    /// what it has from its listener, which most connections end without.
+    pub fn pay_options(&self, fd: RawFd) {
+        if self.has(OWES_OPTIONS)
+            && self.flags.fetch_and(!OWES_OPTIONS, Ordering::AcqRel) & OWES_OPTIONS != 0
+        {
+            self.log.replay(fd);
+        }
     }
 
     /// The O_NONBLOCK that the program set on a listener whose backing socket hides it.

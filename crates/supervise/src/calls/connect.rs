@@ -25,7 +25,7 @@ use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, TargetFd};
 use switch::backing::{bind_freely, family_of_tcp, family_of_udp, local_of, set_freebind};
 use switch::bind::Local;
-use switch::connect::{Request, Towards};
+use switch::connect::{LocalEnd, PORT_RANGE, Request, Towards};
 use switch::device;
 
 /// Longest address that is read.
@@ -194,7 +194,15 @@ impl Supervisor {
             towards.connect(&socket, local)?;
             Ok(socket)
         };
-        let socket = match towards.open(engines, backing.as_fd(), begin) {
+        let mut range = [0; 4];
+        let (level, name) = PORT_RANGE;
+        let asked = switch::backing::option(backing.as_fd(), level, name, &mut range);
+        let from = LocalEnd {
+            backing: backing.as_fd(),
+            local: None,
+            has_range: asked.is_ok() && range != [0; 4],
+        };
+        let socket = match towards.open(engines, &from, begin) {
             Err(error) if towards.is_for_the_kernel(error) => return Ok(Outcome::Continue),
             opened => opened?,
         };

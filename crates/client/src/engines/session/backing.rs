@@ -1,5 +1,6 @@
 //! Backing sockets for connections that listeners will accept (DESIGN §4): real kernel sockets, made in
-//! batches and known to an engine core by handles, so that an accept costs no round trip for one.
+//! batches and known to an engine core by handles, so that an accept costs no round trip for one. With an engine inside the
+//! process there is no such trip, and one is made for each.
 
 use hostif::Op;
 use hostif::control::{Reply, Request};
@@ -8,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;
 
+use crate::engines::inline_engine;
 use crate::engines::session::Session;
 use crate::engines::session::pool::Backing;
 use crate::lock::lock;
@@ -19,8 +21,13 @@ const FIRST_BATCH: usize = 4;
 const BATCH: usize = 32;
 
 impl Session {
-    /// A backing socket for an accept on a core.
-    pub(crate) fn take_backing(&self, core: u16, family: AddressFamily) -> Result<Backing, Errno> {
+    /// A backing socket for an accept on a core, with these flags if it is made for this one.
+    pub(crate) fn take_backing(
+        &self,
+        core: u16,
+        family: AddressFamily,
+        flags: SocketFlags,
+    ) -> Result<Backing, Errno> {
         let wanted = {
             let mut pool = lock(&self.pool);
             if let Some(backing) = pool.of(core, family).pop() {
@@ -28,6 +35,9 @@ impl Session {
             }
             if pool.refilled { BATCH } else { FIRST_BATCH }
         };
+        if inline_engine::is_here() {
+            return self.make_in_place(core, family, flags);
+        }
         // Two threads may do this at once: then there are more in stock.
         let sockets = match make_sockets(family, wanted.min(batch_limit())) {
             // What lies ready for other cores, or the other family, may be all that is in the way.
@@ -48,6 +58,7 @@ impl Session {
                     family,
                     handle,
                     fd,
+                    is_in_place: false,
                 });
                 pool.of(core, family).extend(ready);
                 pool.refilled = true;
@@ -57,8 +68,35 @@ impl Session {
         }
     }
 
+    /// To tell an engine in this process of one more costs nothing: it is made where the program will have it.
+    fn make_in_place(
+        &self,
+        core: u16,
+        family: AddressFamily,
+        flags: SocketFlags,
+    ) -> Result<Backing, Errno> {
+        let made = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        let fd = PrivateFd::in_place(made);
+        match self.request(core, &Request::Prepare { count: 1 }, &[fd.as_fd()])? {
+            (Reply::Prepared { first, .. }, _) => Ok(Backing {
+                core,
+                family,
+                handle: first,
+                fd,
+                is_in_place: true,
+            }),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
     /// The accept found no connection.
     pub(crate) fn return_backing(&self, backing: Backing) {
+        if backing.is_in_place {
+            let handle = backing.handle;
+            // It fails only when the engine is gone, and the handle with it.
+            let _ = self.post_to(backing.core, None, Op::CloseBacking { handle });
+            return;
+        }
         lock(&self.pool)
             .of(backing.core, backing.family)
             .push(backing);

@@ -25,6 +25,8 @@ pub struct Backing {
     pub handle: u32,
     /// Our end of it.
     pub fd: PrivateFd,
+    /// It has the number and the flags that the program's descriptor is to have.
+    pub is_in_place: bool,
 }
 
 impl Pool {

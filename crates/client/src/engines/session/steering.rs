@@ -23,6 +23,11 @@ const TRIES: u32 = 256;
 const TAKEN_MAX: u32 = 8;
 
 impl Session {
+    /// Whether any port leads to the core that serves a connection, so that the engine may choose it.
+    pub fn is_on_one_core(&self) -> Result<bool, Errno> {
+        Ok(self.attachments()?.steering.cores == 1)
+    }
+
     /// Gives the backing socket of a connection to `remote` a free local port: on loopback of the address that it will come
     /// from, so that others have the port on other addresses, else on any.
     pub fn bind_towards(&self, backing: BorrowedFd<'_>, remote: SocketAddr) -> Result<(), Errno> {

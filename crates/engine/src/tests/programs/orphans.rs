@@ -2,7 +2,9 @@
 
 use crate::harness::{Program, Socket, Wired};
 use crate::tests::scene::Scene;
+use core::net::SocketAddr;
 use hostif::Flags;
+use hostif::Op;
 use hostif::control::{Adopted, Reply, Request};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
@@ -89,9 +91,20 @@ fn a_connection_ends_soon_after_its_last_descriptor() {
 #[test]
 fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
     let mut scene = Scene::new();
-    let (near, far) = scene.connected();
-    let (local, _) = near.header().addresses();
-    let port = local.unwrap().port();
+    let port = scene.active.port();
+    let local = Some(SocketAddr::from(([0; 4], port)));
+    let near = scene.active.open(&mut scene.wired).unwrap();
+    let remote = scene.listener.1;
+    let connect = Op::Connect { remote, local };
+    scene
+        .active
+        .try_call(&mut scene.wired, near.id, connect)
+        .unwrap();
+    scene.wired.settle();
+    let far = scene
+        .passive
+        .accept(&mut scene.wired, &scene.listener.0)
+        .unwrap();
     let is_taken = || {
         let socket = crate::harness::kernel_socket_on(([127, 0, 0, 1], port).into());
         socket.err() == Some(Errno::ADDRINUSE)
@@ -103,6 +116,19 @@ fn the_port_of_a_dead_program_stays_taken_until_its_time_wait_is_over() {
     assert!(is_taken());
     scene.wired.advance(Duration::from_secs(600));
     assert!(!is_taken());
+}
+
+#[test]
+fn a_port_that_the_engine_chose_is_the_kernels_to_give() {
+    let mut scene = Scene::new();
+    let (near, far) = scene.connected();
+    let (local, _) = near.header().addresses();
+    let port = local.unwrap().port();
+    drop(scene.active);
+    scene.wired.advance(Duration::from_ms(128));
+    scene.passive.close(&far);
+    scene.wired.advance(Duration::from_secs(1));
+    assert!(crate::harness::kernel_socket_on(([127, 0, 0, 1], port).into()).is_ok());
 }
 
 #[test]

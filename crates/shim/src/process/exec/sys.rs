@@ -9,7 +9,9 @@ use std::ptr;
 
 use super::{Plan, plan};
 use crate::abi::symbol::Symbol;
+use crate::fd_table::inherited;
 use crate::inline::leave;
+use crate::process::note_departure;
 use crate::sys::{Inside, set_errno};
 use switch::attached;
 
@@ -119,6 +121,8 @@ unsafe fn line(plan: &Plan, arguments: Strings) -> Vec<*const c_char> {
 /// Another program is about to be started by libc: it inherits descriptors that no session of an engine knows of.
 fn about_to_start() {
     let _inside = Inside::enter();
+    note_departure();
+    inherited::leave_all();
     attached::share_all();
 }
 
