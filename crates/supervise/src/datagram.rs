@@ -25,9 +25,10 @@ mod sys;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use client::address::{self, Family, Name};
 use client::engines::EngineIndex;
@@ -126,6 +127,8 @@ pub struct Datagrams {
     pub duplicates: Option<DuplicateFilter>,
     /// What SO_ERROR tells.
     pub error: Option<Errno>,
+    /// When it came to the engine.
+    pub served_since: Instant,
     /// By which stack it has heard from whom.
     pub heard: Heard,
     /// What no engine reaches is refused, not the kernel's.
@@ -165,6 +168,7 @@ impl Datagrams {
             options,
             duplicates: None,
             error: None,
+            served_since: Instant::now(),
             heard: Heard::default(),
             engine_only: false,
             is_shut: false,
@@ -196,6 +200,15 @@ impl Datagrams {
     /// Whether any process has the program's end open: its name is there as long.
     pub fn is_open(&self) -> bool {
         rustix::net::connect(&self.ours, &self.programs_name) != Err(Errno::CONNREFUSED)
+    }
+
+    /// Whether no socket that was bound there before has a share in what comes: it is not connected, and has not SO_REUSEPORT.
+    pub fn has_all_at(&self, ip: IpAddr) -> bool {
+        let local = self.socket.local_address();
+        let is_there = local.is_some_and(|local| local.ip() == ip);
+        is_there
+            && self.peer == Peer::None
+            && !sockopt::socket_reuseport(&self.backing).unwrap_or(true)
     }
 
     /// Our end.

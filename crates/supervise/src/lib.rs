@@ -27,6 +27,7 @@ mod stopped_call;
 mod stream;
 mod supervisor;
 mod sys;
+mod unheard;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -410,6 +410,10 @@ impl Relay {
                     break;
                 }
             }
+            // It takes the room of the whole write that it belongs to: in a small buffer all.
+            if let Some(programs) = self.place.0.same_socket(self.place.1, self.cookie) {
+                let _ = pair::raise_send_buffer(programs.as_fd());
+            }
         }
     }
 

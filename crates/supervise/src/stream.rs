@@ -144,6 +144,7 @@ impl Supervisor {
         for mut blocked in std::mem::take(&mut relay.blocked) {
             let call = blocked.call;
             if !sys::waits(self.listener.as_fd(), call.id) {
+                self.unheard.lapse(&blocked);
                 continue;
             }
             let is_late = blocked.deadline.is_some_and(|late| late <= Instant::now());
@@ -156,13 +157,13 @@ impl Supervisor {
             };
             match attempt {
                 Ok(Attempt::NotYet) => relay.blocked.push(blocked),
-                Ok(Attempt::Kernel) => answers.push((call.id, None)),
-                Ok(Attempt::Done(value)) => answers.push((call.id, Some(Ok(value)))),
-                Err(error) => answers.push((call.id, Some(Err(error)))),
+                Ok(Attempt::Kernel) => answers.push((blocked, None)),
+                Ok(Attempt::Done(value)) => answers.push((blocked, Some(Ok(value)))),
+                Err(error) => answers.push((blocked, Some(Err(error)))),
             }
         }
-        for (id, answer) in answers {
-            self.reply(id, answer);
+        for (blocked, answer) in answers {
+            self.reply_blocked(&blocked, answer);
         }
     }
 

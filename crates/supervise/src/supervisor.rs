@@ -3,7 +3,7 @@
 //! One thread, three sources: calls that were stopped, events of our ends of pairs, events of the engine.
 //! None of them makes it wait: a call that would block waits as a notification until somebody answers it,
 //! and a signal takes it back. Every handler may be run again for the same call (a signal handler replays it):
-//! it acts on what the table says, not on having been called.
+//! it acts on what the table says, not on having been called, and what it cannot do twice `unheard` remembers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -26,8 +26,9 @@ use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
 use crate::settings::Settings;
-use crate::stopped_call::{Call, Outcome, low_half};
+use crate::stopped_call::{Blocked, Call, Outcome, low_half};
 use crate::sys::{self, Notification};
+use crate::unheard::Unheard;
 
 /// Bytes that are taken from a receive window at once.
 const BUFFER_BYTES: usize = 128 * 1024;
@@ -75,6 +76,8 @@ pub struct Supervisor {
     pub served: HashMap<u64, Served>,
     /// Connections whose program has not got its end yet, by the cookie of their backing socket.
     pub undelivered: HashMap<u64, u64>,
+    /// What calls have done that nobody has heard the answer of.
+    pub unheard: Unheard,
     /// Connections that were being made when they were looked at last.
     pub connecting: Vec<u64>,
     /// Who has listeners' sockets.
@@ -109,6 +112,7 @@ impl Supervisor {
             news: Arc::default(),
             served: HashMap::new(),
             undelivered: HashMap::new(),
+            unheard: Unheard::default(),
             connecting: Vec::new(),
             holders: Holders::default(),
             questions: Questions::default(),
@@ -229,29 +233,9 @@ impl Supervisor {
         };
         // What the program has closed before is closed: nobody is accepted there, and it holds no port.
         self.take_events();
-        let outcome = match number {
-            libc::SYS_connect => self.connect(&call),
-            libc::SYS_bind => self.bind(&call),
-            libc::SYS_listen => self.listen(&call),
-            libc::SYS_accept => self.accept(&call, 0),
-            libc::SYS_accept4 => self.accept(&call, i32::from_ne_bytes(low_half(arguments[3]))),
-            libc::SYS_getsockname => self.name(&call, true),
-            libc::SYS_getpeername => self.name(&call, false),
-            libc::SYS_setsockopt => self.set_option(&call),
-            libc::SYS_getsockopt => self.option(&call),
-            libc::SYS_shutdown => self.shutdown(&call),
-            libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-            | libc::SYS_recvmmsg => self.message(&call, number),
-            libc::SYS_ioctl => self.ioctl(&call),
-            number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
-                self.sets.forget();
-                Ok(Outcome::Continue)
-            }
-            _ => Ok(Outcome::Continue),
+        let outcome = match self.unheard.take(&call, number) {
+            Some(answer) => answer.map(Outcome::Return),
+            None => self.carry_out(&call, number),
         };
         let answer = match outcome {
             Ok(Outcome::Continue) => None,
@@ -260,9 +244,64 @@ impl Supervisor {
             Err(error) => Some(Err(error)),
         };
         let told = sys::answer(self.listener.as_fd(), id, answer);
-        if let (libc::SYS_connect, Some(answer), Err(_)) = (number, answer, told) {
-            self.keep_answer(&call, answer);
+        match answer {
+            Some(answer) if told.is_err() && number == libc::SYS_connect => {
+                self.keep_answer(&call, answer);
+            }
+            Some(answer) if told.is_err() => self.unheard.keep(&call, number, answer),
+            _ => {}
         }
+    }
+
+    fn carry_out(&mut self, call: &Call, number: i64) -> Result<Outcome, Errno> {
+        match number {
+            libc::SYS_connect => self.connect(call),
+            libc::SYS_bind => self.bind(call),
+            libc::SYS_listen => self.listen(call),
+            libc::SYS_accept => self.accept(call, 0),
+            libc::SYS_accept4 => self.accept(call, i32::from_ne_bytes(low_half(call.arguments[3]))),
+            libc::SYS_getsockname => self.name(call, true),
+            libc::SYS_getpeername => self.name(call, false),
+            libc::SYS_setsockopt => self.set_option(call),
+            libc::SYS_getsockopt => self.option(call),
+            libc::SYS_shutdown => self.shutdown(call),
+            libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg => self.message(call, number),
+            libc::SYS_ioctl => self.ioctl(call),
+            number if [libc::SYS_epoll_create1, EPOLL_CREATE].contains(&number) => {
+                self.sets.forget();
+                Ok(Outcome::Continue)
+            }
+            _ => Ok(Outcome::Continue),
+        }
+    }
+
+    /// Answers a call that has waited, which is told it later where a signal has taken it back.
+    pub fn reply_blocked(&mut self, blocked: &Blocked, answer: Option<Result<i64, Errno>>) {
+        let told = sys::answer(self.listener.as_fd(), blocked.call.id, answer);
+        if let (Err(_), Some(answer)) = (told, answer) {
+            self.unheard.keep(&blocked.call, blocked.number, answer);
+        }
+    }
+
+    /// What a call is told that waited on a socket until a signal took it back; `None`: it has done nothing, or there is none.
+    pub fn lapsed(&mut self, call: &Call, number: i64, key: u64) -> Option<Result<i64, Errno>> {
+        let blocked = match self.served.get_mut(&key)? {
+            Served::Relay(relay) => &mut relay.blocked,
+            Served::Datagrams(datagrams) => &mut datagrams.blocked,
+            Served::Queue(_) => return None,
+        };
+        // A thread that calls waits in no other call.
+        let at = blocked
+            .iter()
+            .position(|one| one.call.caller == call.caller)?;
+        let lapsed = blocked.remove(at);
+        self.unheard.lapse(&lapsed);
+        self.unheard.take(call, number)
     }
 
     /// Answers a call. Where it is gone, a signal took it back, and it will come again or not.
@@ -404,6 +443,7 @@ impl Supervisor {
         let listener = self.listener.as_fd();
         let waits = |id| sys::waits(listener, id);
         let served = &mut self.served;
+        let mut lapsed = Vec::new();
         self.waited_for.retain(|key| match served.get_mut(key) {
             Some(Served::Relay(relay)) => {
                 relay.waiting.retain(|waiting| {
@@ -429,16 +469,24 @@ impl Supervisor {
             Some(Served::Datagrams(datagrams)) => {
                 datagrams.bell.ring();
                 datagrams.blocked.retain(|blocked| {
-                    if blocked.deadline.is_some_and(|deadline| deadline <= now) {
-                        let _ = sys::answer(listener, blocked.call.id, Some(blocked.given_up()));
+                    let is_late = blocked.deadline.is_some_and(|deadline| deadline <= now);
+                    let answer = Some(blocked.given_up());
+                    if is_late && sys::answer(listener, blocked.call.id, answer).is_ok() {
                         return false;
                     }
-                    waits(blocked.call.id)
+                    let still = waits(blocked.call.id);
+                    if !still {
+                        lapsed.push(*blocked);
+                    }
+                    still
                 });
                 !datagrams.blocked.is_empty()
             }
             None => false,
         });
+        for blocked in &lapsed {
+            self.unheard.lapse(blocked);
+        }
     }
 }
 

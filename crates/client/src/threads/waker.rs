@@ -14,7 +14,8 @@ const SIGNALLED: u32 = 2;
 
 /// One thread's bell. Taken from a pool for the length of a wait.
 pub struct Waker {
-    bell: PrivateFd,
+    /// None where the process may have no more descriptors: its thread looks again and again.
+    bell: Option<PrivateFd>,
     state: AtomicU32,
     /// Set when the thread has to poll the session's doorbell from now on; see `wait_leaders`.
     promoted: AtomicBool,
@@ -25,18 +26,35 @@ pub struct Waker {
 impl Waker {
     /// Makes a bell.
     pub fn new() -> Result<Arc<Waker>, Errno> {
-        Ok(Arc::new(Waker {
-            bell: PrivateFd::new(hostif::sync::doorbell::create()?),
+        let bell = PrivateFd::new(hostif::sync::doorbell::create()?);
+        Ok(Waker::with(Some(bell)))
+    }
+
+    /// One that wakes nobody.
+    pub fn silent() -> Arc<Waker> {
+        Waker::with(None)
+    }
+
+    fn with(bell: Option<PrivateFd>) -> Arc<Waker> {
+        Arc::new(Waker {
+            bell,
             state: AtomicU32::new(AWAKE),
             promoted: AtomicBool::new(false),
             leaked: AtomicBool::new(false),
-        }))
+        })
+    }
+
+    /// Whether it is such a one.
+    pub fn is_silent(&self) -> bool {
+        self.bell.is_none()
     }
 
     /// Wakes the thread, or keeps it from falling asleep. What it shall find must be published before.
     pub fn wake(&self) {
-        if self.state.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP {
-            hostif::sync::doorbell::ring(self.bell.as_fd());
+        if self.state.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP
+            && let Some(bell) = &self.bell
+        {
+            hostif::sync::doorbell::ring(bell.as_fd());
         }
     }
 
@@ -48,7 +66,9 @@ impl Waker {
     /// Sleeper, when the bell is readable: takes the rings. Whoever wakes may still be about to ring, so a ring can
     /// be left for the next sleep, which it ends at once.
     pub fn silence(&self) {
-        hostif::sync::doorbell::drain(self.bell.as_fd());
+        if let Some(bell) = &self.bell {
+            hostif::sync::doorbell::drain(bell.as_fd());
+        }
     }
 
     /// Sleeper, after it looked and found nothing: may it sleep? False if it was woken since.
@@ -58,9 +78,9 @@ impl Waker {
             .is_ok()
     }
 
-    /// The number to poll.
+    /// The number to poll; poll(2) passes over one below 0.
     pub fn number(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.bell.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
     /// Tells a follower to poll the doorbell itself.
@@ -76,8 +96,10 @@ impl Waker {
 
     /// In a forked child: this bell is the parent's too. Once, though every session that it waited for says so.
     pub fn close_leaked(&self) {
-        if !self.leaked.swap(true, Ordering::Relaxed) {
-            self.bell.close_leaked();
+        if !self.leaked.swap(true, Ordering::Relaxed)
+            && let Some(bell) = &self.bell
+        {
+            bell.close_leaked();
         }
     }
 }

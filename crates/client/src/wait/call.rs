@@ -11,6 +11,7 @@ use crate::engines::attachment::attachments::Attachments;
 use crate::engines::budget::Budget;
 use crate::engines::inline_engine;
 use crate::engines::session::Session;
+use crate::sys;
 use crate::threads::waker::Waker;
 use crate::wait::sleep::Sleep;
 use crate::wait::spin::{self, Spun};
@@ -18,6 +19,8 @@ use crate::wait::wait_set::WaitSet;
 
 /// An engine that runs answers within this; sleeping costs more.
 const SPIN: Duration = Duration::from_micros(10);
+/// Between two looks of a thread that nobody can wake.
+const PAUSE: Duration = Duration::from_micros(100);
 
 impl Session {
     /// Sends a command and waits for its completion. Signals do not end the wait: engines answer at
@@ -25,7 +28,8 @@ impl Session {
     pub(crate) fn call(&self, socket: SocketId, op: Op) -> Result<Completion, Errno> {
         let attachment = self.living(socket.core())?;
         let all = self.attachments()?;
-        let waker = all.take_waker()?;
+        // At the limit of descriptors too: the engine answers at once.
+        let waker = all.take_waker().unwrap_or_else(|_| Waker::silent());
         let token = attachment.calls.begin(&waker);
         let command = Command {
             token,
@@ -38,7 +42,9 @@ impl Session {
             self.await_answer(all, attachment, &waker, token);
         }
         let answer = attachment.calls.end(token);
-        all.return_waker(waker);
+        if !waker.is_silent() {
+            all.return_waker(waker);
+        }
         result?;
         answer.ok_or(Errno::CONNRESET)
     }
@@ -72,6 +78,11 @@ impl Session {
         }
         let mut over = || attachment.calls.is_answered(token) || attachment.is_dead();
         while !over() {
+            if waker.is_silent() {
+                let _ = sys::ppoll(&mut [], Some(PAUSE), None);
+                self.reap_if_free(attachment);
+                continue;
+            }
             let sleep = Sleep {
                 kernel: &mut [],
                 mask: None,

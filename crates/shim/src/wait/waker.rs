@@ -1,5 +1,5 @@
 //! Wakes threads that sleep in the switch on something that no other descriptor would tell them: an
-//! eventfd(2), made when a thread first sleeps, written only while one does.
+//! eventfd(2), made when an epoll instance gets its first socket, written only while a thread sleeps.
 //!
 //! The sleeper counts itself in, then looks whether there is something to do, then sleeps; the waker
 //! publishes the work, then looks at the count. Both are sequentially consistent, so one of the two

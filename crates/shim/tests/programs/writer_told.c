@@ -1,5 +1,5 @@
-/* Whoever writes on and on is told that the peer has gone, however full everything is: who waits in write, and who polls for room. A reset
- * comes at once, or after the peer's FIN, as chance has it. */
+/* Whoever writes on and on is told that the peer has gone, however full everything is: who waits in write, who polls for room, and who
+ * asks select(2), which tells of no hang-up. A reset comes at once, or after the peer's FIN, as chance has it. */
 #include "parity.h"
 
 enum { ROUNDS = 120 };
@@ -24,6 +24,24 @@ static ssize_t write_polling(int fd) {
     return written;
 }
 
+/* Little room, and more in each write. */
+static ssize_t write_selecting(int fd) {
+    int room = 4096;
+    ssize_t written;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    do {
+        struct timeval time = {10, 0};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        written = write(fd, bytes, 64 * 1024);
+        if (written < 0 && errno == EAGAIN)
+            written = select(fd + 1, NULL, &set, NULL, &time);
+    } while (written > 0);
+    return written;
+}
+
 static ssize_t write_waiting(int fd) {
     ssize_t written;
     do
@@ -37,7 +55,7 @@ static void client(address_t peer) {
     signal(SIGPIPE, SIG_IGN);
     for (int round = 0; round < ROUNDS; round++) {
         int fd = connected(peer);
-        ssize_t last = round % 2 ? write_polling(fd) : write_waiting(fd);
+        ssize_t last = round % 3 == 2 ? write_selecting(fd) : round % 3 ? write_polling(fd) : write_waiting(fd);
         if (last < 0 && (errno == EPIPE || errno == ECONNRESET))
             told++;
         else

@@ -46,7 +46,6 @@ impl Supervisor {
         if let Some(family) = udp
             && let Ok(Name::Ip(address)) = address::parse(&name, family)
         {
-            self.reap();
             return self.bind_datagrams(call, (fd, family), address);
         }
         let Some(family) = family else {
@@ -236,6 +235,8 @@ impl Supervisor {
                 }
                 delivered => delivered?,
             }
+            // A signal that came meanwhile ends the call now, and not in the moment in which it is answered (`unheard`).
+            let _ = sys::waits(self.listener.as_fd(), call.id);
             // However fast the answer comes: Linux holds the socket during the call and sees it afterwards.
             Err(Errno::INPROGRESS)
         } else {

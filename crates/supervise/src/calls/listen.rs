@@ -129,7 +129,8 @@ impl Supervisor {
         settings: Settings,
         kernel_too: bool,
     ) -> Result<(), Errno> {
-        let pair = Pair::new(is_nonblocking(backing.as_fd()))?;
+        let nonblocking = is_nonblocking(backing.as_fd());
+        let pair = Pair::new(nonblocking)?;
         // A listening socket is never writable.
         pair.stuff()?;
         // And sending to it is EPIPE.
@@ -149,7 +150,13 @@ impl Supervisor {
         let backing_cookie = sys::cookie(&backing)?;
         let parts = (socket, backing);
         let (queue, programs) = Queue::new(parts, settings, kernel_too, pair, bell, place);
-        self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd())?;
+        let exchanged = self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd());
+        if exchanged.is_err() && kernel_too {
+            // A signal took the call back: it comes again, with the same socket.
+            self.ignore_kernels(queue.backing.as_fd());
+            set_nonblocking(queue.backing.as_fd(), nonblocking)?;
+        }
+        exchanged?;
         queue.bell.ring();
         self.served.insert(key, Served::Queue(Box::new(queue)));
         self.holders.note(backing_cookie, key);

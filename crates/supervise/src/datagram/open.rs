@@ -82,6 +82,8 @@ impl Supervisor {
         (fd, family): (OwnedFd, Family),
         address: SocketAddr,
     ) -> Result<Outcome, Errno> {
+        // What the program has closed holds no port, and has no share in a group.
+        self.drop_closed_at(address);
         let is_kernels = address.ip().is_loopback() && !self.engine_access.has_loopback();
         if is_kernels || address.ip().is_multicast() || address.ip() == LOOPBACK_BROADCAST {
             return Ok(Outcome::Continue);
@@ -100,9 +102,16 @@ impl Supervisor {
         if !call.caller.may_bind(address.port()) {
             return Ok(Outcome::Continue);
         }
-        bind_freely(candidate.fd.as_fd(), address, family)?;
-        self.serve(call, candidate, owner)?;
-        Ok(Outcome::Return(0))
+        let cookie = crate::sys::cookie(&candidate.fd)?;
+        if !self.unheard.take_bound(cookie) {
+            bind_freely(candidate.fd.as_fd(), address, family)?;
+        }
+        let served = self.serve(call, candidate, owner);
+        if let Err(Errno::NOENT | Errno::SRCH) = served {
+            // A signal took the call back.
+            self.unheard.keep_bound(cookie);
+        }
+        served.map(|_| Outcome::Return(0))
     }
 
     /// Puts a bound socket on its engine; the key of it.
@@ -141,7 +150,12 @@ impl Supervisor {
         self.watch(datagrams.ours(), key)?;
         self.watch_kernels(datagrams.backing.as_fd(), key)?;
         let at = (call.caller, call.fd);
-        self.exchange(call.id, at, datagrams.backing.as_fd(), programs.as_fd())?;
+        let exchanged = self.exchange(call.id, at, datagrams.backing.as_fd(), programs.as_fd());
+        if exchanged.is_err() {
+            // A signal took the call back: it comes again, with the same socket.
+            self.ignore_kernels(datagrams.backing.as_fd());
+        }
+        exchanged?;
         self.watch_life(programs.as_fd(), key)?;
         datagrams.bell.ring();
         self.served
@@ -237,6 +251,9 @@ impl Supervisor {
         let Some((fd, key)) = self.socket_of(call) else {
             return Ok(Outcome::Continue);
         };
+        if let Some(answer) = self.lapsed(call, number, key) {
+            return answer.map(Outcome::Return);
+        }
         let (programs, key) = match self.served.get(&key) {
             Some(Served::Datagrams(_)) => (fd, key),
             Some(Served::Relay(_) | Served::Queue(_)) => {
@@ -317,7 +334,36 @@ impl Supervisor {
             && let Ok(Name::Ip(to)) = parse(&name, datagrams.family)
             && is_this_hosts(to.ip(), &networks)
         {
-            self.reap();
+            self.drop_closed_at(to);
+        }
+    }
+
+    /// Ends the sockets of a port that no process has open any more. Not those that are in nobody's way: of sockets of one address
+    /// that are not connected and share nothing, the one that was bound last has all that comes, and says who may be beside it.
+    fn drop_closed_at(&mut self, address: SocketAddr) {
+        let port = address.port();
+        if port == 0 {
+            return;
+        }
+        let served = self.served.iter();
+        let mut at_port: Vec<_> = served
+            .filter_map(|(key, served)| match served {
+                Served::Datagrams(one) if one.local_port() == Some(port) => {
+                    Some((one.served_since, *key))
+                }
+                _ => None,
+            })
+            .collect();
+        at_port.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, key) in at_port {
+            let Some(Served::Datagrams(one)) = self.served.get(&key) else {
+                continue;
+            };
+            if !one.is_open() {
+                self.drop_datagrams(key, &mut vec![0; usize::from(u16::MAX)]);
+            } else if one.has_all_at(address.ip()) {
+                return;
+            }
         }
     }
 
@@ -430,6 +476,7 @@ impl Supervisor {
         for mut blocked in std::mem::take(&mut datagrams.blocked) {
             let call = blocked.call;
             if !crate::sys::waits(self.listener.as_fd(), call.id) {
+                self.unheard.lapse(&blocked);
                 continue;
             }
             let answer = match call.caller.same_socket(call.fd, key) {
@@ -445,9 +492,10 @@ impl Supervisor {
                     }
                 }
                 Err(Errno::AGAIN) => {
-                    self.reply(call.id, Some(Ok(i64::try_from(blocked.done).unwrap_or(0))));
+                    let done = i64::try_from(blocked.done).unwrap_or(0);
+                    self.reply_blocked(&blocked, Some(Ok(done)));
                 }
-                answer => self.reply(call.id, Some(answer)),
+                answer => self.reply_blocked(&blocked, Some(answer)),
             }
         }
     }

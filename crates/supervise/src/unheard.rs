@@ -1,0 +1,232 @@
+//! What calls have done that a signal took back: seccomp_unotify(2) lets every signal end the wait for an answer, also once the
+//! supervisor has acted. Where the handler restarts calls (SA_RESTART) the same call comes again at once; where it does not, the program
+//! hears EINTR and mostly makes the same call again. Either way it is told what it was to be told, and nothing is sent or taken twice.
+//!
+//! What cannot be seen from here: an answer that the kernel takes in the very moment in which the caller leaves because of a signal
+//! (`seccomp_do_user_notification` looks whether there is one, and locks afterwards).
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use rustix::io::Errno;
+
+use crate::datagram::message::{self, MessageLayout};
+use crate::stopped_call::{Blocked, Call, low_half};
+
+/// Threads of which something is remembered, and sockets.
+const REMEMBERED_MAX: usize = 4096;
+/// Of a payload that was sent so much is compared.
+const COMPARED_BYTES: usize = 64 * 1024;
+/// Bytes of `struct msghdr`, and those words of it that a receiving call does not change.
+const HEADER_BYTES: usize = 56;
+const KEPT_WORDS: [usize; 4] = [0, 2, 3, 4];
+
+/// See the file's head.
+#[derive(Default)]
+pub struct Unheard {
+    /// By thread: each makes one call at a time, but for handlers of signals.
+    answers: HashMap<u32, Answer>,
+    /// Sockets that the kernel has bound for a call that came no further.
+    bound: HashSet<u64>,
+}
+
+struct Answer {
+    number: i64,
+    arguments: [u64; 6],
+    /// Of what was sent.
+    payload: Option<u64>,
+    /// What a receiving call has left beside the payload: its header, or the length of the name.
+    told: Option<(u64, Vec<u8>)>,
+    value: Result<i64, Errno>,
+}
+
+impl Unheard {
+    /// A call was answered and is gone.
+    pub fn keep(&mut self, call: &Call, number: i64, value: Result<i64, Errno>) {
+        let is_undone = matches!(
+            value,
+            Err(Errno::AGAIN | Errno::NOENT | Errno::SRCH | Errno::INTR)
+        );
+        if is_undone || !has_effect(call, number) {
+            return;
+        }
+        if self.answers.len() >= REMEMBERED_MAX {
+            self.answers.clear();
+        }
+        let answer = Answer {
+            number,
+            arguments: call.arguments,
+            payload: payload(call, number),
+            told: told(call, number),
+            value,
+        };
+        self.answers.insert(call.caller.tid, answer);
+    }
+
+    /// A call that waited is gone: what it has done until then is what it returns.
+    pub fn lapse(&mut self, blocked: &Blocked) {
+        if let Ok(done) = i64::try_from(blocked.done)
+            && done > 0
+        {
+            self.keep(&blocked.call, blocked.number, Ok(done));
+        }
+    }
+
+    /// What a call has to be told that comes again.
+    pub fn take(&mut self, call: &Call, number: i64) -> Option<Result<i64, Errno>> {
+        let answer = self.answers.get(&call.caller.tid)?;
+        let is_same = answer.number == number
+            && answer.arguments == call.arguments
+            && answer.payload == payload(call, number)
+            && answer.is_where_it_was(call);
+        if !is_same {
+            return None;
+        }
+        let answer = self.answers.remove(&call.caller.tid)?;
+        if let Some((at, bytes)) = answer.told {
+            // It was there a moment ago.
+            let _ = call.caller.write(at, &bytes);
+        }
+        Some(answer.value)
+    }
+
+    /// A socket was bound for a call, which comes again.
+    pub fn keep_bound(&mut self, cookie: u64) {
+        if self.bound.len() >= REMEMBERED_MAX {
+            self.bound.clear();
+        }
+        self.bound.insert(cookie);
+    }
+
+    /// Whether it is that socket.
+    pub fn take_bound(&mut self, cookie: u64) -> bool {
+        self.bound.remove(&cookie)
+    }
+}
+
+impl Answer {
+    /// Whether the name, the payload and the control messages go where they went.
+    fn is_where_it_was(&self, call: &Call) -> bool {
+        match &self.told {
+            Some((at, bytes)) if bytes.len() == HEADER_BYTES => {
+                let now = call.caller.read(*at, HEADER_BYTES).unwrap_or_default();
+                let (now, before) = (now.as_chunks::<8>().0, bytes.as_chunks::<8>().0);
+                KEPT_WORDS
+                    .iter()
+                    .all(|word| now.get(*word) == before.get(*word))
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Whether a call that is made twice does something twice.
+fn has_effect(call: &Call, number: i64) -> bool {
+    match number {
+        libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_bind => true,
+        libc::SYS_getsockopt => {
+            let option = [call.arguments[1], call.arguments[2]];
+            option.map(|word| i32::from_ne_bytes(low_half(word)))
+                == [libc::SOL_SOCKET, libc::SO_ERROR]
+        }
+        _ => false,
+    }
+}
+
+/// Names what a call sends; `None`: nothing, or it cannot be read.
+fn payload(call: &Call, number: i64) -> Option<u64> {
+    if !message::sends(number) {
+        return None;
+    }
+    let place = MessageLayout::of(call, number, 0).ok()?;
+    let bytes = place.read_piece(call.caller, 0, COMPARED_BYTES).ok()?;
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+fn told(call: &Call, number: i64) -> Option<(u64, Vec<u8>)> {
+    let (at, len) = match number {
+        libc::SYS_recvmsg => (call.arguments[1], HEADER_BYTES),
+        libc::SYS_recvfrom => (call.arguments[5], 4),
+        _ => return None,
+    };
+    let bytes = (at != 0)
+        .then(|| call.caller.read(at, len).ok())
+        .flatten()?;
+    Some((at, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::Caller;
+
+    fn call(arguments: [u64; 6]) -> Call {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        Call {
+            id: 1,
+            caller: Caller {
+                tid: tid.cast_unsigned(),
+            },
+            fd: 5,
+            arguments,
+        }
+    }
+
+    fn address<T>(of: &T) -> u64 {
+        u64::try_from(std::ptr::from_ref(of).addr()).unwrap()
+    }
+
+    #[test]
+    fn a_send_that_comes_again_is_told_what_it_was_to_be_told_once() {
+        let message = std::cell::Cell::new(*b"one");
+        let again = call([5, address(&message), 3, 0, 0, 0]);
+        let mut unheard = Unheard::default();
+        unheard.keep(&again, libc::SYS_sendto, Ok(3));
+        assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
+        assert_eq!(unheard.take(&again, libc::SYS_sendto), Some(Ok(3)));
+        assert_eq!(unheard.take(&again, libc::SYS_sendto), None);
+        unheard.keep(&again, libc::SYS_sendto, Ok(3));
+        message.set(*b"two");
+        let other = unheard.take(&again, libc::SYS_sendto);
+        assert_eq!(other, None, "another message at the same place");
+    }
+
+    #[test]
+    fn what_a_receiving_call_left_beside_the_payload_is_put_there_again() {
+        let len = std::cell::Cell::new(16_u32);
+        let again = call([5, 0, 0, 0, 0, address(&len)]);
+        let mut unheard = Unheard::default();
+        unheard.keep(&again, libc::SYS_recvfrom, Ok(7));
+        len.set(128);
+        assert_eq!(unheard.take(&again, libc::SYS_recvfrom), Some(Ok(7)));
+        assert_eq!(len.get(), 16);
+    }
+
+    #[test]
+    fn what_did_nothing_is_done_when_it_comes_again() {
+        let mut unheard = Unheard::default();
+        let again = call([5, 0, 0, 0, 0, 0]);
+        unheard.keep(&again, libc::SYS_recvfrom, Err(Errno::AGAIN));
+        assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
+        unheard.keep(&again, libc::SYS_setsockopt, Ok(0));
+        assert_eq!(unheard.take(&again, libc::SYS_setsockopt), None);
+        let blocked = Blocked {
+            call: again,
+            number: libc::SYS_recvfrom,
+            done: 0,
+            deadline: None,
+        };
+        unheard.lapse(&blocked);
+        assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
+        unheard.lapse(&Blocked { done: 9, ..blocked });
+        assert_eq!(unheard.take(&again, libc::SYS_recvfrom), Some(Ok(9)));
+    }
+}
