@@ -97,7 +97,8 @@ class Faults:
                         self.one(number, nic, way, name, fault)
                         result["outcome"] = "ok"
                     except Failure as failure:
-                        result.update(outcome="failed", said=str(failure))
+                        is_refused = "not supported" in str(failure)
+                        result.update(outcome="not possible" if is_refused else "failed", said=str(failure))
                     say(f"{card} {way} {name}: {result['outcome']} {result.get('said', '')}")
 
     def one(self, number, nic, way, name, fault):

@@ -1,5 +1,6 @@
 """A guest with cards, in software emulation, and the host's side of their cables: TAPs in a network namespace."""
 
+import contextlib
 import json
 import os
 import select
@@ -177,6 +178,21 @@ class Guest:
             if time.monotonic() > deadline:
                 raise Failure(f"no {what} within {seconds} s: {' '.join(lines)}")
             time.sleep(0.2)
+
+    @contextlib.contextmanager
+    def changed(self, number, nic, place):
+        """A card and its cable as a place wants them, meanwhile; the interface to use."""
+        card = self.cards[number - 1]
+        if place == "jumbo":
+            self.ip("link", "set", card, "mtu", "9000")
+            self.run(f"ip link set {nic} mtu 9000")
+            try:
+                yield nic
+            finally:
+                self.run(f"ip link set {nic} mtu 1500")
+                self.ip("link", "set", card, "mtu", "1500")
+        else:
+            yield nic
 
     def plug(self, number):
         """Puts a drawn card into its slot again."""

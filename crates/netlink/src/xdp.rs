@@ -23,12 +23,15 @@ const NETDEV_A_DEV_XDP_ZC_MAX_SEGS: u16 = 4;
 const NETDEV_XDP_ACT_BASIC: u32 = 1;
 const NETDEV_XDP_ACT_REDIRECT: u32 = 2;
 const NETDEV_XDP_ACT_XSK_ZEROCOPY: u32 = 8;
+const NETDEV_XDP_ACT_RX_SG: u32 = 32;
 
 /// Modes of AF_XDP that a driver has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdpFeatures {
     /// Programs run in the driver, and may pass frames to AF_XDP.
     pub native: bool,
+    /// They are given frames in several pieces: frames that are longer than a page can arrive.
+    pub pieces: bool,
     /// The device writes into the memory of an AF_XDP socket.
     pub zero_copy: bool,
     /// Pieces of a frame that it then takes.
@@ -78,6 +81,7 @@ fn parse(body: &[u8]) -> Option<XdpFeatures> {
     let pieces = attribute(attributes, NETDEV_A_DEV_XDP_ZC_MAX_SEGS);
     Some(XdpFeatures {
         native: has(NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT),
+        pieces: has(NETDEV_XDP_ACT_RX_SG),
         zero_copy: has(NETDEV_XDP_ACT_XSK_ZEROCOPY),
         zero_copy_pieces: pieces.and_then(|pieces| word(pieces, 0)).unwrap_or(0),
     })
@@ -103,7 +107,8 @@ mod tests {
         let nothing = says(0, None);
         assert!(!nothing.native && !nothing.zero_copy);
         let zero_copy = says(0xb, Some(1));
-        assert!(zero_copy.native && zero_copy.zero_copy);
+        assert!(zero_copy.native && zero_copy.zero_copy && !zero_copy.pieces);
+        assert!(says(0x23, None).pieces);
         assert_eq!(zero_copy.zero_copy_pieces, 1);
         assert!(!says(1, None).native, "no frame reaches AF_XDP");
         assert_eq!(parse(&[0; 3]), None);

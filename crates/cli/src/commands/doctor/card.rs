@@ -50,6 +50,7 @@ struct Interrupt {
 #[derive(Debug, Serialize)]
 struct Xdp {
     native: bool,
+    pieces: bool,
     zero_copy: bool,
     zero_copy_pieces: u32,
 }
@@ -58,11 +59,13 @@ impl From<XdpFeatures> for Xdp {
     fn from(features: XdpFeatures) -> Self {
         let XdpFeatures {
             native,
+            pieces,
             zero_copy,
             zero_copy_pieces,
         } = features;
         Self {
             native,
+            pieces,
             zero_copy,
             zero_copy_pieces,
         }
