@@ -1,5 +1,5 @@
-//! What administrators have set for the kernel's TCP in the network namespace (ip-sysctl, `net.ipv4.tcp_*`), as far as it
-//! means something here: it holds for an engine's connections too, as it is when they begin.
+//! What administrators have set for the kernel's TCP in the network namespace (ip-sysctl, `net.ipv4.tcp_*` and the range of ports),
+//! as far as it means something here: it holds for an engine's connections too, as it is when they begin.
 
 mod key;
 
@@ -43,13 +43,21 @@ const fn setting(
     }
 }
 
-static SETTINGS: [Setting; 17] = [
+static SETTINGS: [Setting; 19] = [
     setting("tcp_ecn", 0, 2, |config, value| {
         config.socket_options.ecn = EcnMode::from_number(u8::try_from(value).ok()?)?;
         Some(())
     }),
     setting("tcp_fastopen", 0, 1, |config, value| {
         config.fast_open = FastOpenModes::from_bits_truncate(u32::try_from(value).ok()?);
+        Some(())
+    }),
+    setting("ip_local_port_range", 0, 32_768, |config, value| {
+        config.limits.ephemeral_ports.0 = port(value)?;
+        Some(())
+    }),
+    setting("ip_local_port_range", 1, 60_999, |config, value| {
+        config.limits.ephemeral_ports.1 = port(value)?;
         Some(())
     }),
     setting("tcp_rmem", 1, 131_072, |config, value| {
@@ -131,6 +139,10 @@ static SETTINGS: [Setting; 17] = [
 fn seconds(value: u64) -> Option<u16> {
     let seconds = u16::try_from(value).ok()?;
     (1..=32_767).contains(&seconds).then_some(seconds)
+}
+
+fn port(value: u64) -> Option<u16> {
+    u16::try_from(value).ok().filter(|port| *port != 0)
 }
 
 /// As many as the kernel's own take.

@@ -41,6 +41,11 @@ impl Ports {
         }
     }
 
+    /// From now on hands out those from `first` to `last`.
+    pub(crate) fn set_range(&mut self, (first, last): (u16, u16)) {
+        (self.first, self.last) = (first.min(last), last.max(first));
+    }
+
     /// Counts a connection or TIME-WAIT record on local port `port`.
     pub(crate) fn add_user(&mut self, port: u16) {
         self.users[usize::from(port)] += 1;

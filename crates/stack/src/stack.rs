@@ -156,7 +156,7 @@ impl<'m> Stack<'m> {
         }
     }
 
-    /// From now on handshakes use, offer and answer as `config` says.
+    /// From now on handshakes use, offer and answer as `config` says, and ports are chosen from its range.
     pub fn set_modes(&mut self, config: &Config) {
         let own = &mut self.ip.link.config;
         own.offers = config.offers;
@@ -164,5 +164,8 @@ impl<'m> Stack<'m> {
         own.syn_cookies = config.syn_cookies;
         own.receive_offer = config.receive_offer;
         own.receive_buffer_max = config.receive_buffer_max;
+        own.ephemeral_ports = config.ephemeral_ports;
+        self.tcp.ports.set_range(config.ephemeral_ports);
+        self.udp.ports.set_range(config.ephemeral_ports);
     }
 }

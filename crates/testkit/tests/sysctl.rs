@@ -28,6 +28,45 @@ fn set(world: &World, settings: &[(&str, &str)]) {
     }
 }
 
+/// A connection's port, as its program sees it.
+const PORT: &str = "
+import socket, sys
+print(socket.create_connection((sys.argv[1], int(sys.argv[2]))).getsockname()[1])
+";
+
+#[test]
+fn ports_are_chosen_from_the_range_of_the_namespace() {
+    let test = "port-range";
+    if !world::can_run(test, &["python3"]) {
+        return;
+    }
+    for way in [Mode::Engine, Mode::Inline] {
+        let mut world = World::without_engine(test, way);
+        set(&world, &[("ip_local_port_range", "'40000 40007'")]);
+        if way == Mode::Engine {
+            world.engine = world.start_engine(&[]);
+        }
+        let mut server = world.start_peer(&["python3", "-c", SERVER]);
+        let (address, port) = (world.peer_address(), port_of(&mut server));
+        let chosen = || {
+            let done = world::finish(world.start_tested(&["python3", "-c", PORT, &address, &port]));
+            done.stdout
+                .trim()
+                .parse::<u16>()
+                .unwrap_or_else(|_| panic!("{way:?}: {}", done.stderr))
+        };
+        for _ in 0..3 {
+            let port = chosen();
+            assert!((40_000..=40_007).contains(&port), "{way:?}: {port}");
+        }
+        set(&world, &[("ip_local_port_range", "'50000 50007'")]);
+        wait_for("a port of the new range", PATIENCE, || {
+            (50_000..=50_007).contains(&chosen())
+        });
+        server.stop();
+    }
+}
+
 /// What `shunt ss` says of a new connection: whether it has timestamps and selective acknowledgments.
 fn offered(world: &World, port: &str) -> [Option<bool>; 2] {
     let address = world.peer_address();

@@ -35,7 +35,7 @@ pub(crate) struct Udp<'m> {
     pub(crate) used: &'m mut u32,
     free: Vec<u32>,
     pub(crate) table: Table,
-    ports: Ports,
+    pub(crate) ports: Ports,
     path_mtus: PathMtus,
     /// Orders sockets that share an end by when they were bound.
     bindings: u64,
