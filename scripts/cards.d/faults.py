@@ -8,7 +8,7 @@ import sys
 import time
 
 from guest import addresses
-from matrix import PROBE, WAYS
+from matrix import PROBE, REDIS, WAYS
 from words import Failure, say
 
 # How long a fault lasts, and how long the transfer may take with it.
@@ -107,7 +107,7 @@ class Faults:
         try:
             pids.append(self.matrix.start("engine", f"shunt engine --nic {nic} {WAYS[way][0]} --address {v4}/24"))
             self.matrix.wait_for_engine(pids[0])
-            pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- redis-server --port 6379 --bind {v4} --protected-mode no --save ''"))
+            pids.append(self.matrix.start("redis", f"shunt run --policy engine-only -- {REDIS} {v4}"))
             self.matrix.wait_to_serve("redis", pids[1])
             with guest.beside(sys.executable, PROBE, "slowly", v4) as transfer:
                 try:

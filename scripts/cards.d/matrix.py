@@ -25,6 +25,8 @@ IMPOSSIBLE = {
     ("e1000e", "zero-copy"): "the kernel's e1000e has no XDP",
     ("vmxnet3", "zero-copy"): "the kernel's vmxnet3 has XDP, but takes no memory of AF_XDP",
 }
+# Followed by the addresses to listen on.
+REDIS = "redis-server --port 6379 --protected-mode no --save '' --bind"
 STREAMS = (("echo", "IPv4"), ("up", "IPv4"), ("down", "IPv4"), ("echo", "IPv6"), ("up", "IPv6"))
 DATAGRAMS = (("datagrams", "IPv4"),)
 # There a frame has to fit a page of 4 KiB with room for the kernel: cards refuse, or lose, longer ones.
@@ -90,7 +92,7 @@ class Matrix:
         if place != "shared":
             own += f" --address {v4}/24 --address {v6}/64"
         programs = (
-            ("redis", f"redis-server --port 6379 --bind {v4} {v6} --protected-mode no --save ''", STREAMS),
+            ("redis", f"{REDIS} {v4} {v6}", STREAMS),
             ("socat", f"socat -T 60 UDP4-LISTEN:9000,bind={v4} PIPE", DATAGRAMS),
         )
         started, done, counters = [], [], {}

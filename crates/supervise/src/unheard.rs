@@ -12,11 +12,12 @@ use rustix::io::Errno;
 
 use crate::datagram::message::{self, MessageLayout};
 use crate::stopped_call::{Blocked, Call, low_half};
+use crate::sys;
 
 /// Threads of which something is remembered, and sockets.
-const REMEMBERED_MAX: usize = 4096;
-/// Of a payload that was sent so much is compared.
-const COMPARED_BYTES: usize = 64 * 1024;
+const REMEMBERED_MAX: usize = 256;
+/// Of a payload that was sent so much is compared, and of one that was received so much is kept.
+const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of `struct msghdr`, and those words of it that a receiving call does not change.
 const HEADER_BYTES: usize = 56;
 const KEPT_WORDS: [usize; 4] = [0, 2, 3, 4];
@@ -33,8 +34,12 @@ pub struct Unheard {
 struct Answer {
     number: i64,
     arguments: [u64; 6],
-    /// Of what was sent.
-    payload: Option<u64>,
+    /// The cookie of the socket: its number may be another's since.
+    socket: u64,
+    /// Names what was sent.
+    sent: Option<u64>,
+    /// What was received: its place may have been used for something else since.
+    received: Vec<u8>,
     /// What a receiving call has left beside the payload: its header, or the length of the name.
     told: Option<(u64, Vec<u8>)>,
     value: Result<i64, Errno>,
@@ -50,13 +55,19 @@ impl Unheard {
         if is_undone || !has_effect(call, number) {
             return;
         }
+        let socket = call.caller.descriptor(call.fd).and_then(sys::cookie);
+        let Ok(socket) = socket else {
+            return;
+        };
         if self.answers.len() >= REMEMBERED_MAX {
             self.answers.clear();
         }
         let answer = Answer {
             number,
             arguments: call.arguments,
-            payload: payload(call, number),
+            socket,
+            sent: sent(call, number),
+            received: received(call, number, value),
             told: told(call, number),
             value,
         };
@@ -77,12 +88,19 @@ impl Unheard {
         let answer = self.answers.get(&call.caller.tid)?;
         let is_same = answer.number == number
             && answer.arguments == call.arguments
-            && answer.payload == payload(call, number)
-            && answer.is_where_it_was(call);
+            && answer.sent == sent(call, number)
+            && answer.is_where_it_was(call)
+            && call.caller.same_socket(call.fd, answer.socket).is_some();
         if !is_same {
             return None;
         }
         let answer = self.answers.remove(&call.caller.tid)?;
+        if !answer.received.is_empty()
+            && let Ok(place) = MessageLayout::of(call, number, 0)
+        {
+            // As below.
+            let _ = place.write_payload(call.caller, 0, &answer.received);
+        }
         if let Some((at, bytes)) = answer.told {
             // It was there a moment ago.
             let _ = call.caller.write(at, &bytes);
@@ -140,15 +158,42 @@ fn has_effect(call: &Call, number: i64) -> bool {
 }
 
 /// Names what a call sends; `None`: nothing, or it cannot be read.
-fn payload(call: &Call, number: i64) -> Option<u64> {
+fn sent(call: &Call, number: i64) -> Option<u64> {
     if !message::sends(number) {
         return None;
     }
     let place = MessageLayout::of(call, number, 0).ok()?;
-    let bytes = place.read_piece(call.caller, 0, COMPARED_BYTES).ok()?;
     let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
+    place.len().hash(&mut hasher);
+    payload(call, &place, PAYLOAD_BYTES_MAX)?.hash(&mut hasher);
     Some(hasher.finish())
+}
+
+/// What a call has received; of one that throws bytes away (MSG_TRUNC of tcp(7)), and of one that takes several messages, nothing.
+fn received(call: &Call, number: i64, value: Result<i64, Errno>) -> Vec<u8> {
+    let takes_one = matches!(number, libc::SYS_recvfrom | libc::SYS_recvmsg);
+    let len = value.ok().and_then(|len| usize::try_from(len).ok());
+    let Some(len) = len.filter(|_| takes_one) else {
+        return Vec::new();
+    };
+    if message::flags(call, number) & libc::MSG_TRUNC != 0 {
+        return Vec::new();
+    }
+    let place = MessageLayout::of(call, number, 0).ok();
+    place
+        .and_then(|place| payload(call, &place, len.min(PAYLOAD_BYTES_MAX)))
+        .unwrap_or_default()
+}
+
+/// The first bytes of a payload, from all its pieces.
+fn payload(call: &Call, place: &MessageLayout, max: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() < max.min(place.len()) {
+        let piece = place.read_piece(call.caller, bytes.len(), max - bytes.len());
+        let piece = piece.ok().filter(|piece| !piece.is_empty())?;
+        bytes.extend(piece);
+    }
+    Some(bytes)
 }
 
 fn told(call: &Call, number: i64) -> Option<(u64, Vec<u8>)> {
@@ -167,6 +212,8 @@ fn told(call: &Call, number: i64) -> Option<(u64, Vec<u8>)> {
 mod tests {
     use super::*;
     use crate::caller::Caller;
+    use rustix::fd::{AsRawFd as _, OwnedFd};
+    use rustix::net::{AddressFamily, SocketType};
 
     fn call(arguments: [u64; 6]) -> Call {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
@@ -175,9 +222,17 @@ mod tests {
             caller: Caller {
                 tid: tid.cast_unsigned(),
             },
-            fd: 5,
+            fd: i32::try_from(arguments[0]).unwrap(),
             arguments,
         }
+    }
+
+    fn socket() -> OwnedFd {
+        rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap()
+    }
+
+    fn number(socket: &OwnedFd) -> u64 {
+        u64::try_from(socket.as_raw_fd()).unwrap()
     }
 
     fn address<T>(of: &T) -> u64 {
@@ -186,8 +241,9 @@ mod tests {
 
     #[test]
     fn a_send_that_comes_again_is_told_what_it_was_to_be_told_once() {
+        let socket = socket();
         let message = std::cell::Cell::new(*b"one");
-        let again = call([5, address(&message), 3, 0, 0, 0]);
+        let again = call([number(&socket), address(&message), 3, 0, 0, 0]);
         let mut unheard = Unheard::default();
         unheard.keep(&again, libc::SYS_sendto, Ok(3));
         assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
@@ -201,8 +257,9 @@ mod tests {
 
     #[test]
     fn what_a_receiving_call_left_beside_the_payload_is_put_there_again() {
+        let socket = socket();
         let len = std::cell::Cell::new(16_u32);
-        let again = call([5, 0, 0, 0, 0, address(&len)]);
+        let again = call([number(&socket), 0, 0, 0, 0, address(&len)]);
         let mut unheard = Unheard::default();
         unheard.keep(&again, libc::SYS_recvfrom, Ok(7));
         len.set(128);
@@ -212,8 +269,9 @@ mod tests {
 
     #[test]
     fn what_did_nothing_is_done_when_it_comes_again() {
+        let socket = socket();
         let mut unheard = Unheard::default();
-        let again = call([5, 0, 0, 0, 0, 0]);
+        let again = call([number(&socket), 0, 0, 0, 0, 0]);
         unheard.keep(&again, libc::SYS_recvfrom, Err(Errno::AGAIN));
         assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
         unheard.keep(&again, libc::SYS_setsockopt, Ok(0));
@@ -228,5 +286,37 @@ mod tests {
         assert_eq!(unheard.take(&again, libc::SYS_recvfrom), None);
         unheard.lapse(&Blocked { done: 9, ..blocked });
         assert_eq!(unheard.take(&again, libc::SYS_recvfrom), Some(Ok(9)));
+    }
+
+    #[test]
+    fn another_socket_of_the_same_number_is_told_nothing() {
+        let message = std::cell::Cell::new(*b"ping");
+        let mut first = socket();
+        let again = call([number(&first), address(&message), 4, 0, 0, 0]);
+        let mut unheard = Unheard::default();
+        unheard.keep(&again, libc::SYS_sendto, Ok(4));
+        rustix::io::dup2(socket(), &mut first).unwrap();
+        assert_eq!(unheard.take(&again, libc::SYS_sendto), None);
+    }
+
+    #[test]
+    fn all_pieces_of_a_message_are_compared_and_what_was_received_is_put_there_again() {
+        let socket = socket();
+        let pieces = [
+            std::cell::Cell::new(*b"head"),
+            std::cell::Cell::new(*b"body"),
+        ];
+        let listed = [address(&pieces[0]), 4, address(&pieces[1]), 4];
+        let header = std::cell::Cell::new([0, 0, address(&listed), 2, 0, 0, 0]);
+        let again = call([number(&socket), address(&header), 0, 0, 0, 0]);
+        let mut unheard = Unheard::default();
+        unheard.keep(&again, libc::SYS_sendmsg, Ok(8));
+        pieces[1].set(*b"next");
+        assert_eq!(unheard.take(&again, libc::SYS_sendmsg), None);
+        unheard.keep(&again, libc::SYS_recvmsg, Ok(6));
+        pieces[0].set(*b"else");
+        pieces[1].set(*b"0123");
+        assert_eq!(unheard.take(&again, libc::SYS_recvmsg), Some(Ok(6)));
+        assert_eq!((pieces[0].get(), pieces[1].get()), (*b"head", *b"ne23"));
     }
 }
