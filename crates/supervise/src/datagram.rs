@@ -13,6 +13,7 @@
 //! file is open somewhere: which sockets still are is read from /proc (`supervisor::reap`).
 
 mod calls;
+mod closed;
 mod cork;
 mod filter;
 pub mod message;
@@ -25,7 +26,7 @@ mod sys;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -200,15 +201,6 @@ impl Datagrams {
     /// Whether any process has the program's end open: its name is there as long.
     pub fn is_open(&self) -> bool {
         rustix::net::connect(&self.ours, &self.programs_name) != Err(Errno::CONNREFUSED)
-    }
-
-    /// Whether no socket that was bound there before has a share in what comes: it is not connected, and has not SO_REUSEPORT.
-    pub fn has_all_at(&self, ip: IpAddr) -> bool {
-        let local = self.socket.local_address();
-        let is_there = local.is_some_and(|local| local.ip() == ip);
-        is_there
-            && self.peer == Peer::None
-            && !sockopt::socket_reuseport(&self.backing).unwrap_or(true)
     }
 
     /// Our end.

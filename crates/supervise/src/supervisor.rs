@@ -26,7 +26,7 @@ use crate::interest::{self, Sets};
 use crate::queue::Queue;
 use crate::relay::{Phase, Relay, Step};
 use crate::settings::Settings;
-use crate::stopped_call::{Blocked, Call, Outcome, low_half};
+use crate::stopped_call::{Call, Outcome, low_half};
 use crate::sys::{self, Notification};
 use crate::unheard::Unheard;
 
@@ -278,30 +278,6 @@ impl Supervisor {
             }
             _ => Ok(Outcome::Continue),
         }
-    }
-
-    /// Answers a call that has waited, which is told it later where a signal has taken it back.
-    pub fn reply_blocked(&mut self, blocked: &Blocked, answer: Option<Result<i64, Errno>>) {
-        let told = sys::answer(self.listener.as_fd(), blocked.call.id, answer);
-        if let (Err(_), Some(answer)) = (told, answer) {
-            self.unheard.keep(&blocked.call, blocked.number, answer);
-        }
-    }
-
-    /// What a call is told that waited on a socket until a signal took it back; `None`: it has done nothing, or there is none.
-    pub fn lapsed(&mut self, call: &Call, number: i64, key: u64) -> Option<Result<i64, Errno>> {
-        let blocked = match self.served.get_mut(&key)? {
-            Served::Relay(relay) => &mut relay.blocked,
-            Served::Datagrams(datagrams) => &mut datagrams.blocked,
-            Served::Queue(_) => return None,
-        };
-        // A thread that calls waits in no other call.
-        let at = blocked
-            .iter()
-            .position(|one| one.call.caller == call.caller)?;
-        let lapsed = blocked.remove(at);
-        self.unheard.lapse(&lapsed);
-        self.unheard.take(call, number)
     }
 
     /// Answers a call. Where it is gone, a signal took it back, and it will come again or not.

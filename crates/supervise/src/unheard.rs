@@ -8,10 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 
 use crate::datagram::message::{self, MessageLayout};
 use crate::stopped_call::{Blocked, Call, low_half};
+use crate::supervisor::{Served, Supervisor};
 use crate::sys;
 
 /// Threads of which something is remembered, and sockets.
@@ -206,6 +208,32 @@ fn told(call: &Call, number: i64) -> Option<(u64, Vec<u8>)> {
         .then(|| call.caller.read(at, len).ok())
         .flatten()?;
     Some((at, bytes))
+}
+
+impl Supervisor {
+    /// Answers a call that has waited, which is told it later where a signal has taken it back.
+    pub fn reply_blocked(&mut self, blocked: &Blocked, answer: Option<Result<i64, Errno>>) {
+        let told = sys::answer(self.listener.as_fd(), blocked.call.id, answer);
+        if let (Err(_), Some(answer)) = (told, answer) {
+            self.unheard.keep(&blocked.call, blocked.number, answer);
+        }
+    }
+
+    /// What a call is told that waited on a socket until a signal took it back; `None`: it has done nothing, or there is none.
+    pub fn lapsed(&mut self, call: &Call, number: i64, key: u64) -> Option<Result<i64, Errno>> {
+        let blocked = match self.served.get_mut(&key)? {
+            Served::Relay(relay) => &mut relay.blocked,
+            Served::Datagrams(datagrams) => &mut datagrams.blocked,
+            Served::Queue(_) => return None,
+        };
+        // A thread that calls waits in no other call.
+        let at = blocked
+            .iter()
+            .position(|one| one.call.caller == call.caller)?;
+        let lapsed = blocked.remove(at);
+        self.unheard.lapse(&lapsed);
+        self.unheard.take(call, number)
+    }
 }
 
 #[cfg(test)]

@@ -338,35 +338,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends the sockets of a port that no process has open any more. Not those that are in nobody's way: of sockets of one address
-    /// that are not connected and share nothing, the one that was bound last has all that comes, and says who may be beside it.
-    fn drop_closed_at(&mut self, address: SocketAddr) {
-        let port = address.port();
-        if port == 0 {
-            return;
-        }
-        let served = self.served.iter();
-        let mut at_port: Vec<_> = served
-            .filter_map(|(key, served)| match served {
-                Served::Datagrams(one) if one.local_port() == Some(port) => {
-                    Some((one.served_since, *key))
-                }
-                _ => None,
-            })
-            .collect();
-        at_port.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, key) in at_port {
-            let Some(Served::Datagrams(one)) = self.served.get(&key) else {
-                continue;
-            };
-            if !one.is_open() {
-                self.drop_datagrams(key, &mut vec![0; usize::from(u16::MAX)]);
-            } else if one.has_all_at(address.ip()) {
-                return;
-            }
-        }
-    }
-
     /// The turn of a UDP socket.
     pub fn poll_datagrams(&mut self, key: u64, buffer: &mut [u8]) -> Step {
         self.reap_at_peer(key, buffer);
