@@ -88,12 +88,7 @@ impl EngineCore {
 
     /// Takes all that the session has noted so far, with what that waits for in other sessions' rings.
     pub(crate) fn drain_notes(&mut self, now: Instant, slot: usize) {
-        self.drain_written(now, slot);
-        for _ in 0..ROUNDS_MAX {
-            if !self.has_early_note(slot) || self.drain_all_written(now) == 0 {
-                return;
-            }
-        }
+        self.drain_notes_within(now, slot, None);
     }
 
     /// As [`Self::drain_notes`], but what the session wrote on a connection after the byte with that count (its low half)
@@ -109,13 +104,14 @@ impl EngineCore {
             true => None,
             false => self.layer.written_by_holders(row),
         };
-        let Some(known) = known else {
-            return self.drain_notes(now, slot);
-        };
-        let limit = Some(Limit {
+        let limit = known.map(|known| Limit {
             row,
             end: widen(written_low, known),
         });
+        self.drain_notes_within(now, slot, limit);
+    }
+
+    fn drain_notes_within(&mut self, now: Instant, slot: usize, limit: Option<Limit>) {
         self.drain_written_to(now, slot, limit);
         for _ in 0..ROUNDS_MAX {
             if !self.waits_for_others(slot, limit) {
@@ -158,10 +154,6 @@ impl EngineCore {
             .filter(|session| !session.is_faulty)?
             .early
             .take()
-    }
-
-    fn has_early_note(&self, slot: usize) -> bool {
-        self.waits_for_others(slot, None)
     }
 
     /// Whether the session's next note waits for one of another, and not for the limit to be lifted.
