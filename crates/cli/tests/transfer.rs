@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use transfer_support::{
-    Folder, Guarded, PATIENCE, await_condition, listening, run, same, shunt, text, wait,
-    write_content,
+    Folder, Guarded, PATIENCE, await_condition, listening, listening_line, run, same, shunt, text,
+    token, wait, write_content,
 };
 
 #[test]
@@ -40,8 +40,9 @@ fn either_end_may_listen() {
     assert!(same(&folder.join("f"), &target.join("f")));
 
     fs::remove_file(target.join("f")).unwrap();
+    let token = token();
     let (mut sender, port) =
-        listening(&["send", source, "--listen", "127.0.0.1:0", "--token", "word"]);
+        listening(&["send", source, "--listen", "127.0.0.1:0", "--token", &token]);
     let from = format!("127.0.0.1:{port}");
     let stranger = run(&["recv", "--from", &from, "--dir", dir]);
     assert_eq!(stranger.status.code(), Some(2));
@@ -57,7 +58,7 @@ fn either_end_may_listen() {
         "--dir",
         dir,
         "--token",
-        "word",
+        &token,
         "--streams",
         "3",
     ]);
@@ -71,12 +72,38 @@ fn either_end_may_listen() {
     assert!(same(&folder.join("f"), &target.join("f")));
 }
 
+/// A listener that others can reach makes a token and prints it, and nobody comes in without.
+#[test]
+fn a_listener_that_others_reach_prints_the_token_that_it_made() {
+    let folder = Folder::new("send-made");
+    write_content(&folder.join("f"), 1 << 20);
+    let (source, target) = (folder.join("f"), folder.join("target"));
+    let (source, dir) = (source.to_str().unwrap(), target.to_str().unwrap());
+    let (mut receiver, said) = listening_line(&["recv", "--listen", "0.0.0.0:0", "--dir", dir]);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let after = |flag: &str| {
+        let at = words.iter().position(|word| *word == flag).unwrap();
+        words[at + 1]
+    };
+    let (token, port) = (after("--token"), after("--to").rsplit(':').next().unwrap());
+    let to = format!("127.0.0.1:{port}");
+    for stranger in [&["--token", &self::token()][..], &[]] {
+        let refused = run(&[&["send", source, "--to", &to][..], stranger].concat());
+        assert_eq!(refused.status.code(), Some(2));
+    }
+    let sent = run(&["send", source, "--to", &to, "--token", token]);
+    assert!(sent.status.success(), "{}", text(&sent.stderr));
+    assert!(wait(&mut receiver).success());
+    assert!(same(&folder.join("f"), &target.join("f")));
+}
+
 #[test]
 fn with_tls_both_ends_must_say_so() {
     let folder = Folder::new("send-tls");
     write_content(&folder.join("f"), 5 << 20);
     let (source, target) = (folder.join("f"), folder.join("target"));
     let (source, dir) = (source.to_str().unwrap(), target.to_str().unwrap());
+    let token = token();
     let listen = [
         "recv",
         "--listen",
@@ -85,11 +112,11 @@ fn with_tls_both_ends_must_say_so() {
         dir,
         "--tls",
         "--token",
-        "word",
+        &token,
     ];
     let (mut receiver, port) = listening(&listen);
     let to = format!("127.0.0.1:{port}");
-    let plain = run(&["send", source, "--to", &to, "--token", "word"]);
+    let plain = run(&["send", source, "--to", &to, "--token", &token]);
     assert_eq!(plain.status.code(), Some(2));
     assert!(
         text(&plain.stderr).contains("pass --tls"),
@@ -97,7 +124,7 @@ fn with_tls_both_ends_must_say_so() {
         text(&plain.stderr)
     );
     let sent = [
-        "send", source, "--to", &to, "--token", "word", "--tls", "--method", "sendfile",
+        "send", source, "--to", &to, "--token", &token, "--tls", "--method", "sendfile",
     ];
     let sent = run(&sent);
     assert!(sent.status.success(), "{}", text(&sent.stderr));
@@ -202,11 +229,11 @@ fn what_cannot_be_is_said_with_the_flag_and_the_next_step() {
             &["--rate", "100M"],
         ),
         (
-            &["recv", "--listen", "0.0.0.0:0", "--dir", dir],
-            &["--token", "127.0.0.1"],
+            &["recv", "--listen", ":0", "--token", "w", "--dir", dir],
+            &["--token", "no token that Shunt has made"],
         ),
         (
-            &["recv", "--listen", ":0", "--token", "w", "--dir", missing],
+            &["recv", "--listen", ":0", "--dir", missing],
             &["--dir", "no such folder"],
         ),
     ] {

@@ -5,7 +5,7 @@
 mod transfer_support;
 
 use serde_json::Value;
-use transfer_support::{Folder, listening, run, text, wait, write_content};
+use transfer_support::{Folder, listening, run, text, token, wait, write_content};
 
 #[test]
 fn intervals_add_up_to_all_that_was_sent() {
@@ -41,6 +41,7 @@ fn a_wrong_token_is_said_as_such_and_nothing_is_said_to_be_kept() {
     write_content(&folder.join("f"), 1 << 20);
     let (source, target) = (folder.join("f"), folder.join("target"));
     let dir = target.to_str().unwrap();
+    let (one, another) = (token(), token());
     let listen = [
         "recv",
         "--listen",
@@ -48,16 +49,16 @@ fn a_wrong_token_is_said_as_such_and_nothing_is_said_to_be_kept() {
         "--dir",
         dir,
         "--token",
-        "one",
+        &one,
     ];
     let (_receiver, port) = listening(&listen);
     let to = format!("127.0.0.1:{port}");
-    for token in [&["--token", "another"][..], &[]] {
+    for token in [&["--token", &another][..], &[]] {
         let words = [&["send", source.to_str().unwrap(), "--to", &to], token].concat();
         let sent = run(&words);
         assert_eq!(sent.status.code(), Some(2));
         let error = text(&sent.stderr);
-        assert!(error.contains("the same word to both ends"), "{error}");
+        assert!(error.contains("the same token to both ends"), "{error}");
         assert!(
             !error.contains("is kept") && !error.contains("printed"),
             "{error}"

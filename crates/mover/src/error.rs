@@ -45,9 +45,14 @@ pub enum Error {
     Silent(u64),
     /// The peer does not know the token.
     #[error(
-        "the peer has another token, or none; pass --token (or SHUNT_TOKEN) with the same word to both ends"
+        "the peer has another token, or none; pass --token (or SHUNT_TOKEN) with the same token to both ends"
     )]
     Token,
+    /// A token that could be guessed, or that was mistyped.
+    #[error(
+        "this is no token that Shunt has made, or a digit of it is wrong; take the one that the end prints that listens without --token"
+    )]
+    NoToken,
     /// Keys, certificates or what TLS makes of them.
     #[error("{0}")]
     Encryption(String),
@@ -77,6 +82,9 @@ pub enum Error {
         /// What the file system has for this user.
         free_bytes: u64,
     },
+    /// What would be written to is not this user's alone.
+    #[error("{} is there and is a link, no plain file, or not this user's alone; remove it", .0.display())]
+    Foreign(PathBuf),
     /// Another transfer writes the same file.
     #[error("{}: another transfer is writing it", .0.display())]
     Busy(PathBuf),

@@ -82,23 +82,21 @@ fn is_plain(part: &[u8]) -> bool {
     !part.is_empty() && part != b"." && part != b".." && part.len() <= PART_MAX_BYTES && !is_ours
 }
 
-/// Whether a symbolic link in `name`'s folder with this text stays below the target folder.
+/// Whether a symbolic link in `name`'s folder with this text leads to nothing outside the target folder, whatever other
+/// links are there that this allowed.
+///
+/// `..` may stand at the beginning only, and no more often than the link lies deep. Behind a name it would go up from
+/// where a link of that name leads, and two links together leave the folder: `d/M` to `..`, then `d/M/../../x`.
 pub fn link_stays_inside(name: &Name, text: &[u8]) -> bool {
     if text.is_empty() || text.len() > NAME_MAX_BYTES || text.contains(&0) || text[0] == b'/' {
         return false;
     }
-    let mut depth = name.folders().count();
-    for part in text.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => match depth.checked_sub(1) {
-                Some(up) => depth = up,
-                None => return false,
-            },
-            _ => depth += 1,
-        }
-    }
-    true
+    let parts = || {
+        text.split(|byte| *byte == b'/')
+            .filter(|part| !matches!(*part, b"" | b"."))
+    };
+    let up = parts().take_while(|part| *part == b"..").count();
+    up <= name.folders().count() && parts().skip(up).all(|part| part != b"..")
 }
 
 /// The name of `path` below the folder that holds `top`, both as given by a user.
@@ -147,9 +145,12 @@ mod tests {
             ("f", true),
             ("../f", true),
             ("../../f", true),
+            (".././..//f", true),
             ("../../../f", false),
             ("/etc", false),
             ("../x/../../../y", false),
+            ("x/../y", false),
+            ("f/..", false),
             ("", false),
         ] {
             assert_eq!(link_stays_inside(&name, text.as_bytes()), inside, "{text}");

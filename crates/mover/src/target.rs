@@ -6,15 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{
-    self, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps,
-};
+use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::checksum::{BlockHasher, BlockPosition, Digest};
 use crate::error::Error;
+use crate::hidden::{self, Refusal};
 use crate::journal::{Identity, Journal};
 use crate::lock::lock;
 use crate::name::{JOURNAL_SUFFIX, Name, PART_SUFFIX};
@@ -22,8 +21,6 @@ use crate::protocol::{Entry, blocks_of};
 
 /// Permission bits that are kept; set-uid and its kin are not.
 const MODE_KEPT: u32 = 0o777;
-/// How often a file is looked at that another transfer has.
-const HELD_LOOK: Duration = Duration::from_millis(10);
 /// Blocks of a journal that are always looked at.
 const CHECKED_BLOCKS: usize = 64;
 /// Bytes of them that are read at a time.
@@ -141,9 +138,14 @@ impl Target {
             return Err(error("storing")(Errno::ISDIR));
         }
         let hidden = name.hidden(PART_SUFFIX);
-        let file = open_locked(&folder, &hidden, patience)
-            .map_err(error("opening the part file of"))?
-            .ok_or_else(|| Error::Busy(self.path_of(name)))?;
+        let file = hidden::open_locked(&folder, &hidden, patience).map_err(|refusal| {
+            refused(
+                refusal,
+                "opening the part file of",
+                &self.path_of(name),
+                &hidden,
+            )
+        })?;
         let mut part = PartFile {
             file,
             folder,
@@ -169,29 +171,12 @@ fn open_folder(within: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     fs::openat(within, name, flags, Mode::empty())
 }
 
-/// Opens a file for this process alone; `None`: another one has it, so long already.
-fn open_locked(folder: &OwnedFd, name: &OsStr, patience: Duration) -> Result<Option<File>, Errno> {
-    let until = Instant::now() + patience;
-    loop {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(folder, name, flags, Mode::from_raw_mode(0o600))?;
-        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() >= until => return Ok(None),
-            Err(Errno::WOULDBLOCK) => {
-                std::thread::sleep(HELD_LOOK);
-                continue;
-            }
-            result => result?,
-        }
-        // Whoever had it before may have given it its final name in between.
-        let own = fs::fstat(&file)?;
-        match fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino) => {
-                return Ok(Some(File::from(file)));
-            }
-            Ok(_) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
+/// Why a file cannot begin whose hidden file cannot be opened.
+fn refused(refusal: Refusal, what: &'static str, path: &Path, hidden: &OsStr) -> Error {
+    match refusal {
+        Refusal::Foreign => Error::Foreign(path.with_file_name(hidden)),
+        Refusal::Busy => Error::Busy(path.to_owned()),
+        Refusal::System(errno) => Error::file(what, path)(errno.into()),
     }
 }
 
@@ -242,9 +227,8 @@ impl PartFile {
         }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let hidden = self.name.hidden(PART_SUFFIX);
-        fs::openat(&self.folder, hidden, flags, Mode::empty())
-            .ok()
-            .map(File::from)
+        let file = fs::openat(&self.folder, hidden, flags, Mode::empty()).ok()?;
+        hidden::is_same(&self.file, &file).then(|| File::from(file))
     }
 
     /// Blocks of an earlier try that are on the disk.
@@ -316,11 +300,10 @@ impl PartFile {
             algorithm: entry.algorithm,
             block_bytes: entry.block_bytes,
         };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let hidden = self.name.hidden(JOURNAL_SUFFIX);
-        let file = fs::openat(&self.folder, hidden, flags, Mode::from_raw_mode(0o600))
-            .map_err(self.error("opening the journal of"))?;
-        let (mut journal, told) = Journal::open(File::from(file), &identity)
+        let file = hidden::open(&self.folder, &hidden)
+            .map_err(|refusal| refused(refusal, "opening the journal of", &self.path, &hidden))?;
+        let (mut journal, told) = Journal::open(file, &identity)
             .map_err(Error::file("reading the journal of", &self.path))?;
         journal.make_room(blocks_of(size, entry.block_bytes));
         let count = told.len();
@@ -420,15 +403,14 @@ impl PartFile {
         fs::syncfs(&self.file).map_err(self.error("syncing the file system of"))
     }
 
-    /// Gives it its name; to be called when it is synced.
+    /// Gives it its name; to be called when it is synced. What somebody has put in its place meanwhile gets none.
     pub fn give_name(&self) -> Result<(), Error> {
-        fs::renameat(
-            &self.folder,
-            self.name.hidden(PART_SUFFIX),
-            &self.folder,
-            self.name.last(),
-        )
-        .map_err(self.error("naming"))?;
+        let hidden = self.name.hidden(PART_SUFFIX);
+        if !hidden::is_named(&self.folder, &hidden, &self.file).map_err(self.error("naming"))? {
+            return Err(Error::Foreign(self.path.with_file_name(hidden)));
+        }
+        fs::renameat(&self.folder, hidden, &self.folder, self.name.last())
+            .map_err(self.error("naming"))?;
         if lock(&self.journal).is_some() {
             let _ = fs::unlinkat(
                 &self.folder,

@@ -8,12 +8,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
 use mover::{
     Access, Algorithm, Certificates, Encryption, Error, Listener, Method, Outcome, Receiver, Role,
-    Sender, Session, Watch,
+    Sender, Session, Token, Watch,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair};
 use support::{Fault, Folder, any_port, bad_path, receiver, sender};
@@ -24,8 +25,20 @@ fn keys() -> Encryption {
     Encryption::new(&Certificates::default()).unwrap()
 }
 
-fn token(word: &str) -> Access {
-    Access::new(Some(word)).encrypted(keys(), "localhost")
+/// A token of this test run.
+fn made() -> &'static Token {
+    static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().unwrap());
+    &TOKEN
+}
+
+/// Access with it, over TLS.
+fn token() -> Access {
+    Access::new(Some(made())).encrypted(keys(), "localhost")
+}
+
+/// Access with another one.
+fn other_token() -> Access {
+    Access::new(Some(&Token::random().unwrap())).encrypted(keys(), "localhost")
 }
 
 /// A transfer of one file between two ends with these rights.
@@ -69,7 +82,7 @@ fn transfer(
 #[test]
 fn a_file_arrives_over_tls_with_a_token_and_sendfile_gives_way() {
     for streams in [1, 3] {
-        let (sent, _target, stored) = transfer(token("word"), &token("word"), streams, None);
+        let (sent, _target, stored) = transfer(token(), &token(), streams, None);
         let sent = sent.unwrap();
         assert_eq!((sent.files, sent.method), (1, Some(Method::ReadWrite)));
         assert!(stored.exists());
@@ -78,20 +91,20 @@ fn a_file_arrives_over_tls_with_a_token_and_sendfile_gives_way() {
 
 #[test]
 fn a_wrong_token_and_a_peer_without_tls_are_refused() {
-    let (sent, _target, stored) = transfer(token("word"), &token("other"), 1, None);
+    let (sent, _target, stored) = transfer(token(), &other_token(), 1, None);
     assert!(matches!(sent, Err(Error::Token)), "{sent:?}");
     assert!(!stored.exists());
-    let listener = Listener::bind(any_port(), Role::Receiver, token("word")).unwrap();
+    let listener = Listener::bind(any_port(), Role::Receiver, token()).unwrap();
     let plain = Session::connect(
         listener.address(),
         Role::Sender,
         1,
-        &Access::new(Some("word")),
+        &Access::new(Some(made())),
     );
     let reason = plain.unwrap_err().to_string();
     assert!(reason.contains("--tls"), "{reason}");
-    let listener = Listener::bind(any_port(), Role::Receiver, Access::new(Some("word"))).unwrap();
-    let secured = Session::connect(listener.address(), Role::Sender, 1, &token("word"));
+    let listener = Listener::bind(any_port(), Role::Receiver, Access::new(Some(made()))).unwrap();
+    let secured = Session::connect(listener.address(), Role::Sender, 1, &token());
     let reason = secured.unwrap_err().to_string();
     assert!(reason.contains("TLS"), "{reason}");
     // Encrypted to whom?
@@ -103,9 +116,9 @@ fn a_wrong_token_and_a_peer_without_tls_are_refused() {
 #[test]
 fn whoever_stands_between_the_ends_and_speaks_tls_with_both_gets_nothing() {
     // It has a key of its own for each side and hands on what they say; the proofs are bound to the keys.
-    let listener = Listener::bind(any_port(), Role::Receiver, token("word")).unwrap();
+    let listener = Listener::bind(any_port(), Role::Receiver, token()).unwrap();
     let between = intruder(listener.address());
-    let session = Session::connect(between, Role::Sender, 1, &token("word"));
+    let session = Session::connect(between, Role::Sender, 1, &token());
     assert!(matches!(session, Err(Error::Token)), "{session:?}");
     assert!(listener.next(Duration::from_millis(50)).is_none());
 }
@@ -133,8 +146,7 @@ fn intruder(to: SocketAddr) -> SocketAddr {
 
 #[test]
 fn a_flipped_bit_under_tls_ends_the_session_and_leaves_no_file() {
-    let (sent, _target, stored) =
-        transfer(token("word"), &token("word"), 1, Some(Fault::Flip(3 << 20)));
+    let (sent, _target, stored) = transfer(token(), &token(), 1, Some(Fault::Flip(3 << 20)));
     assert!(sent.is_err(), "{sent:?}");
     assert!(!stored.exists());
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use mover::{Access, Algorithm, Error, Listener, Method, Role, Session, Storage};
+use mover::{Access, Algorithm, Error, Listener, Method, Role, Session, Storage, Token};
 use support::{Folder, any_port, names, receiver, sender, transfer};
 
 const BIG: usize = (5 << 20) + 4_321;
@@ -292,11 +292,12 @@ fn memory_takes_everything_and_keeps_nothing() {
 
 #[test]
 fn a_stranger_without_the_token_gets_nothing() {
-    let listen = |token: Option<&str>| {
+    let (right, wrong) = (Token::random().unwrap(), Token::random().unwrap());
+    let listen = |token: Option<&Token>| {
         Listener::bind(any_port(), Role::Receiver, Access::new(token)).unwrap()
     };
-    let listener = listen(Some("right"));
-    for token in [None, Some("wrong")] {
+    let listener = listen(Some(&right));
+    for token in [None, Some(&wrong)] {
         let session = Session::connect(listener.address(), Role::Sender, 1, &Access::new(token));
         assert!(
             matches!(session, Err(Error::Token | Error::Refused(_))),
@@ -308,18 +309,13 @@ fn a_stranger_without_the_token_gets_nothing() {
         listener.address(),
         Role::Sender,
         2,
-        &Access::new(Some("right")),
+        &Access::new(Some(&right)),
     );
     assert_eq!(known.unwrap().data.len(), 2);
     assert!(listener.next(support::PATIENCE).is_some());
     // Nor does a listener that does not know the token get anything.
     let other = listen(None);
-    let session = Session::connect(
-        other.address(),
-        Role::Sender,
-        1,
-        &Access::new(Some("right")),
-    );
+    let session = Session::connect(other.address(), Role::Sender, 1, &Access::new(Some(&right)));
     assert!(matches!(session, Err(Error::Token)), "{session:?}");
     let open = Listener::bind(
         "0.0.0.0:0".parse().unwrap(),

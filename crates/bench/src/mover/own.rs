@@ -78,8 +78,8 @@ const MODES: &[Mode] = &[
     Mode {
         key: "shunt-tls",
         title: "shunt --tls --token (BLAKE3)",
-        send: &["--tls", "--token", "bench"],
-        receive: &["--tls", "--token", "bench"],
+        send: &["--tls"],
+        receive: &["--tls"],
         stores: true,
     },
     Mode {
@@ -149,6 +149,7 @@ pub fn limits() -> Vec<Case> {
 
 fn transfer(site: &Site, mode: Mode) -> anyhow::Result<Ran> {
     let shunt = std::env::current_exe().context("finding this binary")?;
+    let token = mover::Token::random()?.to_string();
     let port = free_port()?;
     let address = format!("127.0.0.1:{port}");
     let mut server = quiet(&shunt);
@@ -163,7 +164,7 @@ fn transfer(site: &Site, mode: Mode) -> anyhow::Result<Ran> {
         .args(["--to", &address])
         .args(mode.send);
     for command in [&mut server, &mut client] {
-        command.env_remove("SHUNT_TOKEN");
+        command.env("SHUNT_TOKEN", &token);
     }
     let took = Pair {
         server,

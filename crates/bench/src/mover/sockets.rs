@@ -48,9 +48,10 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
         Stack::Kernel | Stack::Left | Stack::Loopback | Stack::Inline(_) => Vec::new(),
     };
     let shunt = std::env::current_exe().context("finding this binary")?;
+    let token = mover::Token::random()?.to_string();
     let command = |on| {
         let mut command = quiet_as(testbed.host(on)?.command(&shunt)?);
-        command.env_remove("SHUNT_TOKEN");
+        command.env("SHUNT_TOKEN", &token);
         if !engines.is_empty() {
             command.args(["run", "--policy", "engine-only", "--"]);
             command.arg(&shunt);
@@ -62,13 +63,13 @@ fn transfer(site: &Site, stack: Stack) -> anyhow::Result<Ran> {
     let address = format!("{address}:{port}");
     let mut server = command(On::A)?;
     server
-        .args(["recv", "--listen", &address, "--token", "bench", "--dir"])
+        .args(["recv", "--listen", &address, "--dir"])
         .arg(site.target());
     let mut client = command(On::B)?;
     client
         .arg("send")
         .arg(site.source())
-        .args(["--to", &address, "--token", "bench", "--hash", "xxh3"]);
+        .args(["--to", &address, "--hash", "xxh3"]);
     let took = Pair {
         server,
         port,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use mover::{Access, Certificates, Encryption, Listener, Role, STREAMS_MAX, Session, Watch};
+use mover::{Access, Certificates, Encryption, Listener, Role, STREAMS_MAX, Session, Token, Watch};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The port where either end listens unless told otherwise.
@@ -27,8 +27,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Flags of both commands.
 #[derive(Debug, Args)]
 struct Common {
-    /// The word that both ends must know. Without one a listener serves this host only
-    #[arg(long, value_name = "WORD", env = "SHUNT_TOKEN", hide_env_values = true)]
+    /// The token that both ends must know, as the end has printed it that listens; Shunt makes one where a listener is given
+    /// none that others than this host can reach
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "SHUNT_TOKEN",
+        hide_env_values = true
+    )]
     token: Option<String>,
     /// Encrypt (TLS 1.3), with a key made for this run; the token proves both ends. Both ends must say so
     #[arg(long)]
@@ -51,9 +57,24 @@ struct Common {
 }
 
 impl Common {
+    /// The token that the user has given.
+    fn token(&self) -> anyhow::Result<Option<Token>> {
+        let token = self.token.as_deref().map(Token::parse).transpose();
+        token.context("--token (or SHUNT_TOKEN)")
+    }
+
+    /// Whether a listener there needs a token and was given none: others than this host reach it and no certificates keep
+    /// them out, or TLS alone would prove nobody.
+    fn lacks_token(&self, address: SocketAddr) -> bool {
+        let by_certificate = self.ca.is_some();
+        let is_open = !address.ip().to_canonical().is_loopback() && !by_certificate;
+        let is_nobodys = self.tls && self.cert.is_none() && !by_certificate;
+        self.token.is_none() && (is_open || is_nobodys)
+    }
+
     /// Who may take part, and how it is made sure; `host` is whom this end connects to.
-    fn access(&self, host: &str) -> anyhow::Result<Access> {
-        let access = Access::new(self.token.as_deref());
+    fn access(&self, token: Option<&Token>, host: &str) -> anyhow::Result<Access> {
+        let access = Access::new(token);
         let files = Certificates {
             own: self.cert.as_deref().zip(self.key.as_deref()),
             authorities: self.ca.as_deref(),
@@ -64,12 +85,12 @@ impl Common {
         Ok(access.encrypted(Encryption::new(&files)?, host))
     }
 
-    /// What the other end has to be told, for people.
-    fn flags_of_counterpart(&self) -> String {
-        let token = if self.token.is_some() {
-            " --token WORD"
-        } else {
-            ""
+    /// What the other end has to be told, for people; `made`: the token, if its user cannot know it yet.
+    fn flags_of_counterpart(&self, made: Option<&Token>) -> String {
+        let token = match made {
+            Some(token) => format!(" --token {token}"),
+            None if self.token.is_some() => " --token TOKEN".to_owned(),
+            None => String::new(),
         };
         let tls = match (&self.cert, self.tls) {
             (Some(_), _) => " --ca FILE",
@@ -140,19 +161,17 @@ fn stop_on_signals(watch: &Arc<Watch>) -> anyhow::Result<()> {
 /// A listener, with the words that the other host's user has to type on standard error.
 fn listen(common: &Common, text: &str, role: Role, counterpart: &str) -> anyhow::Result<Listener> {
     let address = resolve("--listen", text, true)?;
-    let listener = match Listener::bind(address, role, common.access("")?) {
-        Err(error @ mover::Error::Unguarded(_)) => {
-            return Err(error).with_context(|| {
-                format!("--listen {text}: pass --token WORD (the same to both ends), or listen on 127.0.0.1")
-            });
-        }
-        result => result.with_context(|| format!("--listen {text}"))?,
-    };
+    let needed = common.lacks_token(address).then(Token::random);
+    let made = needed.transpose()?;
+    let token = common.token()?.or_else(|| made.clone());
+    let access = common.access(token.as_ref(), "")?;
+    let listener =
+        Listener::bind(address, role, access).with_context(|| format!("--listen {text}"))?;
     let address = listener.address();
     note!(
         "listening on {address}; at the other end: shunt {counterpart} HOST:{}{}",
         address.port(),
-        common.flags_of_counterpart()
+        common.flags_of_counterpart(made.as_ref())
     );
     Ok(listener)
 }
@@ -176,7 +195,7 @@ fn connect(
 ) -> anyhow::Result<Session> {
     let address = resolve(flag, text, false)?;
     let host = split_port(text).map_or("", |(host, _)| host);
-    let access = common.access(host)?;
+    let access = common.access(common.token()?.as_ref(), host)?;
     let streams = streams.clamp(1, STREAMS_MAX);
     Ok(Session::connect(address, role, streams, &access)?)
 }

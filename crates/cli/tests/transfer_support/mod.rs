@@ -130,11 +130,28 @@ pub fn listening(arguments: &[&str]) -> (Guarded, u16) {
     (child, port)
 }
 
-/// The port that a command says that it listens on.
-pub fn port_of(child: &mut Child) -> u16 {
+/// A token that nobody else has.
+pub fn token() -> String {
+    mover::Token::random().unwrap().to_string()
+}
+
+/// A command that listens, and the line by which it says so.
+pub fn listening_line(arguments: &[&str]) -> (Guarded, String) {
+    let mut child = Guarded::start(&mut shunt(arguments));
+    let line = line_of(&mut child);
+    (child, line)
+}
+
+fn line_of(child: &mut Child) -> String {
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
+    line
+}
+
+/// The port that a command says that it listens on.
+pub fn port_of(child: &mut Child) -> u16 {
+    let line = line_of(child);
     let address = line
         .strip_prefix("listening on ")
         .unwrap_or_else(|| panic!("{line}"));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::{Algorithm, Digest};
 
 /// Version of the protocol; both ends must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Most data connections of a session.
 pub const STREAMS_MAX: u16 = 64;
 /// Smallest block.

@@ -1,6 +1,8 @@
 //! A sender that lies: about names, sizes, places and numbers. Whatever it says, the receiver answers with a
 //! refusal or ends the session, and nothing but a hidden part file is in the target folder, nor anything outside.
 
+mod escape;
+
 use std::fs;
 use std::path::PathBuf;
 use std::thread;

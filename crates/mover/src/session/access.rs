@@ -1,10 +1,12 @@
 //! Who may take part in a session, and how that is proved on each connection.
 //!
-//! Whoever knows the token proves it, both sides, over nonces of both; the token itself does not travel.
+//! Whoever knows the token proves it, both sides, over nonces of both; the token itself does not travel. The accepting side
+//! proves it first, to anybody who connects: of a word that people choose a proof would be something to try guesses on, which
+//! is why there are only tokens that nobody can guess (`token.rs`).
 
 use std::net::TcpStream;
 
-use super::GREETING;
+use super::{GREETING, Token};
 use crate::checksum::Digest;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -21,8 +23,8 @@ pub struct Access {
 
 impl Access {
     /// With a token, which both sides must have, or without.
-    pub fn new(token: Option<&str>) -> Self {
-        let key = token.map(|token| blake3::derive_key("shunt mover 1 token", token.as_bytes()));
+    pub fn new(token: Option<&Token>) -> Self {
+        let key = token.map(Token::key);
         Self { key, tls: None }
     }
 

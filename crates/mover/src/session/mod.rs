@@ -6,6 +6,7 @@
 
 mod access;
 mod listener;
+mod token;
 mod watch;
 
 use std::io;
@@ -19,6 +20,7 @@ use crate::sys::SILENCE;
 
 pub use access::Access;
 pub use listener::Listener;
+pub use token::Token;
 pub use watch::{Outcome, Watch};
 
 /// How long a peer may take for one step of the greeting.

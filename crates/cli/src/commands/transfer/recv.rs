@@ -18,9 +18,13 @@ use super::{Common, ending, progress};
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("peer").required(true).args(["from", "listen"]))]
 #[command(after_help = "Examples:
-  shunt recv --listen :7333 --token WORD --dir /data            one transfer, then end
-  shunt recv --listen :7333 --token WORD --dir /data --daemon   go on, 4 transfers at a time
-  shunt recv --from there --token WORD --dir .                  fetch from `shunt send --listen`
+  shunt recv --listen :7333 --dir /data             one transfer, then end; prints the token
+  shunt recv --listen :7333 --dir /data --daemon    go on, 4 transfers at a time
+  shunt recv --from there --token TOKEN --dir .     fetch from `shunt send --listen`
+
+A listener that others can reach makes a token for this run and prints it with the command
+for the other end. To keep one from start to start, put it in SHUNT_TOKEN. Words of your own
+are no tokens: they could be guessed.
 
 Files that are not whole have hidden names that end in .shunt-part, with a .shunt-journal
 beside them; the next try goes on from there. Links that lead out of the folder are refused,

@@ -19,11 +19,11 @@ use super::{Common, Hash, ending, progress};
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("peer").required(true).args(["to", "listen"]))]
 #[command(after_help = "Examples:
-  shunt recv --listen :7333 --token WORD --dir /data      there: receive one transfer
-  shunt send big.raw results/ --to there --token WORD     here: send a file and a folder
-  tar c tree | shunt send --stdin-name tree.tar --to there --token WORD
-  shunt send --listen :7333 --token WORD big.raw          here: wait until somebody fetches it
-  shunt recv --from here --token WORD --dir .             there: fetch it
+  shunt recv --listen :7333 --dir /data                   there: receive one transfer; prints TOKEN
+  shunt send big.raw results/ --to there --token TOKEN    here: send a file and a folder
+  tar c tree | shunt send --stdin-name tree.tar --to there --token TOKEN
+  shunt send --listen :7333 big.raw                       here: wait until somebody fetches it
+  shunt recv --from here --token TOKEN --dir .            there: fetch it
   shunt run -- shunt send big.raw --to there              over Shunt's own TCP
 
 A transfer that was cut goes on where it stopped: run the same commands again. A file has its
