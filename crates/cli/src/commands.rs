@@ -7,6 +7,8 @@ mod lab;
 mod path;
 mod run;
 mod sim;
+mod ss;
+mod stacks;
 mod status;
 mod transfer;
 mod ui;
@@ -23,8 +25,9 @@ pub enum Command {
     Engine(engine::arguments::Arguments),
     Lab(lab::Arguments),
     Doctor(doctor::Arguments),
-    Status(status::Status),
-    Ss(status::Ss),
+    Status(status::Arguments),
+    Ss(ss::Arguments),
+    Stacks(stacks::Arguments),
     Explain(explain::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -42,8 +45,9 @@ impl Command {
         match self {
             Self::Run(arguments) => run::execute(arguments),
             Self::Engine(arguments) => engine::execute(&arguments),
-            Self::Status(arguments) => status::status(&arguments),
-            Self::Ss(arguments) => status::ss(&arguments),
+            Self::Status(arguments) => status::execute(&arguments),
+            Self::Ss(arguments) => ss::execute(&arguments),
+            Self::Stacks(arguments) => stacks::execute(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),

@@ -16,7 +16,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-/// How long an engine may take to answer.
+/// How long an engine may take to answer a command that needs it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A channel to an engine that somebody listens for.
@@ -24,13 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Channel {
     socket: OwnedFd,
     name: String,
+    patience: Duration,
 }
 
 impl Channel {
     /// Connects to the engine of that name; None where nobody listens.
     pub fn open(name: &str) -> anyhow::Result<Option<Self>> {
+        Self::open_within(name, PATIENCE)
+    }
+
+    /// The same with an engine that may take only so long to answer.
+    pub fn open_within(name: &str, patience: Duration) -> anyhow::Result<Option<Self>> {
         check_name(name)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         let socket = loop {
             match control::connect(name) {
                 Ok(socket) => break socket,
@@ -42,12 +48,17 @@ impl Channel {
                 Err(error) => return Err(error).with_context(|| format!("engine address {name}")),
             }
         };
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))
+        Self::over(socket, name.to_owned(), patience).map(Some)
+    }
+
+    fn over(socket: OwnedFd, name: String, patience: Duration) -> anyhow::Result<Self> {
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience))
             .context("setting a timeout")?;
-        Ok(Some(Self {
+        Ok(Self {
             socket,
-            name: name.to_owned(),
-        }))
+            name,
+            patience,
+        })
     }
 
     /// Number of the process that listens.
@@ -100,10 +111,7 @@ impl Channel {
         match self.ask(&Request::Join { core })? {
             (Reply::Joined, descriptors) => {
                 let socket = descriptors.into_iter().next().context("no channel came")?;
-                sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))
-                    .context("setting a timeout")?;
-                let name = self.name.clone();
-                Ok(Self { socket, name })
+                Self::over(socket, self.name.clone(), self.patience)
             }
             (other, _) => bail!("core {core} of the engine at {}: {other:?}", self.name),
         }
@@ -124,7 +132,7 @@ impl Channel {
             Err(Errno::AGAIN) => bail!(
                 "the engine at {} does not answer within {} s: it is stopped or hangs; end it and start it again",
                 self.name,
-                PATIENCE.as_secs()
+                self.patience.as_secs()
             ),
             received => received.with_context(context)?,
         };

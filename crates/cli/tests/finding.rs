@@ -29,6 +29,12 @@ fn command(lab: &Lab, arguments: &[&str]) -> Command {
     command
 }
 
+fn shunt_here(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SHUNT);
+    command.args(arguments).env_remove("LD_PRELOAD");
+    command
+}
+
 fn start(lab: &Lab, arguments: &[&str]) -> Program {
     Program::start("shunt", command(lab, arguments)).unwrap()
 }
@@ -66,7 +72,7 @@ fn an_engine_that_run_started_is_found_without_its_name() {
     let explained = json(&lab, &["explain", &pid, "--json"]);
     assert_eq!(explained[0]["stack"], name, "{explained}");
 
-    // With a second one nobody knows which is meant; the usual one is meant where there is one.
+    // Those of other names are listed beside it, the usual one first.
     let other = [
         "engine",
         "--name",
@@ -76,21 +82,82 @@ fn an_engine_that_run_started_is_found_without_its_name() {
     ];
     let mut other = start(&lab, &other);
     says(&mut other, "serving");
-    let unclear = finished(command(&lab, &["status"]));
-    assert_eq!(unclear.status.code(), Some(2));
-    assert!(
-        unclear.stderr.contains(name) && unclear.stderr.contains("@shunt/other"),
-        "{}",
-        unclear.stderr
-    );
-    drop(other);
-    let mut usual = start(&lab, &["engine", "--address", "10.77.0.77/24"]);
+    let mut usual = start(&lab, &["engine", "--address", "10.77.0.78/24"]);
     says(&mut usual, "serving");
-    let both = finished(command(&lab, &["status", "--json"]))
-        .success()
-        .unwrap();
-    assert!(both.stdout.contains("\"@shunt/engine\""), "{}", both.stdout);
-    assert!(both.stderr.contains(name), "{}", both.stderr);
+    let both = json(&lab, &["status", "--json"]);
+    let names = |list: &Value| -> Vec<Value> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|engine| engine["name"].clone()).collect()
+    };
+    assert_eq!(both["name"], "@shunt/engine");
+    let all = ["@shunt/engine", "@shunt/other", name];
+    assert_eq!(names(&both["engines"]), all, "{both}");
+    let rows = json(&lab, &["ss", "--json"]);
+    assert_eq!(rows[0]["engine"], name, "{rows}");
+
+    // From outside every namespace is looked at; a test beside this one may have engines too.
+    let outside = Program::start("shunt", shunt_here(&["status", "--all", "--json"])).unwrap();
+    let outside = outside.finish(PATIENCE, || false).unwrap();
+    if rustix::process::geteuid().is_root() {
+        let outside: Value = serde_json::from_str(&outside.success().unwrap().stdout).unwrap();
+        let pid = other.pid();
+        let engines = outside["engines"].as_array().unwrap();
+        let found = engines.iter().find(|one| one["pid"] == pid).unwrap();
+        assert!(found["namespace"].is_u64(), "{found}");
+    } else {
+        world::skip("find-run", "--all needs root");
+    }
+
+    // One that is stopped keeps nobody waiting.
+    let stopped = rustix::process::Pid::from_raw(i32::try_from(other.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    let status = json(&lab, &["status", "--json"]);
+    let silent = &status["engines"][1];
+    assert_eq!(silent["answers"], false, "{silent}");
+    assert_eq!(silent["reason"], "does not answer (stopped)");
+    let words = finished(command(&lab, &["ss"])).success().unwrap();
+    assert!(words.stderr.contains("(stopped)"), "{}", words.stderr);
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).unwrap();
+}
+
+#[test]
+fn an_engine_inside_a_program_that_computes_answers_and_a_stopped_one_is_named() {
+    if !world::can_run("find-inline", &["python3"]) {
+        return;
+    }
+    let lab = testkit::two_hosts("find-inline");
+    let script = SERVER.replace("while environment[at]:", "while False:");
+    let computes = script.replace("signal.pause()", "\nwhile True: pass");
+    let words = [
+        "run",
+        "--engine-mode=inline",
+        "--",
+        "python3",
+        "-c",
+        &computes,
+    ];
+    let mut server = start(&lab, &words);
+    says(&mut server, "ready");
+    let status = json(&lab, &["status", "--json"]);
+    assert_eq!(status["mode"], "inline", "{status}");
+    let pid = server.pid().to_string();
+    let explained = json(&lab, &["explain", &pid, "--json"]);
+    let listener = &explained[0];
+    assert_eq!(listener["engine"], status["name"], "{explained}");
+    assert_eq!(listener["connection"]["state"], "LISTEN", "{explained}");
+
+    let stopped = rustix::process::Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    let silent = finished(command(&lab, &["status"]));
+    assert_eq!(silent.status.code(), Some(2), "{}", silent.stdout);
+    assert!(
+        silent.stderr.contains("does not answer (stopped)"),
+        "{}",
+        silent.stderr
+    );
+    let explained = json(&lab, &["explain", &pid, "--json"]);
+    assert_eq!(explained[0]["stack"], "not known", "{explained}");
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).unwrap();
 }
 
 #[test]
@@ -105,8 +172,10 @@ fn a_supervised_program_is_told_from_one_that_is_the_kernels() {
     says(&mut server, "ready");
     let explained = json(&lab, &["explain", &server.pid().to_string(), "--json"]);
     let text = explained.to_string();
-    assert!(text.contains("supervised"), "{text}");
     assert!(!text.contains("not started by `shunt run`"), "{text}");
+    // What it has is one end of a pair; the engine's listener behind it is named.
+    assert_eq!(explained[0]["stack"], "@shunt/run/10.77.0.11", "{text}");
+    assert_eq!(explained[0]["connection"]["state"], "LISTEN", "{text}");
 }
 
 #[test]

@@ -77,6 +77,9 @@ pub const DEFAULT_ENGINE_NAME: &str = "@shunt/engine";
 pub const ENGINE_VARIABLE: &str = "SHUNT_ENGINE";
 /// Between the names where [`ENGINE_VARIABLE`] names several, in the order of their priority.
 pub const ENGINE_SEPARATOR: char = ',';
+/// Abstract name of the program's end of a socket pair that a supervisor put in the place of a socket, before that
+/// socket's inode: `shunt explain` reads it in /proc/net/unix.
+pub const PAIR_PREFIX: &str = "@shunt/pair/";
 /// Engines that one process may be attached to.
 pub const ENGINES_MAX: usize = 8;
 /// Environment variable that says which of several engines gets a connection that all of them could carry.

@@ -7,6 +7,7 @@
 pub mod configure;
 pub mod ethtool;
 pub mod interface;
+mod kernel;
 mod message;
 mod monitor;
 mod namespace;
@@ -19,6 +20,7 @@ mod sys;
 pub mod xdp;
 
 pub use interface::Interface;
+pub use kernel::{Kernel, Link};
 pub use monitor::{Change, Monitor, Neighbour, ROUTES_MAX, Route, Snapshot};
 pub use namespace::is_of_own_network;
 pub use nftables::rules_that_drop;

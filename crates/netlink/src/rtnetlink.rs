@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::ethernet;
 
+use crate::kernel::Link;
 use crate::message::{self, Request, attribute, attributes, flag, word};
 use crate::monitor::{Change, Neighbour, Route};
 
@@ -33,6 +34,8 @@ const NEIGHBOUR_BYTES: usize = 12;
 /// `struct rtnexthop`: length, flags, weight, number of the interface.
 const NEXT_HOP_BYTES: usize = 8;
 
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_MTU: u16 = 4;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 pub(crate) const IFLA_INFO_KIND: u16 = 1;
@@ -89,6 +92,11 @@ pub(crate) fn link_structure(index: u32, flags: u32) -> [u8; LINK_BYTES] {
 /// Asks for the interface itself.
 pub(crate) fn link(index: u32) -> Request {
     Request::new(GET_LINK, 0, &link_structure(index, 0))
+}
+
+/// Asks for all interfaces.
+pub(crate) fn links() -> Request {
+    Request::new(GET_LINK, flag::DUMP, &[0; LINK_BYTES])
 }
 
 /// Asks for all addresses of all interfaces.
@@ -172,6 +180,23 @@ pub(crate) fn of_link(body: &[u8]) -> Option<(u32, bool)> {
     Some((mtu.unwrap_or(0), is_up))
 }
 
+/// An interface as a dump of all describes it, still without addresses.
+pub(crate) fn described_link(body: &[u8]) -> Option<Link> {
+    let (mtu_bytes, is_up) = of_link(body)?;
+    let rest = body.get(LINK_BYTES..)?;
+    let name = attribute(rest, IFLA_IFNAME)?;
+    let name = name.split(|&byte| byte == 0).next()?;
+    let hardware = attribute(rest, IFLA_ADDRESS).and_then(|bytes| bytes.try_into().ok());
+    Some(Link {
+        index: word(body, 4)?,
+        name: String::from_utf8_lossy(name).into_owned(),
+        mtu_bytes,
+        is_up,
+        hardware_address: hardware.map(ethernet::Address),
+        addresses: Vec::new(),
+    })
+}
+
 /// An address of interface `index` that packets may leave from, with the length of its network's prefix.
 pub(crate) fn address(body: &[u8], index: u32) -> Option<(IpAddr, u8)> {
     let (structure, rest) = body.split_at_checked(ADDRESS_BYTES)?;
@@ -235,6 +260,24 @@ pub(crate) fn route(body: &[u8], index: u32) -> Option<Route> {
         metric,
         source,
     })
+}
+
+/// A unicast route of the main table with the number of its interface; of several ways each interface once.
+pub(crate) fn routes_of_all(body: &[u8]) -> Vec<(u32, Route)> {
+    let rest = body.get(ROUTE_BYTES..).unwrap_or_default();
+    let mut interfaces: Vec<u32> = Vec::new();
+    for (kind, value) in attributes(rest) {
+        match kind {
+            RTA_OIF => interfaces.extend(word(value, 0)),
+            RTA_MULTIPATH => interfaces.extend(next_hops(value).map(|hop| hop.interface)),
+            _ => {}
+        }
+    }
+    interfaces.sort_unstable();
+    interfaces.dedup();
+    let found = interfaces.into_iter();
+    let found = found.filter_map(|index| Some((index, route(body, index)?)));
+    found.collect()
 }
 
 /// One of several ways of a route.
@@ -349,6 +392,9 @@ mod tests {
         let found = route(&several, OURS).unwrap();
         assert_eq!(found.gateway, Some(IpAddr::from([10, 0, 0, 3])));
         assert_eq!(route(&several, OURS + 2), None);
+        let all = routes_of_all(&several);
+        let interfaces: Vec<u32> = all.iter().map(|(index, _)| *index).collect();
+        assert_eq!(interfaces, [OURS, OURS + 1]);
     }
 
     fn address_bytes(flags: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
@@ -406,6 +452,10 @@ mod tests {
         let mut bytes = link_structure(OURS, 1).to_vec();
         assert_eq!(of_link(&bytes), Some((0, true)));
         bytes.extend(nested(&[(IFLA_MTU, &9_000_u32.to_ne_bytes())]));
+        bytes.extend(nested(&[(IFLA_IFNAME, b"eth0\0"), (IFLA_ADDRESS, &[2; 6])]));
+        let described = described_link(&bytes).unwrap();
+        assert_eq!((described.index, &*described.name), (OURS, "eth0"));
+        assert_eq!(described.hardware_address, Some(ethernet::Address([2; 6])));
         bytes[8] = 0;
         assert_eq!(of_link(&bytes), Some((9_000, false)));
         assert_eq!(change(NEW_LINK, &bytes, OURS), Some(Change::Interface));

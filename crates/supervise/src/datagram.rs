@@ -45,7 +45,7 @@ use switch::backing;
 
 use self::filter::DuplicateFilter;
 use crate::bell::NewsBell;
-use crate::pair::{raise_send_buffer, set_nonblocking};
+use crate::pair::{name_after, raise_send_buffer, set_nonblocking};
 use crate::relay::Step;
 use crate::stopped_call::Blocked;
 
@@ -85,16 +85,17 @@ pub struct DatagramPair {
 }
 
 impl DatagramPair {
-    /// A pair whose program's end blocks or not.
-    pub fn new(nonblocking: bool) -> Result<DatagramPair, Errno> {
+    /// A pair in the place of a socket, whose program's end blocks or not.
+    pub fn new(backing: BorrowedFd<'_>, nonblocking: bool) -> Result<DatagramPair, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (programs, ours) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         raise_send_buffer(ours.as_fd())?;
         sockopt::set_socket_send_buffer_size(&programs, PROGRAMS_BYTES)?;
-        for end in [&programs, &ours] {
-            // A name of the kernel's choice; only the other end is let through while it is connected.
-            rustix::net::bind(end, &SocketAddrUnix::new_unnamed())?;
-        }
+        let unnamed = SocketAddrUnix::new_unnamed();
+        // Names of the kernel's choice; only the other end is let through while it is connected.
+        rustix::net::bind(&ours, &unnamed)?;
+        let name = name_after(backing).unwrap_or_else(|| unnamed.clone());
+        rustix::net::bind(&programs, &name).or_else(|_| rustix::net::bind(&programs, &unnamed))?;
         rustix::net::connect_unspec(&programs)?;
         set_nonblocking(programs.as_fd(), nonblocking)?;
         Ok(DatagramPair {
@@ -452,7 +453,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_peer_cannot_write_and_one_with_a_peer_fails_once() {
-        let pair = DatagramPair::new(true).unwrap();
+        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
         let (programs, ours) = (pair.programs.as_fd(), pair.ours.as_fd());
         let write = || send(programs, b"out", SendFlags::DONTWAIT);
         let mut place = [0; 16];
@@ -476,7 +477,7 @@ mod tests {
 
     #[test]
     fn an_end_can_be_connected_to_as_long_as_anybody_has_it_open() {
-        let pair = DatagramPair::new(true).unwrap();
+        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
         let other = rustix::io::dup(&pair.programs).unwrap();
         let connect = || rustix::net::connect(&pair.ours, &pair.programs_name);
         drop(pair.programs);
@@ -487,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_stranger_cannot_send_to_an_end_that_has_a_peer() {
-        let pair = DatagramPair::new(true).unwrap();
+        let pair = DatagramPair::new(std::io::stdin().as_fd(), true).unwrap();
         rustix::net::connect(&pair.programs, &pair.own_name).unwrap();
         let stranger = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
         for name in [&pair.programs_name, &pair.own_name] {

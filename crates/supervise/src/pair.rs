@@ -7,7 +7,8 @@
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
+    socketpair, sockopt,
 };
 use switch::backing;
 
@@ -51,6 +52,14 @@ impl Pair {
         })
     }
 
+    /// Names the program's end by the socket in whose place it stands.
+    pub fn name_after(&self, backing: BorrowedFd<'_>) {
+        if let Some(name) = name_after(backing) {
+            // Only `shunt explain` misses it.
+            let _ = rustix::net::bind(&self.programs, &name);
+        }
+    }
+
     /// Makes the program's end unwritable; how many bytes have to be taken out again.
     pub fn stuff(&self) -> Result<usize, Errno> {
         let mut stuffed = 0;
@@ -71,6 +80,13 @@ impl Pair {
             }
         }
     }
+}
+
+/// The name of an end of a pair that stands in the place of a socket. See `hostif::PAIR_PREFIX`.
+pub fn name_after(backing: BorrowedFd<'_>) -> Option<SocketAddrUnix> {
+    let inode = rustix::fs::fstat(backing).ok()?.st_ino;
+    let name = format!("{}{inode}", hostif::PAIR_PREFIX);
+    SocketAddrUnix::new_abstract_name(name.trim_start_matches('@').as_bytes()).ok()
 }
 
 /// As much room for what the program writes as it wants to wait: SO_SNDBUF, and TCP_NOTSENT_LOWAT (0: no bound), where they
@@ -177,6 +193,18 @@ mod tests {
         assert_eq!(sent, Err(Errno::AGAIN));
         unstuff(pair.ours.as_fd(), stuffed).unwrap();
         assert!(is_writable(pair.programs.as_fd()));
+    }
+
+    #[test]
+    fn the_programs_end_is_named_by_the_socket_it_replaces() {
+        let backing = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let pair = Pair::new(false).unwrap();
+        pair.name_after(backing.as_fd());
+        let inode = rustix::fs::fstat(&backing).unwrap().st_ino;
+        let name = rustix::net::getsockname(&pair.programs).unwrap();
+        let name = SocketAddrUnix::try_from(name).unwrap();
+        let expected = format!("shunt/pair/{inode}");
+        assert_eq!(name.abstract_name(), Some(expected.as_bytes()));
     }
 
     #[test]

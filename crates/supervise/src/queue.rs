@@ -71,6 +71,7 @@ impl Queue {
         bell: Arc<NewsBell>,
         place: (Caller, RawFd),
     ) -> (Queue, OwnedFd) {
+        pair.name_after(backing.as_fd());
         let queue = Queue {
             socket,
             backing,

@@ -135,6 +135,7 @@ impl Relay {
     ) -> Relay {
         // Of which bytes the program sees apart, its end of the pair decides.
         socket.set_urgent_in_line(true);
+        pair.name_after(backing.as_fd());
         let seen_max = pair::seen_max(pair.ours.as_fd(), pair.programs.as_fd());
         Relay {
             socket,

@@ -66,18 +66,18 @@ pub fn of_one_of_many(engine: &str, local: Option<&str>, hears_all: bool) -> Str
 impl Facts<'_> {
     /// The reason, and what would change it.
     pub fn explain(&self) -> (String, Option<&'static str>) {
-        if self.is_supervised {
-            let why = "the program is supervised: another process has the sockets, and what is seen of them here is one end of a pair";
-            let change =
-                "`shunt ss` lists those that an engine has, with the process that holds them";
+        if self.is_supervised && self.kernels.is_none() {
+            let why = "the program is supervised, and this is no TCP or UDP socket, neither bound nor connected yet, or an end of a pair whose connection no engine has any more";
+            let change = "a TCP or UDP socket is placed when it is bound, connected or first used";
             return (why.to_owned(), Some(change));
         }
-        if !self.is_preloaded && self.was_led_to {
+        let is_served = self.is_preloaded || self.is_supervised;
+        if !is_served && self.was_led_to {
             let why = "`shunt run` led to the process, but the library is not in it: it gained privileges, or its environment lost LD_PRELOAD";
             let change = "let it have LD_PRELOAD, run it as the user it changes to, or start all with `shunt run --supervise only`";
             return (why.to_owned(), Some(change));
         }
-        if !self.is_preloaded {
+        if !is_served {
             let why = "the process was not started by `shunt run`".to_owned();
             return (why, Some("start it with `shunt run -- CMD`"));
         }

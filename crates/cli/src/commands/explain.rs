@@ -7,16 +7,17 @@ pub mod process;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::Args;
 use hostif::control::QueryKind;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{control::Channel, engines};
+use super::ss;
+use crate::engines::{Found, answer::ask_each, names_of};
 use output::{Table, print, print_json};
 use process::{Open, Process};
-use switch::reason;
+use switch::reason::{self, KernelsView};
 
 /// Say for each socket of a process which stack it is on, why, and what would change that.
 #[derive(Debug, Args)]
@@ -40,22 +41,42 @@ struct Line {
     protocol: &'static str,
     /// `kernel`, or the engine's control socket; of one that hears on several stacks all of them.
     stack: String,
+    /// The engine that has it; of several the first.
+    engine: Option<String>,
+    /// Its row in `shunt ss`, where an engine has it.
+    connection: Option<Value>,
     local: Option<String>,
     remote: Option<String>,
     why: String,
     change: Option<&'static str>,
 }
 
+impl Line {
+    /// Of a descriptor of which nothing more is known.
+    fn of_kernel(fd: u32) -> Self {
+        Self {
+            fd,
+            protocol: "other",
+            stack: "kernel".to_owned(),
+            engine: None,
+            connection: None,
+            local: None,
+            remote: None,
+            why: String::new(),
+            change: None,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let process = Process::open(arguments.pid)?;
-    if !process.is_in_our_network()? {
-        bail!(
-            "process {0} is in another network namespace, where its engine cannot be asked from here: `shunt lab exec HOST -- shunt explain {0}`, or nsenter --net --target {0}",
-            arguments.pid
-        );
+    let mut sockets = process.sockets()?;
+    // What a supervised program sees is an end of a pair; engine and kernel know the socket behind it.
+    let replaced = process.replaced();
+    for open in &mut sockets {
+        open.inode = replaced.get(&open.inode).copied().unwrap_or(open.inode);
     }
-    let sockets = process.sockets()?;
     let engines = engines_of(&process, &sockets)?;
     let lines = sockets.iter().map(|open| line(&process, &engines, open));
     let lines: Vec<Line> = lines
@@ -65,14 +86,17 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         print_json(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["fd", "protocol", "stack", "local", "remote"]);
+    let mut table = Table::new(["fd", "protocol", "stack", "state", "local", "remote"]);
     let mut reasons = String::new();
     for line in &lines {
         let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
+        let connection = line.connection.as_ref();
+        let state = connection.and_then(|row| row["state"].as_str());
         table.row([
             line.fd.to_string(),
             line.protocol.to_owned(),
             line.stack.clone(),
+            state.unwrap_or("*").to_owned(),
             word(&line.local),
             word(&line.remote),
         ]);
@@ -93,65 +117,72 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// The engines that the process was told to use, and every other one that has one of its sockets: some programs write
 /// over their environment, where the names stand.
 fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>> {
-    let mut told = process.engine_names();
-    let others: Vec<String> = engines::names()
-        .into_iter()
-        .filter(|name| !told.contains(name))
-        .collect();
-    let mut found: Vec<Engine> = told
-        .drain(..)
-        .map(Engine::of)
-        .collect::<anyhow::Result<_>>()?;
-    for name in others {
-        // Nobody named it: one that does not answer is nobody's concern here.
-        let engine = Engine::of(name).ok();
-        found.extend(engine.filter(|engine| {
-            let mut inodes = sockets.iter().map(|open| open.inode);
-            inodes.any(|inode| engine.row(inode).is_some())
-        }));
+    let told = process.engine_names();
+    let namespace = process.namespace()?;
+    let mut names = told.clone();
+    let others = names_of(process.pid());
+    names.extend(others.into_iter().filter(|name| !told.contains(name)));
+    let found = names.into_iter().map(|name| Found {
+        name,
+        namespace: namespace.clone(),
+    });
+    let answers = ask_each(found.collect(), |channels| {
+        let rows = ss::sockets(channels)?;
+        let first = channels.first().context("no core")?;
+        Ok((rows, first.query(QueryKind::Interfaces)?))
+    });
+    let mut engines = Vec::new();
+    for (found, answer) in answers {
+        let is_told = told.contains(&found.name);
+        let engine = match answer {
+            Ok((rows, interfaces)) => Engine::new(found.name, rows, &interfaces),
+            Err(silent) => {
+                let line = silent.line(&found);
+                if is_told || silent.pid == Some(process.pid()) {
+                    note!("{line}");
+                }
+                Engine {
+                    name: found.name,
+                    answer: Err(line),
+                    addresses: Vec::new(),
+                }
+            }
+        };
+        let has_one = sockets.iter().any(|open| engine.row(open.inode).is_some());
+        if is_told || has_one {
+            engines.push(engine);
+        }
     }
-    Ok(found)
+    Ok(engines)
 }
 
 /// An engine that the process attaches to, and what it says of sockets.
 struct Engine {
     /// Its control socket.
     name: String,
-    /// Rows of `ss`; None where no engine answers.
-    sockets: Option<Vec<Value>>,
+    /// Rows of `ss`, or why there are none.
+    answer: Result<Vec<Value>, String>,
     /// Addresses that it owns.
     addresses: Vec<String>,
 }
 
 impl Engine {
-    fn of(name: String) -> anyhow::Result<Self> {
-        let mut engine = Self {
+    fn new(name: String, rows: Value, interfaces: &Value) -> Self {
+        let all = interfaces.as_array().into_iter().flatten();
+        let all = all.filter_map(|one| one["addresses"].as_array()).flatten();
+        let address = |text: &Value| Some(text.as_str()?.split('/').next()?.to_owned());
+        Self {
             name,
-            sockets: None,
-            addresses: Vec::new(),
-        };
-        let Some(channel) = Channel::open(&engine.name)? else {
-            return Ok(engine);
-        };
-        let mut sockets = Vec::new();
-        for (core, channel) in channel.all_cores()?.iter().enumerate() {
-            if let Value::Array(rows) = channel.query(QueryKind::Sockets)? {
-                sockets.extend(rows);
-            }
-            if core == 0 {
-                let interfaces = channel.query(QueryKind::Interfaces)?;
-                let all = interfaces.as_array().into_iter().flatten();
-                let all = all.filter_map(|one| one["addresses"].as_array()).flatten();
-                let address = |text: &Value| Some(text.as_str()?.split('/').next()?.to_owned());
-                engine.addresses = all.filter_map(address).collect();
-            }
+            answer: Ok(match rows {
+                Value::Array(rows) => rows,
+                _ => Vec::new(),
+            }),
+            addresses: all.filter_map(address).collect(),
         }
-        engine.sockets = Some(sockets);
-        Ok(engine)
     }
 
     fn row(&self, inode: u64) -> Option<&Value> {
-        let rows = self.sockets.as_ref()?;
+        let rows = self.answer.as_ref().ok()?;
         rows.iter().find(|row| row["inode"].as_u64() == Some(inode))
     }
 }
@@ -159,13 +190,10 @@ impl Engine {
 fn ring(fd: u32) -> Line {
     let (why, change) = reason::RING;
     Line {
-        fd,
         protocol: "io_uring",
-        stack: "kernel".to_owned(),
-        local: None,
-        remote: None,
         why: why.to_owned(),
         change: Some(change),
+        ..Line::of_kernel(fd)
     }
 }
 
@@ -190,6 +218,8 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
             fd: open.fd,
             protocol: kernels.as_ref().map_or("tcp", |view| view.protocol),
             stack: stacks.join(" + "),
+            engine: Some((*name).to_owned()),
+            connection: Some((*row).clone()),
             why: match engines {
                 [_] => reason::of_engine(local.as_deref(), state.as_deref()),
                 _ => reason::of_one_of_many(name, local.as_deref(), hears_all),
@@ -198,6 +228,9 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
             remote: word("remote"),
             change: Some("`shunt run --policy kernel-only` keeps every socket with the kernel"),
         };
+    }
+    if let Some(line) = unknown(process, engines, open, kernels.as_ref()) {
+        return line;
     }
     let own: Vec<String> = engines
         .iter()
@@ -208,20 +241,48 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
         was_led_to: process.was_led_to(),
         is_supervised: process.is_supervised(),
         policy: process.policy(),
-        engine_answers: engines.iter().any(|engine| engine.sockets.is_some()),
+        engine_answers: engines.iter().any(|engine| engine.answer.is_ok()),
         own: &own,
         kernels: kernels.as_ref(),
     };
     let (why, change) = facts.explain();
     Line {
-        fd: open.fd,
         protocol: kernels.as_ref().map_or("other", |view| view.protocol),
-        stack: "kernel".to_owned(),
         local: kernels.as_ref().map(|view| view.local.to_string()),
         remote: kernels
             .and_then(|view| view.remote)
             .map(|remote| remote.to_string()),
         why,
         change,
+        ..Line::of_kernel(open.fd)
     }
+}
+
+/// Of a descriptor that no engine says to have, where more cannot be known, or need not.
+fn unknown(
+    process: &Process,
+    engines: &[Engine],
+    open: &Open,
+    kernels: Option<&KernelsView>,
+) -> Option<Line> {
+    if process.is_unix(open.inode) {
+        return Some(Line {
+            protocol: "unix",
+            why: "a Unix socket, of the program or of Shunt's library in it".to_owned(),
+            ..Line::of_kernel(open.fd)
+        });
+    }
+    // An engine that may well have it cannot be asked.
+    let mut silent = engines.iter().filter_map(|one| one.answer.as_ref().err());
+    let why = silent.next().filter(|_| process.is_served())?;
+    Some(Line {
+        protocol: kernels.map_or("other", |view| view.protocol),
+        stack: "not known".to_owned(),
+        local: kernels.map(|view| view.local.to_string()),
+        why: why.clone(),
+        change: Some(
+            "a stopped process goes on with `kill -CONT PID`; one that hangs has to be ended",
+        ),
+        ..Line::of_kernel(open.fd)
+    })
 }

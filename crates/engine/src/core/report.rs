@@ -192,7 +192,15 @@ pub fn interfaces(core: &EngineCore) -> Value {
         .flat_map(|(_, _, addresses)| addresses)
         .map(|own| format!("{}/{}", own.address, own.prefix_len))
         .collect();
+    let prefix = |address: core::net::IpAddr, len: u8| format!("{address}/{len}");
+    let routes = core.layer.stack.routes().map(|route| {
+        json!({
+            "destination": prefix(route.destination, route.prefix_len), "gateway": route.gateway,
+            "metric": route.metric, "source": route.source,
+        })
+    });
     json!([{
+        "index": core.config.interface_index, "routes": routes.collect::<Vec<_>>(),
         "interface": core.config.interface, "driver": core.config.driver, "driver_mode": core.layer.link.driver.mode(), "mtu_bytes": caps.mtu,
         "hardware_address": caps.hardware_address.to_string(), "addresses": addresses, "gateways": core.gateways(),
     }])

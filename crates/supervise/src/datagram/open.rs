@@ -134,7 +134,7 @@ impl Supervisor {
             Owner::Any => DuplicateFilter::attach(backing.as_fd(), &networks)?,
             _ => None,
         };
-        let pair = DatagramPair::new(nonblocking)?;
+        let pair = DatagramPair::new(backing.as_fd(), nonblocking)?;
         for name in super::calls::OF_DESCRIPTOR {
             let mut value = [0; 16];
             let len = backing::option(backing.as_fd(), libc::SOL_SOCKET, name, &mut value)?;

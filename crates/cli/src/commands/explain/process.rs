@@ -1,6 +1,7 @@
 //! What /proc tells of a process and its sockets, see proc(5).
 
 use std::{
+    collections::HashMap,
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
@@ -8,6 +9,8 @@ use std::{
 
 use anyhow::Context as _;
 use switch::reason::KernelsView;
+
+use crate::engines::namespace::Namespace;
 
 /// Set by `shunt run` for what it starts.
 const BINARY_VARIABLE: &str = "SHUNT_BINARY";
@@ -43,6 +46,11 @@ impl Process {
         })
     }
 
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/{name}", self.pid))
     }
@@ -56,10 +64,9 @@ impl Process {
         named.next().map(|(_, value)| value)
     }
 
-    /// Whether its engine is to be reached from here.
-    pub fn is_in_our_network(&self) -> anyhow::Result<bool> {
-        let link = |path: PathBuf| fs::read_link(&path).with_context(|| path.display().to_string());
-        Ok(link(self.file("ns/net"))? == link(PathBuf::from("/proc/self/ns/net"))?)
+    /// Its network namespace where that is not this command's own.
+    pub fn namespace(&self) -> anyhow::Result<Option<Namespace>> {
+        Namespace::of(self.pid)
     }
 
     /// Whether the library is in it.
@@ -94,14 +101,27 @@ impl Process {
             && !self.is_supervised()
     }
 
+    /// Whether the library or a supervisor carries its calls.
+    pub fn is_served(&self) -> bool {
+        self.is_preloaded() || self.is_supervised()
+    }
+
+    /// Whether a socket is one of unix(7).
+    pub fn is_unix(&self, inode: u64) -> bool {
+        let text = fs::read_to_string(self.file("net/unix")).unwrap_or_default();
+        let inode = inode.to_string();
+        let mut lines = text.lines().skip(1);
+        lines.any(|line| line.split_ascii_whitespace().nth(6) == Some(&inode))
+    }
+
     /// `SHUNT_POLICY`.
     pub fn policy(&self) -> &str {
         self.variable("SHUNT_POLICY").unwrap_or("auto")
     }
 
-    /// The engines that it was told to use; none where the library is not in it.
+    /// The engines that it was told to use; none where neither the library nor a supervisor serves it.
     pub fn engine_names(&self) -> Vec<String> {
-        if !self.is_preloaded() {
+        if !self.is_served() {
             return Vec::new();
         }
         let named = self.variable(hostif::ENGINE_VARIABLE);
@@ -121,6 +141,12 @@ impl Process {
             Some(Open { fd: *fd, inode })
         };
         Ok(self.descriptors()?.iter().filter_map(socket).collect())
+    }
+
+    /// By the inode of an end of a socket pair that a supervisor has put in the place of a socket: the inode of that one.
+    pub fn replaced(&self) -> HashMap<u64, u64> {
+        let text = fs::read_to_string(self.file("net/unix")).unwrap_or_default();
+        text.lines().filter_map(pair).collect()
     }
 
     /// Its descriptors that are rings of io_uring(7), by number.
@@ -161,6 +187,14 @@ impl Process {
                     .find_map(|line| parse(line, protocol, inode))
             })
     }
+}
+
+/// A line of /proc/net/unix, if it is one of a socket pair with the name of what it replaces.
+fn pair(line: &str) -> Option<(u64, u64)> {
+    let mut fields = line.split_ascii_whitespace().skip(6);
+    let (inode, name) = (fields.next()?, fields.next()?);
+    let replaced = name.strip_prefix(hostif::PAIR_PREFIX)?;
+    Some((inode.parse().ok()?, replaced.parse().ok()?))
 }
 
 /// A line of /proc/net/tcp and its kin, if it is that inode's.
@@ -212,10 +246,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_is_named_by_the_socket_that_it_replaces() {
+        let line = "0000000000000000: 00000003 00000000 00000000 0001 03 8215 @shunt/pair/77";
+        assert_eq!(pair(line), Some((8215, 77)));
+        for other in [
+            line.replace("@shunt/pair/77", "@shunt/pair/x"),
+            line[..60].to_owned(),
+        ] {
+            assert_eq!(pair(&other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn a_process_knows_its_own_sockets() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let process = Process::open(std::process::id()).unwrap();
-        assert!(process.is_in_our_network().unwrap());
+        assert_eq!(process.namespace().unwrap(), None);
         let views: Vec<KernelsView> = process
             .sockets()
             .unwrap()

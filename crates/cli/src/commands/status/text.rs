@@ -1,0 +1,128 @@
+//! What `shunt status` prints for people of one engine.
+
+use output::Table;
+use serde_json::{Value, json};
+
+/// An engine, its interfaces and its programs.
+pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
+    let word = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let words = |list: &Value| -> Vec<String> {
+        let list = list.as_array().into_iter().flatten();
+        list.map(word).collect()
+    };
+    let mut text = format!(
+        "engine {} (process {}): programs {}, connections {}, listeners {}, in TIME-WAIT {}, UDP sockets {}\n",
+        word(&status["name"]),
+        status["pid"],
+        status["programs"],
+        status["connections"],
+        status["listeners"],
+        status["time_waits"],
+        status["datagram_sockets"],
+    );
+    text += &place(status);
+    text += &format!(
+        "memory {} KiB ({} KiB of it windows and state), {} bytes a connection beside its windows\n",
+        status["memory_kib"]["total"],
+        status["memory_kib"]["shared"],
+        status["bytes_per_connection"],
+    );
+    let copies = &status["copies"];
+    let each = |name: &str| copies[name].as_f64().map(|each| format!("{each:.2}"));
+    let parts = [
+        each("per_sent_byte").map(|each| format!("{each} per byte sent")),
+        each("per_received_byte").map(|each| format!("{each} per byte received")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if !parts.is_empty() {
+        text += &format!("copies {}\n", parts.join(", "));
+    }
+    if status["cores"].as_u64().unwrap_or(1) > 1 {
+        let shares = status["by_core"].as_array().into_iter().flatten();
+        let shares: Vec<String> = shares.map(|core| core["connections"].to_string()).collect();
+        text += &format!(
+            "{} cores, with {} connections\n",
+            status["cores"],
+            shares.join(", ")
+        );
+    }
+    for interface in interfaces.as_array().into_iter().flatten() {
+        let addresses = words(&interface["addresses"]);
+        text += &format!(
+            "{} by {}{}, {}, MTU {}, congestion control {}, protocols ipv4 {}: {}\n",
+            word(&interface["interface"]),
+            word(&interface["driver"]),
+            interface["driver_mode"]
+                .as_str()
+                .map_or(String::new(), |mode| format!(" ({mode})")),
+            word(&interface["hardware_address"]),
+            interface["mtu_bytes"],
+            word(&status["congestion_control"]),
+            words(&status["protocols"]).join(" "),
+            addresses.join(", ")
+        );
+    }
+    text + &warnings(status) + &tables(status, programs)
+}
+
+/// Where the engine runs, and why; nothing of one that was started as a service.
+fn place(status: &Value) -> String {
+    let because = status["because"].as_str();
+    because.map_or_else(String::new, |because| {
+        let mode = status["mode"].as_str().unwrap_or_default();
+        format!("engine mode {mode} ({because}); choose with `shunt run --engine-mode`\n")
+    })
+}
+
+fn warnings(status: &Value) -> String {
+    let complaints = status["complaints"].as_array().into_iter().flatten();
+    let complaints = complaints.filter_map(Value::as_str);
+    let mut text: String = complaints.map(|one| format!("warning: {one}\n")).collect();
+    let lost = status["lost_log_lines"].as_u64().unwrap_or(0);
+    if lost > 0 {
+        text += &format!(
+            "warning: {lost} lines of the engine's log were lost: nobody read them, or there was no room\n"
+        );
+    }
+    let conflicts = status["stack_counters"]["ShuntArpConflicts"]
+        .as_u64()
+        .unwrap_or(0);
+    if conflicts > 0 {
+        text += &format!(
+            "warning: another machine on the link claimed an address of this engine, {conflicts} times (RFC 5227); give it another --address\n"
+        );
+    }
+    text
+}
+
+fn tables(status: &Value, programs: &Value) -> String {
+    let mut text = String::new();
+    let mut table = Table::new(["program", "user", "connections", "listeners"]);
+    for program in programs.as_array().into_iter().flatten() {
+        let cell = |name: &str| program[name].to_string();
+        table.row([
+            cell("pid"),
+            cell("uid"),
+            cell("connections"),
+            cell("listeners"),
+        ]);
+    }
+    if programs.as_array().is_some_and(|list| !list.is_empty()) {
+        text += "\n";
+        text += &table.render();
+    }
+    text += "\n";
+    let mut counters = Table::new(["counter", "value"]);
+    for group in ["driver_counters", "stack_counters"] {
+        for (name, value) in status[group].as_object().into_iter().flatten() {
+            if value != &json!(0) {
+                counters.row([name.clone(), value.to_string()]);
+            }
+        }
+    }
+    text + &counters.render()
+}
