@@ -61,6 +61,20 @@ impl Caller {
             .ok_or(Errno::SRCH)
     }
 
+    /// Whether a signal is about to take it out of its call: one for this thread (`false`: for any thread of its process) that it does
+    /// not block. See proc_pid_status(5).
+    pub fn signalled(self) -> Option<bool> {
+        let status = self.read_proc("status").ok()?;
+        let mask = |name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+                .unwrap_or_default()
+        };
+        let taken = !mask("SigBlk:");
+        let (own, shared) = (mask("SigPnd:") & taken, mask("ShdPnd:") & taken);
+        ((own | shared) != 0).then_some(own != 0)
+    }
+
     /// What a file of its folder in /proc says.
     pub fn read_proc(self, name: &str) -> Result<String, Errno> {
         let path = format!("/proc/{}/{name}", self.tid);

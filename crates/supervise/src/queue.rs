@@ -52,6 +52,8 @@ pub struct Queue {
     pub bell: Arc<NewsBell>,
     /// Where the program's end was seen last.
     pub place: (Caller, RawFd),
+    /// The program's end, as long as it has not got it: a signal took its call back.
+    pub undelivered: Option<OwnedFd>,
     ours: OwnedFd,
     /// Bytes in the pair.
     marks: usize,
@@ -80,6 +82,7 @@ impl Queue {
             is_shut: false,
             bell,
             place,
+            undelivered: None,
             ours: pair.ours,
             marks: 0,
             returned: VecDeque::new(),
@@ -198,9 +201,21 @@ impl Queue {
         {}
     }
 
-    /// Whether any thread waits in accept.
+    /// Whether any thread waits in accept, or the program has not got its end yet.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.undelivered.is_some()
+    }
+
+    /// Whether the program has closed the socket for which it has not got its end yet.
+    pub fn is_abandoned(&self) -> bool {
+        let (caller, fd) = self.place;
+        let cookie = self
+            .undelivered
+            .as_ref()
+            .map(|_| sys::cookie(&self.backing));
+        cookie.is_some_and(|cookie| {
+            cookie.map(|cookie| caller.same_socket(fd, cookie).is_none()) != Ok(false)
+        })
     }
 
     /// The thread that waits longest, if any.

@@ -243,7 +243,7 @@ impl Supervisor {
             Ok(Outcome::Later) => return,
             Err(error) => Some(Err(error)),
         };
-        let told = sys::answer(self.listener.as_fd(), id, answer);
+        let told = self.tell(id, call.caller, answer);
         match answer {
             Some(answer) if told.is_err() && number == libc::SYS_connect => {
                 self.keep_answer(&call, answer);
@@ -420,6 +420,7 @@ impl Supervisor {
         let waits = |id| sys::waits(listener, id);
         let served = &mut self.served;
         let mut lapsed = Vec::new();
+        let mut abandoned = Vec::new();
         self.waited_for.retain(|key| match served.get_mut(key) {
             Some(Served::Relay(relay)) => {
                 relay.waiting.retain(|waiting| {
@@ -440,6 +441,9 @@ impl Supervisor {
                     let _ = sys::answer(listener, waiting.id, Some(Err(Errno::AGAIN)));
                 }
                 queue.prune(waits);
+                if queue.is_abandoned() {
+                    abandoned.push(*key);
+                }
                 queue.has_waiting()
             }
             Some(Served::Datagrams(datagrams)) => {
@@ -462,6 +466,9 @@ impl Supervisor {
         });
         for blocked in &lapsed {
             self.unheard.lapse(blocked);
+        }
+        for key in abandoned {
+            self.abandon_queue(key);
         }
     }
 }

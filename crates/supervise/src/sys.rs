@@ -96,6 +96,10 @@ pub fn answer(
     id: u64,
     answer: Option<Result<i64, Errno>>,
 ) -> Result<(), Errno> {
+    // A signal that came meanwhile takes the call back now, and not in the moment in which it is answered (`unheard`).
+    if !waits(listener, id) {
+        return Err(Errno::NOENT);
+    }
     let response = libc::seccomp_notif_resp {
         id,
         val: match answer {

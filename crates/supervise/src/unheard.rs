@@ -2,15 +2,18 @@
 //! supervisor has acted. Where the handler restarts calls (SA_RESTART) the same call comes again at once; where it does not, the program
 //! hears EINTR and mostly makes the same call again. Either way it is told what it was to be told, and nothing is sent or taken twice.
 //!
-//! What cannot be seen from here: an answer that the kernel takes in the very moment in which the caller leaves because of a signal
-//! (`seccomp_do_user_notification` looks whether there is one, and locks afterwards).
+//! An answer that the kernel takes in the very moment in which the caller leaves because of a signal goes with the call, and nobody is
+//! told (`seccomp_do_user_notification` looks whether there is one, and locks afterwards). So a thread of which a signal has taken a
+//! call back is looked at before each answer, and not answered while one is on its way to it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd as _;
+use rustix::fd::{AsFd as _, BorrowedFd};
 use rustix::io::Errno;
 
+use crate::caller::Caller;
 use crate::datagram::message::{self, MessageLayout};
 use crate::stopped_call::{Blocked, Call, low_half};
 use crate::supervisor::{Served, Supervisor};
@@ -20,6 +23,8 @@ use crate::sys;
 const REMEMBERED_MAX: usize = 256;
 /// Of a payload that was sent so much is compared, and of one that was received so much is kept.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// So long a thread may take to leave its call.
+const LEAVING_MAX: Duration = Duration::from_millis(1);
 /// Bytes of `struct msghdr`, and those words of it that a receiving call does not change.
 const HEADER_BYTES: usize = 56;
 const KEPT_WORDS: [usize; 4] = [0, 2, 3, 4];
@@ -31,6 +36,8 @@ pub struct Unheard {
     answers: HashMap<u32, Answer>,
     /// Sockets that the kernel has bound for a call that came no further.
     bound: HashSet<u64>,
+    /// Threads of which a signal has taken a call back.
+    interrupted: HashSet<u32>,
 }
 
 struct Answer {
@@ -50,11 +57,7 @@ struct Answer {
 impl Unheard {
     /// A call was answered and is gone.
     pub fn keep(&mut self, call: &Call, number: i64, value: Result<i64, Errno>) {
-        let is_undone = matches!(
-            value,
-            Err(Errno::AGAIN | Errno::NOENT | Errno::SRCH | Errno::INTR)
-        );
-        if is_undone || !has_effect(call, number) {
+        if is_undone(value) || !has_effect(call, number) {
             return;
         }
         let socket = call.caller.descriptor(call.fd).and_then(sys::cookie);
@@ -140,6 +143,29 @@ impl Answer {
     }
 }
 
+/// Whether a signal takes a call back that waits. One for the whole process goes to any of its threads: whether to this one is
+/// waited for.
+fn is_leaving(listener: BorrowedFd<'_>, id: u64, caller: Caller) -> bool {
+    let begin = Instant::now();
+    loop {
+        match caller.signalled() {
+            Some(true) => return true,
+            None => return false,
+            Some(false) if begin.elapsed() > LEAVING_MAX => return false,
+            Some(false) if !sys::waits(listener, id) => return true,
+            Some(false) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Whether the answer says that nothing was done: a call that was gone (ENOENT, ESRCH) could not be given a descriptor.
+pub fn is_undone(value: Result<i64, Errno>) -> bool {
+    matches!(
+        value,
+        Err(Errno::AGAIN | Errno::NOENT | Errno::SRCH | Errno::INTR)
+    )
+}
+
 /// Whether a call that is made twice does something twice.
 fn has_effect(call: &Call, number: i64) -> bool {
     match number {
@@ -211,9 +237,30 @@ fn told(call: &Call, number: i64) -> Option<(u64, Vec<u8>)> {
 }
 
 impl Supervisor {
+    /// Answers a call. ENOENT: a signal has taken it back, or does; it comes again, or not.
+    pub fn tell(
+        &mut self,
+        id: u64,
+        caller: Caller,
+        answer: Option<Result<i64, Errno>>,
+    ) -> Result<(), Errno> {
+        let listener = self.listener.as_fd();
+        if self.unheard.interrupted.contains(&caller.tid) && is_leaving(listener, id, caller) {
+            return Err(Errno::NOENT);
+        }
+        let told = sys::answer(listener, id, answer);
+        if told.is_err() {
+            if self.unheard.interrupted.len() >= REMEMBERED_MAX {
+                self.unheard.interrupted.clear();
+            }
+            self.unheard.interrupted.insert(caller.tid);
+        }
+        told
+    }
+
     /// Answers a call that has waited, which is told it later where a signal has taken it back.
     pub fn reply_blocked(&mut self, blocked: &Blocked, answer: Option<Result<i64, Errno>>) {
-        let told = sys::answer(self.listener.as_fd(), blocked.call.id, answer);
+        let told = self.tell(blocked.call.id, blocked.call.caller, answer);
         if let (Err(_), Some(answer)) = (told, answer) {
             self.unheard.keep(&blocked.call, blocked.number, answer);
         }
@@ -239,7 +286,6 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caller::Caller;
     use rustix::fd::{AsRawFd as _, OwnedFd};
     use rustix::net::{AddressFamily, SocketType};
 

@@ -23,6 +23,7 @@ use crate::signals::Signals;
 use crate::stopped_call::{Call, Outcome, Waiting, low_half};
 use crate::supervisor::{Served, Supervisor};
 use crate::sys::{self, TargetFd};
+use crate::unheard;
 use switch::backing::{bind_freely, family_of_tcp, family_of_udp, local_of, set_freebind};
 use switch::bind::Local;
 use switch::connect::{LocalEnd, PORT_RANGE, Request, Towards};
@@ -235,8 +236,6 @@ impl Supervisor {
                 }
                 delivered => delivered?,
             }
-            // A signal that came meanwhile ends the call now, and not in the moment in which it is answered (`unheard`).
-            let _ = sys::waits(self.listener.as_fd(), call.id);
             // However fast the answer comes: Linux holds the socket during the call and sees it afterwards.
             Err(Errno::INPROGRESS)
         } else {
@@ -285,6 +284,9 @@ impl Supervisor {
 
     /// A connect was answered that a signal had taken back: it is told the same when it comes again.
     pub fn keep_answer(&mut self, call: &Call, answer: Result<i64, Errno>) {
+        if unheard::is_undone(answer) {
+            return;
+        }
         let Some((_, cookie)) = self.socket_of(call) else {
             return;
         };
@@ -300,6 +302,7 @@ impl Supervisor {
             return None;
         };
         let answer = relay.unheard.take()?;
+        relay.reported |= answer.is_ok();
         let Some(Served::Relay(mut relay)) = self.served.remove(&key) else {
             return None;
         };
@@ -329,10 +332,12 @@ impl Supervisor {
                 self.waited_for.insert(key);
                 Ok(Outcome::Later)
             }
-            Phase::Open if std::mem::replace(&mut relay.reported, true) => Err(Errno::ISCONN),
-            Phase::Open => self
-                .deliver(&mut relay, call.id, call.fd)
-                .map(|()| Outcome::Return(0)),
+            Phase::Open if relay.reported => Err(Errno::ISCONN),
+            Phase::Open => {
+                let delivered = self.deliver(&mut relay, call.id, call.fd);
+                relay.reported = delivered.is_ok();
+                delivered.map(|()| Outcome::Return(0))
+            }
             Phase::Over if relay.reported => Err(Errno::ISCONN),
             Phase::Over => {
                 // Whoever has been told may try again.
@@ -364,7 +369,7 @@ impl Supervisor {
                 Phase::Over => Err(relay.error.unwrap_or(Errno::CONNABORTED)),
                 _ => self.deliver(&mut relay, waiting.id, waiting.fd).map(|()| 0),
             };
-            if sys::answer(self.listener.as_fd(), waiting.id, Some(answer)).is_ok() {
+            if self.tell(waiting.id, waiting.caller, Some(answer)).is_ok() {
                 relay.reported = true;
                 if relay.phase == Phase::Over && relay.programs.is_some() {
                     self.undelivered

@@ -73,16 +73,23 @@ impl Supervisor {
         }
     }
 
-    /// Puts the listener's end of its pair in place of its backing socket, if somebody is known to have that end.
+    /// Puts the listener's end of its pair in place of its backing socket, if it is still here or somebody is known to have it.
     fn join(&mut self, call: &Call, backing: BorrowedFd<'_>, key: u64) -> Option<OwnedFd> {
         let Some(Served::Queue(queue)) = self.served.get(&key) else {
             return None;
         };
         let (caller, number) = queue.place;
-        let programs = caller.same_socket(number, key)?;
+        let programs = match &queue.undelivered {
+            Some(programs) => rustix::io::fcntl_dupfd_cloexec(programs, 0).ok()?,
+            None => caller.same_socket(number, key)?,
+        };
         let place = (call.caller, call.fd);
         self.exchange(call.id, place, backing, programs.as_fd())
             .ok()?;
+        if let Some(Served::Queue(queue)) = self.served.get_mut(&key) {
+            queue.undelivered = None;
+            queue.place = place;
+        }
         Some(programs)
     }
 

@@ -149,14 +149,23 @@ impl Supervisor {
         let place = (call.caller, call.fd);
         let backing_cookie = sys::cookie(&backing)?;
         let parts = (socket, backing);
-        let (queue, programs) = Queue::new(parts, settings, kernel_too, pair, bell, place);
+        let (mut queue, programs) = Queue::new(parts, settings, kernel_too, pair, bell, place);
         let exchanged = self.exchange(call.id, place, queue.backing.as_fd(), programs.as_fd());
-        if exchanged.is_err() && kernel_too {
-            // A signal took the call back: it comes again, with the same socket.
-            self.ignore_kernels(queue.backing.as_fd());
-            set_nonblocking(queue.backing.as_fd(), nonblocking)?;
+        match exchanged {
+            // A signal took the call back. It comes again, and finds the listener (`join`).
+            Err(Errno::NOENT | Errno::SRCH) => {
+                queue.undelivered = Some(programs);
+                self.waited_for.insert(key);
+            }
+            Err(_) if kernel_too => {
+                self.ignore_kernels(queue.backing.as_fd());
+                set_nonblocking(queue.backing.as_fd(), nonblocking)?;
+            }
+            _ => {}
         }
-        exchanged?;
+        if queue.undelivered.is_none() {
+            exchanged?;
+        }
         queue.bell.ring();
         self.served.insert(key, Served::Queue(Box::new(queue)));
         self.holders.note(backing_cookie, key);
@@ -381,6 +390,20 @@ impl Supervisor {
         }
         for id in waiting {
             self.reply(id, Some(Err(Errno::INVAL)));
+        }
+    }
+
+    /// Lets go of a listener whose program was told EINTR and has closed the socket since, or ended.
+    pub fn abandon_queue(&mut self, key: u64) {
+        if let Some(Served::Queue(queue)) = self.served.get(&key) {
+            // Another thread may have it.
+            self.ignore_kernels(queue.backing.as_fd());
+            let nonblocking = queue
+                .undelivered
+                .as_ref()
+                .map(|end| is_nonblocking(end.as_fd()));
+            let _ = set_nonblocking(queue.backing.as_fd(), nonblocking.unwrap_or_default());
+            self.drop_queue(key);
         }
     }
 
