@@ -4,6 +4,7 @@ mod doctor;
 pub mod engine;
 mod explain;
 mod lab;
+mod metrics;
 mod path;
 mod run;
 mod sim;
@@ -29,6 +30,7 @@ pub enum Command {
     Ss(ss::Arguments),
     Stacks(stacks::Arguments),
     Explain(explain::Arguments),
+    Metrics(metrics::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
     Path(path::Arguments),
@@ -49,6 +51,7 @@ impl Command {
             Self::Ss(arguments) => ss::execute(&arguments),
             Self::Stacks(arguments) => stacks::execute(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
+            Self::Metrics(arguments) => metrics::execute(arguments),
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),
             Self::Bench(arguments) => bench::execute(&arguments),

@@ -11,6 +11,7 @@ extern crate output;
 mod commands;
 mod control;
 mod engines;
+mod figures;
 mod sys;
 
 use std::process::ExitCode;

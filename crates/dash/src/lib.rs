@@ -13,4 +13,4 @@ mod server;
 mod simulate;
 mod text;
 
-pub use server::{Server, Settings, StartError};
+pub use server::{Listening, Server, Settings, StartError};

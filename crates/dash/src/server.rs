@@ -69,23 +69,28 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A server that listens and answers nothing yet.
+/// Listens, and answers nothing yet. What it will answer, and to whom, is the router's; the bounds are those of this file.
 #[derive(Debug)]
-pub struct Server {
+pub struct Listening {
     runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
+}
+
+/// A server that listens and answers nothing yet.
+#[derive(Debug)]
+pub struct Server {
+    listening: Listening,
     token: Option<Token>,
 }
 
-impl Server {
+impl Listening {
     /// Begins to listen.
-    pub fn bind(settings: Settings) -> Result<Self, StartError> {
-        let Settings { listen, token } = settings;
-        if !token && !listen.ip().is_loopback() {
-            return Err(StartError::OpenToAll(listen.ip()));
-        }
-        // One thread for the page; simulations have as many as there are processors.
+    ///
+    /// # Errors
+    /// [`StartError`], which names the flag `--listen`.
+    pub fn bind(listen: SocketAddr) -> Result<Self, StartError> {
+        // One thread for requests; what blocks has as many as there are processors.
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -98,45 +103,27 @@ impl Server {
                 _ => StartError::Listen(listen, error),
             })?;
         let address = listener.local_addr()?;
-        let token = token.then(Token::new).transpose()?;
         Ok(Self {
             runtime,
             listener,
             address,
-            token,
         })
     }
 
-    /// The address to open, with the token. Where every address is listened on, loopback's.
-    pub fn url(&self) -> String {
-        let mut address = self.address;
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(IpAddr::from([127, 0, 0, 1])),
-            IpAddr::V6(ip) if ip.is_unspecified() => {
-                address.set_ip(std::net::Ipv6Addr::LOCALHOST.into())
-            }
-            _ => {}
-        }
-        match &self.token {
-            Some(token) => format!("http://{address}/?token={}", token.digits()),
-            None => format!("http://{address}/"),
-        }
-    }
-
-    /// Others than this machine can reach it.
-    pub fn is_exposed(&self) -> bool {
-        !self.address.ip().is_loopback()
+    /// Where, with the port that was chosen.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Answers until the process is interrupted or told to end.
-    pub fn serve_until_signal(self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Signals cannot be caught.
+    pub fn serve_until_signal(self, router: Router) -> io::Result<()> {
         let Self {
-            runtime,
-            listener,
-            address,
-            token,
+            runtime, listener, ..
         } = self;
-        let router = api::router(Access::new(token, address.port()));
         let result = runtime.block_on(async {
             let mut interrupted = signal(SignalKind::interrupt())?;
             let mut ended = signal(SignalKind::terminate())?;
@@ -153,6 +140,46 @@ impl Server {
         });
         runtime.shutdown_timeout(END_TIMEOUT);
         result
+    }
+}
+
+impl Server {
+    /// Begins to listen.
+    pub fn bind(settings: Settings) -> Result<Self, StartError> {
+        let Settings { listen, token } = settings;
+        if !token && !listen.ip().is_loopback() {
+            return Err(StartError::OpenToAll(listen.ip()));
+        }
+        let listening = Listening::bind(listen)?;
+        let token = token.then(Token::new).transpose()?;
+        Ok(Self { listening, token })
+    }
+
+    /// The address to open, with the token. Where every address is listened on, loopback's.
+    pub fn url(&self) -> String {
+        let mut address = self.listening.address;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(IpAddr::from([127, 0, 0, 1])),
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                address.set_ip(std::net::Ipv6Addr::LOCALHOST.into())
+            }
+            _ => {}
+        }
+        match &self.token {
+            Some(token) => format!("http://{address}/?token={}", token.digits()),
+            None => format!("http://{address}/"),
+        }
+    }
+
+    /// Others than this machine can reach it.
+    pub fn is_exposed(&self) -> bool {
+        !self.listening.address.ip().is_loopback()
+    }
+
+    /// Answers until the process is interrupted or told to end.
+    pub fn serve_until_signal(self) -> io::Result<()> {
+        let access = Access::new(self.token, self.listening.address.port());
+        self.listening.serve_until_signal(api::router(access))
     }
 }
 
@@ -213,7 +240,7 @@ mod tests {
     fn an_address_in_use_names_the_flag() {
         let first = Server::bind(settings("127.0.0.1:0", true)).unwrap();
         let taken = Settings {
-            listen: first.address,
+            listen: first.listening.address,
             token: true,
         };
         let error = Server::bind(taken).unwrap_err().to_string();

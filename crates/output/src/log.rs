@@ -31,9 +31,13 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
+/// Makes a line of a sentence for people, where the log is not for people.
+pub type Form = fn(&str) -> String;
+
 /// The queue's end of whoever has something to say.
 struct Log {
     lines: SyncSender<String>,
+    form: Option<Form>,
     counts: Arc<Counts>,
 }
 
@@ -45,15 +49,16 @@ struct Counts {
     lost: Arc<AtomicU64>,
 }
 
-/// From now on this process says everything through the queue. Only the first call counts.
-pub fn start() -> anyhow::Result<()> {
-    let (log, queue) = Log::new();
+/// From now on this process says everything through the queue, sentences for people in that form. Only the first call
+/// counts.
+pub fn start(form: Option<Form>) -> anyhow::Result<()> {
+    let (log, queue) = Log::new(form);
     let counts = Arc::clone(&log.counts);
     if LOG.set(log).is_ok() {
         let mut torn = false;
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write_lines(&queue, &counts, |text| write_out(text, &mut torn)))
+            .spawn(move || write_lines(&queue, &counts, form, |text| write_out(text, &mut torn)))
             .context("starting the thread that writes the log")?;
     }
     Ok(())
@@ -65,10 +70,18 @@ pub fn lost_lines() -> Arc<AtomicU64> {
     log.map_or_else(Arc::default, |log| Arc::clone(&log.counts.lost))
 }
 
-/// Queues a line, with its end. Says whether there is a queue: this process is an engine.
+/// Queues a sentence for people, with its end. Says whether there is a queue: this process is an engine.
 pub fn try_line(text: &str) -> bool {
     let log = LOG.get();
-    log.inspect(|log| log.push(text)).is_some()
+    log.inspect(|log| log.push(&formed(log.form, text)))
+        .is_some()
+}
+
+fn formed(form: Option<Form>, text: &str) -> String {
+    form.map_or_else(
+        || text.to_owned(),
+        |form| format!("{}\n", form(text.trim_end())),
+    )
 }
 
 /// Waits until what was said is written, a moment at most: standard error may be a pipe that nobody reads.
@@ -86,7 +99,9 @@ pub struct Lines;
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        try_line(&String::from_utf8_lossy(bytes));
+        if let Some(log) = LOG.get() {
+            log.push(&String::from_utf8_lossy(bytes));
+        }
         Ok(bytes.len())
     }
 
@@ -96,10 +111,15 @@ impl Write for Lines {
 }
 
 impl Log {
-    fn new() -> (Self, Receiver<String>) {
+    fn new(form: Option<Form>) -> (Self, Receiver<String>) {
         let (lines, queue) = sync_channel(QUEUE_LINES);
         let counts = Arc::default();
-        (Self { lines, counts }, queue)
+        let log = Self {
+            lines,
+            form,
+            counts,
+        };
+        (log, queue)
     }
 
     fn push(&self, text: &str) {
@@ -124,13 +144,15 @@ fn cut(text: &str) -> String {
 fn write_lines(
     queue: &Receiver<String>,
     counts: &Counts,
+    form: Option<Form>,
     mut write: impl FnMut(&str) -> io::Result<()>,
 ) {
     let mut told = 0;
     for line in queue {
         let lost = counts.lost.load(Ordering::Relaxed);
         let gap = lost - told;
-        if gap > 0 && write(&format!("shunt: {gap} lines of this log were lost\n")).is_ok() {
+        let word = || formed(form, &format!("shunt: {gap} lines of this log were lost\n"));
+        if gap > 0 && write(&word()).is_ok() {
             told = lost;
         }
         if write(&line).is_err() {
@@ -170,7 +192,7 @@ mod tests {
 
     #[test]
     fn lines_that_find_no_room_are_counted_and_said_once_there_is_room() {
-        let (log, queue) = Log::new();
+        let (log, queue) = Log::new(None);
         let counts = Arc::clone(&log.counts);
         for number in 0..QUEUE_LINES + 7 {
             log.push(&format!("line {number}\n"));
@@ -178,7 +200,7 @@ mod tests {
         assert_eq!(counts.lost.load(Ordering::Relaxed), 7);
         drop(log);
         let mut written = Vec::new();
-        write_lines(&queue, &counts, |text| {
+        write_lines(&queue, &counts, None, |text| {
             written.push(text.to_owned());
             Ok(())
         });
@@ -190,14 +212,14 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_written_are_lost_and_said_when_others_can() {
-        let (log, queue) = Log::new();
+        let (log, queue) = Log::new(None);
         let counts = Arc::clone(&log.counts);
         for number in 0..3 {
             log.push(&format!("line {number}\n"));
         }
         drop(log);
         let (mut calls, mut written) = (0, Vec::new());
-        write_lines(&queue, &counts, |text| {
+        write_lines(&queue, &counts, None, |text| {
             calls += 1;
             // The first line, then the word that it was lost together with the second.
             if calls <= 3 {
@@ -211,6 +233,12 @@ mod tests {
             ["shunt: 2 lines of this log were lost\n", "line 2\n"]
         );
         assert_eq!(counts.lost.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn sentences_take_the_form_of_the_log() {
+        assert_eq!(formed(None, "a\n"), "a\n");
+        assert_eq!(formed(Some(|text| format!("<{text}>")), "a\n"), "<a>\n");
     }
 
     #[test]

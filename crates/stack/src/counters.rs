@@ -11,6 +11,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Of each counter, in the order of [`Self::iter`]: its name as a word with underscores, its name as `nstat` prints
+            /// it, and what it counts.
+            pub const DESCRIPTIONS: &[(&str, &str, &str)] =
+                &[$((stringify!($field), $name, concat!($($doc),*)),)*];
+
             /// Name and value of each counter.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field),)*].into_iter()

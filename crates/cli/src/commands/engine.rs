@@ -14,10 +14,14 @@ use anyhow::Context;
 use engine::{Config, EcnMode, Engine, FastOpenModes, SynCookies};
 use hostif::Steering;
 use rustix::fd::{AsFd as _, OwnedFd};
+use tracing_subscriber::fmt::{
+    format::Writer,
+    time::{FormatTime as _, SystemTime},
+};
 
 use super::doctor::measured;
 use crate::{control, sys};
-use arguments::{Arguments, DriverName};
+use arguments::{Arguments, DriverName, LogFormat};
 use checks::Claims;
 
 /// Runs the command.
@@ -39,7 +43,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let stop = catch_signals()?;
     // A limit on the size of the log, a terminal that belongs to others: errors of one write, no ends or stops.
     sys::ignore_signals(&[signal_hook::consts::SIGXFSZ, signal_hook::consts::SIGTTOU])?;
-    log_to_stderr()?;
+    log_to_stderr(arguments.log_format)?;
     let (arguments, why) = &with_driver(arguments);
     if let Some(why) = why {
         tracing::info!("{why}");
@@ -91,15 +95,32 @@ fn with_driver(arguments: &Arguments) -> (Arguments, Option<String>) {
     (chosen, found.map(|(_, why)| why))
 }
 
-fn log_to_stderr() -> anyhow::Result<()> {
-    output::log::start()?;
+fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
+    output::log::start(match format {
+        LogFormat::Text => None,
+        LogFormat::Json => Some(json_line),
+    })?;
     let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "info".into()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(|| output::log::Lines)
-        .init();
+        .with_writer(|| output::log::Lines);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().with_ansi(false).init(),
+    }
     Ok(())
+}
+
+/// A sentence as `tracing_subscriber` writes events in JSON.
+fn json_line(text: &str) -> String {
+    let mut time = String::new();
+    // A string takes everything.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    serde_json::json!({
+        "timestamp": time, "level": "INFO", "fields": { "message": text }, "target": "shunt",
+    })
+    .to_string()
 }
 
 /// A descriptor that becomes readable when somebody asks this process to end.

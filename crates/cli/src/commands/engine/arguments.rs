@@ -145,10 +145,24 @@ pub struct Arguments {
     /// Start in the background and return once programs can attach.
     #[arg(long)]
     pub(super) background: bool,
+    /// How lines of the log are written: text for people, or a JSON object each with `timestamp`, `level`, `target` and
+    /// `fields`.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) log_format: LogFormat,
     /// Where an engine in the background writes its messages; a file of the last start is replaced
     /// [default: named after the control socket, beside the state of this user's labs].
     #[arg(long, value_name = "FILE", requires = "background")]
     pub(super) log: Option<PathBuf>,
+}
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// An object each.
+    Json,
 }
 
 /// Reads `--xdp-mode`.

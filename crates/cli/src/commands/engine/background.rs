@@ -133,13 +133,14 @@ fn complaints(channel: &Channel) -> anyhow::Result<Vec<String>> {
 fn last_words(log: &Path, status: &str) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let own = text.lines().rev().find_map(|line| {
-        line.strip_prefix("shunt: ")
-            .or_else(|| line.strip_prefix("error: "))
+        let object = serde_json::from_str::<serde_json::Value>(line).ok();
+        let message = object.and_then(|line| Some(line["fields"]["message"].as_str()?.to_owned()));
+        let line = message.as_deref().unwrap_or(line);
+        let own = line.strip_prefix("shunt: ");
+        own.or_else(|| line.strip_prefix("error: "))
+            .map(str::to_owned)
     });
-    own.map_or_else(
-        || format!("the engine ended at once ({status}); see {}", log.display()),
-        str::to_owned,
-    )
+    own.unwrap_or_else(|| format!("the engine ended at once ({status}); see {}", log.display()))
 }
 
 #[cfg(test)]

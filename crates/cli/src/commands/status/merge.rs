@@ -2,14 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What is held once by the whole engine is told by its first core; what each core holds adds up.
-const ADDED: [&str; 5] = [
-    "sockets",
-    "connections",
-    "time_waits",
-    "datagram_sockets",
-    "regions",
-];
+use crate::figures::{FIGURES, Scope};
 
 /// Status: the first core's with the sums of all, and each core's own share in `by_core`.
 pub fn status(cores: &[Value], programs: &Value) -> Value {
@@ -17,8 +10,10 @@ pub fn status(cores: &[Value], programs: &Value) -> Value {
         return Value::Null;
     };
     let mut whole = first.clone();
-    for name in ADDED {
-        whole[name] = sum(cores, name);
+    // What is held once by the whole engine is told by its first core; what each core holds adds up.
+    let of_cores = FIGURES.iter().filter(|one| one.scope == Scope::Core);
+    for figure in of_cores.filter(|one| one.group.is_empty()) {
+        whole[figure.field] = sum(cores, figure.field);
     }
     for group in ["driver_counters", "stack_counters", "copies"] {
         let of_group: Vec<Value> = cores.iter().map(|core| core[group].clone()).collect();

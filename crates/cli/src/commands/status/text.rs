@@ -1,7 +1,9 @@
 //! What `shunt status` prints for people of one engine.
 
 use output::Table;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::figures;
 
 /// An engine, its interfaces and its programs.
 pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> String {
@@ -117,12 +119,8 @@ fn tables(status: &Value, programs: &Value) -> String {
     }
     text += "\n";
     let mut counters = Table::new(["counter", "value"]);
-    for group in ["driver_counters", "stack_counters"] {
-        for (name, value) in status[group].as_object().into_iter().flatten() {
-            if value != &json!(0) {
-                counters.row([name.clone(), value.to_string()]);
-            }
-        }
+    for (name, value) in figures::counters(status).filter(|(_, value)| *value > 0) {
+        counters.row([name.to_owned(), value.to_string()]);
     }
     text + &counters.render()
 }

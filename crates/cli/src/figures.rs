@@ -1,0 +1,295 @@
+//! The figures that an engine tells of itself: where each stands in the JSON of `shunt status`, what it counts, its unit,
+//! how several cores make one, and its name as a metric. `status`, its JSON and `shunt metrics` go by this table.
+
+use serde_json::Value;
+
+/// Whether it only ever grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Since the engine started.
+    Counter,
+    /// As it is now.
+    Gauge,
+}
+
+/// Who knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Each core has its own; they add up.
+    Core,
+    /// The whole engine has one, which its first core tells.
+    Engine,
+}
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figure {
+    /// The object in the report in which it stands; empty: the report itself.
+    pub group: &'static str,
+    /// Its field there.
+    pub field: &'static str,
+    /// Its name as a metric, without the prefix `shunt_` and the ending of counters.
+    pub metric: &'static str,
+    /// See there.
+    pub kind: Kind,
+    /// See there.
+    pub scope: Scope,
+    /// Unit of what is exported, which ends the metric's name; empty: a number of things.
+    pub unit: &'static str,
+    /// By what the report's value is multiplied for that unit.
+    pub factor: u64,
+    /// A sentence.
+    pub help: &'static str,
+}
+
+const fn gauge(
+    field: &'static str,
+    metric: &'static str,
+    scope: Scope,
+    help: &'static str,
+) -> Figure {
+    Figure {
+        group: "",
+        field,
+        metric,
+        kind: Kind::Gauge,
+        scope,
+        unit: "",
+        factor: 1,
+        help,
+    }
+}
+
+const fn counter(
+    (group, field): (&'static str, &'static str),
+    metric: &'static str,
+    unit: &'static str,
+    help: &'static str,
+) -> Figure {
+    Figure {
+        group,
+        field,
+        metric,
+        kind: Kind::Counter,
+        scope: Scope::Core,
+        unit,
+        factor: 1,
+        help,
+    }
+}
+
+const fn memory(field: &'static str, metric: &'static str, help: &'static str) -> Figure {
+    Figure {
+        group: "memory_kib",
+        field,
+        metric,
+        kind: Kind::Gauge,
+        scope: Scope::Engine,
+        unit: "bytes",
+        factor: 1024,
+        help,
+    }
+}
+
+/// All but those of the stack, which names its own: [`stack::Counters::DESCRIPTIONS`].
+pub const FIGURES: &[Figure] = &[
+    gauge(
+        "programs",
+        "programs",
+        Scope::Engine,
+        "Programs attached to the engine.",
+    ),
+    gauge("sockets", "sockets", Scope::Core, "Sockets of programs."),
+    gauge(
+        "connections",
+        "connections",
+        Scope::Core,
+        "TCP connections, TIME-WAIT not counted.",
+    ),
+    gauge(
+        "listeners",
+        "listeners",
+        Scope::Engine,
+        "TCP sockets that listen.",
+    ),
+    gauge(
+        "time_waits",
+        "time_waits",
+        Scope::Core,
+        "TCP connections in TIME-WAIT.",
+    ),
+    gauge(
+        "datagram_sockets",
+        "datagram_sockets",
+        Scope::Core,
+        "UDP sockets.",
+    ),
+    gauge(
+        "regions",
+        "regions",
+        Scope::Core,
+        "Pieces of memory shared with programs.",
+    ),
+    gauge("cores", "cores", Scope::Engine, "Cores of the engine."),
+    memory(
+        "total",
+        "memory_total_bytes",
+        "Resident memory of the engine's process (VmRSS).",
+    ),
+    memory(
+        "shared",
+        "memory_shared_bytes",
+        "Of that, windows and state shared with programs (RssShmem).",
+    ),
+    memory(
+        "private",
+        "memory_private_bytes",
+        "Of that, its own (RssAnon).",
+    ),
+    counter(
+        ("driver_counters", "rx_frames"),
+        "driver_rx_frames",
+        "",
+        "Frames received; a merged one counts once.",
+    ),
+    counter(
+        ("driver_counters", "rx_bytes"),
+        "driver_rx_bytes",
+        "bytes",
+        "Bytes of received frames, Ethernet headers included.",
+    ),
+    counter(
+        ("driver_counters", "rx_dropped"),
+        "driver_rx_dropped",
+        "",
+        "Frames lost before the stack saw them.",
+    ),
+    counter(
+        ("driver_counters", "tx_frames"),
+        "driver_tx_frames",
+        "",
+        "Frames sent; a large segment counts once.",
+    ),
+    counter(
+        ("driver_counters", "tx_bytes"),
+        "driver_tx_bytes",
+        "bytes",
+        "Bytes of sent frames, Ethernet headers included.",
+    ),
+    counter(
+        ("driver_counters", "tx_dropped"),
+        "driver_tx_dropped",
+        "",
+        "Frames that the device refused for good.",
+    ),
+    counter(
+        ("driver_counters", "tx_busy"),
+        "driver_tx_busy",
+        "",
+        "Bursts that were cut short because the device was busy.",
+    ),
+    counter(
+        ("", "lost_at_stopped_queue"),
+        "driver_lost_at_stopped_queue",
+        "",
+        "Frames lost because a queue of the device stood still.",
+    ),
+    counter(
+        ("copies", "sent_bytes"),
+        "stream_sent_bytes",
+        "bytes",
+        "Bytes of streams taken from programs.",
+    ),
+    counter(
+        ("copies", "received_bytes"),
+        "stream_received_bytes",
+        "bytes",
+        "Bytes of streams taken by programs.",
+    ),
+    counter(
+        ("copies", "copied_to_send_bytes"),
+        "copied_to_send_bytes",
+        "bytes",
+        "Bytes copied by programs and the engine on the way out.",
+    ),
+    counter(
+        ("copies", "copied_to_receive_bytes"),
+        "copied_to_receive_bytes",
+        "bytes",
+        "Bytes copied by programs and the engine on the way in.",
+    ),
+    Figure {
+        scope: Scope::Engine,
+        ..counter(
+            ("", "lost_log_lines"),
+            "lost_log_lines",
+            "",
+            "Lines of the engine's log that were lost.",
+        )
+    },
+];
+
+impl Figure {
+    /// Its value in a report of `shunt status`, in the report's unit.
+    pub fn of(&self, status: &Value) -> Option<u64> {
+        let group = match self.group {
+            "" => status,
+            group => &status[group],
+        };
+        group[self.field].as_u64()
+    }
+}
+
+/// The counters of driver and stack in a report, which people are shown where they are not zero.
+pub fn counters(status: &Value) -> impl Iterator<Item = (&'static str, u64)> {
+    let of_driver = FIGURES
+        .iter()
+        .filter(|figure| figure.group == "driver_counters")
+        .filter_map(|figure| Some((figure.field, figure.of(status)?)));
+    of_driver.chain(of_stack(status).map(|(_, name, _, value)| (name, value)))
+}
+
+/// The stack's counters in a report: word, name as `nstat` prints it, what it counts, value.
+pub fn of_stack(
+    status: &Value,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
+    let all = stack::Counters::DESCRIPTIONS.iter();
+    all.filter_map(|&(word, name, help)| {
+        let value = status["stack_counters"][name].as_u64()?;
+        Some((word, name, help.trim(), value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_told_once_and_end_with_their_unit() {
+        let mut names = HashSet::new();
+        for figure in FIGURES {
+            assert!(names.insert(figure.metric), "{figure:?}");
+            assert!(figure.metric.ends_with(figure.unit), "{figure:?}");
+            assert!(figure.help.ends_with('.'), "{figure:?}");
+            let is_counter = figure.kind == Kind::Counter;
+            assert!(!is_counter || figure.factor == 1, "{figure:?}");
+        }
+    }
+
+    #[test]
+    fn every_counter_of_the_stack_and_of_drivers_is_in_the_tables() {
+        let stack: Vec<&str> = stack::Counters::default()
+            .iter()
+            .map(|(name, _)| name)
+            .collect();
+        let described = stack::Counters::DESCRIPTIONS;
+        assert!(described.iter().map(|(_, name, _)| *name).eq(stack));
+        let driver = serde_json::to_value(nic::Counters::default()).unwrap();
+        for (name, _) in driver.as_object().unwrap() {
+            let is_named =
+                |figure: &Figure| figure.group == "driver_counters" && figure.field == name;
+            assert!(FIGURES.iter().any(is_named), "{name}");
+        }
+    }
+}
