@@ -11,6 +11,7 @@ mod sim;
 mod ss;
 mod stacks;
 mod status;
+mod top;
 mod transfer;
 mod ui;
 
@@ -30,6 +31,7 @@ pub enum Command {
     Ss(ss::Arguments),
     Stacks(stacks::Arguments),
     Explain(explain::Arguments),
+    Top(top::Arguments),
     Metrics(metrics::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -52,6 +54,7 @@ impl Command {
             Self::Stacks(arguments) => stacks::execute(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
             Self::Metrics(arguments) => metrics::execute(arguments),
+            Self::Top(arguments) => top::execute(arguments),
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),
             Self::Bench(arguments) => bench::execute(&arguments),

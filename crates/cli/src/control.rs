@@ -3,7 +3,7 @@
 //! Every answer has a deadline, so that an engine that hangs is an error and not a wait.
 
 use std::{
-    io,
+    io::{self, Read as _},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,9 @@ use serde_json::Value;
 
 /// How long an engine may take to answer a command that needs it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest report that is taken: a million connections have less.
+const REPORT_BYTES_MAX: u64 = 1 << 30;
 
 /// A channel to an engine that somebody listens for.
 #[derive(Debug)]
@@ -92,7 +95,19 @@ impl Channel {
             .into_iter()
             .next()
             .context("the engine sent no report")?;
-        serde_json::from_reader(std::fs::File::from(file)).context("reading the engine's report")
+        let file = std::fs::File::from(file);
+        let bytes = file
+            .metadata()
+            .context("reading the engine's report")?
+            .len();
+        if bytes > REPORT_BYTES_MAX {
+            bail!(
+                "the engine at {} sent a report of {bytes} bytes; {REPORT_BYTES_MAX} are taken at most",
+                self.name
+            );
+        }
+        let bounded = std::io::BufReader::new(file).take(bytes);
+        serde_json::from_reader(bounded).context("reading the engine's report")
     }
 
     /// This channel to the engine's first core, and one to each other.

@@ -125,6 +125,7 @@ pub fn sockets(core: &EngineCore) -> Value {
         rows.push(json!({
             "core": here, "protocol": "tcp", "state": row.info.state.name(), "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": row.info.receive_queue.min(unread(row.owner)), "send_queue": row.info.send_queue,
+            "bytes_acked": row.info.bytes_acked, "bytes_received": row.info.bytes_received,
             "srtt_us": row.info.srtt_us, "rto_us": row.info.rto_us, "cwnd": row.info.cwnd,
             "congestion_control": row.info.congestion.name(), "pacing_rate": row.info.pacing_rate, "delivery_rate": row.info.delivery_rate,
             "mss": row.info.snd_mss, "snd_wnd": row.info.snd_wnd, "rcv_wnd": row.info.rcv_wnd,
@@ -144,7 +145,8 @@ pub fn sockets(core: &EngineCore) -> Value {
         rows.push(json!({
             "core": here, "protocol": "udp", "state": state, "local": row.local, "remote": row.remote, "pids": owners(row.owner), "inode": inode(row.owner),
             "receive_queue": positions.received_end - positions.consumed,
-            "send_queue": positions.written - positions.sent, "drops": positions.drops, "groups": row.groups,
+            "send_queue": positions.written - positions.sent, "bytes_sent": positions.sent, "bytes_received": positions.received_end,
+            "drops": positions.drops, "groups": row.groups,
         }));
     }
     Value::Array(rows)

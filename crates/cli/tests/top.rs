@@ -1,0 +1,151 @@
+//! `shunt top` beside real traffic: as text, as JSON, and on a terminal that it gives back.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use serde_json::Value;
+use testkit::{Lab, PATIENCE, Program, host, run, start, two_hosts, wait_for, world};
+
+const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+
+const PORT: &str = "6379";
+
+/// redis on an engine of host `a`, and a benchmark that asks it without end from host `b`.
+fn traffic(lab: &Lab, mode: &str) -> (Program, Program) {
+    let mode = format!("--engine-mode={mode}");
+    let words = ["run", &mode, "--", "redis-server", "--bind", "10.77.0.11"];
+    let more = ["--port", PORT, "--protected-mode", "no", "--save", ""];
+    let mut server = start(host(lab, "a"), SHUNT, &[&words[..], &more].concat());
+    let is_ready = |one: &Program| one.stdout().contains("Ready to accept");
+    server.wait_until("redis", PATIENCE, is_ready).unwrap();
+    let words = [
+        "-h",
+        "10.77.0.11",
+        "-p",
+        PORT,
+        "-c",
+        "4",
+        "-l",
+        "-q",
+        "-t",
+        "set",
+    ];
+    let asks = start(host(lab, "b"), "redis-benchmark", &words);
+    (server, asks)
+}
+
+fn frame(lab: &Lab) -> Value {
+    let words = ["top", "--once", "--json", "--interval", "0.2"];
+    serde_json::from_str(&run(host(lab, "a"), SHUNT, &words).stdout).unwrap()
+}
+
+#[test]
+fn the_connections_of_a_benchmark_have_rates_in_text_and_json() {
+    if !world::can_run("top-batch", &["redis-server", "redis-benchmark"]) {
+        return;
+    }
+    for mode in ["process", "inline"] {
+        let lab = two_hosts(&format!("top-{mode}"));
+        let (server, _asks) = traffic(&lab, mode);
+        let mut seen = Value::Null;
+        wait_for("connection with a rate", PATIENCE, || {
+            seen = frame(&lab);
+            let rows = seen["connections"].as_array().unwrap();
+            rows.iter().any(|row| {
+                let rate = |name: &str| row[name].as_f64().unwrap();
+                rate("sent_bytes_per_s") > 0.0
+                    && rate("received_bytes_per_s") > 0.0
+                    && row["local"] == "10.77.0.11:6379"
+                    && row["pid"] == server.pid()
+            })
+        });
+        let program = &seen["programs"][0];
+        assert_eq!(program["program"], "redis-server", "{seen}");
+        assert!(program["received_bytes_per_s"].as_f64().unwrap() > 0.0);
+        assert!(seen["engines"][0]["received_bytes_per_s"].as_f64().unwrap() > 0.0);
+        let words = [
+            "top", "--batch", "-n", "2", "-d", "0.2", "--filter", ":6379",
+        ];
+        let text = run(host(&lab, "a"), SHUNT, &words).stdout;
+        assert_eq!(text.matches("MAX RTT").count(), 2, "{text}");
+        assert!(text.contains("10.77.0.11:6379"), "{text}");
+    }
+}
+
+/// Runs `shunt top` on a terminal of its own: waits for a row of redis with rates, for the filter, ends it in the way that
+/// it was told, and says how it ended and whether the terminal is as it was.
+const TERMINAL: &str = r"
+import os, pty, re, select, signal, struct, sys, termios, fcntl, time
+end = sys.argv[1]
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ['TERM'] = 'xterm'
+    # Until the parent has set the size.
+    sys.stdin.readline()
+    os.execv(sys.argv[2], [sys.argv[2], 'top', '--interval', '0.2'])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 160, 0, 0))
+before = termios.tcgetattr(terminal)
+os.write(terminal, b'\n')
+seen = b''
+deadline = time.monotonic() + 50
+def read_until(what):
+    global seen
+    start = len(seen)
+    while not re.search(what, seen[start:]):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([terminal], [], [], left)[0]:
+            sys.exit('no %r in %r' % (what, seen[start:][-3000:]))
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError:
+            sys.exit('ended: %r' % seen[start:][-3000:])
+read_until(rb'redis-server')
+read_until(rb'[1-9][0-9.]*k')
+os.write(terminal, b'/6379')
+read_until(rb'6')
+if end == 'quit':
+    os.write(terminal, b'\r')
+    os.write(terminal, b'q')
+elif end == 'interrupt':
+    os.write(terminal, b'\x03')
+else:
+    os.kill(pid, signal.SIGTERM)
+read_until(rb'\x1b\[\?1049l')
+_, status = os.waitpid(pid, 0)
+after = termios.tcgetattr(terminal)
+print('ended', os.waitstatus_to_exitcode(status), 'restored', before == after)
+";
+
+#[test]
+fn on_a_terminal_it_shows_rates_and_gives_it_back_however_it_ends() {
+    if !world::can_run(
+        "top-screen",
+        &["redis-server", "redis-benchmark", "python3"],
+    ) {
+        return;
+    }
+    let lab = two_hosts("top-screen");
+    let _traffic = traffic(&lab, "process");
+    for end in ["quit", "interrupt", "terminate"] {
+        let said = run(host(&lab, "a"), "python3", &["-c", TERMINAL, end, SHUNT]);
+        assert_eq!(said.stdout, "ended 0 restored True\n", "{end}");
+    }
+}
+
+#[test]
+fn without_a_terminal_or_an_engine_it_says_what_to_do() {
+    let lab = two_hosts("top-none");
+    let refused = |words: &[&str]| {
+        let ended = start(host(&lab, "a"), SHUNT, words).finish(PATIENCE, || false);
+        let ended = ended.unwrap();
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
+        ended.stderr
+    };
+    assert!(refused(&["top"]).contains("no engine answers"));
+    let _engine = {
+        let mut engine = start(host(&lab, "a"), SHUNT, &["engine"]);
+        let serves = |one: &Program| one.stderr().contains("serving");
+        engine.wait_until("engine", PATIENCE, serves).unwrap();
+        engine
+    };
+    assert!(refused(&["top"]).contains("--once"));
+}
