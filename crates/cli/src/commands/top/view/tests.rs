@@ -1,3 +1,5 @@
+//! What is drawn, by ratatui's backend for tests.
+
 use super::*;
 use crate::commands::top::{
     Sort,
