@@ -18,10 +18,10 @@ use sim::plan::{Costs, Preset, Source, Value};
 
 use crate::{
     interrupt::Interrupt,
-    statistics::Summary,
     trial::{Say, Stack, Testbed},
 };
 use output::write_file;
+use statistics::Summary;
 
 /// Measure this machine's costs for `shunt sim plan`
 #[derive(Debug, Args)]

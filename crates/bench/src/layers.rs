@@ -21,8 +21,9 @@ use serde::Serialize;
 use sim::{report::document::Document, scenario::Cost};
 
 use crate::calibrate::loopback;
-use crate::{interrupt::Interrupt, statistics::Summary, trial::Say};
+use crate::{interrupt::Interrupt, trial::Say};
 use names::{Layer, Names};
+use statistics::Summary;
 use sys::Sampler;
 
 /// Measure what each layer of the kernel's TCP takes, beside Table 1 of the paper

@@ -22,7 +22,6 @@ mod micro;
 pub mod mover;
 pub mod observe;
 mod overload;
-mod statistics;
 mod sys;
 mod tcp;
 mod tools;

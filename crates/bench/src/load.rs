@@ -12,11 +12,8 @@ pub mod flood;
 pub mod ping;
 pub mod requests;
 pub(crate) mod sys;
-mod times;
 pub mod transfer;
 mod wake;
-
-pub use times::Times;
 
 use std::{
     io,
@@ -28,6 +25,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
+use statistics::Times;
 
 /// Small programs that put load on a stack, for measurements.
 #[derive(Debug, Args)]

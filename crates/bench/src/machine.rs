@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use sim::{report::document::Document, rng::Rng};
 
-use crate::statistics::Summary;
+use statistics::Summary;
 
 /// Measure this machine's memory and PCIe devices
 #[derive(Debug, Args)]

@@ -14,9 +14,9 @@ use sim::report::document::Document;
 
 use crate::{
     interrupt::Interrupt,
-    statistics::Summary,
     trial::{Say, Stack, Testbed},
 };
+use statistics::Summary;
 
 /// Offer a server more datagrams than it can answer: it must go on answering
 #[derive(Debug, Args)]

@@ -17,9 +17,9 @@ use sim::plan::{Client, ClosedLoop, Preset, Workload, closed_loop};
 use crate::calibrate::{of_the_calls, of_the_stacks};
 use crate::{
     interrupt::Interrupt,
-    statistics::Summary,
     trial::{Say, Server, Stack, Testbed, Work, quiet::quiet},
 };
+use statistics::Summary;
 
 /// The bounds within which a prediction is good enough to decide with.
 const CAPACITY_BOUND: f64 = 0.2;

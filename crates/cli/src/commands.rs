@@ -6,6 +6,7 @@ mod explain;
 mod lab;
 mod metrics;
 mod path;
+mod ping;
 mod run;
 mod sim;
 mod ss;
@@ -34,6 +35,8 @@ pub enum Command {
     Top(top::Arguments),
     Metrics(metrics::Arguments),
     Bench(bench::Arguments),
+    Ping(meter::ping::Arguments),
+    Echo(meter::echo::Arguments),
     Sim(sim::Arguments),
     Path(path::Arguments),
     Ui(ui::Arguments),
@@ -58,6 +61,8 @@ impl Command {
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),
             Self::Bench(arguments) => bench::execute(&arguments),
+            Self::Ping(arguments) => ping::ping(&arguments),
+            Self::Echo(arguments) => ping::echo(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Path(arguments) => path::execute(&arguments),
             Self::Ui(arguments) => ui::execute(&arguments),

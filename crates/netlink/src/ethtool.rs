@@ -80,6 +80,13 @@ pub fn driver(interface: &str) -> Option<String> {
     driver_info(interface).map(|info| info.name)
 }
 
+/// How long frames may wait for an interrupt, in microseconds: received ones, and sent ones; `None` where the driver does
+/// not say.
+#[must_use]
+pub fn coalescing_us(interface: &str) -> Option<[u32; 2]> {
+    sys::coalescing(&control_socket().ok()?, interface).ok()
+}
+
 /// In how many queues frames of the interface arrive.
 ///
 /// # Errors
@@ -96,6 +103,7 @@ mod tests {
     fn an_interface_that_is_not_there_says_nothing() {
         assert_eq!(offload("no such", Offload::Segmentation), None);
         assert_eq!(driver("no such"), None);
+        assert_eq!(coalescing_us("no such"), None);
         assert!(set_offload("no such", Offload::Segmentation, true).is_err());
         assert_eq!(receive_queues("no such").unwrap(), 1);
     }

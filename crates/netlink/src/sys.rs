@@ -121,6 +121,18 @@ pub(super) fn driver_info(socket: &impl AsFd, name: &str) -> io::Result<[[u8; 32
     Ok(texts)
 }
 
+/// `ETHTOOL_GCOALESCE`: microseconds that a received and a sent frame may wait for an interrupt at most
+/// (`rx_coalesce_usecs`, `tx_coalesce_usecs` of `struct ethtool_coalesce`).
+pub(super) fn coalescing(socket: &impl AsFd, name: &str) -> io::Result<[u32; 2]> {
+    let mut settings = [0_u32; 23];
+    settings[0] = 0xe;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = settings.as_mut_ptr().cast();
+    call(socket, SIOCETHTOOL, &mut request)?;
+    // Read only now, as above.
+    Ok([settings[1], settings[5]])
+}
+
 pub(super) fn set_up(socket: &impl AsFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     call(socket, libc::SIOCGIFFLAGS, &mut request)?;

@@ -45,15 +45,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dash", &["sim"]),
     ("mover", &[]),
     ("output", &[]),
+    ("statistics", &[]),
     (
         "bench",
-        &["output", "lab", "netem", "hostif", "engine", "sim", "mover"],
+        &[
+            "output",
+            "statistics",
+            "lab",
+            "netem",
+            "hostif",
+            "engine",
+            "sim",
+            "mover",
+        ],
+    ),
+    (
+        "meter",
+        &["output", "statistics", "lab", "netlink", "hostif"],
     ),
     (
         "cli",
         &[
             "output",
             "bench",
+            "meter",
             "wire",
             "tcp",
             "stack",
@@ -86,7 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FOR_TESTS: &[&str] = &["testkit", "netem"];
 
 /// Crates that make no system call, and what would let them.
-const PURE: &[&str] = &["wire", "tcp", "stack", "sim"];
+const PURE: &[&str] = &["wire", "tcp", "stack", "sim", "statistics"];
 const SYSTEM_CRATES: &[&str] = &[
     "libc",
     "rustix",

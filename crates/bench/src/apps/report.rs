@@ -8,11 +8,9 @@ use super::{
     nginx::BIG_SEGMENT_BYTES,
     side::{Mode, Side},
 };
-use crate::{
-    cores::{self, CoreDistance},
-    statistics::Summary,
-};
+use crate::cores::{self, CoreDistance};
 use output::Table;
+use statistics::Summary;
 
 /// The whole result.
 #[derive(Debug, Serialize)]

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     load::requests::Seen,
-    statistics::Summary,
     trial::{Say, Server, Stack, Testbed, Work, quiet::quiet},
 };
+use statistics::Summary;
 
 /// Connections of the trials: a lone one, few and many.
 const CONNECTIONS: [usize; 4] = [1, 3, 8, 24];

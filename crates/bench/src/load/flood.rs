@@ -12,7 +12,9 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Times, requests::compute};
+use statistics::Times;
+
+use super::requests::compute;
 
 /// Answers datagrams until killed.
 #[derive(Debug, Args)]

@@ -10,7 +10,9 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, MESSAGE_MAX_BYTES, Times, connect, spin};
+use statistics::Times;
+
+use super::{Latency, MESSAGE_MAX_BYTES, connect, spin};
 
 /// Send messages and take their echoes, for a time.
 #[derive(Debug, Args)]

@@ -13,7 +13,9 @@ use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{Times, sys::Epoll};
+use statistics::Times;
+
+use super::sys::Epoll;
 
 /// Answer requests until killed.
 #[derive(Debug, Args)]

@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{Latency, Times};
+use statistics::Times;
+
+use super::Latency;
 
 /// Ask a closed port again and again, with pauses.
 #[derive(Debug, Args)]

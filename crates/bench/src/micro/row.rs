@@ -3,10 +3,8 @@
 use serde::Serialize;
 
 use super::samples::Samples;
-use crate::{
-    apps::case::{Better, number},
-    statistics::Summary,
-};
+use crate::apps::case::{Better, number};
+use statistics::Summary;
 
 /// Where the values of a row come from: a setup by its key, and one of the quantities it reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use super::{
     results::{Missing, Results},
     site::{FileSystem, Site, size_text},
 };
-use crate::{apps::case::number, statistics::Summary};
+use crate::apps::case::number;
 use output::Table;
+use statistics::Summary;
 
 /// See tcp(7).
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";

@@ -1,7 +1,7 @@
 //! What was measured: runs by case, and what could not be.
 
 use super::case::{Case, Ran};
-use crate::statistics::Summary;
+use statistics::Summary;
 
 /// Why a case has no values.
 #[derive(Debug, Clone, PartialEq, Eq)]

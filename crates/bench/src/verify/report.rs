@@ -142,7 +142,7 @@ mod tests {
     use sim::plan::{ClosedLoop, Work};
 
     use super::*;
-    use crate::statistics::Summary;
+    use statistics::Summary;
 
     fn row(saturated: bool, rate: f64, mean_us: f64) -> Row {
         Row {

@@ -33,6 +33,13 @@ impl Times {
         self.0.reset();
     }
 
+    /// Adds those of another.
+    pub fn merge(&mut self, other: &Self) {
+        self.0
+            .add(&other.0)
+            .expect("invariant: both have the same bounds");
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -43,6 +50,14 @@ impl Times {
         let is_any = !self.0.is_empty();
         is_any
             .then(|| Duration::from_nanos(self.0.value_at_percentile(percent)).as_secs_f64() * 1e6)
+    }
+
+    /// Upper ends of the cells with times in them, in nanoseconds, and how many.
+    pub fn cells(&self) -> Vec<(u64, u64)> {
+        let cells = self.0.iter_recorded();
+        cells
+            .map(|cell| (cell.value_iterated_to(), cell.count_at_value()))
+            .collect()
     }
 
     /// Their mean; none where there are no times.

@@ -1,0 +1,23 @@
+//! The latency meter: `shunt ping` and `shunt echo`.
+//!
+//! Round trips of ICMP, UDP, TCP and Ethernet frames, in closed and open loop, with the distribution and everything that
+//! disturbed it; over the kernel's stack, or over Shunt's where `shunt run` starts it. It calls the C library's
+//! sockets, as any program would. What an engine does is not known here.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)] // they end the process where nobody reads: see `output`
+
+#[macro_use]
+extern crate output;
+
+mod clock;
+pub mod echo;
+mod environment;
+mod flight;
+mod graph;
+mod measure;
+pub mod ping;
+mod probe;
+mod report;
+mod session;
+mod sys;
+mod target;

@@ -1,0 +1,309 @@
+//! One measurement in this process: opens the probe, runs the session, puts the report together.
+
+use std::{
+    io::IsTerminal,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::{
+    clock::Clock,
+    environment::{Environment, Interface},
+    probe::{
+        Kind, Probe,
+        datagram::HeaderOptions,
+        frames::{Frames, HEADER_BYTES as FRAME_HEADER_BYTES, Port},
+        icmp::Icmp,
+        message::{HEADER_BYTES, Message},
+        tcp_connect::TcpConnect,
+        tcp_echo::TcpEcho,
+        udp::Udp,
+    },
+    report::{Report, Subject},
+    session::{Outcome, Plan, Progress, Session},
+    sys, target,
+};
+
+/// Where probes go.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// To a host; the port is not used by ICMP.
+    Host {
+        /// As it was named.
+        name: String,
+        /// Its address.
+        address: IpAddr,
+        /// UDP or TCP port.
+        port: u16,
+    },
+    /// Frames, see [`Frames::open`].
+    Frames {
+        /// The sending interface.
+        interface: String,
+        /// The sending port.
+        from: Port,
+        /// Whom the frames are for.
+        to: [u8; 6],
+        /// The port of this host at which they arrive, where it is one.
+        back: Option<Port>,
+    },
+}
+
+/// One measurement.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What is measured.
+    pub kind: Kind,
+    /// Where probes go.
+    pub way: Way,
+    /// Payload of a probe.
+    pub payload_bytes: usize,
+    /// Of the IP header.
+    pub options: HeaderOptions,
+    /// When probes are sent.
+    pub plan: Plan,
+    /// Whose stack this process uses.
+    pub stack: String,
+    /// Keep round trips one by one.
+    pub keep_samples: bool,
+}
+
+/// A report with what it does not hold.
+#[derive(Debug)]
+pub struct Measured {
+    /// The report.
+    pub report: Report,
+    /// Everything that was found.
+    pub outcome: Outcome,
+}
+
+impl Request {
+    /// Checks the size.
+    ///
+    /// # Errors
+    /// The payload cannot hold what a probe is known by, or is longer than a packet.
+    pub fn check_size(&self) -> anyhow::Result<()> {
+        let bytes = self.payload_bytes;
+        let (least, most) = match self.kind {
+            Kind::Icmp | Kind::Udp => (HEADER_BYTES, 65_507),
+            Kind::Tcp => (1, 1 << 20),
+            Kind::Connect => return Ok(()),
+            Kind::Raw => (HEADER_BYTES, 65_536 - FRAME_HEADER_BYTES),
+        };
+        let kind = self.kind.name();
+        ensure!(
+            (least..=most).contains(&bytes),
+            "--size: {bytes} bytes do not fit {kind}: {least} to {most} do (the first {HEADER_BYTES} tell probes apart)"
+        );
+        Ok(())
+    }
+
+    /// Opens the probe.
+    ///
+    /// # Errors
+    /// See the kinds' own errors; the message names the target.
+    pub fn open(&self) -> anyhow::Result<Box<dyn Probe>> {
+        let run = run_number()?;
+        let message = Message::new(run, self.payload_bytes);
+        let options = self.options;
+        Ok(match (&self.way, self.kind) {
+            (
+                Way::Frames {
+                    interface,
+                    from,
+                    to,
+                    back,
+                },
+                _,
+            ) => {
+                let frames = Frames::open(*from, *to, *back, message).with_context(|| {
+                    format!("--raw on {interface}: frames need CAP_NET_RAW; run this as root")
+                })?;
+                Box::new(frames)
+            }
+            (
+                Way::Host {
+                    name,
+                    address,
+                    port,
+                },
+                kind,
+            ) => {
+                let at = SocketAddr::new(*address, *port);
+                let identifier = u16::try_from(run & 0xffff).unwrap_or(0);
+                let opened: std::io::Result<Box<dyn Probe>> = match kind {
+                    Kind::Icmp => Icmp::open(*address, message, identifier, options)
+                        .map(|probe| Box::new(probe) as _),
+                    Kind::Udp => Udp::open(at, message, options).map(|probe| Box::new(probe) as _),
+                    Kind::Connect => Ok(Box::new(TcpConnect::new(at, options))),
+                    Kind::Tcp | Kind::Raw => {
+                        TcpEcho::connect(at, message, options, self.plan.timeout)
+                            .map(|probe| Box::new(probe) as _)
+                    }
+                };
+                opened.with_context(|| match kind {
+                    Kind::Tcp => format!(
+                        "connecting to {name} ({at}): is an echo there? `shunt echo` is one"
+                    ),
+                    _ => format!("{} to {name}", kind.title()),
+                })?
+            }
+        })
+    }
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// The probe cannot be opened. What goes wrong later is in the report.
+    pub fn measure(
+        &self,
+        clock: &Clock,
+        stop: &AtomicBool,
+        show: bool,
+    ) -> anyhow::Result<Measured> {
+        let mut probe = self.open()?;
+        Ok(self.measure_with(probe.as_mut(), clock, stop, show))
+    }
+
+    /// Measures with a probe that is open.
+    pub fn measure_with(
+        &self,
+        probe: &mut dyn Probe,
+        clock: &Clock,
+        stop: &AtomicBool,
+        show: bool,
+    ) -> Measured {
+        let progress = Progress::default();
+        let outcome = with_live_line(&progress, show, || {
+            Session::new(self.plan, clock, &progress, self.keep_samples).run(probe, stop)
+        });
+        let report = Report::of(
+            self.subject(),
+            &self.plan,
+            &outcome,
+            self.environment(clock),
+        );
+        Measured { report, outcome }
+    }
+
+    /// Where it is measured.
+    pub fn environment(&self, clock: &Clock) -> Environment {
+        let interface = match &self.way {
+            Way::Host { address, .. } => Interface::towards(*address),
+            Way::Frames { interface, .. } => Some(Interface::read(interface)),
+        };
+        Environment::read(clock.report(), interface, sys::is_scheduled_first())
+    }
+
+    /// Whom it asks.
+    pub fn subject(&self) -> Subject {
+        let (target, address, port) = match &self.way {
+            Way::Host {
+                name,
+                address,
+                port,
+            } => {
+                let port = (self.kind != Kind::Icmp).then_some(*port);
+                (name.clone(), Some(*address), port)
+            }
+            Way::Frames { interface, to, .. } => (
+                format!("{} by {interface}", target::hardware_name(*to)),
+                None,
+                None,
+            ),
+        };
+        Subject {
+            kind: self.kind,
+            target,
+            address,
+            port,
+            payload_bytes: if self.kind == Kind::Connect {
+                0
+            } else {
+                self.payload_bytes
+            },
+            stack: self.stack.clone(),
+        }
+    }
+}
+
+/// A number that no other run has.
+fn run_number() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut bytes, flags).context("asking for a random number")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// How often the live line changes.
+const LIVE: Duration = Duration::from_millis(250);
+
+/// Runs something, with a line on a terminal that says how far it is.
+fn with_live_line<T>(progress: &Progress, show: bool, run: impl FnOnce() -> T) -> T {
+    if !show || !std::io::stderr().is_terminal() {
+        return run();
+    }
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut shown = false;
+            while ended.recv_timeout(LIVE) == Err(RecvTimeoutError::Timeout) {
+                let (sent, received) = (
+                    progress.sent.load(Ordering::Relaxed),
+                    progress.received.load(Ordering::Relaxed),
+                );
+                let last_us = progress.last_ns.load(Ordering::Relaxed) as f64 / 1e3;
+                progress!("\r{sent} sent, {received} received, last {last_us:.1} µs\x1b[K");
+                shown = true;
+            }
+            if shown {
+                progress!("\r\x1b[K");
+            }
+        });
+        let result = run();
+        drop(end);
+        result
+    })
+}
+
+/// Puts the calling thread on a processor.
+///
+/// # Errors
+/// It is none of those that this process may use.
+pub fn pin(cpu: usize) -> anyhow::Result<()> {
+    let allowed = sched_getaffinity(None).context("reading this thread's processors")?;
+    ensure!(
+        cpu < CpuSet::MAX_CPU && allowed.is_set(cpu),
+        "--cpu: processor {cpu} is none of those on which this program may run; taskset -p $$ lists them"
+    );
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).with_context(|| format!("--cpu: moving to processor {cpu}"))
+}
+
+/// The last processor that this process may use: the first one serves most interrupts.
+pub fn last_cpu() -> anyhow::Result<usize> {
+    let allowed = sched_getaffinity(None).context("reading this thread's processors")?;
+    let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu));
+    last.context("this thread may use no processor")
+}
+
+/// Lets nothing but the kernel and real-time threads stand before the calling thread, and keeps its memory.
+///
+/// # Errors
+/// The user may not.
+pub fn be_real_time() -> anyhow::Result<()> {
+    sys::lock_memory().context(
+        "--rt: locking memory needs CAP_IPC_LOCK or a larger `ulimit -l`; run this as root",
+    )?;
+    sys::schedule_first()
+        .context("--rt: SCHED_FIFO needs CAP_SYS_NICE or `ulimit -r 1`; run this as root")
+}

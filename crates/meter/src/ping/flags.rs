@@ -1,0 +1,291 @@
+//! The flags of `shunt ping`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{bail, ensure};
+use clap::{ArgGroup, Args};
+
+use crate::{
+    flight::FLIGHT_MAX,
+    probe::{Kind, datagram::HeaderOptions},
+    report::Limit,
+    session::{Pacing, Plan},
+    target::Family,
+};
+
+/// Where `shunt echo` listens, and `shunt ping` asks.
+pub const DEFAULT_PORT: u16 = 7007;
+/// Probes where --count does not say: what the papers measured a mean of.
+const DEFAULT_COUNT: u64 = 50;
+/// Payload where --size does not say.
+const DEFAULT_BYTES: usize = 64;
+/// A run is never longer, whatever --count says.
+const COUNT_MAX: u64 = 1 << 40;
+
+/// Measure round trips: ICMP, UDP, TCP or Ethernet frames, the distribution and what disturbed it.
+#[derive(Debug, Clone, Args)]
+#[command(
+    group(ArgGroup::new("kind").multiple(false)),
+    after_help = "Examples:
+  shunt ping 10.0.0.5                                50 ICMP echoes, one after the other
+  shunt ping 10.0.0.5 --udp --count 100000 --spin    against `shunt echo` there, on port 7007
+  shunt ping 10.0.0.5 --tcp --port 7 --size 1024     against any echo
+  shunt ping 10.0.0.5 --connect --port 443           SYN to SYN-ACK, nothing else
+  shunt ping 10.0.0.5 --udp --rate 20000 --seconds 10   open loop; counted from when each was due
+  shunt ping 10.0.0.5 --limit p99=250us --max-loss 0.1  exit status 1 where that is not kept
+  shunt ping 10.0.0.5 --udp --sizes 64,128,256,512,1024 --count 5000   by size, with a fit
+  shunt ping example.org --hops                      routers on the way, no root needed
+  shunt ping 02:00:00:00:00:01 --raw --nic eth0      frames, against `shunt echo --raw` there
+  shunt ping --raw --nic eth1,eth2 --burst 32        frames from one port of this host to another
+
+Exit status: 0 measured, 1 something was lost, failed or above a limit, 2 wrong usage or system error."
+)]
+pub struct Arguments {
+    /// A host, or with --raw the Ethernet address of one.
+    #[arg(value_name = "HOST")]
+    pub target: Option<String>,
+    /// ICMP echo [default].
+    #[arg(long, group = "kind")]
+    icmp: bool,
+    /// UDP to an echo; where nothing listens the port-unreachable is the answer.
+    #[arg(long, group = "kind")]
+    udp: bool,
+    /// Messages and their echoes on one TCP connection.
+    #[arg(long, group = "kind")]
+    tcp: bool,
+    /// A TCP connection for each probe: SYN to SYN-ACK or RST.
+    #[arg(long, group = "kind")]
+    connect: bool,
+    /// Ethernet frames (needs CAP_NET_RAW).
+    #[arg(long, group = "kind")]
+    raw: bool,
+    /// Port, of UDP and TCP.
+    #[arg(long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// With --raw: the interface that sends; with a second one, the interface at which the frames arrive.
+    #[arg(
+        long,
+        value_name = "IFACE[,IFACE]",
+        value_delimiter = ',',
+        requires = "raw"
+    )]
+    pub nic: Vec<String>,
+    /// IPv4 only.
+    #[arg(short = '4', conflicts_with = "v6")]
+    v4: bool,
+    /// IPv6 only.
+    #[arg(short = '6')]
+    v6: bool,
+    /// Probes that count [default: 50, or with --seconds as many as there is time for].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
+    pub count: Option<u64>,
+    /// Send nothing any more after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
+    /// Probes before, which do not count.
+    #[arg(long, default_value_t = 5, value_name = "COUNT")]
+    pub warm_up: u64,
+    /// What is not answered by then is lost, such as 250ms.
+    #[arg(long, default_value = "1s", value_parser = parse_time)]
+    pub timeout: Duration,
+    /// Closed loop: from one probe to the next at least, such as 10ms.
+    #[arg(long, value_parser = parse_time, conflicts_with = "rate")]
+    interval: Option<Duration>,
+    /// Open loop: probes for each second, sent whatever comes back. Times are counted from when a probe was due
+    /// (coordinated omission is corrected); how late the sender was is said.
+    #[arg(long, value_name = "PER_SECOND", conflicts_with_all = ["in_flight", "burst"])]
+    rate: Option<f64>,
+    /// Closed loop: probes on their way at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256), conflicts_with = "burst")]
+    in_flight: u64,
+    /// Closed loop: so many probes are sent back to back when all before were answered.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=64))]
+    burst: Option<u64>,
+    /// Payload in bytes, behind the header of ICMP, UDP, TCP or Ethernet.
+    #[arg(long, default_value_t = DEFAULT_BYTES)]
+    pub size: usize,
+    /// Several sizes, with commas: round trips by size, and what a byte costs.
+    #[arg(long, value_delimiter = ',', value_name = "BYTES,…", conflicts_with_all = ["size", "samples", "graph", "hops"])]
+    pub sizes: Vec<usize>,
+    /// Which routers are on the way, and their round trips; --count probes for each [default: 5], up to --ttl hops
+    /// [default: 30].
+    #[arg(long, conflicts_with_all = ["tcp", "connect", "raw", "samples", "graph", "limit", "max_loss"])]
+    pub hops: bool,
+    /// Time to live, or hop limit.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    pub ttl: Option<u8>,
+    /// Never fragment.
+    #[arg(long)]
+    df: bool,
+    /// Ask for answers again and again in place of waiting for them: a processor is busy with it.
+    #[arg(long)]
+    pub spin: bool,
+    /// Measure on this processor.
+    #[arg(long)]
+    pub cpu: Option<usize>,
+    /// SCHED_FIFO, locked memory, and the last processor unless --cpu names one (needs CAP_SYS_NICE, CAP_IPC_LOCK).
+    #[arg(long)]
+    pub rt: bool,
+    /// A limit, such as p99=250us, mean=1ms or max=0.5s; may be given several times. Above it the exit status is 1.
+    #[arg(long, value_name = "FIGURE=TIME")]
+    pub limit: Vec<Limit>,
+    /// Per cent that may be lost.
+    #[arg(long, default_value_t = 0.0, value_name = "PERCENT")]
+    pub max_loss: f64,
+    /// Show the distribution as bars.
+    #[arg(long)]
+    pub graph: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write each round trip to a file: sequence number, when it was sent and how long it took, in nanoseconds.
+    #[arg(long, value_name = "FILE.csv")]
+    pub samples: Option<PathBuf>,
+    /// A name for the stack that this runs on, in the result.
+    #[arg(long, hide = true)]
+    pub stack: Option<String>,
+}
+
+impl Arguments {
+    /// What is measured.
+    pub fn kind(&self) -> Kind {
+        match (self.udp, self.tcp, self.connect, self.raw) {
+            (true, ..) => Kind::Udp,
+            (_, true, ..) => Kind::Tcp,
+            (_, _, true, _) => Kind::Connect,
+            (.., true) => Kind::Raw,
+            _ => Kind::Icmp,
+        }
+    }
+
+    /// Which family a name stands for.
+    pub fn family(&self) -> Family {
+        match (self.v4, self.v6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        }
+    }
+
+    /// Of the IP header.
+    pub fn header_options(&self) -> HeaderOptions {
+        HeaderOptions {
+            hop_limit: self.ttl,
+            dont_fragment: self.df,
+        }
+    }
+
+    /// When probes are sent.
+    pub fn plan(&self) -> Plan {
+        let pacing = match (self.rate, self.burst) {
+            (Some(per_s), _) => Pacing::Open { per_s },
+            (None, burst) => Pacing::Closed {
+                in_flight: burst.unwrap_or(self.in_flight),
+                burst: burst.is_some(),
+                interval: self.interval.unwrap_or(Duration::ZERO),
+            },
+        };
+        let unbounded = if self.seconds.is_some() {
+            COUNT_MAX
+        } else {
+            DEFAULT_COUNT
+        };
+        Plan {
+            count: self.count.unwrap_or(unbounded),
+            warm_up: self.warm_up,
+            pacing,
+            timeout: self.timeout,
+            time: self.seconds.map(Duration::from_secs_f64),
+            spin: self.spin,
+        }
+    }
+
+    /// Checks what one flag alone cannot know.
+    ///
+    /// # Errors
+    /// Flags do not fit each other.
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.timeout.is_zero(),
+            "--timeout: more than no time is needed"
+        );
+        if let Some(seconds) = self.seconds {
+            let fits = seconds.is_finite() && seconds > 0.0 && seconds <= 1e6;
+            ensure!(
+                fits,
+                "--seconds: {seconds} is not above 0 and at most a million"
+            );
+        }
+        if let Some(rate) = self.rate {
+            ensure!(
+                rate.is_finite() && rate > 0.0 && rate <= 1e7,
+                "--rate: {rate} is not above 0 and at most ten million"
+            );
+            let on_their_way = rate * self.timeout.as_secs_f64();
+            ensure!(
+                on_their_way <= FLIGHT_MAX as f64,
+                "--rate: with --timeout {:?} up to {on_their_way:.0} probes could be on their way, {FLIGHT_MAX} can; \
+                 a shorter --timeout does",
+                self.timeout
+            );
+            let sockets = 256.0;
+            ensure!(
+                self.kind() != Kind::Connect || on_their_way <= sockets,
+                "--rate: each probe of --connect has a socket, {sockets} at most; a shorter --timeout or a lower rate does"
+            );
+        }
+        ensure!(
+            (0.0..=100.0).contains(&self.max_loss),
+            "--max-loss: {} is no percentage",
+            self.max_loss
+        );
+        let has_header = !matches!(self.kind(), Kind::Raw);
+        ensure!(
+            has_header || (self.ttl.is_none() && !self.df),
+            "--ttl and --df are of IP: frames of --raw have none"
+        );
+        if self.target.is_none() && self.nic.len() < 2 {
+            bail!(
+                "whom to measure is missing: give a HOST, or with --raw two interfaces (--nic eth1,eth2)"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A time with its unit, such as `250us`, `1.5ms`, `2s`.
+///
+/// # Errors
+/// The text is none.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let units = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+    ];
+    let found = units
+        .into_iter()
+        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let time =
+        found.and_then(|(number, seconds)| Some(number.trim().parse::<f64>().ok()? * seconds));
+    time.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|time| *time <= Duration::from_secs(86_400))
+        .ok_or_else(|| format!("{text:?} is no time such as 250us, 1.5ms or 2s, of a day at most"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("250us"), Ok(Duration::from_micros(250)));
+        assert_eq!(parse_time("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(parse_time("2s"), Ok(Duration::from_secs(2)));
+        for wrong in ["", "5", "-1s", "ms", "1h", "nans", "1e9s"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
+}

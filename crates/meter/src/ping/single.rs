@@ -1,0 +1,140 @@
+//! One measurement, printed.
+
+use std::{fmt::Write, process::ExitCode, sync::atomic::AtomicBool};
+
+use anyhow::{Context, ensure};
+
+use super::{Arguments, status};
+use crate::{
+    clock::Clock,
+    measure::{self, Request, Way},
+    probe::Kind,
+    session::{SAMPLES_MAX, Sample},
+    target,
+};
+
+/// Measures once.
+pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let request = request(arguments)?;
+    let clock = prepare(arguments)?;
+    let measured = request.measure(&clock, stop, !arguments.json)?;
+    let mut report = measured.report;
+    report.judge(&arguments.limit, arguments.max_loss);
+    if let Some(file) = &arguments.samples {
+        output::write_file("--samples", file, &samples_text(&measured.outcome.samples)?)?;
+        let missing = report
+            .counts
+            .received
+            .saturating_sub(measured.outcome.samples.len() as u64);
+        if missing > 0 {
+            note!(
+                "--samples: the first {SAMPLES_MAX} round trips are in the file, {missing} are not"
+            );
+        }
+    }
+    if arguments.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text(arguments.graph))?;
+    }
+    Ok(status(report.is_failure()))
+}
+
+/// What the flags ask for.
+pub fn request(arguments: &Arguments) -> anyhow::Result<Request> {
+    let request = Request {
+        kind: arguments.kind(),
+        way: way(arguments)?,
+        payload_bytes: arguments.size,
+        options: arguments.header_options(),
+        plan: arguments.plan(),
+        stack: stack(arguments),
+        keep_samples: arguments.samples.is_some(),
+    };
+    request.check_size()?;
+    Ok(request)
+}
+
+/// The clock, on the processor and with the priority that the flags ask for.
+pub fn prepare(arguments: &Arguments) -> anyhow::Result<Clock> {
+    match (arguments.cpu, arguments.rt) {
+        (Some(cpu), _) => measure::pin(cpu)?,
+        (None, true) => measure::pin(measure::last_cpu()?)?,
+        (None, false) => {}
+    }
+    let clock = Clock::start();
+    if arguments.rt {
+        measure::be_real_time()?;
+    }
+    Ok(clock)
+}
+
+fn way(arguments: &Arguments) -> anyhow::Result<Way> {
+    if arguments.kind() != Kind::Raw {
+        let name = arguments
+            .target
+            .clone()
+            .context("invariant: a host was named")?;
+        let address = target::resolve(&name, arguments.family())?;
+        return Ok(Way::Host {
+            name,
+            address,
+            port: arguments.port,
+        });
+    }
+    let interface = arguments
+        .nic
+        .first()
+        .context("--raw: which interface sends is missing: --nic IFACE")?;
+    ensure!(
+        arguments.nic.len() <= 2,
+        "--nic: frames go from one interface to another, no further"
+    );
+    let from = target::port(interface)?;
+    let back = arguments
+        .nic
+        .get(1)
+        .map(|name| target::port(name))
+        .transpose()?;
+    let to = match (&arguments.target, back) {
+        (Some(target), _) => target::hardware_address(target)?,
+        (None, Some(port)) => port.address,
+        (None, None) => anyhow::bail!(
+            "--raw: whom to measure is missing: an Ethernet address, or a second interface"
+        ),
+    };
+    Ok(Way::Frames {
+        interface: interface.clone(),
+        from,
+        to,
+        back,
+    })
+}
+
+/// Whose stack this process uses, as far as it can know.
+fn stack(arguments: &Arguments) -> String {
+    let preloaded = || {
+        std::env::var("LD_PRELOAD")
+            .ok()
+            .filter(|libraries| !libraries.is_empty())
+    };
+    match (&arguments.stack, preloaded()) {
+        (Some(name), _) => name.clone(),
+        (None, Some(_)) if matches!(arguments.kind(), Kind::Udp | Kind::Tcp | Kind::Connect) => {
+            "a preloaded stack".to_owned()
+        }
+        _ => "the kernel".to_owned(),
+    }
+}
+
+fn samples_text(samples: &[Sample]) -> anyhow::Result<String> {
+    let mut text = String::from("sequence,sent_ns,round_trip_ns\n");
+    for sample in samples {
+        writeln!(
+            text,
+            "{},{},{}",
+            sample.sequence, sample.sent_ns, sample.round_trip_ns
+        )?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,398 @@
+//! System calls by the C library's symbols, which is where a program under `shunt run` is met (rustix would pass by them),
+//! and what the standard library does not offer: the error queue of ip(7), packet(7), sched(7), mlock(2), the time-stamp
+//! counter.
+
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    mem::{self, MaybeUninit},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    time::Duration,
+};
+
+/// A socket; closed on exec.
+pub fn socket(
+    family: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> io::Result<OwnedFd> {
+    // SAFETY: socket(2) takes no pointer.
+    let descriptor = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
+    check(descriptor)?;
+    // SAFETY: the call above made this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// The family of an address.
+pub fn family(address: IpAddr) -> libc::c_int {
+    match address {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    }
+}
+
+/// Connects; a socket that does not block says EINPROGRESS.
+pub fn connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+    let (address, length) = encode(to);
+    // SAFETY: the address is readable for the given length and outlives the call.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) })
+}
+
+/// Gives a socket its address.
+pub fn bind(socket: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
+    let (address, length) = encode(at);
+    // SAFETY: the address is readable for the given length and outlives the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })
+}
+
+/// Lets a socket be connected to.
+pub fn listen(socket: BorrowedFd<'_>, backlog: libc::c_int) -> io::Result<()> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::listen(socket.as_raw_fd(), backlog) })
+}
+
+fn encode(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: all zeros is a value of each of these structures.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(address) => {
+            // SAFETY: a sockaddr_storage is as large and aligned as any socket address, and nothing else refers to it.
+            let v4 = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in>() };
+            v4.sin_family = short(libc::AF_INET);
+            v4.sin_port = address.port().to_be();
+            v4.sin_addr.s_addr = address.ip().to_bits().to_be();
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(address) => {
+            // SAFETY: as above.
+            let v6 = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_in6>() };
+            v6.sin6_family = short(libc::AF_INET6);
+            v6.sin6_port = address.port().to_be();
+            v6.sin6_addr.s6_addr = address.ip().octets();
+            v6.sin6_scope_id = address.scope_id();
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length_of(length))
+}
+
+/// Receives with flags of recv(2).
+pub fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+    // SAFETY: the buffer is writable for its length.
+    let count = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            flags,
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends with flags of send(2); a connection that has ended is an error and no signal.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
+    let flags = flags | libc::MSG_NOSIGNAL;
+    // SAFETY: the bytes are readable for their length.
+    let count = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            flags,
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// Waits for events of poll(2) on up to so many sockets, for a time at most; which ones have any.
+pub fn wait(sockets: &mut [libc::pollfd], time: Duration) -> io::Result<usize> {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    let count = libc::nfds_t::try_from(sockets.len()).expect("invariant: a count of sockets");
+    // SAFETY: the entries are writable for their count, the time outlives the call, and no mask is passed.
+    let ready = unsafe {
+        libc::ppoll(
+            sockets.as_mut_ptr(),
+            count,
+            &raw const time,
+            std::ptr::null(),
+        )
+    };
+    match usize::try_from(ready) {
+        Ok(ready) => Ok(ready),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+/// Sets an option that is a number.
+pub fn set(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    set_option(socket, level, name, &value)
+}
+
+/// How long recv(2) waits.
+pub fn set_receive_timeout(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+    let time = libc::timeval {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_usec: i64::from(time.subsec_micros()),
+    };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
+}
+
+/// Makes closing a connection a reset, so that nothing of it stays behind, see socket(7) on SO_LINGER.
+pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
+/// Passes these types of ICMPv6 alone to a raw socket, RFC 3542 §3.2.
+pub fn filter_icmpv6(socket: BorrowedFd<'_>, passed: &[u8]) -> io::Result<()> {
+    let mut filter = [u32::MAX; 8];
+    for kind in passed {
+        filter[usize::from(kind >> 5)] &= !(1 << (kind & 31));
+    }
+    const ICMPV6_FILTER: libc::c_int = 1;
+    set_option(socket, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &filter)
+}
+
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let (value, length) = ((&raw const *value).cast(), length_of(size_of::<T>()));
+    // SAFETY: the value is readable for its length and outlives the call.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, length) })
+}
+
+/// The error that a socket holds, SO_ERROR of socket(7); 0 where it holds none.
+pub fn pending_error(socket: BorrowedFd<'_>) -> io::Result<i32> {
+    let mut error: libc::c_int = 0;
+    let mut length = length_of(size_of::<libc::c_int>());
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ERROR);
+    // SAFETY: value and length are writable and of the size told.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut error).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(error)
+}
+
+/// An entry of a socket's error queue, see IP_RECVERR of ip(7).
+#[derive(Debug, Clone, Copy)]
+pub struct QueuedError {
+    /// The error's number.
+    pub errno: i32,
+    /// `SO_EE_ORIGIN_…`.
+    pub origin: u8,
+    /// Type and code of the ICMP message that brought it.
+    pub kind: u8,
+    /// See `kind`.
+    pub code: u8,
+    /// Who sent that message.
+    pub offender: Option<IpAddr>,
+    /// How much of what was sent it quoted, at the start of the buffer.
+    pub quoted: usize,
+}
+
+/// Control messages of an error: a `sock_extended_err` and an address; twice what they take.
+const CONTROL_WORDS: usize = 32;
+
+/// Takes the next error of a socket's queue; `None` where there is none.
+pub fn receive_error(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<QueuedError>> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: all zeros is a value of a msghdr.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the message names buffers that are writable for their lengths and outlive the call.
+    let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let Ok(quoted) = usize::try_from(count) else {
+        return match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            error => Err(error),
+        };
+    };
+    // SAFETY: the message is as recvmsg(2) left it, and its control buffer outlives the loop.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    while !header.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the control buffer.
+        let found = unsafe { decode_error(header, quoted) };
+        if found.is_some() {
+            return Ok(found);
+        }
+        // SAFETY: as for CMSG_FIRSTHDR.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    Ok(None)
+}
+
+/// # Safety
+/// `header` is one of a message that recvmsg(2) has filled in.
+unsafe fn decode_error(header: *const libc::cmsghdr, quoted: usize) -> Option<QueuedError> {
+    // SAFETY: the caller's promise.
+    let (level, kind, length) = unsafe {
+        (
+            (*header).cmsg_level,
+            (*header).cmsg_type,
+            (*header).cmsg_len,
+        )
+    };
+    let is_error = (level == libc::SOL_IP && kind == libc::IP_RECVERR)
+        || (level == libc::SOL_IPV6 && kind == libc::IPV6_RECVERR);
+    let whole = size_of::<libc::cmsghdr>() + size_of::<libc::sock_extended_err>();
+    if !is_error || length < whole {
+        return None;
+    }
+    // SAFETY: the control message has at least a sock_extended_err behind its header, as its length says.
+    let error = unsafe {
+        libc::CMSG_DATA(header)
+            .cast::<libc::sock_extended_err>()
+            .read_unaligned()
+    };
+    let left = length - whole;
+    // SAFETY: `offender` reads no more than the `left` bytes behind the error.
+    let offender = unsafe {
+        offender(
+            libc::CMSG_DATA(header).add(size_of::<libc::sock_extended_err>()),
+            left,
+        )
+    };
+    Some(QueuedError {
+        errno: i32::try_from(error.ee_errno).unwrap_or(0),
+        origin: error.ee_origin,
+        kind: error.ee_type,
+        code: error.ee_code,
+        offender,
+        quoted,
+    })
+}
+
+/// # Safety
+/// `length` bytes can be read at `bytes`.
+unsafe fn offender(bytes: *const u8, length: usize) -> Option<IpAddr> {
+    if length >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: there are so many bytes.
+        let v4 = unsafe { bytes.cast::<libc::sockaddr_in>().read_unaligned() };
+        if v4.sin_family == short(libc::AF_INET) {
+            return Some(Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr)).into());
+        }
+    }
+    if length >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: there are so many bytes.
+        let v6 = unsafe { bytes.cast::<libc::sockaddr_in6>().read_unaligned() };
+        if v6.sin6_family == short(libc::AF_INET6) {
+            return Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into());
+        }
+    }
+    None
+}
+
+/// A packet socket for frames of one EtherType on one interface, see packet(7).
+pub fn packet_socket(interface_index: u32, ether_type: u16) -> io::Result<OwnedFd> {
+    // Protocol 0 receives nothing until it is bound.
+    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    // SAFETY: all zeros is a value of a sockaddr_ll.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = short(libc::AF_PACKET);
+    address.sll_protocol = ether_type.to_be();
+    address.sll_ifindex =
+        i32::try_from(interface_index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let length = length_of(size_of::<libc::sockaddr_ll>());
+    // SAFETY: the address is readable for its length and outlives the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    Ok(socket)
+}
+
+/// Schedules the calling thread before all others that are not real-time, see SCHED_FIFO of sched(7).
+pub fn schedule_first() -> io::Result<()> {
+    // The lowest priority suffices: it comes before every thread that is not real-time.
+    // SAFETY: no pointer is passed.
+    let priority = unsafe { libc::sched_get_priority_min(libc::SCHED_FIFO) };
+    check(priority)?;
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the parameter outlives the call.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) })
+}
+
+/// Whether it is.
+pub fn is_scheduled_first() -> bool {
+    // SAFETY: no pointer is passed.
+    unsafe { libc::sched_getscheduler(0) == libc::SCHED_FIFO }
+}
+
+/// Keeps all memory of this process from being paged out, see mlock(2).
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) })
+}
+
+/// How often the calling thread gave its processor up, and how often it was taken away, see getrusage(2).
+pub fn switches_of_this_thread() -> (u64, u64) {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call fills in a structure of the size it expects; where it failed all of it is zero, which is a value.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
+    (count(usage.ru_nvcsw), count(usage.ru_nivcsw))
+}
+
+/// The time-stamp counter, read after all earlier instructions; 0 on processors of other kinds.
+#[inline]
+pub fn time_stamp() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut processor = 0;
+        // SAFETY: the processor has the instruction: `clock.rs` asks /proc/cpuinfo before it calls this.
+        unsafe { std::arch::x86_64::__rdtscp(&raw mut processor) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn length_of(length: usize) -> libc::socklen_t {
+    libc::socklen_t::try_from(length).expect("invariant: options and addresses are short")
+}
+
+fn short(family: libc::c_int) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).expect("invariant: families are small numbers")
+}
