@@ -99,6 +99,15 @@ pub fn interface_index(name: &str) -> u32 {
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
+/// The number of a group, by its name; `None`: there is none. Not for several threads.
+pub fn group_of_name(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a NUL-terminated string that lives through the call.
+    let group = unsafe { libc::getgrnam(name.as_ptr()) };
+    // SAFETY: null, or an entry that stands until the next such call.
+    unsafe { group.as_ref() }.map(|group| group.gr_gid)
+}
+
 /// Creates and drops a BPF array of one entry: whether this process may load BPF objects.
 pub fn try_bpf() -> io::Result<()> {
     const BPF_MAP_CREATE: libc::c_long = 0;

@@ -79,6 +79,15 @@ fn what_an_engine_cannot_be_is_refused_naming_the_flag_and_the_next_step() {
         (&["--gateway", "nowhere"], &["--gateway"]),
         (&["--name", "@"], &["--name", "@NAME"]),
         (
+            &["--control-mode", "0660"],
+            &["--control-mode", "--name /run"],
+        ),
+        (&["--control-mode", "9"], &["--control-mode", "0660"]),
+        (
+            &["--name", "/tmp/none", "--control-group", "nobody-knows-it"],
+            &["--control-group nobody-knows-it"],
+        ),
+        (
             &["--name", "/no/such/folder/control"],
             &["--name /no/such/folder/control"],
         ),

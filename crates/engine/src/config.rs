@@ -66,6 +66,9 @@ impl FromStr for Address {
     }
 }
 
+/// What the programs of one user may have, unless it is said: see [`Config::user_share_percent`].
+pub const USER_SHARE_PERCENT: u8 = 50;
+
 /// Bounds on what programs and peers can make the engine hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -110,11 +113,24 @@ pub struct Sharing {
     pub claims: Option<Arc<dyn Claims>>,
 }
 
+/// What an engine asks of the process that it is in, where that is one of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessHooks {
+    /// How the process is protected, for reports.
+    pub protections: Option<fn() -> serde_json::Value>,
+    /// Called each second by each core.
+    pub look_after: Option<fn()>,
+}
+
 /// What an engine is started with, besides its driver.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of the control socket: `@name` (abstract) or a path.
     pub name: String,
+    /// Who may connect to it, where its name is a path.
+    pub access: hostif::control::SocketAccess,
+    /// What the programs of one user, who is neither root nor runs the engine, may have of sessions and descriptors, in percent.
+    pub user_share_percent: u8,
     /// The interface's name, for reports.
     pub interface: String,
     /// The driver's name, for reports.
@@ -166,6 +182,8 @@ pub struct Config {
     pub until_idle_s: Option<u64>,
     /// Lines of the log that could not be written, counted by whoever writes it; for reports.
     pub lost_log_lines: Arc<AtomicU64>,
+    /// Of the process around the engine.
+    pub process: ProcessHooks,
 }
 
 impl Config {
@@ -215,6 +233,9 @@ impl Config {
             hold_idle_latency: true,
             until_idle_s: None,
             lost_log_lines: Arc::default(),
+            access: hostif::control::SocketAccess::default(),
+            user_share_percent: USER_SHARE_PERCENT,
+            process: ProcessHooks::default(),
         }
     }
 }

@@ -46,7 +46,7 @@ pub mod sysctl;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Address, Config, Limits, Sharing};
+pub use config::{Address, Config, Limits, ProcessHooks, Sharing, USER_SHARE_PERCENT};
 pub use core::EngineCore;
 pub use inline::{Inline, Kept, Watched};
 pub use local_peers::LocalPeerDriver;

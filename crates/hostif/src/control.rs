@@ -8,7 +8,9 @@ pub mod channel;
 mod codec;
 mod message;
 
-pub use channel::{Received, connect, listen, receive, receive_any, send};
+pub use channel::{
+    Received, SocketAccess, connect, listen, listen_for, receive, receive_any, send,
+};
 pub use codec::Invalid;
 pub use message::{
     Addresses, Adopted, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind,

@@ -50,15 +50,18 @@ struct Counts {
 }
 
 /// From now on this process says everything through the queue, sentences for people in that form. Only the first call
-/// counts.
-pub fn start(form: Option<Form>) -> anyhow::Result<()> {
+/// counts. The thread that writes begins with `prepare`.
+pub fn start(form: Option<Form>, prepare: fn()) -> anyhow::Result<()> {
     let (log, queue) = Log::new(form);
     let counts = Arc::clone(&log.counts);
     if LOG.set(log).is_ok() {
         let mut torn = false;
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write_lines(&queue, &counts, form, |text| write_out(text, &mut torn)))
+            .spawn(move || {
+                prepare();
+                write_lines(&queue, &counts, form, |text| write_out(text, &mut torn));
+            })
             .context("starting the thread that writes the log")?;
     }
     Ok(())

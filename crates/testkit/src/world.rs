@@ -310,6 +310,13 @@ impl Drop for World {
     fn drop(&mut self) {
         // What still runs may write there; the lab ends it a moment later.
         let _ = fs::remove_dir_all(&self.folder);
+        // No test makes an engine do what it may not (crate `confine`).
+        let said = self.engine.as_ref().map(Program::stderr);
+        let said = said.unwrap_or_default();
+        let refused = said
+            .lines()
+            .find(|line| line.contains("was refused (EPERM)"));
+        assert!(std::thread::panicking() || refused.is_none(), "{refused:?}");
     }
 }
 

@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mover", &[]),
     ("output", &[]),
     ("statistics", &[]),
+    ("confine", &["bpf"]),
     (
         "bench",
         &[
@@ -75,6 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nic",
             "netem",
             "bpf",
+            "confine",
             "netlink",
             "hostif",
             "engine",

@@ -3,6 +3,7 @@
 pub mod arguments;
 mod background;
 pub mod checks;
+mod confined;
 mod dpdk;
 pub mod drivers;
 pub mod offloads;
@@ -74,8 +75,10 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     );
     let engine = Engine::start(config, steering, opened.queues)
         .with_context(|| format!("--name {}", arguments.name))?;
+    confined::begin(arguments);
     announce(arguments, &driver);
     let result = engine.run(stop.as_fd());
+    confine::log_refused();
     control::remove_stale(&arguments.name)?;
     result?;
     Ok(ExitCode::SUCCESS)
@@ -96,10 +99,11 @@ fn with_driver(arguments: &Arguments) -> (Arguments, Option<String>) {
 }
 
 fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
-    output::log::start(match format {
+    let form = match format {
         LogFormat::Text => None,
-        LogFormat::Json => Some(json_line),
-    })?;
+        LogFormat::Json => Some(json_line as output::log::Form),
+    };
+    output::log::start(form, confine::restrict_writer)?;
     let log = tracing_subscriber::EnvFilter::try_from_env("SHUNT_LOG");
     let log = tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "info".into()))
@@ -146,6 +150,8 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
         arguments.own_addresses().to_vec(),
     );
     config.name.clone_from(&arguments.name);
+    config.access = checks::socket_access(arguments)?;
+    config.user_share_percent = arguments.user_share;
     config.gateways.clone_from(&arguments.gateway);
     config.router_discovery = arguments.autoconfigure;
     config.protocols = arguments.protocols.iter().copied().collect();
@@ -177,6 +183,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     config.until_idle_s = arguments.until_idle;
     config.because.clone_from(&arguments.because);
     config.lost_log_lines = output::log::lost_lines();
+    config.process = confined::hooks();
     Ok(config)
 }
 

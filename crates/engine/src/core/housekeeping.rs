@@ -41,6 +41,9 @@ impl EngineCore {
         self.follow_device(now);
         self.follow_sysctls();
         self.log_complaints();
+        if let Some(look_after) = self.config.process.look_after {
+            look_after();
+        }
         if let Some(shared) = &mut self.layer.shared {
             shared.keep(now, &mut self.layer.stack);
         }

@@ -33,6 +33,7 @@ pub fn status(core: &EngineCore) -> Value {
         "because": core.config.because,
         "left_behind": core.succession.is_left_behind,
         "complaints": complaints(core),
+        "protections": core.config.process.protections.map(|told| told()),
         "lost_log_lines": core.config.lost_log_lines.load(Ordering::Relaxed),
         "sharing": format!("{:?}", core.layer.sharing()).to_lowercase(),
         "congestion_control": core.config.socket_options.congestion.name(),

@@ -54,10 +54,12 @@ impl Engine {
             return Err(StartError::Stack(stack::Error::InvalidArgument));
         }
         raise_descriptor_limit();
-        let listener = hostif::control::listen(&config.name).map_err(|errno| match errno {
-            Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
-            errno => StartError::System("open the control socket", errno),
-        })?;
+        let listener = hostif::control::listen_for(&config.name, config.access).map_err(
+            |errno| match errno {
+                Errno::ADDRINUSE => StartError::AlreadyRunning(config.name.clone()),
+                errno => StartError::System("open the control socket", errno),
+            },
+        )?;
         let mut secret = [0; 16];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .map_err(system("get random numbers"))?;
@@ -69,7 +71,7 @@ impl Engine {
             ..config
         };
         let origin = StdInstant::now();
-        let users = Users::with_threads();
+        let users = Users::with_threads(config.user_share_percent);
         let mut listener = Some(listener);
         let loops = shards.into_iter().zip(drivers).map(|(shard, driver)| {
             let core = EngineCore::with_shard(

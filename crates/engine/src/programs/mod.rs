@@ -147,7 +147,10 @@ impl Programs {
             }
         };
         if !self.has_room_for_user(uid) {
-            let text = format!("user {uid} has half of all the engine's sessions already");
+            let text = format!(
+                "user {uid} has its share of the engine's sessions already: end programs, or raise it (`shunt engine --user-share`)"
+            );
+            tracing::warn!("{text}");
             turn_away(user.keep(control).as_fd(), Errno::NFILE, text);
             return None;
         }
@@ -172,13 +175,13 @@ impl Programs {
         Some(slot)
     }
 
-    /// Half of all sessions are for any one user at most, so that nobody keeps the others out; root and
-    /// whoever runs the engine could do worse anyway.
+    /// One user has a share of all sessions at most, so that nobody keeps the others out; root and whoever runs the engine
+    /// could do worse anyway.
     fn has_room_for_user(&self, uid: u32) -> bool {
         let held = self.iter().filter(|session| session.user.uid == uid);
         uid == 0
             || uid == rustix::process::geteuid().as_raw()
-            || held.count() < self.most.div_ceil(2)
+            || held.count() < self.users.share_of(self.most)
     }
 
     fn next_number(&self) -> u32 {

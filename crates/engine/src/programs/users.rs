@@ -11,6 +11,7 @@ mod finished;
 #[cfg(test)]
 mod tests;
 
+use crate::config::USER_SHARE_PERCENT;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub use finished::{Finished, FinishedJobs, FinishedSender};
@@ -28,27 +29,36 @@ pub struct Users {
     known: Mutex<HashMap<u32, Arc<User>>>,
     /// Descriptors that the engine may have open.
     limit: usize,
+    /// Of which, and of sessions, one user may have so much.
+    share_percent: u8,
     has_threads: bool,
 }
 
 impl Users {
     /// Of an engine that is a process of its own. To be made once its limit of descriptors is set.
-    pub fn with_threads() -> Arc<Self> {
-        Arc::new(Self::new(true))
+    pub fn with_threads(share_percent: u8) -> Arc<Self> {
+        Arc::new(Self::new(share_percent, true))
     }
 
     /// Of an engine whose programs are of its own making: everything is done at once.
     pub fn direct() -> Arc<Self> {
-        Arc::new(Self::new(false))
+        Arc::new(Self::new(USER_SHARE_PERCENT, false))
     }
 
-    fn new(has_threads: bool) -> Self {
+    fn new(share_percent: u8, has_threads: bool) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self {
             known: Mutex::default(),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            share_percent,
             has_threads,
         }
+    }
+
+    /// What one user, who is neither root nor runs the engine, may have of so many: at least one.
+    pub fn share_of(&self, all: usize) -> usize {
+        let share = all.saturating_mul(usize::from(self.share_percent));
+        share.div_ceil(100).max(1)
     }
 
     /// A user by number.
@@ -62,7 +72,12 @@ impl Users {
         if let Some(user) = known.get(&uid) {
             return Ok(Arc::clone(user));
         }
-        let user = Arc::new(User::new(uid, self.limit, self.has_threads)?);
+        let limit = if is_trusted(uid) {
+            self.limit / 8 * 7
+        } else {
+            self.share_of(self.limit)
+        };
+        let user = Arc::new(User::new(uid, limit, self.has_threads)?);
         known.insert(uid, Arc::clone(&user));
         Ok(user)
     }
@@ -80,11 +95,10 @@ pub struct User {
 }
 
 impl User {
-    fn new(uid: u32, all: usize, has_thread: bool) -> std::io::Result<Self> {
-        let is_trusted = is_trusted(uid);
+    fn new(uid: u32, limit: usize, has_thread: bool) -> std::io::Result<Self> {
         Ok(Self {
             uid,
-            limit: if is_trusted { all / 8 * 7 } else { all / 2 },
+            limit,
             held: Arc::default(),
             was_told: AtomicBool::new(false),
             thread: has_thread.then(|| start(uid)).transpose()?,
@@ -130,7 +144,7 @@ impl User {
         }
         let text = format!(
             "user {} has {} of the engine's descriptors already, which is its share: raise the limit (LimitNOFILE, \
-             `ulimit -n`)",
+             `ulimit -n`) or the share (`shunt engine --user-share`)",
             self.uid, self.limit
         );
         if !self.was_told.swap(true, Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Gid, Mode};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -97,8 +98,26 @@ fn address(name: &str) -> Result<SocketAddrUnix> {
     }
 }
 
+/// Who may connect to a control socket that has a path, as the kernel asks for permission to write (unix(7)). An abstract
+/// name has no permissions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permission bits; else what the umask leaves of 0777.
+    pub mode: Option<u32>,
+    /// The group's number; else this process's.
+    pub group: Option<u32>,
+}
+
 /// Engine: a listening control socket. A path must not exist yet.
 pub fn listen(name: &str) -> Result<OwnedFd> {
+    listen_for(name, SocketAccess::default())
+}
+
+/// The same, for some only. INVAL where an abstract name is to have permissions.
+pub fn listen_for(name: &str, access: SocketAccess) -> Result<OwnedFd> {
+    if name.starts_with('@') && access != SocketAccess::default() {
+        return Err(Errno::INVAL);
+    }
     let address = address(name)?;
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -106,7 +125,21 @@ pub fn listen(name: &str) -> Result<OwnedFd> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    rustix::net::bind(&socket, &address)?;
+    match access.mode {
+        None => rustix::net::bind(&socket, &address)?,
+        Some(mode) => {
+            // The file never has other permissions than these.
+            let usual = rustix::process::umask(Mode::from_raw_mode(!mode & 0o777));
+            let bound = rustix::net::bind(&socket, &address);
+            rustix::process::umask(usual);
+            bound?;
+        }
+    }
+    if let Some(group) = access.group {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(CWD, name, None, Some(Gid::from_raw(group)), flags)?;
+    }
+    // Nobody can connect before, whatever the group was.
     rustix::net::listen(&socket, 128)?;
     Ok(socket)
 }

@@ -22,7 +22,8 @@ const MAX_IDLE_S: u64 = 86_400;
 /// Run the engine: TCP/IP on an interface, for the programs that `shunt run` starts.
 ///
 /// It stays in the foreground and ends with SIGINT or SIGTERM; its programs' connections end then.
-/// Whoever may connect to its control socket may use its addresses. SHUNT_LOG sets what it logs
+/// Whoever may connect to its control socket may use its addresses: everybody in the network namespace, unless --name is a
+/// path. SHUNT_LOG sets what it logs
 /// (info by default; warn, debug).
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
@@ -35,6 +36,7 @@ const MAX_IDLE_S: u64 = 86_400;
   shunt engine --nic eth0 --address 10.0.0.5/24 --capture engine.pcapng
   shunt engine --nic eth0 --address 10.0.0.5/24 --protocols tcp,icmp   (no IPv6, no UDP)
   shunt engine --nic eth0 --address 10.0.0.5/24 --background
+  shunt engine --nic eth0 --name /run/shunt/a --control-mode 0660 --control-group net   (who may attach)
   shunt lab exec a -- shunt engine --background                  (a lab names interface and address)
 
 Exit status: 0 where it was told to end or, with --until-idle, nobody needs it any more; 2 where it
@@ -89,6 +91,17 @@ pub struct Arguments {
     /// Name of the control socket: @NAME (abstract, one per network namespace) or a path.
     #[arg(long, default_value = hostif::DEFAULT_ENGINE_NAME)]
     pub(super) name: String,
+    /// Permission bits of a control socket that has a path, such as 0660: who may write to it may attach [default: what the
+    /// umask leaves, most often its user alone].
+    #[arg(long, value_name = "MODE", value_parser = parse_permissions)]
+    pub(super) control_mode: Option<u32>,
+    /// Group of a control socket that has a path, by name or number.
+    #[arg(long, value_name = "GROUP")]
+    pub(super) control_group: Option<String>,
+    /// What the programs of one user may have of the engine's sessions and descriptors, in percent; of root and of who runs the
+    /// engine none or an eighth is kept back.
+    #[arg(long, value_name = "PERCENT", default_value_t = engine::USER_SHARE_PERCENT, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(super) user_share: u8,
     /// Engine cores: threads that share nothing, over which connections are spread. Not with --driver tap.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(hostif::CORES_MAX)))]
     pub(super) cores: u16,
@@ -186,6 +199,12 @@ impl Arguments {
     pub(super) fn own_addresses(&self) -> &[Address] {
         if self.is_shared() { &[] } else { &self.address }
     }
+}
+
+fn parse_permissions(text: &str) -> Result<u32, String> {
+    let bits = u32::from_str_radix(text, 8).ok();
+    bits.filter(|bits| *bits <= 0o777)
+        .ok_or_else(|| "give permission bits in octal, such as 0660".to_owned())
 }
 
 fn parse_protocol(text: &str) -> Result<Protocols, String> {

@@ -5,11 +5,32 @@ use std::net::IpAddr;
 use anyhow::{Context, bail};
 use client::engines::succession::{Succession, claim, claim_name, take_over};
 use engine::{Address, Protocols};
+use hostif::control::SocketAccess;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::{fd::OwnedFd, io::Errno, net::sockopt};
 
 use super::arguments::{Arguments, DriverName};
 use crate::sys;
+
+/// Who may connect to the control socket.
+pub fn socket_access(arguments: &Arguments) -> anyhow::Result<SocketAccess> {
+    let (mode, group) = (arguments.control_mode, &arguments.control_group);
+    if (mode.is_some() || group.is_some()) && arguments.name.starts_with('@') {
+        bail!(
+            "--control-mode and --control-group need a control socket with a path, as an abstract one has no permissions: give --name /run/shunt/NAME"
+        );
+    }
+    let group = group.as_deref().map(|group| {
+        let number = group.parse().ok().or_else(|| sys::group_of_name(group));
+        number.with_context(|| {
+            format!("--control-group {group}: there is no such group; see /etc/group")
+        })
+    });
+    Ok(SocketAccess {
+        mode,
+        group: group.transpose()?,
+    })
+}
 
 /// Refuses addresses that an engine cannot own here.
 pub fn check_addresses(addresses: &[Address], gateways: &[IpAddr]) -> anyhow::Result<()> {

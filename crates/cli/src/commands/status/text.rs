@@ -68,7 +68,50 @@ pub fn status_text(status: &Value, interfaces: &Value, programs: &Value) -> Stri
             addresses.join(", ")
         );
     }
-    text + &warnings(status) + &tables(status, programs)
+    text + &protections(&status["protections"]) + &warnings(status) + &tables(status, programs)
+}
+
+/// What the engine's process has given up; nothing of an engine inside a program.
+fn protections(protections: &Value) -> String {
+    if protections.is_null() {
+        return String::new();
+    }
+    let list = |list: &Value| {
+        let names = list.as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        names.join(" ")
+    };
+    let mut has = Vec::new();
+    if let Some(left) = protections["capabilities"]["Ok"].as_array() {
+        has.push(match left.as_slice() {
+            [] => "no capabilities".to_owned(),
+            _ => format!("capabilities {}", list(&protections["capabilities"]["Ok"])),
+        });
+    }
+    if protections["no_new_privs"] == true {
+        has.push("no new privileges".to_owned());
+    }
+    if protections["undumpable"] == true {
+        has.push("no dumps".to_owned());
+    }
+    if let Some(how_much) = protections["landlock"]["Ok"].as_str() {
+        has.push(format!("files by Landlock ({how_much})"));
+    }
+    if let Some(count) = protections["system_calls"]["Ok"].as_u64() {
+        has.push(format!("{count} system calls"));
+    }
+    let mut text = format!("confined to: {}\n", has.join(", "));
+    let missing = protections["missing"].as_array().into_iter().flatten();
+    for why in missing.filter_map(Value::as_str) {
+        text += &format!("warning: less protected than elsewhere: {why}\n");
+    }
+    let refused = protections["refused_calls"].as_u64().unwrap_or(0);
+    if refused > 0 {
+        text += &format!(
+            "warning: {refused} system calls of the engine were refused: its log names them; somebody may be misusing it, or Shunt's list lacks one\n"
+        );
+    }
+    text
 }
 
 /// Where the engine runs, and why; nothing of one that was started as a service.

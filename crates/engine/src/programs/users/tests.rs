@@ -17,7 +17,7 @@ fn await_thread(user: &User) {
 
 #[test]
 fn a_descriptor_is_closed_elsewhere_and_counted_until_then() {
-    let users = Users::with_threads();
+    let users = Users::with_threads(50);
     let user = users.user(4_242).unwrap();
     let (go, may_go) = sync_channel::<()>(0);
     let waits = move || may_go.recv().expect("somebody says when");
@@ -41,7 +41,7 @@ fn a_descriptor_is_closed_elsewhere_and_counted_until_then() {
 
 #[test]
 fn one_users_thread_does_not_wait_for_anothers() {
-    let users = Users::with_threads();
+    let users = Users::with_threads(50);
     let (slow, other) = (users.user(1).unwrap(), users.user(2).unwrap());
     let (go, may_go) = sync_channel::<()>(0);
     slow.run(move || may_go.recv().expect("somebody says when"));
@@ -52,7 +52,7 @@ fn one_users_thread_does_not_wait_for_anothers() {
 
 #[test]
 fn a_user_may_take_half_of_the_descriptors_and_is_told_so() {
-    let mut users = Users::new(false);
+    let mut users = Users::new(50, false);
     users.limit = 16;
     let user = users.user(4_242).unwrap();
     let mut kept: Vec<ProgramFd> = (0..8).map(|_| user.keep(descriptor())).collect();
@@ -67,8 +67,21 @@ fn a_user_may_take_half_of_the_descriptors_and_is_told_so() {
 }
 
 #[test]
+fn a_share_can_be_said_and_is_never_nothing() {
+    for (percent, all, share) in [(50, 1_024, 512), (10, 1_024, 103), (100, 7, 7), (1, 3, 1)] {
+        assert_eq!(Users::new(percent, false).share_of(all), share);
+    }
+    let mut users = Users::new(25, false);
+    users.limit = 16;
+    let user = users.user(4_242).unwrap();
+    let kept: Vec<ProgramFd> = (0..5).map(|_| user.keep(descriptor())).collect();
+    assert!(user.check_limit().unwrap_err().contains("--user-share"));
+    drop(kept);
+}
+
+#[test]
 fn whoever_left_something_to_a_thread_that_waits_is_still_counted() {
-    let users = Users::with_threads();
+    let users = Users::with_threads(50);
     let user = users.user(4_242).unwrap();
     let (go, may_go) = sync_channel::<()>(0);
     user.run(move || may_go.recv().expect("somebody says when"));

@@ -255,7 +255,7 @@ fn a_listener_stays_what_its_descriptor_stands_for() {
 fn a_user_whose_thread_is_kept_does_not_make_the_engine_look_without_pause() {
     let mut scene = Scene::new();
     let (near, far) = scene.connected();
-    let users = crate::programs::users::Users::with_threads();
+    let users = crate::programs::users::Users::with_threads(50);
     let user = users.user(4_242).unwrap();
     let (go, may_go) = std::sync::mpsc::sync_channel::<()>(0);
     user.run(move || may_go.recv().expect("somebody says when"));
