@@ -1,5 +1,6 @@
 //! `shunt ping`: its flags, and which measurement they ask for.
 
+mod compare;
 mod flags;
 mod hops;
 mod single;
@@ -15,7 +16,9 @@ use std::{process::ExitCode, sync::atomic::AtomicBool};
 /// The flags do not fit each other, or something is missing. What was measured and failed is the exit status 1.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
     arguments.check()?;
-    if arguments.hops {
+    if !arguments.compare.is_empty() {
+        compare::execute(arguments, stop)
+    } else if arguments.hops {
         hops::execute(arguments, stop)
     } else if !arguments.sizes.is_empty() {
         sweep::execute(arguments, stop)

@@ -14,6 +14,8 @@ use std::{io, net::IpAddr, time::Duration};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use message::Check;
+
 /// How long a call that waits in the kernel does so at most: then the session looks at its deadlines.
 pub const BLOCK: Duration = Duration::from_millis(20);
 
@@ -109,6 +111,20 @@ pub enum Arrival {
         /// What went wrong.
         reason: String,
     },
+}
+
+impl From<Check> for Arrival {
+    fn from(check: Check) -> Self {
+        match check {
+            Check::Whole(sequence) => Self::Answer {
+                sequence: Some(sequence),
+                answer: Answer::Echo,
+                from: None,
+            },
+            Check::Changed => Self::Corrupted,
+            Check::Foreign => Self::Foreign,
+        }
+    }
 }
 
 /// How long `receive` waits.

@@ -1,5 +1,7 @@
 //! The result of one measurement: what is printed, saved and compared.
 
+pub mod csv;
+pub mod html;
 mod text;
 pub mod warning;
 
@@ -184,6 +186,18 @@ impl Report {
         self.exceeded = exceeded;
     }
 }
+
+/// A figure of a report, by its name; none where it was not measured.
+pub type Figure = (&'static str, fn(&Report) -> Option<f64>);
+
+/// The figures by which measurements are compared, in microseconds.
+pub const FIGURES: [Figure; 3] = [
+    ("mean", |report| Some(report.round_trip.as_ref()?.mean_us)),
+    ("p50", |report| report.round_trip.as_ref()?.median_us()),
+    ("p99", |report| {
+        report.round_trip.as_ref()?.percentile_us(99.0)
+    }),
+];
 
 /// A limit: no more than so many microseconds of a figure.
 #[derive(Debug, Clone, PartialEq)]

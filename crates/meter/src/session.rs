@@ -477,6 +477,21 @@ impl Outcome {
 }
 
 impl Counts {
+    /// Everything that was counted, by name.
+    pub fn numbers(&self) -> [(&'static str, u64); 9] {
+        [
+            ("sent", self.sent),
+            ("received", self.received),
+            ("lost", self.lost),
+            ("late", self.late),
+            ("duplicates", self.duplicates),
+            ("reordered", self.reordered),
+            ("corrupted", self.corrupted),
+            ("foreign", self.foreign),
+            ("errors", self.errors.values().sum()),
+        ]
+    }
+
     fn add(&mut self, other: &Self) {
         let pairs = [
             (&mut self.sent, other.sent),

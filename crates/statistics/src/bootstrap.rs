@@ -29,19 +29,36 @@ const LEAST_ROUNDS: usize = 3;
 /// The median of `ours` by the median of `theirs`, where round `n` of both was measured in turn. `None` with fewer than
 /// three rounds, rounds that do not come in pairs, or a median that is not above zero.
 pub fn median_ratio(ours: &[f64], theirs: &[f64]) -> Option<Interval> {
-    if ours.len() != theirs.len() || ours.len() < LEAST_ROUNDS {
+    (ours.len() == theirs.len())
+        .then(|| bootstrap(ours, theirs, true))
+        .flatten()
+}
+
+/// The same of runs that were made apart. `None` with fewer than three runs of either, or a median that is not above zero.
+pub fn median_ratio_of_runs(ours: &[f64], theirs: &[f64]) -> Option<Interval> {
+    bootstrap(ours, theirs, false)
+}
+
+fn bootstrap(ours: &[f64], theirs: &[f64], in_pairs: bool) -> Option<Interval> {
+    if ours.len().min(theirs.len()) < LEAST_ROUNDS {
         return None;
     }
-    let all: Vec<usize> = (0..ours.len()).collect();
-    let ratio = ratio_of(ours, theirs, &all)?;
+    let ratio_of = |of_ours: &[usize], of_theirs: &[usize]| {
+        Some(median(ours, of_ours)? / median(theirs, of_theirs)?)
+    };
+    let mut of_ours: Vec<usize> = (0..ours.len()).collect();
+    let mut of_theirs: Vec<usize> = (0..theirs.len()).collect();
+    let ratio = ratio_of(&of_ours, &of_theirs)?;
     let mut random = SEED;
     let mut ratios = Vec::with_capacity(DRAWS);
-    let mut drawn = all;
     for _ in 0..DRAWS {
-        for index in &mut drawn {
-            *index = below(ours.len(), &mut random);
+        draw(&mut of_ours, &mut random);
+        if in_pairs {
+            of_theirs.clone_from(&of_ours);
+        } else {
+            draw(&mut of_theirs, &mut random);
         }
-        ratios.push(ratio_of(ours, theirs, &drawn)?);
+        ratios.push(ratio_of(&of_ours, &of_theirs)?);
     }
     ratios.sort_by(f64::total_cmp);
     Some(Interval {
@@ -51,14 +68,17 @@ pub fn median_ratio(ours: &[f64], theirs: &[f64]) -> Option<Interval> {
     })
 }
 
-fn ratio_of(ours: &[f64], theirs: &[f64], rounds: &[usize]) -> Option<f64> {
-    let median = |values: &[f64]| {
-        let drawn: Vec<f64> = rounds.iter().map(|round| values[*round]).collect();
-        Summary::of(&drawn)
-            .map(|summary| summary.median)
-            .filter(|median| *median > 0.0)
-    };
-    Some(median(ours)? / median(theirs)?)
+/// The median of the rounds that were drawn, where it is above zero.
+fn median(values: &[f64], rounds: &[usize]) -> Option<f64> {
+    let drawn: Vec<f64> = rounds.iter().map(|round| values[*round]).collect();
+    Summary::of(&drawn)
+        .map(|summary| summary.median)
+        .filter(|median| *median > 0.0)
+}
+
+fn draw(rounds: &mut [usize], random: &mut u64) {
+    let count = rounds.len();
+    rounds.fill_with(|| below(count, random));
 }
 
 /// A number below `bound`, which is small: xorshift64 (Marsaglia 2003).
@@ -88,6 +108,17 @@ mod tests {
         );
         assert!(unsure.high - unsure.low > 0.2, "{unsure:?}");
         assert_eq!(sure, median_ratio(&ours, &theirs).unwrap());
+    }
+
+    #[test]
+    fn runs_that_were_made_apart_need_no_pairs() {
+        let theirs = [10.0, 10.1, 9.9, 10.0, 10.2];
+        let found = median_ratio_of_runs(&[5.0, 5.1, 4.9], &theirs).unwrap();
+        assert!(
+            (found.ratio - 0.5).abs() < 1e-9 && found.low < 0.5 && found.high > 0.5,
+            "{found:?}"
+        );
+        assert_eq!(median_ratio_of_runs(&[5.0, 5.1], &theirs), None);
     }
 
     #[test]

@@ -122,6 +122,26 @@ impl Distribution {
         self.percentiles.iter().find(same).map(|told| told.us)
     }
 
+    /// Standard error of the median: half of the distance between the times whose ranks lie one deviation of the binomial
+    /// distribution, half the root of the count, below and above it; at least what the histogram's cells may be off. None
+    /// of fewer than four times.
+    pub fn median_error_us(&self) -> Option<f64> {
+        if self.count < 4 {
+            return None;
+        }
+        let (half, away) = (self.count as f64 / 2.0, (self.count as f64).sqrt() / 2.0);
+        let at_rank = |rank: f64| {
+            let mut before = 0.0;
+            let cell = self.histogram.iter().find(|(_, count)| {
+                before += *count as f64;
+                before >= rank
+            });
+            cell.map(|(ns, _)| *ns as f64 / 1e3)
+        };
+        let (low, high) = (at_rank(half - away)?, at_rank(half + away)?);
+        Some(((high - low) / 2.0).max(self.median_us()? * 1e-3))
+    }
+
     /// Standard error of the mean; none of a single time.
     pub fn mean_error_us(&self) -> Option<f64> {
         self.deviation_us
@@ -157,6 +177,22 @@ mod tests {
         assert_eq!(percents(recorded(1..=100_000)), Some(99.999));
         let one = recorded(1..=1);
         assert_eq!((one.deviation_us, one.median_us()), (None, Some(1.0)));
+    }
+
+    #[test]
+    fn a_time_that_is_far_off_moves_the_mean_and_its_error_and_not_those_of_the_median() {
+        let quiet = recorded(1000..=1099);
+        let disturbed = recorded((1000..=1098).chain([1_000_000]));
+        assert!(disturbed.mean_error_us().unwrap() > 1000.0 * quiet.mean_error_us().unwrap());
+        let [one, other] = [&quiet, &disturbed]
+            .map(|found| (found.median_us().unwrap(), found.median_error_us().unwrap()));
+        assert!(
+            (one.0 - other.0).abs() < 2.0 && (one.1 - other.1).abs() < 1.0,
+            "{one:?} {other:?}"
+        );
+        // Ranks 45 and 55 of a hundred times that are 1 µs apart.
+        assert!((one.1 - 5.0).abs() < 1.1, "{one:?}");
+        assert_eq!(recorded(1..=3).median_error_us(), None);
     }
 
     #[test]

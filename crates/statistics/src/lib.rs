@@ -11,7 +11,7 @@ mod line;
 mod summary;
 mod times;
 
-pub use bootstrap::{Interval, median_ratio};
+pub use bootstrap::{Interval, median_ratio, median_ratio_of_runs};
 pub use distribution::{Distribution, PERCENTS, Percentile, Recorder};
 pub use line::{Line, Point};
 pub use summary::Summary;

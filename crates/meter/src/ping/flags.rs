@@ -11,6 +11,7 @@ use crate::{
     report::Limit,
     session::{Pacing, Plan},
     target::Family,
+    testbed::Mode,
 };
 
 /// Where `shunt echo` listens, and `shunt ping` asks.
@@ -35,13 +36,16 @@ const COUNT_MAX: u64 = 1 << 40;
   shunt ping 10.0.0.5 --limit p99=250us --max-loss 0.1  exit status 1 where that is not kept
   shunt ping 10.0.0.5 --udp --sizes 64,128,256,512,1024 --count 5000   by size, with a fit
   shunt ping example.org --hops                      routers on the way, no root needed
+  shunt ping --compare kernel,engine,inline --tcp    two hosts of this machine, over three stacks
+  shunt ping --raw --burst 64 --count 20000          frames between two hosts of this machine
+  shunt ping 10.0.0.5 --save runs.json --label before  then: shunt compare runs.json
   shunt ping 02:00:00:00:00:01 --raw --nic eth0      frames, against `shunt echo --raw` there
   shunt ping --raw --nic eth1,eth2 --burst 32        frames from one port of this host to another
 
 Exit status: 0 measured, 1 something was lost, failed or above a limit, 2 wrong usage or system error."
 )]
 pub struct Arguments {
-    /// A host, or with --raw the Ethernet address of one.
+    /// A host, or with --raw the Ethernet address of one [default: one of two hosts that are made on this machine].
     #[arg(value_name = "HOST")]
     pub target: Option<String>,
     /// ICMP echo [default].
@@ -111,6 +115,22 @@ pub struct Arguments {
     /// [default: 30].
     #[arg(long, conflicts_with_all = ["tcp", "connect", "raw", "samples", "graph", "limit", "max_loss"])]
     pub hops: bool,
+    /// The same over several stacks in one run, with ratios to the first one. With HOST this end's stack changes;
+    /// without, both ends of two hosts of this machine (shunt lab).
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "STACKS", num_args = 1..,
+          conflicts_with_all = ["sizes", "hops", "samples", "graph", "stack"])]
+    pub compare: Vec<Mode>,
+    /// With --compare: how often each stack is measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "compare")]
+    pub rounds: u32,
+    /// With --compare and HOST: flags for `shunt run`, such as '--nic eth0 --address 10.0.0.9/24'.
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        allow_hyphen_values = true,
+        requires = "compare"
+    )]
+    pub run: Option<String>,
     /// Time to live, or hop limit.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: Option<u8>,
@@ -138,6 +158,18 @@ pub struct Arguments {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Print the result as CSV: a line of names and a line of values.
+    #[arg(long, conflicts_with_all = ["json", "compare", "sizes", "hops"])]
+    pub csv: bool,
+    /// Add the result to a file for `shunt compare`; one of several runs may have the same --label.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "sizes", "hops"])]
+    pub save: Option<PathBuf>,
+    /// What this run is called in the result and by `shunt compare`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["compare", "sizes", "hops"])]
+    pub label: Option<String>,
+    /// Write the result as a page for a browser, which loads nothing from elsewhere.
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["compare", "sizes", "hops"])]
+    pub report: Option<PathBuf>,
     /// Write each round trip to a file: sequence number, when it was sent and how long it took, in nanoseconds.
     #[arg(long, value_name = "FILE.csv")]
     pub samples: Option<PathBuf>,
@@ -200,6 +232,44 @@ impl Arguments {
         }
     }
 
+    /// The flags of a child that makes one of several measurements.
+    pub fn child_words(&self, spin: bool) -> Vec<String> {
+        let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
+        let mut words = vec![
+            "--json".to_owned(),
+            format!("--{}", self.kind().name()),
+            format!("--port={}", self.port),
+            format!("--warm-up={}", self.warm_up),
+            format!("--timeout={}", seconds(self.timeout)),
+            format!("--size={}", self.size),
+        ];
+        words.extend(self.count.map(|count| format!("--count={count}")));
+        words.extend(self.seconds.map(|seconds| format!("--seconds={seconds}")));
+        words.extend(
+            self.interval
+                .map(|time| format!("--interval={}", seconds(time))),
+        );
+        words.extend(self.rate.map(|rate| format!("--rate={rate}")));
+        words.extend(self.burst.map(|count| format!("--burst={count}")));
+        words.extend((self.in_flight > 1).then(|| format!("--in-flight={}", self.in_flight)));
+        words.extend(self.ttl.map(|hops| format!("--ttl={hops}")));
+        words.extend(self.cpu.map(|cpu| format!("--cpu={cpu}")));
+        let switches = [
+            (self.df, "--df"),
+            (spin, "--spin"),
+            (self.rt, "--rt"),
+            (self.v4, "-4"),
+            (self.v6, "-6"),
+        ];
+        words.extend(
+            switches
+                .into_iter()
+                .filter(|(on, _)| *on)
+                .map(|(_, name)| name.to_owned()),
+        );
+        words
+    }
+
     /// Checks what one flag alone cannot know.
     ///
     /// # Errors
@@ -244,9 +314,21 @@ impl Arguments {
             has_header || (self.ttl.is_none() && !self.df),
             "--ttl and --df are of IP: frames of --raw have none"
         );
+        if self.compare.len() == 1 {
+            bail!("--compare: one stack is no comparison: --compare kernel,inline");
+        }
         if self.target.is_none() && self.nic.len() < 2 {
-            bail!(
+            let by_itself = self.nic.is_empty()
+                && !self.hops
+                && self.sizes.is_empty()
+                && self.samples.is_none();
+            ensure!(
+                by_itself,
                 "whom to measure is missing: give a HOST, or with --raw two interfaces (--nic eth1,eth2)"
+            );
+            ensure!(
+                !self.v6,
+                "-6: the two hosts of this machine are asked over IPv4; give a HOST"
             );
         }
         Ok(())

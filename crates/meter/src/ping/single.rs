@@ -4,22 +4,30 @@ use std::{fmt::Write, process::ExitCode, sync::atomic::AtomicBool};
 
 use anyhow::{Context, ensure};
 
-use super::{Arguments, status};
+use super::{Arguments, compare, status};
 use crate::{
     clock::Clock,
     measure::{self, Request, Way},
     probe::Kind,
+    report::{Report, csv, html},
+    saved,
     session::{SAMPLES_MAX, Sample},
     target,
 };
 
 /// Measures once.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    if arguments.target.is_none() && arguments.nic.is_empty() {
+        let mut report = compare::in_laboratory(arguments, stop)?;
+        report.label.clone_from(&arguments.label);
+        return print(arguments, &report);
+    }
     let request = request(arguments)?;
     let clock = prepare(arguments)?;
-    let measured = request.measure(&clock, stop, !arguments.json)?;
+    let measured = request.measure(&clock, stop, !arguments.json && !arguments.csv)?;
     let mut report = measured.report;
     report.judge(&arguments.limit, arguments.max_loss);
+    report.label.clone_from(&arguments.label);
     if let Some(file) = &arguments.samples {
         output::write_file("--samples", file, &samples_text(&measured.outcome.samples)?)?;
         let missing = report
@@ -32,8 +40,20 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             );
         }
     }
+    print(arguments, &report)
+}
+
+fn print(arguments: &Arguments, report: &Report) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.report {
+        output::write_file("--report", file, &html::page(report))?;
+    }
+    if let Some(file) = &arguments.save {
+        saved::append(file, report)?;
+    }
     if arguments.json {
-        output::print_json(&report)?;
+        output::print_json(report)?;
+    } else if arguments.csv {
+        output::print(&csv::text(std::slice::from_ref(report)))?;
     } else {
         output::print(&report.text(arguments.graph))?;
     }

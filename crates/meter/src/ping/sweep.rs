@@ -10,7 +10,7 @@ use std::{
 
 use output::Table;
 use serde::Serialize;
-use statistics::{Line, Point};
+use statistics::{Distribution, Line, Point};
 
 use super::{Arguments, single, status};
 use crate::{
@@ -29,8 +29,10 @@ struct Sweep {
     version: u32,
     /// One for each size.
     sizes: Vec<Report>,
-    /// Through the means, in microseconds and microseconds per byte; none with fewer than three sizes that were answered.
+    /// Through the medians, in microseconds and microseconds per byte; none with fewer than three sizes that were answered.
     fit: Option<Line>,
+    /// The same through the means, which what disturbs the machine moves more.
+    fit_of_means: Option<Line>,
 }
 
 /// Measures each size.
@@ -76,7 +78,12 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     let sizes: Vec<Report> = reports.collect();
     let sweep = Sweep {
         version: VERSION,
-        fit: fit(&sizes),
+        fit: fit(&sizes, |found| {
+            Some((found.median_us()?, found.median_error_us()?))
+        }),
+        fit_of_means: fit(&sizes, |found| {
+            Some((found.mean_us, found.mean_error_us()?))
+        }),
         sizes,
     };
     if arguments.json {
@@ -87,17 +94,28 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     Ok(status(sweep.sizes.iter().any(Report::is_failure)))
 }
 
-fn fit(sizes: &[Report]) -> Option<Line> {
+fn fit(sizes: &[Report], of: impl Fn(&Distribution) -> Option<(f64, f64)>) -> Option<Line> {
     let point = |report: &Report| {
-        let found = report.round_trip.as_ref()?;
-        let error = found.mean_error_us()?;
+        let (y, error) = of(report.round_trip.as_ref()?)?;
         Some(Point {
             x: report.payload_bytes as f64,
-            y: found.mean_us,
+            y,
             error,
         })
     };
     Line::through(&sizes.iter().filter_map(point).collect::<Vec<Point>>())
+}
+
+fn line_text(of: &str, line: &Line) -> String {
+    format!(
+        "fit through the {of}: {:.2} ± {:.2} µs, and {:.2} ± {:.2} ns for each byte, there and back; it explains {:.1} % of the \
+         variation\n",
+        line.intercept,
+        line.intercept_error,
+        line.slope * 1e3,
+        line.slope_error * 1e3,
+        line.explained * 100.0
+    )
 }
 
 impl Sweep {
@@ -118,24 +136,22 @@ impl Sweep {
                 report.counts.received.to_string(),
                 us(found.map(|found| found.min_us)),
                 us(found.map(|found| found.mean_us)),
-                us(found.and_then(statistics::Distribution::mean_error_us)),
-                us(found.and_then(statistics::Distribution::median_us)),
+                us(found.and_then(Distribution::mean_error_us)),
+                us(found.and_then(Distribution::median_us)),
                 us(found.and_then(|found| found.percentile_us(99.0))),
                 us(found.map(|found| found.max_us)),
             ]);
         }
         text += &table.render();
-        text += &match &self.fit {
-            Some(line) => format!(
-                "\nfit through the means: {:.2} ± {:.2} µs, and {:.2} ± {:.2} ns for each byte, there and back; it explains {:.1} % \
-                 of the variation (± is a standard error)\n",
-                line.intercept,
-                line.intercept_error,
-                line.slope * 1e3,
-                line.slope_error * 1e3,
-                line.explained * 100.0
-            ),
-            None => "\nno fit: it needs three sizes with two round trips each\n".to_owned(),
+        text.push('\n');
+        let fits = [("medians", &self.fit), ("means", &self.fit_of_means)];
+        text.extend(
+            fits.iter()
+                .filter_map(|(of, line)| Some(line_text(of, line.as_ref()?))),
+        );
+        text += match self.fit {
+            Some(_) => "± is a standard error\n",
+            None => "no fit: it needs three sizes with four round trips each\n",
         };
         let Some(last) = self.sizes.last() else {
             return text;

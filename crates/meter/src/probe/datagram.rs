@@ -13,6 +13,9 @@ use crate::sys::{self, QueuedError};
 /// The largest datagram there is, RFC 768.
 pub const DATAGRAM_MAX_BYTES: usize = 65_535;
 
+/// Errors of this host that are passed over at a time.
+const QUEUED_MAX: usize = 64;
+
 /// What of the IP header a user can ask for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeaderOptions {
@@ -96,12 +99,17 @@ impl Endpoint {
         }
     }
 
+    /// The next error that came from elsewhere: what this host says of a datagram send(2) has said already.
     fn queued(&mut self) -> io::Result<Option<Received>> {
-        match sys::receive_error(self.socket.as_fd(), &mut self.buffer) {
-            Ok(error) => Ok(error.map(Received::Error)),
-            // A stack without an error queue.
-            Err(_) => Ok(None),
+        for _ in 0..QUEUED_MAX {
+            match sys::receive_error(self.socket.as_fd(), &mut self.buffer) {
+                Ok(Some(error)) if error.origin == libc::SO_EE_ORIGIN_LOCAL => {}
+                Ok(error) => return Ok(error.map(Received::Error)),
+                // A stack without an error queue.
+                Err(_) => return Ok(None),
+            }
         }
+        Ok(None)
     }
 }
 

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Answer, Arrival, BLOCK, Probe, Wait,
+    Arrival, BLOCK, Probe, Wait,
     datagram::{is_nothing, wait_readable},
-    message::{Check, Message},
+    message::Message,
 };
 use crate::sys;
 
@@ -86,15 +86,7 @@ impl Probe for Frames {
             }
         };
         let data = self.buffer[..count].get(HEADER_BYTES..).unwrap_or_default();
-        Ok(Some(match self.message.check(data, true) {
-            Check::Whole(sequence) => Arrival::Answer {
-                sequence: Some(sequence),
-                answer: Answer::Echo,
-                from: None,
-            },
-            Check::Changed => Arrival::Corrupted,
-            Check::Foreign => Arrival::Foreign,
-        }))
+        Ok(Some(self.message.check(data, true).into()))
     }
 
     fn is_datagram(&self) -> bool {

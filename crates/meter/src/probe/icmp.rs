@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    Answer, Arrival, Probe, Wait,
+    Arrival, Probe, Wait,
     datagram::{Endpoint, HeaderOptions, Received, meaning},
-    message::{Check, Message},
+    message::Message,
 };
 use crate::sys;
 
@@ -110,15 +110,7 @@ impl Icmp {
         if header[0] != self.types.1 || !is_own {
             return None;
         }
-        Some(match self.message.check(data, false) {
-            Check::Whole(sequence) => Arrival::Answer {
-                sequence: Some(sequence),
-                answer: Answer::Echo,
-                from: None,
-            },
-            Check::Changed => Arrival::Corrupted,
-            Check::Foreign => Arrival::Foreign,
-        })
+        Some(self.message.check(data, false).into())
     }
 
     /// Whose request an ICMP error quotes: `None` where it is not this socket's. Routers may quote no more than the

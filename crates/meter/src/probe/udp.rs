@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr, os::fd::AsFd};
 use super::{
     Answer, Arrival, Probe, Wait,
     datagram::{Endpoint, HeaderOptions, Received, meaning},
-    message::{Check, Message},
+    message::Message,
 };
 use crate::sys;
 
@@ -40,17 +40,10 @@ impl Probe for Udp {
             return Ok(None);
         };
         Ok(Some(match received {
-            Received::Bytes(count) => {
-                match self.message.check(&self.endpoint.buffer[..count], false) {
-                    Check::Whole(sequence) => Arrival::Answer {
-                        sequence: Some(sequence),
-                        answer: Answer::Echo,
-                        from: None,
-                    },
-                    Check::Changed => Arrival::Corrupted,
-                    Check::Foreign => Arrival::Foreign,
-                }
-            }
+            Received::Bytes(count) => self
+                .message
+                .check(&self.endpoint.buffer[..count], false)
+                .into(),
             Received::Error(error) => {
                 let sequence = self.message.sequence(&self.endpoint.buffer[..error.quoted]);
                 match meaning(&error) {

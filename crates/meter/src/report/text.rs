@@ -28,8 +28,13 @@ impl Report {
         text
     }
 
-    /// What was measured, in a line.
+    /// What was measured, over which stack, in a line.
     pub fn heading(&self) -> String {
+        format!("{}, over {}", self.subject(), self.stack)
+    }
+
+    /// What was measured, in a line.
+    pub fn subject(&self) -> String {
         let mut target = self.target.clone();
         if let Some(address) = self.address
             && address.to_string() != target
@@ -55,10 +60,9 @@ impl Report {
             .as_ref()
             .map_or(String::new(), |label| format!("{label}: "));
         format!(
-            "{label}{} to {target}: {} bytes, {how}{spinning}, over {}",
+            "{label}{} to {target}: {} bytes, {how}{spinning}",
             self.kind.title(),
-            self.payload_bytes,
-            self.stack
+            self.payload_bytes
         )
     }
 
@@ -67,19 +71,11 @@ impl Report {
         let loss = self
             .loss_percent()
             .map_or(String::new(), |loss| format!(" ({loss:.3} %)"));
-        let mut text = format!(
-            "{} sent, {} received, {} lost{loss}, {} late, {} duplicates, {} reordered, {} corrupted, {} foreign, {} errors, in {:.3} s\n",
-            counts.sent,
-            counts.received,
-            counts.lost,
-            counts.late,
-            counts.duplicates,
-            counts.reordered,
-            counts.corrupted,
-            counts.foreign,
-            counts.errors.values().sum::<u64>(),
-            self.seconds
-        );
+        let told = counts.numbers().map(|(name, count)| match name {
+            "lost" => format!("{count} lost{loss}"),
+            name => format!("{count} {name}"),
+        });
+        let mut text = format!("{}, in {}\n", told.join(", "), duration(self.seconds));
         let named =
             |answer: &crate::probe::Answer, count: &u64| format!("{} {count}", answer.name());
         let answers: Vec<String> = counts
@@ -154,6 +150,15 @@ impl Report {
             );
         }
         text
+    }
+}
+
+/// With a unit in which it has digits.
+fn duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        format!("{:.2} ms", seconds * 1e3)
+    } else {
+        format!("{seconds:.3} s")
     }
 }
 

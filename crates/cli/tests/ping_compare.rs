@@ -1,0 +1,208 @@
+//! `shunt ping --compare`, `--save`, `--csv` and `--report`, and `shunt compare`. Which stack is faster here is no matter.
+
+#![allow(clippy::unwrap_used)] // a failure here ends the test, as it should
+
+use std::{
+    net::UdpSocket,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    thread,
+};
+
+use serde_json::Value;
+
+const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+
+fn shunt(words: &str) -> Output {
+    Command::new(SHUNT).args(words.split(' ')).output().unwrap()
+}
+
+fn text(words: &str) -> String {
+    let found = shunt(words);
+    assert!(
+        found.status.success(),
+        "{words}: {}",
+        String::from_utf8_lossy(&found.stderr)
+    );
+    String::from_utf8(found.stdout).unwrap()
+}
+
+/// An echo of this process.
+fn echo() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((count, from)) = socket.recv_from(&mut buffer) {
+            socket.send_to(&buffer[..count], from).unwrap();
+        }
+    });
+    port
+}
+
+/// A path that is removed when the test ends.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("shunt-ping-{}-{name}", std::process::id())))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Every stack of every kind answers all probes, and ratios come with the first stack.
+fn assert_compared(words: &str, stacks: &[&str], figures: usize) {
+    let found: Value = serde_json::from_str(&text(words)).unwrap();
+    let modes = found["modes"].as_array().unwrap();
+    assert_eq!(modes.len(), stacks.len());
+    for (mode, stack) in modes.iter().zip(stacks) {
+        assert_eq!(mode["mode"], *stack, "{words}");
+        let rounds = mode["rounds"].as_array().unwrap();
+        assert_eq!(rounds.len(), 3);
+        for round in rounds {
+            assert_eq!(round["counts"]["received"], 200, "{words}: {round}");
+            let name = if *stack == "kernel" {
+                "kernel"
+            } else {
+                "Shunt"
+            };
+            assert!(round["stack"].as_str().unwrap().contains(name), "{round}");
+        }
+    }
+    let ratios = found["ratios"].as_array().unwrap();
+    assert_eq!(
+        ratios.len(),
+        (stacks.len() - 1) * figures,
+        "{words}: {ratios:?}"
+    );
+    for ratio in ratios {
+        let end = |key: &str| ratio["interval"][key].as_f64().unwrap();
+        assert!(
+            0.0 < end("low") && end("low") <= end("ratio") && end("ratio") <= end("high"),
+            "{ratio}"
+        );
+    }
+}
+
+#[test]
+fn each_stack_is_measured_in_turn_and_compared_with_the_first() {
+    let common = "--count 200 --rounds 3 --json --max-loss 0";
+    // Whoever is not reached by ARP yet loses a probe of the warm-up, which does not count.
+    assert_compared(
+        &format!("ping --compare kernel,inline --udp {common}"),
+        &["kernel", "inline"],
+        3,
+    );
+    assert_compared(
+        &format!("ping --compare kernel,engine,inline --tcp {common}"),
+        &["kernel", "engine", "inline"],
+        3,
+    );
+    assert_compared(
+        &format!("ping --compare inline,kernel --icmp {common}"),
+        &["inline", "kernel"],
+        3,
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_by_name() {
+    for (words, named) in [
+        ("ping --compare kernel", "--compare"),
+        ("ping --compare kernel,kernel --udp", "twice"),
+        ("ping --compare kernel,inline --raw", "frames"),
+        ("ping 127.0.0.1 --compare kernel,inline", "ICMP"),
+        ("ping --hops", "HOST"),
+        ("ping --udp -6", "-6"),
+        ("compare /nothing/there", "/nothing/there"),
+        ("compare /dev/null", "--save"),
+    ] {
+        let found = shunt(words);
+        let errors = String::from_utf8_lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(2), "{words}: {errors}");
+        assert!(errors.contains(named), "{words}: {errors}");
+    }
+}
+
+#[test]
+fn saved_runs_are_compared_by_label() {
+    let file = TemporaryFile::new("runs.json");
+    let (name, port) = (file.path().display(), echo());
+    for label in ["before", "after"] {
+        for _ in 0..3 {
+            text(&format!(
+                "ping 127.0.0.1 --udp --port {port} --count 50 --save {name} --label {label}"
+            ));
+        }
+    }
+    let found: Value = serde_json::from_str(&text(&format!("compare {name} --json"))).unwrap();
+    let groups = found["groups"].as_array().unwrap();
+    let names: Vec<&str> = groups
+        .iter()
+        .map(|group| group["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["before", "after"]);
+    assert!(
+        groups
+            .iter()
+            .all(|group| group["runs"] == 3 && group["sent"] == 150)
+    );
+    assert!(groups[0]["ratios"].as_array().unwrap().is_empty());
+    let ratios = groups[1]["ratios"].as_array().unwrap();
+    assert!(
+        ratios
+            .iter()
+            .all(|ratio| ratio["interval"]["low"].is_number())
+            && ratios.len() == 2,
+        "{ratios:?}"
+    );
+    // Two runs more, of another size: no interval without three, and a warning that they are something else.
+    text(&format!(
+        "ping 127.0.0.1 --udp --port {port} --size 200 --save {name} --label larger"
+    ));
+    let said = text(&format!("compare {name}"));
+    assert!(
+        said.contains("needs three runs") && said.contains("something else"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_result_is_written_as_csv_and_as_a_page_that_loads_nothing() {
+    let file = TemporaryFile::new("page.html");
+    let port = echo();
+    let words = format!(
+        "ping 127.0.0.1 --udp --port {port} --count 100 --csv --label a<b --report {}",
+        file.path().display()
+    );
+    let lines = text(&words);
+    let lines: Vec<Vec<&str>> = lines
+        .lines()
+        .map(|line| line.split(',').collect())
+        .collect();
+    let value = |name: &str| lines[1][lines[0].iter().position(|known| *known == name).unwrap()];
+    assert_eq!(
+        (value("sent"), value("received"), value("label")),
+        ("100", "100", "a<b")
+    );
+    assert!(value("p50_us").parse::<f64>().unwrap() > 0.0);
+    // No time lies above it.
+    assert_eq!(value("p99.9_us"), "");
+    let page = std::fs::read_to_string(file.path()).unwrap();
+    assert!(
+        page.contains("a&lt;b") && page.contains("<polyline") && page.contains("<rect"),
+        "{page}"
+    );
+    for outside in ["http", "src=", "<script", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}

@@ -1,0 +1,309 @@
+//! `--compare`: the same measurement over several stacks, round by round in one run, in the other order every second
+//! time; and ratios with an interval. Each measurement is a child of its own, under `shunt run` where it is Shunt's.
+
+use std::{
+    ffi::OsString,
+    process::{Command, ExitCode},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context, bail, ensure};
+use output::Table;
+use serde::Serialize;
+use statistics::{Interval, Summary, median_ratio};
+
+use super::{Arguments, status};
+use crate::{
+    probe::Kind,
+    report::{FIGURES, Figure, Report, VERSION},
+    testbed::{self, Mode, Testbed},
+};
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    version: u32,
+    modes: Vec<ModeRounds>,
+    ratios: Vec<Ratio>,
+    /// Limits that were not kept, with the mode and round.
+    exceeded: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModeRounds {
+    mode: Mode,
+    rounds: Vec<Report>,
+}
+
+/// A mode beside the first one.
+#[derive(Debug, Serialize)]
+struct Ratio {
+    mode: Mode,
+    baseline: Mode,
+    figure: &'static str,
+    interval: Interval,
+}
+
+/// Measures over each stack in turn.
+pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let kind = arguments.kind();
+    let on_this_host = arguments.target.is_some();
+    ensure!(
+        kind != Kind::Raw,
+        "--compare: frames pass every stack by; compare --udp, --tcp or --connect"
+    );
+    ensure!(
+        kind != Kind::Icmp || !on_this_host,
+        "--compare: the kernel asks by ICMP whatever runs on this host; leave HOST out to compare who answers, or use --udp"
+    );
+    let testbed = if on_this_host {
+        None
+    } else {
+        Some(Testbed::create(stop)?)
+    };
+    let mut modes: Vec<ModeRounds> = Vec::new();
+    for mode in &arguments.compare {
+        ensure!(
+            modes.iter().all(|one| one.mode != *mode),
+            "--compare: {} is there twice",
+            mode.name()
+        );
+        modes.push(ModeRounds {
+            mode: *mode,
+            rounds: Vec::new(),
+        });
+    }
+    for round in 0..arguments.rounds {
+        let mut order: Vec<&mut ModeRounds> = modes.iter_mut().collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for one in order {
+            if stop.load(Ordering::Relaxed) {
+                bail!("it was ended before all rounds were measured");
+            }
+            let report = measure(arguments, testbed.as_ref(), one.mode)
+                .with_context(|| format!("--compare: {}, round {}", one.mode.name(), round + 1))?;
+            if !arguments.json {
+                let p50 = report
+                    .round_trip
+                    .as_ref()
+                    .and_then(statistics::Distribution::median_us);
+                let p50 = p50.map_or("nothing was answered".to_owned(), |us| {
+                    format!("p50 {us:.2} µs")
+                });
+                note!(
+                    "round {} of {}: {} {p50}",
+                    round + 1,
+                    arguments.rounds,
+                    one.mode.name()
+                );
+            }
+            one.rounds.push(report);
+        }
+    }
+    let comparison = Comparison::of(modes);
+    if arguments.json {
+        output::print_json(&comparison)?;
+    } else {
+        output::print(&comparison.text())?;
+    }
+    Ok(status(!comparison.exceeded.is_empty()))
+}
+
+/// One measurement in the laboratory, for those who name no host.
+pub fn in_laboratory(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<Report> {
+    if !arguments.json {
+        note!("no HOST is named: two hosts of this machine are measured (--help)");
+    }
+    measure(arguments, Some(&Testbed::create(stop)?), Mode::Kernel)
+}
+
+fn measure(
+    arguments: &Arguments,
+    testbed: Option<&Testbed<'_>>,
+    mode: Mode,
+) -> anyhow::Result<Report> {
+    // On Shunt a call that waits spins as long as it pays, by itself.
+    let spin = arguments.spin && mode == Mode::Kernel;
+    let kind = arguments.kind();
+    let mut words = arguments.child_words(spin);
+    words.push("--stack".to_owned());
+    words.push(match mode {
+        Mode::Kernel => "the kernel".to_owned(),
+        Mode::Engine => "Shunt, an engine beside the program".to_owned(),
+        Mode::Inline => "Shunt, an engine inside the program".to_owned(),
+    });
+    let mut report = match testbed {
+        Some(testbed) => {
+            words.extend((kind == Kind::Raw).then(|| format!("--nic={}", lab::INTERFACE)));
+            testbed.measure(mode, kind, &words, spin)?
+        }
+        None => on_this_host(arguments, mode, &words)?,
+    };
+    report.judge(&arguments.limit, arguments.max_loss);
+    Ok(report)
+}
+
+fn on_this_host(arguments: &Arguments, mode: Mode, words: &[String]) -> anyhow::Result<Report> {
+    let line = testbed::prefix(mode, arguments.run.as_deref().unwrap_or_default())?;
+    let (program, rest) = line
+        .split_first()
+        .context("invariant: a line names a program")?;
+    let target = arguments.target.as_ref().map(OsString::from);
+    let output = Command::new(program)
+        .args(rest)
+        .arg("ping")
+        .args(target)
+        .args(words)
+        .output()
+        .context("starting the measuring program")?;
+    testbed::parse(
+        &String::from_utf8_lossy(&output.stdout),
+        &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+impl Comparison {
+    fn of(modes: Vec<ModeRounds>) -> Self {
+        let values = |one: &ModeRounds, figure: &Figure| {
+            one.rounds
+                .iter()
+                .map(figure.1)
+                .collect::<Option<Vec<f64>>>()
+        };
+        let mut ratios = Vec::new();
+        if let Some((baseline, others)) = modes.split_first() {
+            for one in others {
+                for figure in &FIGURES {
+                    let both = values(one, figure).zip(values(baseline, figure));
+                    let interval = both.and_then(|(ours, theirs)| median_ratio(&ours, &theirs));
+                    ratios.extend(interval.map(|interval| Ratio {
+                        mode: one.mode,
+                        baseline: baseline.mode,
+                        figure: figure.0,
+                        interval,
+                    }));
+                }
+            }
+        }
+        let of_round = |one: &ModeRounds, round: usize, report: &Report| -> Vec<String> {
+            let mode = one.mode.name();
+            let said = report.exceeded.iter();
+            said.map(|said| format!("{mode}, round {}: {said}", round + 1))
+                .collect()
+        };
+        let mut exceeded = Vec::new();
+        for one in &modes {
+            for (round, report) in one.rounds.iter().enumerate() {
+                exceeded.extend(of_round(one, round, report));
+            }
+        }
+        Self {
+            version: VERSION,
+            exceeded,
+            ratios,
+            modes,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(first) = self.modes.first().and_then(|one| one.rounds.first()) {
+            text += &format!("{}, over several stacks in turns\n\n", first.subject());
+        }
+        text += &self.table().render();
+        text.push('\n');
+        text += &self.ratios_text();
+        if let Some(last) = self.modes.last().and_then(|one| one.rounds.last()) {
+            text.push('\n');
+            for line in last.environment.lines() {
+                text += &format!("{line}\n");
+            }
+        }
+        let busy = self
+            .modes
+            .iter()
+            .flat_map(|one| &one.rounds)
+            .filter(|report| !report.warnings.is_empty())
+            .count();
+        if busy > 0 {
+            text += &format!(
+                "warning: {busy} measurements have warnings: --json says which; more --rounds make the interval sure\n"
+            );
+        }
+        for exceeded in &self.exceeded {
+            text += &format!("failed: {exceeded}\n");
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            "µs, median of rounds",
+            "rounds",
+            "sent",
+            "lost",
+            "mean",
+            "p50",
+            "p99",
+            "p50 least",
+            "p50 most",
+        ]);
+        for one in &self.modes {
+            let summary = |figure: &Figure| {
+                Summary::of(&one.rounds.iter().filter_map(figure.1).collect::<Vec<f64>>())
+            };
+            let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
+            let [mean, p50, p99] = FIGURES.map(|figure| summary(&figure));
+            table.row([
+                one.mode.name().to_owned(),
+                one.rounds.len().to_string(),
+                one.rounds
+                    .iter()
+                    .map(|report| report.counts.sent)
+                    .sum::<u64>()
+                    .to_string(),
+                one.rounds
+                    .iter()
+                    .map(|report| report.counts.lost)
+                    .sum::<u64>()
+                    .to_string(),
+                us(mean.map(|found| found.median)),
+                us(p50.as_ref().map(|found| found.median)),
+                us(p99.map(|found| found.median)),
+                us(p50.as_ref().map(|found| found.min)),
+                us(p50.as_ref().map(|found| found.max)),
+            ]);
+        }
+        table
+    }
+
+    fn ratios_text(&self) -> String {
+        let mut text = String::new();
+        for ratio in &self.ratios {
+            let Interval {
+                ratio: value,
+                low,
+                high,
+            } = ratio.interval;
+            let sure = if low <= 1.0 && high >= 1.0 {
+                "; not told apart"
+            } else {
+                ""
+            };
+            text += &format!(
+                "{} by {}, {}: {value:.3} ({low:.3} to {high:.3}{sure})\n",
+                ratio.mode.name(),
+                ratio.baseline.name(),
+                ratio.figure
+            );
+        }
+        text += if self.ratios.is_empty() {
+            "no ratio: it needs three rounds of each stack with answers in all\n"
+        } else {
+            "in brackets the interval of 95 % by bootstrap over rounds\n"
+        };
+        text
+    }
+}

@@ -1,0 +1,226 @@
+//! A report as one page for a browser: no script, nothing from elsewhere.
+
+use std::fmt::Write;
+
+use statistics::Distribution;
+
+use super::Report;
+use crate::graph;
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
+table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:right}\
+td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}.bad{color:#a00}\
+svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke:#3470b8;stroke-width:2}.axis{stroke:#999}\
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}.bad{color:#f77}}";
+
+/// Size of a figure.
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 260.0;
+/// Around the plot: for numbers.
+const MARGIN: f64 = 60.0;
+
+/// The page.
+pub fn page(report: &Report) -> String {
+    let heading = escaped(&report.heading());
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{heading}</title><style>{STYLE}</style></head><body>\n<h1>Round trips</h1>\n<p>{heading}</p>\n"
+    );
+    page += &counts(report);
+    match &report.round_trip {
+        None => page += "<p class=\"bad\">No round trip was measured.</p>\n",
+        Some(found) => {
+            page += &times(report, found);
+            page += &format!("<h2>Distribution</h2>\n{}", bars(found));
+            page += &format!("<h2>By percentile</h2>\n{}", curve(found));
+        }
+    }
+    page += "<h2>Where it was measured</h2>\n<ul>\n";
+    for line in report.environment.lines() {
+        page += &format!("<li>{}</li>\n", escaped(&line));
+    }
+    page += &format!("<li>{}</li>\n</ul>\n", escaped(&report.contention.line()));
+    for said in report.warnings.iter().chain(&report.exceeded) {
+        page += &format!("<p class=\"bad\">{}</p>\n", escaped(said));
+    }
+    page + "</body></html>\n"
+}
+
+fn counts(report: &Report) -> String {
+    let numbers = report.counts.numbers();
+    let names: String = numbers
+        .iter()
+        .map(|(name, _)| format!("<th>{name}</th>"))
+        .collect();
+    let values: String = numbers
+        .iter()
+        .map(|(_, count)| format!("<td>{count}</td>"))
+        .collect();
+    format!("<table><tr>{names}</tr><tr>{values}</tr></table>\n")
+}
+
+fn times(report: &Report, found: &Distribution) -> String {
+    let mut rows = vec![("round trip", found)];
+    rows.extend(
+        report
+            .from_sending
+            .as_ref()
+            .map(|found| ("from when sent", found)),
+    );
+    rows.extend(
+        report
+            .lateness
+            .as_ref()
+            .map(|found| ("sender's lateness", found)),
+    );
+    let mut table =
+        String::from("<table><tr><th>µs</th><th>min</th><th>mean</th><th>deviation</th>");
+    for told in &found.percentiles {
+        let _ = write!(table, "<th>p{}</th>", told.percent);
+    }
+    table += "<th>max</th></tr>\n";
+    for (name, row) in rows {
+        let deviation = row
+            .deviation_us
+            .map_or("-".to_owned(), |us| format!("{us:.2}"));
+        let _ = write!(
+            table,
+            "<tr><td>{name}</td><td>{:.2}</td><td>{:.2}</td><td>{deviation}</td>",
+            row.min_us, row.mean_us
+        );
+        for told in &found.percentiles {
+            let us = row
+                .percentile_us(told.percent)
+                .map_or("-".to_owned(), |us| format!("{us:.2}"));
+            let _ = write!(table, "<td>{us}</td>");
+        }
+        let _ = writeln!(table, "<td>{:.2}</td></tr>", row.max_us);
+    }
+    let half = found.median_us().map_or(String::new(), |us| {
+        format!("<p>One way, if both ways took the same: {:.2} µs. An estimate, half of p50: no clock at the other end was asked.</p>\n", us / 2.0)
+    });
+    table + "</table>\n" + &half
+}
+
+/// Bars over cells of equal ratio.
+fn bars(found: &Distribution) -> String {
+    let cells = graph::cells(&found.histogram);
+    let most = cells
+        .iter()
+        .map(|cell| cell.count)
+        .max()
+        .unwrap_or(1)
+        .max(1) as f64;
+    let step = (WIDTH - 2.0 * MARGIN) / cells.len().max(1) as f64;
+    let mut figure = opened();
+    for (index, cell) in cells.iter().enumerate() {
+        let height = cell.count as f64 / most * (HEIGHT - MARGIN);
+        let (x, y) = (MARGIN + index as f64 * step, HEIGHT - 30.0 - height);
+        let _ = write!(
+            figure,
+            "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"><title>{:.2} to {:.2} µs: {}</title></rect>",
+            (step - 1.0).max(0.5),
+            cell.from_ns / 1e3,
+            cell.to_ns / 1e3,
+            cell.count
+        );
+        if index % 4 == 0 {
+            let _ = write!(
+                figure,
+                "<text x=\"{x:.1}\" y=\"{:.1}\">{:.1} µs</text>",
+                HEIGHT - 12.0,
+                cell.from_ns / 1e3
+            );
+        }
+    }
+    figure + "</svg>\n"
+}
+
+/// Times by percentile; each step to the right is a nine more. No further than there are times.
+fn curve(found: &Distribution) -> String {
+    let count = found.count as f64;
+    let nines = count.log10().max(1.0);
+    let (low, high) = (
+        found.min_us.max(1e-3).ln(),
+        found.max_us.max(found.min_us + 1e-3).ln(),
+    );
+    let x =
+        |above: f64| MARGIN + (-(above.max(1.0 / count)).log10() / nines) * (WIDTH - 2.0 * MARGIN);
+    let y = |us: f64| {
+        HEIGHT - 30.0 - (us.max(1e-3).ln() - low) / (high - low).max(1e-9) * (HEIGHT - MARGIN)
+    };
+    let mut points = String::new();
+    let mut below = 0.0;
+    for (ns, times) in &found.histogram {
+        let us = (*ns as f64 / 1e3).min(found.max_us);
+        let _ = write!(points, "{:.1},{:.1} ", x(1.0 - below / count), y(us));
+        below += *times as f64;
+        let _ = write!(points, "{:.1},{:.1} ", x(1.0 - below / count), y(us));
+    }
+    let mut figure = opened();
+    let _ = write!(figure, "<polyline class=\"curve\" points=\"{points}\"/>");
+    for told in &found.percentiles {
+        let at = x(1.0 - told.percent / 100.0);
+        let _ = write!(
+            figure,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">p{}</text>",
+            HEIGHT - 12.0,
+            told.percent
+        );
+    }
+    for us in [found.min_us, found.max_us] {
+        let _ = write!(
+            figure,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{us:.1} µs</text>",
+            MARGIN - 4.0,
+            y(us)
+        );
+    }
+    figure + "</svg>\n"
+}
+
+fn opened() -> String {
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><line class=\"axis\" x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>",
+        WIDTH - MARGIN,
+        y = HEIGHT - 30.0
+    )
+}
+
+/// What a target or label may hold is text and no markup.
+fn escaped(text: &str) -> String {
+    let replaced = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    replaced.replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_of_others_is_text() {
+        assert_eq!(escaped("<b a='\"&"), "&lt;b a=&#39;&quot;&amp;");
+    }
+
+    #[test]
+    fn figures_are_made_of_one_time_too() {
+        for times in [1..=1, 1..=1000] {
+            let mut recorder = statistics::Recorder::default();
+            times.for_each(|us: u64| recorder.add(us * 1000));
+            let found = recorder.distribution().unwrap();
+            for figure in [bars(&found), curve(&found)] {
+                assert!(
+                    figure.starts_with("<svg") && figure.ends_with("</svg>\n"),
+                    "{figure}"
+                );
+                assert!(
+                    !figure.contains("NaN") && !figure.contains("inf"),
+                    "{figure}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `shunt compare`: saved runs beside each other, by label. Runs were made at different times: what the machine and the
+//! network did meanwhile is in the difference, and only several runs of each label tell how large that is.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use output::Table;
+use serde::Serialize;
+use statistics::{Interval, Summary, median_ratio_of_runs};
+
+use crate::{
+    report::{FIGURES, Figure, Report, VERSION},
+    saved,
+};
+
+/// Compare results that `shunt ping --save` wrote, by file and label.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shunt ping 10.0.0.5 --save runs.json --label before      three times or more
+  shunt ping 10.0.0.5 --save runs.json --label after       three times or more
+  shunt compare runs.json                                  after by before, with an interval
+  shunt compare monday.json tuesday.json --json
+
+The first label of the first file is what the others are compared with. To compare stacks, shunt ping --compare measures
+them in turns, which says more. Exit status: 0 compared, 2 wrong usage or system error.")]
+pub struct Arguments {
+    /// Files of --save.
+    #[arg(required = true, num_args = 1..=16, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs of one label.
+#[derive(Debug, Serialize)]
+struct Group {
+    name: String,
+    heading: String,
+    runs: usize,
+    sent: u64,
+    lost: u64,
+    /// By figure, in microseconds; those that every run has.
+    figures: Vec<(&'static str, Summary)>,
+    /// By the first group's.
+    ratios: Vec<Ratio>,
+}
+
+#[derive(Debug, Serialize)]
+struct Ratio {
+    figure: &'static str,
+    ratio: f64,
+    /// None with fewer than three runs of either.
+    interval: Option<Interval>,
+}
+
+#[derive(Debug, Serialize)]
+struct Comparison {
+    version: u32,
+    groups: Vec<Group>,
+    warnings: Vec<String>,
+}
+
+/// Compares.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut groups: Vec<(String, Vec<Report>)> = Vec::new();
+    for file in &arguments.files {
+        for report in saved::read(file)? {
+            let label = report.label.as_deref().unwrap_or("no label");
+            let name = if arguments.files.len() > 1 {
+                format!("{}: {label}", file.display())
+            } else {
+                label.to_owned()
+            };
+            match groups.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, reports)) => reports.push(report),
+                None => groups.push((name, vec![report])),
+            }
+        }
+    }
+    let comparison = Comparison::of(&groups);
+    if arguments.json {
+        output::print_json(&comparison)?;
+    } else {
+        output::print(&comparison.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn values(reports: &[Report], figure: &Figure) -> Option<Vec<f64>> {
+    reports.iter().map(figure.1).collect()
+}
+
+/// What runs must have in common to be compared.
+fn subject(report: &Report) -> String {
+    let sending = &report.sending;
+    format!(
+        "{}, {} bytes, {} loop{}",
+        report.kind.title(),
+        report.payload_bytes,
+        sending.r#loop,
+        sending
+            .rate_per_s
+            .map_or(String::new(), |rate| format!(" at {rate} per second"))
+    )
+}
+
+impl Comparison {
+    fn of(groups: &[(String, Vec<Report>)]) -> Self {
+        let baseline = groups.first().map_or(&[][..], |(_, reports)| reports);
+        let mut warnings = Vec::new();
+        let first = baseline.first().map(subject);
+        for (name, reports) in groups {
+            if let Some(other) = reports
+                .iter()
+                .map(subject)
+                .find(|other| Some(other) != first.as_ref())
+            {
+                let first = first.as_deref().unwrap_or_default();
+                warnings.push(format!(
+                    "{name} has a run of something else ({other}) than the first ({first})"
+                ));
+            }
+            let busy = reports
+                .iter()
+                .filter(|report| !report.warnings.is_empty())
+                .count();
+            if busy > 0 {
+                warnings.push(format!(
+                    "{name}: {busy} of {} runs have warnings of their own",
+                    reports.len()
+                ));
+            }
+        }
+        if groups.len() < 2 {
+            warnings.push("there is one label only: nothing is compared; give --label another name, or another file".to_owned());
+        }
+        let groups = groups.iter().enumerate().map(|(index, (name, reports))| {
+            let beside = if index == 0 { None } else { Some(baseline) };
+            Group::of(name, reports, beside)
+        });
+        Self {
+            version: VERSION,
+            groups: groups.collect(),
+            warnings,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new([
+            "µs, median of runs",
+            "runs",
+            "sent",
+            "lost",
+            "mean",
+            "p50",
+            "p99",
+            "p50 least",
+            "p50 most",
+        ]);
+        for group in &self.groups {
+            let us = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
+            let median = |name: &str| us(group.figure(name).map(|found| found.median));
+            table.row([
+                group.name.clone(),
+                group.runs.to_string(),
+                group.sent.to_string(),
+                group.lost.to_string(),
+                median("mean"),
+                median("p50"),
+                median("p99"),
+                us(group.figure("p50").map(|found| found.min)),
+                us(group.figure("p50").map(|found| found.max)),
+            ]);
+        }
+        let mut text = String::new();
+        for group in &self.groups {
+            text += &format!("{}: {}\n", group.name, group.heading);
+        }
+        text += &format!("\n{}\n", table.render());
+        let first = self.groups.first().map_or("", |group| &group.name);
+        for group in &self.groups {
+            for ratio in &group.ratios {
+                let interval = match ratio.interval {
+                    Some(Interval { low, high, .. }) => format!("({low:.3} to {high:.3})"),
+                    None => "(no interval: it needs three runs of each)".to_owned(),
+                };
+                text += &format!(
+                    "{} by {first}, {}: {:.3} {interval}\n",
+                    group.name, ratio.figure, ratio.ratio
+                );
+            }
+        }
+        if self
+            .groups
+            .iter()
+            .flat_map(|group| &group.ratios)
+            .any(|ratio| ratio.interval.is_some())
+        {
+            text += "in brackets the interval of 95 % by bootstrap over runs\n";
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
+        }
+        text
+    }
+}
+
+impl Group {
+    fn of(name: &str, reports: &[Report], baseline: Option<&[Report]>) -> Self {
+        let summary = |figure: &Figure| Some((figure.0, Summary::of(&values(reports, figure)?)?));
+        let ratio = |figure: &Figure| {
+            let (ours, theirs) = (values(reports, figure)?, values(baseline?, figure)?);
+            let ratio = Summary::of(&ours)?.median
+                / Summary::of(&theirs)
+                    .filter(|found| found.median > 0.0)?
+                    .median;
+            Some(Ratio {
+                figure: figure.0,
+                ratio,
+                interval: median_ratio_of_runs(&ours, &theirs),
+            })
+        };
+        Self {
+            name: name.to_owned(),
+            heading: reports.first().map_or(String::new(), Report::heading),
+            runs: reports.len(),
+            sent: reports.iter().map(|report| report.counts.sent).sum(),
+            lost: reports.iter().map(|report| report.counts.lost).sum(),
+            figures: FIGURES.iter().filter_map(summary).collect(),
+            ratios: FIGURES.iter().filter_map(ratio).collect(),
+        }
+    }
+
+    fn figure(&self, name: &str) -> Option<&Summary> {
+        self.figures
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, found)| found)
+    }
+}

@@ -1,0 +1,238 @@
+//! Two hosts of this machine, for measurements that name none: an echo on one, this meter on the other, each over the
+//! kernel, an engine of its own, or with an engine inside.
+
+use std::{
+    cell::Cell,
+    ffi::OsString,
+    fs,
+    net::Ipv4Addr,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use lab::{Host, INTERFACE, Lab, LabSpec, Program};
+use serde::{Deserialize, Serialize};
+
+use crate::{ping::DEFAULT_PORT, probe::Kind, report::Report};
+
+/// Whose stack a program uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The kernel's
+    Kernel,
+    /// Shunt's, in a process beside the program
+    Engine,
+    /// Shunt's, inside the program
+    Inline,
+}
+
+impl Mode {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Engine => "engine",
+            Self::Inline => "inline",
+        }
+    }
+}
+
+/// How long a server or an engine may take to be ready.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a measurement may take; whoever asks for a longer one ends it himself.
+const PATIENCE: Duration = Duration::from_secs(31 * 86_400);
+/// Last bytes of the addresses for engines inside programs; those below are the hosts'. What a program left behind serves
+/// its address for a while, so each one gets another.
+const ADDRESSES: std::ops::RangeInclusive<u8> = 21..=250;
+
+/// Two hosts on a cable. Dropping it removes them.
+pub struct Testbed<'a> {
+    lab: Lab,
+    next_address: Cell<u8>,
+    stop: &'a AtomicBool,
+}
+
+/// An echo that runs, with its engine if it has one. Dropping it ends both.
+struct Echo {
+    /// Ended before its engine.
+    program: Program,
+    _engine: Option<Program>,
+    /// Where it is asked: an IP address, or with frames an Ethernet address.
+    address: String,
+}
+
+impl<'a> Testbed<'a> {
+    /// Builds the hosts.
+    pub fn create(stop: &'a AtomicBool) -> anyhow::Result<Self> {
+        let name = format!("ping-{}", std::process::id());
+        let lab = Lab::temporary(&name, &LabSpec::default())?;
+        for host in lab.hosts() {
+            // A host answers a few of our unreachable ports a second otherwise, see icmp(7).
+            host.set_parameter("net.ipv4.icmp_ratelimit", "0")?;
+        }
+        Ok(Self {
+            lab,
+            next_address: Cell::new(*ADDRESSES.start()),
+            stop,
+        })
+    }
+
+    /// Runs an echo and this meter with these words, both in this mode; the echo is told to spin where `spin` says so.
+    pub fn measure(
+        &self,
+        mode: Mode,
+        kind: Kind,
+        words: &[String],
+        spin: bool,
+    ) -> anyhow::Result<Report> {
+        let mut echo = self.echo(mode, kind, spin)?;
+        let host = self.lab.host("b")?;
+        // No socket of the meter is ICMP's or a frame's but the kernel's: the stack that answers is the one compared.
+        let client = match kind {
+            Kind::Icmp | Kind::Raw => Mode::Kernel,
+            Kind::Udp | Kind::Tcp | Kind::Connect => mode,
+        };
+        let _engine = self.engine_for(client, host)?;
+        let mut line = self.prefix(client, self.address(client, host))?;
+        line.extend(["ping", &echo.address].map(OsString::from));
+        line.extend(words.iter().map(OsString::from));
+        let report = self.client(host, &line)?;
+        if let Some(status) = echo.program.try_wait()? {
+            bail!("the echo ended with {status}: {}", echo.program.stderr());
+        }
+        Ok(report)
+    }
+
+    fn client(&self, host: &Host, line: &[OsString]) -> anyhow::Result<Report> {
+        let program = start(host, "shunt ping", line)?;
+        let finished = program.finish(PATIENCE, || self.stop.load(Ordering::Relaxed))?;
+        parse(&finished.stdout, &finished.stderr)
+    }
+
+    fn echo(&self, mode: Mode, kind: Kind, spin: bool) -> anyhow::Result<Echo> {
+        let host = self.lab.host("a")?;
+        let address = self.address(mode, host);
+        let engine = self.engine_for(mode, host)?;
+        let mut line = self.prefix(mode, address)?;
+        line.push("echo".into());
+        match kind {
+            Kind::Raw => line.extend(["--raw", INTERFACE].map(OsString::from)),
+            _ => line.push(format!("--listen={address}:{DEFAULT_PORT}").into()),
+        }
+        line.extend(spin.then(|| "--spin".into()));
+        let mut program = start(host, "shunt echo", &line)?;
+        program.wait_until("word that it serves", START_PATIENCE, |program| {
+            self.stop.load(Ordering::Relaxed) || program.stdout().contains("serving")
+        })?;
+        let said = program.stdout();
+        let address = match kind {
+            Kind::Raw => said
+                .trim()
+                .rsplit(' ')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            _ => address.to_string(),
+        };
+        Ok(Echo {
+            program,
+            _engine: engine,
+            address,
+        })
+    }
+
+    /// The address of a program of a host.
+    fn address(&self, mode: Mode, host: &Host) -> Ipv4Addr {
+        match mode {
+            Mode::Kernel => host.spec().address.address,
+            Mode::Engine => host.spec().engine_address.address,
+            Mode::Inline => {
+                let last = self.next_address.get();
+                let next = if last == *ADDRESSES.end() {
+                    *ADDRESSES.start()
+                } else {
+                    last + 1
+                };
+                self.next_address.set(next);
+                let [a, b, c, _] = host.spec().engine_address.address.octets();
+                Ipv4Addr::new(a, b, c, last)
+            }
+        }
+    }
+
+    fn engine_for(&self, mode: Mode, host: &Host) -> anyhow::Result<Option<Program>> {
+        if mode != Mode::Engine {
+            return Ok(None);
+        }
+        let address = host.spec().engine_address.to_string();
+        // The kernel's side of the comparison may idle deeply too.
+        let words = [
+            "engine",
+            "--allow-deep-idle",
+            "--nic",
+            INTERFACE,
+            "--address",
+            &address,
+        ];
+        let mut line = vec![own_binary()?];
+        line.extend(words.map(OsString::from));
+        let mut engine = start(host, "shunt engine", &line)?;
+        engine.wait_until("control socket", START_PATIENCE, |engine| {
+            // /proc/PID/net/unix shows the process's own network namespace, see unix(7).
+            let sockets = fs::read_to_string(format!("/proc/{}/net/unix", engine.pid()));
+            let named = |line: &str| line.ends_with(hostif::DEFAULT_ENGINE_NAME);
+            self.stop.load(Ordering::Relaxed) || sockets.is_ok_and(|text| text.lines().any(named))
+        })?;
+        Ok(Some(engine))
+    }
+
+    /// A command line up to the command of this binary.
+    fn prefix(&self, mode: Mode, address: Ipv4Addr) -> anyhow::Result<Vec<OsString>> {
+        let inline = format!("--nic {INTERFACE} --address {address}/24");
+        prefix(mode, if mode == Mode::Inline { &inline } else { "" })
+    }
+}
+
+/// A command line up to the command of this binary; `run_flags` are for `shunt run`.
+pub fn prefix(mode: Mode, run_flags: &str) -> anyhow::Result<Vec<OsString>> {
+    let own = own_binary()?;
+    // Nothing shall be measured that went to the kernel after all.
+    let run = ["run", "--policy", "engine-only", "--allow-deep-idle"];
+    let mut line = vec![own.clone()];
+    match mode {
+        Mode::Kernel => return Ok(line),
+        Mode::Engine => line.extend(run[..3].iter().map(OsString::from)),
+        Mode::Inline => {
+            line.extend(run.map(OsString::from));
+            line.push("--engine-mode=inline".into());
+        }
+    }
+    line.extend(run_flags.split_ascii_whitespace().map(OsString::from));
+    line.extend(["--".into(), own]);
+    Ok(line)
+}
+
+/// What a child of this binary has printed with --json.
+pub fn parse(stdout: &str, stderr: &str) -> anyhow::Result<Report> {
+    serde_json::from_str(stdout).with_context(|| match stderr.trim() {
+        "" => "the measuring program printed no result".to_owned(),
+        said => format!("the measuring program printed no result: {said}"),
+    })
+}
+
+fn start(host: &Host, name: &str, line: &[OsString]) -> anyhow::Result<Program> {
+    let (program, rest) = line
+        .split_first()
+        .context("invariant: a line names a program")?;
+    let mut command = host.command(program)?;
+    command.args(rest);
+    Ok(Program::start(name, command)?)
+}
+
+fn own_binary() -> anyhow::Result<OsString> {
+    let path = std::env::current_exe().context("finding this binary")?;
+    Ok(path.into_os_string())
+}
