@@ -14,6 +14,8 @@ pub mod report;
 mod side;
 pub mod sockperf;
 
+pub use content::parse_size;
+
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
@@ -49,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Size of the files served, such as 256M or 4G [default: 1G; with --quick 64M].
-    #[arg(long, value_parser = content::parse_size)]
+    #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
     /// Which sides to measure.
     #[arg(

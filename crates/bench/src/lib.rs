@@ -28,4 +28,5 @@ mod tools;
 pub mod trial;
 pub mod verify;
 
+pub use apps::parse_size;
 pub use command::{Arguments, execute};

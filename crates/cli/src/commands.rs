@@ -1,5 +1,6 @@
 //! One file per command; this one is the list of them.
 
+mod capture;
 mod doctor;
 pub mod engine;
 mod explain;
@@ -33,6 +34,7 @@ pub enum Command {
     Stacks(stacks::Arguments),
     Explain(explain::Arguments),
     Top(top::Arguments),
+    Capture(capture::Arguments),
     Metrics(metrics::Arguments),
     Bench(bench::Arguments),
     Ping(meter::ping::Arguments),
@@ -59,6 +61,7 @@ impl Command {
             Self::Explain(arguments) => explain::execute(&arguments),
             Self::Metrics(arguments) => metrics::execute(arguments),
             Self::Top(arguments) => top::execute(arguments),
+            Self::Capture(arguments) => capture::execute(&arguments),
             Self::Lab(arguments) => lab::execute(arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments, engine_mode),
             Self::Bench(arguments) => bench::execute(&arguments),

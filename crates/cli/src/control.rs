@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use hostif::control::{self, QueryKind, Reply, Request};
+use hostif::control::{self, CaptureFilter, QueryKind, Reply, Request};
 use rustix::{
     fd::{AsFd as _, BorrowedFd, OwnedFd},
     io::Errno,
@@ -108,6 +108,23 @@ impl Channel {
         }
         let bounded = std::io::BufReader::new(file).take(bytes);
         serde_json::from_reader(bounded).context("reading the engine's report")
+    }
+
+    /// Frames from now on, as a stream of records; it ends when this channel and every copy of it are closed.
+    pub fn capture(&self, filter: CaptureFilter) -> anyhow::Result<OwnedFd> {
+        match self.ask(&Request::Capture(filter))? {
+            (Reply::Capture, descriptors) => {
+                let stream = descriptors.into_iter().next();
+                stream.context("the engine sent no stream")
+            }
+            (Reply::Refused { text, .. }, _) => bail!("the engine at {}: {text}", self.name),
+            (other, _) => bail!("the engine at {} answered {other:?}", self.name),
+        }
+    }
+
+    /// Keeps the engine's session for this channel alive.
+    pub fn keep(&self) -> anyhow::Result<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).context("duplicating a descriptor")
     }
 
     /// This channel to the engine's first core, and one to each other.

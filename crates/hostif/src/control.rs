@@ -4,10 +4,12 @@
 //! it. The program asks, the engine answers each request once and in order. `Hello` and `Refused` keep
 //! their form in all versions, so that two sides that do not understand each other can say so.
 
+mod capture;
 pub mod channel;
 mod codec;
 mod message;
 
+pub use capture::{CaptureFilter, CaptureProtocol, CaptureRecord, RECORD_BYTES, SNAP_BYTES_MAX};
 pub use channel::{
     Received, SocketAccess, connect, listen, listen_for, receive, receive_any, send,
 };

@@ -24,6 +24,7 @@ pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mld;
+pub mod outline;
 pub mod tcp;
 #[cfg(test)]
 mod test_support;

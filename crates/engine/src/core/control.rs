@@ -9,8 +9,8 @@ use crate::programs::{Answer, Answered, refusal, refuse, refused};
 use crate::sockets::rows::Kind;
 use core::net::IpAddr;
 use hostif::control::{
-    Addresses, EngineAddress, Opened, QueryKind, Received, Reply, Request, SocketKinds, negotiate,
-    receive_any, send,
+    Addresses, CaptureFilter, EngineAddress, Opened, QueryKind, Received, Reply, Request,
+    SocketKinds, negotiate, receive_any, send,
 };
 use hostif::{Moderation, Region, SocketId, host_hooks};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -165,6 +165,7 @@ impl EngineCore {
             Request::Moderate(policy) => self.moderate(slot, policy),
             Request::Addresses => Ok((self.addresses(), Vec::new())),
             Request::Yield => self.yield_to_successor(now),
+            Request::Capture(filter) => self.capture(slot, filter),
             Request::Query { kind } => {
                 let json = match kind {
                     QueryKind::Sockets => report::sockets(self),
@@ -176,6 +177,24 @@ impl EngineCore {
                 Ok((Reply::Report, vec![file]))
             }
         }
+    }
+
+    /// A stream of frames, for those who could take them from the device as well.
+    fn capture(&mut self, slot: usize, filter: CaptureFilter) -> Answered {
+        let session = self.programs.answered(slot)?;
+        if !session.user.is_trusted() {
+            let text = "only root and the user who runs the engine may see its frames";
+            return refuse(Errno::PERM, text);
+        }
+        let started = self.layer.link.captures.start(session.number, filter);
+        let reader = started.map_err(|errno| match errno {
+            Errno::BUSY => (
+                errno,
+                "too many captures of this engine: end one".to_owned(),
+            ),
+            errno => (errno, format!("the engine's system call failed: {errno}")),
+        })?;
+        Ok((Reply::Capture, vec![reader]))
     }
 
     /// The end of a socket's pair on which a session that holds it says what it wants to hear.

@@ -94,6 +94,9 @@ impl EngineCore {
         served += more_served;
         self.has_served = served > 0 || !self.layer.sockets.dirty.is_empty();
         self.flush(now);
+        if !self.layer.link.captures.is_empty() {
+            self.layer.link.captures.flush();
+        }
         work + served
     }
 

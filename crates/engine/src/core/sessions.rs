@@ -108,6 +108,7 @@ impl EngineCore {
         let (number, held) = (session.number, session.sockets.clone());
         // Whoever breaks the protocol has nothing left, whatever descriptors it keeps.
         let is_faulty = session.is_faulty;
+        self.layer.link.captures.end(number);
         let mut unheld = Vec::new();
         for row in held {
             self.layer.release_locks(row, number);

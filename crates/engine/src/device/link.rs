@@ -6,6 +6,7 @@ pub use super::files::SourceFile;
 use super::files::{self, FileRanges, Tickets};
 pub use super::loopback::{LOOPBACK_ADDRESSES, LOOPBACK_INDEX, Loopback};
 use super::{Device, sys};
+use crate::device::capture::Captures;
 use crate::device::queues::Queues;
 use crate::stamps::Shown;
 use core::net::IpAddr;
@@ -55,6 +56,8 @@ pub struct Link {
     pub queues: Queues,
     /// How the device is.
     pub device: Device,
+    /// Who looks at the frames that pass.
+    pub captures: Captures,
 }
 
 impl Link {
@@ -73,6 +76,7 @@ impl Link {
             unresolved: Vec::new(),
             queues: Queues::default(),
             device: Device::default(),
+            captures: Captures::default(),
         }
     }
 
@@ -172,6 +176,15 @@ impl Link {
         send(&mut *self.driver, &mut self.queues, &mut self.device, frame)
     }
 
+    fn capture_sent(&mut self, frame: &Frame<'_>) {
+        let mut captures = std::mem::take(&mut self.captures);
+        captures.add(true, |max| {
+            let shown = self.head_of(frame, max);
+            (shown.bytes, shown.len)
+        });
+        self.captures = captures;
+    }
+
     /// The first bytes of a frame, at most `max`, and its length.
     pub(crate) fn head_of(&self, frame: &Frame<'_>, max: usize) -> Shown {
         let mut head = frame.headers[..frame.headers.len().min(max)].to_vec();
@@ -220,6 +233,9 @@ impl Link {
             } else {
                 self.send(&frame)
             };
+            if !self.captures.is_empty() {
+                self.captures.add(true, |max| head(&reply.bytes, max));
+            }
             replies.spare.push(reply.bytes);
         }
     }
@@ -315,23 +331,23 @@ impl Egress for Link {
                 TxFrame::spans(spans)
             }
         };
-        let interface = frame.interface;
-        let frame = TxFrame {
+        let whole = TxFrame {
             headers: frame.headers,
             payload,
             checksum,
             segment_size,
         };
-        if interface == self.loopback.interface() {
-            return self.loopback.push(&frame);
+        if frame.interface == self.loopback.interface() {
+            self.loopback.push(&whole)?;
+        } else {
+            let aligned = self.aligner.align(&whole);
+            let (queues, device) = (&mut self.queues, &mut self.device);
+            send(&mut *self.driver, queues, device, &aligned)?;
         }
-        let frame = self.aligner.align(&frame);
-        send(
-            &mut *self.driver,
-            &mut self.queues,
-            &mut self.device,
-            &frame,
-        )
+        if !self.captures.is_empty() {
+            self.capture_sent(frame);
+        }
+        Ok(())
     }
 }
 
@@ -355,6 +371,12 @@ impl<F: FnMut(&Link, &Frame<'_>)> Egress for Observed<'_, F> {
         (self.see)(self.link, frame);
         Ok(())
     }
+}
+
+/// The first bytes of a frame that is in one piece, and its length.
+pub fn head(frame: &[u8], max: usize) -> (Vec<u8>, u32) {
+    let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    (frame[..frame.len().min(max)].to_vec(), len)
 }
 
 struct Reply {

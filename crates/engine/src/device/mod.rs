@@ -2,6 +2,7 @@
 //! wait for it as the kernel's do, and end with an error when their time is over (RFC 9293 §3.8.3). Programs go on
 //! talking to the engine.
 
+pub mod capture;
 mod files;
 pub mod link;
 mod loopback;

@@ -1,7 +1,7 @@
 //! From the device, and from this engine to itself, into the stack.
 
 use super::SocketLayer;
-use crate::device::link::IsMapped;
+use crate::device::link::{IsMapped, head};
 use crate::sockets::hears_acks;
 use crate::sockets::user_buffer::{UserBuffer, WithUserBuffer};
 use nic::{LocalPeerChange, RxChecksum};
@@ -60,6 +60,9 @@ impl SocketLayer {
         } = self;
         let received = link.driver.rx_burst(budget, &mut |frame| {
             see(frame.bytes);
+            if !link.captures.is_empty() {
+                link.captures.add(false, |max| head(frame.bytes, max));
+            }
             let checksum = match frame.checksum {
                 RxChecksum::Unknown => stack::RxChecksum::Unknown,
                 RxChecksum::Verified => stack::RxChecksum::Verified,

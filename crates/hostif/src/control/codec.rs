@@ -5,9 +5,10 @@
 
 use core::net::IpAddr;
 
+mod lists;
+
 use super::message::{
-    Addresses, Adopted, EngineAddress, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind,
-    Reply, Request, Sharing, SocketKinds, Welcome,
+    Adopted, MAX_OPEN, MAX_PREPARE, MESSAGE_BYTES, Opened, QueryKind, Reply, Request, Welcome,
 };
 use crate::descriptor::{address_bytes, address_from_bytes};
 use crate::id::SocketId;
@@ -16,9 +17,6 @@ use crate::sync::moderation::Moderation;
 use crate::{MAX_VERSION, MIN_VERSION};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SHNT");
-const MAX_ADDRESSES: usize = 150;
-/// One for each family.
-const MAX_GATEWAYS: usize = 2;
 const MAX_TEXT_BYTES: usize = 1024;
 
 const HELLO: u16 = 1;
@@ -38,6 +36,7 @@ const MAP_HOLDERS: u16 = 14;
 const YIELD: u16 = 15;
 const OPEN_DATAGRAM: u16 = 16;
 const SHARE_FILE: u16 = 17;
+const CAPTURE: u16 = 18;
 const REPLY: u16 = 0x100;
 const REFUSED: u16 = 0x1ff;
 
@@ -225,6 +224,12 @@ impl Request {
                 .u32(every.unwrap_or(0))
                 .u32(after_us)
                 .finish(),
+            Request::Capture(filter) => Writer::new(CAPTURE)
+                .u32(filter.snap_bytes)
+                .address(filter.host)
+                .u16(filter.port.unwrap_or(0))
+                .u8(filter.protocol as u8)
+                .finish(),
             Request::Query { kind } => {
                 let kind = match kind {
                     QueryKind::Status => 1,
@@ -281,6 +286,7 @@ impl Request {
                 every: Some(reader.u32()?).filter(|&every| every != 0),
                 after_us: reader.u32()?,
             }),
+            CAPTURE => Request::Capture(lists::decode_filter(&mut reader)?),
             QUERY => Request::Query {
                 kind: match reader.u16()? {
                     1 => QueryKind::Status,
@@ -293,28 +299,6 @@ impl Request {
             other => return Err(Invalid::Kind(other)),
         };
         finished(request, &reader)
-    }
-}
-
-impl Addresses {
-    fn encode(&self) -> Vec<u8> {
-        let addresses = &self.addresses[..self.addresses.len().min(MAX_ADDRESSES)];
-        let gateways = &self.gateways[..self.gateways.len().min(MAX_GATEWAYS)];
-        let mut writer = Writer::new(REPLY | ADDRESSES);
-        writer.u32(self.scope_id).u8(self.kinds.bits());
-        writer.u8(self.sharing as u8);
-        writer.count(gateways.len());
-        for gateway in gateways {
-            writer.address(Some(*gateway));
-        }
-        writer.count(addresses.len());
-        for entry in addresses {
-            writer
-                .address(Some(entry.address))
-                .u8(entry.prefix_len)
-                .u32(entry.mtu_bytes);
-        }
-        writer.finish()
     }
 }
 
@@ -361,6 +345,7 @@ impl Reply {
             Reply::Yields => Writer::new(REPLY | YIELD).finish(),
             Reply::Signals => Writer::new(REPLY | SIGNALS).finish(),
             Reply::Addresses(own) => own.encode(),
+            Reply::Capture => Writer::new(REPLY | CAPTURE).finish(),
             Reply::Report => Writer::new(REPLY | QUERY).finish(),
             Reply::Refused { errno, text } => {
                 let mut end = text.len().min(MAX_TEXT_BYTES);
@@ -447,34 +432,10 @@ impl Reply {
             MAP_HOLDERS => Reply::Holders,
             YIELD => Reply::Yields,
             SIGNALS => Reply::Signals,
-            ADDRESSES => Reply::Addresses(decode_addresses(reader)?),
+            ADDRESSES => Reply::Addresses(lists::decode_addresses(reader)?),
+            CAPTURE => Reply::Capture,
             QUERY => Reply::Report,
             other => return Err(Invalid::Kind(REPLY | other)),
         })
     }
-}
-
-fn decode_addresses(reader: &mut Reader<'_>) -> Result<Addresses, Invalid> {
-    let scope_id = reader.u32()?;
-    let kinds = SocketKinds::from_bits(reader.u8()?).ok_or(Invalid::Malformed)?;
-    let sharing = Sharing::from_number(reader.u8()?).ok_or(Invalid::Malformed)?;
-    let count = reader.count(0, MAX_GATEWAYS)?;
-    let gateways = (0..count).map(|_| reader.address()?.ok_or(Invalid::Malformed));
-    let gateways = gateways.collect::<Result<_, Invalid>>()?;
-    let count = reader.count(0, MAX_ADDRESSES)?;
-    let addresses = (0..count).map(|_| {
-        Ok(EngineAddress {
-            address: reader.address()?.ok_or(Invalid::Malformed)?,
-            prefix_len: reader.u8()?,
-            mtu_bytes: reader.u32()?,
-        })
-    });
-    let addresses = addresses.collect::<Result<_, Invalid>>()?;
-    Ok(Addresses {
-        addresses,
-        gateways,
-        scope_id,
-        kinds,
-        sharing,
-    })
 }

@@ -3,6 +3,7 @@
 use bitflags::bitflags;
 use core::net::IpAddr;
 
+use super::CaptureFilter;
 use crate::id::SocketId;
 use crate::steering::Steering;
 use crate::sync::moderation::Moderation;
@@ -95,6 +96,8 @@ pub enum Request {
     /// Another engine is about to start with this one's name and addresses. One that an ended program left behind ends
     /// as soon as nothing is left to be sent, and the channel with it. No descriptors.
     Yield,
+    /// From now on frames that pass this core and are wanted, until either socket is closed. No descriptors.
+    Capture(CaptureFilter),
     /// A report as JSON. No descriptors.
     Query {
         /// About what.
@@ -120,6 +123,7 @@ impl Request {
             | Request::Addresses
             | Request::Moderate(_)
             | Request::Yield
+            | Request::Capture(_)
             | Request::Query { .. } => 0,
         }
     }
@@ -274,6 +278,8 @@ pub enum Reply {
     Moderated,
     /// To `Yield`: it ends, or at least tries.
     Yields,
+    /// To `Capture`: one descriptor, the stream of frames.
+    Capture,
     /// To `Query`: one descriptor, a memory file with JSON.
     Report,
     /// The request failed.

@@ -43,6 +43,20 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<u32>().prop_map(|channel_region| Request::MapArea { channel_region }),
         Just(Request::MapHolders),
         Just(Request::Yield),
+        (
+            1..=SNAP_BYTES_MAX,
+            proptest::option::of(any_ip()),
+            any::<u16>(),
+            0_u8..5
+        )
+            .prop_map(|(snap_bytes, host, port, protocol)| {
+                Request::Capture(CaptureFilter {
+                    snap_bytes,
+                    host,
+                    port: Some(port).filter(|&port| port != 0),
+                    protocol: CaptureProtocol::from_number(protocol).unwrap(),
+                })
+            }),
         (any::<u32>(), 1u32..).prop_map(|(index, generation)| Request::Signals {
             socket: SocketId { index, generation },
         }),
@@ -87,6 +101,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Signals),
         Just(Reply::Holders),
         Just(Reply::Yields),
+        Just(Reply::Capture),
         (any::<u32>(), 1u32.., any::<u32>(), any::<u32>()).prop_map(
             |(index, generation, region, header)| Reply::Adopted(Adopted {
                 socket: SocketId { index, generation },

@@ -53,8 +53,8 @@ pub enum FormatError {
     },
 }
 
-/// Writes one section with one interface.
-pub(super) struct Writer<W: Write> {
+/// Writes one section with some interfaces.
+pub struct Writer<W: Write> {
     output: W,
 }
 
@@ -70,8 +70,11 @@ fn too_long<T>(_: T) -> io::Error {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts the file.
-    pub(super) fn new(output: W, interface: &str) -> io::Result<Self> {
+    /// Starts the file, with an interface of each name, of which the first 64 bytes count.
+    ///
+    /// # Errors
+    /// The output fails.
+    pub fn new(output: W, interfaces: &[&str]) -> io::Result<Self> {
         let mut writer = Self { output };
         let mut section = Vec::new();
         section.extend(BYTE_ORDER.to_le_bytes());
@@ -79,6 +82,13 @@ impl<W: Write> Writer<W> {
         section.extend(u64::MAX.to_le_bytes()); // length of the section not known
         writer.block(SECTION, &section)?;
 
+        for interface in interfaces {
+            writer.interface(interface)?;
+        }
+        Ok(writer)
+    }
+
+    fn interface(&mut self, interface: &str) -> io::Result<()> {
         let name = &interface.as_bytes()[..interface.len().min(64)];
         let mut block = Vec::new();
         block.extend(LINKTYPE_ETHERNET.to_le_bytes());
@@ -91,8 +101,7 @@ impl<W: Write> Writer<W> {
         block.extend([1, 0, 9, 0, 0, 0]); // one byte: 10^-9 s; padded
         block.extend(OPTION_END.to_le_bytes());
         block.extend([0; 2]);
-        writer.block(INTERFACE, &block)?;
-        Ok(writer)
+        self.block(INTERFACE, &block)
     }
 
     fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
@@ -105,12 +114,17 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&total)
     }
 
-    /// Appends a frame seen at `time_ns` since 1970.
-    pub(super) fn packet(
+    /// Appends a frame seen at `time_ns` since 1970 on the interface of that number, of which the first `bytes` were kept
+    /// of `frame_bytes`.
+    ///
+    /// # Errors
+    /// The output fails, or the frame is too long for the format.
+    pub fn packet(
         &mut self,
+        (interface, direction): (u32, Direction),
         time_ns: u64,
-        direction: Direction,
         bytes: &[u8],
+        frame_bytes: u32,
     ) -> io::Result<()> {
         let pad = padding(bytes.len());
         // Block and packet headers 28, options 12, trailer 4.
@@ -122,9 +136,10 @@ impl<W: Write> Writer<W> {
         let mut head = [0; 28];
         head[0..4].copy_from_slice(&ENHANCED_PACKET.to_le_bytes());
         head[4..8].copy_from_slice(&total);
+        head[8..12].copy_from_slice(&interface.to_le_bytes());
         head[12..20].copy_from_slice(&[t4, t5, t6, t7, t0, t1, t2, t3]); // high half first
         head[20..24].copy_from_slice(&len);
-        head[24..28].copy_from_slice(&len);
+        head[24..28].copy_from_slice(&frame_bytes.to_le_bytes());
         let flags: u8 = match direction {
             Direction::Inbound => 1,
             Direction::Outbound => 2,
@@ -140,7 +155,11 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&tail)
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    /// Hands on what is held back.
+    ///
+    /// # Errors
+    /// The output fails.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 }

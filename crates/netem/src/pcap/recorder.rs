@@ -36,7 +36,8 @@ impl Log {
             self.unrecorded += 1;
             return;
         };
-        match writer.packet(now_ns(), direction, bytes) {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        match writer.packet((0, direction), now_ns(), bytes, len) {
             Ok(()) => self.recorded += 1,
             Err(error) => self.fail(error),
         }
@@ -83,7 +84,7 @@ impl<D: Driver> Recorder<D> {
     /// The start of the file cannot be written.
     pub fn new(inner: D, output: Box<dyn Write + Send>, interface: &str) -> io::Result<Self> {
         let output = BufWriter::with_capacity(BUFFER_BYTES, output);
-        let writer = Some(Writer::new(output, interface)?);
+        let writer = Some(Writer::new(output, &[interface])?);
         let whole = Vec::new();
         // The payload is read here, for the file.
         let caps = Caps {

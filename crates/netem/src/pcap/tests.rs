@@ -30,9 +30,12 @@ impl Write for Shared {
 
 fn capture(packets: &[(u64, Direction, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
-    let mut writer = Writer::new(&mut file, "eth0").unwrap();
+    let mut writer = Writer::new(&mut file, &["eth0"]).unwrap();
     for (time_ns, direction, bytes) in packets {
-        writer.packet(*time_ns, *direction, bytes).unwrap();
+        let len = u32::try_from(bytes.len()).unwrap();
+        writer
+            .packet((0, *direction), *time_ns, bytes, len)
+            .unwrap();
     }
     file
 }
