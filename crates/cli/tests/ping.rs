@@ -167,6 +167,64 @@ fn shunt_echo_answers_every_kind() {
     );
 }
 
+/// Runs `ip` on a host; false where it is not installed, which is said.
+fn ip(on: &Host, words: &str) -> bool {
+    if !testkit::world::missing(&["ip"]).is_empty() {
+        testkit::world::skip(module_path!(), "not installed: ip");
+        return false;
+    }
+    testkit::run(on, "ip", &words.split(' ').collect::<Vec<&str>>());
+    true
+}
+
+#[test]
+fn frames_go_from_one_port_of_a_host_to_another() {
+    let lab = two_hosts("ping-ports");
+    let a = host(&lab, "a");
+    if !ip(a, "link add port0 type veth peer name port1") {
+        return;
+    }
+    ip(a, "link set port0 up");
+    ip(a, "link set port1 up");
+    for burst in [1, 64] {
+        let words = format!("--raw --nic port0,port1 --spin --count 640 --burst {burst}");
+        let (status, found) = ping_on(a, &words);
+        assert_eq!((status, counts(&found)), (0, (640, 640, 0)), "{found}");
+        assert_sound(&found);
+    }
+}
+
+#[test]
+fn a_router_that_a_hop_limit_ends_at_is_named() {
+    let lab = two_hosts("ping-hops");
+    let (a, b) = (host(&lab, "a"), host(&lab, "b"));
+    // Host a sends back to b what b sends to this network, and b drops it.
+    if !ip(b, "route add 10.98.0.0/24 via 10.77.0.1") {
+        return;
+    }
+    ip(a, "route add 10.98.0.0/24 via 10.77.0.2");
+    for (name, value) in [
+        ("net.ipv4.ip_forward", "1"),
+        ("net.ipv4.conf.eth0.send_redirects", "0"),
+        ("net.ipv4.icmp_ratelimit", "0"),
+    ] {
+        a.set_parameter(name, value).unwrap();
+    }
+    for kind in ["--icmp", "--udp"] {
+        let words = format!("10.98.0.5 --hops --ttl 2 --count 2 --timeout 200ms {kind}");
+        let (status, found) = ping_on(b, &words);
+        assert_eq!(
+            (status, &found["reached"]),
+            (1, &Value::Bool(false)),
+            "{found}"
+        );
+        let [first, second] = [0, 1].map(|hop| &found["hops"][hop]["counts"]);
+        assert_eq!(first["answers"]["time-exceeded"], 2, "{found}");
+        assert_eq!(first["routers"][PEER], 2, "{found}");
+        assert_eq!(second["received"], 0, "{found}");
+    }
+}
+
 #[test]
 fn echoes_that_others_wrote_are_measured() {
     let missing = testkit::world::missing(&["socat"]);
@@ -277,6 +335,35 @@ fn a_connection_that_ends_is_a_failure_and_no_answer() {
         "{found}"
     );
     assert!(found["ended_early"].as_str().is_some());
+}
+
+#[test]
+fn ctrl_c_ends_it_with_what_was_measured() {
+    let (answered, answers) = std::sync::mpsc::channel();
+    let port = bad_peer(move |socket, message, from| {
+        socket.send_to(message, from).unwrap();
+        let _ = answered.send(());
+    });
+    let words = format!("ping 127.0.0.1 --udp --port {port} --seconds 1000 --json");
+    let child = Command::new(SHUNT)
+        .args(words.split(' '))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    for _ in 0..100 {
+        answers.recv_timeout(PATIENCE).unwrap();
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let found = child.wait_with_output().unwrap();
+    let (status, found) = result(&found);
+    let (sent, received, lost) = counts(&found);
+    // What was on its way then is neither answered nor lost.
+    assert!(
+        received > 90 && (status, received, lost) == (0, sent, 0),
+        "{found}"
+    );
+    assert_sound(&found);
 }
 
 #[test]

@@ -115,13 +115,71 @@ fn each_stack_is_measured_in_turn_and_compared_with_the_first() {
 }
 
 #[test]
+fn whoever_names_no_host_measures_two_of_this_machine() {
+    let found: Value = serde_json::from_str(&text(
+        "ping --raw --sizes 64,128,256,512,1024 --count 40 --json",
+    ))
+    .unwrap();
+    let sizes = found["sizes"].as_array().unwrap();
+    assert!(
+        sizes.len() == 5 && sizes.iter().all(|size| size["counts"]["received"] == 40),
+        "{found}"
+    );
+    assert!(found["fit"]["slope"].is_number(), "{found}");
+    let found = text("ping --tcp --count 100 --graph --csv");
+    assert_eq!(found.lines().count(), 2, "{found}");
+}
+
+#[test]
+fn with_a_host_only_this_ends_stack_changes() {
+    let lab = testkit::two_hosts("ping-stacks");
+    let [a, b] = ["a", "b"].map(|name| testkit::host(&lab, name));
+    let mut server = testkit::start(a, SHUNT, &["echo", "--listen", "10.77.0.1:7007"]);
+    server
+        .wait_until("serving", testkit::PATIENCE, |server| {
+            server.stdout().contains("serving")
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let words = "ping 10.77.0.1 --udp --count 100 --rounds 3 --json --compare";
+    let flags = "--nic eth0 --address 10.77.0.60/24";
+    for (stacks, last) in [("kernel,inline", "inside"), ("kernel,engine", "beside")] {
+        let line: Vec<&str> = words.split(' ').chain([stacks, "--run", flags]).collect();
+        let found: Value = serde_json::from_str(&testkit::run(b, SHUNT, &line).stdout).unwrap();
+        for mode in found["modes"].as_array().unwrap() {
+            let rounds = mode["rounds"].as_array().unwrap();
+            assert!(
+                rounds
+                    .iter()
+                    .all(|round| round["counts"]["received"] == 100),
+                "{found}"
+            );
+        }
+        assert!(
+            found["modes"][1]["rounds"][0]["stack"]
+                .as_str()
+                .unwrap()
+                .contains(last)
+        );
+        // The kernel's interface has the address that the kernel uses, and none the engine's.
+        assert_eq!(
+            found["modes"][0]["rounds"][0]["environment"]["interface"]["name"],
+            "eth0"
+        );
+        assert_eq!(
+            found["modes"][1]["rounds"][0]["environment"]["interface"],
+            Value::Null
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused_by_name() {
     for (words, named) in [
         ("ping --compare kernel", "--compare"),
         ("ping --compare kernel,kernel --udp", "twice"),
         ("ping --compare kernel,inline --raw", "frames"),
         ("ping 127.0.0.1 --compare kernel,inline", "ICMP"),
-        ("ping --hops", "HOST"),
+        ("ping --raw --nic lo", "HOST"),
         ("ping --udp -6", "-6"),
         ("compare /nothing/there", "/nothing/there"),
         ("compare /dev/null", "--save"),

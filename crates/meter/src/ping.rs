@@ -8,7 +8,11 @@ mod sweep;
 
 pub use flags::{Arguments, DEFAULT_PORT, parse_time};
 
-use std::{process::ExitCode, sync::atomic::AtomicBool};
+use std::{ffi::OsString, process::ExitCode, sync::atomic::AtomicBool};
+
+use anyhow::Context;
+
+use crate::testbed::Testbed;
 
 /// Measures, and says what was found.
 ///
@@ -18,6 +22,8 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     arguments.check()?;
     if !arguments.compare.is_empty() {
         compare::execute(arguments, stop)
+    } else if arguments.target.is_none() && arguments.nic.is_empty() {
+        in_laboratory(arguments, stop)
     } else if arguments.hops {
         hops::execute(arguments, stop)
     } else if !arguments.sizes.is_empty() {
@@ -25,6 +31,20 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     } else {
         single::execute(arguments, stop)
     }
+}
+
+/// The same command on one of two hosts of this machine, for those who name no host.
+fn in_laboratory(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    note!(
+        "no HOST is named: two hosts of this machine are measured, made for this run (shunt lab)"
+    );
+    let testbed = Testbed::create(stop)?;
+    // What stands behind `ping` on this process's own command line.
+    let words: Vec<OsString> = std::env::args_os().skip(2).collect();
+    let ended = testbed.hand_over(arguments.kind(), &words, arguments.spin)?;
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    code.map(ExitCode::from)
+        .context("the measuring program was killed")
 }
 
 fn status(is_failure: bool) -> ExitCode {

@@ -198,16 +198,24 @@ impl<'a> Session<'a> {
         }
         let end_ns = self.clock.now_ns();
         self.outcome.contention = before.since();
-        self.finish(probe, end_ns)
+        self.finish(probe, end_ns, stop)
     }
 
-    fn finish(mut self, probe: &mut dyn Probe, end_ns: u64) -> Outcome {
+    fn finish(mut self, probe: &mut dyn Probe, end_ns: u64, stop: &AtomicBool) -> Outcome {
         let begun_ns = self.counted_from_ns.unwrap_or(end_ns);
         self.outcome.seconds = end_ns.saturating_sub(begun_ns) as f64 / 1e9;
+        let is_cut_off = stop.load(Ordering::Relaxed) && self.outcome.ended_early.is_none();
         while let Some((sequence, _)) = self.flight.oldest() {
-            self.lose(probe, sequence);
+            // Whoever ended it did not wait for these: they are neither answered nor lost.
+            if is_cut_off && self.counts(sequence) {
+                self.outcome.counts.sent -= 1;
+                self.flight.give_up(sequence);
+                probe.forget(sequence);
+            } else {
+                self.lose(probe, sequence);
+            }
         }
-        if probe.is_datagram() {
+        if probe.is_datagram() && !is_cut_off {
             let longest = self
                 .outcome
                 .round_trips
@@ -379,8 +387,11 @@ impl<'a> Session<'a> {
             Arrival::Corrupted => self.outcome.counts.corrupted += 1,
             Arrival::Foreign => self.outcome.counts.foreign += 1,
             Arrival::Failed { sequence, reason } => {
-                self.error(&reason);
-                if let Some(sequence) = sequence.or_else(|| self.flight.only()) {
+                let sequence = sequence.or_else(|| self.flight.only());
+                if sequence.is_none_or(|sequence| self.counts(sequence)) {
+                    self.error(&reason);
+                }
+                if let Some(sequence) = sequence {
                     self.lose(probe, sequence);
                 }
             }

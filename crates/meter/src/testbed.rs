@@ -6,13 +6,16 @@ use std::{
     ffi::OsString,
     fs,
     net::Ipv4Addr,
+    process::ExitStatus,
     sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use lab::{Host, INTERFACE, Lab, LabSpec, Program};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::{ping::DEFAULT_PORT, probe::Kind, report::Report};
@@ -40,10 +43,14 @@ impl Mode {
     }
 }
 
+/// The kernel's side of a comparison may idle deeply too.
+pub const IDLE: &str = "--allow-deep-idle";
 /// How long a server or an engine may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a measurement may take; whoever asks for a longer one ends it himself.
 const PATIENCE: Duration = Duration::from_secs(31 * 86_400);
+/// How often it is looked whether a program has ended.
+const LOOK: Duration = Duration::from_millis(5);
 /// Last bytes of the addresses for engines inside programs; those below are the hosts'. What a program left behind serves
 /// its address for a while, so each one gets another.
 const ADDRESSES: std::ops::RangeInclusive<u8> = 21..=250;
@@ -104,6 +111,40 @@ impl<'a> Testbed<'a> {
             bail!("the echo ended with {status}: {}", echo.program.stderr());
         }
         Ok(report)
+    }
+
+    /// Runs an echo on the kernel of one host, and this meter with these words on the other one; what it prints goes where
+    /// this process prints.
+    pub fn hand_over(
+        &self,
+        kind: Kind,
+        words: &[OsString],
+        spin: bool,
+    ) -> anyhow::Result<ExitStatus> {
+        let echo = self.echo(Mode::Kernel, kind, spin)?;
+        let mut command = self.lab.host("b")?.command(own_binary()?)?;
+        command.arg("ping").arg(&echo.address).args(words);
+        if kind == Kind::Raw {
+            command.args(["--nic", INTERFACE]);
+        }
+        let mut child = command.spawn().context("starting the measuring program")?;
+        let mut is_asked = false;
+        loop {
+            if let Some(status) = child
+                .try_wait()
+                .context("waiting for the measuring program")?
+            {
+                return Ok(status);
+            }
+            // A terminal has asked it as well: it prints what it has, and a second time does no harm.
+            if self.stop.load(Ordering::Relaxed) && !is_asked {
+                is_asked = true;
+                let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                let pid = pid.context("invariant: a child has a number above zero")?;
+                kill_process(pid, Signal::TERM).context("ending the measuring program")?;
+            }
+            thread::park_timeout(LOOK);
+        }
     }
 
     fn client(&self, host: &Host, line: &[OsString]) -> anyhow::Result<Report> {
@@ -168,15 +209,7 @@ impl<'a> Testbed<'a> {
             return Ok(None);
         }
         let address = host.spec().engine_address.to_string();
-        // The kernel's side of the comparison may idle deeply too.
-        let words = [
-            "engine",
-            "--allow-deep-idle",
-            "--nic",
-            INTERFACE,
-            "--address",
-            &address,
-        ];
+        let words = ["engine", IDLE, "--nic", INTERFACE, "--address", &address];
         let mut line = vec![own_binary()?];
         line.extend(words.map(OsString::from));
         let mut engine = start(host, "shunt engine", &line)?;
@@ -191,25 +224,26 @@ impl<'a> Testbed<'a> {
 
     /// A command line up to the command of this binary.
     fn prefix(&self, mode: Mode, address: Ipv4Addr) -> anyhow::Result<Vec<OsString>> {
-        let inline = format!("--nic {INTERFACE} --address {address}/24");
-        prefix(mode, if mode == Mode::Inline { &inline } else { "" })
+        match mode {
+            Mode::Kernel | Mode::Engine => prefix(mode, ""),
+            Mode::Inline => prefix(
+                mode,
+                &format!("{IDLE} --nic {INTERFACE} --address {address}/24"),
+            ),
+        }
     }
 }
 
 /// A command line up to the command of this binary; `run_flags` are for `shunt run`.
 pub fn prefix(mode: Mode, run_flags: &str) -> anyhow::Result<Vec<OsString>> {
     let own = own_binary()?;
-    // Nothing shall be measured that went to the kernel after all.
-    let run = ["run", "--policy", "engine-only", "--allow-deep-idle"];
     let mut line = vec![own.clone()];
-    match mode {
-        Mode::Kernel => return Ok(line),
-        Mode::Engine => line.extend(run[..3].iter().map(OsString::from)),
-        Mode::Inline => {
-            line.extend(run.map(OsString::from));
-            line.push("--engine-mode=inline".into());
-        }
+    if mode == Mode::Kernel {
+        return Ok(line);
     }
+    // Nothing shall be measured that went to the kernel after all.
+    line.extend(["run", "--policy", "engine-only"].map(OsString::from));
+    line.extend((mode == Mode::Inline).then(|| "--engine-mode=inline".into()));
     line.extend(run_flags.split_ascii_whitespace().map(OsString::from));
     line.extend(["--".into(), own]);
     Ok(line)

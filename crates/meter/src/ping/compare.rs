@@ -111,14 +111,6 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
     Ok(status(!comparison.exceeded.is_empty()))
 }
 
-/// One measurement in the laboratory, for those who name no host.
-pub fn in_laboratory(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<Report> {
-    if !arguments.json {
-        note!("no HOST is named: two hosts of this machine are measured (--help)");
-    }
-    measure(arguments, Some(&Testbed::create(stop)?), Mode::Kernel)
-}
-
 fn measure(
     arguments: &Arguments,
     testbed: Option<&Testbed<'_>>,
@@ -146,7 +138,13 @@ fn measure(
 }
 
 fn on_this_host(arguments: &Arguments, mode: Mode, words: &[String]) -> anyhow::Result<Report> {
-    let line = testbed::prefix(mode, arguments.run.as_deref().unwrap_or_default())?;
+    let process = if mode == Mode::Engine {
+        "--engine-mode=process"
+    } else {
+        ""
+    };
+    let flags = arguments.run.as_deref().unwrap_or_default();
+    let line = testbed::prefix(mode, &format!("{process} {} {flags}", testbed::IDLE))?;
     let (program, rest) = line
         .split_first()
         .context("invariant: a line names a program")?;

@@ -318,13 +318,9 @@ impl Arguments {
             bail!("--compare: one stack is no comparison: --compare kernel,inline");
         }
         if self.target.is_none() && self.nic.len() < 2 {
-            let by_itself = self.nic.is_empty()
-                && !self.hops
-                && self.sizes.is_empty()
-                && self.samples.is_none();
             ensure!(
-                by_itself,
-                "whom to measure is missing: give a HOST, or with --raw two interfaces (--nic eth1,eth2)"
+                self.nic.is_empty(),
+                "--nic: whom to measure is missing: the Ethernet address of a HOST, or a second interface"
             );
             ensure!(
                 !self.v6,

@@ -125,6 +125,9 @@ impl Path {
         if !self.reached {
             text += "failed: the target did not answer; more hops with --ttl, another kind with --udp or --icmp\n";
         }
+        if self.reached && self.hops.iter().any(|hop| hop.counts.lost > 0) {
+            text += "what routers did not answer need not be lost: most limit how often they say that a hop limit was used up\n";
+        }
         for (reason, count) in self.hops.iter().flat_map(|hop| &hop.counts.errors) {
             text += &format!("error, {count} times: {reason}\n");
         }

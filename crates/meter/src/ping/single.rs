@@ -4,7 +4,7 @@ use std::{fmt::Write, process::ExitCode, sync::atomic::AtomicBool};
 
 use anyhow::{Context, ensure};
 
-use super::{Arguments, compare, status};
+use super::{Arguments, status};
 use crate::{
     clock::Clock,
     measure::{self, Request, Way},
@@ -17,11 +17,6 @@ use crate::{
 
 /// Measures once.
 pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    if arguments.target.is_none() && arguments.nic.is_empty() {
-        let mut report = compare::in_laboratory(arguments, stop)?;
-        report.label.clone_from(&arguments.label);
-        return print(arguments, &report);
-    }
     let request = request(arguments)?;
     let clock = prepare(arguments)?;
     let measured = request.measure(&clock, stop, !arguments.json && !arguments.csv)?;
