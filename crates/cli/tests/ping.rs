@@ -335,6 +335,17 @@ fn a_connection_that_ends_is_a_failure_and_no_answer() {
         "{found}"
     );
     assert!(found["ended_early"].as_str().is_some());
+    // Nobody listens on port 1.
+    let (status, found) = ping_here("127.0.0.1 --tcp --port 1 --count 5");
+    assert_eq!(
+        (status, found["counts"]["sent"].as_u64()),
+        (1, Some(0)),
+        "{found}"
+    );
+    assert!(
+        found["ended_early"].as_str().unwrap().contains("refused"),
+        "{found}"
+    );
 }
 
 #[test]

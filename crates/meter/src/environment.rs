@@ -133,12 +133,12 @@ impl Interface {
     }
 
     /// The interface that has the address from which the kernel reaches this one.
-    pub fn towards(to: IpAddr) -> Option<Self> {
+    pub fn towards(to: SocketAddr) -> Option<Self> {
         let any: SocketAddr = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" }
             .parse()
             .ok()?;
         let socket = UdpSocket::bind(any).ok()?;
-        socket.connect((to, 9)).ok()?;
+        socket.connect(to).ok()?;
         let own = socket.local_addr().ok()?.ip();
         names()
             .into_iter()
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn loopback_is_the_way_to_this_host() {
-        let found = Interface::towards(IpAddr::from([127, 0, 0, 1])).unwrap();
+        let found = Interface::towards(SocketAddr::from(([127, 0, 0, 1], 9))).unwrap();
         assert_eq!(found.name, "lo");
         assert!(found.mtu_bytes.is_some());
     }

@@ -1,8 +1,8 @@
 //! One measurement in this process: opens the probe, runs the session, puts the report together.
 
 use std::{
-    io::IsTerminal,
-    net::{IpAddr, SocketAddr},
+    io::{self, IsTerminal},
+    net::SocketAddr,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
@@ -39,10 +39,8 @@ pub enum Way {
     Host {
         /// As it was named.
         name: String,
-        /// Its address.
-        address: IpAddr,
-        /// UDP or TCP port.
-        port: u16,
+        /// Its address, with the port of UDP or TCP.
+        at: SocketAddr,
     },
     /// Frames, see [`Frames::open`].
     Frames {
@@ -129,23 +127,15 @@ impl Request {
                 })?;
                 Box::new(frames)
             }
-            (
-                Way::Host {
-                    name,
-                    address,
-                    port,
-                },
-                kind,
-            ) => {
-                let at = SocketAddr::new(*address, *port);
+            (Way::Host { name, at }, kind) => {
                 let identifier = u16::try_from(run & 0xffff).unwrap_or(0);
-                let opened: std::io::Result<Box<dyn Probe>> = match kind {
-                    Kind::Icmp => Icmp::open(*address, message, identifier, options)
+                let opened: io::Result<Box<dyn Probe>> = match kind {
+                    Kind::Icmp => Icmp::open(*at, message, identifier, options)
                         .map(|probe| Box::new(probe) as _),
-                    Kind::Udp => Udp::open(at, message, options).map(|probe| Box::new(probe) as _),
-                    Kind::Connect => Ok(Box::new(TcpConnect::new(at, options))),
+                    Kind::Udp => Udp::open(*at, message, options).map(|probe| Box::new(probe) as _),
+                    Kind::Connect => Ok(Box::new(TcpConnect::new(*at, options))),
                     Kind::Tcp | Kind::Raw => {
-                        TcpEcho::connect(at, message, options, self.plan.timeout)
+                        TcpEcho::connect(*at, message, options, self.plan.timeout)
                             .map(|probe| Box::new(probe) as _)
                     }
                 };
@@ -169,35 +159,35 @@ impl Request {
         stop: &AtomicBool,
         show: bool,
     ) -> anyhow::Result<Measured> {
-        let mut probe = self.open()?;
-        Ok(self.measure_with(probe.as_mut(), clock, stop, show))
-    }
-
-    /// Measures with a probe that is open.
-    pub fn measure_with(
-        &self,
-        probe: &mut dyn Probe,
-        clock: &Clock,
-        stop: &AtomicBool,
-        show: bool,
-    ) -> Measured {
-        let progress = Progress::default();
-        let outcome = with_live_line(&progress, show, || {
-            Session::new(self.plan, clock, &progress, self.keep_samples).run(probe, stop)
-        });
+        let outcome = match self.open() {
+            Ok(mut probe) => self.run(probe.as_mut(), clock, stop, show),
+            // Whoever does not let this connect was measured.
+            Err(error) if self.kind == Kind::Tcp && is_peers_answer(&error) => Outcome {
+                ended_early: Some(format!("{error:#}")),
+                ..Outcome::default()
+            },
+            Err(error) => return Err(error),
+        };
         let report = Report::of(
             self.subject(),
             &self.plan,
             &outcome,
             self.environment(clock),
         );
-        Measured { report, outcome }
+        Ok(Measured { report, outcome })
+    }
+
+    fn run(&self, probe: &mut dyn Probe, clock: &Clock, stop: &AtomicBool, show: bool) -> Outcome {
+        let progress = Progress::default();
+        with_live_line(&progress, show, || {
+            Session::new(self.plan, clock, &progress, self.keep_samples).run(probe, stop)
+        })
     }
 
     /// Where it is measured.
     pub fn environment(&self, clock: &Clock) -> Environment {
         let interface = match &self.way {
-            Way::Host { address, .. } => Interface::towards(*address),
+            Way::Host { at, .. } => Interface::towards(*at),
             Way::Frames { interface, .. } => Some(Interface::read(interface)),
         };
         Environment::read(clock.report(), interface, sys::is_scheduled_first())
@@ -206,13 +196,9 @@ impl Request {
     /// Whom it asks.
     pub fn subject(&self) -> Subject {
         let (target, address, port) = match &self.way {
-            Way::Host {
-                name,
-                address,
-                port,
-            } => {
-                let port = (self.kind != Kind::Icmp).then_some(*port);
-                (name.clone(), Some(*address), port)
+            Way::Host { name, at } => {
+                let port = (self.kind != Kind::Icmp).then_some(at.port());
+                (name.clone(), Some(at.ip()), port)
             }
             Way::Frames { interface, to, .. } => (
                 format!("{} by {interface}", target::hardware_name(*to)),
@@ -235,6 +221,19 @@ impl Request {
     }
 }
 
+/// Whether an error of connect(2) says something of the peer or the way to it, and not of this host.
+fn is_peers_answer(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let kinds = [
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::TimedOut,
+        io::ErrorKind::HostUnreachable,
+        io::ErrorKind::NetworkUnreachable,
+    ];
+    kind.is_some_and(|kind| kinds.contains(&kind))
+}
+
 /// A number that no other run has.
 fn run_number() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
@@ -248,7 +247,7 @@ const LIVE: Duration = Duration::from_millis(250);
 
 /// Runs something, with a line on a terminal that says how far it is.
 fn with_live_line<T>(progress: &Progress, show: bool, run: impl FnOnce() -> T) -> T {
-    if !show || !std::io::stderr().is_terminal() {
+    if !show || !io::stderr().is_terminal() {
         return run();
     }
     let (end, ended) = mpsc::channel::<()>();

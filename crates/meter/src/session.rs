@@ -362,6 +362,8 @@ impl<'a> Session<'a> {
             Ok(None) => {}
             Ok(Some(arrival)) => {
                 let now_ns = self.clock.now_ns();
+                // What comes after its deadline is late, although nobody has looked since.
+                self.expire(probe, now_ns);
                 self.arrived(probe, arrival, now_ns);
             }
             Err(error) => {

@@ -1,6 +1,6 @@
 //! Whom to measure: a host by name or address, an Ethernet port, or two ports of this host.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail, ensure};
 
@@ -18,22 +18,21 @@ pub enum Family {
     V6,
 }
 
-/// A host's address of that family.
+/// A port of a host, at its address of that family; a link-local address of IPv6 keeps its zone (`fe80::1%eth0`, RFC 4007).
 ///
 /// # Errors
 /// The name stands for none.
-pub fn resolve(name: &str, family: Family) -> anyhow::Result<IpAddr> {
+pub fn resolve(name: &str, port: u16, family: Family) -> anyhow::Result<SocketAddr> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    let found = (name, 0)
+    let mut found = (name, port)
         .to_socket_addrs()
         .with_context(|| format!("looking up {name:?}: give a host name or an address"))?;
-    let fits = |address: &IpAddr| match family {
+    let fits = |address: &SocketAddr| match family {
         Family::Any => true,
         Family::V4 => address.is_ipv4(),
         Family::V6 => address.is_ipv6(),
     };
     found
-        .map(|address| address.ip())
         .find(fits)
         .with_context(|| format!("{name} has no address of the family that -4 or -6 asks for"))
 }
@@ -104,16 +103,24 @@ mod tests {
     #[test]
     fn a_name_has_an_address_of_the_family_or_an_error_says_so() {
         assert_eq!(
-            resolve("127.0.0.1", Family::Any).unwrap(),
-            IpAddr::from([127, 0, 0, 1])
+            resolve("127.0.0.1", 7, Family::Any).unwrap(),
+            SocketAddr::from(([127, 0, 0, 1], 7))
         );
-        assert_eq!(resolve("[::1]", Family::V6).unwrap().to_string(), "::1");
+        assert_eq!(
+            resolve("[::1]", 7, Family::V6).unwrap().to_string(),
+            "[::1]:7"
+        );
         assert!(
-            resolve("127.0.0.1", Family::V6)
+            resolve("127.0.0.1", 7, Family::V6)
                 .unwrap_err()
                 .to_string()
                 .contains("-6")
         );
+        // The zone of a link-local address is an interface.
+        let SocketAddr::V6(zoned) = resolve("fe80::1%lo", 7, Family::Any).unwrap() else {
+            panic!("IPv4");
+        };
+        assert_ne!(zoned.scope_id(), 0);
         assert!(port("no such").unwrap_err().to_string().contains("--nic"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Times;
+use crate::{Times, times::LONGEST};
 
 /// Takes times in constant memory.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +45,8 @@ pub struct Distribution {
     /// Upper ends of the histogram's cells, in nanoseconds, with the number of times in each.
     pub histogram: Vec<(u64, u64)>,
 }
+
+const LONGEST_NS: u64 = LONGEST.as_secs() * 1_000_000_000;
 
 /// Percentiles that are told.
 pub const PERCENTS: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
@@ -88,6 +90,11 @@ impl Recorder {
         };
         let percentile = |percent: f64| {
             let us = self.times.percentile_us(percent)?;
+            // Times beyond the histogram's end are in its last cell: which ones is not known any more.
+            let is_known = self.most_ns <= LONGEST_NS || us * 1e3 < LONGEST_NS as f64 * 0.999;
+            if !is_known {
+                return None;
+            }
             // A cell's upper end may lie above the greatest time of all.
             Some(Percentile {
                 percent,
@@ -215,6 +222,15 @@ mod tests {
         let exact =
             |found: Distribution| (found.count, found.min_us, found.max_us, found.histogram);
         assert_eq!(exact(merged), exact(whole));
+    }
+
+    #[test]
+    fn a_percentile_beyond_the_end_of_the_histogram_is_not_told() {
+        let found = recorded([1_000_000, 1_000_000, 1_000_000, 90_000_000].into_iter());
+        assert_eq!((found.max_us, found.median_us()), (90e6, found.median_us()));
+        assert!(found.median_us().unwrap() < 1.01e6);
+        let beyond = recorded([90_000_000; 4].into_iter());
+        assert_eq!((beyond.max_us, beyond.median_us()), (90e6, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 /// Digits of a time that count: the error of a value is below a thousandth.
 const DIGITS: u8 = 3;
 /// Longer times count as this.
-const LONGEST: Duration = Duration::from_secs(60);
+pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// Times, in nanoseconds, of which percentiles are asked.
 #[derive(Debug, Clone)]

@@ -20,6 +20,8 @@ pub const DEFAULT_PORT: u16 = 7007;
 const DEFAULT_COUNT: u64 = 50;
 /// Payload where --size does not say.
 const DEFAULT_BYTES: usize = 64;
+/// Longer times are not told apart.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// A run is never longer, whatever --count says.
 const COUNT_MAX: u64 = 1 << 40;
 
@@ -275,9 +277,11 @@ impl Arguments {
     /// # Errors
     /// Flags do not fit each other.
     pub fn check(&self) -> anyhow::Result<()> {
+        let is_short = !self.timeout.is_zero() && self.timeout <= TIMEOUT_MAX;
         ensure!(
-            !self.timeout.is_zero(),
-            "--timeout: more than no time is needed"
+            is_short,
+            "--timeout: {:?} is not above 0 and at most {TIMEOUT_MAX:?}",
+            self.timeout
         );
         if let Some(seconds) = self.seconds {
             let fits = seconds.is_finite() && seconds > 0.0 && seconds <= 1e6;

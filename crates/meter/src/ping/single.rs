@@ -90,12 +90,8 @@ fn way(arguments: &Arguments) -> anyhow::Result<Way> {
             .target
             .clone()
             .context("invariant: a host was named")?;
-        let address = target::resolve(&name, arguments.family())?;
-        return Ok(Way::Host {
-            name,
-            address,
-            port: arguments.port,
-        });
+        let at = target::resolve(&name, arguments.port, arguments.family())?;
+        return Ok(Way::Host { name, at });
     }
     let interface = arguments
         .nic

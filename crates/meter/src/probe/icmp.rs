@@ -43,7 +43,7 @@ impl Icmp {
     /// # Errors
     /// Neither kind of socket is allowed, or there is no route.
     pub fn open(
-        to: IpAddr,
+        to: SocketAddr,
         message: Message,
         identifier: u16,
         options: HeaderOptions,
@@ -54,14 +54,17 @@ impl Icmp {
         } else {
             libc::IPPROTO_ICMP
         };
-        let (socket, is_raw) = open_socket(to, protocol)?;
+        let (socket, is_raw) = open_socket(to.ip(), protocol)?;
         if is_raw && is_v6 {
             let mut passed = ERRORS_V6.to_vec();
             passed.push(TYPES_V6.1);
             sys::filter_icmpv6(socket.as_fd(), &passed)?;
         }
-        sys::connect(socket.as_fd(), SocketAddr::new(to, 0))?;
-        let endpoint = Endpoint::new(socket, to, options)?;
+        let mut peer = to;
+        // ICMP has no ports; raw(7) wants none.
+        peer.set_port(0);
+        sys::connect(socket.as_fd(), peer)?;
+        let endpoint = Endpoint::new(socket, to.ip(), options)?;
         Ok(Self {
             endpoint,
             packet: vec![0; HEADER_BYTES + message.len()],

@@ -10,6 +10,8 @@ struct Memory {
     ready: VecDeque<Arrival>,
     faults: BTreeMap<u64, Fault>,
     over: bool,
+    /// The next call returns no sooner.
+    slow_until: Option<std::time::Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -23,6 +25,7 @@ enum Fault {
     Over,
     Unquoted,
     Made(u64),
+    Slow,
 }
 
 fn echo(sequence: u64) -> Arrival {
@@ -52,12 +55,21 @@ impl Probe for Memory {
                 answer: Answer::TimeExceeded,
                 from: Some(IpAddr::from([10, 0, 0, 1])),
             }),
+            Some(Fault::Slow) => {
+                self.slow_until = Some(std::time::Instant::now() + Duration::from_millis(4));
+                self.ready.push_back(echo(sequence));
+            }
             Some(Fault::Made(other)) => self.ready.push_back(echo(*other)),
         }
         Ok(())
     }
 
     fn receive(&mut self, _wait: Wait) -> io::Result<Option<Arrival>> {
+        if let Some(until) = self.slow_until.take() {
+            while std::time::Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
         Ok(self.ready.pop_front())
     }
 
@@ -129,6 +141,17 @@ fn lost_late_doubled_changed_and_invented_answers_are_counted_apart() {
     );
     assert_eq!((found.round_trips.count(), found.samples.len()), (6, 6));
     assert_eq!(counts.answers, BTreeMap::from([(Answer::Echo, 6)]));
+}
+
+#[test]
+fn an_answer_that_a_waiting_call_returns_after_its_deadline_is_late() {
+    let found = measure(3, 0, closed(1, false), &[(1, Fault::Slow)]);
+    let counts = &found.counts;
+    assert_eq!(
+        (counts.received, counts.lost, counts.late),
+        (2, 1, 1),
+        "{counts:?}"
+    );
 }
 
 #[test]
