@@ -260,6 +260,21 @@ fn a_result_is_written_as_csv_and_as_a_page_that_loads_nothing() {
         page.contains("a&lt;b") && page.contains("<polyline") && page.contains("<rect"),
         "{page}"
     );
+    assert_loads_nothing(&page);
+    text(&format!(
+        "ping --compare kernel,inline --udp --count 100 --rounds 1 --report {}",
+        file.path().display()
+    ));
+    let page = std::fs::read_to_string(file.path()).unwrap();
+    assert_eq!(page.matches("<polyline").count(), 2, "{page}");
+    assert!(
+        page.contains("over several stacks in turns") && page.contains(">inline</text>"),
+        "{page}"
+    );
+    assert_loads_nothing(&page);
+}
+
+fn assert_loads_nothing(page: &str) {
     for outside in ["http", "src=", "<script", "url(", "@import"] {
         assert!(!page.contains(outside), "{outside}");
     }

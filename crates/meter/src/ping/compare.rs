@@ -10,12 +10,12 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use output::Table;
 use serde::Serialize;
-use statistics::{Interval, Summary, median_ratio};
+use statistics::{Distribution, Interval, Summary, median_ratio};
 
 use super::{Arguments, status};
 use crate::{
     probe::Kind,
-    report::{FIGURES, Figure, Report, VERSION},
+    report::{FIGURES, Figure, Report, VERSION, html},
     testbed::{self, Mode, Testbed},
 };
 
@@ -85,10 +85,7 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
             let report = measure(arguments, testbed.as_ref(), one.mode)
                 .with_context(|| format!("--compare: {}, round {}", one.mode.name(), round + 1))?;
             if !arguments.json {
-                let p50 = report
-                    .round_trip
-                    .as_ref()
-                    .and_then(statistics::Distribution::median_us);
+                let p50 = report.round_trip.as_ref().and_then(Distribution::median_us);
                 let p50 = p50.map_or("nothing was answered".to_owned(), |us| {
                     format!("p50 {us:.2} µs")
                 });
@@ -103,6 +100,9 @@ pub fn execute(arguments: &Arguments, stop: &AtomicBool) -> anyhow::Result<ExitC
         }
     }
     let comparison = Comparison::of(modes);
+    if let Some(file) = &arguments.report {
+        output::write_file("--report", file, &comparison.page())?;
+    }
     if arguments.json {
         output::print_json(&comparison)?;
     } else {
@@ -160,6 +160,20 @@ fn on_this_host(arguments: &Arguments, mode: Mode, words: &[String]) -> anyhow::
         &String::from_utf8_lossy(&output.stdout),
         &String::from_utf8_lossy(&output.stderr),
     )
+}
+
+impl ModeRounds {
+    /// The distribution of the round whose median is the middle one.
+    fn middle(&self) -> Option<&Distribution> {
+        let mut answered: Vec<&Distribution> = self
+            .rounds
+            .iter()
+            .filter_map(|report| report.round_trip.as_ref())
+            .collect();
+        let median = |found: &Distribution| found.median_us().unwrap_or(f64::INFINITY);
+        answered.sort_by(|a, b| median(a).total_cmp(&median(b)));
+        answered.get(answered.len().saturating_sub(1) / 2).copied()
+    }
 }
 
 impl Comparison {
@@ -234,6 +248,19 @@ impl Comparison {
             text += &format!("failed: {exceeded}\n");
         }
         text
+    }
+
+    fn page(&self) -> String {
+        let heading = self.modes.first().and_then(|one| one.rounds.first());
+        let heading = heading.map_or(String::new(), |report| {
+            format!("{}, over several stacks in turns", report.subject())
+        });
+        let curves: Vec<(&str, &Distribution)> = self
+            .modes
+            .iter()
+            .filter_map(|one| Some((one.mode.name(), one.middle()?)))
+            .collect();
+        html::comparison(&heading, &self.text(), &curves)
     }
 
     fn table(&self) -> Table {

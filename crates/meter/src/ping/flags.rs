@@ -170,7 +170,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["compare", "sizes", "hops"])]
     pub label: Option<String>,
     /// Write the result as a page for a browser, which loads nothing from elsewhere.
-    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["compare", "sizes", "hops"])]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["sizes", "hops"])]
     pub report: Option<PathBuf>,
     /// Write each round trip to a file: sequence number, when it was sent and how long it took, in nanoseconds.
     #[arg(long, value_name = "FILE.csv")]

@@ -10,29 +10,27 @@ use crate::graph;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:right}\
 td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}.bad{color:#a00}\
-svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke:#3470b8;stroke-width:2}.axis{stroke:#999}\
+svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke-width:2}pre{overflow-x:auto}.axis{stroke:#999}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}.bad{color:#f77}}";
 
+/// Of the lines, in the order of what is compared.
+const COLOURS: [&str; 3] = ["#3470b8", "#c9542c", "#3a8f4f"];
 /// Size of a figure.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
 /// Around the plot: for numbers.
 const MARGIN: f64 = 60.0;
 
-/// The page.
+/// The page of a measurement.
 pub fn page(report: &Report) -> String {
-    let heading = escaped(&report.heading());
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{heading}</title><style>{STYLE}</style></head><body>\n<h1>Round trips</h1>\n<p>{heading}</p>\n"
-    );
+    let mut page = head(&report.heading());
     page += &counts(report);
     match &report.round_trip {
         None => page += "<p class=\"bad\">No round trip was measured.</p>\n",
         Some(found) => {
             page += &times(report, found);
             page += &format!("<h2>Distribution</h2>\n{}", bars(found));
-            page += &format!("<h2>By percentile</h2>\n{}", curve(found));
+            page += &format!("<h2>By percentile</h2>\n{}", curves(&[("", found)]));
         }
     }
     page += "<h2>Where it was measured</h2>\n<ul>\n";
@@ -44,6 +42,25 @@ pub fn page(report: &Report) -> String {
         page += &format!("<p class=\"bad\">{}</p>\n", escaped(said));
     }
     page + "</body></html>\n"
+}
+
+/// The page of a comparison: its text, and a curve for each of what was compared.
+pub fn comparison(heading: &str, text: &str, compared: &[(&str, &Distribution)]) -> String {
+    let mut page = head(heading);
+    page += &format!("<pre>{}</pre>\n", escaped(text));
+    if !compared.is_empty() {
+        page += "<h2>By percentile</h2>\n<p>Of each the round whose p50 is the median of all rounds.</p>\n";
+        page += &curves(compared);
+    }
+    page + "</body></html>\n"
+}
+
+fn head(heading: &str) -> String {
+    let heading = escaped(heading);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{heading}</title><style>{STYLE}</style></head><body>\n<h1>Round trips</h1>\n<p>{heading}</p>\n"
+    )
 }
 
 fn counts(report: &Report) -> String {
@@ -136,30 +153,49 @@ fn bars(found: &Distribution) -> String {
     figure + "</svg>\n"
 }
 
-/// Times by percentile; each step to the right is a nine more. No further than there are times.
-fn curve(found: &Distribution) -> String {
-    let count = found.count as f64;
-    let nines = count.log10().max(1.0);
-    let (low, high) = (
-        found.min_us.max(1e-3).ln(),
-        found.max_us.max(found.min_us + 1e-3).ln(),
-    );
-    let x =
-        |above: f64| MARGIN + (-(above.max(1.0 / count)).log10() / nines) * (WIDTH - 2.0 * MARGIN);
+/// Times by percentile, a line for each name; each step to the right is a nine more. No line goes further than there are
+/// times.
+fn curves(named: &[(&str, &Distribution)]) -> String {
+    let most = named
+        .iter()
+        .map(|(_, found)| found.count)
+        .max()
+        .unwrap_or(1)
+        .max(10) as f64;
+    let least_us = named
+        .iter()
+        .map(|(_, found)| found.min_us)
+        .fold(f64::INFINITY, f64::min)
+        .max(1e-3);
+    let most_us = named
+        .iter()
+        .map(|(_, found)| found.max_us)
+        .fold(least_us + 1e-3, f64::max);
+    let (low, high) = (least_us.ln(), most_us.ln());
+    let x = |above: f64| MARGIN - above.log10() / most.log10() * (WIDTH - 2.0 * MARGIN);
     let y = |us: f64| {
-        HEIGHT - 30.0 - (us.max(1e-3).ln() - low) / (high - low).max(1e-9) * (HEIGHT - MARGIN)
+        HEIGHT - 30.0 - (us.max(least_us).ln() - low) / (high - low).max(1e-9) * (HEIGHT - MARGIN)
     };
-    let mut points = String::new();
-    let mut below = 0.0;
-    for (ns, times) in &found.histogram {
-        let us = (*ns as f64 / 1e3).min(found.max_us);
-        let _ = write!(points, "{:.1},{:.1} ", x(1.0 - below / count), y(us));
-        below += *times as f64;
-        let _ = write!(points, "{:.1},{:.1} ", x(1.0 - below / count), y(us));
-    }
     let mut figure = opened();
-    let _ = write!(figure, "<polyline class=\"curve\" points=\"{points}\"/>");
-    for told in &found.percentiles {
+    for (index, (name, found)) in named.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let points = points(found, x, y);
+        let _ = write!(
+            figure,
+            "<polyline class=\"curve\" stroke=\"{colour}\" points=\"{points}\"/>"
+        );
+        let (at, name) = (16.0 + 14.0 * index as f64, escaped(name));
+        let _ = write!(
+            figure,
+            "<text x=\"{}\" y=\"{at}\" style=\"fill:{colour}\">{name}</text>",
+            MARGIN + 8.0
+        );
+    }
+    let longest = named
+        .iter()
+        .map(|(_, found)| &found.percentiles)
+        .max_by_key(|told| told.len());
+    for told in longest.into_iter().flatten() {
         let at = x(1.0 - told.percent / 100.0);
         let _ = write!(
             figure,
@@ -168,7 +204,7 @@ fn curve(found: &Distribution) -> String {
             told.percent
         );
     }
-    for us in [found.min_us, found.max_us] {
+    for us in [least_us, most_us] {
         let _ = write!(
             figure,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{us:.1} µs</text>",
@@ -177,6 +213,21 @@ fn curve(found: &Distribution) -> String {
         );
     }
     figure + "</svg>\n"
+}
+
+/// The corners of a distribution's line.
+fn points(found: &Distribution, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
+    let count = found.count as f64;
+    let at = |below: f64| x((1.0 - below / count).max(1.0 / count));
+    let mut points = String::new();
+    let mut below = 0.0;
+    for (ns, times) in &found.histogram {
+        let us = (*ns as f64 / 1e3).min(found.max_us);
+        let _ = write!(points, "{:.1},{:.1} ", at(below), y(us));
+        below += *times as f64;
+        let _ = write!(points, "{:.1},{:.1} ", at(below), y(us));
+    }
+    points
 }
 
 fn opened() -> String {
@@ -211,7 +262,7 @@ mod tests {
             let mut recorder = statistics::Recorder::default();
             times.for_each(|us: u64| recorder.add(us * 1000));
             let found = recorder.distribution().unwrap();
-            for figure in [bars(&found), curve(&found)] {
+            for figure in [bars(&found), curves(&[("one", &found), ("other", &found)])] {
                 assert!(
                     figure.starts_with("<svg") && figure.ends_with("</svg>\n"),
                     "{figure}"
