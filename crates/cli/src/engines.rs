@@ -1,7 +1,7 @@
 //! Which engines there are: abstract control sockets that somebody listens on, as /proc/net/unix lists them for a
 //! network namespace, see unix(7) and proc(5).
 //!
-//! An engine that was given a path, or a name outside `@shunt/`, is found only by that name.
+//! An engine with another name, or a path elsewhere, is found only by that name.
 
 pub mod answer;
 pub mod namespace;
@@ -13,8 +13,9 @@ use clap::Args;
 
 use namespace::Namespace;
 
-/// What the names of engines begin with; `shunt engine` and `shunt run` choose such ones.
-const PREFIX: &str = "@shunt/";
+/// What the names of engines begin with: those that `shunt engine` and `shunt run` choose, and where docs/security.md puts
+/// sockets with permissions.
+const PREFIXES: [&str; 2] = ["@shunt/", "/run/shunt/"];
 
 /// Names below it where no program attaches: who owns an address, and where engines of one host meet.
 const OTHERS: [&str; 2] = ["@shunt/address/", "@shunt/wire/"];
@@ -143,7 +144,8 @@ fn name(line: &str) -> Option<&str> {
     let mut fields = line.split_ascii_whitespace().skip(3);
     let is_door = fields.next()? == LISTENS && fields.next()? == PACKETS;
     let name = fields.nth(2)?;
-    let is_ours = name.starts_with(PREFIX) && !OTHERS.iter().any(|one| name.starts_with(one));
+    let is_ours = PREFIXES.iter().any(|one| name.starts_with(one));
+    let is_ours = is_ours && !OTHERS.iter().any(|one| name.starts_with(one));
     (is_door && is_ours).then_some(name)
 }
 
@@ -157,8 +159,9 @@ mod tests {
 
     #[test]
     fn listening_sockets_of_packets_with_our_names_are_engines() {
-        let engine = line("00010000", "0005", "@shunt/run/10.0.0.5");
-        assert_eq!(name(&engine), Some("@shunt/run/10.0.0.5"));
+        for expected in ["@shunt/run/10.0.0.5", "/run/shunt/engine"] {
+            assert_eq!(name(&line("00010000", "0005", expected)), Some(expected));
+        }
         for other in [
             line("00000000", "0005", "@shunt/run/10.0.0.5"),
             line("00010000", "0001", "@shunt/run/10.0.0.5"),

@@ -130,6 +130,16 @@ pub fn execute(arguments: &Arguments, choose: program::Chooser) -> anyhow::Resul
     if let Some(subject) = &arguments.subject {
         return match subject.to_str().filter(|name| card::is_interface(name)) {
             Some(name) => card::execute(name, arguments.json),
+            // A file of this folder that is not there is more likely the name of an interface.
+            None if subject.components().count() == 1 && !subject.exists() => {
+                let names: Vec<String> =
+                    interfaces::all()?.into_iter().map(|one| one.name).collect();
+                anyhow::bail!(
+                    "{}: neither a program here nor an interface of this network namespace, which are {} (`ip link`); a program that PATH has is named by its path, such as $(which {0})",
+                    subject.display(),
+                    names.join(", ")
+                )
+            }
             None => program::execute(subject, arguments.json, choose),
         };
     }

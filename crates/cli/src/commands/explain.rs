@@ -3,6 +3,7 @@
 //! Every accelerated socket is backed by a kernel socket of the same descriptor (DESIGN: the descriptor is a
 //! real kernel file), so the inode of a descriptor in /proc/PID/fd names it on both sides, see proc(5).
 
+mod port;
 pub mod process;
 
 use std::process::ExitCode;
@@ -23,12 +24,17 @@ use switch::reason::{self, KernelsView};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shunt explain $(pidof redis-server)
+  shunt explain --port 6379                           who has it: \"address already in use\"
   shunt lab exec a -- shunt explain 1234 --json
 
 Exit status: 0 where the process could be looked at, 2 otherwise.")]
 pub struct Arguments {
     /// Number of the process.
-    pid: u32,
+    #[arg(required_unless_present = "port", conflicts_with = "port")]
+    pid: Option<u32>,
+    /// Instead of a process: who hears on this port, on the kernel's stack and on each engine.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -70,7 +76,12 @@ impl Line {
 
 /// Runs the command.
 pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let process = Process::open(arguments.pid)?;
+    let Some(pid) = arguments.pid else {
+        let port = arguments.port.context("give a process or --port")?;
+        port::explain(port, arguments.json)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let process = Process::open(pid)?;
     let mut sockets = process.sockets()?;
     // What a supervised program sees is an end of a pair; engine and kernel know the socket behind it.
     let replaced = process.replaced();
@@ -107,7 +118,7 @@ pub fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         reasons.push('\n');
     }
     if lines.is_empty() {
-        print(&format!("process {} has no sockets\n", arguments.pid))?;
+        print(&format!("process {pid} has no sockets\n"))?;
     } else {
         print(&format!("{}\n{reasons}", table.render()))?;
     }
@@ -143,7 +154,8 @@ fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>
                 }
                 Engine {
                     name: found.name,
-                    answer: Err(line),
+                    sockets: None,
+                    silent: silent.pid.map(|_| line),
                     addresses: Vec::new(),
                 }
             }
@@ -160,8 +172,10 @@ fn engines_of(process: &Process, sockets: &[Open]) -> anyhow::Result<Vec<Engine>
 struct Engine {
     /// Its control socket.
     name: String,
-    /// Rows of `ss`, or why there are none.
-    answer: Result<Vec<Value>, String>,
+    /// Rows of `ss`; None where no engine answers.
+    sockets: Option<Vec<Value>>,
+    /// Why one that is there does not answer.
+    silent: Option<String>,
     /// Addresses that it owns.
     addresses: Vec<String>,
 }
@@ -173,16 +187,17 @@ impl Engine {
         let address = |text: &Value| Some(text.as_str()?.split('/').next()?.to_owned());
         Self {
             name,
-            answer: Ok(match rows {
+            sockets: Some(match rows {
                 Value::Array(rows) => rows,
                 _ => Vec::new(),
             }),
+            silent: None,
             addresses: all.filter_map(address).collect(),
         }
     }
 
     fn row(&self, inode: u64) -> Option<&Value> {
-        let rows = self.answer.as_ref().ok()?;
+        let rows = self.sockets.as_ref()?;
         rows.iter().find(|row| row["inode"].as_u64() == Some(inode))
     }
 }
@@ -241,7 +256,7 @@ fn line(process: &Process, engines: &[Engine], open: &Open) -> Line {
         was_led_to: process.was_led_to(),
         is_supervised: process.is_supervised(),
         policy: process.policy(),
-        engine_answers: engines.iter().any(|engine| engine.answer.is_ok()),
+        engine_answers: engines.iter().any(|engine| engine.sockets.is_some()),
         own: &own,
         kernels: kernels.as_ref(),
     };
@@ -273,7 +288,7 @@ fn unknown(
         });
     }
     // An engine that may well have it cannot be asked.
-    let mut silent = engines.iter().filter_map(|one| one.answer.as_ref().err());
+    let mut silent = engines.iter().filter_map(|one| one.silent.as_ref());
     let why = silent.next().filter(|_| process.is_served())?;
     Some(Line {
         protocol: kernels.map_or("other", |view| view.protocol),

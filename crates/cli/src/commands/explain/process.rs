@@ -197,16 +197,40 @@ fn pair(line: &str) -> Option<(u64, u64)> {
     Some((inode.parse().ok()?, replaced.parse().ok()?))
 }
 
-/// A line of /proc/net/tcp and its kin, if it is that inode's.
-fn parse(line: &str, protocol: &'static str, inode: u64) -> Option<KernelsView> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    (fields.get(9)?.parse() == Ok(inode)).then_some(())?;
-    let local = address(fields.get(1)?)?;
-    let remote = address(fields.get(2)?).filter(|remote| remote.port() != 0);
-    Some(KernelsView {
-        protocol,
+/// A line of /proc/net/tcp and its kin.
+#[derive(Debug, Clone, Copy)]
+pub struct TableRow {
+    /// Its own address.
+    pub local: SocketAddr,
+    /// Its peer's; port 0: none.
+    pub remote: SocketAddr,
+    /// TCP that listens.
+    pub is_listening: bool,
+    /// Names the socket in /proc/PID/fd.
+    pub inode: u64,
+}
+
+/// Reads one; the heading is none.
+pub fn table_row(line: &str) -> Option<TableRow> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
+    // TCP_LISTEN of linux/tcp_states.h.
+    let is_listening = fields.next()? == "0A";
+    Some(TableRow {
         local,
         remote,
+        is_listening,
+        inode: fields.nth(5)?.parse().ok()?,
+    })
+}
+
+/// What such a line says, if it is that inode's.
+fn parse(line: &str, protocol: &'static str, inode: u64) -> Option<KernelsView> {
+    let row = table_row(line).filter(|row| row.inode == inode)?;
+    Some(KernelsView {
+        protocol,
+        local: row.local,
+        remote: Some(row.remote).filter(|remote| remote.port() != 0),
     })
 }
 
