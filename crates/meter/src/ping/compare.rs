@@ -260,7 +260,10 @@ impl Comparison {
             .iter()
             .filter_map(|one| Some((one.mode.name(), one.middle()?)))
             .collect();
-        html::comparison(&heading, &self.text(), &curves)
+        let text = self.text();
+        // It opens with the same heading.
+        let text = text.strip_prefix(&heading).unwrap_or(&text).trim_start();
+        html::comparison(&heading, text, &curves)
     }
 
     fn table(&self) -> Table {

@@ -10,7 +10,7 @@ use crate::graph;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .8rem;border-bottom:1px solid #ccc;text-align:right}\
 td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}.bad{color:#a00}\
-svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke-width:2}pre{overflow-x:auto}.axis{stroke:#999}\
+svg text{font-size:11px;fill:currentColor}.bar{fill:#3470b8}.curve{fill:none;stroke-width:2}pre{white-space:pre-wrap}.axis{stroke:#999}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}td,th{border-color:#444}.bad{color:#f77}}";
 
 /// Of the lines, in the order of what is compared.
@@ -19,7 +19,8 @@ const COLOURS: [&str; 3] = ["#3470b8", "#c9542c", "#3a8f4f"];
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
 /// Around the plot: for numbers.
-const MARGIN: f64 = 60.0;
+const MARGIN: f64 = 96.0;
+const ABOVE_AND_BELOW: f64 = 60.0;
 
 /// The page of a measurement.
 pub fn page(report: &Report) -> String {
@@ -131,7 +132,7 @@ fn bars(found: &Distribution) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / cells.len().max(1) as f64;
     let mut figure = opened();
     for (index, cell) in cells.iter().enumerate() {
-        let height = cell.count as f64 / most * (HEIGHT - MARGIN);
+        let height = cell.count as f64 / most * (HEIGHT - ABOVE_AND_BELOW);
         let (x, y) = (MARGIN + index as f64 * step, HEIGHT - 30.0 - height);
         let _ = write!(
             figure,
@@ -174,7 +175,9 @@ fn curves(named: &[(&str, &Distribution)]) -> String {
     let (low, high) = (least_us.ln(), most_us.ln());
     let x = |above: f64| MARGIN - above.log10() / most.log10() * (WIDTH - 2.0 * MARGIN);
     let y = |us: f64| {
-        HEIGHT - 30.0 - (us.max(least_us).ln() - low) / (high - low).max(1e-9) * (HEIGHT - MARGIN)
+        HEIGHT
+            - 30.0
+            - (us.max(least_us).ln() - low) / (high - low).max(1e-9) * (HEIGHT - ABOVE_AND_BELOW)
     };
     let mut figure = opened();
     for (index, (name, found)) in named.iter().enumerate() {
